@@ -1,0 +1,1 @@
+//! Pods from files, HTTP and the API server, merged into one ordered stream of updates

@@ -1,0 +1,1 @@
+//! The Kubernetes Container Runtime Interface: messages, client, server, a runtime manager and a process runtime

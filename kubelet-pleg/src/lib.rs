@@ -1,0 +1,1 @@
+//! The kubelet's pod lifecycle event generator, for any container runtime

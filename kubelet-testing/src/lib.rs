@@ -1,0 +1,1 @@
+//! Fakes that behave: test a Kubernetes node agent without a cluster, in virtual time
