@@ -1,0 +1,66 @@
+//! Events about pods, and the trait of those who record them.
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::PodExt;
+
+/// Whether an event tells of something usual or of trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// `Normal`
+    Normal,
+    /// `Warning`
+    Warning,
+}
+
+impl EventType {
+    /// The API's word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EventType::Normal => "Normal",
+            EventType::Warning => "Warning",
+        }
+    }
+}
+
+/// Something that happened to a pod. Reasons are the kubelet's (`pkg/kubelet/events`).
+#[derive(Clone, Debug)]
+pub struct Event<'a> {
+    /// The pod it is about.
+    pub pod: &'a Pod,
+    /// The part of the pod, e.g. `spec.containers{main}` or `spec.initContainers{setup}`.
+    pub field_path: Option<String>,
+    /// Usual or trouble.
+    pub event_type: EventType,
+    /// One word in CamelCase, e.g. `Started`.
+    pub reason: &'a str,
+    /// A sentence for humans.
+    pub message: String,
+}
+
+/// Records events (`record.EventRecorder`). Returns at once: an implementation that sends events elsewhere
+/// queues them, bounded, and drops rather than blocks.
+pub trait EventRecorder: Send + Sync {
+    /// Records one event.
+    fn record(&self, event: Event<'_>);
+}
+
+/// Records events as `tracing` lines, and nowhere else.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogEvents;
+
+impl EventRecorder for LogEvents {
+    fn record(&self, event: Event<'_>) {
+        let pod = event.pod.key();
+        let uid = event.pod.uid_str();
+        let (reason, part, message) = (
+            event.reason,
+            event.field_path.as_deref().unwrap_or_default(),
+            event.message,
+        );
+        match event.event_type {
+            EventType::Normal => tracing::info!(%pod, uid, reason, part, "{message}"),
+            EventType::Warning => tracing::warn!(%pod, uid, reason, part, "{message}"),
+        }
+    }
+}

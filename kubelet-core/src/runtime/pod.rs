@@ -1,0 +1,109 @@
+//! A pod as a runtime lists it.
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::{ContainerId, PodKey, PodUid};
+
+/// A pod as the runtime lists it: enough to see that something changed (`container.Pod`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimePod {
+    /// The pod's UID.
+    pub uid: PodUid,
+    /// The pod's namespace and name.
+    pub key: PodKey,
+    /// When its first sandbox was made.
+    pub created_at: Option<Timestamp>,
+    /// Its containers.
+    pub containers: Vec<Container>,
+    /// Its sandboxes, newest first.
+    pub sandboxes: Vec<Sandbox>,
+}
+
+impl RuntimePod {
+    /// A pod of which the runtime has nothing.
+    pub fn empty(uid: PodUid, key: PodKey) -> Self {
+        Self {
+            uid,
+            key,
+            created_at: None,
+            containers: Vec::new(),
+            sandboxes: Vec::new(),
+        }
+    }
+
+    /// Whether the runtime has neither a container nor a sandbox of it.
+    pub fn is_empty(&self) -> bool {
+        self.containers.is_empty() && self.sandboxes.is_empty()
+    }
+
+    /// Whether some container runs, or some sandbox is ready.
+    pub fn is_running(&self) -> bool {
+        self.containers
+            .iter()
+            .any(|container| container.state == ContainerState::Running)
+            || self
+                .sandboxes
+                .iter()
+                .any(|sandbox| sandbox.state == SandboxState::Ready)
+    }
+}
+
+/// A container as the runtime lists it (`container.Container`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// Its id.
+    pub id: ContainerId,
+    /// Its name in the pod's spec.
+    pub name: String,
+    /// The image it was asked to run, `NAME:TAG`.
+    pub image: String,
+    /// The id of that image.
+    pub image_id: String,
+    /// The digested reference of that image.
+    pub image_ref: String,
+    /// The runtime handler that pulled the image, if one did.
+    pub image_runtime_handler: String,
+    /// The kubelet's hash of the container's spec; 0 where unknown.
+    pub hash: u64,
+    /// Its state.
+    pub state: ContainerState,
+    /// The id of the sandbox it belongs to.
+    pub sandbox_id: String,
+    /// When it was made.
+    pub created_at: Option<Timestamp>,
+}
+
+/// A sandbox as the runtime lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Its id.
+    pub id: ContainerId,
+    /// Its state.
+    pub state: SandboxState,
+    /// How many sandboxes the pod had before it.
+    pub attempt: u32,
+    /// When it was made.
+    pub created_at: Option<Timestamp>,
+}
+
+/// A container's state (`container.State`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ContainerState {
+    /// Made and not started.
+    Created,
+    /// It runs.
+    Running,
+    /// It ran and has ended.
+    Exited,
+    /// The runtime cannot tell.
+    Unknown,
+}
+
+/// A sandbox's state (CRI `PodSandboxState`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SandboxState {
+    /// Its network is up and its namespaces are held.
+    Ready,
+    /// It has stopped, or was never whole.
+    NotReady,
+}

@@ -1,0 +1,101 @@
+//! From runtime status to API status to a sink: the traits.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
+use tokio_util::sync::CancellationToken;
+
+use crate::runtime::{PodStatus, SyncFailure};
+use crate::{NoProbes, PodUid, ProbeResults, Result};
+
+/// Keeps each pod's API status and sends what changed to a [`StatusSink`]. Answers to the kubelet's
+/// `status.Manager`, and is implemented by `kubelet-status`.
+#[async_trait]
+pub trait PodStatusManager: Send + 'static {
+    /// The handle that pod workers report to.
+    fn reporter(&self) -> Arc<dyn PodStatusReporter>;
+
+    /// Sends what changed, until `shutdown`; then sends what can still be sent, and returns.
+    async fn run(self: Box<Self>, shutdown: CancellationToken);
+}
+
+/// What `syncPod` asks of the statuses. Every call returns at once; sending is the manager's business.
+pub trait PodStatusReporter: Send + Sync {
+    /// The API status that follows from what the runtime says and what was reported before
+    /// (`generateAPIPodStatus`). Changes nothing.
+    fn generate(&self, input: &PodStatusInput<'_>) -> ApiPodStatus;
+
+    /// The status reported last (`GetPodStatus`).
+    fn pod_status(&self, uid: &PodUid) -> Option<Arc<ApiPodStatus>>;
+
+    /// Reports a status (`SetPodStatus`).
+    fn set_pod_status(&self, pod: &Arc<Pod>, status: ApiPodStatus);
+
+    /// All containers of the pod have ended and its resources are given back: its status is final, and if it
+    /// is to be deleted it may be (`TerminatePod`).
+    fn terminate_pod(&self, pod: &Arc<Pod>);
+
+    /// Forgets the statuses of all other pods (`RemoveOrphanedStatuses`).
+    fn remove_orphaned_statuses(&self, known: &HashSet<PodUid>);
+}
+
+/// What a pod's API status is made of.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct PodStatusInput<'a> {
+    /// The pod as desired.
+    pub pod: &'a Arc<Pod>,
+    /// What the runtime says of it.
+    pub runtime: &'a PodStatus,
+    /// By container: how its last start failed (the kubelet's `ReasonCache`).
+    pub start_failures: Option<&'a BTreeMap<String, SyncFailure>>,
+    /// What the probes of its containers found.
+    pub probes: &'a dyn ProbeResults,
+    /// The pod ends or has ended: nothing of it will run again.
+    pub terminal: bool,
+}
+
+impl<'a> PodStatusInput<'a> {
+    /// A pod that is to run, with no failed start and no probe run.
+    pub fn new(pod: &'a Arc<Pod>, runtime: &'a PodStatus) -> Self {
+        Self {
+            pod,
+            runtime,
+            start_failures: None,
+            probes: &NoProbes,
+            terminal: false,
+        }
+    }
+}
+
+/// Where statuses go: an API server, a file, a queue, a test.
+///
+/// # Cancel safety
+///
+/// Any call may be dropped and made again.
+#[async_trait]
+pub trait StatusSink: Send + Sync + 'static {
+    /// The pod as the sink has it, or `None` if it has it no more; looked up by namespace and name, so the
+    /// caller compares UIDs. A sink that stores nothing has every pod: the default.
+    async fn get(&self, pod: &Arc<Pod>) -> Result<Option<Arc<Pod>>> {
+        Ok(Some(pod.clone()))
+    }
+
+    /// Changes the pod's status from `old`, as the sink has it, to `new`, if the pod's UID is still this
+    /// one. Returns the pod as it is then, if the sink tells.
+    async fn patch_status(
+        &self,
+        pod: &Arc<Pod>,
+        old: &ApiPodStatus,
+        new: &ApiPodStatus,
+    ) -> Result<Option<Arc<Pod>>>;
+
+    /// Deletes the pod at once (grace period 0), if its UID is still this one. A pod that is gone already is
+    /// no error. A sink that stores nothing has nothing to delete: the default.
+    async fn delete(&self, pod: &Arc<Pod>) -> Result<()> {
+        let _ = pod;
+        Ok(())
+    }
+}
