@@ -152,6 +152,8 @@ pub struct SandboxStatus {
     pub created_at: Option<Timestamp>,
     /// Its IPs, the primary first; none on the host's network.
     pub ips: Vec<String>,
+    /// Whether the runtime tells of its network at all: only then does no IP mean that it lost it.
+    pub network_reported: bool,
     /// Whether it shares the host's network.
     pub host_network: bool,
     /// The runtime handler it runs under; empty for the default.
