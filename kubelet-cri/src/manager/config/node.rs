@@ -1,0 +1,100 @@
+//! What configs need to know of the node and of the kubelet's configuration.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kubelet_core::RootDir;
+
+/// How pods are put into cgroups (`cgroupDriver`, `cgroupsPerQOS`, `cgroupRoot`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CgroupDriver {
+    /// No cgroup parent is asked for; the runtime puts pods where it likes (`cgroupsPerQOS: false`).
+    #[default]
+    None,
+    /// Paths such as `/kubepods/burstable/pod<uid>`, below this root (`/` by default).
+    Cgroupfs {
+        /// `cgroupRoot`
+        root: String,
+    },
+    /// Slices such as `kubepods-burstable-pod<uid>.slice`.
+    Systemd {
+        /// `cgroupRoot`
+        root: String,
+    },
+}
+
+/// What the configs of sandboxes and containers need to know of the node: of `KubeletConfiguration` the fields of
+/// the same name, and facts of the host.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeSettings {
+    /// `rootDir`: where the files of pods are kept.
+    pub root_dir: RootDir,
+    /// `podLogsDir`, `/var/log/pods` by default.
+    pub pod_logs_dir: PathBuf,
+    /// The node's IPs, the primary first: what `status.hostIP` and `status.hostIPs` mean to a container.
+    pub node_ips: Vec<IpAddr>,
+    /// `clusterDNS`
+    pub cluster_dns: Vec<IpAddr>,
+    /// `clusterDomain`, without a trailing dot; empty for none.
+    pub cluster_domain: String,
+    /// `resolvConf`: the file that `dnsPolicy: Default` takes its settings from; `None` for no host settings.
+    pub resolv_conf: Option<PathBuf>,
+    /// How pods are put into cgroups.
+    pub cgroup_driver: CgroupDriver,
+    /// `cpuCFSQuota`: whether CPU limits are enforced.
+    pub cpu_cfs_quota: bool,
+    /// `cpuCFSQuotaPeriod`
+    pub cpu_cfs_quota_period: Duration,
+    /// The node's memory in bytes; 0 where unknown, and then every burstable container gets the same OOM score.
+    pub memory_capacity: u64,
+    /// The node's allocatable CPU in thousandths: what a container without a limit sees as its limit.
+    pub allocatable_cpu_millis: u64,
+    /// The node's allocatable memory in bytes: likewise.
+    pub allocatable_memory: u64,
+    /// The node's allocatable ephemeral storage in bytes: likewise.
+    pub allocatable_ephemeral_storage: u64,
+    /// The sizes of huge pages that the kernel knows, in its words: `2MB`, `1GB`.
+    pub huge_page_sizes: Vec<String>,
+    /// Paths in `/sys` that containers must not see, beyond those of every node (`thermal_throttle` of each CPU).
+    pub masked_paths: Vec<String>,
+    /// `seccompDefault`: `RuntimeDefault` where a pod names no profile.
+    pub seccomp_default: bool,
+    /// Whether the node has one cgroup hierarchy (cgroup v2).
+    pub cgroup_v2: bool,
+    /// `singleProcessOOMKill`: with cgroup v2, whether an OOM kills one process and not the whole container.
+    pub single_process_oom_kill: bool,
+    /// Whether the kernel accounts for swap in cgroups.
+    pub swap_controller: bool,
+    /// Whether SELinux is enabled.
+    pub selinux: bool,
+}
+
+impl Default for NodeSettings {
+    fn default() -> Self {
+        Self {
+            root_dir: RootDir::default(),
+            pod_logs_dir: PathBuf::from("/var/log/pods"),
+            node_ips: Vec::new(),
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
+            resolv_conf: Some(PathBuf::from("/etc/resolv.conf")),
+            cgroup_driver: CgroupDriver::default(),
+            cpu_cfs_quota: true,
+            cpu_cfs_quota_period: Duration::from_millis(100),
+            memory_capacity: 0,
+            allocatable_cpu_millis: 0,
+            allocatable_memory: 0,
+            allocatable_ephemeral_storage: 0,
+            huge_page_sizes: Vec::new(),
+            masked_paths: Vec::new(),
+            seccomp_default: false,
+            cgroup_v2: false,
+            single_process_oom_kill: false,
+            swap_controller: false,
+            selinux: false,
+        }
+    }
+}

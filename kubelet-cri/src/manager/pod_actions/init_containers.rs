@@ -1,0 +1,177 @@
+//! Which init containers to start or kill, and whether the pod is initialized.
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus};
+use kubelet_core::{PodExt, ProbeResult, ProbeResults};
+
+use super::{KillReason, PodActions, changed, restart};
+
+/// Adds what is to be done for the init containers, and returns whether the regular ones may be looked at
+/// (`computeInitContainerActions`).
+///
+/// It goes through them from the last to the first: whoever ran proves that those before it were done, even if
+/// nothing is left of them.
+pub(super) fn compute(
+    spec: &PodSpec,
+    pod: &Pod,
+    pod_status: &PodStatus,
+    probes: &dyn ProbeResults,
+    actions: &mut PodActions,
+) -> bool {
+    let containers = spec.init_containers.as_deref().unwrap_or_default();
+    if containers.is_empty() {
+        return true;
+    }
+    let mut initialized = any_regular_container_lives(spec, pod_status);
+    // Some container after the one that is looked at has been started.
+    let mut passed = initialized;
+    let mut to_start = Vec::new();
+
+    for (index, container) in containers.iter().enumerate().rev() {
+        let sidecar = is_sidecar(container);
+        let Some(status) = pod_status.container(&container.name) else {
+            if passed && sidecar {
+                to_start.push(index);
+            }
+            continue;
+        };
+        if passed && !sidecar {
+            continue;
+        }
+        let last = index + 1 == containers.len();
+        let verdict = match sidecar {
+            true => look_at_sidecar(container, status, probes, actions),
+            false => look_at_init_container(container, pod, status, actions),
+        };
+        match verdict {
+            Verdict::Wait => {}
+            Verdict::Restart => to_start.push(index),
+            Verdict::Done { restart } => {
+                if last {
+                    initialized = true;
+                } else if !passed {
+                    to_start.push(index + 1);
+                }
+                if restart {
+                    to_start.push(index);
+                }
+            }
+            Verdict::PodFailed => {
+                actions.kill_pod = true;
+                actions.init_containers_to_start.clear();
+                return false;
+            }
+        }
+        passed = true;
+    }
+
+    if !passed {
+        to_start.push(0);
+    }
+    to_start.reverse();
+    actions.init_containers_to_start = to_start;
+    initialized
+}
+
+enum Verdict {
+    /// It runs, and the next one waits for it.
+    Wait,
+    /// Start it again.
+    Restart,
+    /// It does not hold up the next one; start it again if it was told to stop.
+    Done { restart: bool },
+    /// It failed for good, and the pod with it.
+    PodFailed,
+}
+
+fn look_at_sidecar(
+    container: &Container,
+    status: &ContainerStatus,
+    probes: &dyn ProbeResults,
+    actions: &mut PodActions,
+) -> Verdict {
+    let mut kill = |what: &str, reason| {
+        actions.kill(status, format!("Init container {} {what}", container.name), reason);
+    };
+    match status.state {
+        ContainerState::Created | ContainerState::Exited => Verdict::Restart,
+        ContainerState::Unknown => {
+            kill_unknown(status, actions);
+            Verdict::Restart
+        }
+        ContainerState::Running => {
+            if container.startup_probe.is_some() {
+                match probes.startup(&status.id) {
+                    Some(ProbeResult::Success) => {}
+                    Some(ProbeResult::Failure) => {
+                        kill("failed startup probe", Some(KillReason::StartupProbe));
+                        return Verdict::Restart;
+                    }
+                    None | Some(ProbeResult::Unknown) => return Verdict::Wait,
+                }
+            }
+            let failed_liveness = container.liveness_probe.is_some()
+                && probes.liveness(&status.id) == Some(ProbeResult::Failure);
+            let restart = if changed(container, status) {
+                kill("definition changed", None);
+                true
+            } else if failed_liveness {
+                kill("failed liveness probe", Some(KillReason::LivenessProbe));
+                true
+            } else {
+                false
+            };
+            Verdict::Done { restart }
+        }
+    }
+}
+
+fn look_at_init_container(
+    container: &Container,
+    pod: &Pod,
+    status: &ContainerStatus,
+    actions: &mut PodActions,
+) -> Verdict {
+    match status.state {
+        // The runtime could not start it.
+        ContainerState::Created => Verdict::Restart,
+        ContainerState::Running => Verdict::Wait,
+        ContainerState::Exited if !failed(status) => Verdict::Done { restart: false },
+        ContainerState::Exited => match restart::should_be_restarted(container, pod, Some(status)) {
+            true => Verdict::Restart,
+            false => Verdict::PodFailed,
+        },
+        ContainerState::Unknown => {
+            // There may have been no exit, so that no rule on exit codes can be asked.
+            let policy = container.restart_policy.as_deref();
+            if policy.unwrap_or(pod.restart_policy()) == "Never" {
+                return Verdict::PodFailed;
+            }
+            kill_unknown(status, actions);
+            Verdict::Restart
+        }
+    }
+}
+
+fn kill_unknown(status: &ContainerStatus, actions: &mut PodActions) {
+    let message = "Init container is in \"unknown\" state, try killing it before restart";
+    actions.kill(status, message.to_owned(), Some(KillReason::Unknown));
+}
+
+/// `isInitContainerFailed`, of one that has exited.
+fn failed(status: &ContainerStatus) -> bool {
+    status.reason == "OOMKilled" || status.exit_code != 0
+}
+
+/// An init container that runs beside the regular ones (`IsRestartableInitContainer`).
+pub(crate) fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+/// Exited ones do not count: they may be of the sandbox before.
+fn any_regular_container_lives(spec: &PodSpec, pod_status: &PodStatus) -> bool {
+    spec.containers
+        .iter()
+        .filter_map(|container| pod_status.container(&container.name))
+        .any(|status| matches!(status.state, ContainerState::Created | ContainerState::Running))
+}

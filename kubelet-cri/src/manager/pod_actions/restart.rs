@@ -1,0 +1,95 @@
+//! Whether a container that does not run is to be started again.
+
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, Pod, PodSpec};
+use kubelet_core::PodExt;
+use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus};
+
+use super::ContainerToReset;
+
+/// `ShouldContainerBeRestarted`; `status` is the container's newest.
+pub(super) fn should_be_restarted(container: &Container, pod: &Pod, status: Option<&ContainerStatus>) -> bool {
+    if pod.is_deleting() {
+        return false;
+    }
+    match status.map(|status| (status.state, status.exit_code)) {
+        None | Some((ContainerState::Unknown | ContainerState::Created, _)) => true,
+        Some((ContainerState::Running, _)) => false,
+        Some((ContainerState::Exited, exit_code)) => restarts_after_exit(container, pod, exit_code),
+    }
+}
+
+/// Whether the exit of a container asks that all of the pod start over (`ShouldAllContainersRestart`).
+pub(crate) fn should_all_containers_restart(pod: &Pod, status: &PodStatus) -> bool {
+    pod.all_containers()
+        .filter(|container| container.restart_policy_rules.is_some())
+        .any(|container| {
+            status
+                .container(&container.name)
+                .is_some_and(|status| asks_to_restart_all(container, status))
+        })
+}
+
+/// `getContainersToReset`, for regular and init containers: those that asked for it come after all others.
+pub(super) fn containers_to_reset(spec: &PodSpec, pod_status: &PodStatus) -> Vec<ContainerToReset> {
+    let (mut askers, mut others) = (Vec::new(), Vec::new());
+    for container in spec
+        .containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten())
+    {
+        let instances = pod_status
+            .containers
+            .iter()
+            .filter(|status| status.name == container.name);
+        for status in instances {
+            let list = match asks_to_restart_all(container, status) {
+                true => &mut askers,
+                false => &mut others,
+            };
+            list.push(ContainerToReset {
+                id: status.id.clone(),
+                name: status.name.clone(),
+                kill: status.state != ContainerState::Exited,
+            });
+        }
+    }
+    others.append(&mut askers);
+    others
+}
+
+fn asks_to_restart_all(container: &Container, status: &ContainerStatus) -> bool {
+    status.state == ContainerState::Exited
+        && matching_rule(container, status.exit_code)
+            .is_some_and(|rule| rule.action == "RestartAllContainers")
+}
+
+/// `podutil.ContainerShouldRestart`: the container's rules, then its policy, then the pod's.
+fn restarts_after_exit(container: &Container, pod: &Pod, exit_code: i32) -> bool {
+    let own_policy = container.restart_policy.as_deref();
+    if own_policy.is_some() {
+        let rule = matching_rule(container, exit_code);
+        if rule.is_some_and(|rule| matches!(rule.action.as_str(), "Restart" | "RestartAllContainers")) {
+            return true;
+        }
+    }
+    let known = own_policy.filter(|policy| matches!(*policy, "Always" | "OnFailure" | "Never"));
+    match known.unwrap_or(pod.restart_policy()) {
+        "OnFailure" => exit_code != 0,
+        "Never" => false,
+        _ => true,
+    }
+}
+
+/// The first rule that speaks of this exit code (`FindMatchingContainerRestartRule`).
+fn matching_rule(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
+    container.restart_policy_rules.iter().flatten().find(|rule| {
+        rule.exit_codes.as_ref().is_some_and(|codes| {
+            let listed = codes.values.iter().flatten().any(|code| *code == exit_code);
+            match codes.operator.as_str() {
+                "In" => listed,
+                "NotIn" => !listed,
+                _ => false,
+            }
+        })
+    })
+}
