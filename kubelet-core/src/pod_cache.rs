@@ -22,20 +22,23 @@ pub struct PodCache {
 #[derive(Debug, Default)]
 struct Inner {
     pods: HashMap<PodUid, Entry>,
-    /// Every pod's entry, a missing one too, is at least as new as this.
+    /// Every pod's entry, a missing one too, is at least as new as this; but for those that lag.
     observed_all_at: Option<Instant>,
+    /// The pods that `observed_all_at` does not speak for, each with the last of its values that did.
+    lagging: HashMap<PodUid, Option<Instant>>,
     waiters: HashMap<PodUid, Vec<Waiter>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     status: Result<Arc<PodStatus>>,
-    modified: Instant,
+    observed: Instant,
 }
 
 #[derive(Debug)]
 struct Waiter {
-    newer_than: Instant,
+    /// `None`: the first observation will do.
+    newer_than: Option<Instant>,
     wake: oneshot::Sender<Result<Arc<PodStatus>>>,
 }
 
@@ -51,10 +54,7 @@ impl PodCache {
         let inner = self.inner.lock();
         match inner.pods.get(uid) {
             Some(entry) => entry.status.clone(),
-            None => Ok(empty_status(
-                uid,
-                inner.observed_all_at.unwrap_or_else(Instant::now),
-            )),
+            None => Ok(empty_status(uid, inner.all_at(uid).unwrap_or_else(Instant::now))),
         }
     }
 
@@ -65,8 +65,15 @@ impl PodCache {
         inner
             .pods
             .get(uid)
-            .map(|entry| entry.modified)
-            .max(inner.observed_all_at)
+            .map(|entry| entry.observed)
+            .max(inner.all_at(uid))
+    }
+
+    /// The pods of which the runtime has something, as last seen, and may still be running.
+    pub fn running_pods(&self) -> Vec<PodUid> {
+        let inner = self.inner.lock();
+        let runs = |entry: &Entry| entry.status.as_ref().map_or(true, |status| status.is_running());
+        inner.pods.iter().filter(|(_, entry)| runs(entry)).map(|(uid, _)| uid.clone()).collect()
     }
 
     /// Waits until the pod's status is known to be newer than `time`, and returns it (`GetNewerThan`). An
@@ -78,9 +85,22 @@ impl PodCache {
     ///
     /// Cancel safe.
     pub async fn get_newer_than(&self, uid: &PodUid, time: Instant) -> Result<Arc<PodStatus>> {
+        self.wait(uid, Some(time)).await
+    }
+
+    /// Waits until the pod was looked at once: at once for all pods after the first list.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn get_observed(&self, uid: &PodUid) -> Result<Arc<PodStatus>> {
+        self.wait(uid, None).await
+    }
+
+    async fn wait(&self, uid: &PodUid, time: Option<Instant>) -> Result<Arc<PodStatus>> {
         let woken = {
             let mut inner = self.inner.lock();
-            if let Some(status) = inner.newer_than(uid, time) {
+            if let Some(status) = inner.newer_than(uid, time, None) {
                 return status;
             }
             let (wake, woken) = oneshot::channel();
@@ -104,14 +124,18 @@ impl PodCache {
     /// for it. Only the PLEG calls this.
     pub fn set(&self, uid: &PodUid, status: Result<Arc<PodStatus>>, observed: Instant) {
         let mut inner = self.inner.lock();
-        inner.pods.insert(
-            uid.clone(),
-            Entry {
-                status,
-                modified: observed,
-            },
-        );
-        inner.wake(uid);
+        inner.pods.insert(uid.clone(), Entry { status, observed });
+        inner.wake(uid, None);
+    }
+
+    /// States that what is stored of a pod, be it nothing, still held at `time`, when the runtime was asked
+    /// about this pod alone (`SetObservedTime`). Wakes who waited for it. Only the PLEG calls this.
+    pub fn set_observed_time(&self, uid: &PodUid, time: Instant) {
+        let mut inner = self.inner.lock();
+        if let Some(entry) = inner.pods.get_mut(uid) {
+            entry.observed = entry.observed.max(time);
+        }
+        inner.wake(uid, Some(time));
     }
 
     /// Forgets a pod that the runtime does not have any more. Only the PLEG calls this.
@@ -122,31 +146,64 @@ impl PodCache {
     /// States that everything in the cache is at least as new as `time`, wakes all who waited for that
     /// (`UpdateTime`). Only the PLEG calls this, after each pod of a list was set.
     pub fn update_time(&self, time: Instant) {
+        self.update_time_except(time, []);
+    }
+
+    /// As [`update_time`](Self::update_time), but says nothing of the pods that `lag`: those whose status is
+    /// being read still. They stay as new as they were until they are [`set`](Self::set), or a later call
+    /// does not name them any more; so a pod that cannot be read now holds up nobody but its own waiters.
+    pub fn update_time_except(&self, time: Instant, lag: impl IntoIterator<Item = PodUid>) {
         let mut inner = self.inner.lock();
+        let lagging = lag
+            .into_iter()
+            .map(|uid| {
+                let before = inner.all_at(&uid);
+                (uid, before)
+            })
+            .collect();
+        inner.lagging = lagging;
         inner.observed_all_at = Some(time);
         let waiting: Vec<PodUid> = inner.waiters.keys().cloned().collect();
         for uid in waiting {
-            inner.wake(&uid);
+            inner.wake(&uid, None);
         }
     }
 }
 
 impl Inner {
-    fn newer_than(&self, uid: &PodUid, time: Instant) -> Option<Result<Arc<PodStatus>>> {
-        let all = self.observed_all_at.filter(|observed| *observed > time);
+    /// How new the list as a whole makes this pod's entry.
+    fn all_at(&self, uid: &PodUid) -> Option<Instant> {
+        if self.lagging.is_empty() {
+            return self.observed_all_at;
+        }
+        self.lagging.get(uid).copied().unwrap_or(self.observed_all_at)
+    }
+
+    /// The status, if it is known to be newer than `time`, or known at all without one. `absent_at`: when
+    /// the pod alone was looked for, should there be no entry.
+    fn newer_than(
+        &self,
+        uid: &PodUid,
+        time: Option<Instant>,
+        absent_at: Option<Instant>,
+    ) -> Option<Result<Arc<PodStatus>>> {
+        let all = self.all_at(uid);
         match self.pods.get(uid) {
-            Some(entry) => (entry.modified > time || all.is_some()).then(|| entry.status.clone()),
-            None => all.map(|observed| Ok(empty_status(uid, observed))),
+            Some(entry) => (Some(entry.observed).max(all) > time).then(|| entry.status.clone()),
+            None => {
+                let observed = all.max(absent_at)?;
+                (Some(observed) > time).then(|| Ok(empty_status(uid, observed)))
+            }
         }
     }
 
-    fn wake(&mut self, uid: &PodUid) {
+    fn wake(&mut self, uid: &PodUid, absent_at: Option<Instant>) {
         let Some(waiters) = self.waiters.remove(uid) else {
             return;
         };
         let mut still_waiting = Vec::new();
         for waiter in waiters {
-            match self.newer_than(uid, waiter.newer_than) {
+            match self.newer_than(uid, waiter.newer_than, absent_at) {
                 // A waiter that gave up is no concern of ours.
                 Some(status) => drop(waiter.wake.send(status)),
                 None if waiter.wake.is_closed() => {}
@@ -204,6 +261,52 @@ mod tests {
         let found = wait.now_or_never().unwrap().unwrap();
         assert!(found.containers.is_empty() && found.uid == uid);
         assert_eq!(cache.observed_at(&uid), Some(start + Duration::from_secs(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_lags_holds_up_its_own_waiters_alone() {
+        let (cache, slow, other) = (PodCache::new(), PodUid::from("slow"), PodUid::from("other"));
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        cache.update_time(at(1));
+        let mut slow_wait = Box::pin(cache.get_newer_than(&slow, at(1)));
+        let mut other_wait = Box::pin(cache.get_newer_than(&other, at(1)));
+        assert!(slow_wait.as_mut().now_or_never().is_none());
+        assert!(other_wait.as_mut().now_or_never().is_none());
+        for time in 2..5 {
+            cache.update_time_except(at(time), [slow.clone()]);
+            assert_eq!(
+                cache.observed_at(&slow),
+                Some(at(1)),
+                "as new as it was, and no older"
+            );
+        }
+        assert!(other_wait.now_or_never().is_some());
+        assert!(slow_wait.as_mut().now_or_never().is_none());
+        cache.set(&slow, status(&slow, at(3)), at(3));
+        assert_eq!(slow_wait.now_or_never().unwrap().unwrap().timestamp, at(3));
+        cache.update_time(at(5));
+        assert_eq!(cache.observed_at(&slow), Some(at(5)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_pod_may_be_confirmed_alone() {
+        let (cache, uid, other) = (PodCache::new(), PodUid::from("a"), PodUid::from("b"));
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        cache.set(&uid, status(&uid, at(1)), at(1));
+        let mut wait = Box::pin(cache.get_newer_than(&uid, at(1)));
+        let mut absent = Box::pin(cache.get_newer_than(&other, at(1)));
+        assert!(wait.as_mut().now_or_never().is_none() && absent.as_mut().now_or_never().is_none());
+        cache.set_observed_time(&uid, at(2));
+        assert_eq!(
+            wait.now_or_never().unwrap().unwrap().timestamp,
+            at(1),
+            "what was read then still holds"
+        );
+        assert!(absent.as_mut().now_or_never().is_none());
+        cache.set_observed_time(&other, at(2));
+        assert!(absent.now_or_never().unwrap().unwrap().sandboxes.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
