@@ -1,0 +1,246 @@
+//! Amounts of resources, read from the API's [`Quantity`] (`apimachinery/pkg/api/resource`).
+//!
+//! The API keeps quantities as text: `100m`, `1.5`, `64Mi`, `1e3`. Only reading, comparing, adding and rounding are
+//! here: all that a kubelet does with them.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::Add;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// A billion: the smallest part that the API keeps is a nano.
+const NANOS: i128 = 1_000_000_000;
+
+/// How much of a resource, exact to a billionth. What is finer is rounded away from zero, as the API does; what is
+/// larger than the API can hold is its largest amount, 2⁶³ − 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Amount {
+    nanos: i128,
+}
+
+impl Amount {
+    /// Nothing.
+    pub const ZERO: Self = Self { nanos: 0 };
+
+    /// So many whole units: bytes, CPUs.
+    pub fn from_units(units: i64) -> Self {
+        Self {
+            nanos: i128::from(units) * NANOS,
+        }
+    }
+
+    /// So many thousandths: `milliCPU`.
+    pub fn from_milli(milli: i64) -> Self {
+        Self {
+            nanos: i128::from(milli) * (NANOS / 1000),
+        }
+    }
+
+    /// Whole units, rounded up (`Quantity.Value`).
+    pub fn value(self) -> i64 {
+        self.scaled(NANOS)
+    }
+
+    /// Thousandths, rounded up (`Quantity.MilliValue`).
+    pub fn milli_value(self) -> i64 {
+        self.scaled(NANOS / 1000)
+    }
+
+    /// Whether it is nothing.
+    pub fn is_zero(self) -> bool {
+        self.nanos == 0
+    }
+
+    /// Whether it is more than nothing.
+    pub fn is_positive(self) -> bool {
+        self.nanos > 0
+    }
+
+    fn scaled(self, unit: i128) -> i64 {
+        let quotient = round_away_from_zero(self.nanos, unit);
+        i64::try_from(quotient).unwrap_or(if quotient < 0 { i64::MIN } else { i64::MAX })
+    }
+}
+
+/// Sums, no further than the largest amount.
+impl Add for Amount {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            nanos: self.nanos.saturating_add(other.nanos),
+        }
+    }
+}
+
+impl Sum for Amount {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::ZERO, Add::add)
+    }
+}
+
+/// A text that is no quantity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseAmountError {
+    text: String,
+}
+
+impl fmt::Display for ParseAmountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not a quantity", self.text)
+    }
+}
+
+impl std::error::Error for ParseAmountError {}
+
+impl TryFrom<&Quantity> for Amount {
+    type Error = ParseAmountError;
+
+    fn try_from(quantity: &Quantity) -> Result<Self, ParseAmountError> {
+        parse(&quantity.0).ok_or_else(|| ParseAmountError {
+            text: quantity.0.clone(),
+        })
+    }
+}
+
+/// `<sign><digits>[.<digits>]<suffix>`
+fn parse(text: &str) -> Option<Amount> {
+    let (negative, unsigned) = match text.strip_prefix(['+', '-']) {
+        Some(rest) => (text.starts_with('-'), rest),
+        None => (false, text),
+    };
+    let end = unsigned
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+        return None;
+    }
+    let suffix = Suffix::parse(suffix)?;
+    let nanos = suffix.nanos(whole, fraction).min(i128::from(i64::MAX) * NANOS);
+    Some(Amount {
+        nanos: if negative { -nanos } else { nanos },
+    })
+}
+
+/// What the number before it is multiplied by.
+enum Suffix {
+    /// A power of 1024.
+    Binary(u32),
+    /// A power of ten.
+    Decimal(i32),
+}
+
+impl Suffix {
+    fn parse(suffix: &str) -> Option<Self> {
+        Some(match suffix {
+            "Ki" => Self::Binary(1),
+            "Mi" => Self::Binary(2),
+            "Gi" => Self::Binary(3),
+            "Ti" => Self::Binary(4),
+            "Pi" => Self::Binary(5),
+            "Ei" => Self::Binary(6),
+            "n" => Self::Decimal(-9),
+            "u" => Self::Decimal(-6),
+            "m" => Self::Decimal(-3),
+            "" => Self::Decimal(0),
+            "k" => Self::Decimal(3),
+            "M" => Self::Decimal(6),
+            "G" => Self::Decimal(9),
+            "T" => Self::Decimal(12),
+            "P" => Self::Decimal(15),
+            "E" => Self::Decimal(18),
+            exponent => Self::Decimal(exponent.strip_prefix(['e', 'E'])?.parse().ok()?),
+        })
+    }
+
+    /// `whole.fraction` of it in nanos, rounded up; very large where it does not fit.
+    fn nanos(&self, whole: &str, fraction: &str) -> i128 {
+        let fraction = fraction.trim_end_matches('0');
+        let digits: String = [whole, fraction].concat();
+        let digits = digits.trim_start_matches('0');
+        if digits.is_empty() {
+            return 0;
+        }
+        let (Ok(mantissa), Ok(places)) = (digits.parse::<i128>(), i32::try_from(fraction.len())) else {
+            return i128::MAX;
+        };
+        let (mantissa, exponent) = match *self {
+            Self::Binary(power) => (mantissa.checked_mul(1024_i128.pow(power)), 9 - places),
+            Self::Decimal(power) => (Some(mantissa), power.saturating_add(9).saturating_sub(places)),
+        };
+        let scale = 10_i128.checked_pow(exponent.unsigned_abs());
+        match (mantissa, scale) {
+            (Some(mantissa), Some(scale)) if exponent >= 0 => mantissa.saturating_mul(scale),
+            (Some(mantissa), Some(scale)) => round_away_from_zero(mantissa, scale),
+            // Less than a nano of something.
+            (Some(_), None) if exponent < 0 => 1,
+            _ => i128::MAX,
+        }
+    }
+}
+
+fn round_away_from_zero(value: i128, unit: i128) -> i128 {
+    let quotient = value / unit;
+    match value % unit {
+        0 => quotient,
+        rest => quotient + rest.signum(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_amounts() {
+        let cases = [
+            // text, value, milli value
+            ("0", 0, 0),
+            ("1", 1, 1000),
+            ("100m", 1, 100),
+            ("1.5", 2, 1500),
+            (".5", 1, 500),
+            ("5.", 5, 5000),
+            ("0.1m", 1, 1),
+            ("1n", 1, 1),
+            ("0.0000000001", 1, 1),
+            ("1e-30", 1, 1),
+            ("64Mi", 67_108_864, 67_108_864_000),
+            ("0.5Ki", 512, 512_000),
+            ("1.1Ki", 1127, 1_126_400),
+            ("2k", 2000, 2_000_000),
+            ("1e3", 1000, 1_000_000),
+            ("1E3", 1000, 1_000_000),
+            ("1E", 1_000_000_000_000_000_000, i64::MAX),
+            ("100E", i64::MAX, i64::MAX),
+            ("1e400", i64::MAX, i64::MAX),
+            ("-1500m", -2, -1500),
+            ("+3", 3, 3000),
+        ];
+        for (text, value, milli) in cases {
+            let amount = Amount::try_from(&Quantity(text.into())).unwrap();
+            assert_eq!((amount.value(), amount.milli_value()), (value, milli), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_refused_by_name() {
+        for text in [
+            "", "m", ".", "1.2.3", "1 Mi", "1mi", "--1", "1K", "0x10", "e", "1ee3", "١",
+        ] {
+            let error = Amount::try_from(&Quantity(text.into())).unwrap_err();
+            assert_eq!(error.to_string(), format!("{text:?} is not a quantity"));
+        }
+    }
+
+    #[test]
+    fn equal_amounts_are_equal_however_written() {
+        let amount = |text: &str| Amount::try_from(&Quantity(text.into())).unwrap();
+        assert_eq!(amount("1"), amount("1000m"));
+        assert!(amount("1Gi") > amount("1G"));
+        assert_eq!(amount("250m") + amount("750m"), Amount::from_units(1));
+    }
+}
