@@ -27,6 +27,13 @@ pub enum Error {
         source: Source,
     },
 
+    /// The runtime is down or says that it is not ready; nothing is synced until it is.
+    #[error("{message}")]
+    RuntimeNotReady {
+        /// What is the matter.
+        message: String,
+    },
+
     /// The runtime cannot do this at all. The kubelet answers 501 or emits an event for it.
     #[error("the runtime does not offer {what}")]
     Unsupported {

@@ -69,11 +69,15 @@ impl PodCache {
             .max(inner.all_at(uid))
     }
 
-    /// The pods of which the runtime has something, as last seen, and may still be running.
-    pub fn running_pods(&self) -> Vec<PodUid> {
+    /// The pods of which something may run, as last seen; those that could not be read among them, without
+    /// a name.
+    pub fn running_pods(&self) -> Vec<(PodUid, PodKey)> {
         let inner = self.inner.lock();
-        let runs = |entry: &Entry| entry.status.as_ref().map_or(true, |status| status.is_running());
-        inner.pods.iter().filter(|(_, entry)| runs(entry)).map(|(uid, _)| uid.clone()).collect()
+        let running = inner.pods.iter().filter_map(|(uid, entry)| match &entry.status {
+            Ok(status) => status.is_running().then(|| (uid.clone(), status.key.clone())),
+            Err(_) => Some((uid.clone(), PodKey::new("", ""))),
+        });
+        running.collect()
     }
 
     /// Waits until the pod's status is known to be newer than `time`, and returns it (`GetNewerThan`). An

@@ -54,6 +54,15 @@ impl PodStatus {
             .filter(|status| status.state == ContainerState::Running)
     }
 
+    /// Whether some container runs, or some sandbox is ready.
+    pub fn is_running(&self) -> bool {
+        self.running_containers().next().is_some()
+            || self
+                .sandboxes
+                .iter()
+                .any(|sandbox| sandbox.state == SandboxState::Ready)
+    }
+
     /// The containers of the newest sandbox, if that is ready (`ActiveContainerStatuses`).
     pub fn active_containers(&self) -> impl Iterator<Item = &ContainerStatus> {
         let sandbox = self

@@ -1,0 +1,434 @@
+//! The assembly: the parts of a node agent, wired to each other and run as one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use crate::pod_cache::PodCache;
+use crate::pod_manager::PodManager;
+use crate::pod_source::{PodUpdates, SourcesReady};
+use crate::pod_workers::{PodWorkers, PodWorkersConfig, PodWorkersHandle};
+use crate::runtime::{GcPolicy, Runtime};
+use crate::runtime_state::RuntimeState;
+use crate::start_failures::StartFailures;
+use crate::sync_loop::SyncLoop;
+use crate::sync_pod::RuntimePodSyncer;
+use crate::{
+    Error, EventRecorder, Jitter, LogEvents, NoProbes, NoVolumes, PlegHandle, PodLifecycleEventGenerator,
+    PodStatusManager, ProbeResults, Result, RootDir, VolumeManager,
+};
+
+/// A whole node agent over the traits of this crate: sources, runtime, PLEG, statuses; the pod workers and
+/// the sync loop between them are its own. Answers to the kubelet's `Kubelet`.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use kubelet_core::*;
+/// # async fn example(
+/// #     config: impl PodUpdates, runtime: Arc<dyn Runtime>, cache: PodCache,
+/// #     pleg: impl PodLifecycleEventGenerator, statuses: impl PodStatusManager,
+/// # ) -> Result<()> {
+/// let kubelet = Kubelet::builder()
+///     .pods(config) // where pods come from
+///     .runtime(runtime) // what runs them
+///     .pleg(pleg, cache) // who watches them
+///     .statuses(statuses) // who tells of them
+///     .root_dir("/var/lib/kubelet")
+///     .build()?;
+/// let shutdown = tokio_util::sync::CancellationToken::new();
+/// kubelet.run(shutdown).await
+/// # }
+/// ```
+pub struct Kubelet {
+    updates: Box<dyn PodUpdates>,
+    to_sync_loop: mpsc::Sender<crate::PodUpdate>,
+    runtime: Arc<dyn Runtime>,
+    runtime_state: RuntimeState,
+    pleg: Box<dyn PodLifecycleEventGenerator>,
+    statuses: Box<dyn PodStatusManager>,
+    workers: PodWorkers,
+    sync_loop: SyncLoop,
+    gc_policy: GcPolicy,
+    handle: KubeletHandle,
+}
+
+/// `containerGCPeriod` (`ContainerGCPeriod` in `kubelet.go`)
+const GC_PERIOD: Duration = Duration::from_secs(60);
+/// Updates that may wait for the sync loop before the sources are held back (`PodConfig`'s channel).
+const UPDATES_WAITING: usize = 50;
+
+impl Kubelet {
+    /// Starts an assembly.
+    pub fn builder() -> KubeletBuilder {
+        KubeletBuilder::default()
+    }
+
+    /// A handle to ask what is going on and to end pods.
+    pub fn handle(&self) -> KubeletHandle {
+        self.handle.clone()
+    }
+
+    /// Runs the agent until `shutdown`, then stops its parts in the order in which pods flow: sources, sync
+    /// loop and workers first, then the PLEG, last the statuses, which send what they can. Containers are
+    /// left as they are, as a kubelet leaves them; to end them first see [`KubeletHandle::end_pods`].
+    ///
+    /// All tasks have ended when it returns.
+    ///
+    /// # Errors
+    ///
+    /// When the merged sources cannot go on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future aborts all its tasks; nothing is lost but statuses that were not sent yet.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
+        let [upper, pleg, statuses] = [(); 3].map(|()| CancellationToken::new());
+        let mut upper_tasks: JoinSet<Result<()>> = JoinSet::new();
+        let mut pleg_tasks: JoinSet<()> = JoinSet::new();
+        let mut status_tasks: JoinSet<()> = JoinSet::new();
+
+        status_tasks.spawn(self.statuses.run(statuses.clone()));
+        pleg_tasks.spawn(self.pleg.run(pleg.clone()));
+        pleg_tasks.spawn(self.runtime_state.run(self.runtime.clone(), pleg.clone()));
+        let collector = Collector {
+            runtime: self.runtime,
+            workers: self.handle.workers.clone(),
+            sources: self.handle.sources.clone(),
+            policy: self.gc_policy,
+        };
+        pleg_tasks.spawn(collector.run(pleg.clone()));
+        let (workers, sync_loop, updates) = (self.workers, self.sync_loop, self.updates);
+        let (token, sender) = (upper.clone(), self.to_sync_loop);
+        upper_tasks.spawn(async move { updates.run(sender, token).await });
+        let token = upper.clone();
+        upper_tasks.spawn(async move {
+            workers.run(token).await;
+            Ok(())
+        });
+        let token = upper.clone();
+        upper_tasks.spawn(async move {
+            sync_loop.run(token).await;
+            Ok(())
+        });
+
+        let mut outcome = Ok(());
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                ended = upper_tasks.join_next() => match ended {
+                    // Sources that have said all they will say leave their pods running.
+                    Some(Ok(Ok(()))) => {}
+                    Some(Ok(Err(error))) => { outcome = Err(error); break }
+                    Some(Err(error)) => { outcome = Err(Error::runtime("task", error)); break }
+                    None => break,
+                },
+            }
+        }
+        upper.cancel();
+        join_all(&mut upper_tasks).await;
+        pleg.cancel();
+        join_all(&mut pleg_tasks).await;
+        statuses.cancel();
+        join_all(&mut status_tasks).await;
+        outcome
+    }
+}
+
+async fn join_all<T: 'static>(tasks: &mut JoinSet<T>) {
+    while tasks.join_next().await.is_some() {}
+}
+
+impl fmt::Debug for Kubelet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kubelet")
+            .field("gc_policy", &self.gc_policy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Asks and steers a running [`Kubelet`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct KubeletHandle {
+    pods: PodManager,
+    workers: PodWorkersHandle,
+    cache: PodCache,
+    sources: SourcesReady,
+    runtime_state: RuntimeState,
+}
+
+impl KubeletHandle {
+    /// The desired pods.
+    pub fn pods(&self) -> &PodManager {
+        &self.pods
+    }
+
+    /// The pod workers.
+    pub fn workers(&self) -> &PodWorkersHandle {
+        &self.workers
+    }
+
+    /// What the runtime last said of each pod.
+    pub fn cache(&self) -> &PodCache {
+        &self.cache
+    }
+
+    /// Which sources have been heard.
+    pub fn sources(&self) -> &SourcesReady {
+        &self.sources
+    }
+
+    /// Whether the runtime can be worked with.
+    pub fn runtime_state(&self) -> &RuntimeState {
+        &self.runtime_state
+    }
+
+    /// Ends all pods, each within its own grace period or the given one if that is shorter, and returns when
+    /// their containers have ended: for an agent that takes its pods with it. They are not started again.
+    pub async fn end_pods(&self, grace_period: Option<Duration>) {
+        self.workers.end_pods(self.pods.pods(), grace_period).await;
+    }
+}
+
+/// Removes dead containers each minute.
+struct Collector {
+    runtime: Arc<dyn Runtime>,
+    workers: PodWorkersHandle,
+    sources: SourcesReady,
+    policy: GcPolicy,
+}
+
+impl Collector {
+    async fn run(self, shutdown: CancellationToken) {
+        let mut period = tokio::time::interval(GC_PERIOD);
+        period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first tick is now, and there is nothing to collect yet.
+        period.tick().await;
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = period.tick() => {}
+            }
+            let policy = GcPolicy {
+                all_sources_ready: self.sources.all_ready(),
+                ..self.policy.clone()
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                result = self.runtime.garbage_collect(&policy, &self.workers) => {
+                    if let Err(error) = result {
+                        tracing::error!(%error, "Container garbage collection failed");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Gathers the parts of a [`Kubelet`].
+#[derive(Default)]
+pub struct KubeletBuilder {
+    updates: Option<Box<dyn PodUpdates>>,
+    runtime: Option<Arc<dyn Runtime>>,
+    pleg: Option<(Box<dyn PodLifecycleEventGenerator>, PodCache)>,
+    statuses: Option<Box<dyn PodStatusManager>>,
+    recorder: Option<Arc<dyn EventRecorder>>,
+    probes: Option<Arc<dyn ProbeResults>>,
+    volumes: Option<Arc<dyn VolumeManager>>,
+    root_dir: RootDir,
+    workers: PodWorkersConfig,
+    gc_policy: GcPolicy,
+    jitter: Option<Jitter>,
+}
+
+impl KubeletBuilder {
+    /// Where pods come from: the merged sources. Required.
+    pub fn pods(mut self, updates: impl PodUpdates) -> Self {
+        self.updates = Some(Box::new(updates));
+        self
+    }
+
+    /// What runs pods. Required.
+    pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Who watches the runtime, and the cache that it writes. Required.
+    pub fn pleg(mut self, pleg: impl PodLifecycleEventGenerator, cache: PodCache) -> Self {
+        self.pleg = Some((Box::new(pleg), cache));
+        self
+    }
+
+    /// Who keeps and sends the pods' statuses. Required.
+    pub fn statuses(mut self, statuses: impl PodStatusManager) -> Self {
+        self.statuses = Some(Box::new(statuses));
+        self
+    }
+
+    /// Who records events; by default they are logged.
+    pub fn recorder(mut self, recorder: Arc<dyn EventRecorder>) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
+    /// What the probes found; by default nothing is probed.
+    pub fn probes(mut self, probes: Arc<dyn ProbeResults>) -> Self {
+        self.probes = Some(probes);
+        self
+    }
+
+    /// Who mounts volumes; by default a pod that asks for a volume waits with an error.
+    pub fn volumes(mut self, volumes: Arc<dyn VolumeManager>) -> Self {
+        self.volumes = Some(volumes);
+        self
+    }
+
+    /// Where what belongs to pods is kept; `/var/lib/kubelet` by default. Must be absolute.
+    pub fn root_dir(mut self, root_dir: impl Into<std::path::PathBuf>) -> Self {
+        self.root_dir = RootDir::new(root_dir);
+        self
+    }
+
+    /// How often pods are looked at again.
+    pub fn workers(mut self, config: PodWorkersConfig) -> Self {
+        self.workers = config;
+        self
+    }
+
+    /// Which dead containers are kept.
+    pub fn gc_policy(mut self, policy: GcPolicy) -> Self {
+        self.gc_policy = policy;
+        self
+    }
+
+    /// Where randomness comes from: a seed makes a run repeatable.
+    pub fn jitter(mut self, jitter: Jitter) -> Self {
+        self.jitter = Some(jitter);
+        self
+    }
+
+    /// Puts the parts together. Nothing runs yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misconfigured`] with all that is missing or cannot work.
+    pub fn build(self) -> Result<Kubelet> {
+        let mut problems = self.problems();
+        let (Some(updates), Some(runtime), Some((pleg, cache)), Some(statuses)) =
+            (self.updates, self.runtime, self.pleg, self.statuses)
+        else {
+            return Err(Error::Misconfigured { problems });
+        };
+        let names = updates.sources();
+        if names.is_empty() {
+            problems.push("no pod source: nothing would ever run".to_owned());
+        }
+        let mut seen = std::collections::HashSet::new();
+        problems.extend(
+            names
+                .iter()
+                .filter(|name| !seen.insert(*name))
+                .map(|name| format!("two pod sources named {name:?}")),
+        );
+        if !problems.is_empty() {
+            return Err(Error::Misconfigured { problems });
+        }
+
+        let (to_sync_loop, received) = mpsc::channel(UPDATES_WAITING);
+        let recorder = self.recorder.unwrap_or_else(|| Arc::new(LogEvents));
+        let pleg_handle: Arc<dyn PlegHandle> = pleg.handle();
+        let runtime_state = RuntimeState::new();
+        let start_failures = StartFailures::new();
+        let syncer = RuntimePodSyncer {
+            runtime: runtime.clone(),
+            runtime_state: runtime_state.clone(),
+            statuses: statuses.reporter(),
+            start_failures: start_failures.clone(),
+            probes: self.probes.unwrap_or_else(|| Arc::new(NoProbes)),
+            volumes: self.volumes.unwrap_or_else(|| Arc::new(NoVolumes)),
+            recorder: recorder.clone(),
+            pleg: pleg_handle.clone(),
+            root_dir: self.root_dir.clone(),
+        };
+        let jitter = self.jitter.unwrap_or_default();
+        let workers = PodWorkers::new(Arc::new(syncer), cache.clone(), self.workers, jitter)
+            .with_pleg(pleg_handle.clone())
+            .with_recorder(recorder);
+        let handle = KubeletHandle {
+            pods: PodManager::new(),
+            workers: workers.handle(),
+            cache: cache.clone(),
+            sources: SourcesReady::new(names),
+            runtime_state: runtime_state.clone(),
+        };
+        let sync_loop = SyncLoop {
+            updates: received,
+            events: pleg_handle.subscribe(),
+            sources: handle.sources.clone(),
+            pods: handle.pods.clone(),
+            workers: handle.workers.clone(),
+            cache,
+            runtime: runtime.clone(),
+            runtime_state: runtime_state.clone(),
+            statuses: statuses.reporter(),
+            start_failures,
+            root_dir: self.root_dir,
+        };
+        Ok(Kubelet {
+            updates,
+            to_sync_loop,
+            runtime,
+            runtime_state,
+            pleg,
+            statuses,
+            workers,
+            sync_loop,
+            gc_policy: self.gc_policy,
+            handle,
+        })
+    }
+
+    /// All that is wrong with what was given.
+    fn problems(&self) -> Vec<String> {
+        let missing = [
+            (self.updates.is_none(), "no pods: say where they come from"),
+            (self.runtime.is_none(), "no runtime: say what runs pods"),
+            (self.pleg.is_none(), "no PLEG: say who watches the runtime"),
+            (
+                self.statuses.is_none(),
+                "no status manager: say who keeps the pods' statuses",
+            ),
+            (
+                !self.root_dir.path().is_absolute(),
+                "the root dir is not an absolute path",
+            ),
+            (
+                self.workers.resync_interval.is_zero(),
+                "the resync interval is zero",
+            ),
+            (
+                self.workers.back_off_period.is_zero(),
+                "the back-off period is zero",
+            ),
+        ];
+        missing
+            .into_iter()
+            .filter(|(wrong, _)| *wrong)
+            .map(|(_, problem)| problem.to_owned())
+            .collect()
+    }
+}
+
+impl fmt::Debug for KubeletBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KubeletBuilder")
+            .field("root_dir", &self.root_dir)
+            .finish_non_exhaustive()
+    }
+}

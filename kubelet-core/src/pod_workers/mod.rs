@@ -1,0 +1,438 @@
+//! The pod workers: one state machine per pod UID, sync → terminating → terminated.
+
+mod record;
+mod registry;
+#[cfg(test)]
+mod tests;
+mod turns;
+mod update;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+pub use record::PodWorkerState;
+use registry::{Registry, Work};
+pub use update::{KillPod, UpdatePod};
+
+use crate::pod_cache::PodCache;
+use crate::pod_syncer::{PodSyncer, SyncOutcome};
+use crate::runtime::{PodStateProvider, PodStatus};
+use crate::{
+    Error, Event, EventRecorder, EventType, Jitter, LogEvents, PlegHandle, PodExt, PodKey, PodUid, Result,
+};
+use update::Target;
+
+/// How often the workers look at pods again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodWorkersConfig {
+    /// A pod that is well is synced again after this, lengthened by up to half (`syncFrequency`, 1 min).
+    pub resync_interval: Duration,
+    /// A pod whose sync failed is tried again after this, lengthened by up to half (`backOffPeriod`, 10 s).
+    pub back_off_period: Duration,
+}
+
+impl Default for PodWorkersConfig {
+    fn default() -> Self {
+        Self {
+            resync_interval: Duration::from_secs(60),
+            back_off_period: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What [`PodWorkersHandle::sync_known_pods`] tells of a pod (`PodWorkerSync`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodWorkerSync {
+    /// Where its worker is.
+    pub state: PodWorkerState,
+    /// It is not among the desired pods.
+    pub orphan: bool,
+    /// Its spec is known; else only the runtime knows it.
+    pub has_config: bool,
+    /// Its spec is known, and it is a static pod.
+    pub is_static: bool,
+}
+
+/// Runs a worker for each pod that it is told of, one sync at a time for each pod and all pods side by
+/// side. Answers to the kubelet's `podWorkers`.
+///
+/// * The newest update waits while a sync runs; older ones it replaces. There is no queue that can be full:
+///   a pod either has work or has none.
+/// * An end cancels a running sync; nothing cancels an end but a shorter grace period.
+/// * A sync begins once the [`PodCache`] has a status newer than the last sync.
+/// * A pod that is idle holds no task.
+pub struct PodWorkers {
+    shared: Arc<Shared>,
+    syncer: Arc<dyn PodSyncer>,
+    recorder: Arc<dyn EventRecorder>,
+    pleg: Option<Arc<dyn PlegHandle>>,
+}
+
+struct Shared {
+    registry: Mutex<Registry>,
+    cache: PodCache,
+    changed: Notify,
+}
+
+impl PodWorkers {
+    /// Workers that do their work through `syncer` and wait for statuses in `cache`.
+    pub fn new(
+        syncer: Arc<dyn PodSyncer>,
+        cache: PodCache,
+        config: PodWorkersConfig,
+        jitter: Jitter,
+    ) -> Self {
+        let registry = Mutex::new(Registry::new(config, jitter));
+        Self {
+            shared: Arc::new(Shared {
+                registry,
+                cache,
+                changed: Notify::new(),
+            }),
+            syncer,
+            recorder: Arc::new(LogEvents),
+            pleg: None,
+        }
+    }
+
+    /// Asks this PLEG to relist a pod whose worker waits for a newer status, rather than wait for the next
+    /// periodic relist.
+    pub fn with_pleg(mut self, pleg: Arc<dyn PlegHandle>) -> Self {
+        self.pleg = Some(pleg);
+        self
+    }
+
+    /// Records `FailedSync` events here; by default they are logged.
+    pub fn with_recorder(mut self, recorder: Arc<dyn EventRecorder>) -> Self {
+        self.recorder = recorder;
+        self
+    }
+
+    /// A handle to tell and ask the workers.
+    pub fn handle(&self) -> PodWorkersHandle {
+        PodWorkersHandle {
+            shared: self.shared.clone(),
+        }
+    }
+
+    /// Works until `shutdown`. Then running syncs are dropped where they wait; containers are left as they
+    /// are, as a kubelet leaves them. Every task has ended when it returns.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let mut running = JoinSet::new();
+        let mut of_task = HashMap::new();
+        loop {
+            self.dispatch(&mut running, &mut of_task);
+            let timer = self.shared.registry.lock().next_timer();
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                Some(ended) = running.join_next_with_id() => self.complete(ended, &mut of_task),
+                () = self.shared.changed.notified() => {}
+                () = sleep_until(timer) => self.shared.registry.lock().fire_timers(Instant::now()),
+            }
+        }
+        running.shutdown().await;
+    }
+
+    fn dispatch(&self, running: &mut JoinSet<Result<SyncOutcome>>, of_task: &mut HashMap<Id, Task>) {
+        loop {
+            let Some(work) = self.shared.registry.lock().next() else {
+                return;
+            };
+            let task = Task {
+                uid: work.uid.clone(),
+                state: work.state,
+            };
+            let worker = Worker {
+                cache: self.shared.cache.clone(),
+                syncer: self.syncer.clone(),
+                recorder: self.recorder.clone(),
+                pleg: self.pleg.clone(),
+            };
+            let span = tracing::info_span!("pod", pod = %work.key(), uid = %work.uid);
+            let handle = running.spawn(async move { worker.work(work).await }.instrument(span));
+            of_task.insert(handle.id(), task);
+        }
+    }
+
+    fn complete(&self, ended: Result<(Id, Result<SyncOutcome>), JoinError>, of_task: &mut HashMap<Id, Task>) {
+        let (id, result) = match ended {
+            Ok((id, result)) => (id, result),
+            Err(error) => (error.id(), Err(Error::runtime("sync", error))),
+        };
+        let Some(Task { uid, state }) = of_task.remove(&id) else {
+            return;
+        };
+        match &result {
+            Ok(_) | Err(Error::Cancelled | Error::BackOff { .. }) => {}
+            Err(error) => tracing::error!(%uid, ?state, %error, "Error syncing pod, skipping"),
+        }
+        self.shared
+            .registry
+            .lock()
+            .complete(&uid, state, result, Instant::now());
+    }
+}
+
+impl fmt::Debug for PodWorkers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PodWorkers").finish_non_exhaustive()
+    }
+}
+
+struct Task {
+    uid: PodUid,
+    state: PodWorkerState,
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How long an end waits for a fresh status before it goes on with what is known.
+const TERMINATING_STATUS_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What one sync needs; a task of its own.
+struct Worker {
+    cache: PodCache,
+    syncer: Arc<dyn PodSyncer>,
+    recorder: Arc<dyn EventRecorder>,
+    pleg: Option<Arc<dyn PlegHandle>>,
+}
+
+impl Worker {
+    async fn work(&self, work: Work) -> Result<SyncOutcome> {
+        let started = work.updated_at;
+        let operation = match (work.state, work.request.update_type) {
+            (PodWorkerState::Terminated, _) => "terminated",
+            (PodWorkerState::Terminating, _) => "kill",
+            (PodWorkerState::Sync, crate::SyncPodType::Create) => "create",
+            (PodWorkerState::Sync, crate::SyncPodType::Update) => "update",
+            (PodWorkerState::Sync, _) => "sync",
+        };
+        let cancel = work.cancel.clone();
+        let result = tokio::select! {
+            biased;
+            result = self.act(work) => result,
+            () = cancel.cancelled() => Err(Error::Cancelled),
+        };
+        if let Some(started) = started {
+            metrics::histogram!("kubelet_pod_worker_duration_seconds", "operation_type" => operation)
+                .record(started.elapsed());
+        }
+        result
+    }
+
+    async fn act(&self, work: Work) -> Result<SyncOutcome> {
+        let pod = match &work.request.target {
+            Target::Runtime(running) => {
+                self.syncer.sync_terminating_runtime_pod(running).await?;
+                return Ok(SyncOutcome::default());
+            }
+            Target::Pod(pod) => pod,
+        };
+        match work.state {
+            PodWorkerState::Sync => {
+                let status = self.status(&work).await.inspect_err(|error| {
+                    self.recorder.record(Event {
+                        pod,
+                        field_path: None,
+                        event_type: EventType::Warning,
+                        reason: "FailedSync",
+                        message: format!("error determining status: {error}"),
+                    });
+                })?;
+                let mirror = work.request.mirror.as_ref();
+                self.syncer
+                    .sync_pod(work.request.update_type, pod, mirror, &status)
+                    .await
+            }
+            PodWorkerState::Terminating => {
+                let status = self.last_status(&work, pod.key()).await;
+                let status_fn = work.status_fn.as_ref();
+                self.syncer
+                    .sync_terminating_pod(pod, &status, work.grace_period, status_fn)
+                    .await?;
+                Ok(SyncOutcome::default())
+            }
+            PodWorkerState::Terminated => {
+                let status = self.last_status(&work, pod.key()).await;
+                self.syncer.sync_terminated_pod(pod, &status).await?;
+                Ok(SyncOutcome::default())
+            }
+        }
+    }
+
+    /// A status that is newer than the last sync.
+    async fn status(&self, work: &Work) -> Result<Arc<PodStatus>> {
+        if let (Some(pleg), Some(time)) = (&self.pleg, work.newer_than)
+            && self
+                .cache
+                .observed_at(&work.uid)
+                .is_none_or(|observed| observed <= time)
+        {
+            pleg.request_relist(&work.uid);
+        }
+        match work.newer_than {
+            Some(time) => self.cache.get_newer_than(&work.uid, time).await,
+            None => self.cache.get_observed(&work.uid).await,
+        }
+    }
+
+    /// For a pod that ends: a newer status if one comes in time. That a pod cannot be read must not keep it
+    /// from ending.
+    async fn last_status(&self, work: &Work, key: PodKey) -> Arc<PodStatus> {
+        match tokio::time::timeout(TERMINATING_STATUS_DEADLINE, self.status(work)).await {
+            Ok(Ok(status)) => status,
+            Ok(Err(_)) | Err(_) => self
+                .cache
+                .get(&work.uid)
+                .unwrap_or_else(|_| Arc::new(PodStatus::empty(work.uid.clone(), key, Instant::now()))),
+        }
+    }
+}
+
+impl Work {
+    fn key(&self) -> PodKey {
+        match &self.request.target {
+            Target::Pod(pod) => pod.key(),
+            Target::Runtime(running) => running.key.clone(),
+        }
+    }
+}
+
+/// Tells the workers of changes and asks them what they know. Clones share the same workers; no call waits.
+#[derive(Clone)]
+pub struct PodWorkersHandle {
+    shared: Arc<Shared>,
+}
+
+impl PodWorkersHandle {
+    /// A pod is new, changed, or is to end (`UpdatePod`). What cannot be (a finished pod synced again, a
+    /// runtime-only pod started) is passed over.
+    pub fn update_pod(&self, update: UpdatePod) {
+        let cache = &self.shared.cache;
+        let terminal = |uid: &PodUid| cache.get(uid).ok().map(|status| !status.is_running());
+        self.shared
+            .registry
+            .lock()
+            .update(update, Instant::now(), terminal);
+        self.shared.changed.notify_one();
+    }
+
+    /// Ends these pods, each within its own grace period or the given one if that is shorter, and returns
+    /// when their containers have ended. They will not be started again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it stops the wait and not the pods' end.
+    pub async fn end_pods(&self, pods: Vec<Arc<Pod>>, grace_period: Option<Duration>) {
+        let ending = pods.into_iter().map(|pod| {
+            let (completed, ended) = oneshot::channel();
+            self.update_pod(UpdatePod::kill(
+                pod,
+                KillPod {
+                    grace_period,
+                    completed: Some(completed),
+                    ..KillPod::default()
+                },
+            ));
+            ended
+        });
+        // An answer that is dropped is a pod that never ran.
+        futures::future::join_all(ending).await;
+    }
+
+    /// Forgets the pods that have finished and are not desired any more, drives the others that are not
+    /// desired to their end, and tells what it knows (`SyncKnownPods`). A desired pod that is not in the
+    /// answer should be created again: a former one of the same UID has ended.
+    pub fn sync_known_pods(&self, desired: &HashSet<PodUid>) -> HashMap<PodUid, PodWorkerSync> {
+        let (known, work) = {
+            let mut registry = self.shared.registry.lock();
+            let known = registry.sync_known_pods(desired);
+            (known, registry.has_work())
+        };
+        if work {
+            self.shared.changed.notify_one();
+        }
+        known
+    }
+
+    /// Its containers are known to have ended (`IsPodKnownTerminated`).
+    pub fn is_pod_known_terminated(&self, uid: &PodUid) -> bool {
+        self.ask(uid, |record| record.terminated, |_| false)
+    }
+
+    /// Some container of it may run (`CouldHaveRunningContainers`).
+    pub fn could_have_running_containers(&self, uid: &PodUid) -> bool {
+        self.ask(uid, |record| !record.terminated, |synced| !synced)
+    }
+
+    /// All of it is done and given back (`ShouldPodBeFinished`).
+    pub fn should_pod_be_finished(&self, uid: &PodUid) -> bool {
+        self.ask(uid, |record| record.finished, |synced| synced)
+    }
+
+    /// It is to end, or has (`IsPodTerminationRequested`).
+    pub fn is_pod_termination_requested(&self, uid: &PodUid) -> bool {
+        self.ask(uid, |record| record.termination_requested, |_| false)
+    }
+
+    /// No container of it will be started any more (`ShouldPodContainersBeTerminating`).
+    pub fn should_pod_containers_be_terminating(&self, uid: &PodUid) -> bool {
+        self.ask(uid, |record| record.termination_started, |synced| synced)
+    }
+
+    /// A static pod of this name is ending and has not ended yet
+    /// (`IsPodForMirrorPodTerminatingByFullName`).
+    pub fn is_static_pod_terminating(&self, key: &PodKey) -> bool {
+        let registry = self.shared.registry.lock();
+        registry
+            .started_static(key)
+            .is_some_and(|record| record.termination_requested && !record.terminated)
+    }
+
+    fn ask(
+        &self,
+        uid: &PodUid,
+        known: impl FnOnce(&record::PodRecord) -> bool,
+        unknown: impl FnOnce(bool) -> bool,
+    ) -> bool {
+        let registry = self.shared.registry.lock();
+        registry
+            .record(uid)
+            .map_or_else(|| unknown(registry.is_synced()), known)
+    }
+}
+
+impl PodStateProvider for PodWorkersHandle {
+    fn should_pod_content_be_removed(&self, uid: &PodUid) -> bool {
+        self.ask(
+            uid,
+            |record| record.evicted || (record.deleted && record.terminated),
+            |synced| synced,
+        )
+    }
+
+    fn should_pod_runtime_be_removed(&self, uid: &PodUid) -> bool {
+        self.ask(uid, |record| record.terminated, |synced| synced)
+    }
+}
+
+impl fmt::Debug for PodWorkersHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PodWorkersHandle").finish_non_exhaustive()
+    }
+}

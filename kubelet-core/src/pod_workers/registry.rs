@@ -1,0 +1,389 @@
+//! All records, and every transition between them. Pure: no task, no clock, no lock.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::record::{Effect, PodRecord, PodWorkerState, Request};
+use super::turns::Turns;
+use super::update::{Target, UpdatePod};
+use super::{PodWorkerSync, PodWorkersConfig};
+use crate::pod_syncer::{PodStatusFn, SyncPodType};
+use crate::{Error, Jitter, PodExt, PodUid, SyncOutcome};
+
+/// The records, the queue of those with work, and the times at which to look again.
+pub(super) struct Registry {
+    records: HashMap<PodUid, PodRecord>,
+    /// UIDs with work, each once: its record is marked `queued`.
+    queue: VecDeque<PodUid>,
+    timers: BTreeSet<(Instant, PodUid)>,
+    turns: Turns,
+    /// All pods that should run were told once: what is not known now does not run.
+    synced: bool,
+    config: PodWorkersConfig,
+    jitter: Jitter,
+}
+
+/// One thing to do for one pod.
+pub(super) struct Work {
+    pub(super) uid: PodUid,
+    pub(super) state: PodWorkerState,
+    pub(super) request: Request,
+    /// The runtime status must be newer than this; `None`: any will do.
+    pub(super) newer_than: Option<Instant>,
+    pub(super) grace_period: Option<Duration>,
+    pub(super) status_fn: Option<PodStatusFn>,
+    pub(super) cancel: CancellationToken,
+    /// When the oldest update in it came.
+    pub(super) updated_at: Option<Instant>,
+}
+
+impl Registry {
+    pub(super) fn new(config: PodWorkersConfig, jitter: Jitter) -> Self {
+        Self {
+            records: HashMap::new(),
+            queue: VecDeque::new(),
+            timers: BTreeSet::new(),
+            turns: Turns::default(),
+            synced: false,
+            config,
+            jitter,
+        }
+    }
+
+    /// Takes in an update. `runtime` is what the cache has of the pod, asked only for a pod never heard of.
+    pub(super) fn update(
+        &mut self,
+        update: UpdatePod,
+        now: Instant,
+        runtime: impl FnOnce(&PodUid) -> Option<bool>,
+    ) {
+        let (uid, key) = match &update.target {
+            Target::Pod(pod) => (pod.uid(), pod.key()),
+            Target::Runtime(running) => (running.uid.clone(), running.key.clone()),
+        };
+        let first = !self.records.contains_key(&uid);
+        if first {
+            if matches!(update.target, Target::Runtime(_)) && update.update_type != SyncPodType::Kill {
+                return;
+            }
+            let over = update.target.pod().is_some_and(|pod| pod.is_terminal_phase());
+            // A pod that ended before the agent started only needs its clean-up.
+            let record = match over && runtime(&uid).is_some_and(|terminal| terminal) {
+                true => PodRecord::already_terminated(key),
+                false => PodRecord::new(key),
+            };
+            self.records.insert(uid.clone(), record);
+        }
+        let Some(record) = self.records.get_mut(&uid) else {
+            return;
+        };
+        let effect = record.update(update, first, now);
+        if effect == Effect::Ignored {
+            return;
+        }
+        if let (true, Some(pod)) = (!record.started && !record.termination_requested, record.pod())
+            && pod.is_static()
+        {
+            self.turns.wait(&record.key, &uid);
+        }
+        if effect == Effect::Interrupts
+            && let Some(running) = &record.in_flight
+        {
+            running.cancel();
+        }
+        self.enqueue(&uid);
+    }
+
+    /// The next thing to do, if there is one (`startPodSync`).
+    pub(super) fn next(&mut self) -> Option<Work> {
+        while let Some(uid) = self.queue.pop_front() {
+            if let Some(work) = self.begin(&uid) {
+                return Some(work);
+            }
+        }
+        None
+    }
+
+    fn begin(&mut self, uid: &PodUid) -> Option<Work> {
+        let record = self.records.get_mut(uid)?;
+        record.queued = false;
+        if record.in_flight.is_some() || record.pending.is_none() {
+            return None;
+        }
+        let runtime_only = record
+            .pending
+            .as_ref()
+            .is_some_and(|request| matches!(request.target, Target::Runtime(_)));
+        if !record.started && !runtime_only && !self.may_start(uid) {
+            return None;
+        }
+        let record = self.records.get_mut(uid)?;
+        let request = record.pending.take()?;
+        record.started |= !runtime_only;
+        let request = record.begin(request);
+        let state = record.state();
+        if state == PodWorkerState::Terminating {
+            record.termination_started = true;
+        }
+        let cancel = CancellationToken::new();
+        record.in_flight = Some(cancel.clone());
+        let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(1));
+        let work = Work {
+            uid: uid.clone(),
+            state,
+            request,
+            newer_than: record.synced_at,
+            grace_period: record.grace_period.map(seconds),
+            status_fn: record.status_fn.clone(),
+            cancel,
+            updated_at: record.updated_at.take(),
+        };
+        self.set_timer(uid, None);
+        Some(work)
+    }
+
+    /// Whether a pod that was not started may go on (`allowPodStart`). One that never will is finished here.
+    fn may_start(&mut self, uid: &PodUid) -> bool {
+        let Some(record) = self.records.get_mut(uid) else {
+            return false;
+        };
+        let is_static = record.pod().is_some_and(|pod| pod.is_static());
+        if !is_static {
+            return true;
+        }
+        if record.termination_requested && !record.terminated && !record.observed_runtime {
+            // It was to end before it began: nothing of it was ever made here.
+            record.complete_terminating();
+            self.finish(uid);
+            return false;
+        }
+        let key = record.key.clone();
+        if record.termination_requested {
+            return true;
+        }
+        let records = &self.records;
+        self.turns.take(&key, uid, |waiting| {
+            records
+                .get(waiting)
+                .is_some_and(|record| !record.termination_requested)
+        })
+    }
+
+    /// Takes in the end of what [`next`](Self::next) gave out (`completeSync`, `completeTerminating`,
+    /// `completeTerminated`, `completeWork`).
+    pub(super) fn complete(
+        &mut self,
+        uid: &PodUid,
+        state: PodWorkerState,
+        result: Result<SyncOutcome, Error>,
+        now: Instant,
+    ) {
+        let Some(record) = self.records.get_mut(uid) else {
+            return;
+        };
+        record.in_flight = None;
+        if !matches!(result, Err(Error::Cancelled)) {
+            record.synced_at = Some(now);
+        }
+        let runtime_only = record
+            .active
+            .as_ref()
+            .is_some_and(|request| matches!(request.target, Target::Runtime(_)));
+        let moved_on = match (&result, state) {
+            (Err(_), _) => false,
+            (Ok(_), PodWorkerState::Terminated) => {
+                self.finish(uid);
+                return;
+            }
+            (Ok(_), PodWorkerState::Terminating) if runtime_only => {
+                // No source lists it: once it has ended there is nothing to remember.
+                record.complete_terminating();
+                self.finish(uid);
+                self.records.remove(uid);
+                return;
+            }
+            (Ok(_), PodWorkerState::Terminating) => {
+                record.complete_terminating();
+                true
+            }
+            (Ok(outcome), PodWorkerState::Sync) => {
+                let over = outcome.terminal && !record.termination_requested;
+                if over {
+                    record.termination_requested = true;
+                    record.termination_started = true;
+                    let pod = record.pod().cloned();
+                    record.shrink_grace_period(pod.as_ref(), None);
+                }
+                over
+            }
+        };
+        if moved_on && record.repeat() || record.pending.is_some() {
+            self.enqueue(uid);
+            return;
+        }
+        let wake_at = match result {
+            // Whoever cancelled left an update.
+            Err(Error::Cancelled) => now,
+            Ok(SyncOutcome { resync_at, .. }) => {
+                let resync = now + self.jitter.apply(self.config.resync_interval, RESYNC_JITTER);
+                resync_at.map_or(resync, |at| at.clamp(now, resync))
+            }
+            Err(error) => now + self.jitter.apply(self.back_off(&error, now), BACK_OFF_JITTER),
+        };
+        self.set_timer(uid, Some(wake_at));
+    }
+
+    fn back_off(&self, error: &Error, now: Instant) -> Duration {
+        match error {
+            Error::NetworkNotReady { .. } => BACK_OFF_ON_TRANSIENT_ERROR,
+            Error::BackOff { until, .. } => until
+                .saturating_duration_since(now)
+                .min(self.config.resync_interval),
+            _ => self.config.back_off_period.min(self.config.resync_interval),
+        }
+    }
+
+    /// When to call [`fire_timers`](Self::fire_timers) next.
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Whoever's time has come is synced again.
+    pub(super) fn fire_timers(&mut self, now: Instant) {
+        while let Some((_, uid)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
+            self.set_timer(&uid, None);
+            if self.records.get_mut(&uid).is_some_and(PodRecord::repeat) {
+                self.enqueue(&uid);
+            }
+        }
+    }
+
+    /// Whether there is something for [`next`](Self::next).
+    pub(super) fn has_work(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Drops the records of pods that have finished and are not desired any more, and drives those that are
+    /// not desired to their end (`SyncKnownPods`).
+    pub(super) fn sync_known_pods(&mut self, desired: &HashSet<PodUid>) -> HashMap<PodUid, PodWorkerSync> {
+        self.synced = true;
+        let uids: Vec<PodUid> = self.records.keys().cloned().collect();
+        let mut known = HashMap::with_capacity(uids.len());
+        for uid in uids {
+            let orphan = !desired.contains(&uid);
+            if self.remove_terminated(&uid, orphan) {
+                continue;
+            }
+            let Some(record) = self.records.get(&uid) else {
+                continue;
+            };
+            let pod = record.pod();
+            let sync = PodWorkerSync {
+                state: record.state(),
+                orphan,
+                has_config: pod.is_some(),
+                is_static: pod.is_some_and(|pod| pod.is_static()),
+            };
+            known.insert(uid, sync);
+        }
+        known
+    }
+
+    /// `removeTerminatedWorker`: whether the record is gone.
+    fn remove_terminated(&mut self, uid: &PodUid, orphan: bool) -> bool {
+        let Some(record) = self.records.get_mut(uid) else {
+            return true;
+        };
+        if !orphan && !record.restart_requested {
+            return false;
+        }
+        if !record.finished {
+            if !orphan {
+                return false;
+            }
+            record.deleted = true;
+            let never_began = !record.started && !record.observed_runtime && record.in_flight.is_none();
+            if !never_began {
+                if !record.termination_requested {
+                    record.termination_requested = true;
+                    let pod = record.pod().cloned();
+                    record.shrink_grace_period(pod.as_ref(), None);
+                    if let Some(running) = &record.in_flight {
+                        running.cancel();
+                    }
+                    record.repeat();
+                    self.enqueue(uid);
+                } else if record.in_flight.is_none() && record.wake_at.is_none() && record.repeat() {
+                    self.enqueue(uid);
+                }
+                return false;
+            }
+        }
+        self.finish(uid);
+        self.records.remove(uid);
+        true
+    }
+
+    /// The pod is done with: it holds no turn and no timer any more.
+    fn finish(&mut self, uid: &PodUid) {
+        self.set_timer(uid, None);
+        let Some(record) = self.records.get_mut(uid) else {
+            return;
+        };
+        record.finished = true;
+        record.termination_requested = true;
+        record.termination_started = true;
+        record.terminated = true;
+        record.pending = None;
+        let key = record.key.clone();
+        if let Some(next) = self.turns.leave(&key, uid) {
+            self.enqueue(&next);
+        }
+    }
+
+    fn enqueue(&mut self, uid: &PodUid) {
+        if let Some(record) = self.records.get_mut(uid)
+            && record.pending.is_some()
+            && record.in_flight.is_none()
+            && !record.queued
+        {
+            record.queued = true;
+            self.queue.push_back(uid.clone());
+        }
+    }
+
+    fn set_timer(&mut self, uid: &PodUid, at: Option<Instant>) {
+        let Some(record) = self.records.get_mut(uid) else {
+            return;
+        };
+        if let Some(before) = std::mem::replace(&mut record.wake_at, at) {
+            self.timers.remove(&(before, uid.clone()));
+        }
+        if let Some(at) = at {
+            self.timers.insert((at, uid.clone()));
+        }
+    }
+
+    pub(super) fn record(&self, uid: &PodUid) -> Option<&PodRecord> {
+        self.records.get(uid)
+    }
+
+    pub(super) fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// The record that runs under this full name, if a static pod does.
+    pub(super) fn started_static(&self, key: &crate::PodKey) -> Option<&PodRecord> {
+        self.records.get(self.turns.started(key)?)
+    }
+}
+
+/// `workerResyncIntervalJitterFactor`
+const RESYNC_JITTER: f64 = 0.5;
+/// `workerBackOffPeriodJitterFactor`
+const BACK_OFF_JITTER: f64 = 0.5;
+/// `backOffOnTransientErrorPeriod`
+const BACK_OFF_ON_TRANSIENT_ERROR: Duration = Duration::from_secs(1);

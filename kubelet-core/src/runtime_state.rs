@@ -1,0 +1,111 @@
+//! Whether the runtime can be worked with, as last seen.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::runtime::{Readiness, Runtime, RuntimeStatus};
+use crate::{Error, Result};
+
+/// The runtime's state, asked for every 5 s and known to all. A cheap handle. Answers to the kubelet's
+/// `runtimeState`.
+#[derive(Clone, Debug, Default)]
+pub struct RuntimeState {
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    ready_at: Option<Instant>,
+    runtime_error: Option<String>,
+    network_error: Option<String>,
+}
+
+/// How often the runtime is asked for its status (`updateRuntimeUp` in `Kubelet.Run`).
+const UPDATE_PERIOD: Duration = Duration::from_secs(5);
+/// How long the runtime may be silent before it counts as down (`maxWaitForContainerRuntime`).
+const MAX_WAIT: Duration = Duration::from_secs(30);
+
+impl RuntimeState {
+    /// The runtime was not asked yet.
+    pub fn new() -> Self {
+        Self {
+            inner: Arc::new(Mutex::new(Inner {
+                network_error: Some("network state unknown".to_owned()),
+                ..Inner::default()
+            })),
+        }
+    }
+
+    /// Why nothing can be run at present, if so (`runtimeErrors`).
+    pub fn runtime_errors(&self) -> Result<()> {
+        let inner = self.inner.lock();
+        let mut problems = Vec::new();
+        if inner
+            .ready_at
+            .is_none_or(|ready_at| ready_at.elapsed() > MAX_WAIT)
+        {
+            problems.push("container runtime is down".to_owned());
+        }
+        problems.extend(inner.runtime_error.clone());
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::RuntimeNotReady {
+                message: problems.join(", "),
+            })
+        }
+    }
+
+    /// Why pods that are not on the host's network must wait, if so (`networkErrors`).
+    pub fn network_errors(&self) -> Result<()> {
+        match self.inner.lock().network_error.clone() {
+            None => Ok(()),
+            Some(message) => Err(Error::NetworkNotReady { message }),
+        }
+    }
+
+    /// Asks the runtime until `shutdown`.
+    pub(crate) async fn run(self, runtime: Arc<dyn Runtime>, shutdown: CancellationToken) {
+        let mut period = tokio::time::interval(UPDATE_PERIOD);
+        period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = period.tick() => {}
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                status = runtime.status() => self.update(status),
+            }
+        }
+    }
+
+    fn update(&self, status: Result<RuntimeStatus>) {
+        let mut inner = self.inner.lock();
+        match status {
+            Err(error) => tracing::error!(%error, "Container runtime sanity check failed"),
+            Ok(RuntimeStatus {
+                runtime_ready,
+                network_ready,
+            }) => {
+                inner.network_error = match network_ready {
+                    Readiness::Ready => None,
+                    Readiness::NotReady(why) => Some(format!("container runtime network not ready: {why}")),
+                };
+                match runtime_ready {
+                    Readiness::Ready => {
+                        inner.runtime_error = None;
+                        inner.ready_at = Some(Instant::now());
+                    }
+                    Readiness::NotReady(why) => {
+                        inner.runtime_error = Some(format!("container runtime not ready: {why}"));
+                    }
+                }
+            }
+        }
+    }
+}
