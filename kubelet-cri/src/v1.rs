@@ -23,6 +23,10 @@ pub(crate) mod grpc_server;
 
 pub use messages::*;
 
+/// The largest message either way, in bytes: the kubelet's `maxMsgSize`.
+#[cfg(any(feature = "client", feature = "server"))]
+pub(crate) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+
 /// Says which credentials are set, never what they are: requests get logged.
 impl fmt::Debug for AuthConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,0 +1,331 @@
+//! The gRPC client of a container runtime.
+
+mod calls;
+mod dial;
+mod endpoint;
+mod request;
+mod response;
+mod stream;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use prost::Message;
+use tokio::time::{Instant, sleep_until};
+use tonic::transport::Channel;
+
+use self::dial::Dialer;
+use self::endpoint::RuntimeEndpoint;
+use self::request::Request;
+use self::response::Response;
+use crate::error::{Code, Error};
+use crate::services::RuntimeService;
+use crate::v1::grpc_client::image_service_client::ImageServiceClient;
+use crate::v1::grpc_client::runtime_service_client::RuntimeServiceClient;
+use crate::v1::{MAX_MESSAGE_BYTES, VersionRequest, VersionResponse};
+
+/// The kubelet's default `runtimeRequestTimeout`.
+const RUNTIME_REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What the kubelet names as its own version in the handshake.
+const KUBELET_API_VERSION: &str = "0.1.0";
+
+/// A container runtime behind a gRPC endpoint, as [`RuntimeService`] and [`ImageService`](crate::ImageService).
+///
+/// One connection, dialled when it is first needed and again when it was lost: a runtime that was restarted is used
+/// again without a new client. A call while it is away fails at once with [`Code::Unavailable`] and the reason;
+/// tries to connect are 100 ms apart at first and 3 s at most.
+///
+/// Each call has a deadline of its own, counted from the call: [`timeout`](CriClientBuilder::timeout) for most;
+/// twice that for `RunPodSandbox`; `StopContainer` and `ExecSync` add the request's own; `PullImage`,
+/// `GetContainerEvents` and an `ExecSync` without limit have none. A list that comes as a stream must be through
+/// within the deadline. Dropping a call or a stream cancels it at the runtime.
+///
+/// Clones are cheap and share the connection. Its background tasks end when the last clone and stream are dropped.
+///
+/// Answers to the kubelet's `cri-client` (`remote_runtime.go`, `remote_image.go`).
+#[derive(Clone)]
+pub struct CriClient {
+    runtime: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
+    channel: Channel,
+    dialer: Arc<Dialer>,
+    timeout: Duration,
+    version: Arc<RwLock<Option<Arc<VersionResponse>>>>,
+}
+
+impl CriClient {
+    /// Starts to build a client of the runtime at `endpoint`: `unix:///path`, an absolute path, or
+    /// `tcp://host:port`.
+    pub fn builder(endpoint: impl Into<String>) -> CriClientBuilder {
+        CriClientBuilder {
+            endpoint: endpoint.into(),
+            timeout: RUNTIME_REQUEST_TIMEOUT,
+            base_backoff: dial::BASE_BACKOFF_DELAY,
+            max_backoff: dial::MAX_BACKOFF_DELAY,
+        }
+    }
+
+    /// Connects to the runtime at `endpoint` with the kubelet's defaults; see [`CriClientBuilder::connect`].
+    pub async fn connect(endpoint: impl Into<String>) -> Result<Self, Error> {
+        Self::builder(endpoint).connect().await
+    }
+
+    /// The endpoint, as a URL.
+    pub fn endpoint(&self) -> String {
+        self.dialer.endpoint().to_string()
+    }
+
+    /// Name and version of the runtime, as of the last handshake; `None` before the first.
+    pub fn runtime_version(&self) -> Option<Arc<VersionResponse>> {
+        self.version.read().clone()
+    }
+
+    /// Asks the runtime for its version and keeps it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnsupportedVersion`] when it does not speak CRI v1, [`Error::Connect`] when it cannot be reached,
+    /// else what the call gives. Cancel safe.
+    pub async fn handshake(&self) -> Result<Arc<VersionResponse>, Error> {
+        let unsupported = |message: String| Error::UnsupportedVersion {
+            endpoint: self.endpoint(),
+            message,
+        };
+        let request = VersionRequest {
+            version: KUBELET_API_VERSION.to_string(),
+        };
+        let version = match RuntimeService::version(self, request).await {
+            Ok(version) => version,
+            Err(error) if error.is_unimplemented() => return Err(unsupported(error.message())),
+            Err(Error::Call {
+                code: Code::Unavailable,
+                message,
+                ..
+            }) => {
+                return Err(Error::Connect {
+                    endpoint: self.endpoint(),
+                    message,
+                });
+            }
+            Err(error) => return Err(error),
+        };
+        if !is_v1(&version.runtime_api_version) {
+            let VersionResponse {
+                runtime_name,
+                runtime_version,
+                runtime_api_version,
+                ..
+            } = version;
+            return Err(unsupported(format!(
+                "{runtime_name} {runtime_version} speaks {runtime_api_version:?}"
+            )));
+        }
+        let version = Arc::new(version);
+        *self.version.write() = Some(version.clone());
+        Ok(version)
+    }
+
+    /// Waits until the runtime is there and has shaken hands, trying again as the back-off allows.
+    ///
+    /// # Errors
+    ///
+    /// One that will not pass: [`Error::UnsupportedVersion`], or a refusal of the runtime. No runtime at all is waited
+    /// for without limit: put a `tokio::time::timeout` around it if there is one. Cancel safe.
+    pub async fn wait_ready(&self) -> Result<Arc<VersionResponse>, Error> {
+        loop {
+            let started = Instant::now();
+            match self.handshake().await {
+                Err(error) if error.is_transient() => {
+                    tracing::debug!(endpoint = %self.dialer.endpoint(), %error, "the runtime is not ready yet");
+                    // A runtime that answers, but is not ready, is asked again at the pace of the first tries.
+                    let next = self
+                        .dialer
+                        .next_try()
+                        .unwrap_or(started + dial::BASE_BACKOFF_DELAY);
+                    sleep_until(next).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Makes one call: fills in its deadline, waits for the answer, checks it, and names the call in an error.
+    async fn unary<Q, R, F>(
+        &self,
+        call: &'static str,
+        mut request: Q,
+        send: impl FnOnce(Q) -> F + Send,
+    ) -> Result<R, Error>
+    where
+        Q: Request + Message + Send,
+        R: Response,
+        F: Future<Output = Result<tonic::Response<R>, tonic::Status>> + Send,
+    {
+        let id = request.id();
+        let deadline = match request.deadline(self.timeout) {
+            Ok(deadline) => deadline,
+            Err(message) => return Err(Error::invalid_argument(call, id, message)),
+        };
+        // The transport would take it for a broken connection.
+        let size = request.encoded_len();
+        if size > MAX_MESSAGE_BYTES {
+            let message = format!("the request has {size} bytes; a message may have {MAX_MESSAGE_BYTES}");
+            return Err(Error::call(Code::OutOfRange, call, id, message));
+        }
+        let result = match deadline {
+            None => Ok(send(request).await),
+            Some(after) => match tokio::time::timeout(after, send(request)).await {
+                Ok(result) => Ok(result),
+                Err(_) => Err(Error::Timeout {
+                    call,
+                    id: id.clone(),
+                    after,
+                }),
+            },
+        };
+        let result = result.and_then(|answer| match answer {
+            Ok(response) => {
+                self.dialer.answered();
+                let response = response.into_inner();
+                match response.check() {
+                    Ok(()) => Ok(response),
+                    Err(message) => Err(Error::InvalidResponse { call, id, message }),
+                }
+            }
+            Err(status) => Err(self.refused(call, id, &status)),
+        });
+        if let Err(error) = &result {
+            tracing::debug!(%error, "call of the runtime failed");
+        }
+        result
+    }
+
+    /// The error of a status: what the runtime said, or what happened to the connection.
+    fn refused(&self, call: &'static str, id: String, status: &tonic::Status) -> Error {
+        // What comes from the connection has a source; its code is a guess of the library's.
+        let Some(cause) = std::error::Error::source(status) else {
+            self.dialer.answered();
+            return Error::call(Code::from(i32::from(status.code())), call, id, status.message());
+        };
+        Error::call(Code::Unavailable, call, id, innermost(cause))
+    }
+}
+
+impl fmt::Debug for CriClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CriClient")
+            .field("endpoint", &self.endpoint())
+            .field("timeout", &self.timeout)
+            .field("version", &self.runtime_version())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes a [`CriClient`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct CriClientBuilder {
+    endpoint: String,
+    timeout: Duration,
+    base_backoff: Duration,
+    max_backoff: Duration,
+}
+
+impl CriClientBuilder {
+    /// How long an answer may take; see [`CriClient`] for the exceptions. The kubelet's `runtimeRequestTimeout`,
+    /// 2 minutes by default.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// The wait after the first failed try to connect, and the longest one. 100 ms and 3 s by default.
+    pub fn backoff(mut self, base: Duration, max: Duration) -> Self {
+        self.base_backoff = base;
+        self.max_backoff = max;
+        self
+    }
+
+    /// Connects and shakes hands.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidEndpoint`], and those of [`CriClient::handshake`]. One try only: to wait for a runtime that is
+    /// not up yet, use [`connect_lazy`](Self::connect_lazy) and [`CriClient::wait_ready`].
+    pub async fn connect(self) -> Result<CriClient, Error> {
+        let client = self.connect_lazy()?;
+        client.handshake().await?;
+        Ok(client)
+    }
+
+    /// A client that connects at its first call, without a handshake: for an endpoint that serves images only, or
+    /// that is not up yet. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidEndpoint`], and [`Error::Connect`] outside a tokio runtime.
+    pub fn connect_lazy(self) -> Result<CriClient, Error> {
+        let endpoint = RuntimeEndpoint::parse(&self.endpoint)?;
+        let dialer = Arc::new(Dialer::new(endpoint, self.base_backoff, self.max_backoff));
+        let channel = dialer.channel()?;
+        Ok(CriClient {
+            runtime: RuntimeServiceClient::new(channel.clone())
+                .max_decoding_message_size(MAX_MESSAGE_BYTES)
+                .max_encoding_message_size(MAX_MESSAGE_BYTES),
+            images: ImageServiceClient::new(channel.clone())
+                .max_decoding_message_size(MAX_MESSAGE_BYTES)
+                .max_encoding_message_size(MAX_MESSAGE_BYTES),
+            channel,
+            dialer,
+            timeout: self.timeout,
+            version: Arc::default(),
+        })
+    }
+}
+
+/// Whether a runtime that says so of itself speaks v1. It answered on the v1 service, so only a plain other version
+/// is refused: some runtimes put a version of their own here, such as Docker's "1.43.0".
+fn is_v1(runtime_api_version: &str) -> bool {
+    match runtime_api_version.strip_prefix('v') {
+        Some(number) => number == "1" || number.starts_with("1."),
+        None => true,
+    }
+}
+
+/// The cause that says most: libraries wrap it in words such as "transport error".
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        for (version, expected) in [
+            ("v1", true),
+            ("v1.2", true),
+            ("1.43.0", true),
+            ("v1alpha2", false),
+            ("v2", false),
+            ("v10", false),
+        ] {
+            assert_eq!(is_v1(version), expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn outside_a_runtime_it_is_an_error() {
+        let error = CriClient::builder("/run/x.sock").connect_lazy().unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }), "{error}");
+    }
+}

@@ -1,0 +1,11 @@
+//! Client and server through a real unix socket.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod all_calls;
+mod calls;
+mod connection;
+mod failures;
+mod sample;
+mod streams;
+mod toy;
