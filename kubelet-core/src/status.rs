@@ -55,6 +55,17 @@ pub struct PodStatusInput<'a> {
     pub probes: &'a dyn ProbeResults,
     /// The pod ends or has ended: nothing of it will run again.
     pub terminal: bool,
+    /// Why the agent ends the pod, if it does: its phase is `Failed` then (`PodSyncHandler.ShouldEvict`).
+    pub eviction: Option<&'a Eviction>,
+}
+
+/// Why the agent itself ends a pod (`lifecycle.ShouldEvictResponse`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// One word for `status.reason`, e.g. `DeadlineExceeded`, `Evicted`.
+    pub reason: String,
+    /// A sentence for `status.message`.
+    pub message: String,
 }
 
 impl<'a> PodStatusInput<'a> {
@@ -66,6 +77,7 @@ impl<'a> PodStatusInput<'a> {
             start_failures: None,
             probes: &NoProbes,
             terminal: false,
+            eviction: None,
         }
     }
 }
@@ -95,6 +107,13 @@ pub trait StatusSink: Send + Sync + 'static {
     /// Deletes the pod at once (grace period 0), if its UID is still this one. A pod that is gone already is
     /// no error. A sink that stores nothing has nothing to delete: the default.
     async fn delete(&self, pod: &Arc<Pod>) -> Result<()> {
+        let _ = pod;
+        Ok(())
+    }
+
+    /// The pod has ended and is gone from its source, and nobody keeps its status any more: a sink with a
+    /// copy to show drops it. An API server does nothing: the default.
+    async fn forget(&self, pod: &Arc<Pod>) -> Result<()> {
         let _ = pod;
         Ok(())
     }
