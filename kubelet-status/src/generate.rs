@@ -1,0 +1,225 @@
+//! The API status of a pod, from what its runtime says (`generateAPIPodStatus`).
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{HostIP, Pod, PodCondition, PodIP, PodStatus as ApiPodStatus};
+use k8s_openapi::jiff::Timestamp;
+use kubelet_core::runtime::PodStatus;
+use kubelet_core::{PodExt, PodStatusInput, qos_class};
+
+use crate::conditions;
+use crate::container_statuses::{ContainerStatuses, Kind, ephemeral_containers};
+use crate::phase;
+use crate::pod_ips::{host_network_ips, sort_pod_ips};
+
+use crate::readiness::Readiness;
+use crate::resources::{allocated_resources, pod_resources};
+use crate::restart_rules::{all_containers_could_restart, should_all_containers_restart};
+use crate::status_ext::{self, find_condition, is_terminal};
+
+/// What a pod's status says that is true of the whole node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeFacts {
+    /// The node's IPs, one or two, the primary first: `status.hostIPs`, and the IPs of pods on the host's
+    /// network. None while they are not known, and where no API server asks for them.
+    pub host_ips: Vec<IpAddr>,
+    /// A pod's IPv6 address is its primary one; the kubelet's first `--node-ip` decides it.
+    pub ipv6_first: bool,
+    /// The runtime makes read-only mounts read-only all the way down.
+    pub recursive_read_only: bool,
+}
+
+/// The API status that follows from what the runtime says and from `previous`, the one reported last (or the
+/// API server's, where none was).
+///
+/// A pure function: nothing is asked, nothing is kept. `agent_started_at` is when this agent started: a
+/// container that ran before it is not called unready only because nobody has probed it since. Times are in
+/// whole seconds. What no generation of a status can know is left out: `startTime`, the transition times of
+/// conditions and `observedGeneration` of the whole are set by the
+/// [`StatusManager`](crate::StatusManager).
+///
+/// Answers to the kubelet's `generateAPIPodStatus`.
+pub fn generate_api_pod_status(
+    input: &PodStatusInput<'_>,
+    previous: &ApiPodStatus,
+    node: &NodeFacts,
+    agent_started_at: Timestamp,
+) -> ApiPodStatus {
+    let pod: &Pod = input.pod;
+    let mut status = from_runtime(input, previous, node);
+
+    set_phase(&mut status, input, previous);
+
+    let readiness = Readiness {
+        pod,
+        probes: input.probes,
+        started_at: agent_started_at,
+    };
+    readiness.apply_to_regular(status.container_statuses.as_deref_mut().unwrap_or_default());
+    readiness.apply_to_init(status.init_container_statuses.as_deref_mut().unwrap_or_default());
+
+    status.conditions = Some(pod_conditions(pod, input.runtime, previous, &status));
+    set_host_ips(&mut status, pod, node);
+    status
+}
+
+/// What the runtime alone decides (`convertStatusToAPIStatus`).
+fn from_runtime(input: &PodStatusInput<'_>, previous: &ApiPodStatus, node: &NodeFacts) -> ApiPodStatus {
+    let pod: &Pod = input.pod;
+    let mut status = ApiPodStatus {
+        qos_class: Some(qos_class(pod).as_str().to_owned()),
+        resources: Some(pod_resources(pod, previous)),
+        allocated_resources: allocated_resources(pod),
+        ..ApiPodStatus::default()
+    };
+    set_pod_ips(&mut status, &sort_pod_ips(&input.runtime.ips, node.ipv6_first));
+
+    let containers = ContainerStatuses {
+        pod,
+        runtime: input.runtime,
+        start_failures: input.start_failures,
+        restarting: should_all_containers_restart(pod, input.runtime, previous),
+        recursive_read_only: node.recursive_read_only,
+    };
+    let generate = |kind, specs: &[_], previous: &Option<Vec<_>>| {
+        let statuses = containers.generate(kind, specs, previous.as_deref().unwrap_or_default());
+        (!statuses.is_empty()).then_some(statuses)
+    };
+    if let Some(spec) = &pod.spec {
+        status.container_statuses = generate(Kind::Regular, &spec.containers, &previous.container_statuses);
+        status.init_container_statuses = generate(
+            Kind::Init,
+            spec.init_containers.as_deref().unwrap_or_default(),
+            &previous.init_container_statuses,
+        );
+        status.ephemeral_container_statuses = generate(
+            Kind::Ephemeral,
+            &ephemeral_containers(pod),
+            &previous.ephemeral_container_statuses,
+        );
+    }
+    status
+}
+
+/// The phase, with the reason and message that stand while it lasts. A terminal phase never leaves, whether
+/// this agent or the API server has it.
+fn set_phase(status: &mut ApiPodStatus, input: &PodStatusInput<'_>, previous: &ApiPodStatus) {
+    let pod: &Pod = input.pod;
+    let no_status = ApiPodStatus::default();
+    let api = pod.status.as_ref().unwrap_or(&no_status);
+
+    let all: Vec<_> = status
+        .container_statuses
+        .iter()
+        .chain(&status.init_container_statuses)
+        .flatten()
+        .cloned()
+        .collect();
+    let initialized = any_active_regular_container(pod, input.runtime);
+    let mut phase = phase::phase(pod, &all, input.terminal, initialized);
+    if !is_terminal(phase) {
+        phase = terminal_phase(previous).or(terminal_phase(api)).unwrap_or(phase);
+    }
+
+    if phase == status_ext::phase(previous) {
+        let kept = |ours: &Option<String>, theirs: &Option<String>| {
+            ours.clone()
+                .filter(|text| !text.is_empty())
+                .or_else(|| theirs.clone().filter(|text| !text.is_empty()))
+        };
+        status.reason = kept(&previous.reason, &api.reason);
+        status.message = kept(&previous.message, &api.message);
+    }
+    if let Some(eviction) = input.eviction {
+        phase = "Failed";
+        status.reason = Some(eviction.reason.clone());
+        status.message = Some(eviction.message.clone());
+    }
+    if let Some(terminal) = terminal_phase(api).filter(|terminal| *terminal != phase) {
+        tracing::error!(
+            pod = %pod.key(), uid = pod.uid_str(), from = terminal, to = phase,
+            "pod attempted to leave a terminal phase"
+        );
+        phase = terminal;
+    }
+    status.phase = Some(phase.to_owned());
+}
+
+fn terminal_phase(status: &ApiPodStatus) -> Option<&'static str> {
+    match status_ext::phase(status) {
+        "Succeeded" => Some("Succeeded"),
+        "Failed" => Some("Failed"),
+        _ => None,
+    }
+}
+
+/// `HasAnyActiveRegularContainerStarted`
+fn any_active_regular_container(pod: &Pod, runtime: &PodStatus) -> bool {
+    let containers = pod.spec.as_ref().map_or(&[][..], |spec| &spec.containers);
+    runtime
+        .active_containers()
+        .any(|status| containers.iter().any(|container| container.name == status.name))
+}
+
+/// The conditions of others as they are, then what was decided once and stays, then our own.
+fn pod_conditions(
+    pod: &Pod,
+    runtime: &PodStatus,
+    previous: &ApiPodStatus,
+    status: &ApiPodStatus,
+) -> Vec<PodCondition> {
+    let phase = status_ext::phase(status);
+    let statuses: Vec<_> = status
+        .init_container_statuses
+        .iter()
+        .chain(&status.container_statuses)
+        .flatten()
+        .cloned()
+        .collect();
+
+    let mut all: Vec<PodCondition> = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten())
+        .filter(|condition| !conditions::is_owned(&condition.type_))
+        .cloned()
+        .collect();
+    if let Some(disruption) = find_condition(previous, conditions::DISRUPTION_TARGET) {
+        conditions::replace_or_append(&mut all, disruption.clone());
+    }
+    all.push(conditions::ready_to_start_containers(pod, runtime));
+    all.push(conditions::initialized(pod, previous, &statuses, phase));
+    all.push(conditions::ready(pod, &all, &statuses, phase));
+    all.push(conditions::containers_ready(pod, &statuses, phase));
+    all.push(conditions::pod_scheduled(pod));
+    if pod.spec.as_ref().is_some_and(all_containers_could_restart) {
+        all.push(conditions::all_containers_restarting(
+            pod, runtime, previous, phase,
+        ));
+    }
+    all
+}
+
+fn set_host_ips(status: &mut ApiPodStatus, pod: &Pod, node: &NodeFacts) {
+    let host_ips = &node.host_ips[..node.host_ips.len().min(2)];
+    if host_ips.is_empty() {
+        return;
+    }
+    status.host_ip = Some(host_ips[0].to_string());
+    status.host_ips = Some(host_ips.iter().map(|ip| HostIP { ip: ip.to_string() }).collect());
+    if pod.host_network() {
+        let ips: Vec<IpAddr> = status
+            .pod_ips
+            .iter()
+            .flatten()
+            .filter_map(|ip| ip.ip.parse().ok())
+            .collect();
+        set_pod_ips(status, &host_network_ips(ips, host_ips));
+    }
+}
+
+fn set_pod_ips(status: &mut ApiPodStatus, ips: &[IpAddr]) {
+    status.pod_ip = ips.first().map(IpAddr::to_string);
+    status.pod_ips = (!ips.is_empty()).then(|| ips.iter().map(|ip| PodIP { ip: ip.to_string() }).collect());
+}

@@ -1,0 +1,112 @@
+//! Sums of [`Quantity`]s, written as the API writes them.
+//!
+//! Exact to a thousandth: the API server takes no finer CPU or memory.
+
+use std::cmp::Ordering;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::quantity::Amount;
+
+/// How much it is; nothing, where it cannot be read.
+fn amount(quantity: &Quantity) -> Amount {
+    Amount::try_from(quantity).unwrap_or_default()
+}
+
+/// The value in thousandths, rounded up (`Quantity.MilliValue`); 0 where it cannot be read.
+pub(crate) fn milli_value(quantity: &Quantity) -> i64 {
+    amount(quantity).milli_value()
+}
+
+/// Whether it is more than nothing.
+pub(crate) fn is_positive(quantity: &Quantity) -> bool {
+    amount(quantity).is_positive()
+}
+
+/// Compares two values, whatever they are written like.
+pub(crate) fn compare(left: &Quantity, right: &Quantity) -> Ordering {
+    amount(left).cmp(&amount(right))
+}
+
+/// The sum in canonical form: a whole number before the largest suffix of the kind that `left` has, or
+/// `right` where `left` is zero (`Quantity.Add`).
+pub(crate) fn add(left: &Quantity, right: &Quantity) -> Quantity {
+    let format = Format::of(if amount(left).is_zero() { right } else { left });
+    let millis = (amount(left) + amount(right)).milli_value();
+    Quantity(format.write(millis))
+}
+
+/// Which family of suffixes a quantity is written with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    DecimalSi,
+    BinarySi,
+    DecimalExponent,
+}
+
+impl Format {
+    fn of(quantity: &Quantity) -> Self {
+        let suffix = quantity
+            .0
+            .trim_start_matches(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+        if suffix.ends_with('i') {
+            Self::BinarySi
+        } else if suffix.len() > 1 && suffix.starts_with(['e', 'E']) {
+            Self::DecimalExponent
+        } else {
+            Self::DecimalSi
+        }
+    }
+
+    fn write(self, millis: i64) -> String {
+        // There is no binary suffix for fractions, nor for what is smaller than the first.
+        if self == Self::BinarySi && millis % 1000 == 0 && millis.abs() >= 1024 * 1000 {
+            let (value, power) = reduce(millis / 1000, 1024, 6);
+            return format!("{value}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
+        }
+        let (value, power) = reduce(millis, 1000, 7);
+        match (self, power) {
+            _ if value == 0 => "0".to_owned(),
+            (_, 1) => value.to_string(),
+            (Self::DecimalExponent, 0) => format!("{value}e-3"),
+            (Self::DecimalExponent, power) => format!("{value}e{}", 3 * (power - 1)),
+            (_, power) => format!("{value}{}", ["m", "", "k", "M", "G", "T", "P", "E"][power]),
+        }
+    }
+}
+
+/// Divides by `base` while nothing is lost, `most` times at most; tells how often.
+fn reduce(mut value: i64, base: i64, most: usize) -> (i64, usize) {
+    let mut power = 0;
+    while value != 0 && value % base == 0 && power < most {
+        value /= base;
+        power += 1;
+    }
+    (value, power)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_canonical_and_keep_the_format_of_the_first() {
+        for (left, right, sum) in [
+            ("100m", "200m", "300m"),
+            ("500m", "1500m", "2"),
+            ("64Mi", "64Mi", "128Mi"),
+            ("512Mi", "512Mi", "1Gi"),
+            ("1Gi", "1M", "1074741824"),
+            ("1M", "1Mi", "2048576"),
+            ("0", "5Mi", "5Mi"),
+            ("1e3", "1", "1001"),
+            ("1e3", "1e3", "2e3"),
+            ("0.5", "0.25", "750m"),
+            ("1.5Gi", "0", "1536Mi"),
+            ("512", "0", "512"),
+            ("0", "0", "0"),
+        ] {
+            let q = |text: &str| Quantity(text.to_owned());
+            assert_eq!(add(&q(left), &q(right)).0, sum, "{left} + {right}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Short words for reading and making API statuses.
+
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, PodCondition,
+    PodStatus as ApiPodStatus,
+};
+
+/// `ContainerStatusUnknown`: why a container shows an end that nobody saw.
+pub(crate) const CONTAINER_STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
+/// Why containers wait while all of a pod's containers start again in place.
+pub(crate) const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
+/// What an end that nobody saw is reported as: an error.
+const UNKNOWN_EXIT_CODE: i32 = 137;
+
+/// A container in one of its states.
+pub(crate) fn is_running(state: &Option<ContainerState>) -> bool {
+    state.as_ref().is_some_and(|state| state.running.is_some())
+}
+
+pub(crate) fn is_waiting(state: &Option<ContainerState>) -> bool {
+    state.as_ref().is_some_and(|state| state.waiting.is_some())
+}
+
+pub(crate) fn terminated(state: &Option<ContainerState>) -> Option<&ContainerStateTerminated> {
+    state.as_ref()?.terminated.as_ref()
+}
+
+/// A state of which only this end is known, and not how: exit code 137.
+pub(crate) fn terminated_unseen(reason: &str, message: &str) -> ContainerState {
+    ContainerState {
+        terminated: Some(ContainerStateTerminated {
+            exit_code: UNKNOWN_EXIT_CODE,
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            ..ContainerStateTerminated::default()
+        }),
+        ..ContainerState::default()
+    }
+}
+
+pub(crate) fn find_status<'a>(
+    statuses: impl IntoIterator<Item = &'a ContainerStatus>,
+    name: &str,
+) -> Option<&'a ContainerStatus> {
+    statuses.into_iter().find(|status| status.name == name)
+}
+
+/// The container that the status at `index` is about, if the two lists match there (`GetContainerByIndex`).
+pub(crate) fn container_at<'a>(
+    containers: &'a [Container],
+    statuses: &[ContainerStatus],
+    index: usize,
+) -> Option<&'a Container> {
+    let container = containers.get(index)?;
+    (statuses.get(index)?.name == container.name).then_some(container)
+}
+
+pub(crate) fn find_condition<'a>(status: &'a ApiPodStatus, type_: &str) -> Option<&'a PodCondition> {
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == type_)
+}
+
+pub(crate) fn phase(status: &ApiPodStatus) -> &str {
+    status.phase.as_deref().unwrap_or_default()
+}
+
+pub(crate) fn is_terminal(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}
+
+/// Text as the API keeps it: absent where empty.
+pub(crate) fn text(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
