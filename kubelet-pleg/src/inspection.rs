@@ -1,0 +1,90 @@
+//! The reading of one pod's status, side by side with that of others.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{AbortHandle, Aborted, BoxFuture, FutureExt, abortable};
+use futures::stream::FuturesUnordered;
+use kubelet_core::runtime::{PodStatus, RuntimePod};
+use kubelet_core::{Error, Result, RuntimeReader};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+/// An inspection that has ended.
+pub(crate) struct Inspected {
+    /// The pod as it was listed.
+    pub(crate) pod: Arc<RuntimePod>,
+    /// When that list was begun: the status is at least as new.
+    pub(crate) listed_at: Instant,
+    pub(crate) status: Result<PodStatus>,
+}
+
+/// The inspections under way: at most so many at once, but for those that take long. These leave their place
+/// to others, so that even many hung pods hold up nobody; there is never more than one for each pod.
+pub(crate) struct Inspections {
+    runtime: Arc<dyn RuntimeReader>,
+    places: Arc<Semaphore>,
+    /// How long an inspection holds its place.
+    patience: Duration,
+    deadline: Duration,
+    pub(crate) running: FuturesUnordered<BoxFuture<'static, Result<Inspected, Aborted>>>,
+}
+
+impl Inspections {
+    pub(crate) fn new(
+        runtime: Arc<dyn RuntimeReader>,
+        max_concurrent: usize,
+        patience: Duration,
+        deadline: Duration,
+    ) -> Self {
+        Self {
+            runtime,
+            places: Arc::new(Semaphore::new(max_concurrent.clamp(1, Semaphore::MAX_PERMITS))),
+            patience,
+            deadline,
+            running: FuturesUnordered::new(),
+        }
+    }
+
+    pub(crate) fn start(&self, pod: Arc<RuntimePod>, listed_at: Instant) -> AbortHandle {
+        let (runtime, places) = (self.runtime.clone(), self.places.clone());
+        let (patience, deadline) = (self.patience, self.deadline);
+        let (inspection, abort) = abortable(async move {
+            let status = inspect(&*runtime, &places, &pod, patience, deadline).await;
+            Inspected {
+                pod,
+                listed_at,
+                status,
+            }
+        });
+        self.running.push(inspection.boxed());
+        abort
+    }
+}
+
+async fn inspect(
+    runtime: &dyn RuntimeReader,
+    places: &Semaphore,
+    pod: &RuntimePod,
+    patience: Duration,
+    deadline: Duration,
+) -> Result<PodStatus> {
+    let place = places.acquire().await;
+    let mut call = pin!(timeout(deadline, runtime.pod_status(pod)));
+    let answer = match timeout(patience, &mut call).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            drop(place);
+            tracing::debug!(pod = %pod.key, uid = %pod.uid, "the status of the pod takes long to read");
+            call.await
+        }
+    };
+    answer.unwrap_or_else(|_| {
+        Err(Error::Timeout {
+            what: "GetPodStatus",
+            pod: Some(pod.uid.clone()),
+            after: deadline,
+        })
+    })
+}

@@ -1,0 +1,367 @@
+//! The relist: what was listed against what was known, and what follows from it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::FuturesUnordered;
+use kubelet_core::runtime::{PodStatus, RuntimePod};
+use kubelet_core::{
+    Clock, Error, PodCache, PodLifecycleEvent, PodLifecycleEventType, PodUid, Result, RuntimeReader,
+};
+use tokio::time::{Instant, timeout};
+
+use crate::inspection::{Inspected, Inspections};
+use crate::metrics::{self, Running};
+use crate::record::Record;
+use crate::shared::Owner;
+
+/// How a PLEG goes about its work.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) relist_period: Duration,
+    pub(crate) relist_threshold: Duration,
+    pub(crate) max_concurrent_inspections: usize,
+    pub(crate) inspection_deadline: Duration,
+    pub(crate) clock: Clock,
+}
+
+/// A list of the whole runtime, answered or failed.
+pub(crate) struct Listed {
+    number: u64,
+    started: Instant,
+    pods: Result<Vec<Arc<RuntimePod>>>,
+}
+
+/// One pod listed alone.
+pub(crate) struct PodListed {
+    uid: PodUid,
+    started: Instant,
+    pod: Result<Option<Arc<RuntimePod>>>,
+}
+
+/// All that a running PLEG knows; its only writer, and the only writer of the cache.
+///
+/// There is either one list of the whole runtime under way, or lists of single pods, never both: so what is
+/// taken in is always newer than what is known. Inspections go on meanwhile.
+pub(crate) struct Relist {
+    runtime: Arc<dyn RuntimeReader>,
+    cache: PodCache,
+    settings: Settings,
+    owner: Owner,
+    records: HashMap<PodUid, Record>,
+    /// Pods whose inspection is under way or failed: the relist looks at them although nothing changed.
+    unsettled: HashSet<PodUid>,
+    /// The last list as the runtime gave it; `None` once something newer is known of one of its pods.
+    last_list: Option<Vec<Arc<RuntimePod>>>,
+    /// Number and start of the last list that succeeded.
+    list: u64,
+    listed_at: Option<Instant>,
+    pub(crate) inspections: Inspections,
+    pub(crate) pod_lists: FuturesUnordered<BoxFuture<'static, PodListed>>,
+    listing_alone: HashSet<PodUid>,
+    running: Running,
+}
+
+impl Relist {
+    pub(crate) fn new(
+        runtime: Arc<dyn RuntimeReader>,
+        cache: PodCache,
+        settings: Settings,
+        owner: Owner,
+    ) -> Self {
+        Self {
+            inspections: Inspections::new(
+                runtime.clone(),
+                settings.max_concurrent_inspections,
+                settings.relist_period,
+                settings.inspection_deadline,
+            ),
+            runtime,
+            cache,
+            settings,
+            owner,
+            records: HashMap::new(),
+            unsettled: HashSet::new(),
+            last_list: None,
+            list: 0,
+            listed_at: None,
+            pod_lists: FuturesUnordered::new(),
+            listing_alone: HashSet::new(),
+            running: Running::default(),
+        }
+    }
+
+    /// Begins a list of the whole runtime. It serves the lists of single pods that are under way, too: they
+    /// are dropped, so that none of them holds it up.
+    pub(crate) fn start_list(&mut self) -> BoxFuture<'static, Listed> {
+        let started = Instant::now();
+        if let Some(last) = self.listed_at {
+            metrics::relist_interval(started - last);
+        }
+        let number = self.owner.0.list_started();
+        self.pod_lists.clear();
+        for uid in self.listing_alone.drain() {
+            self.owner.0.ask_relist_again(uid, number);
+        }
+        let runtime = self.runtime.clone();
+        // An answer later than that comes too late for the health, and is given up for a new try.
+        let deadline = self.settings.relist_threshold;
+        async move {
+            let pods = timeout(deadline, runtime.pods(true))
+                .await
+                .unwrap_or(Err(Error::Timeout {
+                    what: "GetPods",
+                    pod: None,
+                    after: deadline,
+                }));
+            Listed {
+                number,
+                started,
+                pods,
+            }
+        }
+        .boxed()
+    }
+
+    /// Takes in a list. One that failed changes nothing but the health.
+    pub(crate) fn listed(&mut self, listed: Listed) {
+        match listed.pods {
+            Ok(pods) => {
+                self.list = listed.number;
+                self.listed_at = Some(listed.started);
+                self.owner.0.list_succeeded(listed.started);
+                metrics::last_seen(self.settings.clock.now().as_second());
+                self.take_in(pods, listed.started);
+            }
+            Err(error) => {
+                tracing::error!(%error, "unable to list the pods of the runtime");
+                self.owner.0.list_failed(error);
+            }
+        }
+        metrics::relist_duration(listed.started.elapsed());
+    }
+
+    /// Lists the pods that were asked for one by one, as many at once as may be inspected at once. Only while
+    /// no list of the whole runtime is under way.
+    pub(crate) fn start_pod_lists(&mut self) {
+        let limit = self
+            .settings
+            .max_concurrent_inspections
+            .max(1)
+            .saturating_sub(self.pod_lists.len());
+        let asked = self
+            .owner
+            .0
+            .take_relists(self.list, limit, |uid| self.listing_alone.contains(uid));
+        for uid in asked {
+            self.listing_alone.insert(uid.clone());
+            let runtime = self.runtime.clone();
+            let deadline = self.settings.inspection_deadline;
+            let list = async move {
+                let started = Instant::now();
+                let pod = timeout(deadline, runtime.pod(&uid))
+                    .await
+                    .unwrap_or(Err(Error::Timeout {
+                        what: "GetPod",
+                        pod: Some(uid.clone()),
+                        after: deadline,
+                    }));
+                PodListed { uid, started, pod }
+            };
+            self.pod_lists.push(list.boxed());
+        }
+    }
+
+    /// Takes in what was listed of one pod alone. When that failed, the next relist sees to it.
+    pub(crate) fn pod_listed(&mut self, listed: PodListed) {
+        let PodListed { uid, started, pod } = listed;
+        self.listing_alone.remove(&uid);
+        metrics::pod_relist_duration(started.elapsed());
+        match pod {
+            Ok(Some(pod)) if pod.uid == uid => {
+                // The next list may hand out again what it handed out before; now that would be a change.
+                self.last_list = None;
+                self.take_in_pod(&pod, started);
+                if self.owner.0.take_reinspect(&uid)
+                    && let Some(record) = self.records.get_mut(&uid)
+                {
+                    record.reinspect = true;
+                }
+                if !self.see_to(&uid) {
+                    self.cache.set_observed_time(&uid, started);
+                }
+            }
+            Ok(Some(pod)) => {
+                tracing::error!(%uid, listed = %pod.uid, "the runtime listed another pod than the one asked for");
+            }
+            Ok(None) => {
+                self.last_list = None;
+                self.gone(&uid);
+                self.cache.set_observed_time(&uid, started);
+            }
+            Err(error) => tracing::error!(%uid, %error, "unable to list the pod alone"),
+        }
+    }
+
+    /// Takes in the outcome of an inspection: the cache first, then the events, as whoever hears of a change
+    /// looks for it in the cache.
+    pub(crate) fn inspected(&mut self, inspected: Inspected) {
+        let Inspected {
+            pod,
+            listed_at,
+            status,
+        } = inspected;
+        let uid = pod.uid.clone();
+        let Some(record) = self.records.get_mut(&uid) else {
+            return;
+        };
+        // The pod was there as listed until then.
+        let newest = self.listed_at.unwrap_or(record.listed_at).max(record.listed_at);
+        match status {
+            Ok(status) => {
+                let (status, events) = record.inspected(pod, status);
+                self.cache.set(&uid, Ok(status.clone()), listed_at);
+                self.tell(events, Some(&status));
+                if !self.see_to(&uid) {
+                    self.cache.set_observed_time(&uid, newest);
+                }
+            }
+            Err(error) => {
+                tracing::error!(pod = %pod.key, %uid, %error, "unable to read the status of the pod");
+                record.failed(Instant::now(), self.settings.relist_period);
+                // An error is no older for having been long in coming.
+                self.cache.set(&uid, Err(error), newest);
+            }
+        }
+    }
+
+    fn take_in(&mut self, pods: Vec<Arc<RuntimePod>>, started: Instant) {
+        let mut see_to: Vec<PodUid> = self.unsettled.iter().cloned().collect();
+        if !self.last_list.as_ref().is_some_and(|last| same(last, &pods)) {
+            let mut count = 0;
+            for pod in &pods {
+                match self.records.get(&pod.uid) {
+                    Some(record) if record.list == self.list => {
+                        tracing::error!(pod = %pod.key, uid = %pod.uid, "the runtime listed the pod twice");
+                        continue;
+                    }
+                    _ => {}
+                }
+                count += 1;
+                if self.take_in_pod(pod, started) {
+                    see_to.push(pod.uid.clone());
+                }
+            }
+            if self.records.len() > count {
+                let gone: Vec<PodUid> = self
+                    .records
+                    .iter()
+                    .filter(|(_, record)| record.list != self.list)
+                    .map(|(uid, _)| uid.clone())
+                    .collect();
+                for uid in gone {
+                    self.gone(&uid);
+                }
+            }
+            self.last_list = Some(pods);
+        }
+        for uid in self.owner.0.take_reinspects() {
+            if let Some(record) = self.records.get_mut(&uid) {
+                record.reinspect = true;
+                see_to.push(uid);
+            }
+        }
+        for uid in see_to {
+            self.see_to(&uid);
+        }
+        // All else is known as of this list now; who waits for a pod under inspection waits for that.
+        let records = &self.records;
+        let inspected = self.unsettled.iter().filter(|uid| {
+            records
+                .get(*uid)
+                .is_some_and(|record| record.inspection.is_some())
+        });
+        self.cache.update_time_except(started, inspected.cloned());
+        self.running.publish();
+    }
+
+    /// Takes in one pod of a list; says whether it changed.
+    fn take_in_pod(&mut self, pod: &Arc<RuntimePod>, started: Instant) -> bool {
+        let Some(record) = self.records.get_mut(&pod.uid) else {
+            self.running.add(pod);
+            let record = Record::new(pod.clone(), started, self.list);
+            self.records.insert(pod.uid.clone(), record);
+            return true;
+        };
+        record.list = self.list;
+        record.listed_at = started;
+        if Arc::ptr_eq(&record.listed, pod) {
+            return false;
+        }
+        self.running.remove(&record.listed);
+        self.running.add(pod);
+        record.list_again(pod)
+    }
+
+    /// Starts the pod's inspection if it needs one; says whether one is under way.
+    fn see_to(&mut self, uid: &PodUid) -> bool {
+        let Some(record) = self.records.get_mut(uid) else {
+            self.unsettled.remove(uid);
+            return false;
+        };
+        if record.needs_inspection(Instant::now()) {
+            let listed_at = self.listed_at.unwrap_or(record.listed_at).max(record.listed_at);
+            record.reinspect = false;
+            record.inspection = Some(self.inspections.start(record.listed.clone(), listed_at));
+        }
+        if record.is_settled() {
+            self.unsettled.remove(uid);
+        } else if !self.unsettled.contains(uid) {
+            self.unsettled.insert(uid.clone());
+        }
+        record.inspection.is_some()
+    }
+
+    fn gone(&mut self, uid: &PodUid) {
+        self.unsettled.remove(uid);
+        if let Some(record) = self.records.remove(uid) {
+            self.running.remove(&record.listed);
+            self.cache.delete(uid);
+            self.tell(record.gone(), None);
+        }
+    }
+
+    fn tell(&self, mut events: Vec<PodLifecycleEvent>, status: Option<&PodStatus>) {
+        for event in &events {
+            trace_event(event, status);
+        }
+        // The kubelet does not tell of these either: nobody can act upon an unknown state.
+        events.retain(|event| event.event_type != PodLifecycleEventType::ContainerChanged);
+        self.owner.0.publish(&events);
+    }
+}
+
+/// Whether a runtime handed out its list again, untouched.
+fn same(last: &[Arc<RuntimePod>], now: &[Arc<RuntimePod>]) -> bool {
+    last.len() == now.len() && last.iter().zip(now).all(|(last, now)| Arc::ptr_eq(last, now))
+}
+
+fn trace_event(event: &PodLifecycleEvent, status: Option<&PodStatus>) {
+    let Some(container) = &event.container else {
+        tracing::debug!(uid = %event.uid, event = ?event.event_type, "pod lifecycle event");
+        return;
+    };
+    let ended = status
+        .filter(|_| event.event_type == PodLifecycleEventType::ContainerDied)
+        .and_then(|status| status.containers.iter().find(|status| status.id == *container));
+    match ended {
+        Some(ended) => {
+            tracing::info!(uid = %event.uid, %container, exit_code = ended.exit_code, "container finished");
+        }
+        None => {
+            tracing::debug!(uid = %event.uid, %container, event = ?event.event_type, "pod lifecycle event");
+        }
+    }
+}
