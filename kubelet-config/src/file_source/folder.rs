@@ -1,0 +1,258 @@
+//! What lies in a folder of manifests, and what has changed since it was read last.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::{PodExt, SourceUpdate};
+use tokio::sync::Notify;
+
+use super::read::{ReadError, read};
+use super::watch::{Identity, Watch};
+use crate::manifest::{self, Location};
+
+/// A folder of manifests, or a single one, as it was read last. Its calls block.
+pub(super) struct Folder {
+    path: PathBuf,
+    node_name: String,
+    changed: Arc<Notify>,
+    watch: Option<Watch>,
+    /// Each trouble is told once.
+    watch_trouble: Option<String>,
+    trouble: Option<String>,
+    files: BTreeMap<PathBuf, Entry>,
+    /// The pods told last. `None`: none told yet, or they must be told again.
+    told: Option<Vec<Arc<Pod>>>,
+}
+
+/// A file as it was read last.
+#[derive(Default)]
+struct Entry {
+    /// What it held when it was decoded last.
+    text: Option<Vec<u8>>,
+    /// The last good pod it held.
+    pod: Option<Arc<Pod>>,
+    /// Whether `pod` is what the file holds now.
+    good: bool,
+    problem: Option<String>,
+    told_problem: Option<String>,
+}
+
+impl Folder {
+    pub(super) fn new(path: PathBuf, node_name: String, changed: Arc<Notify>) -> Self {
+        Self {
+            path,
+            node_name,
+            changed,
+            watch: None,
+            watch_trouble: None,
+            trouble: None,
+            files: BTreeMap::new(),
+            told: None,
+        }
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// Reads everything, and tells what is new.
+    pub(super) fn read(&mut self) -> Vec<SourceUpdate> {
+        // First the watch, then the files: what changes in between is heard of.
+        self.renew_watch();
+        match self.list() {
+            Ok(paths) => {
+                self.trouble = None;
+                self.read_files(paths);
+                self.tell()
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.files.clear();
+                let mut told = self.tell();
+                let message = "does not exist".to_owned();
+                if self.trouble.as_ref() != Some(&message) {
+                    let item = self.path.display().to_string();
+                    told.push(SourceUpdate::Problem {
+                        item,
+                        message: message.clone(),
+                    });
+                    self.trouble = Some(message);
+                }
+                told
+            }
+            Err(error) => {
+                let message = format!("{}: {error}", self.path.display());
+                if self.trouble.as_ref() == Some(&message) {
+                    return Vec::new();
+                }
+                self.trouble = Some(message.clone());
+                // When it can be read again the pods are told again, changed or not.
+                self.told = None;
+                vec![SourceUpdate::Unavailable { message }]
+            }
+        }
+    }
+
+    /// The manifest files, or rather what lies in their place.
+    fn list(&self) -> io::Result<Vec<PathBuf>> {
+        let metadata = fs::metadata(&self.path)?;
+        if metadata.is_file() {
+            return Ok(vec![self.path.clone()]);
+        }
+        if !metadata.is_dir() {
+            return Err(io::Error::other("neither a folder nor a file"));
+        }
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+                paths.push(entry.path());
+            }
+        }
+        Ok(paths)
+    }
+
+    fn read_files(&mut self, paths: Vec<PathBuf>) {
+        let mut before = std::mem::take(&mut self.files);
+        for path in paths {
+            let mut entry = before.remove(&path).unwrap_or_default();
+            match read(&path) {
+                Ok(text) => {
+                    if entry.text.as_ref() != Some(&text) {
+                        entry.decode(&text, &path, &self.node_name);
+                        entry.text = Some(text);
+                    }
+                }
+                Err(ReadError::Gone) => continue,
+                Err(ReadError::Bad(problem)) => {
+                    entry.text = None;
+                    entry.good = false;
+                    entry.problem = Some(problem);
+                }
+            }
+            self.files.insert(path, entry);
+        }
+    }
+
+    fn tell(&mut self) -> Vec<SourceUpdate> {
+        let (pods, mut rivals) = self.choose();
+        let mut told = Vec::new();
+        for (path, entry) in &mut self.files {
+            let problem = entry.problem.clone().or_else(|| rivals.remove(path));
+            if problem != entry.told_problem {
+                if let Some(message) = &problem {
+                    let (item, message) = (path.display().to_string(), message.clone());
+                    told.push(SourceUpdate::Problem { item, message });
+                } else {
+                    tracing::info!(source = "file", path = %path.display(), "manifest is in order again");
+                }
+                entry.told_problem = problem;
+            }
+        }
+        let same = |a: &[Arc<Pod>], b: &[Arc<Pod>]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        if !self.told.as_ref().is_some_and(|told| same(told, &pods)) {
+            self.told = Some(pods.clone());
+            told.push(SourceUpdate::Snapshot(pods));
+        }
+        told
+    }
+
+    /// The pods that count, in the order of their paths, and the files whose pods do not.
+    fn choose(&self) -> (Vec<Arc<Pod>>, HashMap<PathBuf, String>) {
+        let mut owners: HashMap<String, &Path> = HashMap::new();
+        let mut rivals = HashMap::new();
+        let mut chosen = Vec::new();
+        let by_state = |good: bool| self.files.iter().filter(move |(_, entry)| entry.good == good);
+        for (path, entry) in by_state(true).chain(by_state(false)) {
+            let Some(pod) = &entry.pod else { continue };
+            let claims = [format!("name {}", pod.key()), format!("UID {}", pod.uid_str())];
+            let rival = claims.iter().find_map(|claim| Some((claim, owners.get(claim)?)));
+            if let Some((claim, owner)) = rival {
+                let owner = owner.display();
+                rivals.insert(
+                    path.clone(),
+                    format!("its pod's {claim} is that of the pod in {owner}, which counts"),
+                );
+                continue;
+            }
+            owners.extend(claims.map(|claim| (claim, path.as_path())));
+            chosen.push((path, pod.clone()));
+        }
+        chosen.sort_by_key(|(path, _)| *path);
+        (chosen.into_iter().map(|(_, pod)| pod).collect(), rivals)
+    }
+
+    fn renew_watch(&mut self) {
+        // Who watches a file by its inode misses what is renamed over it.
+        let folder = match fs::metadata(&self.path) {
+            Ok(metadata) if metadata.is_file() => self.path.parent().unwrap_or(Path::new("")),
+            _ => &self.path,
+        };
+        let folder = if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
+        };
+        let Ok(metadata) = fs::metadata(folder) else {
+            self.watch = None;
+            return;
+        };
+        let identity = identity(&metadata);
+        if self
+            .watch
+            .as_ref()
+            .is_some_and(|watch| watch.is_of(folder, identity))
+        {
+            return;
+        }
+        match Watch::new(folder, identity, self.changed.clone()) {
+            Ok(watch) => {
+                self.watch = Some(watch);
+                self.watch_trouble = None;
+            }
+            Err(error) => {
+                self.watch = None;
+                let trouble = error.to_string();
+                if self.watch_trouble.as_ref() != Some(&trouble) {
+                    tracing::warn!(source = "file", path = %folder.display(), "cannot be watched: {trouble}");
+                    self.watch_trouble = Some(trouble);
+                }
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn decode(&mut self, text: &[u8], path: &Path, node_name: &str) {
+        match manifest::decode(text, node_name, Location::File(path)) {
+            Ok(manifest) => {
+                // The same pod in another layout is the same pod.
+                if self.pod.as_deref() != Some(&manifest.pod) {
+                    self.pod = Some(Arc::new(manifest.pod));
+                }
+                self.good = true;
+                self.problem = (!manifest.passed_over.is_empty()).then(|| manifest.passed_over.join("; "));
+            }
+            Err(error) => {
+                self.good = false;
+                self.problem = Some(error.to_string());
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+fn identity(metadata: &Metadata) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> Option<Identity> {
+    None
+}

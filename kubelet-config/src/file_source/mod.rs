@@ -1,0 +1,156 @@
+//! Static pods from a folder of manifests, or from one.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use kubelet_core::annotations::FILE_SOURCE;
+use kubelet_core::{PodSource, SourceUpdate};
+use tokio::sync::Notify;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
+
+mod folder;
+mod read;
+mod watch;
+
+use folder::Folder;
+
+/// How often everything is read anew, told or not (`fileCheckFrequency` of `KubeletConfiguration`).
+const FILE_CHECK_FREQUENCY: Duration = Duration::from_secs(20);
+/// How soon a watch that could not be had is tried again (`retryPeriod` of the kubelet's file source).
+const WATCH_RETRY_PERIOD: Duration = Duration::from_secs(1);
+/// After a change, how long it must be quiet before the files are read: who saves a file changes it several
+/// times in a row.
+const QUIET: Duration = Duration::from_millis(30);
+/// How long a folder that never gets quiet is waited for.
+const UNQUIET: Duration = Duration::from_millis(250);
+
+/// Reads static pods from a folder of manifests, or from one manifest file. Answers to the kubelet's
+/// `sourceFile`.
+///
+/// Each file holds one pod as YAML or JSON, see [`manifest`](crate::manifest). Files whose names begin with
+/// a dot are ignored, folders within the folder are not entered. A change is noticed at once through
+/// inotify, and at the latest with the next periodic read. What counts is what lies there when it is quiet
+/// again: a file that is renamed over another is one change, and rewriting a file with the same content is
+/// none.
+///
+/// A file that cannot be read or decoded is told as [`SourceUpdate::Problem`] with its path, once for each
+/// change, and no other file suffers from it. As long as it lies there, the pod that it held before stays.
+/// If two files hold a pod of the same name or UID, the one first in the order of paths counts; one that is
+/// presently broken stands back. What is not a regular file (a pipe, a socket, a device, a folder), or not
+/// smaller than 10 MiB, is such a problem too, and is never read.
+///
+/// If the path does not exist, there are no pods; if it cannot be read, the source is unavailable, and the
+/// pods stay.
+///
+/// ```no_run
+/// use kubelet_config::{FileSource, PodConfig};
+///
+/// let config = PodConfig::builder()
+///     .source(FileSource::new("/etc/kubernetes/manifests", "node-1"))
+///     .build()?;
+/// # Ok::<(), kubelet_config::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FileSource {
+    path: PathBuf,
+    node_name: String,
+    check_frequency: Duration,
+}
+
+impl FileSource {
+    /// The manifests in the folder or file `path`, for the node `node_name`.
+    pub fn new(path: impl AsRef<Path>, node_name: impl Into<String>) -> Self {
+        Self {
+            // Not only for looks: the path of a file is part of its pod's UID.
+            path: path.as_ref().components().collect(),
+            node_name: node_name.into(),
+            check_frequency: FILE_CHECK_FREQUENCY,
+        }
+    }
+
+    /// How often everything is read anew, told or not (`fileCheckFrequency`). Default: 20 seconds; less than
+    /// a millisecond is taken as one.
+    #[must_use]
+    pub fn check_frequency(mut self, period: Duration) -> Self {
+        self.check_frequency = period.max(Duration::from_millis(1));
+        self
+    }
+}
+
+impl PodSource for FileSource {
+    /// `file`
+    fn name(&self) -> &str {
+        FILE_SOURCE
+    }
+
+    /// Reads the files on tokio's blocking threads, one read at a time. Dropping the stream ends the watch;
+    /// a read under way comes to its end on its own.
+    fn updates(self: Box<Self>) -> BoxStream<'static, SourceUpdate> {
+        let changed = Arc::new(Notify::new());
+        let folder = Folder::new(self.path, self.node_name, changed.clone());
+        let mut ticks = interval(self.check_frequency);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let reading = Reading {
+            folder: Some(folder),
+            changed,
+            ticks,
+            told: VecDeque::new(),
+        };
+        stream::unfold(reading, |mut reading| async move {
+            let update = reading.next().await?;
+            Some((update, reading))
+        })
+        .boxed()
+    }
+}
+
+/// A source at work.
+struct Reading {
+    /// `None` after a read that did not come back.
+    folder: Option<Folder>,
+    changed: Arc<Notify>,
+    ticks: tokio::time::Interval,
+    told: VecDeque<SourceUpdate>,
+}
+
+impl Reading {
+    async fn next(&mut self) -> Option<SourceUpdate> {
+        loop {
+            if let Some(update) = self.told.pop_front() {
+                return Some(update);
+            }
+            let watched = self.folder.as_ref()?.is_watched();
+            tokio::select! {
+                _ = self.ticks.tick() => {}
+                () = self.changed.notified() => self.quiet().await,
+                () = sleep(WATCH_RETRY_PERIOD), if !watched => {}
+            }
+            let mut folder = self.folder.take()?;
+            let read = tokio::task::spawn_blocking(move || {
+                let told = folder.read();
+                (folder, told)
+            });
+            match read.await {
+                Ok((folder, told)) => {
+                    self.folder = Some(folder);
+                    self.told.extend(told);
+                }
+                // The runtime shuts down.
+                Err(_) => return None,
+            }
+        }
+    }
+
+    async fn quiet(&self) {
+        let latest = Instant::now() + UNQUIET;
+        loop {
+            let quiet = (Instant::now() + QUIET).min(latest);
+            if timeout_at(quiet, self.changed.notified()).await.is_err() {
+                return;
+            }
+        }
+    }
+}

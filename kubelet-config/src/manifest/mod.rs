@@ -1,0 +1,94 @@
+//! From the text of a manifest to the pod that a node makes of it.
+//!
+//! As in the kubelet the way is: YAML or JSON is decoded (booleans as in YAML 1.1, so `y` and `off` are
+//! booleans too), what is unset gets the API's defaults, the pod is bound to the node, it is validated, and
+//! what refers to objects of the API server is refused. Unknown fields are ignored, as is all after the
+//! first document of a file.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::{Error, Result};
+
+mod canonical;
+mod defaults;
+mod image_name;
+mod quantity;
+mod references;
+mod static_pod;
+mod validation;
+mod yaml;
+
+/// Where a manifest lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Location<'a> {
+    /// In a file of this node.
+    File(&'a Path),
+    /// At a URL.
+    Url(&'a str),
+}
+
+/// A decoded manifest.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Manifest {
+    /// The pod, ready to run on its node.
+    pub pod: Pod,
+    /// What the text holds besides and was passed over, one line each.
+    pub passed_over: Vec<String>,
+}
+
+/// Decodes the manifest of one pod that is to run on the node `node_name`.
+///
+/// The pod is named `<name>-<node name>`. Unless the manifest tells a UID, it gets one from its content, the
+/// node and the location: 32 hexadecimal digits, the same on every start, other if a field changes, and the
+/// same if only the layout of the text does. It is the FNV-1a hash of the decoded pod as JSON with sorted
+/// keys. The kubelet's own differs: it hashes a picture of Go's memory.
+///
+/// # Errors
+/// [`Error::Parse`] if the text is not a pod of `v1`, [`Error::Invalid`] if the pod cannot be,
+/// [`Error::ApiReference`] if it needs the API server.
+pub fn decode(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Manifest> {
+    let yaml::Document {
+        mut value,
+        passed_over,
+    } = yaml::read(text)?;
+    canonical::canonicalize(&mut value)?;
+    check_kind(&value)?;
+    let mut pod: Pod = serde_json::from_value(value).map_err(|error| Error::Parse {
+        message: error.to_string(),
+    })?;
+    if pod.metadata.name.as_deref().unwrap_or_default().is_empty() {
+        return Err(Error::Invalid {
+            pod: None,
+            problems: vec!["name is needed for the pod".into()],
+        });
+    }
+    let hash = static_pod::content_hash(&pod, node_name, location);
+    defaults::set_defaults(&mut pod);
+    static_pod::bind(&mut pod, node_name, location, hash);
+    let problems = validation::validate(&pod);
+    if !problems.is_empty() {
+        return Err(Error::Invalid {
+            pod: pod.metadata.name,
+            problems,
+        });
+    }
+    references::refuse_api_references(&pod)?;
+    Ok(Manifest { pod, passed_over })
+}
+
+fn check_kind(value: &serde_json::Value) -> Result<()> {
+    let parse = |message: String| Err(Error::Parse { message });
+    let Some(object) = value.as_object() else {
+        return parse("not an object".into());
+    };
+    let text = |key: &str| object.get(key).and_then(|value| value.as_str());
+    match (text("apiVersion"), text("kind")) {
+        (_, None | Some("")) => parse("Object 'Kind' is missing".into()),
+        (None | Some(""), _) => parse("Object 'apiVersion' is missing".into()),
+        (Some("v1"), Some("Pod")) => Ok(()),
+        (Some(version), Some(kind)) => parse(format!("not a Pod of v1 but a {kind} of {version}")),
+    }
+}

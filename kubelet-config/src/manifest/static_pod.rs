@@ -1,0 +1,144 @@
+//! What makes a manifest's pod the pod of one node: its name, its UID, its annotations.
+
+use k8s_openapi::api::core::v1::{Pod, Toleration};
+use kubelet_core::annotations::CONFIG_HASH;
+use serde_json::Value;
+
+use super::Location;
+
+/// The namespace of a pod that tells none.
+const NAMESPACE_DEFAULT: &str = "default";
+
+/// Binds the pod to the node (`applyDefaults` of the kubelet's `config` package). `hash` becomes its UID
+/// unless it has one.
+pub(super) fn bind(pod: &mut Pod, node_name: &str, location: Location<'_>, hash: String) {
+    let metadata = &mut pod.metadata;
+    let uid = metadata.uid.take().filter(|uid| !uid.is_empty()).unwrap_or(hash);
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert(CONFIG_HASH.into(), uid.clone());
+    metadata.uid = Some(uid);
+    let name = metadata.name.take().unwrap_or_default();
+    metadata.name = Some(format!("{name}-{}", node_name.to_lowercase()));
+    metadata.namespace.get_or_insert_with(|| NAMESPACE_DEFAULT.into());
+
+    let spec = pod.spec.get_or_insert_default();
+    spec.node_name = Some(node_name.into());
+    if let Location::File(_) = location {
+        tolerate_node_problems(spec.tolerations.get_or_insert_default());
+    }
+    pod.status.get_or_insert_default().phase = Some("Pending".into());
+}
+
+/// Trouble of the node does not evict what the node itself brought.
+fn tolerate_node_problems(tolerations: &mut Vec<Toleration>) {
+    let wanted = Toleration {
+        operator: Some("Exists".into()),
+        effect: Some("NoExecute".into()),
+        ..Toleration::default()
+    };
+    let mut found = false;
+    for toleration in tolerations.iter_mut() {
+        let same = Toleration {
+            toleration_seconds: None,
+            ..toleration.clone()
+        };
+        if same == wanted {
+            *toleration = wanted.clone();
+            found = true;
+        }
+    }
+    if !found {
+        tolerations.push(wanted);
+    }
+}
+
+/// The hash of a pod as its manifest tells it, of the node and of where the manifest lies.
+pub(super) fn content_hash(pod: &Pod, node_name: &str, location: Location<'_>) -> String {
+    let mut hasher = Fnv128a::default();
+    // Only a map whose keys are not strings fails to become JSON, and a pod has none.
+    hash_value(&serde_json::to_value(pod).unwrap_or_default(), &mut hasher);
+    match location {
+        Location::File(path) => {
+            hasher.write(format!("host:{node_name}").as_bytes());
+            hasher.write(format!("file:{}", path.display()).as_bytes());
+        }
+        Location::Url(url) => hasher.write(format!("url:{url}").as_bytes()),
+    }
+    format!("{:032x}", hasher.0)
+}
+
+/// Hashes JSON with sorted keys and no spaces.
+fn hash_value(value: &Value, hasher: &mut Fnv128a) {
+    match value {
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(key, _)| *key);
+            hasher.write(b"{");
+            for (key, value) in fields {
+                hash_value(&Value::String(key.clone()), hasher);
+                hasher.write(b":");
+                hash_value(value, hasher);
+                hasher.write(b",");
+            }
+            hasher.write(b"}");
+        }
+        Value::Array(items) => {
+            hasher.write(b"[");
+            for item in items {
+                hash_value(item, hasher);
+                hasher.write(b",");
+            }
+            hasher.write(b"]");
+        }
+        scalar => hasher.write(scalar.to_string().as_bytes()),
+    }
+}
+
+/// The FNV-1a hash of 128 bits, the kubelet's choice for this.
+struct Fnv128a(u128);
+
+impl Default for Fnv128a {
+    fn default() -> Self {
+        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+}
+
+impl Fnv128a {
+    fn write(&mut self, bytes: &[u8]) {
+        const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+        for byte in bytes {
+            self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(PRIME);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fnv_128a_of_known_texts() {
+        let hash = |text: &str| {
+            let mut hasher = Fnv128a::default();
+            hasher.write(text.as_bytes());
+            format!("{:032x}", hasher.0)
+        };
+        assert_eq!(hash(""), "6c62272e07bb014262b821756295c58d");
+        assert_eq!(hash("a"), "d228cb696f1a8caf78912b704e4a8964");
+    }
+
+    #[test]
+    fn the_toleration_is_there_once() {
+        let toleration = |seconds| Toleration {
+            operator: Some("Exists".into()),
+            effect: Some("NoExecute".into()),
+            toleration_seconds: seconds,
+            ..Toleration::default()
+        };
+        let mut tolerations = vec![toleration(Some(30))];
+        tolerate_node_problems(&mut tolerations);
+        assert_eq!(tolerations, [toleration(None)]);
+        tolerate_node_problems(&mut tolerations);
+        assert_eq!(tolerations, [toleration(None)]);
+    }
+}

@@ -1,0 +1,220 @@
+//! The mux: any number of sources, one ordered stream of updates.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream, SelectAll, StreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::{Clock, EventRecorder, LogEvents, PodSource, PodUpdate, PodUpdates, SourceUpdate};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, PodStorage, Result, SourceStatus};
+
+/// How changes are told (`PodConfigNotificationMode` of the kubelet's `config` package).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PodConfigNotificationMode {
+    /// Any change is told as `SET`, with all pods of the source that changed.
+    Snapshot,
+    /// Pods that came or went are told as `SET`, with all pods of the source; changes to pods as `UPDATE`,
+    /// `DELETE` or `RECONCILE`.
+    SnapshotAndUpdates,
+    /// Only what changed is told, as `ADD`, `UPDATE`, `DELETE`, `REMOVE` or `RECONCILE`. The kubelet's mode.
+    #[default]
+    Incremental,
+}
+
+/// Merges any number of [`PodSource`]s into one ordered stream of [`PodUpdate`]s. Answers to the kubelet's
+/// `config.PodConfig`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use futures::stream;
+/// use kubelet_config::{PodConfig, StreamSource};
+///
+/// let config = PodConfig::builder()
+///     .source(StreamSource::new("mine", stream::iter([vec![Arc::new(Default::default())]])))
+///     .build()?;
+/// # Ok::<(), kubelet_config::Error>(())
+/// ```
+pub struct PodConfig {
+    sources: Vec<(Arc<str>, Box<dyn PodSource>)>,
+    storage: Arc<Mutex<PodStorage>>,
+}
+
+impl PodConfig {
+    /// Begins with no sources.
+    pub fn builder() -> PodConfigBuilder {
+        PodConfigBuilder::default()
+    }
+
+    /// A handle that tells the state of the sources and their pods, also while the config runs.
+    pub fn handle(&self) -> PodConfigHandle {
+        PodConfigHandle {
+            sources: self.sources.iter().map(|(name, _)| name.clone()).collect(),
+            storage: self.storage.clone(),
+        }
+    }
+
+    /// Reads all sources and sends the merged updates, until `shutdown` is cancelled or the receiver is
+    /// dropped. Sources that end leave their pods as they are.
+    ///
+    /// While `updates` is full the sources are held back: nothing is lost and nothing piles up here. The
+    /// sources stop with the end of this call.
+    ///
+    /// # Errors
+    /// None at present: a source's trouble is its own, see [`PodConfigHandle::source_status`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops the sources. A word of a source that was taken in may then be told only
+    /// in part.
+    pub async fn run(
+        self,
+        updates: mpsc::Sender<PodUpdate>,
+        shutdown: CancellationToken,
+    ) -> kubelet_core::Result<()> {
+        let Self { sources, storage } = self;
+        let mut words: SelectAll<BoxStream<'static, (Arc<str>, Option<SourceUpdate>)>> = sources
+            .into_iter()
+            .map(|(name, source)| {
+                let ended = stream::once(async { None });
+                let words = source.updates().map(Some).chain(ended);
+                words.map(move |word| (name.clone(), word)).boxed()
+            })
+            .collect();
+        let relay = async {
+            while let Some((source, word)) = words.next().await {
+                let steps = match word {
+                    Some(word) => storage.lock().merge(&source, word),
+                    None => {
+                        storage.lock().end(&source);
+                        continue;
+                    }
+                };
+                for step in steps {
+                    if updates.send(step).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            updates.closed().await;
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = relay => {}
+            () = updates.closed() => {}
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl PodUpdates for PodConfig {
+    fn sources(&self) -> Vec<Arc<str>> {
+        self.sources.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    async fn run(
+        self: Box<Self>,
+        updates: mpsc::Sender<PodUpdate>,
+        shutdown: CancellationToken,
+    ) -> kubelet_core::Result<()> {
+        PodConfig::run(*self, updates, shutdown).await
+    }
+}
+
+/// Tells the state of a [`PodConfig`]. Cheap to clone.
+#[derive(Clone)]
+pub struct PodConfigHandle {
+    sources: Arc<[Arc<str>]>,
+    storage: Arc<Mutex<PodStorage>>,
+}
+
+impl PodConfigHandle {
+    /// All pods of all sources (`MergedState`).
+    pub fn merged_state(&self) -> Vec<Arc<Pod>> {
+        self.storage.lock().merged_state()
+    }
+
+    /// How a source stands.
+    pub fn source_status(&self, source: &str) -> SourceStatus {
+        self.storage.lock().source_status(source)
+    }
+
+    /// Whether every source has told all its pods at least once (`SeenAllSources`).
+    pub fn seen_all_sources(&self) -> bool {
+        let storage = self.storage.lock();
+        self.sources
+            .iter()
+            .all(|source| storage.source_status(source).is_seen())
+    }
+}
+
+/// Puts a [`PodConfig`] together.
+#[derive(Default)]
+pub struct PodConfigBuilder {
+    sources: Vec<Box<dyn PodSource>>,
+    mode: PodConfigNotificationMode,
+    recorder: Option<Arc<dyn EventRecorder>>,
+    clock: Clock,
+}
+
+impl PodConfigBuilder {
+    /// Adds a source. Its name must be its own.
+    #[must_use]
+    pub fn source(mut self, source: impl PodSource) -> Self {
+        self.sources.push(Box::new(source));
+        self
+    }
+
+    /// How changes are told. Default: [`Incremental`](PodConfigNotificationMode::Incremental).
+    #[must_use]
+    pub fn mode(mut self, mode: PodConfigNotificationMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Who is told of pods that are passed over. Default: [`LogEvents`].
+    #[must_use]
+    pub fn recorder(mut self, recorder: Arc<dyn EventRecorder>) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
+    /// What dates the annotation `kubernetes.io/config.seen`. Default: the system's clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The finished config.
+    ///
+    /// # Errors
+    /// [`Error::Misconfigured`] if a source has no name or two have the same; all such problems at once.
+    pub fn build(self) -> Result<PodConfig> {
+        let mut problems = Vec::new();
+        let mut names = BTreeSet::new();
+        let mut sources = Vec::with_capacity(self.sources.len());
+        for (index, source) in self.sources.into_iter().enumerate() {
+            let name = Arc::<str>::from(source.name());
+            if name.is_empty() {
+                problems.push(format!("the pod source at index {index} has no name"));
+            } else if !names.insert(name.clone()) {
+                problems.push(format!("two pod sources are named {name:?}"));
+            }
+            sources.push((name, source));
+        }
+        if !problems.is_empty() {
+            return Err(Error::Misconfigured { problems });
+        }
+        let recorder = self.recorder.unwrap_or_else(|| Arc::new(LogEvents));
+        let storage = PodStorage::new(self.mode, recorder, self.clock);
+        Ok(PodConfig {
+            sources,
+            storage: Arc::new(Mutex::new(storage)),
+        })
+    }
+}
