@@ -4,24 +4,44 @@
 //!
 //! The few things that touch the host's files stand apart, in `files` and `subpath`.
 
+mod cgroup;
+mod container;
+mod dns;
+mod downward;
+mod environment;
 mod error;
+mod expansion;
+mod files;
 mod go_json;
+#[cfg(test)]
+mod golden;
 mod hash;
+mod hostname;
+mod hosts;
 mod labels;
+mod mounts;
+mod namespaces;
 mod node;
+mod resources;
+mod sandbox;
+mod security_context;
+mod subpath;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kubelet_core::{ConfigObjects, EventRecorder};
+use kubelet_core::ConfigObjects;
 
 use crate::v1;
 
+pub(crate) use container::{container_config, container_log_path};
 pub(crate) use error::ConfigError;
 pub(crate) use hash::hash_container;
 pub(crate) use labels::{AnnotatedContainerInfo, LabeledInfo};
 pub use node::{CgroupDriver, NodeSettings};
+pub(crate) use resources::container_resources;
+pub(crate) use sandbox::{pod_logs_directory, pod_sandbox_config};
 
 type Result<T, E = ConfigError> = std::result::Result<T, E>;
 
@@ -51,7 +71,7 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) container: &'a Container,
     /// How often it was started before; also the CRI's attempt.
     pub(crate) restart_count: u32,
-    /// The pod's IPs, the primary first; none on the host's network.
+    /// The pod's IPs, the primary first; those of the node, or none, on the host's network.
     pub(crate) pod_ips: &'a [String],
     /// What `ensure_image_exists` returned.
     pub(crate) image_ref: &'a str,
@@ -59,6 +79,8 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) image_user: &'a ImageUser,
     /// By volume name: where the pod's volumes are on the host.
     pub(crate) volumes: &'a BTreeMap<String, PathBuf>,
+    /// By volume name: the images that are mounted as volumes, as pulled.
+    pub(crate) image_volumes: &'a BTreeMap<String, v1::ImageSpec>,
     /// The environment variables of the services that the pod sees.
     pub(crate) service_env: &'a BTreeMap<String, String>,
     /// Where config maps and secrets are read.
@@ -67,34 +89,4 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) target: Option<&'a str>,
     /// What the runtime handler can do.
     pub(crate) handler: HandlerFeatures,
-}
-
-/// The config to run a pod's sandbox with (`generatePodSandboxConfig`). Writes nothing; reads the node's `resolv.conf`.
-///
-/// Records `MissingClusterDNS` and `DNSConfigForming`. An error is the message of `CreatePodSandboxError`.
-pub(crate) fn pod_sandbox_config(
-    node: &NodeSettings,
-    pod: &Pod,
-    attempt: u32,
-    handler: HandlerFeatures,
-    recorder: &dyn EventRecorder,
-) -> Result<v1::PodSandboxConfig> {
-    let _ = (node, pod, attempt, handler, recorder);
-    Ok(v1::PodSandboxConfig::default())
-}
-
-/// The config to create a container with (`generateContainerConfig`), and the files that it needs: its log
-/// folder, `/etc/hosts`, the termination log, sub-paths of volumes.
-///
-/// An error is the message of `CreateContainerConfigError`.
-///
-/// # Cancel safety
-///
-/// May be dropped and called again; a termination log may be left over in the pod's folder.
-pub(crate) async fn container_config(
-    node: &NodeSettings,
-    inputs: &ContainerInputs<'_>,
-) -> Result<v1::ContainerConfig> {
-    let _ = (node, inputs.pod);
-    Ok(v1::ContainerConfig::default())
 }

@@ -1,0 +1,185 @@
+//! The environment variables of a container (`makeEnvironmentVariables`).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, EnvFromSource, EnvVarSource, Secret};
+
+use super::expansion::{expand, reference};
+use super::{ConfigError, ContainerInputs, NodeSettings, Result, downward};
+
+/// By name. Values are bytes, as secrets may hold any.
+pub(super) type Environment = BTreeMap<String, Vec<u8>>;
+
+/// The environment of a container.
+///
+/// `envFrom` first, then `env` in its order, so that a variable can refer to those before it; a later one of the same
+/// name wins. Variables of services are seen by references and give way to all others.
+pub(super) async fn environment(node: &NodeSettings, inputs: &ContainerInputs<'_>) -> Result<Environment> {
+    let mut objects = Objects::new(inputs);
+    let mut environment = Environment::new();
+    for source in inputs.container.env_from.iter().flatten() {
+        environment.extend(env_from(source, &mut objects).await?);
+    }
+    for variable in inputs.container.env.iter().flatten() {
+        let literal = variable.value.as_deref().filter(|value| !value.is_empty());
+        let value = match (literal, &variable.value_from) {
+            (Some(text), _) => Some(expand_value(text, &environment, inputs.service_env).into_bytes()),
+            (None, Some(source)) => value_from(node, inputs, source, &mut objects).await?,
+            (None, None) => Some(Vec::new()),
+        };
+        if let Some(value) = value {
+            environment.insert(variable.name.clone(), value);
+        }
+    }
+    for (name, value) in inputs.service_env {
+        let entry = environment.entry(name.clone());
+        entry.or_insert_with(|| value.clone().into_bytes());
+    }
+    Ok(environment)
+}
+
+/// Replaces references to variables of `environment`; unknown ones stay as they are.
+pub(super) fn expand_with(text: &str, environment: &Environment) -> String {
+    expand(text, |name| match environment.get(name) {
+        Some(value) => String::from_utf8_lossy(value),
+        None => reference(name),
+    })
+}
+
+fn expand_value(text: &str, environment: &Environment, service_env: &BTreeMap<String, String>) -> String {
+    expand(text, |name| {
+        match (environment.get(name), service_env.get(name)) {
+            (Some(value), _) => String::from_utf8_lossy(value),
+            (None, Some(value)) => Cow::Borrowed(value.as_str()),
+            (None, None) => reference(name),
+        }
+    })
+}
+
+async fn env_from(source: &EnvFromSource, objects: &mut Objects<'_>) -> Result<Environment> {
+    let prefix = source.prefix.as_deref().unwrap_or_default();
+    let prefixed = |name: &String| format!("{prefix}{name}");
+    if let Some(config_map) = &source.config_map_ref {
+        let optional = config_map.optional == Some(true);
+        let found = objects.config_map(&config_map.name, optional).await?;
+        let data = found.iter().flat_map(|object| object.data.iter().flatten());
+        return Ok(data
+            .map(|(name, value)| (prefixed(name), value.clone().into_bytes()))
+            .collect());
+    }
+    if let Some(secret) = &source.secret_ref {
+        let optional = secret.optional == Some(true);
+        let found = objects.secret(&secret.name, optional).await?;
+        let data = found.iter().flat_map(|object| object.data.iter().flatten());
+        return Ok(data
+            .map(|(name, value)| (prefixed(name), value.0.clone()))
+            .collect());
+    }
+    Ok(Environment::new())
+}
+
+/// `None` where what is referred to is optional and not there: then the variable is not set.
+async fn value_from(
+    node: &NodeSettings,
+    inputs: &ContainerInputs<'_>,
+    source: &EnvVarSource,
+    objects: &mut Objects<'_>,
+) -> Result<Option<Vec<u8>>> {
+    let namespace = objects.namespace;
+    if let Some(field) = &source.field_ref {
+        let value = downward::field_value(node, inputs, field)?;
+        return Ok(Some(value.into_bytes()));
+    }
+    if let Some(field) = &source.resource_field_ref {
+        let value = downward::resource_field_value(node, inputs, field)?;
+        return Ok(Some(value.into_bytes()));
+    }
+    let (value, optional, missing) = if let Some(selector) = &source.config_map_key_ref {
+        let optional = selector.optional == Some(true);
+        let Some(object) = objects.config_map(&selector.name, optional).await? else {
+            return Ok(None);
+        };
+        let value = object.data.as_ref().and_then(|data| data.get(&selector.key));
+        let missing = format!(
+            "couldn't find key {} in ConfigMap {namespace}/{}",
+            selector.key, selector.name
+        );
+        (
+            value.map(|value| value.clone().into_bytes()),
+            optional,
+            missing,
+        )
+    } else if let Some(selector) = &source.secret_key_ref {
+        let optional = selector.optional == Some(true);
+        let Some(object) = objects.secret(&selector.name, optional).await? else {
+            return Ok(None);
+        };
+        let value = object.data.as_ref().and_then(|data| data.get(&selector.key));
+        let missing = format!(
+            "couldn't find key {} in Secret {namespace}/{}",
+            selector.key, selector.name
+        );
+        (value.map(|value| value.0.clone()), optional, missing)
+    } else if source.file_key_ref.is_some() {
+        let message = "environment variables from files (fileKeyRef) are not supported";
+        return Err(ConfigError::Spec(message.to_owned()));
+    } else {
+        return Ok(Some(Vec::new()));
+    };
+    match value {
+        Some(value) => Ok(Some(value)),
+        None if optional => Ok(None),
+        None => Err(ConfigError::NotFound(missing)),
+    }
+}
+
+/// The config maps and secrets of one container, each read once, so that all its variables see one version.
+struct Objects<'a> {
+    inputs: &'a ContainerInputs<'a>,
+    namespace: &'a str,
+    config_maps: BTreeMap<String, Arc<ConfigMap>>,
+    secrets: BTreeMap<String, Arc<Secret>>,
+}
+
+impl<'a> Objects<'a> {
+    fn new(inputs: &'a ContainerInputs<'a>) -> Self {
+        Self {
+            inputs,
+            namespace: inputs.pod.metadata.namespace.as_deref().unwrap_or_default(),
+            config_maps: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+        }
+    }
+
+    async fn config_map(&mut self, name: &str, optional: bool) -> Result<Option<Arc<ConfigMap>>> {
+        if let Some(object) = self.config_maps.get(name) {
+            return Ok(Some(object.clone()));
+        }
+        let found = self.inputs.config_objects.config_map(self.namespace, name).await?;
+        match found {
+            Some(object) => {
+                self.config_maps.insert(name.to_owned(), object.clone());
+                Ok(Some(object))
+            }
+            None if optional => Ok(None),
+            None => Err(ConfigError::NotFound(format!("configmap {name:?} not found"))),
+        }
+    }
+
+    async fn secret(&mut self, name: &str, optional: bool) -> Result<Option<Arc<Secret>>> {
+        if let Some(object) = self.secrets.get(name) {
+            return Ok(Some(object.clone()));
+        }
+        let found = self.inputs.config_objects.secret(self.namespace, name).await?;
+        match found {
+            Some(object) => {
+                self.secrets.insert(name.to_owned(), object.clone());
+                Ok(Some(object))
+            }
+            None if optional => Ok(None),
+            None => Err(ConfigError::NotFound(format!("secret {name:?} not found"))),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The config of a pod's sandbox (`kuberuntime_sandbox.go`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSpec};
+use kubelet_core::{EventRecorder, PodExt};
+
+use super::cgroup::pod_cgroup_parent;
+use super::dns::pod_dns;
+use super::hostname::kernel_hostname;
+use super::labels::{pod_annotations, pod_labels};
+use super::namespaces::namespaces_for_pod;
+use super::resources::{sandbox_overhead, sandbox_resources};
+use super::security_context::{
+    has_privileged_container, selinux_option, supplemental_groups, supplemental_groups_policy,
+};
+use super::{HandlerFeatures, NodeSettings, Result};
+use crate::v1;
+use crate::v1::security_profile::ProfileType;
+
+/// The config to run a pod's sandbox with (`generatePodSandboxConfig`). Writes nothing; reads the node's
+/// `resolv.conf`.
+///
+/// Records `MissingClusterDNS` and `DNSConfigForming`. An error is the message of `CreatePodSandboxError`.
+pub(crate) fn pod_sandbox_config(
+    node: &NodeSettings,
+    pod: &Pod,
+    attempt: u32,
+    handler: HandlerFeatures,
+    recorder: &dyn EventRecorder,
+) -> Result<v1::PodSandboxConfig> {
+    let key = pod.key();
+    let hostname = if pod.host_network() {
+        String::new()
+    } else {
+        kernel_hostname(node, pod)?
+    };
+    Ok(v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: key.name.to_string(),
+            uid: pod.uid_str().to_owned(),
+            namespace: key.namespace.to_string(),
+            attempt,
+        }),
+        hostname,
+        log_directory: pod_logs_directory(&node.pod_logs_dir, pod).display().to_string(),
+        dns_config: Some(pod_dns(node, pod, recorder)?),
+        port_mappings: port_mappings(pod),
+        labels: pod_labels(pod),
+        annotations: pod_annotations(pod),
+        linux: Some(linux_config(node, pod, handler)?),
+        ..Default::default()
+    })
+}
+
+/// `<pod_logs_dir>/<namespace>_<name>_<uid>` (`BuildPodLogsDirectory`)
+pub(crate) fn pod_logs_directory(pod_logs_dir: &Path, pod: &Pod) -> PathBuf {
+    let key = pod.key();
+    pod_logs_dir.join(format!("{}_{}_{}", key.namespace, key.name, pod.uid_str()))
+}
+
+fn linux_config(node: &NodeSettings, pod: &Pod, handler: HandlerFeatures) -> Result<v1::LinuxPodSandboxConfig> {
+    let none = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&none);
+    let context = spec.security_context.as_ref();
+    let id = |value: Option<i64>| value.map(|value| v1::Int64Value { value });
+    let sysctls = context.iter().flat_map(|context| context.sysctls.iter().flatten());
+    let security_context = v1::LinuxSandboxSecurityContext {
+        // A pod without a security context, which no API server stores, has no namespaces of its own to name.
+        namespace_options: context
+            .map(|_| namespaces_for_pod(pod, handler))
+            .transpose()?,
+        selinux_options: context
+            .and_then(|context| context.se_linux_options.as_ref())
+            .map(selinux_option),
+        run_as_user: id(context.and_then(|context| context.run_as_user)),
+        run_as_group: id(context.and_then(|context| context.run_as_group)),
+        supplemental_groups: supplemental_groups(context),
+        supplemental_groups_policy: supplemental_groups_policy(context)?,
+        privileged: has_privileged_container(spec),
+        // The sandbox itself runs with the runtime's profile whatever its containers have.
+        seccomp: Some(v1::SecurityProfile {
+            profile_type: ProfileType::RuntimeDefault as i32,
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    Ok(v1::LinuxPodSandboxConfig {
+        cgroup_parent: pod_cgroup_parent(&node.cgroup_driver, pod),
+        security_context: Some(security_context),
+        sysctls: sysctls
+            .map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()))
+            .collect::<BTreeMap<_, _>>(),
+        overhead: Some(sandbox_overhead(node, pod)?),
+        resources: Some(sandbox_resources(node, pod)?),
+    })
+}
+
+/// The ports of all regular containers (`MakePortMappings`), those without a host port too. Of the ports of one
+/// container that bear one name, or are the same in all, the first counts.
+fn port_mappings(pod: &Pod) -> Vec<v1::PortMapping> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.flat_map(container_port_mappings).collect()
+}
+
+fn container_port_mappings(container: &Container) -> impl Iterator<Item = v1::PortMapping> {
+    let mut names = BTreeSet::new();
+    let ports = container.ports.iter().flatten();
+    ports
+        .filter(move |port| names.insert(port_name(port)))
+        .map(|port| v1::PortMapping {
+            protocol: protocol(port) as i32,
+            container_port: port.container_port,
+            host_port: port.host_port.unwrap_or(0),
+            host_ip: port.host_ip.clone().unwrap_or_default(),
+        })
+}
+
+fn port_name(port: &ContainerPort) -> String {
+    if let Some(name) = port.name.as_ref().filter(|name| !name.is_empty()) {
+        return name.clone();
+    }
+    let host_ip = port.host_ip.as_deref().unwrap_or_default();
+    let family = match host_ip.parse::<IpAddr>() {
+        _ if host_ip.is_empty() => "any",
+        Ok(ip) if ip.is_ipv6() => "v6",
+        _ => "v4",
+    };
+    let protocol = port.protocol.as_deref().unwrap_or_default();
+    let host_port = port.host_port.unwrap_or(0);
+    format!("{family}-{protocol}-{host_ip}:{}:{host_port}", port.container_port)
+}
+
+fn protocol(port: &ContainerPort) -> v1::Protocol {
+    match port.protocol.as_deref() {
+        Some("UDP") => v1::Protocol::Udp,
+        Some("SCTP") => v1::Protocol::Sctp,
+        None | Some("TCP" | "") => v1::Protocol::Tcp,
+        Some(other) => {
+            tracing::info!(protocol = other, "unknown protocol of a port, taking it for TCP");
+            v1::Protocol::Tcp
+        }
+    }
+}
