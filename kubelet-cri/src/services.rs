@@ -256,7 +256,8 @@ pub trait RuntimeService: Send + Sync {
 /// Images of containers: `runtime.v1.ImageService`.
 ///
 /// As with [`RuntimeService`], the methods without a body are required. A runtime without images answers
-/// `ImageStatus` for each name with an image of that name, so that no pull is asked for.
+/// `ImageStatus` for each name with an image of that name, so that no pull is asked for; a kubelet wants an `id` and a
+/// `size` other than 0 in it.
 #[async_trait]
 pub trait ImageService: Send + Sync {
     /// `ListImages`: images that match the filter.

@@ -30,6 +30,9 @@ use crate::v1::{MAX_MESSAGE_BYTES, VersionRequest, VersionResponse};
 /// The kubelet's default `runtimeRequestTimeout`.
 const RUNTIME_REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Longer times are taken for this one, so that none is past what the clock can hold.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// What the kubelet names as its own version in the handshake.
 const KUBELET_API_VERSION: &str = "0.1.0";
 
@@ -45,6 +48,8 @@ const KUBELET_API_VERSION: &str = "0.1.0";
 /// within the deadline. Dropping a call or a stream cancels it at the runtime.
 ///
 /// Clones are cheap and share the connection. Its background tasks end when the last clone and stream are dropped.
+///
+/// An answer that a kubelet cannot work with, such as a sandbox without an id, is [`Error::InvalidResponse`].
 ///
 /// Answers to the kubelet's `cri-client` (`remote_runtime.go`, `remote_image.go`).
 #[derive(Clone)]
@@ -237,16 +242,17 @@ pub struct CriClientBuilder {
 
 impl CriClientBuilder {
     /// How long an answer may take; see [`CriClient`] for the exceptions. The kubelet's `runtimeRequestTimeout`,
-    /// 2 minutes by default.
+    /// 2 minutes by default, a year at most.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.timeout = timeout.min(LONGEST);
         self
     }
 
-    /// The wait after the first failed try to connect, and the longest one. 100 ms and 3 s by default.
+    /// The wait after the first failed try to connect, and the longest one. 100 ms and 3 s by default,
+    /// a year at most.
     pub fn backoff(mut self, base: Duration, max: Duration) -> Self {
-        self.base_backoff = base;
-        self.max_backoff = max;
+        self.base_backoff = base.min(LONGEST);
+        self.max_backoff = max.min(LONGEST);
         self
     }
 

@@ -1,5 +1,7 @@
 //! Streaming calls: what ends them.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use kubelet_cri::v1::*;
 use kubelet_cri::{Code, CriClient, Error, RuntimeService};
@@ -67,11 +69,35 @@ async fn a_refused_stream_says_why() {
 }
 
 #[tokio::test]
+async fn the_longest_times_are_no_overflow() {
+    let (_folder, toy, served, _client) = toy_and_client().await;
+    let patient = CriClient::builder(served.path.to_str().unwrap())
+        .timeout(Duration::MAX)
+        .backoff(Duration::MAX, Duration::MAX)
+        .connect_lazy()
+        .unwrap();
+    let items = patient
+        .stream_containers(StreamContainersRequest::default())
+        .await
+        .unwrap();
+    assert_eq!(items.count().await, 2);
+    toy.on("StopContainer", Do::Answer(Vec::new()));
+    patient
+        .stop_container(StopContainerRequest {
+            timeout: i64::MAX,
+            ..Default::default()
+        })
+        .await
+        .unwrap();
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn a_list_that_stays_away_ends_at_its_deadline() {
     let (_folder, toy, served, _client) = toy_and_client().await;
     toy.on("StreamContainers", Do::Endless(Vec::new()));
     let hasty = CriClient::builder(served.path.to_str().unwrap())
-        .timeout(std::time::Duration::from_millis(100))
+        .timeout(Duration::from_millis(100))
         .connect_lazy()
         .unwrap();
     let error = match hasty.stream_containers(StreamContainersRequest::default()).await {
