@@ -1,0 +1,84 @@
+//! `GetContainerEvents` of the adapter: its own doings, and what the runtime says of containers that ended.
+
+use futures::stream::{self, BoxStream, StreamExt};
+use tokio::sync::broadcast::error::RecvError;
+
+use super::{CriAdapter, Result, response};
+use crate::v1;
+use crate::v1::ContainerEventType as EventType;
+use crate::verbs::ContainerKey;
+
+/// A container, or a sandbox, changed.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    sandbox_id: String,
+    id: String,
+    kind: EventType,
+}
+
+impl CriAdapter {
+    /// Tells all who listen. A sandbox is its own sandbox.
+    pub(super) fn changed(&self, sandbox_id: &str, id: &str, kind: EventType) {
+        // An error means that nobody listens.
+        let _ = self.inner.changes.send(Change {
+            sandbox_id: sandbox_id.to_owned(),
+            id: id.to_owned(),
+            kind,
+        });
+    }
+
+    /// Events from now on. `ended` are the runtime's hints.
+    pub(super) fn event_stream(
+        &self,
+        ended: BoxStream<'static, ContainerKey>,
+    ) -> BoxStream<'static, Result<v1::ContainerEventResponse>> {
+        let own = stream::unfold(self.inner.changes.subscribe(), async |mut changes| {
+            loop {
+                match changes.recv().await {
+                    Ok(change) => return Some((change, changes)),
+                    // Whoever reads this slowly misses some; they are hints.
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return None,
+                }
+            }
+        });
+        let adapter = self.clone();
+        let ended = ended.filter_map(move |key| {
+            let adapter = adapter.clone();
+            async move { adapter.ended(&key).await }
+        });
+        let adapter = self.clone();
+        stream::select(own.boxed(), ended.boxed())
+            .then(move |change| {
+                let adapter = adapter.clone();
+                async move { Ok(adapter.event(change).await) }
+            })
+            .boxed()
+    }
+
+    /// The change that a hint of the runtime stands for, if it is true.
+    async fn ended(&self, key: &ContainerKey) -> Option<Change> {
+        let entry = self.inner.records.container_by_key(key)?;
+        let (view, _) = self.view("GetContainerEvents", &entry).await.ok()?;
+        (view.state == v1::ContainerState::ContainerExited).then(|| Change {
+            sandbox_id: entry.sandbox_id.clone(),
+            id: entry.id.clone(),
+            kind: EventType::ContainerStoppedEvent,
+        })
+    }
+
+    async fn event(&self, change: Change) -> v1::ContainerEventResponse {
+        const CALL: &str = "GetContainerEvents";
+        let sandbox = self.inner.records.sandbox(&change.sandbox_id);
+        let created_at = self.now();
+        let containers = self.statuses_of(CALL, &change.sandbox_id).await;
+        v1::ContainerEventResponse {
+            container_id: change.id,
+            container_event_type: change.kind as i32,
+            created_at,
+            pod_sandbox_status: sandbox
+                .map(|sandbox| response::sandbox_status(&sandbox, &self.inner.pod_ip)),
+            containers_statuses: containers.unwrap_or_default(),
+        }
+    }
+}

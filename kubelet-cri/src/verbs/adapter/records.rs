@@ -1,0 +1,448 @@
+//! What the adapter knows of sandboxes and containers, in memory and in a folder.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use prost::Message;
+
+use crate::v1;
+use crate::verbs::ContainerKey;
+
+/// All records. A record is in memory before it is on disk, and gone from memory only after it is from disk.
+pub(super) struct Records {
+    dir: Option<PathBuf>,
+    maps: RwLock<Maps>,
+}
+
+#[derive(Default)]
+struct Maps {
+    sandboxes: BTreeMap<String, Arc<SandboxEntry>>,
+    containers: BTreeMap<String, Arc<ContainerEntry>>,
+    /// Grows with every id made, so that no two are alike.
+    made: u64,
+}
+
+/// A sandbox.
+pub(super) struct SandboxEntry {
+    pub(super) id: String,
+    pub(super) config: v1::PodSandboxConfig,
+    pub(super) runtime_handler: String,
+    pub(super) created_at: i64,
+    stopped: Mutex<bool>,
+}
+
+/// A container.
+pub(super) struct ContainerEntry {
+    pub(super) id: String,
+    pub(super) sandbox_id: String,
+    pub(super) key: ContainerKey,
+    pub(super) config: v1::ContainerConfig,
+    pub(super) created_at: i64,
+    phase: Mutex<Phase>,
+    /// Held while the container is started or removed.
+    pub(super) turn: tokio::sync::Mutex<()>,
+}
+
+/// What this side knows of a container. Where the runtime knows more, its word counts.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Phase {
+    /// Not started.
+    Created,
+    /// The runtime said it is started.
+    Started,
+    /// It could not be started.
+    Failed { at: i64, message: String },
+    /// It was started, and the runtime knows nothing of it any more.
+    Lost { at: i64 },
+    /// It is about to be forgotten.
+    Removing,
+}
+
+impl Records {
+    pub(super) fn new(dir: Option<PathBuf>) -> Self {
+        Self {
+            dir,
+            maps: RwLock::default(),
+        }
+    }
+
+    /// Reads what an earlier adapter wrote. A file that cannot be read is reported and left alone.
+    pub(super) fn load(&self) -> Result<(), String> {
+        let Some(dir) = &self.dir else { return Ok(()) };
+        make_private_dir(dir).map_err(|error| format!("make {}: {error}", dir.display()))?;
+        let files = std::fs::read_dir(dir).map_err(|error| format!("read {}: {error}", dir.display()))?;
+        let mut maps = self.maps.write();
+        for file in files {
+            let path = file.map_err(|error| format!("read {}: {error}", dir.display()))?.path();
+            let read = match path.extension().and_then(|extension| extension.to_str()) {
+                Some("sandbox") => read(&path).and_then(|record: SandboxRecord| {
+                    let entry = record.into_entry()?;
+                    maps.sandboxes.insert(entry.id.clone(), Arc::new(entry));
+                    Ok(())
+                }),
+                Some("container") => read(&path).and_then(|record: ContainerRecord| {
+                    let entry = record.into_entry()?;
+                    maps.containers.insert(entry.id.clone(), Arc::new(entry));
+                    Ok(())
+                }),
+                _ => continue,
+            };
+            if let Err(error) = read {
+                tracing::warn!(path = %path.display(), %error, "record cannot be read, left out");
+            }
+        }
+        let Maps { sandboxes, containers, .. } = &mut *maps;
+        containers.retain(|_, container| {
+            let known = sandboxes.contains_key(&container.sandbox_id);
+            if !known {
+                tracing::warn!(uid = %container.key.pod, container = %container.key.container, id = %container.id,
+                    "record of a container without a sandbox, left out");
+            }
+            known
+        });
+        Ok(())
+    }
+
+    pub(super) fn sandboxes(&self) -> Vec<Arc<SandboxEntry>> {
+        self.maps.read().sandboxes.values().cloned().collect()
+    }
+
+    pub(super) fn containers(&self) -> Vec<Arc<ContainerEntry>> {
+        self.maps.read().containers.values().cloned().collect()
+    }
+
+    pub(super) fn containers_of(&self, sandbox_id: &str) -> Vec<Arc<ContainerEntry>> {
+        let mut containers = self.containers();
+        containers.retain(|container| container.sandbox_id == sandbox_id);
+        containers
+    }
+
+    /// By its id, or by the beginning of it if that fits one only.
+    pub(super) fn sandbox(&self, id: &str) -> Option<Arc<SandboxEntry>> {
+        by_id(&self.maps.read().sandboxes, id)
+    }
+
+    /// By its id, or by the beginning of it if that fits one only.
+    pub(super) fn container(&self, id: &str) -> Option<Arc<ContainerEntry>> {
+        by_id(&self.maps.read().containers, id)
+    }
+
+    pub(super) fn container_by_key(&self, key: &ContainerKey) -> Option<Arc<ContainerEntry>> {
+        let maps = self.maps.read();
+        maps.containers.values().find(|entry| entry.key == *key).cloned()
+    }
+
+    /// Adds a sandbox; the id of the other if there is one of this pod and attempt.
+    pub(super) fn add_sandbox(
+        &self,
+        config: v1::PodSandboxConfig,
+        runtime_handler: String,
+        created_at: i64,
+    ) -> Result<Arc<SandboxEntry>, AddError> {
+        let entry = {
+            let mut maps = self.maps.write();
+            let same = |other: &&Arc<SandboxEntry>| other.pod_and_attempt() == pod_and_attempt(&config);
+            if let Some(other) = maps.sandboxes.values().find(same) {
+                return Err(AddError::Exists(other.id.clone()));
+            }
+            let entry = Arc::new(SandboxEntry {
+                id: maps.new_id((pod_and_attempt(&config), created_at)),
+                config,
+                runtime_handler,
+                created_at,
+                stopped: Mutex::new(false),
+            });
+            maps.sandboxes.insert(entry.id.clone(), entry.clone());
+            entry
+        };
+        self.save_sandbox(&entry).inspect_err(|_| {
+            self.maps.write().sandboxes.remove(&entry.id);
+        })?;
+        Ok(entry)
+    }
+
+    /// Adds a container to a ready sandbox; the id of the other if there is one of this key.
+    pub(super) fn add_container(
+        &self,
+        sandbox: &SandboxEntry,
+        key: ContainerKey,
+        config: v1::ContainerConfig,
+        created_at: i64,
+    ) -> Result<Arc<ContainerEntry>, AddError> {
+        let entry = {
+            let mut maps = self.maps.write();
+            if sandbox.is_stopped() || !maps.sandboxes.contains_key(&sandbox.id) {
+                return Err(AddError::SandboxNotReady);
+            }
+            if let Some(other) = maps.containers.values().find(|other| other.key == key) {
+                return Err(AddError::Exists(other.id.clone()));
+            }
+            let entry = Arc::new(ContainerEntry {
+                id: maps.new_id((&key, created_at)),
+                sandbox_id: sandbox.id.clone(),
+                key,
+                config,
+                created_at,
+                phase: Mutex::new(Phase::Created),
+                turn: tokio::sync::Mutex::default(),
+            });
+            maps.containers.insert(entry.id.clone(), entry.clone());
+            entry
+        };
+        self.save_container(&entry).inspect_err(|_| {
+            self.maps.write().containers.remove(&entry.id);
+        })?;
+        Ok(entry)
+    }
+
+    /// From now on nothing is added to it or started in it.
+    pub(super) fn stop_sandbox(&self, entry: &SandboxEntry) -> io::Result<()> {
+        let first = {
+            let _maps = self.maps.write();
+            !std::mem::replace(&mut *entry.stopped.lock(), true)
+        };
+        if first { self.save_sandbox(entry) } else { Ok(()) }
+    }
+
+    pub(super) fn remove_sandbox(&self, entry: &SandboxEntry) -> io::Result<()> {
+        self.delete(&entry.id, "sandbox")?;
+        self.maps.write().sandboxes.remove(&entry.id);
+        Ok(())
+    }
+
+    pub(super) fn remove_container(&self, entry: &ContainerEntry) -> io::Result<()> {
+        self.delete(&entry.id, "container")?;
+        self.maps.write().containers.remove(&entry.id);
+        Ok(())
+    }
+
+    /// Records a phase. In memory it holds in any case; a disk that fails is reported, since the runtime's own word
+    /// counts for more than the record.
+    pub(super) fn set_phase(&self, entry: &ContainerEntry, phase: Phase) {
+        *entry.phase.lock() = phase;
+        if let Err(error) = self.save_container(entry) {
+            tracing::warn!(uid = %entry.key.pod, container = %entry.key.container, id = %entry.id, %error,
+                "record of a container cannot be written");
+        }
+    }
+
+    fn save_sandbox(&self, entry: &SandboxEntry) -> io::Result<()> {
+        self.save(&entry.id, "sandbox", || SandboxRecord::from(entry).encode_to_vec())
+    }
+
+    fn save_container(&self, entry: &ContainerEntry) -> io::Result<()> {
+        self.save(&entry.id, "container", || ContainerRecord::from(entry).encode_to_vec())
+    }
+
+    fn save(&self, id: &str, kind: &str, bytes: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
+        let Some(dir) = &self.dir else { return Ok(()) };
+        let partial = dir.join(format!("{id}.{kind}.partial"));
+        std::fs::write(&partial, bytes())?;
+        std::fs::rename(&partial, dir.join(format!("{id}.{kind}")))
+    }
+
+    fn delete(&self, id: &str, kind: &str) -> io::Result<()> {
+        let Some(dir) = &self.dir else { return Ok(()) };
+        match std::fs::remove_file(dir.join(format!("{id}.{kind}"))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why a record was not added.
+#[derive(Debug)]
+pub(super) enum AddError {
+    /// This one has the key already.
+    Exists(String),
+    SandboxNotReady,
+    Io(io::Error),
+}
+
+impl From<io::Error> for AddError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl SandboxEntry {
+    pub(super) fn is_stopped(&self) -> bool {
+        *self.stopped.lock()
+    }
+
+    fn pod_and_attempt(&self) -> (&str, u32) {
+        pod_and_attempt(&self.config)
+    }
+}
+
+fn pod_and_attempt(config: &v1::PodSandboxConfig) -> (&str, u32) {
+    config
+        .metadata
+        .as_ref()
+        .map_or(("", 0), |metadata| (&metadata.uid, metadata.attempt))
+}
+
+impl ContainerEntry {
+    pub(super) fn phase(&self) -> Phase {
+        self.phase.lock().clone()
+    }
+
+    /// Sets the phase in memory alone, for as long as a call lasts.
+    pub(super) fn replace_phase(&self, phase: Phase) -> Phase {
+        std::mem::replace(&mut *self.phase.lock(), phase)
+    }
+}
+
+impl Maps {
+    /// 64 hexadecimal digits, as containerd's ids look.
+    fn new_id(&mut self, from: impl Hash) -> String {
+        self.made += 1;
+        let part = |n: u8| {
+            let mut hasher = DefaultHasher::new();
+            (n, self.made, &from).hash(&mut hasher);
+            format!("{:016x}", hasher.finish())
+        };
+        (0..4).map(part).collect()
+    }
+}
+
+fn by_id<T>(entries: &BTreeMap<String, Arc<T>>, id: &str) -> Option<Arc<T>> {
+    if let Some(entry) = entries.get(id) {
+        return Some(entry.clone());
+    }
+    if id.is_empty() {
+        return None;
+    }
+    let mut fitting = entries.range(id.to_owned()..).take_while(|(other, _)| other.starts_with(id));
+    match (fitting.next(), fitting.next()) {
+        (Some((_, entry)), None) => Some(entry.clone()),
+        _ => None,
+    }
+}
+
+/// A sandbox on disk.
+#[derive(Clone, PartialEq, Message)]
+struct SandboxRecord {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(message, optional, tag = "2")]
+    config: Option<v1::PodSandboxConfig>,
+    #[prost(string, tag = "3")]
+    runtime_handler: String,
+    #[prost(int64, tag = "4")]
+    created_at: i64,
+    #[prost(bool, tag = "5")]
+    stopped: bool,
+}
+
+/// A container on disk.
+#[derive(Clone, PartialEq, Message)]
+struct ContainerRecord {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(string, tag = "2")]
+    sandbox_id: String,
+    #[prost(string, tag = "3")]
+    pod_uid: String,
+    #[prost(message, optional, tag = "4")]
+    config: Option<v1::ContainerConfig>,
+    #[prost(int64, tag = "5")]
+    created_at: i64,
+    #[prost(bool, tag = "6")]
+    started: bool,
+    #[prost(string, optional, tag = "7")]
+    failure: Option<String>,
+    /// When it failed or was lost.
+    #[prost(int64, tag = "8")]
+    ended_at: i64,
+}
+
+impl From<&SandboxEntry> for SandboxRecord {
+    fn from(entry: &SandboxEntry) -> Self {
+        Self {
+            id: entry.id.clone(),
+            config: Some(entry.config.clone()),
+            runtime_handler: entry.runtime_handler.clone(),
+            created_at: entry.created_at,
+            stopped: entry.is_stopped(),
+        }
+    }
+}
+
+impl SandboxRecord {
+    fn into_entry(self) -> io::Result<SandboxEntry> {
+        Ok(SandboxEntry {
+            config: self.config.ok_or_else(incomplete)?,
+            id: self.id,
+            runtime_handler: self.runtime_handler,
+            created_at: self.created_at,
+            stopped: Mutex::new(self.stopped),
+        })
+    }
+}
+
+impl From<&ContainerEntry> for ContainerRecord {
+    fn from(entry: &ContainerEntry) -> Self {
+        let (started, failure, ended_at) = match entry.phase() {
+            Phase::Created => (false, None, 0),
+            Phase::Failed { at, message } => (false, Some(message), at),
+            Phase::Lost { at } => (true, None, at),
+            Phase::Started | Phase::Removing => (true, None, 0),
+        };
+        Self {
+            id: entry.id.clone(),
+            sandbox_id: entry.sandbox_id.clone(),
+            pod_uid: entry.key.pod.to_string(),
+            config: Some(entry.config.clone()),
+            created_at: entry.created_at,
+            started,
+            failure,
+            ended_at,
+        }
+    }
+}
+
+impl ContainerRecord {
+    fn into_entry(self) -> io::Result<ContainerEntry> {
+        let config = self.config.ok_or_else(incomplete)?;
+        let metadata = config.metadata.as_ref().ok_or_else(incomplete)?;
+        let phase = match (self.started, self.failure) {
+            (_, Some(message)) => Phase::Failed {
+                at: self.ended_at,
+                message,
+            },
+            (true, None) if self.ended_at != 0 => Phase::Lost { at: self.ended_at },
+            (true, None) => Phase::Started,
+            (false, None) => Phase::Created,
+        };
+        Ok(ContainerEntry {
+            key: ContainerKey::new(self.pod_uid, &metadata.name, metadata.attempt),
+            id: self.id,
+            sandbox_id: self.sandbox_id,
+            config,
+            created_at: self.created_at,
+            phase: Mutex::new(phase),
+            turn: tokio::sync::Mutex::default(),
+        })
+    }
+}
+
+fn read<T: Message + Default>(path: &Path) -> io::Result<T> {
+    T::decode(&*std::fs::read(path)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+fn incomplete() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the record is incomplete")
+}
+
+fn make_private_dir(dir: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(dir)
+}

@@ -1,0 +1,93 @@
+//! From CRI's requests to the verbs' own types.
+
+use std::path::{Path, PathBuf};
+
+use super::records::{ContainerEntry, SandboxEntry};
+use crate::v1;
+use crate::verbs::{ContainerSpec, EnvVar, Limits, Mount, PodInfo};
+
+/// What the runtime is asked to start.
+pub(super) fn container_spec(sandbox: &SandboxEntry, container: &ContainerEntry) -> ContainerSpec {
+    let config = &container.config;
+    let pod = &sandbox.config;
+    let metadata = pod.metadata.clone().unwrap_or_default();
+    let mut spec = ContainerSpec::new(container.key.clone(), image_name(config));
+    spec.pod = PodInfo {
+        namespace: metadata.namespace,
+        name: metadata.name,
+        hostname: pod.hostname.clone(),
+        labels: pod.labels.clone(),
+        annotations: pod.annotations.clone(),
+    };
+    spec.command = config.command.clone();
+    spec.args = config.args.clone();
+    spec.env = config
+        .envs
+        .iter()
+        .map(|env| EnvVar {
+            name: env.key.clone(),
+            value: env.value.clone(),
+        })
+        .collect();
+    spec.working_dir = Some(&config.working_dir)
+        .filter(|dir| !dir.is_empty())
+        .map(PathBuf::from);
+    spec.mounts = config
+        .mounts
+        .iter()
+        .map(|mount| Mount {
+            host_path: PathBuf::from(&mount.host_path),
+            container_path: PathBuf::from(&mount.container_path),
+            read_only: mount.readonly,
+        })
+        .collect();
+    spec.log_path = log_path(pod, config);
+    spec.stop_signal = stop_signal(config);
+    spec.stdin = config.stdin;
+    spec.tty = config.tty;
+    if let Some(linux) = &config.linux {
+        let security = linux.security_context.as_ref();
+        spec.run_as_user = security
+            .and_then(|security| security.run_as_user.as_ref())
+            .map(|user| user.value);
+        spec.limits = linux.resources.as_ref().map_or_else(Limits::default, limits);
+    }
+    spec.labels = config.labels.clone();
+    spec.annotations = config.annotations.clone();
+    spec
+}
+
+/// The image as the pod names it; the id that the image service gave for it only where nothing else is known.
+pub(super) fn image_name(config: &v1::ContainerConfig) -> &str {
+    let image = config.image.as_ref();
+    image.map_or("", |image| {
+        if image.user_specified_image.is_empty() {
+            &image.image
+        } else {
+            &image.user_specified_image
+        }
+    })
+}
+
+/// The container's log file: its path in the sandbox's log folder. Without either there is none.
+pub(super) fn log_path(pod: &v1::PodSandboxConfig, config: &v1::ContainerConfig) -> Option<PathBuf> {
+    (!pod.log_directory.is_empty() && !config.log_path.is_empty())
+        .then(|| Path::new(&pod.log_directory).join(&config.log_path))
+}
+
+/// `SIGTERM` and the like; `None` for the runtime's default.
+fn stop_signal(config: &v1::ContainerConfig) -> Option<String> {
+    match config.stop_signal() {
+        v1::Signal::RuntimeDefault => None,
+        signal => Some(signal.as_str_name().to_owned()),
+    }
+}
+
+fn limits(resources: &v1::LinuxContainerResources) -> Limits {
+    let positive = |n: i64| u64::try_from(n).ok().filter(|n| *n > 0);
+    let quota = positive(resources.cpu_quota).zip(positive(resources.cpu_period));
+    Limits {
+        cpu_millis: quota.map(|(quota, period)| quota.saturating_mul(1000) / period),
+        memory_bytes: positive(resources.memory_limit_in_bytes),
+    }
+}
