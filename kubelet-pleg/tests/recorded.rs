@@ -1,5 +1,7 @@
 //! Sequences of lists that were played to the kubelet v1.36, and the events it made of them.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod fake;
 
 use std::collections::BTreeMap;

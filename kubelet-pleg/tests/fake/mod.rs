@@ -1,5 +1,6 @@
 //! A runtime of pods in memory whose calls can be made to fail and to hang.
 #![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -34,6 +35,7 @@ struct State {
     unreadable: HashSet<PodUid>,
     hanging: HashSet<PodUid>,
     pod_list_hangs: HashSet<PodUid>,
+    shown: HashSet<ContainerId>,
     in_flight: usize,
     max_in_flight: usize,
 }
@@ -74,6 +76,12 @@ impl FakeRuntime {
 
     pub fn put(&self, pod: RuntimePod) {
         self.0.lock().pods.insert(pod.uid.clone(), Arc::new(pod));
+    }
+
+    /// Puts back the very pods that were listed before.
+    pub fn put_shared(&self, pods: Vec<Arc<RuntimePod>>) {
+        let pods = pods.into_iter().map(|pod| (pod.uid.clone(), pod));
+        self.0.lock().pods.extend(pods);
     }
 
     pub fn remove(&self, uid: &str) {
@@ -127,6 +135,19 @@ impl FakeRuntime {
         state.unreadable.clear();
         state.hanging.clear();
         state.pod_list_hangs.clear();
+    }
+
+    /// Whether a list that succeeded showed this container or sandbox.
+    pub fn has_shown(&self, id: &ContainerId) -> bool {
+        self.0.lock().shown.contains(id)
+    }
+
+    fn show(&self, pods: &[Arc<RuntimePod>]) {
+        let shown = &mut self.0.lock().shown;
+        for pod in pods {
+            shown.extend(pod.containers.iter().map(|container| container.id.clone()));
+            shown.extend(pod.sandboxes.iter().map(|sandbox| sandbox.id.clone()));
+        }
     }
 
     /// The most status calls that were under way at once.
@@ -195,6 +216,7 @@ impl RuntimeReader for FakeRuntime {
         if fails {
             return Err(Error::runtime("ListContainers", ToldToFail));
         }
+        self.show(&pods);
         Ok(pods)
     }
 
@@ -207,6 +229,7 @@ impl RuntimeReader for FakeRuntime {
         if hangs {
             pending::<()>().await;
         }
+        self.show(pod.as_slice());
         Ok(pod)
     }
 

@@ -1,0 +1,233 @@
+//! A runtime that changes, fails and hangs at random. Once it calms down, cache and runtime agree, each
+//! container that ended was told once, and nobody waits any more.
+#![allow(clippy::unwrap_used)]
+
+mod fake;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fake::{FakeRuntime, GUARD, Running, container, sandbox};
+use kubelet_core::runtime::{ContainerState, PodStatus, RuntimePod, SandboxState};
+use kubelet_core::{ContainerId, PodKey, PodLifecycleEventType, PodUid};
+use proptest::prelude::*;
+use tokio::time::{Instant, sleep, timeout};
+
+const PODS: usize = 4;
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Create(usize),
+    Start(usize),
+    Exit(usize),
+    RemoveExited(usize),
+    NewSandbox(usize),
+    StopSandbox(usize),
+    RemovePod(usize),
+    FailStatus(usize, bool),
+    HangStatus(usize, bool),
+    FailLists(bool),
+    HangLists(bool),
+    SlowLists(u64),
+    HangPodList(usize, bool),
+    RequestRelist(usize),
+    RequestReinspect(usize),
+    Wait(usize),
+    TakeEvents,
+    Pass(u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let pod = 0..PODS;
+    prop_oneof![
+        3 => pod.clone().prop_map(Op::Create),
+        4 => pod.clone().prop_map(Op::Start),
+        4 => pod.clone().prop_map(Op::Exit),
+        2 => pod.clone().prop_map(Op::RemoveExited),
+        1 => pod.clone().prop_map(Op::NewSandbox),
+        1 => pod.clone().prop_map(Op::StopSandbox),
+        1 => pod.clone().prop_map(Op::RemovePod),
+        2 => (pod.clone(), any::<bool>()).prop_map(|(pod, on)| Op::FailStatus(pod, on)),
+        2 => (pod.clone(), any::<bool>()).prop_map(|(pod, on)| Op::HangStatus(pod, on)),
+        1 => any::<bool>().prop_map(Op::FailLists),
+        1 => any::<bool>().prop_map(Op::HangLists),
+        1 => (0u64..1500).prop_map(Op::SlowLists),
+        1 => (pod.clone(), any::<bool>()).prop_map(|(pod, on)| Op::HangPodList(pod, on)),
+        3 => pod.clone().prop_map(Op::RequestRelist),
+        1 => pod.clone().prop_map(Op::RequestReinspect),
+        2 => pod.prop_map(Op::Wait),
+        1 => Just(Op::TakeEvents),
+        12 => (0u64..2500).prop_map(Op::Pass),
+    ]
+}
+
+/// The pods as they should be. Ids are never used twice.
+#[derive(Default)]
+struct Model {
+    pods: BTreeMap<usize, RuntimePod>,
+    ids: usize,
+    /// Everything that ever was, and whether it has ended.
+    ended: HashMap<ContainerId, bool>,
+}
+
+impl Model {
+    fn apply(&mut self, op: Op, runtime: &FakeRuntime) {
+        let (Op::Create(pod)
+        | Op::Start(pod)
+        | Op::Exit(pod)
+        | Op::RemoveExited(pod)
+        | Op::NewSandbox(pod)
+        | Op::StopSandbox(pod)
+        | Op::RemovePod(pod)) = op
+        else {
+            return;
+        };
+        self.ids += 1;
+        let id = self.ids.to_string();
+        let uid = uid(pod);
+        let changed = self
+            .pods
+            .entry(pod)
+            .or_insert_with(|| RuntimePod::empty(uid.clone(), PodKey::new("default", uid.as_str())));
+        let containers = &mut changed.containers;
+        match op {
+            Op::Create(_) => containers.insert(0, container(&id, ContainerState::Created)),
+            Op::Start(_) => step(containers, ContainerState::Created, ContainerState::Running),
+            Op::Exit(_) => step(containers, ContainerState::Running, ContainerState::Exited),
+            Op::RemoveExited(_) => containers.retain(|container| container.state != ContainerState::Exited),
+            Op::NewSandbox(_) => changed.sandboxes.insert(0, sandbox(&id, SandboxState::Ready)),
+            Op::StopSandbox(_) => {
+                for sandbox in &mut changed.sandboxes {
+                    sandbox.state = SandboxState::NotReady;
+                }
+            }
+            _ => (containers.clear(), changed.sandboxes.clear()).0,
+        }
+        for ended in self.ended.values_mut() {
+            *ended = true;
+        }
+        if changed.is_empty() {
+            self.pods.remove(&pod);
+            runtime.remove(uid.as_str());
+        } else {
+            runtime.put(changed.clone());
+        }
+        for pod in self.pods.values() {
+            for container in &pod.containers {
+                let ended = container.state == ContainerState::Exited;
+                self.ended.insert(container.id.clone(), ended);
+            }
+            for sandbox in &pod.sandboxes {
+                let ended = sandbox.state == SandboxState::NotReady;
+                self.ended.insert(sandbox.id.clone(), ended);
+            }
+        }
+    }
+}
+
+fn step(containers: &mut [kubelet_core::runtime::Container], from: ContainerState, to: ContainerState) {
+    if let Some(container) = containers.iter_mut().find(|container| container.state == from) {
+        container.state = to;
+    }
+}
+
+fn uid(pod: usize) -> PodUid {
+    PodUid::new(format!("pod-{pod}"))
+}
+
+async fn play(ops: Vec<Op>) {
+    let runtime = FakeRuntime::default();
+    let mut pleg = Running::with(runtime.clone(), |pleg| {
+        pleg.with_inspection_deadline(Duration::from_secs(5))
+            .with_relist_threshold(Duration::from_secs(10))
+            .with_max_concurrent_inspections(2)
+    });
+    let (mut model, mut events, mut waiters) = (Model::default(), Vec::new(), Vec::new());
+    for op in ops {
+        match op {
+            Op::FailStatus(pod, on) => runtime.fail_status(uid(pod).as_str(), on),
+            Op::HangStatus(pod, on) => runtime.hang_status(uid(pod).as_str(), on),
+            Op::FailLists(on) => runtime.fail_lists(on),
+            Op::HangLists(on) => runtime.hang_lists(on),
+            Op::SlowLists(millis) => runtime.slow_lists(Duration::from_millis(millis)),
+            Op::HangPodList(pod, on) => runtime.hang_pod_list(uid(pod).as_str(), on),
+            Op::RequestRelist(pod) => pleg.handle.request_relist(&uid(pod)),
+            Op::RequestReinspect(pod) => pleg.handle.request_reinspect(&uid(pod)),
+            Op::Wait(pod) => {
+                let (cache, now) = (pleg.cache.clone(), Instant::now());
+                waiters.push(tokio::spawn(
+                    async move { cache.get_newer_than(&uid(pod), now).await },
+                ));
+            }
+            Op::TakeEvents => events.append(&mut pleg.pending().await),
+            Op::Pass(millis) => sleep(Duration::from_millis(millis)).await,
+            change => model.apply(change, &runtime),
+        }
+    }
+
+    runtime.calm();
+    for pod in 0..PODS {
+        let uid = uid(pod);
+        let status = loop {
+            if let Ok(status) = pleg.seen(uid.as_str()).await {
+                break status;
+            }
+        };
+        agree(&status, model.pods.get(&pod));
+    }
+    for waiter in waiters {
+        let _status_or_error = timeout(GUARD, waiter).await.unwrap().unwrap();
+    }
+    events.append(&mut pleg.pending().await);
+    let mut died: HashMap<String, usize> = HashMap::new();
+    for (_, container, event_type) in events {
+        if event_type == PodLifecycleEventType::ContainerDied {
+            *died.entry(container).or_default() += 1;
+        }
+    }
+    for (id, ended) in model.ended {
+        let expected = usize::from(ended && runtime.has_shown(&id));
+        assert_eq!(died.get(id.id()).copied().unwrap_or(0), expected, "{id} died");
+    }
+    pleg.stop().await;
+}
+
+fn agree(status: &Arc<PodStatus>, pod: Option<&RuntimePod>) {
+    let containers = |pod: &RuntimePod| -> Vec<_> {
+        let all = pod.containers.iter();
+        all.map(|container| (container.id.clone(), container.state))
+            .collect()
+    };
+    let read: Vec<_> = status
+        .containers
+        .iter()
+        .map(|status| (status.id.clone(), status.state))
+        .collect();
+    assert_eq!(read, pod.map(containers).unwrap_or_default());
+    let sandboxes = |pod: &RuntimePod| -> Vec<_> {
+        let all = pod.sandboxes.iter();
+        all.map(|sandbox| (sandbox.id.id().to_owned(), sandbox.state))
+            .collect()
+    };
+    let read: Vec<_> = status
+        .sandboxes
+        .iter()
+        .map(|status| (status.id.clone(), status.state))
+        .collect();
+    assert_eq!(read, pod.map(sandboxes).unwrap_or_default());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn after_the_storm_all_agree(ops in prop::collection::vec(op(), 1..120)) {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap()
+            .block_on(play(ops));
+    }
+}
