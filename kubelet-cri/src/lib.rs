@@ -2,6 +2,29 @@
 //!
 //! * [`v1`]: the messages of CRI v1 as of Kubernetes 1.36, all 41 calls.
 //! * [`RuntimeService`], [`ImageService`]: the two services as traits over these messages.
+//! * [`CriRuntime`]: the generic runtime manager, which runs pods on them as the kubelet would.
+//! * `CriClient` (feature `client`, on by default): the two services behind a `unix://` or `tcp://` endpoint.
+//! * [`ContainerRuntime`], [`CriAdapter`]: five verbs for a runtime of one's own, and CRI made of them.
+//! * `ProcessRuntime` (feature `process`): containers as child processes of the host; no root, no daemon, no image.
+//! * `CriServer` (feature `server`): serves the two services on a unix socket, for `crictl` or a Go kubelet.
+//!
+//! Without `client` and `server` there is no gRPC or HTTP in the tree.
+//!
+//! ```no_run
+//! # #[cfg(feature = "client")]
+//! # async fn list() -> Result<(), kubelet_cri::Error> {
+//! use kubelet_cri::{CriClient, RuntimeService, v1};
+//!
+//! let runtime = CriClient::connect("unix:///run/containerd/containerd.sock").await?;
+//! let running = v1::ContainerStateValue { state: v1::ContainerState::ContainerRunning as i32 };
+//! let filter = v1::ContainerFilter { state: Some(running), ..Default::default() };
+//! let answer = runtime.list_containers(v1::ListContainersRequest { filter: Some(filter) }).await?;
+//! for container in answer.containers {
+//!     println!("{} {:?}", container.id, container.state());
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 #[cfg(feature = "client")]
 mod client;
@@ -11,11 +34,18 @@ mod manager;
 mod server;
 mod services;
 
+#[cfg(all(feature = "process", target_os = "linux"))]
+pub mod process;
 pub mod v1;
+pub mod verbs;
 
 #[cfg(feature = "client")]
 pub use client::{CriClient, CriClientBuilder};
 pub use error::{Code, Error};
+pub use manager::{
+    CgroupDriver, CriRuntime, CriRuntimeBuilder, ImagePullSettings, NodeSettings, pod_actions,
+};
 #[cfg(feature = "server")]
 pub use server::{CriServer, CriSocket};
 pub use services::{ImageService, RuntimeService};
+pub use verbs::{ContainerRuntime, CriAdapter};

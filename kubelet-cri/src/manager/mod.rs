@@ -1,4 +1,208 @@
-//! The generic runtime manager (`pkg/kubelet/kuberuntime`).
+//! The generic runtime manager: a pod runtime made of the two services of CRI (`pkg/kubelet/kuberuntime`).
 
+mod back_off;
+mod builder;
 pub(crate) mod config;
+mod container;
+mod events;
+mod gc;
+mod hooks;
 pub(crate) mod images;
+mod kill;
+mod log_files;
+pub mod pod_actions;
+mod read;
+mod start;
+mod sync;
+mod termination_message;
+mod termination_order;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::runtime::{GcPolicy, PodStatus, PodSyncResult, Readiness, RuntimePod, RuntimeStatus};
+use kubelet_core::{
+    Clock, ConfigObjects, Error, EventRecorder, PodStateProvider, PodUid, ProbeResults, Result, Runtime,
+    RuntimeReader, VolumeManager,
+};
+use parking_lot::Mutex;
+
+use self::back_off::CrashLoopBackOff;
+use self::config::HandlerFeatures;
+use self::images::ImageManager;
+use self::read::Listing;
+use crate::{ImageService, RuntimeService, v1};
+
+pub use self::builder::CriRuntimeBuilder;
+pub use self::config::{CgroupDriver, NodeSettings};
+pub use self::images::ImagePullSettings;
+
+/// Runs pods on any [`RuntimeService`] and [`ImageService`], with the calls that the kubelet would make
+/// (`kubeGenericRuntimeManager`).
+///
+/// What it needs to know of a pod is with the runtime, in labels and annotations: a manager that is made anew
+/// takes over what runs, of whichever kubelet. It keeps only back-offs in memory, and forgets those of a pod in
+/// [`forget_pod`](Runtime::forget_pod). It starts no task of its own: all work is done in the calls, which may be
+/// dropped at any time.
+///
+/// Its metrics are the kubelet's: `kubelet_started_pods_total`, `kubelet_started_pods_errors_total`,
+/// `kubelet_started_containers_total`, `kubelet_started_containers_errors_total`.
+pub struct CriRuntime {
+    runtime_type: Arc<str>,
+    runtime: Arc<dyn RuntimeService>,
+    image_service: Arc<dyn ImageService>,
+    images: ImageManager,
+    crash_loop: CrashLoopBackOff,
+    /// What each runtime handler can do, as `Status` last told.
+    handlers: Mutex<Option<HashMap<String, HandlerFeatures>>>,
+    node: NodeSettings,
+    /// From the name of a RuntimeClass to its handler.
+    runtime_classes: BTreeMap<String, String>,
+    container_log_links: Option<PathBuf>,
+    clock: Clock,
+    recorder: Arc<dyn EventRecorder>,
+    probes: Arc<dyn ProbeResults>,
+    volumes: Arc<dyn VolumeManager>,
+    config_objects: Arc<dyn ConfigObjects>,
+}
+
+impl CriRuntime {
+    /// A manager on these services, yet to be set up.
+    pub fn builder(runtime: Arc<dyn RuntimeService>, images: Arc<dyn ImageService>) -> CriRuntimeBuilder {
+        CriRuntimeBuilder::new(runtime, images)
+    }
+
+    /// The handler that a pod's RuntimeClass names; empty for the default (`LookupRuntimeHandler`).
+    fn runtime_handler(&self, pod: &Pod) -> Result<String, String> {
+        let class = pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
+        match class {
+            None | Some("") => Ok(String::new()),
+            Some(class) => self.runtime_classes.get(class).cloned().ok_or_else(|| {
+                format!("failed to get RuntimeClass {class}: runtimeclass.node.k8s.io {class:?} not found")
+            }),
+        }
+    }
+
+    /// What a handler can do; nothing where the runtime does not tell.
+    async fn handler_features(&self, handler: &str) -> HandlerFeatures {
+        let known = |handlers: &Option<HashMap<String, HandlerFeatures>>| {
+            let handlers = handlers.as_ref()?;
+            Some(handlers.get(handler).copied().unwrap_or_default())
+        };
+        if let Some(features) = known(&self.handlers.lock()) {
+            return features;
+        }
+        if let Err(error) = self.ask_status().await {
+            tracing::warn!(%error, "cannot ask the runtime what its handlers can do");
+        }
+        known(&self.handlers.lock()).unwrap_or_default()
+    }
+
+    async fn ask_status(&self) -> Result<v1::RuntimeStatus> {
+        let response = self.runtime.status(v1::StatusRequest { verbose: false }).await;
+        let response = response.map_err(|error| Error::runtime("Status", error))?;
+        let handlers = response.runtime_handlers.into_iter().map(|handler| {
+            let features = handler.features.unwrap_or_default();
+            let features = HandlerFeatures {
+                recursive_read_only_mounts: features.recursive_read_only_mounts,
+                user_namespaces: features.user_namespaces,
+            };
+            (handler.name, features)
+        });
+        *self.handlers.lock() = Some(handlers.collect());
+        Ok(response.status.unwrap_or_default())
+    }
+}
+
+#[async_trait]
+impl RuntimeReader for CriRuntime {
+    async fn pods(&self, all: bool) -> Result<Vec<Arc<RuntimePod>>> {
+        self.list_pods(Listing {
+            uid: None,
+            running_only: !all,
+        })
+        .await
+    }
+
+    async fn pod(&self, uid: &PodUid) -> Result<Option<Arc<RuntimePod>>> {
+        let listing = Listing {
+            uid: Some(uid),
+            running_only: false,
+        };
+        // A runtime may not heed the filter.
+        let pods = self.list_pods(listing).await?;
+        Ok(pods.into_iter().find(|pod| pod.uid == *uid))
+    }
+
+    async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+        self.read_pod_status(pod).await
+    }
+
+    async fn pod_hints(&self) -> Result<Option<BoxStream<'static, Result<PodUid>>>> {
+        self.hints().await
+    }
+}
+
+#[async_trait]
+impl Runtime for CriRuntime {
+    fn runtime_type(&self) -> &str {
+        &self.runtime_type
+    }
+
+    async fn status(&self) -> Result<RuntimeStatus> {
+        let status = self.ask_status().await?;
+        Ok(RuntimeStatus {
+            runtime_ready: readiness(&status, "RuntimeReady"),
+            network_ready: readiness(&status, "NetworkReady"),
+        })
+    }
+
+    async fn sync_pod(&self, pod: &Arc<Pod>, status: &PodStatus) -> PodSyncResult {
+        self.sync(pod, status).await
+    }
+
+    async fn kill_pod(
+        &self,
+        pod: Option<&Arc<Pod>>,
+        running: &RuntimePod,
+        grace_period: Option<Duration>,
+    ) -> Result<()> {
+        let grace_period = grace_period.map(|period| i64::try_from(period.as_secs()).unwrap_or(i64::MAX));
+        let result = self
+            .kill_pod_with_result(pod.map(|pod| &**pod), running, grace_period)
+            .await;
+        match result.summary() {
+            None => Ok(()),
+            Some(message) => Err(Error::SyncPod {
+                pod: running.key.clone(),
+                uid: running.uid.clone(),
+                message,
+            }),
+        }
+    }
+
+    async fn garbage_collect(&self, policy: &GcPolicy, pods: &dyn PodStateProvider) -> Result<()> {
+        self.collect_garbage(policy, pods).await
+    }
+
+    fn forget_pod(&self, uid: &PodUid) {
+        self.crash_loop.forget(uid);
+    }
+}
+
+/// One condition, in the words of the kubelet's `RuntimeCondition`. A runtime that does not tell is not ready.
+fn readiness(status: &v1::RuntimeStatus, condition: &str) -> Readiness {
+    match status.conditions.iter().find(|found| found.r#type == condition) {
+        Some(found) if found.status => Readiness::Ready,
+        Some(found) => Readiness::NotReady(format!(
+            "{condition}=false reason:{} message:{}",
+            found.reason, found.message
+        )),
+        None => Readiness::NotReady(format!("the runtime does not tell its condition {condition}")),
+    }
+}

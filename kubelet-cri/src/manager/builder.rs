@@ -1,0 +1,225 @@
+//! Putting a runtime manager together.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::{
+    Clock, ConfigObjects, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoVolumes, ProbeResults,
+    Result, VolumeManager,
+};
+use parking_lot::Mutex;
+
+use super::CriRuntime;
+use super::back_off::CrashLoopBackOff;
+use super::config::NodeSettings;
+use super::images::{ImageManager, ImagePullSettings};
+use crate::{Code, ImageService, RuntimeService, v1};
+
+/// The first wait for a runtime that does not answer, and the longest.
+const VERSION_WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Sets up a [`CriRuntime`]. Everything has a default: the kubelet's, or nothing (no volumes, no probes, events
+/// to the log).
+#[must_use]
+pub struct CriRuntimeBuilder {
+    runtime: Arc<dyn RuntimeService>,
+    images: Arc<dyn ImageService>,
+    node: NodeSettings,
+    image_pulls: ImagePullSettings,
+    runtime_type: Option<String>,
+    runtime_classes: BTreeMap<String, String>,
+    container_log_links: Option<PathBuf>,
+    crash_loop: (Duration, Duration),
+    clock: Clock,
+    recorder: Arc<dyn EventRecorder>,
+    probes: Arc<dyn ProbeResults>,
+    volumes: Arc<dyn VolumeManager>,
+    config_objects: Arc<dyn ConfigObjects>,
+}
+
+impl CriRuntimeBuilder {
+    pub(super) fn new(runtime: Arc<dyn RuntimeService>, images: Arc<dyn ImageService>) -> Self {
+        Self {
+            runtime,
+            images,
+            node: NodeSettings::default(),
+            image_pulls: ImagePullSettings::default(),
+            runtime_type: None,
+            runtime_classes: BTreeMap::new(),
+            container_log_links: None,
+            crash_loop: (Duration::from_secs(10), Duration::from_secs(300)),
+            clock: Clock::system(),
+            recorder: Arc::new(LogEvents),
+            probes: Arc::new(NoProbes),
+            volumes: Arc::new(NoVolumes),
+            config_objects: Arc::new(NoConfigObjects),
+        }
+    }
+
+    /// Folders, DNS, cgroups and facts of the node.
+    pub fn node(mut self, node: NodeSettings) -> Self {
+        self.node = node;
+        self
+    }
+
+    /// How images are pulled.
+    pub fn image_pulls(mut self, settings: ImagePullSettings) -> Self {
+        self.image_pulls = settings;
+        self
+    }
+
+    /// The runtime's name, the first part of its container ids. Without it [`build`](Self::build) asks the
+    /// runtime.
+    pub fn runtime_type(mut self, name: impl Into<String>) -> Self {
+        self.runtime_type = Some(name.into());
+        self
+    }
+
+    /// Pods of this RuntimeClass run under this handler. A pod of any other class is refused.
+    pub fn runtime_class(mut self, name: impl Into<String>, handler: impl Into<String>) -> Self {
+        self.runtime_classes.insert(name.into(), handler.into());
+        self
+    }
+
+    /// Makes a link to each container's log in this folder, `/var/log/containers` by custom; none by default.
+    /// The folder must exist.
+    pub fn container_log_links(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.container_log_links = Some(dir.into());
+        self
+    }
+
+    /// The first and the longest wait before a container that ended is started again: 10 s and 5 min
+    /// (`crashLoopBackOff.maxContainerRestartPeriod`).
+    pub fn crash_loop_back_off(mut self, initial: Duration, max: Duration) -> Self {
+        self.crash_loop = (initial, max);
+        self
+    }
+
+    /// The wall clock that the runtime's timestamps are compared with.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Who records events.
+    pub fn events(mut self, recorder: Arc<dyn EventRecorder>) -> Self {
+        self.recorder = recorder;
+        self
+    }
+
+    /// What the probes found: failed liveness and startup probes have containers killed.
+    pub fn probes(mut self, probes: Arc<dyn ProbeResults>) -> Self {
+        self.probes = probes;
+        self
+    }
+
+    /// Where the pods' volumes are.
+    pub fn volumes(mut self, volumes: Arc<dyn VolumeManager>) -> Self {
+        self.volumes = volumes;
+        self
+    }
+
+    /// Where config maps and secrets are read.
+    pub fn config_objects(mut self, objects: Arc<dyn ConfigObjects>) -> Self {
+        self.config_objects = objects;
+        self
+    }
+
+    /// Makes the manager. Container ids begin with the runtime's name, so unless it was
+    /// [given](Self::runtime_type), the runtime is asked for it (`Version`); while it is away or busy it is asked
+    /// again, after 100 ms at first and every 5 s at last, without end: an agent may be started before its runtime.
+    /// Whoever does not want to wait puts a `tokio::time::timeout` around it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misconfigured`] names all that is wrong with the settings. [`Error::Runtime`] if the runtime
+    /// answers that it cannot be worked with.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    pub async fn build(self) -> Result<CriRuntime> {
+        let problems = self.problems();
+        if !problems.is_empty() {
+            return Err(Error::Misconfigured { problems });
+        }
+        let runtime_type = match self.runtime_type {
+            Some(name) => name,
+            None => ask_name(&*self.runtime).await?,
+        };
+        let images = ImageManager::new(self.images.clone(), self.recorder.clone(), self.image_pulls);
+        Ok(CriRuntime {
+            runtime_type: runtime_type.into(),
+            runtime: self.runtime,
+            image_service: self.images,
+            images,
+            crash_loop: CrashLoopBackOff::new(self.crash_loop.0, self.crash_loop.1, self.clock),
+            handlers: Mutex::new(None::<HashMap<_, _>>),
+            node: self.node,
+            runtime_classes: self.runtime_classes,
+            container_log_links: self.container_log_links,
+            clock: self.clock,
+            recorder: self.recorder,
+            probes: self.probes,
+            volumes: self.volumes,
+            config_objects: self.config_objects,
+        })
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut must = |holds: bool, problem: String| {
+            if !holds {
+                problems.push(problem);
+            }
+        };
+        let (root, logs) = (self.node.root_dir.path(), &self.node.pod_logs_dir);
+        must(root.is_absolute(), format!("root_dir {root:?} is not absolute"));
+        must(logs.is_absolute(), format!("pod_logs_dir {logs:?} is not absolute"));
+        if let Some(links) = &self.container_log_links {
+            must(links.is_absolute(), format!("container_log_links {links:?} is not absolute"));
+        }
+        let (initial, max) = self.crash_loop;
+        must(
+            !initial.is_zero() && initial <= max,
+            format!("crash_loop_back_off of {initial:?} to {max:?} is no range"),
+        );
+        if let Some(name) = &self.runtime_type {
+            must(
+                !name.is_empty() && !name.contains("://"),
+                format!("runtime_type {name:?} cannot be part of a container id"),
+            );
+        }
+        problems
+    }
+}
+
+async fn ask_name(runtime: &dyn RuntimeService) -> Result<String> {
+    let (mut wait, longest) = VERSION_WAITS;
+    let mut told = false;
+    loop {
+        // The version of the kubelet's API: what a kubelet sends.
+        let request = v1::VersionRequest {
+            version: "0.1.0".to_owned(),
+        };
+        let error = match runtime.version(request).await {
+            Ok(response) if !response.runtime_name.is_empty() => return Ok(response.runtime_name),
+            Ok(_) => {
+                let message = "the runtime has no name";
+                crate::Error::call(Code::Internal, "Version", "", message)
+            }
+            Err(error) => error,
+        };
+        if !error.is_transient() {
+            return Err(Error::runtime("Version", error));
+        }
+        if !told {
+            tracing::warn!(%error, "the runtime does not answer yet");
+            told = true;
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(longest);
+    }
+}

@@ -1,0 +1,121 @@
+//! Where the logs of pods and containers are, and the legacy links to them.
+
+use std::io::{Error, ErrorKind, Result};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::{PodExt, PodKey, PodUid};
+use tokio::fs;
+
+/// The longest name of a file in ext4 (`ext4MaxFileNameLen`).
+const MAX_FILE_NAME: usize = 255;
+
+/// `<pod logs>/<namespace>_<name>_<uid>` (`BuildPodLogsDirectory`).
+pub(super) fn pod_logs_dir(root: &Path, pod: &Pod) -> PathBuf {
+    let key = pod.key();
+    root.join(format!("{}_{}_{}", key.namespace, key.name, pod.uid_str()))
+}
+
+/// The UID in the name of a pod's log folder (`parsePodUIDFromLogsDirectory`).
+pub(super) fn uid_of_logs_dir(name: &str) -> PodUid {
+    PodUid::new(name.rsplit('_').next().unwrap_or_default())
+}
+
+/// `<name>_<namespace>_<container>-<id>.log` (`legacyLogSymlink`).
+pub(super) fn link_name(id: &str, container: &str, pod: &PodKey) -> String {
+    let mut name = format!("{}_{container}-{id}", pod.full_name());
+    let at_most = MAX_FILE_NAME - ".log".len();
+    if let Some((cut, _)) = name.char_indices().find(|(start, c)| start + c.len_utf8() > at_most) {
+        name.truncate(cut);
+    }
+    name + ".log"
+}
+
+/// The container id in the name of a link; a runtime takes six characters for one
+/// (`getContainerIDFromLegacyLogSymlink`).
+pub(super) fn id_of_link(name: &str) -> Option<&str> {
+    let (_, id) = name.strip_suffix(".log")?.rsplit_once('-')?;
+    (id.len() >= 6).then_some(id)
+}
+
+/// One more than the highest number of a log file in the folder: how often the container was started, as far as
+/// its logs tell (`calcRestartCountByLogDir`).
+pub(super) async fn restart_count_by_logs(dir: &Path) -> Result<u32> {
+    let mut files = match fs::read_dir(dir).await {
+        Ok(files) => files,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let mut count = 0;
+    while let Some(file) = files.next_entry().await? {
+        let name = file.file_name();
+        let number = name.to_str().and_then(|name| {
+            let (number, _) = name.split_once(".log")?;
+            number.parse::<u32>().ok()
+        });
+        if let Some(number) = number
+            && !file.file_type().await?.is_dir()
+        {
+            count = count.max(number.saturating_add(1));
+        }
+    }
+    Ok(count)
+}
+
+/// Removes a log file and those it was rotated to. None there is fine.
+pub(super) async fn remove_logs(path: &Path) -> Result<()> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Ok(());
+    };
+    let mut files = match fs::read_dir(dir).await {
+        Ok(files) => files,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(named(dir, error)),
+    };
+    while let Some(file) = files.next_entry().await? {
+        if file.file_name().to_str().is_some_and(|file| file.starts_with(name)) {
+            remove_file(&file.path()).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a file or link. None there is fine.
+pub(super) async fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path).await {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(named(path, error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn named(path: &Path, error: Error) -> Error {
+    Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        let pod = PodKey::new("ns", "web");
+        let name = link_name("0123456789", "main", &pod);
+        assert_eq!(name, "web_ns_main-0123456789.log");
+        assert_eq!(id_of_link(&name), Some("0123456789"));
+        assert_eq!(id_of_link("web_ns_main-01.log"), None);
+        assert_eq!(link_name("0123456789", &"m".repeat(300), &pod).len(), 255);
+        assert_eq!(uid_of_logs_dir("ns_web_u-1").as_str(), "u-1");
+    }
+
+    #[tokio::test]
+    async fn restarts_are_counted_and_logs_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(restart_count_by_logs(&dir.path().join("none")).await.unwrap(), 0);
+        for name in ["0.log", "2.log", "2.log.20240101-000000.gz", "x.log", "other"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        assert_eq!(restart_count_by_logs(dir.path()).await.unwrap(), 3);
+        remove_logs(&dir.path().join("2.log")).await.unwrap();
+        assert_eq!(restart_count_by_logs(dir.path()).await.unwrap(), 1);
+    }
+}

@@ -1,0 +1,430 @@
+//! Reading back: the pods that the runtime has, and the full status of one
+//! (`getPods`, `GetPodStatus`, `toKubeContainerStatus`).
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use indexmap::IndexMap;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::jiff::Timestamp;
+use kubelet_core::runtime::{
+    Container, ContainerResources, ContainerState, ContainerStatus, ContainerUser, PodStatus, RuntimePod,
+    Sandbox, SandboxState, SandboxStatus, VolumeMountStatus,
+};
+use kubelet_core::{ContainerId, Error, PodKey, PodUid, Result, labels};
+use tokio::time::Instant;
+
+use super::CriRuntime;
+use super::config::{AnnotatedContainerInfo, LabeledInfo};
+use super::termination_message::termination_message;
+use crate::v1;
+
+/// How many status calls of one pod are under way at once.
+const PARALLEL_STATUS_CALLS: usize = 8;
+
+/// Which sandboxes and containers to list.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Listing<'a> {
+    /// Of this pod only.
+    pub(super) uid: Option<&'a PodUid>,
+    /// Only sandboxes that are ready and containers that run.
+    pub(super) running_only: bool,
+}
+
+impl CriRuntime {
+    /// Pods newest first, as far as the runtime tells when their first sandbox was made.
+    pub(super) async fn list_pods(&self, listing: Listing<'_>) -> Result<Vec<Arc<RuntimePod>>> {
+        let mut pods: IndexMap<PodUid, RuntimePod> = IndexMap::new();
+        for sandbox in self.list_sandboxes(listing).await? {
+            let Some(metadata) = sandbox.metadata.as_ref().filter(|_| !sandbox.id.is_empty()) else {
+                continue;
+            };
+            let uid = PodUid::new(&metadata.uid);
+            let pod = pods.entry(uid.clone()).or_insert_with(|| {
+                RuntimePod::empty(uid, PodKey::new(&metadata.namespace, &metadata.name))
+            });
+            let created_at = timestamp(sandbox.created_at);
+            // They come newest first: the last one counts.
+            pod.created_at = created_at;
+            pod.sandboxes.push(Sandbox {
+                id: self.container_id(&sandbox.id),
+                state: sandbox_state(sandbox.state()),
+                attempt: metadata.attempt,
+                created_at,
+            });
+        }
+        for container in self.list_containers(listing).await? {
+            let (Some(metadata), Some(image)) = (&container.metadata, &container.image) else {
+                continue;
+            };
+            if container.id.is_empty() {
+                continue;
+            }
+            let labeled = LabeledInfo::from_labels(&container.labels);
+            let annotated = AnnotatedContainerInfo::from_annotations(&container.annotations);
+            let pod = pods
+                .entry(labeled.uid.clone())
+                .or_insert_with(|| RuntimePod::empty(labeled.uid, labeled.key));
+            pod.containers.push(Container {
+                id: self.container_id(&container.id),
+                name: metadata.name.clone(),
+                image: image.image.clone(),
+                image_id: image_id(&container.image_id, &container.image_ref),
+                image_ref: container.image_ref.clone(),
+                image_runtime_handler: image.runtime_handler.clone(),
+                hash: annotated.hash,
+                state: container_state(container.state()),
+                sandbox_id: container.pod_sandbox_id.clone(),
+                created_at: timestamp(container.created_at),
+            });
+        }
+        let mut pods: Vec<_> = pods.into_values().map(Arc::new).collect();
+        pods.sort_by_key(|pod| Reverse(pod.created_at));
+        Ok(pods)
+    }
+
+    /// The sandboxes that a kubelet made, newest first; those without its labels are somebody else's.
+    pub(super) async fn list_sandboxes(&self, listing: Listing<'_>) -> Result<Vec<v1::PodSandbox>> {
+        let filter = v1::PodSandboxFilter {
+            state: listing.running_only.then(|| v1::PodSandboxStateValue {
+                state: v1::PodSandboxState::SandboxReady as i32,
+            }),
+            label_selector: uid_selector(listing.uid),
+            ..Default::default()
+        };
+        let request = v1::ListPodSandboxRequest { filter: Some(filter) };
+        let response = self.runtime.list_pod_sandbox(request).await;
+        let mut sandboxes = response
+            .map_err(|error| about("ListPodSandbox", listing.uid, error))?
+            .items;
+        sandboxes.retain(|sandbox| sandbox.labels.contains_key(labels::POD_UID));
+        sandboxes.sort_by(|a, b| {
+            let attempt = |sandbox: &v1::PodSandbox| sandbox.metadata.as_ref().map(|m| m.attempt);
+            attempt(b)
+                .cmp(&attempt(a))
+                .then(b.created_at.cmp(&a.created_at))
+                .then_with(|| a.id.cmp(&b.id))
+        });
+        Ok(sandboxes)
+    }
+
+    /// The containers that a kubelet made, newest first.
+    pub(super) async fn list_containers(&self, listing: Listing<'_>) -> Result<Vec<v1::Container>> {
+        let filter = v1::ContainerFilter {
+            state: listing.running_only.then(|| v1::ContainerStateValue {
+                state: v1::ContainerState::ContainerRunning as i32,
+            }),
+            label_selector: uid_selector(listing.uid),
+            ..Default::default()
+        };
+        let request = v1::ListContainersRequest { filter: Some(filter) };
+        let response = self.runtime.list_containers(request).await;
+        let mut containers = response
+            .map_err(|error| about("ListContainers", listing.uid, error))?
+            .containers;
+        containers.retain(|container| container.labels.contains_key(labels::POD_UID));
+        containers.sort_by(|a, b| b.created_at.cmp(&a.created_at).then_with(|| a.id.cmp(&b.id)));
+        Ok(containers)
+    }
+
+    /// What is gone since it was listed is left out.
+    pub(super) async fn read_pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+        let mut status = PodStatus::empty(pod.uid.clone(), pod.key.clone(), Instant::now());
+        let calls = pod
+            .sandboxes
+            .iter()
+            .map(|sandbox| self.sandbox_status(&pod.uid, sandbox.id.id()));
+        let sandboxes = in_order(calls.collect()).await?;
+        if let Some(Some(newest)) = sandboxes.first()
+            && newest.state() == v1::PodSandboxState::SandboxReady
+        {
+            status.ips = sandbox_ips(newest);
+        }
+        status.sandboxes = sandboxes.into_iter().flatten().map(to_sandbox_status).collect();
+
+        let calls = pod
+            .containers
+            .iter()
+            .map(|container| self.container_status(Some(&pod.uid), container.id.id()));
+        let containers = in_order(calls.collect()).await?;
+        for (container, listed) in containers.into_iter().zip(&pod.containers) {
+            let Some(container) = container else {
+                continue;
+            };
+            let mut converted = self.to_container_status(container).await;
+            converted.sandbox_id.clone_from(&listed.sandbox_id);
+            status.containers.push(converted);
+        }
+        status.containers.sort_by_key(|container| Reverse(container.created_at));
+        Ok(status)
+    }
+
+    /// `None` where there is none of this id.
+    pub(super) async fn sandbox_status(
+        &self,
+        uid: &PodUid,
+        id: &str,
+    ) -> Result<Option<v1::PodSandboxStatus>> {
+        let request = v1::PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_owned(),
+            verbose: false,
+        };
+        found("PodSandboxStatus", Some(uid), id, async {
+            Ok(self.runtime.pod_sandbox_status(request).await?.status)
+        })
+        .await
+    }
+
+    /// `None` where there is none of this id.
+    pub(super) async fn container_status(
+        &self,
+        uid: Option<&PodUid>,
+        id: &str,
+    ) -> Result<Option<v1::ContainerStatus>> {
+        let request = v1::ContainerStatusRequest {
+            container_id: id.to_owned(),
+            verbose: false,
+        };
+        found("ContainerStatus", uid, id, async {
+            Ok(self.runtime.container_status(request).await?.status)
+        })
+        .await
+    }
+
+    async fn to_container_status(&self, status: v1::ContainerStatus) -> ContainerStatus {
+        let labeled = LabeledInfo::from_labels(&status.labels);
+        let annotated = AnnotatedContainerInfo::from_annotations(&status.annotations);
+        let state = container_state(status.state());
+        let id = self.container_id(&status.id);
+        let mut converted = ContainerStatus::new(id, labeled.container_name, state);
+        converted.created_at = timestamp(status.created_at);
+        if state != ContainerState::Created {
+            converted.started_at = timestamp(status.started_at);
+        }
+        if state == ContainerState::Exited {
+            converted.finished_at = timestamp(status.finished_at);
+            converted.exit_code = status.exit_code;
+            converted.reason.clone_from(&status.reason);
+            converted.message.clone_from(&status.message);
+            let last_words = termination_message(&status, &annotated).await;
+            if !last_words.is_empty() {
+                if !converted.message.is_empty() {
+                    converted.message.push_str(": ");
+                }
+                converted.message.push_str(&last_words);
+            }
+        }
+        converted.hash = annotated.hash;
+        converted.restart_count = annotated.restart_count;
+        converted.image_id = image_id(&status.image_id, &status.image_ref);
+        converted.image_ref = status.image_ref;
+        if let Some(image) = status.image {
+            converted.image = image.image;
+            converted.image_runtime_handler = image.runtime_handler;
+        }
+        converted.resources = status
+            .resources
+            .and_then(|resources| resources.linux)
+            .and_then(to_resources);
+        converted.user = status
+            .user
+            .and_then(|user| user.linux)
+            .map(|user| ContainerUser {
+                uid: user.uid,
+                gid: user.gid,
+                supplemental_groups: user.supplemental_groups,
+            });
+        converted.mounts = status
+            .mounts
+            .into_iter()
+            .map(|mount| VolumeMountStatus {
+                container_path: mount.container_path,
+                host_path: mount.host_path,
+                read_only: mount.readonly,
+                recursive_read_only: mount.recursive_read_only,
+            })
+            .collect();
+        converted
+    }
+
+    pub(super) fn container_id(&self, id: &str) -> ContainerId {
+        ContainerId::new(self.runtime_type.clone(), id)
+    }
+}
+
+/// The addresses of a sandbox; none if one of them cannot be read (`determinePodSandboxIPs`).
+pub(super) fn sandbox_ips(status: &v1::PodSandboxStatus) -> Vec<String> {
+    let Some(network) = &status.network else {
+        return Vec::new();
+    };
+    let all = [&network.ip]
+        .into_iter()
+        .filter(|ip| !ip.is_empty())
+        .chain(network.additional_ips.iter().map(|ip| &ip.ip));
+    let mut ips = Vec::new();
+    for ip in all {
+        if ip.parse::<IpAddr>().is_err() {
+            tracing::warn!(sandbox = status.id, ip, "the runtime reports an address that is none");
+            return Vec::new();
+        }
+        ips.push(ip.clone());
+    }
+    ips
+}
+
+fn to_sandbox_status(status: v1::PodSandboxStatus) -> SandboxStatus {
+    let network_mode = status
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.namespaces.as_ref()?.options.as_ref())
+        .map(v1::NamespaceOption::network)
+        .unwrap_or_default();
+    SandboxStatus {
+        state: sandbox_state(status.state()),
+        attempt: status.metadata.as_ref().map_or(0, |metadata| metadata.attempt),
+        created_at: timestamp(status.created_at),
+        ips: sandbox_ips(&status),
+        network_reported: status.network.is_some(),
+        host_network: network_mode == v1::NamespaceMode::Node,
+        id: status.id,
+        runtime_handler: status.runtime_handler,
+    }
+}
+
+fn sandbox_state(state: v1::PodSandboxState) -> SandboxState {
+    match state {
+        v1::PodSandboxState::SandboxReady => SandboxState::Ready,
+        v1::PodSandboxState::SandboxNotready => SandboxState::NotReady,
+    }
+}
+
+fn container_state(state: v1::ContainerState) -> ContainerState {
+    match state {
+        v1::ContainerState::ContainerCreated => ContainerState::Created,
+        v1::ContainerState::ContainerRunning => ContainerState::Running,
+        v1::ContainerState::ContainerExited => ContainerState::Exited,
+        v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
+    }
+}
+
+/// Runtimes before v1.30 of CRI give no id.
+fn image_id(id: &str, image_ref: &str) -> String {
+    if id.is_empty() { image_ref } else { id }.to_owned()
+}
+
+/// From Unix nanoseconds; `None` for 0, by which a runtime says that it did not happen.
+fn timestamp(nanoseconds: i64) -> Option<Timestamp> {
+    (nanoseconds != 0)
+        .then(|| Timestamp::from_nanosecond(nanoseconds.into()).ok())
+        .flatten()
+}
+
+fn uid_selector(uid: Option<&PodUid>) -> BTreeMap<String, String> {
+    uid.map(|uid| (labels::POD_UID.to_owned(), uid.to_string()))
+        .into_iter()
+        .collect()
+}
+
+fn about(call: &'static str, uid: Option<&PodUid>, error: crate::Error) -> Error {
+    match uid {
+        Some(uid) => Error::runtime_pod(call, uid, error),
+        None => Error::runtime(call, error),
+    }
+}
+
+async fn in_order<T>(calls: Vec<impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
+    let calls = stream::iter(calls).buffered(PARALLEL_STATUS_CALLS);
+    calls.try_collect().await
+}
+
+async fn found<T>(
+    call: &'static str,
+    uid: Option<&PodUid>,
+    id: &str,
+    status: impl Future<Output = Result<Option<T>, crate::Error>>,
+) -> Result<Option<T>> {
+    match status.await {
+        Ok(Some(status)) => Ok(Some(status)),
+        Ok(None) => {
+            let error = crate::Error::InvalidResponse {
+                call,
+                id: id.to_owned(),
+                message: "no status".to_owned(),
+            };
+            Err(about(call, uid, error))
+        }
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(about(call, uid, error)),
+    }
+}
+
+/// `toKubeContainerResources`
+fn to_resources(linux: v1::LinuxContainerResources) -> Option<ContainerResources> {
+    /// `cm.SharesPerCPU`, `cm.MinShares`
+    const SHARES_PER_CPU: i64 = 1024;
+    const MIN_SHARES: i64 = 2;
+
+    let cpu_limit = (linux.cpu_period > 0 && linux.cpu_quota > 0)
+        .then(|| linux.cpu_quota.saturating_mul(1000) / linux.cpu_period);
+    let cpu_request = (linux.cpu_shares >= MIN_SHARES).then(|| {
+        let milli_shares = linux.cpu_shares.saturating_mul(1000);
+        milli_shares / SHARES_PER_CPU + i64::from(milli_shares % SHARES_PER_CPU != 0)
+    });
+    let resources = ContainerResources {
+        cpu_limit: cpu_limit.filter(|milli| *milli > 0).map(decimal_milli),
+        cpu_request: cpu_request.map(decimal_milli),
+        memory_limit: (linux.memory_limit_in_bytes > 0).then(|| binary(linux.memory_limit_in_bytes)),
+        memory_request: None,
+    };
+    (resources != ContainerResources::default()).then_some(resources)
+}
+
+/// Thousandths as a canonical quantity: `100m`, `2`.
+fn decimal_milli(milli: i64) -> Quantity {
+    scaled(milli, 1000, &["m", "", "k", "M", "G"])
+}
+
+/// Bytes as a canonical quantity: `64Mi`.
+fn binary(bytes: i64) -> Quantity {
+    scaled(bytes, 1024, &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
+}
+
+fn scaled(mut value: i64, base: i64, suffixes: &[&str]) -> Quantity {
+    let mut suffix = 0;
+    while value % base == 0 && suffix + 1 < suffixes.len() {
+        value /= base;
+        suffix += 1;
+    }
+    Quantity(format!("{value}{}", suffixes.get(suffix).unwrap_or(&"")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_in_force_as_quantities() {
+        let resources = to_resources(v1::LinuxContainerResources {
+            cpu_period: 100_000,
+            cpu_quota: 20_000,
+            cpu_shares: 102,
+            memory_limit_in_bytes: 64 << 20,
+            ..Default::default()
+        })
+        .unwrap();
+        let text = |quantity: Option<Quantity>| quantity.unwrap().0;
+        assert_eq!(text(resources.cpu_limit), "200m");
+        assert_eq!(text(resources.cpu_request), "100m");
+        assert_eq!(text(resources.memory_limit), "64Mi");
+        assert_eq!(decimal_milli(2000).0, "2");
+        let unlimited = v1::LinuxContainerResources {
+            cpu_period: 100_000,
+            cpu_quota: -1,
+            ..Default::default()
+        };
+        assert_eq!(to_resources(unlimited), None);
+    }
+}

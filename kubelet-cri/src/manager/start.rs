@@ -1,0 +1,259 @@
+//! Starting one container: back-off, image, create, start, post-start hook (`startContainer`).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kubelet_core::PodExt;
+use kubelet_core::runtime::{ContainerState, PodStatus, SyncFailure};
+
+use super::CriRuntime;
+use super::back_off::go_seconds;
+use super::config::{ContainerInputs, HandlerFeatures, ImageUser, container_config};
+use super::container::{ContainerEvents, Kind, describe};
+use super::kill::{Kill, failure};
+use super::log_files;
+use super::pod_actions::KillReason;
+use crate::v1;
+
+/// What all containers that one sync starts have in common.
+pub(super) struct StartContext<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) status: &'a PodStatus,
+    pub(super) sandbox_id: &'a str,
+    pub(super) sandbox_config: &'a v1::PodSandboxConfig,
+    pub(super) runtime_handler: &'a str,
+    pub(super) handler_features: HandlerFeatures,
+    pub(super) pod_ips: &'a [String],
+}
+
+/// A container to start.
+pub(super) struct Start<'a> {
+    pub(super) kind: Kind,
+    pub(super) container: Cow<'a, Container>,
+    /// The container that an ephemeral one looks into.
+    pub(super) target: Option<&'a str>,
+}
+
+impl CriRuntime {
+    /// Starts a container, if it need not wait.
+    pub(super) async fn start_container(
+        &self,
+        context: &StartContext<'_>,
+        start: &Start<'_>,
+    ) -> Result<(), SyncFailure> {
+        let label = start.kind.metric_label();
+        self.back_off(context, start)?;
+        metrics::counter!("kubelet_started_containers_total", "container_type" => label).increment(1);
+        let started = self.create_and_start(context, start).await;
+        if let Err(failure) = &started {
+            let code = failure.reason.clone();
+            metrics::counter!("kubelet_started_containers_errors_total",
+                "container_type" => label, "code" => code)
+            .increment(1);
+            let pod = context.pod;
+            tracing::warn!(pod = %pod.key(), uid = pod.uid_str(), container = start.container.name,
+                reason = failure.reason, message = failure.message, "{} start failed", start.kind.type_name());
+        }
+        started
+    }
+
+    /// `doBackOff`
+    fn back_off(&self, context: &StartContext<'_>, start: &Start<'_>) -> Result<(), SyncFailure> {
+        let container = &*start.container;
+        let last_exit = context
+            .status
+            .containers
+            .iter()
+            .find(|status| status.name == container.name && status.state == ContainerState::Exited);
+        let Some(last_exit) = last_exit else {
+            return Ok(());
+        };
+        let Err(waiting) = self.crash_loop.try_start(context.pod, container, last_exit) else {
+            return Ok(());
+        };
+        let pod = describe(context.pod);
+        let name = &container.name;
+        self.events(context, start).warning(
+            "BackOff",
+            format!("Back-off restarting failed container {name} in pod {pod}"),
+        );
+        let wait = go_seconds(waiting.wait);
+        Err(SyncFailure {
+            reason: "CrashLoopBackOff".to_owned(),
+            message: format!("back-off {wait} restarting failed container={name} pod={pod}"),
+            back_off_until: Some(waiting.until),
+        })
+    }
+
+    async fn create_and_start(
+        &self,
+        context: &StartContext<'_>,
+        start: &Start<'_>,
+    ) -> Result<(), SyncFailure> {
+        let (pod, container) = (context.pod, &*start.container);
+        let events = self.events(context, start);
+        let image_ref = self
+            .images
+            .ensure_image_exists(
+                pod,
+                container,
+                &start.kind.field_path(&container.name),
+                context.sandbox_config,
+                context.runtime_handler,
+            )
+            .await
+            .inspect_err(|failure| events.warning("Failed", format!("Error: {}", failure.reason)))?;
+
+        let config = self.config_of(context, start, &image_ref).await.map_err(|error| {
+            events.warning("Failed", format!("Error: {error}"));
+            failure("CreateContainerConfigError", error)
+        })?;
+        let log_path = Path::new(&context.sandbox_config.log_directory).join(&config.log_path);
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: context.sandbox_id.to_owned(),
+            config: Some(config),
+            sandbox_config: Some(context.sandbox_config.clone()),
+        };
+        let created = self.runtime.create_container(request).await.map_err(|error| {
+            events.warning("Failed", format!("Error: {}", error.message()));
+            failure("CreateContainerError", error.message())
+        })?;
+        let id = created.container_id;
+        events.normal("Created", "Container created");
+
+        let request = v1::StartContainerRequest {
+            container_id: id.clone(),
+        };
+        self.runtime.start_container(request).await.map_err(|error| {
+            events.warning_without_id("Failed", format!("Error: {}", error.message()), &id);
+            failure("RunContainerError", error.message())
+        })?;
+        events.normal("Started", "Container started");
+        self.link_log(pod, container, &id, &log_path).await;
+
+        let post_start = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref());
+        let Some(hook) = post_start else {
+            return Ok(());
+        };
+        let Err(message) = self.run_hook(pod, &container.name, &id, hook).await else {
+            return Ok(());
+        };
+        // What the hook said may be secret.
+        events.warning("FailedPostStartHook", "PostStartHook failed");
+        let id = self.container_id(&id);
+        let killed = self.kill_container(Kill {
+            pod: Some(pod),
+            id: &id,
+            name: &container.name,
+            message: Some("FailedPostStartHook"),
+            reason: KillReason::FailedPostStartHook,
+            grace_period: None,
+            order: None,
+        });
+        if let Err(error) = killed.await {
+            tracing::error!(pod = %pod.key(), uid = pod.uid_str(), container = container.name, error,
+                "cannot kill a container whose post-start hook failed");
+        }
+        Err(failure("PostStartHookError", message))
+    }
+
+    async fn config_of(
+        &self,
+        context: &StartContext<'_>,
+        start: &Start<'_>,
+        image_ref: &str,
+    ) -> Result<v1::ContainerConfig, String> {
+        let (pod, container) = (context.pod, &*start.container);
+        let restart_count = match context.status.container(&container.name) {
+            Some(status) => status.restart_count.saturating_add(1),
+            None => self.restart_count_by_logs(pod, &container.name).await,
+        };
+        let target = match start.target {
+            None => None,
+            Some(name) => {
+                let status = context.status.container(name);
+                Some(status.ok_or_else(|| format!("unable to find target container {name}"))?.id.id())
+            }
+        };
+        let inputs = ContainerInputs {
+            pod,
+            container,
+            restart_count,
+            pod_ips: context.pod_ips,
+            image_ref,
+            image_user: &self.image_user(container).await?,
+            volumes: &self.volumes.mounted_volumes(&pod.uid()),
+            image_volumes: &BTreeMap::new(),
+            service_env: &BTreeMap::new(),
+            config_objects: &*self.config_objects,
+            target,
+            handler: context.handler_features,
+        };
+        container_config(&self.node, &inputs)
+            .await
+            .map_err(|error| error.to_string())
+    }
+
+    /// Some runtimes forget their containers when the node restarts; the logs stay.
+    async fn restart_count_by_logs(&self, pod: &Pod, container: &str) -> u32 {
+        let dir = log_files::pod_logs_dir(&self.node.pod_logs_dir, pod).join(container);
+        match log_files::restart_count_by_logs(&dir).await {
+            Ok(count) => count,
+            Err(error) => {
+                tracing::warn!(pod = %pod.key(), uid = pod.uid_str(), container, %error,
+                    "cannot count restarts by the log files");
+                0
+            }
+        }
+    }
+
+    /// `getImageUser`
+    async fn image_user(&self, container: &Container) -> Result<ImageUser, String> {
+        let request = v1::ImageStatusRequest {
+            image: Some(v1::ImageSpec {
+                image: container.image.clone().unwrap_or_default(),
+                ..Default::default()
+            }),
+            verbose: false,
+        };
+        let response = self.image_service.image_status(request).await;
+        let image = response.map_err(|error| error.rpc_text())?.image.unwrap_or_default();
+        Ok(match image.uid {
+            Some(uid) => ImageUser {
+                uid: Some(uid.value),
+                username: String::new(),
+            },
+            None => ImageUser {
+                uid: None,
+                username: image.username,
+            },
+        })
+    }
+
+    /// For collectors of logs that look in `/var/log/containers`.
+    async fn link_log(&self, pod: &Pod, container: &Container, id: &str, log: &Path) {
+        let Some(dir) = &self.container_log_links else {
+            return;
+        };
+        // A runtime that logs elsewhere makes no file: no link to nothing.
+        if !tokio::fs::try_exists(log).await.unwrap_or(true) {
+            return;
+        }
+        let link = dir.join(log_files::link_name(id, &container.name, &pod.key()));
+        if let Err(error) = tokio::fs::symlink(log, &link).await {
+            tracing::error!(pod = %pod.key(), uid = pod.uid_str(), container = container.name,
+                link = %link.display(), %error, "cannot link a container's log");
+        }
+    }
+
+    fn events<'a>(&'a self, context: &StartContext<'a>, start: &'a Start<'_>) -> ContainerEvents<'a> {
+        ContainerEvents {
+            recorder: &*self.recorder,
+            pod: context.pod,
+            kind: start.kind,
+            name: &start.container.name,
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! A runtime in memory, on tokio's clock: containers end by a script, and every call that changes something is
+//! written down.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::runtime::{PodStatus, PodSyncResult};
+use kubelet_core::{Clock, Event, EventRecorder, PodExt, RootDir, Runtime, RuntimeReader};
+use kubelet_cri::{Code, CriRuntime, CriRuntimeBuilder, Error, ImageService, NodeSettings, RuntimeService, v1};
+use serde_json::Value;
+use tokio::time::Instant;
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// How the containers of a name behave.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Script {
+    /// It ends by itself after so long.
+    pub(crate) runs_for: Option<Duration>,
+    /// With this code.
+    pub(crate) exit_code: i32,
+    /// How long it takes to stop when told to.
+    pub(crate) stops_in: Duration,
+    /// How long a command in it takes, and its exit code.
+    pub(crate) exec: (Duration, i32),
+}
+
+#[derive(Default)]
+struct State {
+    sandboxes: BTreeMap<String, v1::PodSandboxStatus>,
+    containers: BTreeMap<String, Container>,
+    scripts: HashMap<String, Script>,
+    failures: HashMap<&'static str, Error>,
+    calls: Vec<String>,
+    next_id: u32,
+}
+
+#[derive(Clone)]
+struct Container {
+    sandbox_id: String,
+    config: v1::ContainerConfig,
+    status: v1::ContainerStatus,
+    ends_at: Option<Instant>,
+    exit_code: i32,
+}
+
+pub(crate) struct Fake {
+    pub(crate) clock: Clock,
+    state: Mutex<State>,
+}
+
+/// A runtime, whoever drives it, and what it says.
+pub(crate) struct Rig {
+    pub(crate) fake: Arc<Fake>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) manager: CriRuntime,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl Rig {
+    pub(crate) async fn new() -> Self {
+        let clock = Clock::starting_at("2024-01-01T00:00:00Z".parse().unwrap());
+        let fake = Arc::new(Fake {
+            clock,
+            state: Mutex::default(),
+        });
+        let dir = tempfile::tempdir().unwrap();
+        let events = Arc::new(Events::default());
+        let manager = builder(&fake, &events, &dir).build().await.unwrap();
+        Self {
+            fake,
+            events,
+            manager,
+            dir,
+        }
+    }
+
+    /// Another manager on the same runtime, as after a restart of the agent.
+    pub(crate) async fn restart(&mut self) {
+        self.manager = self.builder().build().await.unwrap();
+    }
+
+    pub(crate) fn builder(&self) -> CriRuntimeBuilder {
+        builder(&self.fake, &self.events, &self.dir)
+    }
+
+    pub(crate) async fn status(&self, pod: &Pod) -> PodStatus {
+        match self.manager.pod(&pod.uid()).await.unwrap() {
+            Some(listed) => self.manager.pod_status(&listed).await.unwrap(),
+            None => PodStatus::empty(pod.uid(), pod.key(), Instant::now()),
+        }
+    }
+
+    pub(crate) async fn sync(&self, pod: &Arc<Pod>) -> PodSyncResult {
+        let status = self.status(pod).await;
+        self.manager.sync_pod(pod, &status).await
+    }
+
+    /// Syncs and wants no failure.
+    pub(crate) async fn sync_ok(&self, pod: &Arc<Pod>) {
+        let result = self.sync(pod).await;
+        assert!(result.is_ok(), "{:?}", result.summary());
+    }
+}
+
+fn builder(fake: &Arc<Fake>, events: &Arc<Events>, dir: &tempfile::TempDir) -> CriRuntimeBuilder {
+    let mut node = NodeSettings::default();
+    node.root_dir = RootDir::new(dir.path().join("root"));
+    node.pod_logs_dir = dir.path().join("logs");
+    node.resolv_conf = None;
+    CriRuntime::builder(fake.clone(), fake.clone())
+        .node(node)
+        .clock(fake.clock)
+        .events(events.clone())
+}
+
+/// A pod of the namespace `ns`; its name is its UID.
+pub(crate) fn pod(name: &str, spec: Value) -> Arc<Pod> {
+    Arc::new(
+        serde_json::from_value(serde_json::json!({
+            "metadata": { "name": name, "namespace": "ns", "uid": name },
+            "spec": spec,
+        }))
+        .unwrap(),
+    )
+}
+
+/// Events as `reason part: message`.
+#[derive(Default)]
+pub(crate) struct Events(Mutex<Vec<String>>);
+
+impl Events {
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    /// Only the reasons.
+    pub(crate) fn take_reasons(&self) -> Vec<String> {
+        let reason = |event: String| event.split(' ').next().unwrap().to_owned();
+        self.take().into_iter().map(reason).collect()
+    }
+}
+
+impl EventRecorder for Events {
+    fn record(&self, event: Event<'_>) {
+        let part = event.field_path.unwrap_or_default();
+        let text = format!("{} {part}: {}", event.reason, event.message);
+        self.0.lock().unwrap().push(text);
+    }
+}
+
+impl Fake {
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().unwrap();
+        let now = Instant::now();
+        for container in state.containers.values_mut() {
+            if container.status.state() == v1::ContainerState::ContainerRunning
+                && let Some(end) = container.ends_at.filter(|end| *end <= now)
+            {
+                let finished = self.nanos() - (now - end).as_nanos() as i64;
+                end_container(container, container.exit_code, finished);
+            }
+        }
+        state
+    }
+
+    fn nanos(&self) -> i64 {
+        self.clock.now().as_nanosecond() as i64
+    }
+
+    pub(crate) fn script(&self, name: &str, script: Script) {
+        self.state().scripts.insert(name.to_owned(), script);
+    }
+
+    /// The next call of this name fails.
+    pub(crate) fn fail_next(&self, call: &'static str) {
+        let error = Error::internal(call, "", "broken");
+        self.state().failures.insert(call, error);
+    }
+
+    /// The calls that changed something, since this was last asked.
+    pub(crate) fn take_calls(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().calls)
+    }
+
+    /// The container's process dies of this signal.
+    pub(crate) fn signal(&self, name: &str, signal: i32) {
+        let finished = self.nanos();
+        let mut state = self.state();
+        let mut running = state.containers.values_mut().filter(|container| {
+            container.status.state() == v1::ContainerState::ContainerRunning
+                && container.config.metadata.as_ref().unwrap().name == name
+        });
+        end_container(running.next().expect("it runs"), 128 + signal, finished);
+    }
+
+    pub(crate) fn set_container_state(&self, id: &str, to: v1::ContainerState) {
+        self.state().containers.get_mut(id).unwrap().status.state = to as i32;
+    }
+
+    /// Somebody else's: without the labels of a kubelet.
+    pub(crate) fn add_foreign_container(&self) {
+        let mut state = self.state();
+        let container = Container {
+            sandbox_id: "foreign-sandbox".into(),
+            config: v1::ContainerConfig::default(),
+            status: v1::ContainerStatus {
+                id: "foreign".into(),
+                metadata: Some(v1::ContainerMetadata::default()),
+                image: Some(v1::ImageSpec::default()),
+                ..Default::default()
+            },
+            ends_at: None,
+            exit_code: 0,
+        };
+        state.containers.insert("foreign".into(), container);
+    }
+
+    pub(crate) fn container_ids(&self) -> Vec<String> {
+        self.state().containers.keys().cloned().collect()
+    }
+
+    pub(crate) fn sandbox_ids(&self) -> Vec<String> {
+        self.state().sandboxes.keys().cloned().collect()
+    }
+
+    fn begin(&self, call: &'static str, what: &str) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.state();
+        if let Some(error) = state.failures.remove(call) {
+            return Err(error);
+        }
+        let text = format!("{call} {what}");
+        state.calls.push(text.trim_end().to_owned());
+        Ok(state)
+    }
+}
+
+fn end_container(container: &mut Container, code: i32, finished_at: i64) {
+    container.status.state = v1::ContainerState::ContainerExited as i32;
+    container.status.exit_code = code;
+    container.status.finished_at = finished_at;
+    container.status.reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
+}
+
+fn selected(labels: &BTreeMap<String, String>, selector: &BTreeMap<String, String>) -> bool {
+    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+#[async_trait]
+impl RuntimeService for Fake {
+    async fn version(&self, _: v1::VersionRequest) -> Result<v1::VersionResponse> {
+        if let Some(error) = self.state().failures.remove("Version") {
+            return Err(Error::call(Code::Unavailable, "Version", "", error.message()));
+        }
+        Ok(v1::VersionResponse {
+            runtime_name: "fake".into(),
+            ..Default::default()
+        })
+    }
+
+    async fn status(&self, _: v1::StatusRequest) -> Result<v1::StatusResponse> {
+        let condition = |r#type: &str, status| v1::RuntimeCondition {
+            r#type: r#type.into(),
+            status,
+            reason: "NetworkPluginNotReady".into(),
+            message: "no network".into(),
+        };
+        Ok(v1::StatusResponse {
+            status: Some(v1::RuntimeStatus {
+                conditions: vec![condition("RuntimeReady", true), condition("NetworkReady", false)],
+            }),
+            ..Default::default()
+        })
+    }
+
+    async fn run_pod_sandbox(&self, request: v1::RunPodSandboxRequest) -> Result<v1::RunPodSandboxResponse> {
+        let config = request.config.unwrap();
+        let metadata = config.metadata.clone().unwrap();
+        let mut state = self.begin("RunPodSandbox", &metadata.name)?;
+        state.next_id += 1;
+        let id = format!("sandbox-{:04}", state.next_id);
+        let status = v1::PodSandboxStatus {
+            id: id.clone(),
+            metadata: Some(metadata),
+            state: v1::PodSandboxState::SandboxReady as i32,
+            created_at: self.nanos(),
+            network: Some(v1::PodSandboxNetworkStatus {
+                ip: "10.88.0.5".into(),
+                ..Default::default()
+            }),
+            linux: None,
+            labels: config.labels,
+            annotations: config.annotations,
+            runtime_handler: request.runtime_handler,
+        };
+        state.sandboxes.insert(id.clone(), status);
+        Ok(v1::RunPodSandboxResponse { pod_sandbox_id: id })
+    }
+
+    async fn stop_pod_sandbox(&self, request: v1::StopPodSandboxRequest) -> Result<v1::StopPodSandboxResponse> {
+        let mut state = self.begin("StopPodSandbox", "")?;
+        let Some(sandbox) = state.sandboxes.get_mut(&request.pod_sandbox_id) else {
+            return Err(Error::not_found("StopPodSandbox", request.pod_sandbox_id));
+        };
+        sandbox.state = v1::PodSandboxState::SandboxNotready as i32;
+        Ok(v1::StopPodSandboxResponse {})
+    }
+
+    async fn remove_pod_sandbox(
+        &self,
+        request: v1::RemovePodSandboxRequest,
+    ) -> Result<v1::RemovePodSandboxResponse> {
+        let mut state = self.begin("RemovePodSandbox", &request.pod_sandbox_id)?;
+        state.sandboxes.remove(&request.pod_sandbox_id);
+        Ok(v1::RemovePodSandboxResponse {})
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        request: v1::PodSandboxStatusRequest,
+    ) -> Result<v1::PodSandboxStatusResponse> {
+        let state = self.state();
+        let status = state.sandboxes.get(&request.pod_sandbox_id);
+        let status = status.ok_or_else(|| Error::not_found("PodSandboxStatus", request.pod_sandbox_id))?;
+        Ok(v1::PodSandboxStatusResponse {
+            status: Some(status.clone()),
+            ..Default::default()
+        })
+    }
+
+    async fn list_pod_sandbox(&self, request: v1::ListPodSandboxRequest) -> Result<v1::ListPodSandboxResponse> {
+        let filter = request.filter.unwrap_or_default();
+        let state = self.state();
+        let items = state.sandboxes.values().filter(|sandbox| {
+            selected(&sandbox.labels, &filter.label_selector)
+                && filter.state.is_none_or(|wanted| wanted.state == sandbox.state)
+        });
+        let items = items.map(|sandbox| v1::PodSandbox {
+            id: sandbox.id.clone(),
+            metadata: sandbox.metadata.clone(),
+            state: sandbox.state,
+            created_at: sandbox.created_at,
+            labels: sandbox.labels.clone(),
+            annotations: sandbox.annotations.clone(),
+            runtime_handler: String::new(),
+        });
+        Ok(v1::ListPodSandboxResponse {
+            items: items.collect(),
+        })
+    }
+
+    async fn create_container(
+        &self,
+        request: v1::CreateContainerRequest,
+    ) -> Result<v1::CreateContainerResponse> {
+        let config = request.config.unwrap();
+        let metadata = config.metadata.clone().unwrap();
+        let what = format!("{} {}", metadata.name, metadata.attempt);
+        let mut state = self.begin("CreateContainer", &what)?;
+        state.next_id += 1;
+        let id = format!("container-{:04}", state.next_id);
+        let status = v1::ContainerStatus {
+            id: id.clone(),
+            metadata: Some(metadata),
+            state: v1::ContainerState::ContainerCreated as i32,
+            created_at: self.nanos(),
+            image: config.image.clone(),
+            image_ref: "sha256:1".into(),
+            labels: config.labels.clone(),
+            annotations: config.annotations.clone(),
+            mounts: config.mounts.clone(),
+            log_path: format!("{}/{}", request.sandbox_config.unwrap().log_directory, config.log_path),
+            ..Default::default()
+        };
+        let container = Container {
+            sandbox_id: request.pod_sandbox_id,
+            config,
+            status,
+            ends_at: None,
+            exit_code: 0,
+        };
+        state.containers.insert(id.clone(), container);
+        Ok(v1::CreateContainerResponse { container_id: id })
+    }
+
+    async fn start_container(
+        &self,
+        request: v1::StartContainerRequest,
+    ) -> Result<v1::StartContainerResponse> {
+        let name = self.name_of(&request.container_id);
+        let started_at = self.nanos();
+        let mut state = self.begin("StartContainer", &name)?;
+        let script = state.scripts.get(&name).copied().unwrap_or_default();
+        let container = state.containers.get_mut(&request.container_id).unwrap();
+        std::fs::write(&container.status.log_path, "").unwrap();
+        container.status.state = v1::ContainerState::ContainerRunning as i32;
+        container.status.started_at = started_at;
+        container.ends_at = script.runs_for.map(|duration| Instant::now() + duration);
+        container.exit_code = script.exit_code;
+        Ok(v1::StartContainerResponse {})
+    }
+
+    async fn stop_container(&self, request: v1::StopContainerRequest) -> Result<v1::StopContainerResponse> {
+        let name = self.name_of(&request.container_id);
+        let what = format!("{name} {}", request.timeout);
+        let stops_in = {
+            let state = self.begin("StopContainer", &what)?;
+            state.scripts.get(&name).copied().unwrap_or_default().stops_in
+        };
+        let timeout = Duration::from_secs(request.timeout as u64);
+        tokio::time::sleep(stops_in.min(timeout)).await;
+        let finished_at = self.nanos();
+        let mut state = self.state();
+        state.calls.push(format!("stopped {name}"));
+        if let Some(container) = state.containers.get_mut(&request.container_id) {
+            end_container(container, if stops_in > timeout { 137 } else { 143 }, finished_at);
+        }
+        Ok(v1::StopContainerResponse {})
+    }
+
+    async fn remove_container(
+        &self,
+        request: v1::RemoveContainerRequest,
+    ) -> Result<v1::RemoveContainerResponse> {
+        let name = self.name_of(&request.container_id);
+        let mut state = self.begin("RemoveContainer", &name)?;
+        state.containers.remove(&request.container_id);
+        Ok(v1::RemoveContainerResponse {})
+    }
+
+    async fn list_containers(&self, request: v1::ListContainersRequest) -> Result<v1::ListContainersResponse> {
+        let filter = request.filter.unwrap_or_default();
+        let state = self.state();
+        let containers = state.containers.values().filter(|container| {
+            selected(&container.status.labels, &filter.label_selector)
+                && filter.state.is_none_or(|wanted| wanted.state == container.status.state)
+        });
+        let containers = containers.map(|container| v1::Container {
+            id: container.status.id.clone(),
+            pod_sandbox_id: container.sandbox_id.clone(),
+            metadata: container.status.metadata.clone(),
+            image: container.status.image.clone(),
+            image_ref: container.status.image_ref.clone(),
+            state: container.status.state,
+            created_at: container.status.created_at,
+            labels: container.status.labels.clone(),
+            annotations: container.status.annotations.clone(),
+            image_id: String::new(),
+        });
+        Ok(v1::ListContainersResponse {
+            containers: containers.collect(),
+        })
+    }
+
+    async fn container_status(
+        &self,
+        request: v1::ContainerStatusRequest,
+    ) -> Result<v1::ContainerStatusResponse> {
+        let state = self.state();
+        let container = state.containers.get(&request.container_id);
+        let container = container.ok_or_else(|| Error::not_found("ContainerStatus", request.container_id))?;
+        Ok(v1::ContainerStatusResponse {
+            status: Some(container.status.clone()),
+            ..Default::default()
+        })
+    }
+
+    async fn exec_sync(&self, request: v1::ExecSyncRequest) -> Result<v1::ExecSyncResponse> {
+        let name = self.name_of(&request.container_id);
+        let what = format!("{name} {}", request.cmd.join(" "));
+        let (takes, exit_code) = {
+            let state = self.begin("ExecSync", &what)?;
+            state.scripts.get(&name).copied().unwrap_or_default().exec
+        };
+        tokio::time::sleep(takes).await;
+        Ok(v1::ExecSyncResponse {
+            exit_code,
+            ..Default::default()
+        })
+    }
+}
+
+impl Fake {
+    fn name_of(&self, id: &str) -> String {
+        let state = self.state();
+        let container = state.containers.get(id);
+        container.map_or_else(String::new, |container| {
+            container.config.metadata.as_ref().unwrap().name.clone()
+        })
+    }
+}
+
+/// Every image is there.
+#[async_trait]
+impl ImageService for Fake {
+    async fn list_images(&self, _: v1::ListImagesRequest) -> Result<v1::ListImagesResponse> {
+        Ok(v1::ListImagesResponse::default())
+    }
+
+    async fn image_status(&self, request: v1::ImageStatusRequest) -> Result<v1::ImageStatusResponse> {
+        Ok(v1::ImageStatusResponse {
+            image: Some(v1::Image {
+                id: format!("id of {}", request.image.unwrap().image),
+                ..Default::default()
+            }),
+            ..Default::default()
+        })
+    }
+
+    async fn pull_image(&self, request: v1::PullImageRequest) -> Result<v1::PullImageResponse> {
+        Ok(v1::PullImageResponse {
+            image_ref: request.image.unwrap().image,
+        })
+    }
+
+    async fn remove_image(&self, _: v1::RemoveImageRequest) -> Result<v1::RemoveImageResponse> {
+        Ok(v1::RemoveImageResponse {})
+    }
+}
