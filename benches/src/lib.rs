@@ -1,1 +1,0 @@
-//! The benches of the kubelet crates.

@@ -1,0 +1,31 @@
+//! A node agent on processes of this machine, no root and no daemon: the pods of a folder, their statuses as lines
+//! of JSON.
+//!
+//! `cargo run --example agent-on-processes`
+
+use std::sync::Arc;
+
+use kubelet_config::{FileSource, PodConfig};
+use kubelet_core::{Kubelet, PodCache};
+use kubelet_cri::{CriRuntime, ProcessRuntime};
+use kubelet_pleg::GenericPleg;
+use kubelet_status::{JsonLines, StatusManager};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let root = std::env::temp_dir().join("agent-on-processes");
+    let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests");
+
+    let processes = Arc::new(ProcessRuntime::new(root.join("processes")).await?);
+    let runtime = Arc::new(CriRuntime::on_containers(processes).root_dir(&root).build().await?);
+    let cache = PodCache::new();
+    let kubelet = Kubelet::builder()
+        .pods(PodConfig::builder().source(FileSource::new(manifests, "node-1")).build()?)
+        .pleg(GenericPleg::new(runtime.clone(), cache.clone()), cache)
+        .runtime(runtime)
+        .statuses(StatusManager::new(JsonLines::stdout()))
+        .root_dir(&root)
+        .build()?;
+    kubelet.run(Default::default()).await?;
+    Ok(())
+}

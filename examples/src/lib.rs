@@ -1,1 +1,0 @@
-//! The examples of the kubelet crates.

@@ -1,0 +1,110 @@
+//! The agent: what the crates are composed to.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::stream::{BoxStream, StreamExt};
+use kubelet_config::{FileSource, PodConfig};
+use kubelet_core::{Kubelet, PodCache, PodSource, Runtime, SourceUpdate, StatusSink};
+use kubelet_cri::{
+    CriAdapter, CriClient, CriRuntime, ImageService, NodeSettings, ProcessRuntime, RuntimeService,
+};
+use kubelet_pleg::GenericPleg;
+use kubelet_status::StatusManager;
+
+use crate::args::Args;
+
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// An agent that is ready to run.
+pub struct Agent {
+    pub kubelet: Kubelet,
+    /// The process runtime, if the pods are processes: they end with the agent.
+    pub processes: Option<Arc<ProcessRuntime>>,
+    /// What was wrong with the manifests.
+    pub problems: Problems,
+}
+
+impl Agent {
+    /// Reads the manifests that `args` name, runs them on the runtime that it names, and tells `sink`.
+    pub async fn new(args: &Args, sink: impl StatusSink) -> Result<Self, Error> {
+        let node_name = args.node_name.clone().unwrap_or_else(host_name);
+        let root_dir = args.root_dir();
+        let manifests = std::path::absolute(&args.manifests)?;
+        if !manifests.exists() {
+            return Err(format!("--manifests {}: no such file or folder", manifests.display()).into());
+        }
+
+        let (services, processes) = services(args, &root_dir).await?;
+        let runtime = cri_runtime(args, services, &root_dir).await?;
+        let problems = Problems::default();
+        let source = Watched(FileSource::new(manifests, node_name), problems.clone());
+        let cache = PodCache::new();
+        let kubelet = Kubelet::builder()
+            .pods(PodConfig::builder().source(source).build()?)
+            .pleg(GenericPleg::new(runtime.clone(), cache.clone()), cache)
+            .runtime(runtime)
+            .statuses(StatusManager::new(sink))
+            .root_dir(root_dir)
+            .build()?;
+        Ok(Self { kubelet, processes, problems })
+    }
+}
+
+/// What a source found wrong with its items, so far.
+#[derive(Clone, Debug, Default)]
+pub struct Problems(Arc<Mutex<Vec<String>>>);
+
+impl Problems {
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A source whose problems are noted on their way.
+struct Watched<S>(S, Problems);
+
+impl<S: PodSource> PodSource for Watched<S> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn updates(self: Box<Self>) -> BoxStream<'static, SourceUpdate> {
+        let Self(source, problems) = *self;
+        let note = move |update: &SourceUpdate| {
+            if let SourceUpdate::Problem { item, message } = update {
+                problems.0.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{item}: {message}"));
+            }
+        };
+        Box::new(source).updates().inspect(note).boxed()
+    }
+}
+
+type Services = (Arc<dyn RuntimeService>, Arc<dyn ImageService>);
+
+/// The CRI services: of processes, or of whoever listens at the endpoint.
+async fn services(args: &Args, root_dir: &Path) -> Result<(Services, Option<Arc<ProcessRuntime>>), Error> {
+    if args.runtime == "process" {
+        let processes = Arc::new(ProcessRuntime::new(root_dir.join("processes")).await?);
+        let adapter = Arc::new(CriAdapter::builder(processes.clone()).build());
+        return Ok(((adapter.clone(), adapter), Some(processes)));
+    }
+    let client = Arc::new(CriClient::connect(&args.runtime).await?);
+    Ok(((client.clone(), client), None))
+}
+
+async fn cri_runtime(args: &Args, services: Services, root_dir: &Path) -> Result<Arc<dyn Runtime>, Error> {
+    let mut node = NodeSettings::default();
+    node.root_dir = kubelet_core::RootDir::new(root_dir);
+    node.pod_logs_dir = args.pod_logs_dir.clone().unwrap_or_else(|| match args.runtime.as_str() {
+        "process" => root_dir.join("logs"),
+        _ => PathBuf::from("/var/log/pods"),
+    });
+    let (runtime, images) = services;
+    Ok(Arc::new(CriRuntime::builder(runtime, images).node(node).build().await?))
+}
+
+/// The host's name, in lower case as node names are (`nodeutil.GetHostname`).
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase()
+}

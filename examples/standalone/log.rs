@@ -1,0 +1,63 @@
+//! Where log lines go: to stderr, or below the live table.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::args::Output;
+
+/// How many lines are shown below the table.
+const LINES: usize = 8;
+
+/// The last log lines.
+#[derive(Clone, Debug, Default)]
+pub struct Lines(Arc<Mutex<VecDeque<String>>>);
+
+impl Lines {
+    pub fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    fn push(&self, text: &str) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.extend(text.lines().map(str::to_owned));
+        while lines.len() > LINES {
+            lines.pop_front();
+        }
+    }
+}
+
+/// Warnings and worse are logged, or what the variable `RUST_LOG` says. With a live table they stand below it.
+pub fn init(output: Output) -> Lines {
+    let lines = Lines::default();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    if output == Output::Table && crate::show::on_terminal() {
+        log.with_ansi(false).with_writer(lines.clone()).init();
+    } else {
+        log.with_writer(io::stderr).init();
+    }
+    lines
+}
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = &'a Lines;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+impl io::Write for &Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.push(&String::from_utf8_lossy(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! A node agent without a cluster: it runs the pods of a folder of manifests.
+//!
+//! ```console
+//! $ cargo run --example standalone
+//! $ cargo run --example standalone -- --manifests my-pods --runtime unix:///run/containerd/containerd.sock
+//! ```
+//!
+//! On a terminal it shows a live table of pods, else a line of JSON for each status that changed. Ctrl-C ends the
+//! pods with the process runtime, which are children of the agent; on any other runtime it leaves them running, as a
+//! kubelet does.
+
+mod agent;
+mod args;
+mod log;
+mod run_once;
+mod show;
+mod table;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use kubelet_core::{Clock, KubeletHandle, StatusSink};
+use kubelet_status::{FanOut, JsonLines, MemorySink};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use agent::{Agent, Error};
+use args::{Args, Output};
+use run_once::Verdict;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Args::parse()).await {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("standalone: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: Args) -> Result<ExitCode, Error> {
+    let lines = log::init(args.output());
+    let statuses = MemorySink::new();
+    let mut sinks: Vec<Arc<dyn StatusSink>> = vec![Arc::new(statuses.clone())];
+    if args.output() == Output::Json {
+        sinks.push(Arc::new(JsonLines::new(tokio::io::stdout(), Clock::system())));
+    }
+    let Agent { kubelet, processes, problems } = Agent::new(&args, FanOut::new(sinks)).await?;
+
+    let handle = kubelet.handle();
+    let shutdown = CancellationToken::new();
+    let mut agent = tokio::spawn(kubelet.run(shutdown.clone()));
+    let shown = async {
+        match (args.run_once, args.output()) {
+            (true, _) => Some(run_once::wait(&handle, &statuses, &problems).await),
+            (false, Output::Table) => show::live_table(&statuses, &lines).await,
+            (false, Output::Json) => std::future::pending().await,
+        }
+    };
+    let verdict = tokio::select! {
+        verdict = shown => verdict,
+        () = asked_to_stop() => None,
+        ended = &mut agent => return Ok(ended?.map(|()| ExitCode::SUCCESS)?),
+    };
+    if let (Some(verdict), Output::Table) = (&verdict, args.output()) {
+        show::verdict(verdict);
+    }
+
+    if let Some(processes) = processes {
+        end_pods(&handle).await;
+        shutdown.cancel();
+        agent.await??;
+        processes.shutdown().await;
+    } else {
+        shutdown.cancel();
+        agent.await??;
+    }
+    Ok(if verdict.is_some_and(|verdict| verdict.failed()) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Gives each pod its grace period; asked a second time, none.
+async fn end_pods(handle: &KubeletHandle) {
+    tokio::select! {
+        () = handle.end_pods(None) => {}
+        () = asked_to_stop() => {}
+    }
+}
+
+/// Ctrl-C or SIGTERM.
+async fn asked_to_stop() {
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        },
+        Err(_) => drop(tokio::signal::ctrl_c().await),
+    }
+}

@@ -1,0 +1,73 @@
+//! `--run-once`: wait until each pod runs or has ended, and tell how (the kubelet's former `--runonce`).
+
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use kubelet_core::{KubeletHandle, PodExt};
+use kubelet_status::MemorySink;
+
+use crate::agent::Problems;
+use crate::show;
+use crate::table::Row;
+
+/// How it went.
+#[derive(Debug)]
+pub struct Verdict {
+    pub rows: Vec<Row>,
+    pub problems: Vec<String>,
+    failed: bool,
+}
+
+impl Verdict {
+    pub fn failed(&self) -> bool {
+        self.failed
+    }
+}
+
+/// What has become of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    NotYet,
+    Well,
+    Failed,
+}
+
+/// Waits until no pod of the manifests is on its way any more.
+pub async fn wait(handle: &KubeletHandle, statuses: &MemorySink, problems: &Problems) -> Verdict {
+    let mut changes = statuses.watch();
+    let mut ready = tokio::time::interval(std::time::Duration::from_millis(50));
+    loop {
+        let desired = handle.pods().pods();
+        let states: Vec<State> =
+            desired.iter().map(|pod| statuses.get(&pod.uid()).map_or(State::NotYet, |status| state(&status))).collect();
+        if handle.sources().all_ready() && !states.contains(&State::NotYet) {
+            let problems = problems.all();
+            let failed = states.contains(&State::Failed) || !problems.is_empty();
+            return Verdict { rows: show::rows(statuses), problems, failed };
+        }
+        tokio::select! {
+            _ = changes.changed() => {}
+            // That a source was heard changes no status.
+            _ = ready.tick(), if !handle.sources().all_ready() || desired.is_empty() => {}
+        }
+    }
+}
+
+fn state(status: &PodStatus) -> State {
+    match status.phase.as_deref() {
+        Some("Succeeded") => return State::Well,
+        Some("Failed") => return State::Failed,
+        _ => {}
+    }
+    let containers = || status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+    if containers().any(stuck) {
+        return State::Failed;
+    }
+    let ready = status.conditions.iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True");
+    if ready { State::Well } else { State::NotYet }
+}
+
+/// It failed, and what comes next is to wait and fail again.
+fn stuck(container: &ContainerStatus) -> bool {
+    let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
+    let reason = waiting.and_then(|waiting| waiting.reason.as_deref()).unwrap_or_default();
+    !matches!(reason, "" | "ContainerCreating" | "PodInitializing")
+}

@@ -1,0 +1,52 @@
+//! What is written to stdout.
+
+use std::io::{IsTerminal, Write, stdout};
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use kubelet_status::MemorySink;
+
+use crate::log::Lines;
+use crate::run_once::Verdict;
+use crate::table::{Row, table};
+
+pub fn on_terminal() -> bool {
+    stdout().is_terminal()
+}
+
+/// Shows the table whenever a status changes and, on a terminal, each second. Never returns.
+pub async fn live_table(statuses: &MemorySink, lines: &Lines) -> ! {
+    let mut changes = statuses.watch();
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            _ = changes.changed() => {}
+            _ = second.tick(), if on_terminal() => {}
+        }
+        let text = format!("{}\n{}\n", table(&rows(statuses)), lines.all().join("\n"));
+        // On a terminal the table stays where it is: home, then clear what is below.
+        let frame = if on_terminal() { format!("\x1b[H\x1b[2J{text}") } else { text };
+        if write(&frame).is_err() {
+            // Nobody looks any more; the pods run on.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// How each pod ended up, and what was wrong with the manifests.
+pub fn verdict(verdict: &Verdict) {
+    let text = format!("{}\n{}", table(&verdict.rows), verdict.problems.join("\n"));
+    let _ = write(text.trim_end()).and_then(|()| write("\n"));
+}
+
+pub fn rows(statuses: &MemorySink) -> Vec<Row> {
+    let mut rows: Vec<Row> = statuses.all().iter().map(|pod| Row::of(pod, Timestamp::now())).collect();
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    rows
+}
+
+fn write(text: &str) -> std::io::Result<()> {
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
