@@ -1,4 +1,86 @@
-//! The kubelet's pod lifecycle event generator, for any container runtime
+//! The kubelet's pod lifecycle event generator (*PLEG*), for any container runtime: it watches what a runtime
+//! has, keeps a cache of the newest status of each pod, and tells which pods changed and how.
+//!
+//! A runtime is anything that can list its pods and read one's status ([`RuntimeReader`]): no CRI, no gRPC, no
+//! cluster. Here is one in memory, watched:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus, RuntimePod};
+//! use kubelet_core::{ContainerId, PodCache, PodKey, PodLifecycleEventType, PodUid, Result, RuntimeReader};
+//! use kubelet_pleg::GenericPleg;
+//! # use kubelet_core::runtime::Container;
+//! # fn container(id: &str, state: ContainerState) -> Container {
+//! #     Container { id: ContainerId::new("mine", id), name: id.into(), image: String::new(),
+//! #         image_id: String::new(), image_ref: String::new(), image_runtime_handler: String::new(),
+//! #         hash: 0, state, sandbox_id: String::new(), created_at: None }
+//! # }
+//!
+//! struct MyRuntime(Vec<Arc<RuntimePod>>);
+//!
+//! #[async_trait::async_trait]
+//! impl RuntimeReader for MyRuntime {
+//!     async fn pods(&self, _all: bool) -> Result<Vec<Arc<RuntimePod>>> {
+//!         Ok(self.0.clone())
+//!     }
+//!     async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+//!         let now = tokio::time::Instant::now();
+//!         let mut status = PodStatus::empty(pod.uid.clone(), pod.key.clone(), now);
+//!         for listed in &pod.containers {
+//!             status.containers.push(ContainerStatus::new(listed.id.clone(), &*listed.name, listed.state));
+//!         }
+//!         Ok(status)
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<()> {
+//! let mut pod = RuntimePod::empty(PodUid::from("0b57"), PodKey::new("default", "web"));
+//! pod.containers.push(container("nginx", ContainerState::Running));
+//!
+//! let cache = PodCache::new();
+//! let pleg = GenericPleg::new(Arc::new(MyRuntime(vec![Arc::new(pod)])), cache.clone());
+//! let mut events = pleg.handle().subscribe();
+//! let shutdown = tokio_util::sync::CancellationToken::new();
+//! let watching = tokio::spawn(pleg.run(shutdown.clone()));
+//!
+//! if let Some((uid, changes)) = events.next().await {
+//!     assert_eq!(changes[0].event_type, PodLifecycleEventType::ContainerStarted);
+//!     assert_eq!(cache.get(&uid)?.containers[0].name, "nginx");
+//! }
+//! shutdown.cancel();
+//! # watching.await.ok();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What a subscriber may rely on
+//!
+//! * **No change is lost.** There is no queue to overflow: what waits to be taken is a set of pods, each with
+//!   its changes in their order, bounded by what exists. Any number may subscribe, and a slow one slows down
+//!   nobody.
+//! * **The cache comes first.** When an event is told, the [`PodCache`] has the status that goes with it, or a
+//!   newer one. It is stamped with the time before the list, so it is at least as new as that.
+//! * **Each container that a list showed and that ended is told to have died**, once, even if its pod could
+//!   not be read at that time, or it was gone before anybody saw it end.
+//!
+//! And on what not: events are *level-triggered*. What changed and changed back between two lists, or between
+//! two takes of a slow subscriber, may be told as less than it was; a container that lived and went between
+//! two lists was never there. The order of events is that within one pod, not between pods. An event is a reason
+//! to look into the cache; what is there now is the truth.
+//!
+//! # Metrics
+//!
+//! By the kubelet's names, through the [`metrics`](https://docs.rs/metrics) facade:
+//! `kubelet_pleg_relist_duration_seconds`, `kubelet_pleg_relist_interval_seconds`,
+//! `kubelet_pleg_pod_relist_duration_seconds`, `kubelet_pleg_last_seen_seconds`, `kubelet_pleg_discard_events`
+//! (always 0), `kubelet_running_pods`, `kubelet_running_containers{container_state}`.
+//!
+//! [`RuntimeReader`]: kubelet_core::RuntimeReader
+//! [`PodCache`]: kubelet_core::PodCache
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod error;
 mod generic;
 mod inspection;

@@ -219,7 +219,7 @@ fn agree(status: &Arc<PodStatus>, pod: Option<&RuntimePod>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn after_the_storm_all_agree(ops in prop::collection::vec(op(), 1..120)) {

@@ -325,6 +325,30 @@ async fn a_hung_pod_that_vanishes_is_gone_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_inspection_of_a_pod_that_went_does_not_speak_for_the_one_that_came() {
+    let mut pleg = Running::new();
+    pleg.runtime.slow_status("a", SECOND * 5 / 2);
+    pleg.runtime.set("a", None, &[("c", ContainerState::Running)]);
+    pleg.runtime.called("status a", 1).await;
+    pleg.runtime.remove("a");
+    assert_eq!(pleg.next().await.1, ["c ContainerDied", "c ContainerRemoved"]);
+    pleg.runtime.set("a", None, &[("c2", ContainerState::Running)]);
+    assert_eq!(pleg.next().await.1, ["c2 ContainerStarted"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_status_is_as_new_as_the_last_list_that_did_not_change() {
+    let pleg = Running::new();
+    let start = Instant::now();
+    pleg.runtime.slow_status("a", SECOND * 3 / 2);
+    pleg.runtime.run("a", &[]);
+    pleg.runtime.called("status a", 1).await;
+    advance(SECOND / 2).await;
+    assert_eq!(pleg.seen("a").await.unwrap().sandboxes.len(), 1);
+    assert_eq!(start.elapsed(), SECOND * 3 / 2, "and not with the list after it");
+}
+
+#[tokio::test(start_paused = true)]
 async fn ips_stay_while_no_sandbox_is_ready() {
     let pleg = Running::new();
     let ips = async |pleg: &Running| pleg.seen("a").await.unwrap().ips.clone();
@@ -438,6 +462,20 @@ async fn lists_of_single_pods_never_hold_up_the_list_of_all() {
         pleg.handle.request_relist(&"hung-0".into());
     }
     assert_eq!(start.elapsed(), 10 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_list_was_dropped_for_a_list_that_failed_is_made_again() {
+    let pleg = Running::with(FakeRuntime::default(), |pleg| {
+        pleg.with_relist_period(30 * SECOND)
+    });
+    pleg.relisted().await;
+    pleg.runtime.hang_pod_list("a", true);
+    pleg.handle.request_relist(&"a".into());
+    pleg.runtime.called("pod a", 1).await;
+    pleg.runtime.fail_lists(true);
+    pleg.runtime.called("pod a", 2).await;
+    assert_eq!(pleg.runtime.calls("pods"), 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -34,6 +34,7 @@ struct State {
     list_takes: Duration,
     unreadable: HashSet<PodUid>,
     hanging: HashSet<PodUid>,
+    slow: HashMap<PodUid, Duration>,
     pod_list_hangs: HashSet<PodUid>,
     shown: HashSet<ContainerId>,
     in_flight: usize,
@@ -123,6 +124,11 @@ impl FakeRuntime {
         set(&mut self.0.lock().hanging, uid, hang);
     }
 
+    /// A status shows what is there when it answers.
+    pub fn slow_status(&self, uid: &str, takes: Duration) {
+        self.0.lock().slow.insert(uid.into(), takes);
+    }
+
     pub fn hang_pod_list(&self, uid: &str, hang: bool) {
         set(&mut self.0.lock().pod_list_hangs, uid, hang);
     }
@@ -134,6 +140,7 @@ impl FakeRuntime {
         state.list_takes = Duration::ZERO;
         state.unreadable.clear();
         state.hanging.clear();
+        state.slow.clear();
         state.pod_list_hangs.clear();
     }
 
@@ -236,13 +243,17 @@ impl RuntimeReader for FakeRuntime {
     async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
         let _in_flight = InFlight::new(self);
         self.call(format!("status {}", pod.uid));
-        let (hangs, fails) = {
+        let (hangs, fails, takes) = {
             let state = self.0.lock();
             (
                 state.hanging.contains(&pod.uid),
                 state.unreadable.contains(&pod.uid),
+                state.slow.get(&pod.uid).copied(),
             )
         };
+        if let Some(takes) = takes {
+            sleep(takes).await;
+        }
         if hangs {
             pending::<()>().await;
         }
