@@ -126,11 +126,12 @@ impl GenericPleg {
         let shared = self.owner.0.clone();
         let mut relist = Relist::new(self.runtime, self.cache, self.settings, self.owner);
         let mut list = Fuse::terminated();
+        let mut cancelled = pin!(shutdown.cancelled());
         let mut next_list = pin!(sleep(Duration::ZERO));
         loop {
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => return,
+                () = &mut cancelled => return,
                 listed = &mut list => {
                     relist.listed(listed);
                     next_list.as_mut().reset(Instant::now() + period);

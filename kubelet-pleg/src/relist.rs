@@ -8,7 +8,7 @@ use futures::future::{BoxFuture, FutureExt};
 use futures::stream::FuturesUnordered;
 use kubelet_core::runtime::{PodStatus, RuntimePod};
 use kubelet_core::{
-    Clock, Error, PodCache, PodLifecycleEvent, PodLifecycleEventType, PodUid, Result, RuntimeReader,
+    Clock, Error, PodCache, PodKey, PodLifecycleEvent, PodLifecycleEventType, PodUid, Result, RuntimeReader,
 };
 use tokio::time::{Instant, timeout};
 
@@ -213,7 +213,7 @@ impl Relist {
             listed_at,
             status,
         } = inspected;
-        let uid = pod.uid.clone();
+        let (uid, key) = (pod.uid.clone(), pod.key.clone());
         let Some(record) = self.records.get_mut(&uid) else {
             return;
         };
@@ -223,13 +223,13 @@ impl Relist {
             Ok(status) => {
                 let (status, events) = record.inspected(pod, status);
                 self.cache.set(&uid, Ok(status.clone()), listed_at);
-                self.tell(events, Some(&status));
+                self.tell(&key, events, Some(&status));
                 if !self.see_to(&uid) {
                     self.cache.set_observed_time(&uid, newest);
                 }
             }
             Err(error) => {
-                tracing::error!(pod = %pod.key, %uid, %error, "unable to read the status of the pod");
+                tracing::error!(pod = %key, %uid, %error, "unable to read the status of the pod");
                 record.failed(Instant::now(), self.settings.relist_period);
                 // An error is no older for having been long in coming.
                 self.cache.set(&uid, Err(error), newest);
@@ -329,13 +329,14 @@ impl Relist {
         if let Some(record) = self.records.remove(uid) {
             self.running.remove(&record.listed);
             self.cache.delete(uid);
-            self.tell(record.gone(), None);
+            let key = record.listed.key.clone();
+            self.tell(&key, record.gone(), None);
         }
     }
 
-    fn tell(&self, mut events: Vec<PodLifecycleEvent>, status: Option<&PodStatus>) {
+    fn tell(&self, pod: &PodKey, mut events: Vec<PodLifecycleEvent>, status: Option<&PodStatus>) {
         for event in &events {
-            trace_event(event, status);
+            trace_event(pod, event, status);
         }
         // The kubelet does not tell of these either: nobody can act upon an unknown state.
         events.retain(|event| event.event_type != PodLifecycleEventType::ContainerChanged);
@@ -348,20 +349,21 @@ fn same(last: &[Arc<RuntimePod>], now: &[Arc<RuntimePod>]) -> bool {
     last.len() == now.len() && last.iter().zip(now).all(|(last, now)| Arc::ptr_eq(last, now))
 }
 
-fn trace_event(event: &PodLifecycleEvent, status: Option<&PodStatus>) {
-    let Some(container) = &event.container else {
-        tracing::debug!(uid = %event.uid, event = ?event.event_type, "pod lifecycle event");
-        return;
-    };
+fn trace_event(pod: &PodKey, event: &PodLifecycleEvent, status: Option<&PodStatus>) {
+    let PodLifecycleEvent {
+        uid,
+        event_type,
+        container,
+    } = event;
+    let container = container.as_ref().map(tracing::field::display);
+    tracing::debug!(%pod, %uid, container, event = ?event_type, "pod lifecycle event");
     let ended = status
-        .filter(|_| event.event_type == PodLifecycleEventType::ContainerDied)
-        .and_then(|status| status.containers.iter().find(|status| status.id == *container));
-    match ended {
-        Some(ended) => {
-            tracing::info!(uid = %event.uid, %container, exit_code = ended.exit_code, "container finished");
-        }
-        None => {
-            tracing::debug!(uid = %event.uid, %container, event = ?event.event_type, "pod lifecycle event");
-        }
+        .filter(|_| *event_type == PodLifecycleEventType::ContainerDied)
+        .and_then(|status| {
+            let mut containers = status.containers.iter();
+            containers.find(|container| Some(&container.id) == event.container.as_ref())
+        });
+    if let Some(ended) = ended {
+        tracing::info!(%pod, %uid, container = %ended.id, exit_code = ended.exit_code, "container finished");
     }
 }
