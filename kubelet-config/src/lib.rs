@@ -1,4 +1,57 @@
-//! Pods from many sources, merged into one ordered stream of updates.
+//! What a node is to run: pods from any number of sources, merged into one ordered stream of updates, as
+//! the kubelet does it (`pkg/kubelet/config`). How a pod runs is no concern of this crate.
+//!
+//! * [`PodConfig`] reads [`PodSource`]s and sends [`PodUpdate`]s: what to add, update, delete, remove or
+//!   reconcile.
+//! * [`PodStorage`] is the merger in it, a pure state machine for those who have a loop of their own.
+//! * `FileSource` (feature `file`, on by default) reads static pods from a folder or a file.
+//! * [`manifest`] makes the pod of a node from the text of a manifest: decoded, defaulted, validated.
+//!
+//! Any stream of lists of pods is a source:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use futures::stream;
+//! use kubelet_config::manifest::{self, Location};
+//! use kubelet_config::{PodConfig, PodOperation, StreamSource};
+//! use tokio::sync::mpsc;
+//! use tokio_util::sync::CancellationToken;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let text = b"
+//! apiVersion: v1
+//! kind: Pod
+//! metadata: {name: web}
+//! spec:
+//!   containers: [{name: main, image: 'busybox:1.36'}]
+//! ";
+//! let web = manifest::decode(text, "node-1", Location::Url("example:web"))?.pod;
+//! // The source lists the pod, and then no longer.
+//! let snapshots = stream::iter([vec![Arc::new(web)], vec![]]);
+//!
+//! let config = PodConfig::builder()
+//!     .source(StreamSource::new("mine", snapshots))
+//!     .build()?;
+//! let (tx, mut updates) = mpsc::channel(50);
+//! let shutdown = CancellationToken::new();
+//! let running = tokio::spawn(config.run(tx, shutdown.clone()));
+//!
+//! let mut told = Vec::new();
+//! while let Some(update) = updates.recv().await {
+//!     let names = update.pods.iter().map(|pod| pod.metadata.name.clone().unwrap_or_default());
+//!     println!("{:?} {:?} from {}", update.op, names.collect::<Vec<_>>(), update.source);
+//!     told.push(update.op);
+//!     if update.op == PodOperation::Remove {
+//!         shutdown.cancel();
+//!     }
+//! }
+//! running.await??;
+//! assert_eq!(told, [PodOperation::Add, PodOperation::Remove]);
+//! # Ok(())
+//! # }
+//! ```
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
@@ -18,3 +71,7 @@ pub use kubelet_core::{PodOperation, PodSource, PodUpdate, PodUpdates, SourceUpd
 pub use pod_config::{PodConfig, PodConfigBuilder, PodConfigHandle, PodConfigNotificationMode};
 pub use pod_storage::PodStorage;
 pub use source_status::SourceStatus;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

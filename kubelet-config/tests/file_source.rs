@@ -1,5 +1,6 @@
 //! The file source over real folders and real inotify.
 #![cfg(feature = "file")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -71,7 +72,7 @@ impl Source {
 }
 
 fn open(path: &Path) -> BoxStream<'static, SourceUpdate> {
-    Box::new(FileSource::new(path, "Node-1").check_frequency(NEVER)).updates()
+    Box::new(FileSource::new(path, "node-1").check_frequency(NEVER)).updates()
 }
 
 async fn next(updates: &mut BoxStream<'static, SourceUpdate>) -> SourceUpdate {
@@ -99,7 +100,7 @@ async fn pods_come_change_and_go() {
     let pods = source.snapshot().await;
     assert_eq!(names(&pods), ["default/web-node-1"]);
     let spec = pods[0].spec.as_ref().unwrap();
-    assert_eq!(spec.node_name.as_deref(), Some("Node-1"));
+    assert_eq!(spec.node_name.as_deref(), Some("node-1"));
     assert_eq!(
         pods[0].annotation("kubernetes.io/config.hash"),
         Some(pods[0].uid_str())
@@ -295,7 +296,7 @@ async fn uids_stay_over_a_restart_and_differ_by_node_and_place() {
     let first = source.snapshot().await[0].uid();
     source.updates = open(source.folder.path());
     assert_eq!(source.snapshot().await[0].uid(), first);
-    source.updates = Box::new(FileSource::new(source.folder.path().join(""), "Node-1")).updates();
+    source.updates = Box::new(FileSource::new(source.folder.path().join(""), "node-1")).updates();
     assert_eq!(
         source.snapshot().await[0].uid(),
         first,

@@ -1,4 +1,5 @@
 //! The merger held to what the kubelet's does on the same sequences.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Read;
 use std::sync::Arc;

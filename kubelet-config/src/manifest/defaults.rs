@@ -18,10 +18,10 @@ const TOKEN_EXPIRATION_SECONDS: i64 = 3600;
 
 /// Fills in what the pod leaves unset.
 pub(super) fn set_defaults(pod: &mut Pod) {
-    if let Some(status) = &mut pod.status {
-        if let (Some(ip), None) = (&status.pod_ip, &status.pod_ips) {
-            status.pod_ips = Some(vec![PodIP { ip: ip.clone() }]);
-        }
+    if let Some(status) = &mut pod.status
+        && let (Some(ip), None) = (&status.pod_ip, &status.pod_ips)
+    {
+        status.pod_ips = Some(vec![PodIP { ip: ip.clone() }]);
     }
     let spec = pod.spec.get_or_insert_default();
     for volume in spec.volumes.iter_mut().flatten() {
@@ -199,7 +199,7 @@ fn is_pod_level(resource: &str) -> bool {
 
 /// What the containers request together: the regular ones and the sidecars at once, or an init container
 /// beside the sidecars before it, whichever is more.
-fn container_requests(spec: &PodSpec) -> BTreeMap<String, ApiQuantity> {
+pub(super) fn container_requests(spec: &PodSpec) -> BTreeMap<String, ApiQuantity> {
     type Amounts = BTreeMap<String, Quantity>;
     let requests = |container: &Container| -> Amounts {
         let requests = container

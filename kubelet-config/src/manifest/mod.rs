@@ -56,7 +56,7 @@ pub fn decode(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Ma
     } = yaml::read(text)?;
     canonical::canonicalize(&mut value)?;
     check_kind(&value)?;
-    let mut pod: Pod = serde_json::from_value(value).map_err(|error| Error::Parse {
+    let mut pod: Pod = serde_path_to_error::deserialize(value).map_err(|error| Error::Parse {
         message: error.to_string(),
     })?;
     if pod.metadata.name.as_deref().unwrap_or_default().is_empty() {
@@ -90,5 +90,81 @@ fn check_kind(value: &serde_json::Value) -> Result<()> {
         (None | Some(""), _) => parse("Object 'apiVersion' is missing".into()),
         (Some("v1"), Some("Pod")) => Ok(()),
         (Some(version), Some(kind)) => parse(format!("not a Pod of v1 but a {kind} of {version}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uid(text: &str, node: &str, location: Location<'_>) -> String {
+        let manifest = decode(text.as_bytes(), node, location).unwrap();
+        manifest.pod.metadata.uid.unwrap()
+    }
+
+    const POD: &str =
+        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}";
+    const HERE: Location<'_> = Location::Url("http://here");
+
+    #[test]
+    fn the_uid_tells_content_node_and_place_but_not_layout() {
+        let here = uid(POD, "n", HERE);
+        let laid_out = r#"{"kind": "Pod", "spec": {"containers": [{"image": "i", "tty": false, "name": "c"}]},
+            "apiVersion": "v1", "metadata": {"name": "a", "creationTimestamp": null}, "unknown": 1}"#;
+        assert_eq!(uid(laid_out, "n", HERE), here);
+        assert_ne!(uid(&POD.replace("image: i", "image: j"), "n", HERE), here);
+        assert_ne!(uid(POD, "n", Location::Url("http://there")), here);
+        let file = Location::File(Path::new("/a"));
+        assert_ne!(uid(POD, "n", file), uid(POD, "m", file));
+        assert_eq!(
+            here, "03786776ec11d87de1e5c315bc2e0e88",
+            "agents of this project agree on it for good"
+        );
+    }
+
+    #[test]
+    fn a_uid_that_is_told_is_kept() {
+        let told = POD.replace("{name: a}", "{name: a, uid: mine}");
+        let pod = decode(told.as_bytes(), "n", HERE).unwrap().pod;
+        assert_eq!(pod.metadata.uid.as_deref(), Some("mine"));
+        assert_eq!(
+            pod.metadata.annotations.unwrap()["kubernetes.io/config.hash"],
+            "mine"
+        );
+    }
+
+    #[test]
+    fn only_files_tolerate_the_nodes_trouble() {
+        let tolerations = |location| {
+            decode(POD.as_bytes(), "n", location)
+                .unwrap()
+                .pod
+                .spec
+                .unwrap()
+                .tolerations
+        };
+        assert!(tolerations(HERE).is_none());
+        assert_eq!(tolerations(Location::File(Path::new("/a"))).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn an_error_names_the_field() {
+        for (from, to, field) in [
+            ("image: i", "image: y", "spec.containers[0].image"),
+            (
+                "name: c",
+                "name: c, ports: [{containerPort: x}]",
+                "spec.containers[0].ports[0].containerPort",
+            ),
+            ("image: i", "image: i, resources: {limits: {cpu: x}}", "cpu"),
+            (
+                "image: i",
+                "image: i, resources: {limits: {cpu: -1}}",
+                "limits[cpu]",
+            ),
+        ] {
+            let error = decode(POD.replace(from, to).as_bytes(), "n", HERE).unwrap_err();
+            assert!(error.to_string().contains(field), "{error}");
+        }
     }
 }

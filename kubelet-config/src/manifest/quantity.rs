@@ -68,6 +68,10 @@ impl Quantity {
         self.nanos < 0
     }
 
+    pub(super) fn is_multiple_of(self, other: Self) -> bool {
+        other.nanos > 0 && self.nanos % other.nanos == 0
+    }
+
     pub(super) fn is_whole(self) -> bool {
         self.nanos % NANO == 0
     }

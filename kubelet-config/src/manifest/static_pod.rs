@@ -23,7 +23,7 @@ pub(super) fn bind(pod: &mut Pod, node_name: &str, location: Location<'_>, hash:
 
     let spec = pod.spec.get_or_insert_default();
     spec.node_name = Some(node_name.into());
-    if let Location::File(_) = location {
+    if matches!(location, Location::File(_)) {
         tolerate_node_problems(spec.tolerations.get_or_insert_default());
     }
     pod.status.get_or_insert_default().phase = Some("Pending".into());

@@ -5,6 +5,9 @@ use serde_saphyr::options::{DuplicateKeyPolicy, Options};
 
 use crate::{Error, Result};
 
+/// The most nodes that a manifest has, and gets through aliases. Pods have some hundred.
+const MAX_NODES: usize = 100_000;
+
 /// The first document of a text.
 pub(super) struct Document {
     pub(super) value: Value,
@@ -44,6 +47,85 @@ fn options() -> Options {
     serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         legacy_octal_numbers: true,
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MAX_NODES,
+        },
+        budget: serde_saphyr::budget! {
+            max_nodes: MAX_NODES,
+        },
         with_snippet: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn scalars_are_those_of_yaml_1_1() {
+        for (text, expected) in [
+            ("y", json!(true)),
+            ("N", json!(false)),
+            ("yes", json!(true)),
+            ("off", json!(false)),
+            ("'y'", json!("y")),
+            ("\"no\"", json!("no")),
+            ("!!str 1", json!("1")),
+            ("~", json!(null)),
+            ("", json!(null)),
+            ("0644", json!(420)),
+            ("0o644", json!(420)),
+            ("0x1F", json!(31)),
+            ("0b11", json!(3)),
+            ("1_000", json!(1000)),
+            ("1.5", json!(1.5)),
+            ("12:30", json!("12:30")),
+            ("2001-01-01", json!("2001-01-01")),
+            ("1Gi", json!("1Gi")),
+        ] {
+            let document = read(format!("a: {text}").as_bytes()).unwrap();
+            assert_eq!(document.value["a"], expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn documents() {
+        let cases: [(&str, Value, bool); 8] = [
+            ("", json!(null), false),
+            ("# nothing", json!(null), false),
+            ("a: 1\na: 2", json!({"a": 2}), false),
+            ("a: 1\n---\n", json!({"a": 1}), false),
+            ("a: 1\n---\nb: 1", json!({"a": 1}), true),
+            ("a: 1\n---\n{broken", json!({"a": 1}), true),
+            ("<<: {a: 1}\nb: 2", json!({"a": 1, "b": 2}), false),
+            ("{\"a\": [1, \"\\u00e4\"]}", json!({"a": [1, "ä"]}), false),
+        ];
+        for (text, expected, more) in cases {
+            let document = read(text.as_bytes()).unwrap();
+            assert_eq!(document.value, expected, "{text}");
+            assert_eq!(!document.passed_over.is_empty(), more, "{text}");
+        }
+    }
+
+    #[test]
+    fn hostile_text_is_refused() {
+        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for level in 1..12 {
+            let below = vec![format!("*a{}", level - 1); 10].join(", ");
+            bomb += &format!("a{level}: &a{level} [{below}]\n");
+        }
+        for text in [
+            bomb,
+            "[".repeat(100_000),
+            "{a: ".repeat(100_000),
+            format!("[{}]", "1,".repeat(150_000)),
+            "a: *nothing".into(),
+            "a: &a [*a]".into(),
+            "\u{0}".into(),
+        ] {
+            assert!(read(text.as_bytes()).is_err(), "{}", &text[..text.len().min(40)]);
+        }
+        assert!(read(b"a: \xff").is_err());
     }
 }
