@@ -68,7 +68,7 @@ pub use qos::{compute_qos_class, qos_class};
 pub use runtime::{PodStateProvider, Runtime, RuntimeReader};
 pub use runtime_state::RuntimeState;
 pub use start_failures::StartFailures;
-pub use status::{Eviction, PodStatusInput, PodStatusManager, PodStatusReporter, StatusSink};
+pub use status::{Eviction, PodStatusInput, PodStatusManager, PodStatusReporter, SinkPod, StatusSink};
 pub use sync_loop::SyncLoop;
 pub use sync_pod::RuntimePodSyncer;
 pub use volume::{NoVolumes, VolumeManager};

@@ -89,14 +89,16 @@ impl<'a> PodStatusInput<'a> {
 /// Any call may be dropped and made again.
 #[async_trait]
 pub trait StatusSink: Send + Sync + 'static {
-    /// The pod as the sink has it, or `None` if it has it no more; looked up by namespace and name, so the
-    /// caller compares UIDs. A sink that stores nothing has every pod: the default.
-    async fn get(&self, pod: &Arc<Pod>) -> Result<Option<Arc<Pod>>> {
-        Ok(Some(pod.clone()))
+    /// What the sink has of the pod, looked up by namespace and name: the caller compares UIDs. A sink that
+    /// stores no pods says so: the default.
+    async fn get(&self, pod: &Arc<Pod>) -> Result<SinkPod> {
+        let _ = pod;
+        Ok(SinkPod::NotStored)
     }
 
-    /// Changes the pod's status from `old`, as the sink has it, to `new`, if the pod's UID is still this
-    /// one. Returns the pod as it is then, if the sink tells.
+    /// Changes the status of the pod, [stored](SinkPod::Stored) or as its source has it, from `old` to `new`, if
+    /// its UID is still this one. `old` is what the sink has, or was told last. Returns the pod as it is then,
+    /// if the sink stores pods.
     async fn patch_status(
         &self,
         pod: &Arc<Pod>,
@@ -116,5 +118,40 @@ pub trait StatusSink: Send + Sync + 'static {
     async fn forget(&self, pod: &Arc<Pod>) -> Result<()> {
         let _ = pod;
         Ok(())
+    }
+}
+
+/// What a [`StatusSink`] has of a pod.
+#[derive(Clone, Debug)]
+pub enum SinkPod {
+    /// It stores pods, and has this one of that namespace and name.
+    Stored(Arc<Pod>),
+    /// It stores pods, and has none of that namespace and name, yet or any more.
+    Absent,
+    /// It stores no pods. Of each it knows what it was told last.
+    NotStored,
+}
+
+#[async_trait]
+impl<S: StatusSink + ?Sized> StatusSink for Arc<S> {
+    async fn get(&self, pod: &Arc<Pod>) -> Result<SinkPod> {
+        (**self).get(pod).await
+    }
+
+    async fn patch_status(
+        &self,
+        pod: &Arc<Pod>,
+        old: &ApiPodStatus,
+        new: &ApiPodStatus,
+    ) -> Result<Option<Arc<Pod>>> {
+        (**self).patch_status(pod, old, new).await
+    }
+
+    async fn delete(&self, pod: &Arc<Pod>) -> Result<()> {
+        (**self).delete(pod).await
+    }
+
+    async fn forget(&self, pod: &Arc<Pod>) -> Result<()> {
+        (**self).forget(pod).await
     }
 }

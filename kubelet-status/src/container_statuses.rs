@@ -51,7 +51,7 @@ impl ContainerStatuses<'_> {
             .iter()
             .map(|container| {
                 let previous = previous.iter().rfind(|status| status.name == container.name);
-                let mut status = self.from_runtime(container, previous);
+                let mut status = self.status_of(container, previous);
                 self.apply_start_failure(kind, container, &mut status);
                 status
             })
@@ -64,11 +64,7 @@ impl ContainerStatuses<'_> {
 
     /// The container's newest instance, with the one before it as its last state; without any, what can be
     /// told from what was reported.
-    fn from_runtime(
-        &self,
-        container: &Container,
-        previous: Option<&ApiContainerStatus>,
-    ) -> ApiContainerStatus {
+    fn status_of(&self, container: &Container, previous: Option<&ApiContainerStatus>) -> ApiContainerStatus {
         let mut instances: Vec<&ContainerStatus> = self
             .runtime
             .containers

@@ -67,7 +67,7 @@ impl Readiness<'_> {
         }
         match container_id(status).and_then(|id| self.probes.startup(&id)) {
             Some(result) => result == ProbeResult::Success,
-            None => status.started == Some(true) || !probed.is_some_and(|c| c.startup_probe.is_some()),
+            None => status.started == Some(true) || probed.is_none_or(|c| c.startup_probe.is_none()),
         }
     }
 
@@ -85,7 +85,7 @@ impl Readiness<'_> {
         if container.is_none() || !ran_before_agent {
             return !has_probe;
         }
-        (!has_probe || measured.is_none()) && (!has_probe || self.pod_was_ready())
+        !has_probe || (measured.is_none() && self.pod_was_ready())
     }
 
     /// What the API server knows of the pod: it was ready before the agent started.

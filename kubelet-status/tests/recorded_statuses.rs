@@ -1,5 +1,6 @@
 //! The status function against recordings of kubelet v1.36.2: 1,500 pods with random specs, runtime states,
 //! start failures and earlier statuses, and the API status that the kubelet made of each.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::collections::BTreeMap;
 use std::io::Read;

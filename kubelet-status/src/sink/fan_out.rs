@@ -1,0 +1,110 @@
+//! Several sinks as one.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
+use kubelet_core::{PodExt, PodUid, Result, SinkPod, StatusSink};
+use parking_lot::Mutex;
+
+/// Hands each status to several sinks at once. The first is asked what it has, so a sink that stores pods,
+/// like an API server, comes first.
+///
+/// When some sink fails the status is sent again, to those that did not take it.
+pub struct FanOut {
+    sinks: Vec<Arc<dyn StatusSink>>,
+    /// Of each pod whose status some sink did not take: who did.
+    unfinished: Mutex<HashMap<PodUid, Unfinished>>,
+}
+
+struct Unfinished {
+    status: ApiPodStatus,
+    took_it: Vec<bool>,
+}
+
+impl FanOut {
+    /// All of `sinks` as one.
+    pub fn new(sinks: Vec<Arc<dyn StatusSink>>) -> Self {
+        Self {
+            sinks,
+            unfinished: Mutex::default(),
+        }
+    }
+
+    /// Whom this status is still to be handed to.
+    fn begin(&self, uid: &PodUid, status: &ApiPodStatus) -> Vec<bool> {
+        let mut unfinished = self.unfinished.lock();
+        if let Some(known) = unfinished.get(uid).filter(|known| known.status == *status) {
+            return known.took_it.clone();
+        }
+        let took_it = vec![false; self.sinks.len()];
+        let begun = Unfinished {
+            status: status.clone(),
+            took_it: took_it.clone(),
+        };
+        unfinished.insert(uid.clone(), begun);
+        took_it
+    }
+
+    fn taken_by(&self, uid: &PodUid, sink: usize) {
+        if let Some(unfinished) = self.unfinished.lock().get_mut(uid) {
+            unfinished.took_it[sink] = true;
+        }
+    }
+}
+
+#[async_trait]
+impl StatusSink for FanOut {
+    async fn get(&self, pod: &Arc<Pod>) -> Result<SinkPod> {
+        match self.sinks.first() {
+            Some(first) => first.get(pod).await,
+            None => Ok(SinkPod::NotStored),
+        }
+    }
+
+    async fn patch_status(
+        &self,
+        pod: &Arc<Pod>,
+        old: &ApiPodStatus,
+        new: &ApiPodStatus,
+    ) -> Result<Option<Arc<Pod>>> {
+        let uid = &pod.uid();
+        let took_it = self.begin(uid, new);
+        let sends = self.sinks.iter().enumerate().map(async |(index, sink)| {
+            if took_it[index] {
+                return Ok(None);
+            }
+            let patched = sink.patch_status(pod, old, new).await?;
+            self.taken_by(uid, index);
+            Ok(patched)
+        });
+        let patched: Vec<Option<Arc<Pod>>> = join_all(sends).await.into_iter().collect::<Result<_>>()?;
+        self.unfinished.lock().remove(uid);
+        Ok(patched.into_iter().next().flatten())
+    }
+
+    async fn delete(&self, pod: &Arc<Pod>) -> Result<()> {
+        self.unfinished.lock().remove(pod.uid_str());
+        all_ok(join_all(self.sinks.iter().map(|sink| sink.delete(pod))).await)
+    }
+
+    async fn forget(&self, pod: &Arc<Pod>) -> Result<()> {
+        self.unfinished.lock().remove(pod.uid_str());
+        all_ok(join_all(self.sinks.iter().map(|sink| sink.forget(pod))).await)
+    }
+}
+
+fn all_ok(results: Vec<Result<()>>) -> Result<()> {
+    results.into_iter().collect()
+}
+
+impl fmt::Debug for FanOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FanOut")
+            .field("sinks", &self.sinks.len())
+            .finish_non_exhaustive()
+    }
+}
