@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use kubelet_config::{FileSource, PodConfig};
 use kubelet_core::{Kubelet, PodCache};
-use kubelet_cri::{CriRuntime, ProcessRuntime};
+use kubelet_cri::process::ProcessRuntime;
+use kubelet_cri::{CriAdapter, CriRuntime};
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{JsonLines, StatusManager};
 
@@ -16,8 +17,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = std::env::temp_dir().join("agent-on-processes");
     let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests");
 
-    let processes = Arc::new(ProcessRuntime::new(root.join("processes")).await?);
-    let runtime = Arc::new(CriRuntime::on_containers(processes).root_dir(&root).build().await?);
+    let processes = Arc::new(ProcessRuntime::builder(root.join("processes")).open().await?);
+    let services = Arc::new(CriAdapter::builder(processes).build());
+    let runtime = CriRuntime::builder(services.clone(), services).root_dir(&root).pod_logs_dir(root.join("logs"));
+    let runtime = Arc::new(runtime.build().await?);
     let cache = PodCache::new();
     let kubelet = Kubelet::builder()
         .pods(PodConfig::builder().source(FileSource::new(manifests, "node-1")).build()?)

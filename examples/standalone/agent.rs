@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::stream::{BoxStream, StreamExt};
 use kubelet_config::{FileSource, PodConfig};
 use kubelet_core::{Kubelet, PodCache, PodSource, Runtime, SourceUpdate, StatusSink};
-use kubelet_cri::{
-    CriAdapter, CriClient, CriRuntime, ImageService, NodeSettings, ProcessRuntime, RuntimeService,
-};
+use kubelet_cri::process::ProcessRuntime;
+use kubelet_cri::{CriAdapter, CriClient, CriRuntime, ImageService, RuntimeService};
 use kubelet_pleg::GenericPleg;
 use kubelet_status::StatusManager;
 
@@ -85,7 +84,7 @@ type Services = (Arc<dyn RuntimeService>, Arc<dyn ImageService>);
 /// The CRI services: of processes, or of whoever listens at the endpoint.
 async fn services(args: &Args, root_dir: &Path) -> Result<(Services, Option<Arc<ProcessRuntime>>), Error> {
     if args.runtime == "process" {
-        let processes = Arc::new(ProcessRuntime::new(root_dir.join("processes")).await?);
+        let processes = Arc::new(ProcessRuntime::builder(root_dir.join("processes")).open().await?);
         let adapter = Arc::new(CriAdapter::builder(processes.clone()).build());
         return Ok(((adapter.clone(), adapter), Some(processes)));
     }
@@ -94,14 +93,13 @@ async fn services(args: &Args, root_dir: &Path) -> Result<(Services, Option<Arc<
 }
 
 async fn cri_runtime(args: &Args, services: Services, root_dir: &Path) -> Result<Arc<dyn Runtime>, Error> {
-    let mut node = NodeSettings::default();
-    node.root_dir = kubelet_core::RootDir::new(root_dir);
-    node.pod_logs_dir = args.pod_logs_dir.clone().unwrap_or_else(|| match args.runtime.as_str() {
+    let pod_logs_dir = args.pod_logs_dir.clone().unwrap_or_else(|| match args.runtime.as_str() {
         "process" => root_dir.join("logs"),
         _ => PathBuf::from("/var/log/pods"),
     });
     let (runtime, images) = services;
-    Ok(Arc::new(CriRuntime::builder(runtime, images).node(node).build().await?))
+    let runtime = CriRuntime::builder(runtime, images).root_dir(root_dir).pod_logs_dir(pod_logs_dir);
+    Ok(Arc::new(runtime.build().await?))
 }
 
 /// The host's name, in lower case as node names are (`nodeutil.GetHostname`).

@@ -18,6 +18,7 @@ mod table;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser;
 use kubelet_core::{Clock, KubeletHandle, StatusSink};
@@ -72,7 +73,8 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
         end_pods(&handle).await;
         shutdown.cancel();
         agent.await??;
-        processes.shutdown().await;
+        // Those that were not given the time are not given more.
+        processes.shutdown(Duration::ZERO).await;
     } else {
         shutdown.cancel();
         agent.await??;

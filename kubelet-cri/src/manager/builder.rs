@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kubelet_core::{
     Clock, ConfigObjects, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoVolumes, ProbeResults,
-    Result, VolumeManager,
+    Result, RootDir, VolumeManager,
 };
 use parking_lot::Mutex;
 
@@ -61,6 +61,18 @@ impl CriRuntimeBuilder {
     /// Folders, DNS, cgroups and facts of the node.
     pub fn node(mut self, node: NodeSettings) -> Self {
         self.node = node;
+        self
+    }
+
+    /// Where the files of pods are kept, `/var/lib/kubelet` by default: [`NodeSettings::root_dir`].
+    pub fn root_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.node.root_dir = RootDir::new(dir);
+        self
+    }
+
+    /// Where containers write their logs, `/var/log/pods` by default: [`NodeSettings::pod_logs_dir`].
+    pub fn pod_logs_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.node.pod_logs_dir = dir.into();
         self
     }
 
