@@ -1,0 +1,349 @@
+//! A real containerd of a test's own.
+
+mod cleanup;
+mod command;
+mod config;
+mod image;
+mod slot;
+mod tar;
+mod tools;
+
+use std::fmt;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use kubelet_cri::v1::{ImageSpec, ImageStatusRequest, StatusRequest};
+use kubelet_cri::{CriClient, ImageService, RuntimeService};
+use tokio::time::{sleep, timeout};
+
+use self::command::output;
+use self::config::Layout;
+use self::slot::Slot;
+use self::tools::Tools;
+use crate::{Error, Result};
+
+/// How long containerd may take until it can be worked with.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How often it is asked whether it can.
+const POLL_PERIOD: Duration = Duration::from_millis(10);
+/// How much of containerd's log is shown when something went wrong.
+const LOG_LINES: usize = 40;
+
+/// A real containerd of a test's own: its own root, state, socket, network and images, in a temporary folder.
+///
+/// Many may run at once, in one process and in several. What is there to begin with:
+///
+/// * the image [`Containerd::BUSYBOX`] and one for sandboxes, made of the host's static busybox. There is no registry: the
+///   pull of any other image fails at once.
+/// * a bridge network for pods, reachable from the host. Host ports are not served.
+///
+/// On drop, also by a panic, everything goes: containerd, its shims and containers, mounts, network namespaces, the
+/// bridge, the folder. What a killed test run left behind is removed by the next fixture that starts on the host. Two
+/// things stay, since others may need them: IP forwarding, which the bridge plugin turns on, and the empty cgroups
+/// above those of pods. When dropped by a panic it shows the end of containerd's log.
+///
+/// Runs in real time: not to be used under `tokio::time::pause`.
+///
+/// ```no_run
+/// use kubelet_testing::Containerd;
+///
+/// # async fn test() -> kubelet_testing::Result<()> {
+/// // Where the host lacks root or containerd: says so, and passes. In CI (`CI=true`): fails.
+/// let Some(mut containerd) = Containerd::start().await? else { return Ok(()) };
+/// let endpoint = containerd.endpoint(); // unix:///tmp/…/containerd.sock
+///
+/// containerd.kill(); // SIGKILL; containers run on
+/// containerd.restart().await?; // and are found again
+/// # Ok(())
+/// # }
+/// ```
+pub struct Containerd {
+    tools: Tools,
+    layout: Layout,
+    child: Option<Child>,
+    // Last: the number is free when all is cleaned up.
+    slot: Slot,
+}
+
+impl Containerd {
+    /// An image that is there: busybox with all its applets.
+    pub const BUSYBOX: &'static str = image::BUSYBOX;
+
+    /// Starts one and waits until pods can be run on it.
+    ///
+    /// `None` if the host lacks what it takes: root, containerd, runc, CNI plugins, a static busybox. It is said on
+    /// standard error, past the test harness, in a line that begins with `SKIPPED`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Missing`] in place of `None` where the environment has `CI=true`; [`Error::Containerd`] when it does not
+    /// come up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future removes what was made so far.
+    pub async fn start() -> Result<Option<Self>> {
+        let tools = match Tools::find() {
+            Ok(tools) => tools,
+            Err(missing) if tools::in_ci() => {
+                return Err(Error::Missing {
+                    what: "containerd",
+                    needs: missing,
+                });
+            }
+            Err(missing) => {
+                let thread = std::thread::current();
+                let test = thread.name().unwrap_or_default();
+                // Not `eprintln!`: the test harness would hide it.
+                let _ = writeln!(io::stderr(), "SKIPPED: {test}: a real containerd needs {missing}");
+                return Ok(None);
+            }
+        };
+        for slot in Slot::abandoned() {
+            cleanup::remove_all(
+                &Layout {
+                    folder: slot.folder(),
+                },
+                &slot.network(),
+                &tools,
+            );
+        }
+        let slot = Slot::claim()?;
+        let layout = Layout {
+            folder: slot.folder(),
+        };
+        let mut containerd = Self {
+            tools,
+            layout,
+            child: None,
+            slot,
+        };
+        let folder = &containerd.layout.folder;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(folder)
+            .map_err(|source| Error::io(folder, source))?;
+        containerd.layout.write(&containerd.slot, &containerd.tools)?;
+        containerd.spawn()?;
+        containerd.wait_ready().await?;
+        let archive = image::write_archive(&containerd.layout.folder, &containerd.tools.busybox).await?;
+        containerd
+            .ctr(["images", "import", &archive.to_string_lossy()])
+            .await?;
+        containerd.wait_for_images().await?;
+        Ok(Some(containerd))
+    }
+
+    /// Where it listens, as a kubelet's `containerRuntimeEndpoint`: `unix:///…`.
+    pub fn endpoint(&self) -> String {
+        format!("unix://{}", self.layout.socket().display())
+    }
+
+    /// The folder of all its files.
+    pub fn folder(&self) -> &Path {
+        &self.layout.folder
+    }
+
+    /// Kills containerd itself (SIGKILL) and returns when it is dead. Shims and containers live on.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts containerd again on the same state and socket, killing it first if it runs, and waits until it can be worked
+    /// with.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Containerd`] when it does not come up.
+    pub async fn restart(&mut self) -> Result<()> {
+        self.kill();
+        self.spawn()?;
+        self.wait_ready().await?;
+        self.wait_for_images().await
+    }
+
+    /// All containers that containerd knows, those of sandboxes too, by id.
+    pub async fn containers(&self) -> Result<Vec<String>> {
+        let list = self.ctr(["containers", "list", "--quiet"]).await?;
+        Ok(list.lines().map(str::to_owned).collect())
+    }
+
+    /// The processes of containers that were started and not deleted, those of sandboxes too.
+    pub async fn tasks(&self) -> Result<Vec<Task>> {
+        let list = self.ctr(["tasks", "list"]).await?;
+        let task = |line: &str| {
+            let mut words = line.split_whitespace().map(str::to_owned);
+            Some(Task {
+                id: words.next()?,
+                pid: words.next()?.parse().ok()?,
+                status: words.next()?,
+            })
+        };
+        // The first line is the table's head.
+        Ok(list.lines().skip(1).filter_map(task).collect())
+    }
+
+    /// Runs `ctr` on this containerd, in the namespace of CRI, and returns what it wrote.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Command`] with what it complained of.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future kills `ctr`.
+    pub async fn ctr<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Result<String> {
+        let mut ctr = tokio::process::Command::new(&self.tools.ctr);
+        ctr.arg("--address")
+            .arg(self.layout.socket())
+            .args(["--namespace", "k8s.io"])
+            .args(arguments);
+        output(&mut ctr).await
+    }
+
+    /// The last lines of its log.
+    pub fn log(&self) -> String {
+        let log = std::fs::read(self.layout.log()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<_> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    }
+
+    fn spawn(&mut self) -> Result<()> {
+        let log = self.layout.log();
+        let file = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .map_err(|source| Error::io(&log, source))?;
+        let child = std::process::Command::new(&self.tools.containerd)
+            .arg("--config")
+            .arg(self.layout.config())
+            // No proxy and no service manager of ours is its business.
+            .env_clear()
+            .env("PATH", tools::search_path())
+            .env("TMPDIR", self.layout.temp())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .map_err(|source| Error::io(&self.tools.containerd, source))?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    async fn wait_ready(&mut self) -> Result<()> {
+        self.wait_until("be ready", is_ready).await
+    }
+
+    /// An import tells CRI of the images by an event.
+    async fn wait_for_images(&mut self) -> Result<()> {
+        self.wait_until("know its images", knows_images).await
+    }
+
+    async fn wait_until<F>(&mut self, what: &str, reached: impl Fn(CriClient) -> F) -> Result<()>
+    where
+        F: Future<Output = Result<bool, kubelet_cri::Error>>,
+    {
+        let client = CriClient::builder(self.endpoint())
+            .backoff(POLL_PERIOD, POLL_PERIOD)
+            .connect_lazy()
+            .map_err(|error| self.error(error.to_string()))?;
+        let polling = async {
+            loop {
+                match reached(client.clone()).await {
+                    Ok(true) => return Ok(()),
+                    // It came up without CRI.
+                    Err(error) if error.is_unimplemented() => return Err(error.to_string()),
+                    Ok(false) | Err(_) => {}
+                }
+                if let Some(Ok(Some(status))) = self.child.as_mut().map(Child::try_wait) {
+                    return Err(format!("ended with {status}"));
+                }
+                sleep(POLL_PERIOD).await;
+            }
+        };
+        match timeout(READY_WITHIN, polling).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(message)) => Err(self.error(message)),
+            Err(_) => Err(self.error(format!("did not {what} within {READY_WITHIN:?}"))),
+        }
+    }
+
+    fn error(&self, message: String) -> Error {
+        Error::Containerd {
+            message: format!("{message}; the end of its log:\n{}", self.log()),
+        }
+    }
+}
+
+/// Whether CRI says that runtime and network are ready.
+async fn is_ready(client: CriClient) -> Result<bool, kubelet_cri::Error> {
+    let status = client
+        .status(StatusRequest::default())
+        .await?
+        .status
+        .unwrap_or_default();
+    Ok(status.conditions.iter().all(|condition| condition.status))
+}
+
+async fn knows_images(client: CriClient) -> Result<bool, kubelet_cri::Error> {
+    for image in [image::BUSYBOX, image::PAUSE] {
+        let image = Some(ImageSpec {
+            image: image.to_owned(),
+            ..ImageSpec::default()
+        });
+        if client
+            .image_status(ImageStatusRequest {
+                image,
+                verbose: false,
+            })
+            .await?
+            .image
+            .is_none()
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl Drop for Containerd {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            #[expect(clippy::print_stderr, reason = "shown by the test harness with the panic")]
+            {
+                eprintln!("the end of containerd's log:\n{}", self.log());
+            }
+        }
+        self.kill();
+        cleanup::remove_all(&self.layout, &self.slot.network(), &self.tools);
+    }
+}
+
+impl fmt::Debug for Containerd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Containerd")
+            .field("endpoint", &self.endpoint())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The process of a container, as `ctr tasks list` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Task {
+    /// The container's id.
+    pub id: String,
+    /// Its first process, as the host numbers it.
+    pub pid: u32,
+    /// `RUNNING`, `STOPPED`, …
+    pub status: String,
+}
