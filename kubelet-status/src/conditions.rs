@@ -67,7 +67,7 @@ pub(crate) fn ready_to_start_containers(pod: &Pod, runtime: &PodStatus) -> PodCo
 pub(crate) fn initialized(
     pod: &Pod,
     previous: &ApiPodStatus,
-    statuses: &[ContainerStatus],
+    statuses: &[&ContainerStatus],
     phase: &str,
 ) -> PodCondition {
     condition(
@@ -78,7 +78,7 @@ pub(crate) fn initialized(
 }
 
 /// `ContainersReady`: all regular containers and sidecars are ready.
-pub(crate) fn containers_ready(pod: &Pod, statuses: &[ContainerStatus], phase: &str) -> PodCondition {
+pub(crate) fn containers_ready(pod: &Pod, statuses: &[&ContainerStatus], phase: &str) -> PodCondition {
     condition(
         pod,
         CONTAINERS_READY,
@@ -90,7 +90,7 @@ pub(crate) fn containers_ready(pod: &Pod, statuses: &[ContainerStatus], phase: &
 pub(crate) fn ready(
     pod: &Pod,
     conditions: &[PodCondition],
-    statuses: &[ContainerStatus],
+    statuses: &[&ContainerStatus],
     phase: &str,
 ) -> PodCondition {
     let containers = containers_ready_verdict(pod, statuses, phase);
@@ -203,7 +203,7 @@ fn end_reason(phase: &str) -> Option<&'static str> {
     }
 }
 
-fn containers_ready_verdict(pod: &Pod, statuses: &[ContainerStatus], phase: &str) -> Verdict {
+fn containers_ready_verdict(pod: &Pod, statuses: &[&ContainerStatus], phase: &str) -> Verdict {
     let Some(spec) = &pod.spec else {
         return Verdict::no("UnknownContainerStatuses", "");
     };
@@ -233,7 +233,7 @@ fn containers_ready_verdict(pod: &Pod, statuses: &[ContainerStatus], phase: &str
 fn initialized_verdict(
     pod: &Pod,
     previous: &ApiPodStatus,
-    statuses: &[ContainerStatus],
+    statuses: &[&ContainerStatus],
     phase: &str,
 ) -> Verdict {
     let Some(spec) = &pod.spec else {
@@ -333,7 +333,8 @@ mod tests {
             status: status.to_owned(),
             ..PodCondition::default()
         };
-        let statuses = [status("a", true)];
+        let is_ready = status("a", true);
+        let statuses = [&is_ready];
         let condition = ready(&pod, &[gate("example.com/y", "False")], &statuses, "Running");
         assert_eq!(condition.status, "False");
         assert_eq!(condition.observed_generation, Some(3));
@@ -347,7 +348,7 @@ mod tests {
         );
         let gates = [gate("example.com/x", "True"), gate("example.com/y", "True")];
         assert_eq!(ready(&pod, &gates, &statuses, "Running").status, "True");
-        let condition = ready(&pod, &gates, &[status("a", false)], "Running");
+        let condition = ready(&pod, &gates, &[&status("a", false)], "Running");
         assert_eq!(condition.reason.as_deref(), Some("ContainersNotReady"));
         assert_eq!(
             condition.message.as_deref(),

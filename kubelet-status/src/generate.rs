@@ -15,7 +15,7 @@ use crate::pod_ips::{host_network_ips, sort_pod_ips};
 use crate::readiness::Readiness;
 use crate::resources::{allocated_resources, pod_resources};
 use crate::restart_rules::{all_containers_could_restart, should_all_containers_restart};
-use crate::status_ext::{self, find_condition, is_terminal};
+use crate::status_ext::{self, chain, find_condition, is_terminal};
 
 /// What a pod's status says that is true of the whole node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,13 +109,7 @@ fn set_phase(status: &mut ApiPodStatus, input: &PodStatusInput<'_>, previous: &A
     let no_status = ApiPodStatus::default();
     let api = pod.status.as_ref().unwrap_or(&no_status);
 
-    let all: Vec<_> = status
-        .container_statuses
-        .iter()
-        .chain(&status.init_container_statuses)
-        .flatten()
-        .cloned()
-        .collect();
+    let all = chain(&status.container_statuses, &status.init_container_statuses);
     let initialized = any_active_regular_container(pod, input.runtime);
     let mut phase = phase::phase(pod, &all, input.terminal, initialized);
     if !is_terminal(phase) {
@@ -170,13 +164,7 @@ fn pod_conditions(
     status: &ApiPodStatus,
 ) -> Vec<PodCondition> {
     let phase = status_ext::phase(status);
-    let statuses: Vec<_> = status
-        .init_container_statuses
-        .iter()
-        .chain(&status.container_statuses)
-        .flatten()
-        .cloned()
-        .collect();
+    let statuses = chain(&status.init_container_statuses, &status.container_statuses);
 
     let mut all: Vec<PodCondition> = pod
         .status

@@ -12,7 +12,7 @@ use crate::status_ext::{RESTARTING_ALL_CONTAINERS, find_status, is_running, is_w
 /// was made, so a sidecar that starts again does not take the pod back to `Pending`.
 pub(crate) fn phase(
     pod: &Pod,
-    statuses: &[ContainerStatus],
+    statuses: &[&ContainerStatus],
     terminal: bool,
     initialized: bool,
 ) -> &'static str {
@@ -55,7 +55,7 @@ struct InitCount {
 }
 
 impl InitCount {
-    fn of(spec: &PodSpec, statuses: &[ContainerStatus]) -> Self {
+    fn of(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Self {
         let mut count = Self::default();
         for container in spec.init_containers.iter().flatten().filter(|c| !is_sidecar(c)) {
             let Some(status) = find_status(statuses, &container.name) else {
@@ -93,7 +93,7 @@ struct Count {
 }
 
 impl Count {
-    fn of(spec: &PodSpec, statuses: &[ContainerStatus]) -> Self {
+    fn of(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Self {
         let mut count = Self::default();
         for sidecar in spec.init_containers.iter().flatten().filter(|c| is_sidecar(c)) {
             count.add_sidecar(find_status(statuses, &sidecar.name));
@@ -202,7 +202,7 @@ mod tests {
                 serde_json::from_value(status).unwrap()
             })
             .collect();
-        phase(&pod, &statuses, terminal, initialized)
+        phase(&pod, &statuses.iter().collect::<Vec<_>>(), terminal, initialized)
     }
 
     #[test]

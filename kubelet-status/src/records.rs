@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::conditions;
 use crate::error::Error;
 use crate::normalize::{normalize, same_by_kubelet, set_transition_times};
-use crate::status_ext::{is_terminal, phase, terminated};
+use crate::status_ext::{chain, is_terminal, phase, terminated};
 use crate::terminate::terminate;
 use crate::{metrics, transitions};
 
@@ -160,19 +160,13 @@ impl Records {
         if let Some(status) = find_container(&mut status, container) {
             status.ready = ready;
         }
-        let all: Vec<ContainerStatus> = status
-            .init_container_statuses
-            .iter()
-            .chain(&status.container_statuses)
-            .flatten()
-            .cloned()
-            .collect();
-        let phase = phase(&status).to_owned();
-        let conditions = status.conditions.get_or_insert_default();
-        let ready = conditions::ready(&pod, conditions, &all, &phase);
-        conditions::replace_or_append(conditions, ready);
-        let containers_ready = conditions::containers_ready(&pod, &all, &phase);
-        conditions::replace_or_append(conditions, containers_ready);
+        let mut conditions = status.conditions.take().unwrap_or_default();
+        let all = chain(&status.init_container_statuses, &status.container_statuses);
+        let is_ready = conditions::ready(&pod, &conditions, &all, phase(&status));
+        conditions::replace_or_append(&mut conditions, is_ready);
+        let containers_ready = conditions::containers_ready(&pod, &all, phase(&status));
+        conditions::replace_or_append(&mut conditions, containers_ready);
+        status.conditions = Some(conditions);
         self.update(&pod, status, false, false, now)
     }
 

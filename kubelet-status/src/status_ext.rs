@@ -38,11 +38,16 @@ pub(crate) fn terminated_unseen(reason: &str, message: &str) -> ContainerState {
     }
 }
 
-pub(crate) fn find_status<'a>(
-    statuses: impl IntoIterator<Item = &'a ContainerStatus>,
-    name: &str,
-) -> Option<&'a ContainerStatus> {
-    statuses.into_iter().find(|status| status.name == name)
+/// The statuses of several lists as one, in this order.
+pub(crate) fn chain<'a>(
+    first: &'a Option<Vec<ContainerStatus>>,
+    second: &'a Option<Vec<ContainerStatus>>,
+) -> Vec<&'a ContainerStatus> {
+    first.iter().chain(second).flatten().collect()
+}
+
+pub(crate) fn find_status<'a>(statuses: &[&'a ContainerStatus], name: &str) -> Option<&'a ContainerStatus> {
+    statuses.iter().copied().find(|status| status.name == name)
 }
 
 /// The container that the status at `index` is about, if the two lists match there (`GetContainerByIndex`).

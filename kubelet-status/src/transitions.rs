@@ -5,7 +5,7 @@ use kubelet_core::PodExt;
 
 use crate::error::Error;
 use crate::restart_rules::{all_containers_could_restart, container_should_restart, is_sidecar};
-use crate::status_ext::{container_at, find_status, terminated};
+use crate::status_ext::{container_at, terminated};
 
 /// Refuses a status in which a container runs or waits that had ended and is not to run again.
 pub(crate) fn check(pod: &Pod, old: &ApiPodStatus, new: &ApiPodStatus) -> Result<(), Error> {
@@ -62,7 +62,10 @@ fn leaves_its_end(
     let restarts = container.is_some_and(|c| container_should_restart(c, spec, end.exit_code));
     !failed_and_retried
         && !restarts
-        && find_status(new.iter().flatten(), &old.name).is_some_and(|new| terminated(&new.state).is_none())
+        && new
+            .iter()
+            .flatten()
+            .any(|new| new.name == old.name && terminated(&new.state).is_none())
 }
 
 #[cfg(test)]
