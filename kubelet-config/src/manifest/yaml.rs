@@ -6,7 +6,7 @@ use serde_saphyr::options::{DuplicateKeyPolicy, Options};
 use crate::{Error, Result};
 
 /// The most nodes that a manifest has, and gets through aliases. Pods have some hundred.
-const MAX_NODES: usize = 100_000;
+const MAX_NODES: usize = 50_000;
 
 /// The first document of a text.
 pub(super) struct Document {
@@ -119,7 +119,7 @@ mod tests {
             bomb,
             "[".repeat(100_000),
             "{a: ".repeat(100_000),
-            format!("[{}]", "1,".repeat(150_000)),
+            format!("[{}]", "1,".repeat(60_000)),
             "a: *nothing".into(),
             "a: &a [*a]".into(),
             "\u{0}".into(),
