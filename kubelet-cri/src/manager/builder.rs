@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::{
-    Clock, ConfigObjects, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoVolumes, ProbeResults,
-    Result, RootDir, VolumeManager,
+    Clock, ConfigObjects, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoVolumes,
+    ProbeResults, Result, RootDir, VolumeManager,
 };
 use parking_lot::Mutex;
 
@@ -189,9 +189,15 @@ impl CriRuntimeBuilder {
         };
         let (root, logs) = (self.node.root_dir.path(), &self.node.pod_logs_dir);
         must(root.is_absolute(), format!("root_dir {root:?} is not absolute"));
-        must(logs.is_absolute(), format!("pod_logs_dir {logs:?} is not absolute"));
+        must(
+            logs.is_absolute(),
+            format!("pod_logs_dir {logs:?} is not absolute"),
+        );
         if let Some(links) = &self.container_log_links {
-            must(links.is_absolute(), format!("container_log_links {links:?} is not absolute"));
+            must(
+                links.is_absolute(),
+                format!("container_log_links {links:?} is not absolute"),
+            );
         }
         let (initial, max) = self.crash_loop;
         must(

@@ -98,7 +98,10 @@ impl CriRuntime {
                 continue;
             }
             let uid = LabeledInfo::from_labels(&container.labels).uid;
-            let name = container.metadata.map(|metadata| metadata.name).unwrap_or_default();
+            let name = container
+                .metadata
+                .map(|metadata| metadata.name)
+                .unwrap_or_default();
             units.entry((uid, name.clone())).or_default().push(DeadContainer {
                 id: container.id,
                 name,
@@ -118,8 +121,12 @@ impl CriRuntime {
         containers.sort_by_key(|container| Reverse(container.created_at));
         for container in containers.drain(keep..).rev() {
             if let Err(error) = self.remove_dead(&container).await {
-                tracing::error!(container = container.name, id = container.id, error,
-                    "cannot remove a dead container");
+                tracing::error!(
+                    container = container.name,
+                    id = container.id,
+                    error,
+                    "cannot remove a dead container"
+                );
             }
         }
     }
@@ -147,7 +154,9 @@ impl CriRuntime {
             let status = self.container_status(None, id).await;
             if let Some(status) = status.map_err(|error| error.to_string())? {
                 let log = Path::new(&status.log_path);
-                log_files::remove_logs(log).await.map_err(|error| error.to_string())?;
+                log_files::remove_logs(log)
+                    .await
+                    .map_err(|error| error.to_string())?;
                 if let Some(links) = &self.container_log_links {
                     let labeled = LabeledInfo::from_labels(&status.labels);
                     let link = log_files::link_name(id, &labeled.container_name, &labeled.key);
@@ -176,8 +185,7 @@ impl CriRuntime {
             .collect();
         let mut by_pod: HashMap<PodUid, Vec<OldSandbox>> = HashMap::new();
         for sandbox in sandboxes {
-            let active =
-                sandbox.state() == v1::PodSandboxState::SandboxReady || in_use.contains(&sandbox.id);
+            let active = sandbox.state() == v1::PodSandboxState::SandboxReady || in_use.contains(&sandbox.id);
             let uid = PodUid::from(sandbox.metadata.map(|metadata| metadata.uid).unwrap_or_default());
             by_pod.entry(uid).or_default().push(OldSandbox {
                 id: sandbox.id,
@@ -188,7 +196,12 @@ impl CriRuntime {
         for (uid, mut sandboxes) in by_pod {
             let keep = usize::from(!may_remove(pods, &uid, evict_terminated_pods));
             sandboxes.sort_by_key(|sandbox| Reverse(sandbox.created_at));
-            for sandbox in sandboxes.iter().skip(keep).rev().filter(|sandbox| !sandbox.active) {
+            for sandbox in sandboxes
+                .iter()
+                .skip(keep)
+                .rev()
+                .filter(|sandbox| !sandbox.active)
+            {
                 if let Err(error) = self.remove_sandbox(&sandbox.id).await {
                     tracing::error!(%uid, sandbox = sandbox.id, %error, "cannot remove a sandbox");
                 }

@@ -28,7 +28,9 @@ impl CriRuntime {
             self.exec_hook(id, &command).await.map_err(|(error, output)| {
                 let command = command.join(" ");
                 let whose = whose();
-                format!("Exec lifecycle hook ([{command}]) {whose} failed - error: {error}, message: {output:?}")
+                format!(
+                    "Exec lifecycle hook ([{command}]) {whose} failed - error: {error}, message: {output:?}"
+                )
             })
         } else if let Some(sleep) = &hook.sleep {
             let seconds = u64::try_from(sleep.seconds).unwrap_or_default();
@@ -37,7 +39,10 @@ impl CriRuntime {
         } else if let Some(http) = &hook.http_get {
             let path = http.path.as_deref().unwrap_or_default();
             let error = "HTTP hooks are not offered by this agent";
-            Err(format!("HTTP lifecycle hook ({path}) {} failed - error: {error}", whose()))
+            Err(format!(
+                "HTTP lifecycle hook ({path}) {} failed - error: {error}",
+                whose()
+            ))
         } else {
             Err(format!("Cannot run handler: invalid handler: {hook:?}"))
         }

@@ -152,7 +152,8 @@ impl CriRuntime {
         let mut result = PodSyncResult::default();
         let may_run = |state| matches!(state, ContainerState::Running | ContainerState::Unknown);
         let containers: Vec<_> = running.containers.iter().filter(|c| may_run(c.state)).collect();
-        let order = pod.and_then(|pod| TerminationOrder::new(pod, containers.iter().map(|c| c.name.as_str())));
+        let order =
+            pod.and_then(|pod| TerminationOrder::new(pod, containers.iter().map(|c| c.name.as_str())));
         let kills = containers.iter().map(|container| {
             self.kill_container(Kill {
                 pod,

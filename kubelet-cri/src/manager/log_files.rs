@@ -1,20 +1,13 @@
 //! Where the logs of pods and containers are, and the legacy links to them.
 
 use std::io::{Error, ErrorKind, Result};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use k8s_openapi::api::core::v1::Pod;
-use kubelet_core::{PodExt, PodKey, PodUid};
+use kubelet_core::{PodKey, PodUid};
 use tokio::fs;
 
 /// The longest name of a file in ext4 (`ext4MaxFileNameLen`).
 const MAX_FILE_NAME: usize = 255;
-
-/// `<pod logs>/<namespace>_<name>_<uid>` (`BuildPodLogsDirectory`).
-pub(super) fn pod_logs_dir(root: &Path, pod: &Pod) -> PathBuf {
-    let key = pod.key();
-    root.join(format!("{}_{}_{}", key.namespace, key.name, pod.uid_str()))
-}
 
 /// The UID in the name of a pod's log folder (`parsePodUIDFromLogsDirectory`).
 pub(super) fn uid_of_logs_dir(name: &str) -> PodUid {
@@ -25,7 +18,10 @@ pub(super) fn uid_of_logs_dir(name: &str) -> PodUid {
 pub(super) fn link_name(id: &str, container: &str, pod: &PodKey) -> String {
     let mut name = format!("{}_{container}-{id}", pod.full_name());
     let at_most = MAX_FILE_NAME - ".log".len();
-    if let Some((cut, _)) = name.char_indices().find(|(start, c)| start + c.len_utf8() > at_most) {
+    if let Some((cut, _)) = name
+        .char_indices()
+        .find(|(start, c)| start + c.len_utf8() > at_most)
+    {
         name.truncate(cut);
     }
     name + ".log"
@@ -73,7 +69,11 @@ pub(super) async fn remove_logs(path: &Path) -> Result<()> {
         Err(error) => return Err(named(dir, error)),
     };
     while let Some(file) = files.next_entry().await? {
-        if file.file_name().to_str().is_some_and(|file| file.starts_with(name)) {
+        if file
+            .file_name()
+            .to_str()
+            .is_some_and(|file| file.starts_with(name))
+        {
             remove_file(&file.path()).await?;
         }
     }

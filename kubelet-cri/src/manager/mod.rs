@@ -79,7 +79,10 @@ impl CriRuntime {
 
     /// The handler that a pod's RuntimeClass names; empty for the default (`LookupRuntimeHandler`).
     fn runtime_handler(&self, pod: &Pod) -> Result<String, String> {
-        let class = pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
+        let class = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.runtime_class_name.as_deref());
         match class {
             None | Some("") => Ok(String::new()),
             Some(class) => self.runtime_classes.get(class).cloned().ok_or_else(|| {
@@ -192,6 +195,7 @@ impl Runtime for CriRuntime {
 
     fn forget_pod(&self, uid: &PodUid) {
         self.crash_loop.forget(uid);
+        self.images.forget(uid);
     }
 }
 

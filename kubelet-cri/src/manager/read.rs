@@ -43,9 +43,9 @@ impl CriRuntime {
                 continue;
             };
             let uid = PodUid::new(&metadata.uid);
-            let pod = pods.entry(uid.clone()).or_insert_with(|| {
-                RuntimePod::empty(uid, PodKey::new(&metadata.namespace, &metadata.name))
-            });
+            let pod = pods
+                .entry(uid.clone())
+                .or_insert_with(|| RuntimePod::empty(uid, PodKey::new(&metadata.namespace, &metadata.name)));
             let created_at = timestamp(sandbox.created_at);
             // They come newest first: the last one counts.
             pod.created_at = created_at;
@@ -158,7 +158,10 @@ impl CriRuntime {
             converted.sandbox_id.clone_from(&listed.sandbox_id);
             status.containers.push(converted);
         }
-        status.containers.sort_by_key(|container| Reverse(container.created_at));
+        // On a coarse clock two instances may have one time.
+        status
+            .containers
+            .sort_by_key(|container| Reverse((container.created_at, container.restart_count)));
         Ok(status)
     }
 
@@ -229,14 +232,11 @@ impl CriRuntime {
             .resources
             .and_then(|resources| resources.linux)
             .and_then(to_resources);
-        converted.user = status
-            .user
-            .and_then(|user| user.linux)
-            .map(|user| ContainerUser {
-                uid: user.uid,
-                gid: user.gid,
-                supplemental_groups: user.supplemental_groups,
-            });
+        converted.user = status.user.and_then(|user| user.linux).map(|user| ContainerUser {
+            uid: user.uid,
+            gid: user.gid,
+            supplemental_groups: user.supplemental_groups,
+        });
         converted.mounts = status
             .mounts
             .into_iter()
@@ -267,7 +267,11 @@ pub(super) fn sandbox_ips(status: &v1::PodSandboxStatus) -> Vec<String> {
     let mut ips = Vec::new();
     for ip in all {
         if ip.parse::<IpAddr>().is_err() {
-            tracing::warn!(sandbox = status.id, ip, "the runtime reports an address that is none");
+            tracing::warn!(
+                sandbox = status.id,
+                ip,
+                "the runtime reports an address that is none"
+            );
             return Vec::new();
         }
         ips.push(ip.clone());

@@ -10,7 +10,7 @@ use kubelet_core::runtime::{ContainerState, PodStatus, SyncFailure};
 
 use super::CriRuntime;
 use super::back_off::go_seconds;
-use super::config::{ContainerInputs, HandlerFeatures, ImageUser, container_config};
+use super::config::{ContainerInputs, HandlerFeatures, ImageUser, container_config, pod_logs_directory};
 use super::container::{ContainerEvents, Kind, describe};
 use super::kill::{Kill, failure};
 use super::log_files;
@@ -106,10 +106,13 @@ impl CriRuntime {
             .await
             .inspect_err(|failure| events.warning("Failed", format!("Error: {}", failure.reason)))?;
 
-        let config = self.config_of(context, start, &image_ref).await.map_err(|error| {
-            events.warning("Failed", format!("Error: {error}"));
-            failure("CreateContainerConfigError", error)
-        })?;
+        let config = self
+            .config_of(context, start, &image_ref)
+            .await
+            .map_err(|error| {
+                events.warning("Failed", format!("Error: {error}"));
+                failure("CreateContainerConfigError", error)
+            })?;
         let log_path = Path::new(&context.sandbox_config.log_directory).join(&config.log_path);
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: context.sandbox_id.to_owned(),
@@ -174,7 +177,12 @@ impl CriRuntime {
             None => None,
             Some(name) => {
                 let status = context.status.container(name);
-                Some(status.ok_or_else(|| format!("unable to find target container {name}"))?.id.id())
+                Some(
+                    status
+                        .ok_or_else(|| format!("unable to find target container {name}"))?
+                        .id
+                        .id(),
+                )
             }
         };
         let inputs = ContainerInputs {
@@ -198,7 +206,7 @@ impl CriRuntime {
 
     /// Some runtimes forget their containers when the node restarts; the logs stay.
     async fn restart_count_by_logs(&self, pod: &Pod, container: &str) -> u32 {
-        let dir = log_files::pod_logs_dir(&self.node.pod_logs_dir, pod).join(container);
+        let dir = pod_logs_directory(&self.node.pod_logs_dir, pod).join(container);
         match log_files::restart_count_by_logs(&dir).await {
             Ok(count) => count,
             Err(error) => {
@@ -219,7 +227,10 @@ impl CriRuntime {
             verbose: false,
         };
         let response = self.image_service.image_status(request).await;
-        let image = response.map_err(|error| error.rpc_text())?.image.unwrap_or_default();
+        let image = response
+            .map_err(|error| error.rpc_text())?
+            .image
+            .unwrap_or_default();
         Ok(match image.uid {
             Some(uid) => ImageUser {
                 uid: Some(uid.value),

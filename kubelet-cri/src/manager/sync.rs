@@ -87,7 +87,10 @@ impl CriRuntime {
                 grace_period: None,
                 order: None,
             });
-            let failure = killed.await.err().map(|error| failure("KillContainerError", error));
+            let failure = killed
+                .await
+                .err()
+                .map(|error| failure("KillContainerError", error));
             let failed = failure.is_some();
             result.record(SyncAction::KillContainer, &container.name, failure);
             if failed {
@@ -140,7 +143,10 @@ impl CriRuntime {
         status: &PodStatus,
         which: impl Fn(&ContainerStatus, bool) -> bool,
     ) {
-        let init_containers = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
+        let init_containers = pod
+            .spec
+            .iter()
+            .flat_map(|spec| spec.init_containers.iter().flatten());
         let names: HashSet<&str> = init_containers.map(|container| container.name.as_str()).collect();
         let mut seen = HashSet::new();
         for instance in &status.containers {
@@ -175,7 +181,13 @@ impl CriRuntime {
             Ok(handler) => self.handler_features(handler).await,
             Err(_) => Default::default(),
         };
-        let config = pod_sandbox_config(&self.node, pod, actions.attempt, handler_features, &*self.recorder);
+        let config = pod_sandbox_config(
+            &self.node,
+            pod,
+            actions.attempt,
+            handler_features,
+            &*self.recorder,
+        );
         let config = config.map_err(|error| error.to_string());
 
         let mut pod_ips = Cow::Borrowed(status.ips.as_slice());
@@ -209,7 +221,9 @@ impl CriRuntime {
         let (config, runtime_handler) = match (config, runtime_handler) {
             (Ok(config), Ok(handler)) => (config, handler),
             (Err(error), _) | (_, Err(error)) => {
-                result.error = Some(format!("GeneratePodSandboxConfig for pod {target:?} failed: {error}"));
+                result.error = Some(format!(
+                    "GeneratePodSandboxConfig for pod {target:?} failed: {error}"
+                ));
                 return Err(Stop);
             }
         };
@@ -321,13 +335,7 @@ impl CriRuntime {
         }
     }
 
-    fn record_pod_event(
-        &self,
-        pod: &Pod,
-        event_type: EventType,
-        reason: &str,
-        message: impl Into<String>,
-    ) {
+    fn record_pod_event(&self, pod: &Pod, event_type: EventType, reason: &str, message: impl Into<String>) {
         self.recorder.record(Event {
             pod,
             field_path: None,

@@ -50,7 +50,9 @@ pub(super) async fn termination_message(
         Ok(log) => String::from_utf8_lossy(&last_output(&log)).into_owned(),
         Err(error) => {
             let path = &status.log_path;
-            format!("Error on reading termination message from logs: failed to open log file {path:?}: {error}")
+            format!(
+                "Error on reading termination message from logs: failed to open log file {path:?}: {error}"
+            )
         }
     }
 }
@@ -103,7 +105,10 @@ mod tests {
         let many = b"2024-01-01T00:00:00.0Z stdout F x\n".repeat(100);
         assert_eq!(last_output(&many), b"x\n".repeat(80));
         let long = [b"2024-01-01T00:00:00.0Z stdout F ".as_slice(), &[b'y'; 5000]].concat();
-        assert_eq!(last_output(&long), [b'y'; 2047].iter().copied().chain(*b"\n").collect::<Vec<u8>>());
+        assert_eq!(
+            last_output(&long),
+            [b'y'; 2047].iter().copied().chain(*b"\n").collect::<Vec<u8>>()
+        );
     }
 
     #[tokio::test]

@@ -9,7 +9,9 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::{PodStatus, PodSyncResult};
 use kubelet_core::{Clock, Event, EventRecorder, PodExt, RootDir, Runtime, RuntimeReader};
-use kubelet_cri::{Code, CriRuntime, CriRuntimeBuilder, Error, ImageService, NodeSettings, RuntimeService, v1};
+use kubelet_cri::{
+    Code, CriRuntime, CriRuntimeBuilder, Error, ImageService, NodeSettings, RuntimeService, v1,
+};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -111,6 +113,7 @@ fn builder(fake: &Arc<Fake>, events: &Arc<Events>, dir: &tempfile::TempDir) -> C
     node.root_dir = RootDir::new(dir.path().join("root"));
     node.pod_logs_dir = dir.path().join("logs");
     node.resolv_conf = None;
+    node.cluster_dns = vec![[10, 96, 0, 10].into()];
     CriRuntime::builder(fake.clone(), fake.clone())
         .node(node)
         .clock(fake.clock)
@@ -219,6 +222,17 @@ impl Fake {
         state.containers.insert("foreign".into(), container);
     }
 
+    /// As after a restart of the node: no sandbox is ready.
+    pub(crate) fn lose_sandboxes(&self) {
+        for sandbox in self.state().sandboxes.values_mut() {
+            sandbox.state = v1::PodSandboxState::SandboxNotready as i32;
+        }
+    }
+
+    pub(crate) fn forget_containers(&self) {
+        self.state().containers.clear();
+    }
+
     pub(crate) fn container_ids(&self) -> Vec<String> {
         self.state().containers.keys().cloned().collect()
     }
@@ -291,7 +305,13 @@ impl RuntimeService for Fake {
                 ip: "10.88.0.5".into(),
                 ..Default::default()
             }),
-            linux: None,
+            linux: config.linux.map(|linux| v1::LinuxPodSandboxStatus {
+                namespaces: Some(v1::Namespace {
+                    options: linux
+                        .security_context
+                        .and_then(|context| context.namespace_options),
+                }),
+            }),
             labels: config.labels,
             annotations: config.annotations,
             runtime_handler: request.runtime_handler,
@@ -300,7 +320,10 @@ impl RuntimeService for Fake {
         Ok(v1::RunPodSandboxResponse { pod_sandbox_id: id })
     }
 
-    async fn stop_pod_sandbox(&self, request: v1::StopPodSandboxRequest) -> Result<v1::StopPodSandboxResponse> {
+    async fn stop_pod_sandbox(
+        &self,
+        request: v1::StopPodSandboxRequest,
+    ) -> Result<v1::StopPodSandboxResponse> {
         let mut state = self.begin("StopPodSandbox", "")?;
         let Some(sandbox) = state.sandboxes.get_mut(&request.pod_sandbox_id) else {
             return Err(Error::not_found("StopPodSandbox", request.pod_sandbox_id));
@@ -331,7 +354,10 @@ impl RuntimeService for Fake {
         })
     }
 
-    async fn list_pod_sandbox(&self, request: v1::ListPodSandboxRequest) -> Result<v1::ListPodSandboxResponse> {
+    async fn list_pod_sandbox(
+        &self,
+        request: v1::ListPodSandboxRequest,
+    ) -> Result<v1::ListPodSandboxResponse> {
         let filter = request.filter.unwrap_or_default();
         let state = self.state();
         let items = state.sandboxes.values().filter(|sandbox| {
@@ -372,7 +398,11 @@ impl RuntimeService for Fake {
             labels: config.labels.clone(),
             annotations: config.annotations.clone(),
             mounts: config.mounts.clone(),
-            log_path: format!("{}/{}", request.sandbox_config.unwrap().log_directory, config.log_path),
+            log_path: format!(
+                "{}/{}",
+                request.sandbox_config.unwrap().log_directory,
+                config.log_path
+            ),
             ..Default::default()
         };
         let container = Container {
@@ -431,12 +461,17 @@ impl RuntimeService for Fake {
         Ok(v1::RemoveContainerResponse {})
     }
 
-    async fn list_containers(&self, request: v1::ListContainersRequest) -> Result<v1::ListContainersResponse> {
+    async fn list_containers(
+        &self,
+        request: v1::ListContainersRequest,
+    ) -> Result<v1::ListContainersResponse> {
         let filter = request.filter.unwrap_or_default();
         let state = self.state();
         let containers = state.containers.values().filter(|container| {
             selected(&container.status.labels, &filter.label_selector)
-                && filter.state.is_none_or(|wanted| wanted.state == container.status.state)
+                && filter
+                    .state
+                    .is_none_or(|wanted| wanted.state == container.status.state)
         });
         let containers = containers.map(|container| v1::Container {
             id: container.status.id.clone(),

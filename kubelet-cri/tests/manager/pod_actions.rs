@@ -102,7 +102,11 @@ fn read(case: &Case) -> (PodStatus, Probes) {
             },
             attempt: sandbox.attempt,
             created_at: None,
-            ips: [&sandbox.ip].into_iter().filter(|ip| !ip.is_empty()).cloned().collect(),
+            ips: [&sandbox.ip]
+                .into_iter()
+                .filter(|ip| !ip.is_empty())
+                .cloned()
+                .collect(),
             network_reported: true,
             host_network: case.pod.host_network(),
             runtime_handler: String::new(),
@@ -131,8 +135,12 @@ fn read(case: &Case) -> (PodStatus, Probes) {
                 _ => ProbeResult::Unknown,
             })
         };
-        probes.liveness.extend(result(&container.liveness).map(|result| (id.clone(), result)));
-        probes.startup.extend(result(&container.startup).map(|result| (id, result)));
+        probes
+            .liveness
+            .extend(result(&container.liveness).map(|result| (id.clone(), result)));
+        probes
+            .startup
+            .extend(result(&container.startup).map(|result| (id, result)));
     }
     (status, probes)
 }
@@ -166,7 +174,10 @@ fn normalized(mut actions: Value) -> Value {
             *value = json!([]);
         }
         if name == "containers_to_kill" {
-            value.as_array_mut().unwrap().sort_by_key(|kill| kill["id"].to_string());
+            value
+                .as_array_mut()
+                .unwrap()
+                .sort_by_key(|kill| kill["id"].to_string());
         }
     }
     actions
@@ -191,7 +202,8 @@ fn ended_pod(codes: [i32; 2]) -> (Pod, PodStatus) {
         runtime_handler: String::new(),
     });
     for (name, code) in ["a", "b"].into_iter().zip(codes) {
-        let mut container = ContainerStatus::new(ContainerId::new("test", name), name, ContainerState::Exited);
+        let mut container =
+            ContainerStatus::new(ContainerId::new("test", name), name, ContainerState::Exited);
         container.exit_code = code;
         status.containers.push(container);
     }

@@ -91,7 +91,11 @@ fn look_at_sidecar(
     actions: &mut PodActions,
 ) -> Verdict {
     let mut kill = |what: &str, reason| {
-        actions.kill(status, format!("Init container {} {what}", container.name), reason);
+        actions.kill(
+            status,
+            format!("Init container {} {what}", container.name),
+            reason,
+        );
     };
     match status.state {
         ContainerState::Created | ContainerState::Exited => Verdict::Restart,

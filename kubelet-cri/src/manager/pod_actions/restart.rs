@@ -7,7 +7,11 @@ use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus};
 use super::ContainerToReset;
 
 /// `ShouldContainerBeRestarted`; `status` is the container's newest.
-pub(super) fn should_be_restarted(container: &Container, pod: &Pod, status: Option<&ContainerStatus>) -> bool {
+pub(super) fn should_be_restarted(
+    container: &Container,
+    pod: &Pod,
+    status: Option<&ContainerStatus>,
+) -> bool {
     if pod.is_deleting() {
         return false;
     }
