@@ -72,6 +72,6 @@ pub use pod_config::{PodConfig, PodConfigBuilder, PodConfigHandle, PodConfigNoti
 pub use pod_storage::PodStorage;
 pub use source_status::SourceStatus;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
