@@ -56,7 +56,9 @@ mod tests {
     fn parents_follow_the_driver_and_the_class() {
         let root = |root: &str| root.to_owned();
         let cgroupfs = CgroupDriver::Cgroupfs { root: root("/") };
-        let nested = CgroupDriver::Cgroupfs { root: root("/edge/node") };
+        let nested = CgroupDriver::Cgroupfs {
+            root: root("/edge/node"),
+        };
         let systemd = CgroupDriver::Systemd { root: root("/") };
         let cases = [
             (&CgroupDriver::None, "Burstable", ""),

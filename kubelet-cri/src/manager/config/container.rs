@@ -38,7 +38,7 @@ pub(crate) async fn container_config(
 }
 
 /// `<container>/<restart_count>.log`, below the pod's log folder (`buildContainerLogsPath`)
-pub(crate) fn container_log_path(container: &str, restart_count: u32) -> String {
+fn container_log_path(container: &str, restart_count: u32) -> String {
     format!("{container}/{restart_count}.log")
 }
 
@@ -84,8 +84,7 @@ fn describe(
 
 fn linux_config(node: &NodeSettings, inputs: &ContainerInputs<'_>) -> Result<v1::LinuxContainerConfig> {
     let (pod, container) = (inputs.pod, inputs.container);
-    let mut context =
-        container_security_context(node, pod, container, inputs.image_user, inputs.handler)?;
+    let mut context = container_security_context(node, pod, container, inputs.image_user, inputs.handler)?;
     if let (Some(target), Some(namespaces)) = (inputs.target, &mut context.namespace_options) {
         if namespaces.pid() == v1::NamespaceMode::Container {
             namespaces.pid = v1::NamespaceMode::Target as i32;

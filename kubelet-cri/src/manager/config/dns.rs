@@ -24,11 +24,7 @@ const MAX_RESOLV_CONF_LENGTH: u64 = 10 << 20;
 const DEFAULT_OPTIONS: &str = "ndots:5";
 
 /// The resolver settings of a pod (`GetPodDNS`), from its `dnsPolicy` and `dnsConfig`.
-pub(super) fn pod_dns(
-    node: &NodeSettings,
-    pod: &Pod,
-    recorder: &dyn EventRecorder,
-) -> Result<v1::DnsConfig> {
+pub(super) fn pod_dns(node: &NodeSettings, pod: &Pod, recorder: &dyn EventRecorder) -> Result<v1::DnsConfig> {
     let none = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&none);
     let host = match &node.resolv_conf {
@@ -290,7 +286,12 @@ mod tests {
         assert_eq!(config.servers, texts(&["10.0.0.10"]));
         assert_eq!(
             config.searches,
-            texts(&["ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "corp.example"])
+            texts(&[
+                "ns.svc.cluster.local",
+                "svc.cluster.local",
+                "cluster.local",
+                "corp.example"
+            ])
         );
         assert_eq!(config.options, texts(&["ndots:5"]));
 
@@ -303,9 +304,15 @@ mod tests {
         host.spec.as_mut().unwrap().host_network = Some(true);
         assert_eq!(pod_dns(&node, &host, &events).unwrap(), config);
         host.spec.as_mut().unwrap().dns_policy = Some("ClusterFirstWithHostNet".into());
-        assert_eq!(pod_dns(&node, &host, &events).unwrap().servers, texts(&["10.0.0.10"]));
+        assert_eq!(
+            pod_dns(&node, &host, &events).unwrap().servers,
+            texts(&["10.0.0.10"])
+        );
 
-        assert_eq!(pod_dns(&node, &pod("None"), &events).unwrap(), v1::DnsConfig::default());
+        assert_eq!(
+            pod_dns(&node, &pod("None"), &events).unwrap(),
+            v1::DnsConfig::default()
+        );
         assert!(events.0.lock().is_empty());
     }
 
@@ -331,7 +338,12 @@ mod tests {
         let mut pod = pod("ClusterFirst");
         pod.spec.as_mut().unwrap().dns_config = Some(PodDNSConfig {
             nameservers: Some(texts(&["10.0.0.10", "8.8.8.8", "8.8.4.4", "9.9.9.9"])),
-            searches: Some((0..40).map(|n| format!("s{n}")).chain(["x".repeat(254)]).collect()),
+            searches: Some(
+                (0..40)
+                    .map(|n| format!("s{n}"))
+                    .chain(["x".repeat(254)])
+                    .collect(),
+            ),
             options: Some(vec![
                 PodDNSConfigOption {
                     name: Some("ndots".into()),

@@ -45,7 +45,10 @@ pub(super) fn field_value(
         "status.hostIPs" => Ok(joined(&node.node_ips)),
         "status.podIP" => Ok(first(&pod_ips(node, inputs))),
         "status.podIPs" => Ok(joined(&pod_ips(node, inputs))),
-        "metadata.annotations" | "metadata.labels" | "spec.restartPolicy" | "spec.schedulerName"
+        "metadata.annotations"
+        | "metadata.labels"
+        | "spec.restartPolicy"
+        | "spec.schedulerName"
         | "status.phase" => Err(ConfigError::Spec(format!("unsupported fieldPath: {path}"))),
         _ => Err(ConfigError::Spec(format!("field label not supported: {path}"))),
     }
@@ -117,9 +120,7 @@ pub(super) fn resource_field_value(
 fn find_container<'a>(pod: &'a Pod, name: &str) -> Result<(&'a Container, bool)> {
     let spec = pod.spec.as_ref();
     let regular = spec.iter().flat_map(|spec| &spec.containers);
-    let init = spec
-        .iter()
-        .flat_map(|spec| spec.init_containers.iter().flatten());
+    let init = spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
     let mut all = regular
         .map(|container| (container, true))
         .chain(init.map(|container| (container, false)));

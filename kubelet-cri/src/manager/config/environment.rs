@@ -106,11 +106,7 @@ async fn value_from(
             "couldn't find key {} in ConfigMap {namespace}/{}",
             selector.key, selector.name
         );
-        (
-            value.map(|value| value.clone().into_bytes()),
-            optional,
-            missing,
-        )
+        (value.map(|value| value.clone().into_bytes()), optional, missing)
     } else if let Some(selector) = &source.secret_key_ref {
         let optional = selector.optional == Some(true);
         let Some(object) = objects.secret(&selector.name, optional).await? else {
@@ -157,7 +153,11 @@ impl<'a> Objects<'a> {
         if let Some(object) = self.config_maps.get(name) {
             return Ok(Some(object.clone()));
         }
-        let found = self.inputs.config_objects.config_map(self.namespace, name).await?;
+        let found = self
+            .inputs
+            .config_objects
+            .config_map(self.namespace, name)
+            .await?;
         match found {
             Some(object) => {
                 self.config_maps.insert(name.to_owned(), object.clone());

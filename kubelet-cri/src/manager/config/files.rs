@@ -144,5 +144,8 @@ fn make_termination_log(log: &TerminationLog) -> Result<PathBuf> {
             Err(error) => return Err(ConfigError::io(&path, &error)),
         }
     }
-    Err(ConfigError::Spec(format!("{}: no name is free", log.dir.display())))
+    Err(ConfigError::Spec(format!(
+        "{}: no name is free",
+        log.dir.display()
+    )))
 }

@@ -35,12 +35,11 @@ use kubelet_core::ConfigObjects;
 
 use crate::v1;
 
-pub(crate) use container::{container_config, container_log_path};
+pub(crate) use container::container_config;
 pub(crate) use error::ConfigError;
 pub(crate) use hash::hash_container;
 pub(crate) use labels::{AnnotatedContainerInfo, LabeledInfo};
 pub use node::{CgroupDriver, NodeSettings};
-pub(crate) use resources::container_resources;
 pub(crate) use sandbox::{pod_logs_directory, pod_sandbox_config};
 
 type Result<T, E = ConfigError> = std::result::Result<T, E>;

@@ -1,8 +1,8 @@
 //! What is mounted into a container (`makeMounts` of `kubelet_pods.go`), as far as it can be said without looking at
 //! the host's files.
 
-use std::collections::BTreeSet;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, Volume, VolumeMount};
@@ -80,10 +80,14 @@ fn plan_mount(
     match (image, host_path) {
         (Some(image), _) => {
             planned.image = Some(image.clone());
-            planned.image_sub_path = sub_path.map(|path| path.display().to_string()).unwrap_or_default();
+            planned.image_sub_path = sub_path
+                .map(|path| path.display().to_string())
+                .unwrap_or_default();
         }
         (None, host_path) => {
-            planned.host_path = host_path.map(|path| path.display().to_string()).unwrap_or_default();
+            planned.host_path = host_path
+                .map(|path| path.display().to_string())
+                .unwrap_or_default();
             rest = sub_path.map(|path| SubPath {
                 path,
                 volume_mount: mount.name.clone(),
@@ -137,7 +141,10 @@ fn expand_sub_path(expression: &str, environment: &Environment) -> Result<String
         return Ok(path);
     }
     let names: Vec<String> = missing.into_iter().collect();
-    Err(ConfigError::Spec(format!("missing value for {}", names.join(", "))))
+    Err(ConfigError::Spec(format!(
+        "missing value for {}",
+        names.join(", ")
+    )))
 }
 
 fn absolute(path: &str) -> String {

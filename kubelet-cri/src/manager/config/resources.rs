@@ -29,7 +29,7 @@ const SYSTEM_NODE_CRITICAL: &str = "system-node-critical";
 type ResourceList = BTreeMap<String, Amount>;
 
 /// The resources of a container (`generateLinuxContainerResources`).
-pub(crate) fn container_resources(
+pub(super) fn container_resources(
     node: &NodeSettings,
     pod: &Pod,
     container: &Container,
@@ -187,7 +187,10 @@ fn memory_request(container: &Container) -> Result<i64> {
 }
 
 fn is_sidecar(pod: &Pod, container: &Container) -> bool {
-    let init = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    let init = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
     let mut names = init.map(|container| &container.name);
     is_restartable(container) && names.any(|name| *name == container.name)
 }
@@ -291,7 +294,10 @@ pub(super) struct ResourceLists {
 
 impl ResourceLists {
     pub(super) fn of_container(container: &Container) -> Result<Self> {
-        Self::read(&format!("container {}", container.name), container.resources.as_ref())
+        Self::read(
+            &format!("container {}", container.name),
+            container.resources.as_ref(),
+        )
     }
 
     /// Those of the pod as a whole, as far as a pod can have them (`IsSupportedPodLevelResource`).
@@ -345,7 +351,9 @@ mod tests {
     use super::*;
 
     fn list(items: &[(&str, &str)]) -> Option<BTreeMap<String, Quantity>> {
-        let items = items.iter().map(|(k, v)| ((*k).to_owned(), Quantity((*v).into())));
+        let items = items
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), Quantity((*v).into())));
         Some(items.collect())
     }
 

@@ -61,17 +61,21 @@ pub(crate) fn pod_logs_directory(pod_logs_dir: &Path, pod: &Pod) -> PathBuf {
     pod_logs_dir.join(format!("{}_{}_{}", key.namespace, key.name, pod.uid_str()))
 }
 
-fn linux_config(node: &NodeSettings, pod: &Pod, handler: HandlerFeatures) -> Result<v1::LinuxPodSandboxConfig> {
+fn linux_config(
+    node: &NodeSettings,
+    pod: &Pod,
+    handler: HandlerFeatures,
+) -> Result<v1::LinuxPodSandboxConfig> {
     let none = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&none);
     let context = spec.security_context.as_ref();
     let id = |value: Option<i64>| value.map(|value| v1::Int64Value { value });
-    let sysctls = context.iter().flat_map(|context| context.sysctls.iter().flatten());
+    let sysctls = context
+        .iter()
+        .flat_map(|context| context.sysctls.iter().flatten());
     let security_context = v1::LinuxSandboxSecurityContext {
         // A pod without a security context, which no API server stores, has no namespaces of its own to name.
-        namespace_options: context
-            .map(|_| namespaces_for_pod(pod, handler))
-            .transpose()?,
+        namespace_options: context.map(|_| namespaces_for_pod(pod, handler)).transpose()?,
         selinux_options: context
             .and_then(|context| context.se_linux_options.as_ref())
             .map(selinux_option),
@@ -130,7 +134,10 @@ fn port_name(port: &ContainerPort) -> String {
     };
     let protocol = port.protocol.as_deref().unwrap_or_default();
     let host_port = port.host_port.unwrap_or(0);
-    format!("{family}-{protocol}-{host_ip}:{}:{host_port}", port.container_port)
+    format!(
+        "{family}-{protocol}-{host_ip}:{}:{host_port}",
+        port.container_port
+    )
 }
 
 fn protocol(port: &ContainerPort) -> v1::Protocol {

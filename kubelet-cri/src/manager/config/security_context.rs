@@ -2,8 +2,8 @@
 //! `pkg/securitycontext`).
 
 use k8s_openapi::api::core::v1::{
-    AppArmorProfile, Capabilities, Container, Pod, PodSecurityContext, PodSpec, SELinuxOptions, SeccompProfile,
-    SecurityContext,
+    AppArmorProfile, Capabilities, Container, Pod, PodSecurityContext, PodSpec, SELinuxOptions,
+    SeccompProfile, SecurityContext,
 };
 use kubelet_core::PodExt;
 
@@ -32,7 +32,13 @@ const MASKED_PATHS: [&str; 12] = [
 ];
 
 /// What no container writes to unless `procMount` is `Unmasked` (`defaultReadonlyPaths`).
-const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+const READONLY_PATHS: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
 
 /// Before containers had fields for it, the AppArmor profile stood in an annotation of this prefix and the
 /// container's name (`DeprecatedAppArmorBetaContainerAnnotationKeyPrefix`).

@@ -66,7 +66,13 @@ mod tests {
         let place = resolve(volume.path(), Path::new("a/./b")).unwrap();
         assert!(place.ends_with("a/b"));
         for folder in ["a", "a/b"] {
-            let mode = volume.path().join(folder).metadata().unwrap().permissions().mode();
+            let mode = volume
+                .path()
+                .join(folder)
+                .metadata()
+                .unwrap()
+                .permissions()
+                .mode();
             assert_eq!(mode & 0o7777, 0o770, "{folder}");
         }
         assert_eq!(resolve(volume.path(), Path::new("a/b")).unwrap(), place);
