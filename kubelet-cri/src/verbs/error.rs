@@ -107,7 +107,11 @@ mod tests {
             (ErrorClass::Gone, Code::NotFound, false),
         ] {
             let error = RuntimeError::new(class, "image x", "no").into_call("PullImage", "x");
-            assert_eq!(error, Error::call(code, "PullImage", "x", "image x: no"), "{class:?}");
+            assert_eq!(
+                error,
+                Error::call(code, "PullImage", "x", "image x: no"),
+                "{class:?}"
+            );
             assert_eq!(error.is_transient(), transient, "{class:?}");
         }
         assert_eq!(RuntimeError::transient("", "busy").to_string(), "busy");

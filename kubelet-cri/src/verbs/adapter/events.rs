@@ -76,8 +76,7 @@ impl CriAdapter {
             container_id: change.id,
             container_event_type: change.kind as i32,
             created_at,
-            pod_sandbox_status: sandbox
-                .map(|sandbox| response::sandbox_status(&sandbox, &self.inner.pod_ip)),
+            pod_sandbox_status: sandbox.map(|sandbox| response::sandbox_status(&sandbox, &self.inner.pod_ip)),
             containers_statuses: containers.unwrap_or_default(),
         }
     }

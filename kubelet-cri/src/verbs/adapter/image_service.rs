@@ -16,7 +16,10 @@ impl ImageService for CriAdapter {
         let Some(images) = self.inner.runtime.images() else {
             return Ok(v1::ListImagesResponse::default());
         };
-        let wanted = request.filter.and_then(|filter| filter.image).map(|spec| spec.image);
+        let wanted = request
+            .filter
+            .and_then(|filter| filter.image)
+            .map(|spec| spec.image);
         let wanted = wanted.filter(|image| !image.is_empty());
         let mut list = self
             .within("ListImages", "", Duration::ZERO, images.list())

@@ -91,7 +91,12 @@ impl CriAdapter {
         let inner = &*self.inner;
         inner
             .loaded
-            .get_or_try_init(async || inner.records.load().map_err(|error| Error::internal(call, "", error)))
+            .get_or_try_init(async || {
+                inner
+                    .records
+                    .load()
+                    .map_err(|error| Error::internal(call, "", error))
+            })
             .await?;
         Ok(&inner.records)
     }

@@ -77,7 +77,9 @@ impl Records {
         let files = std::fs::read_dir(dir).map_err(|error| format!("read {}: {error}", dir.display()))?;
         let mut maps = self.maps.write();
         for file in files {
-            let path = file.map_err(|error| format!("read {}: {error}", dir.display()))?.path();
+            let path = file
+                .map_err(|error| format!("read {}: {error}", dir.display()))?
+                .path();
             let read = match path.extension().and_then(|extension| extension.to_str()) {
                 Some("sandbox") => read(&path).and_then(|record: SandboxRecord| {
                     let entry = record.into_entry()?;
@@ -95,7 +97,11 @@ impl Records {
                 tracing::warn!(path = %path.display(), %error, "record cannot be read, left out");
             }
         }
-        let Maps { sandboxes, containers, .. } = &mut *maps;
+        let Maps {
+            sandboxes,
+            containers,
+            ..
+        } = &mut *maps;
         containers.retain(|_, container| {
             let known = sandboxes.contains_key(&container.sandbox_id);
             if !known {
@@ -231,11 +237,15 @@ impl Records {
     }
 
     fn save_sandbox(&self, entry: &SandboxEntry) -> io::Result<()> {
-        self.save(&entry.id, "sandbox", || SandboxRecord::from(entry).encode_to_vec())
+        self.save(&entry.id, "sandbox", || {
+            SandboxRecord::from(entry).encode_to_vec()
+        })
     }
 
     fn save_container(&self, entry: &ContainerEntry) -> io::Result<()> {
-        self.save(&entry.id, "container", || ContainerRecord::from(entry).encode_to_vec())
+        self.save(&entry.id, "container", || {
+            ContainerRecord::from(entry).encode_to_vec()
+        })
     }
 
     fn save(&self, id: &str, kind: &str, bytes: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
@@ -317,7 +327,9 @@ fn by_id<T>(entries: &BTreeMap<String, Arc<T>>, id: &str) -> Option<Arc<T>> {
     if id.is_empty() {
         return None;
     }
-    let mut fitting = entries.range(id.to_owned()..).take_while(|(other, _)| other.starts_with(id));
+    let mut fitting = entries
+        .range(id.to_owned()..)
+        .take_while(|(other, _)| other.starts_with(id));
     match (fitting.next(), fitting.next()) {
         (Some((_, entry)), None) => Some(entry.clone()),
         _ => None,

@@ -104,7 +104,9 @@ pub(super) fn container_status(
         labels: entry.config.labels.clone(),
         annotations: entry.config.annotations.clone(),
         mounts: entry.config.mounts.clone(),
-        log_path: log_path.map(|path| path.display().to_string()).unwrap_or_default(),
+        log_path: log_path
+            .map(|path| path.display().to_string())
+            .unwrap_or_default(),
         stop_signal: entry.config.stop_signal,
         ..Default::default()
     }
@@ -125,12 +127,20 @@ pub(super) fn sandbox(entry: &SandboxEntry) -> v1::PodSandbox {
 
 /// The sandbox as `PodSandboxStatus` shows it; `pod_ip` for one that is not on the host's network.
 pub(super) fn sandbox_status(entry: &SandboxEntry, pod_ip: &str) -> v1::PodSandboxStatus {
-    let security = entry.config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    let security = entry
+        .config
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.security_context.as_ref());
     let options = security
         .and_then(|security| security.namespace_options.clone())
         .unwrap_or_default();
     let own_network = options.network() != v1::NamespaceMode::Node;
-    let ip = if own_network && !entry.is_stopped() { pod_ip } else { "" };
+    let ip = if own_network && !entry.is_stopped() {
+        pod_ip
+    } else {
+        ""
+    };
     v1::PodSandboxStatus {
         id: entry.id.clone(),
         metadata: entry.config.metadata.clone(),
@@ -141,7 +151,9 @@ pub(super) fn sandbox_status(entry: &SandboxEntry, pod_ip: &str) -> v1::PodSandb
             additional_ips: Vec::new(),
         }),
         linux: Some(v1::LinuxPodSandboxStatus {
-            namespaces: Some(v1::Namespace { options: Some(options) }),
+            namespaces: Some(v1::Namespace {
+                options: Some(options),
+            }),
         }),
         labels: entry.config.labels.clone(),
         annotations: entry.config.annotations.clone(),
@@ -188,7 +200,10 @@ mod tests {
         completed.exited(0, at(2));
         let mut killed = running.clone();
         killed.exited(137, at(3));
-        let failed = Phase::Failed { at: 5, message: "no".into() };
+        let failed = Phase::Failed {
+            at: 5,
+            message: "no".into(),
+        };
         let lost = Phase::Lost { at: 6 };
 
         use v1::ContainerState::*;
@@ -196,16 +211,30 @@ mod tests {
             (&Phase::Created, None, Some((ContainerCreated, 0, ""))),
             (&Phase::Created, Some(&running), Some((ContainerRunning, 0, ""))),
             (&Phase::Started, Some(&running), Some((ContainerRunning, 0, ""))),
-            (&Phase::Started, Some(&completed), Some((ContainerExited, 0, "Completed"))),
-            (&Phase::Removing, Some(&killed), Some((ContainerExited, 137, "Error"))),
+            (
+                &Phase::Started,
+                Some(&completed),
+                Some((ContainerExited, 0, "Completed")),
+            ),
+            (
+                &Phase::Removing,
+                Some(&killed),
+                Some((ContainerExited, 137, "Error")),
+            ),
             (&Phase::Removing, None, None),
             (&failed, None, Some((ContainerExited, 128, "StartError"))),
             (&failed, Some(&running), Some((ContainerRunning, 0, ""))),
-            (&lost, None, Some((ContainerExited, 137, "ContainerStatusUnknown"))),
+            (
+                &lost,
+                None,
+                Some((ContainerExited, 137, "ContainerStatusUnknown")),
+            ),
             (&lost, Some(&completed), Some((ContainerExited, 0, "Completed"))),
         ] {
             let view = View::new(before, live);
-            let seen = view.as_ref().map(|view| (view.state, view.exit_code, view.reason.as_str()));
+            let seen = view
+                .as_ref()
+                .map(|view| (view.state, view.exit_code, view.reason.as_str()));
             assert_eq!(seen, expected, "{before:?} {live:?}");
         }
     }

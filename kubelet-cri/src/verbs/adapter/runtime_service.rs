@@ -54,7 +54,11 @@ impl RuntimeService for CriAdapter {
     async fn run_pod_sandbox(&self, request: v1::RunPodSandboxRequest) -> Result<v1::RunPodSandboxResponse> {
         const CALL: &str = "RunPodSandbox";
         let config = request.config.unwrap_or_default();
-        let Some(metadata) = config.metadata.clone().filter(|metadata| !metadata.uid.is_empty()) else {
+        let Some(metadata) = config
+            .metadata
+            .clone()
+            .filter(|metadata| !metadata.uid.is_empty())
+        else {
             return Err(Error::invalid_argument(CALL, "", "the sandbox has no pod UID"));
         };
         let pod = format!("{}/{}", metadata.namespace, metadata.name);
@@ -142,7 +146,10 @@ impl RuntimeService for CriAdapter {
         let mut items: Vec<_> = sandboxes.iter().map(|entry| response::sandbox(entry)).collect();
         items.retain(|item| {
             item.id.starts_with(&filter.id)
-                && filter.state.as_ref().is_none_or(|wanted| wanted.state == item.state)
+                && filter
+                    .state
+                    .as_ref()
+                    .is_none_or(|wanted| wanted.state == item.state)
                 && response::has_labels(&item.labels, &filter.label_selector)
         });
         Ok(v1::ListPodSandboxResponse { items })
@@ -155,20 +162,37 @@ impl RuntimeService for CriAdapter {
         const CALL: &str = "CreateContainer";
         let sandbox = self.sandbox(CALL, &request.pod_sandbox_id).await?;
         let config = request.config.unwrap_or_default();
-        let Some(metadata) = config.metadata.as_ref().filter(|metadata| !metadata.name.is_empty()) else {
-            return Err(Error::invalid_argument(CALL, &sandbox.id, "the container has no name"));
+        let Some(metadata) = config
+            .metadata
+            .as_ref()
+            .filter(|metadata| !metadata.name.is_empty())
+        else {
+            return Err(Error::invalid_argument(
+                CALL,
+                &sandbox.id,
+                "the container has no name",
+            ));
         };
-        let uid = sandbox.config.metadata.as_ref().map_or("", |metadata| &metadata.uid);
+        let uid = sandbox
+            .config
+            .metadata
+            .as_ref()
+            .map_or("", |metadata| &metadata.uid);
         let key = ContainerKey::new(uid, &metadata.name, metadata.attempt);
         let image = config.image.as_ref().map_or("", |image| image.image.as_str());
         if let Some(images) = self.inner.runtime.images() {
-            let found = self.within(CALL, image, Duration::ZERO, images.status(image)).await?;
+            let found = self
+                .within(CALL, image, Duration::ZERO, images.status(image))
+                .await?;
             if found.is_none() {
                 return Err(Error::not_found(CALL, image));
             }
         }
         let about = key.to_string();
-        let added = self.records(CALL).await?.add_container(&sandbox, key, config, self.now());
+        let added = self
+            .records(CALL)
+            .await?
+            .add_container(&sandbox, key, config, self.now());
         let entry = added.map_err(|error| match error {
             AddError::Exists(id) => {
                 let message = format!("{about} is {id:?}");
@@ -245,7 +269,10 @@ impl RuntimeService for CriAdapter {
         containers.retain(|item| {
             item.id.starts_with(&filter.id)
                 && item.pod_sandbox_id.starts_with(&filter.pod_sandbox_id)
-                && filter.state.as_ref().is_none_or(|wanted| wanted.state == item.state)
+                && filter
+                    .state
+                    .as_ref()
+                    .is_none_or(|wanted| wanted.state == item.state)
                 && response::has_labels(&item.labels, &filter.label_selector)
         });
         Ok(v1::ListContainersResponse { containers })
@@ -399,7 +426,9 @@ impl CriAdapter {
             .into_iter()
             .map(|entry| (entry.phase(), entry))
             .collect();
-        let list = self.within(call, "", Duration::ZERO, self.inner.runtime.list()).await?;
+        let list = self
+            .within(call, "", Duration::ZERO, self.inner.runtime.list())
+            .await?;
         let live: HashMap<ContainerKey, Container> = list
             .into_iter()
             .map(|container| (container.key.clone(), container))
@@ -455,7 +484,9 @@ impl CriAdapter {
         if entry.phase() == Phase::Started {
             tracing::warn!(uid = %entry.key.pod, container = %entry.key.container, id = %entry.id,
                 "the runtime no longer knows the container");
-            self.inner.records.set_phase(entry, Phase::Lost { at: self.now() });
+            self.inner
+                .records
+                .set_phase(entry, Phase::Lost { at: self.now() });
         }
         View::new(&entry.phase(), None)
     }
@@ -509,7 +540,12 @@ impl CriAdapter {
         let stopped = records.stop_sandbox(sandbox);
         stopped.map_err(|error| Error::internal(call, &sandbox.id, error.to_string()))?;
         let containers = records.containers_of(&sandbox.id);
-        try_join_all(containers.iter().map(|entry| self.stop(call, entry, Duration::ZERO))).await?;
+        try_join_all(
+            containers
+                .iter()
+                .map(|entry| self.stop(call, entry, Duration::ZERO)),
+        )
+        .await?;
         if was_ready {
             self.changed(&sandbox.id, &sandbox.id, EventType::ContainerStoppedEvent);
         }
@@ -558,7 +594,10 @@ impl StartAttempt<'_> {
     async fn run(mut self, call: &'static str, sandbox: &SandboxEntry) -> Result<()> {
         let spec = request::container_spec(sandbox, self.entry);
         let start = self.adapter.inner.runtime.start(&spec);
-        let answer = self.adapter.within(call, &self.entry.id, Duration::ZERO, start).await;
+        let answer = self
+            .adapter
+            .within(call, &self.entry.id, Duration::ZERO, start)
+            .await;
         self.outcome = Some(match &answer {
             Ok(_) => Phase::Started,
             Err(error) => self.failed(error.message()),

@@ -1,0 +1,244 @@
+//! A container that was started: its state, and the task that sees it to its end.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::process::Signal;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::command::Environment;
+use super::group::{Group, exit_code};
+use super::log::{self, LogPump, Reopen};
+use super::record::Record;
+use super::{Shared, log as container_log};
+use crate::verbs::{Container, ContainerKey, ContainerState, Exit, Result, RuntimeError};
+
+/// The exit code and reason of a container that nobody saw end, as the kubelet has them.
+const UNKNOWN_EXIT_CODE: i32 = 137;
+const UNKNOWN_REASON: &str = "ContainerStatusUnknown";
+/// How long output is waited for after the last process of the group has ended: only one that left the group can still
+/// hold the pipe open.
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A container that was started.
+pub(super) struct Process {
+    key: ContainerKey,
+    dir: PathBuf,
+    env: Environment,
+    stop_signal: Signal,
+    record: Mutex<Record>,
+    /// Dropped once it has ended.
+    group: Mutex<Option<Arc<Group>>>,
+    stop_signal_sent: AtomicBool,
+    state: watch::Sender<ContainerState>,
+    reopen: mpsc::Sender<Reopen>,
+}
+
+/// What a process needs to be looked after.
+pub(super) struct Running {
+    pub(super) group: Group,
+    pub(super) pump: LogPump,
+    /// The sending end of the pump's wishes.
+    pub(super) reopen: mpsc::Sender<Reopen>,
+    pub(super) env: Environment,
+    pub(super) stop_signal: Signal,
+}
+
+impl Process {
+    /// A container that runs, and the task that looks after it.
+    pub(super) fn supervise(
+        shared: &Arc<Shared>,
+        dir: PathBuf,
+        record: Record,
+        running: Running,
+    ) -> Arc<Self> {
+        let group = Arc::new(running.group);
+        let started_at = record.started_at;
+        let process = Arc::new(Self {
+            key: record.key(),
+            dir,
+            env: running.env,
+            stop_signal: running.stop_signal,
+            record: Mutex::new(record),
+            group: Mutex::new(Some(group.clone())),
+            stop_signal_sent: AtomicBool::new(false),
+            state: watch::Sender::new(ContainerState::Running { started_at }),
+            reopen: running.reopen,
+        });
+        let (shared_, process_) = (shared.clone(), process.clone());
+        shared.tasks.spawn(async move {
+            let abandon = shared_.abandon.clone();
+            let look_after = process_.look_after(&shared_, &group, running.pump);
+            let _ = abandon.run_until_cancelled(look_after).await;
+        });
+        process
+    }
+
+    /// A container that has ended.
+    pub(super) fn ended(dir: PathBuf, record: Record, exit: Exit) -> Arc<Self> {
+        Arc::new(Self {
+            key: record.key(),
+            dir,
+            env: Environment::new(),
+            stop_signal: Signal::TERM,
+            record: Mutex::new(record),
+            group: Mutex::new(None),
+            stop_signal_sent: AtomicBool::new(false),
+            state: watch::Sender::new(ContainerState::Exited(exit)),
+            reopen: mpsc::channel(1).0,
+        })
+    }
+
+    pub(super) fn key(&self) -> &ContainerKey {
+        &self.key
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn env(&self) -> &Environment {
+        &self.env
+    }
+
+    pub(super) fn working_dir(&self) -> PathBuf {
+        self.record.lock().working_dir.clone()
+    }
+
+    /// As it is told to others.
+    pub(super) fn container(&self) -> Container {
+        let state = self.state.borrow().clone();
+        let mut container = Container::running(self.key.clone(), self.record.lock().started_at);
+        container.state = state;
+        if let Some(group) = &*self.group.lock() {
+            let pid = group.leader().as_raw_pid().to_string();
+            container.info.insert("pid".to_owned(), pid);
+        }
+        container
+    }
+
+    /// Waits for its end.
+    pub(super) async fn exited(&self) {
+        let ended = |state: &ContainerState| matches!(state, ContainerState::Exited(_));
+        // The sender is in `self`.
+        let _ = self.state.subscribe().wait_for(ended).await;
+    }
+
+    /// The stop signal, once in its life; `SIGKILL` after the grace; returns at its end.
+    pub(super) async fn stop(&self, grace: Duration) {
+        if !grace.is_zero() {
+            if !self.stop_signal_sent.swap(true, Ordering::SeqCst) {
+                self.signal(self.stop_signal);
+            }
+            if tokio::time::timeout(grace, self.exited()).await.is_ok() {
+                return;
+            }
+        }
+        self.signal(Signal::KILL);
+        self.exited().await;
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = &*self.group.lock() {
+            group.signal(signal);
+        }
+    }
+
+    /// Has the log file opened anew.
+    pub(super) async fn reopen_log(&self) -> Result<()> {
+        let (done, reopened) = oneshot::channel();
+        let reopened = match self.reopen.send(done).await {
+            Ok(()) => reopened.await.unwrap_or_else(|_| self.touch_log()),
+            Err(_) => self.touch_log(),
+        };
+        reopened.map_err(|error| RuntimeError::transient(&self.key, format!("reopen the log: {error}")))
+    }
+
+    /// For a container that has closed its output: nothing will be written, but the file is there as it should be.
+    fn touch_log(&self) -> io::Result<()> {
+        let path = self.record.lock().log_path.clone();
+        path.map_or(Ok(()), |path| container_log::open(&path).map(drop))
+    }
+
+    /// Moves its output until it ends, then cleans up after it and tells how it ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it leaves the processes as they are.
+    async fn look_after(&self, shared: &Shared, group: &Group, mut pump: LogPump) {
+        {
+            let output = async {
+                pump.run().await;
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = group.ended() => {}
+                () = output => {}
+            }
+        }
+        let finished_at = shared.clock.now();
+        let status = group.finish().await;
+        if tokio::time::timeout(DRAIN_TIMEOUT, pump.run()).await.is_err() {
+            pump.flush().await;
+        }
+        let started_at = self.record.lock().started_at;
+        let exit = match status {
+            Some(status) => {
+                let code = exit_code(status);
+                let mut container = Container::running(self.key.clone(), started_at);
+                container.exited(code, finished_at);
+                match container.state {
+                    ContainerState::Exited(exit) => exit,
+                    ContainerState::Running { .. } => unknown_exit(started_at, finished_at),
+                }
+            }
+            None => unknown_exit(started_at, finished_at),
+        };
+        let record = {
+            let mut record = self.record.lock();
+            record.set_exit(&exit);
+            record.clone()
+        };
+        if let Err(error) = record.write(&self.dir) {
+            tracing::warn!(uid = %self.key.pod, container = %self.key.container, %error,
+                "record of a container's end cannot be written");
+        }
+        tracing::debug!(uid = %self.key.pod, container = %self.key.container, code = exit.code, "container ended");
+        *self.group.lock() = None;
+        self.state.send_replace(ContainerState::Exited(exit));
+        // An error means that nobody listens.
+        let _ = shared.ended.send(self.key.clone());
+    }
+}
+
+/// The end of a container whose exit code nobody saw.
+pub(super) fn unknown_exit(
+    started_at: k8s_openapi::jiff::Timestamp,
+    finished_at: k8s_openapi::jiff::Timestamp,
+) -> Exit {
+    Exit {
+        started_at,
+        finished_at,
+        code: UNKNOWN_EXIT_CODE,
+        reason: UNKNOWN_REASON.to_owned(),
+        message: "it ended, or was taken over, after a restart of the agent: nobody saw its exit code"
+            .to_owned(),
+    }
+}
+
+/// A pump, and the end by which it is told to open its file anew.
+pub(super) fn pump(
+    shared: &Shared,
+    log_path: Option<PathBuf>,
+    log_file: Option<std::fs::File>,
+    pipes: [Option<tokio::net::unix::pipe::Receiver>; 2],
+) -> (LogPump, mpsc::Sender<Reopen>) {
+    let (sender, receiver) = mpsc::channel(1);
+    let [stdout, stderr] = pipes;
+    let pump = log::LogPump::new(log_path, log_file, stdout, stderr, receiver, shared.clock);
+    (pump, sender)
+}

@@ -1,0 +1,162 @@
+//! Starting a container.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::process::Pid;
+use tokio::net::unix::pipe::{self, Receiver};
+
+use super::Shared;
+use super::command::{self, Plan};
+use super::container::{self, Process, Running};
+use super::group::Group;
+use super::log;
+use super::proc_fs::{self, Stat};
+use super::record::{ProcessId, Record};
+use crate::verbs::{ContainerKey, ContainerSpec, Result, RuntimeError};
+
+/// The named pipes in a container's folder: standard output and standard error.
+const PIPES: [&str; 2] = ["stdout", "stderr"];
+
+/// Starts a container. Blocks. It runs and is supervised after this, or nothing is left of it.
+pub(super) fn launch(shared: &Arc<Shared>, spec: &ContainerSpec) -> Result<Arc<Process>> {
+    let plan = Plan::new(spec, &shared.images)?;
+    let dir = shared.containers_dir.join(dir_name(&spec.key)?);
+    let made = DirBuilder::new().mode(0o700).create(&dir);
+    made.map_err(|error| failed(&spec.key, "make", &dir, &error))?;
+    let launched = launch_in(shared, spec, plan, &dir);
+    if launched.is_err()
+        && let Err(error) = std::fs::remove_dir_all(&dir)
+    {
+        tracing::warn!(uid = %spec.key.pod, container = %spec.key.container, path = %dir.display(), %error,
+            "folder of a container that was not started cannot be removed");
+    }
+    launched
+}
+
+fn launch_in(shared: &Arc<Shared>, spec: &ContainerSpec, plan: Plan, dir: &Path) -> Result<Arc<Process>> {
+    let key = &spec.key;
+    let working_dir = match plan.working_dir {
+        Some(dir) => dir,
+        None => {
+            let own = dir.join("work");
+            std::fs::create_dir(&own).map_err(|error| failed(key, "make", &own, &error))?;
+            own
+        }
+    };
+    let log_file = match &spec.log_path {
+        Some(path) => Some(log::open(path).map_err(|error| failed(key, "open", path, &error))?),
+        None => None,
+    };
+    let mut record = Record {
+        pod_uid: key.pod.to_string(),
+        container: key.container.clone(),
+        attempt: key.attempt,
+        working_dir: working_dir.clone(),
+        log_path: spec.log_path.clone(),
+        stop_signal: spec.stop_signal.clone(),
+        started_at: shared.clock.now(),
+        process: None,
+        exit: None,
+    };
+    let ends = make_pipes(dir).map_err(|error| failed(key, "make pipes in", dir, &error))?;
+    let pipes = open_pipes(dir).map_err(|error| failed(key, "open pipes in", dir, &error))?;
+    // Written before there is a process and again after: should the agent die between the two, the next one finds it
+    // by its pipes.
+    let write = |record: &Record| {
+        record
+            .write(dir)
+            .map_err(|error| failed(key, "write to", dir, &error))
+    };
+    write(&record)?;
+
+    let [stdout, stderr] = ends;
+    let Some(mut command) = command::command(&plan.argv, &plan.env, &working_dir) else {
+        return Err(RuntimeError::permanent(key, "has no command"));
+    };
+    let spawned = command.stdout(stdout).stderr(stderr).spawn();
+    // It holds this process's writing ends of the pipes.
+    drop(command);
+    let program = plan.argv.first().map_or("", String::as_str);
+    let child = spawned.map_err(|error| command::spawn_failed(key, program, &working_dir, &error))?;
+    let group =
+        Group::of_child(child).map_err(|error| RuntimeError::transient(key, format!("watch: {error}")))?;
+    record.started_at = shared.clock.now();
+    let recorded = identify(group.leader())
+        .map_err(|error| RuntimeError::transient(key, format!("identify: {error}")))
+        .and_then(|process| {
+            record.process = Some(process);
+            write(&record)
+        });
+    if let Err(error) = recorded {
+        group.kill_blocking();
+        return Err(error);
+    }
+    tracing::debug!(uid = %key.pod, container = %key.container, pid = group.leader().as_raw_pid(), "container started");
+    let (pump, reopen) = container::pump(shared, spec.log_path.clone(), log_file, pipes.map(Some));
+    let running = Running {
+        group,
+        pump,
+        reopen,
+        env: plan.env,
+        stop_signal: plan.stop_signal,
+    };
+    Ok(Process::supervise(shared, dir.to_owned(), record, running))
+}
+
+/// The pipes' writing ends, for a child. They are open for reading, too: so there is a reader as long as there is a
+/// writer, and no `SIGPIPE` when the agent goes.
+fn make_pipes(dir: &Path) -> io::Result<[File; 2]> {
+    let make = |name: &str| {
+        let path = dir.join(name);
+        mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR)?;
+        OpenOptions::new().read(true).write(true).open(path)
+    };
+    let [stdout, stderr] = PIPES;
+    Ok([make(stdout)?, make(stderr)?])
+}
+
+/// The pipes' reading ends.
+pub(super) fn open_pipes(dir: &Path) -> io::Result<[Receiver; 2]> {
+    let [stdout, stderr] = pipe_paths(dir);
+    let open = |path: PathBuf| pipe::OpenOptions::new().open_receiver(path);
+    Ok([open(stdout)?, open(stderr)?])
+}
+
+pub(super) fn pipe_paths(dir: &Path) -> [PathBuf; 2] {
+    PIPES.map(|name| dir.join(name))
+}
+
+/// The identity of a process that has not been reaped.
+pub(super) fn identify(pid: Pid) -> io::Result<ProcessId> {
+    let stat = Stat::of(pid)?.ok_or_else(|| io::Error::other("the process is not in /proc"))?;
+    Ok(ProcessId {
+        pid: stat.pid,
+        start_time: stat.start_time,
+        session: stat.session,
+        world: proc_fs::world()?,
+    })
+}
+
+fn dir_name(key: &ContainerKey) -> Result<String> {
+    for (part, what) in [
+        (key.pod.as_str(), "pod UID"),
+        (key.container.as_str(), "container name"),
+    ] {
+        if part.is_empty() || part.contains(['/', '\0']) {
+            return Err(RuntimeError::permanent(
+                key,
+                format!("{part:?} cannot be a {what}"),
+            ));
+        }
+    }
+    Ok(format!("{}_{}_{}", key.pod, key.container, key.attempt))
+}
+
+fn failed(key: &ContainerKey, what: &str, path: &Path, error: &io::Error) -> RuntimeError {
+    RuntimeError::transient(key, format!("{what} {}: {error}", path.display()))
+}

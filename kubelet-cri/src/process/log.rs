@@ -1,0 +1,267 @@
+//! Container logs in CRI's format: `<RFC 3339 time> <stdout|stderr> <F|P> <line>`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use kubelet_core::Clock;
+use tokio::fs::File;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::Receiver;
+use tokio::sync::{mpsc, oneshot};
+
+/// Longer lines are split. containerd's `max_container_log_line_size`.
+const MAX_LINE: usize = 16 * 1024;
+/// What a pipe holds, and so what one read gives at most.
+const READ_BUFFER: usize = 64 * 1024;
+
+/// A wish to have the file opened anew; answered when that is done.
+pub(super) type Reopen = oneshot::Sender<io::Result<()>>;
+
+/// Moves what a container writes from its pipes to its log file.
+pub(super) struct LogPump {
+    /// `None`: the output is read and thrown away.
+    path: Option<PathBuf>,
+    file: Option<File>,
+    stdout: Stream,
+    stderr: Stream,
+    reopen: mpsc::Receiver<Reopen>,
+    clock: Clock,
+    failed: bool,
+}
+
+struct Stream {
+    pipe: Option<Receiver>,
+    buffer: Vec<u8>,
+    lines: LineSplitter,
+}
+
+impl LogPump {
+    /// A pump to the file at `path`. A pipe that is `None` is at its end.
+    pub(super) fn new(
+        path: Option<PathBuf>,
+        file: Option<std::fs::File>,
+        stdout: Option<Receiver>,
+        stderr: Option<Receiver>,
+        reopen: mpsc::Receiver<Reopen>,
+        clock: Clock,
+    ) -> Self {
+        let stream = |pipe, name| Stream {
+            pipe,
+            buffer: vec![0; READ_BUFFER],
+            lines: LineSplitter::new(name),
+        };
+        Self {
+            path,
+            file: file.map(File::from_std),
+            stdout: stream(stdout, "stdout"),
+            stderr: stream(stderr, "stderr"),
+            reopen,
+            clock,
+            failed: false,
+        }
+    }
+
+    /// Runs until both pipes are at their end. After that nobody can wish for anything.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it loses what was read and not yet written.
+    pub(super) async fn run(&mut self) {
+        while self.stdout.pipe.is_some() || self.stderr.pipe.is_some() {
+            let mut out = Vec::new();
+            tokio::select! {
+                biased;
+                Some(done) = self.reopen.recv() => {
+                    let reopened = self.reopen_file().await;
+                    let _ = done.send(reopened);
+                }
+                read = self.stdout.read(), if self.stdout.pipe.is_some() => self.stdout.split(read, &self.clock, &mut out),
+                read = self.stderr.read(), if self.stderr.pipe.is_some() => self.stderr.split(read, &self.clock, &mut out),
+            }
+            self.write(&out).await;
+        }
+        self.reopen.close();
+        while let Ok(done) = self.reopen.try_recv() {
+            let reopened = self.reopen_file().await;
+            let _ = done.send(reopened);
+        }
+    }
+
+    /// Writes a last line that did not end, for a pump that is not to run on.
+    pub(super) async fn flush(&mut self) {
+        let mut out = Vec::new();
+        for stream in [&mut self.stdout, &mut self.stderr] {
+            stream.lines.end(&self.clock.now().to_string(), &mut out);
+        }
+        self.write(&out).await;
+    }
+
+    /// A file that cannot be written to is no reason to stop reading, or the container would wait for ever.
+    async fn write(&mut self, bytes: &[u8]) {
+        let Some(file) = self.file.as_mut().filter(|_| !bytes.is_empty()) else {
+            return;
+        };
+        let written = match file.write_all(bytes).await {
+            Ok(()) => file.flush().await,
+            error => error,
+        };
+        if let Err(error) = &written
+            && !self.failed
+        {
+            let path = self.path.as_deref().unwrap_or(Path::new(""));
+            tracing::warn!(path = %path.display(), %error, "container log cannot be written, output is lost");
+        }
+        self.failed = written.is_err();
+    }
+
+    async fn reopen_file(&mut self) -> io::Result<()> {
+        if let Some(path) = self.path.clone() {
+            let opened = tokio::task::spawn_blocking(move || open(&path)).await;
+            self.file = Some(File::from_std(opened.map_err(io::Error::other)??));
+        }
+        Ok(())
+    }
+}
+
+impl Stream {
+    /// The bytes at hand; 0 at the end.
+    async fn read(&mut self) -> io::Result<usize> {
+        match &mut self.pipe {
+            Some(pipe) => pipe.read(&mut self.buffer).await,
+            None => Ok(0),
+        }
+    }
+
+    fn split(&mut self, read: io::Result<usize>, clock: &Clock, out: &mut Vec<u8>) {
+        let time = clock.now().to_string();
+        match read {
+            Ok(0) | Err(_) => {
+                self.pipe = None;
+                self.lines.end(&time, out);
+            }
+            Ok(n) => self.lines.feed(&self.buffer[..n], &time, out),
+        }
+    }
+}
+
+/// Opens a log file to add to it; makes it, and its folder, if need be.
+pub(super) fn open(path: &Path) -> io::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        .open(path)
+}
+
+/// Cuts a stream of bytes into CRI's lines, as containerd does: the line end goes, with a carriage return before it;
+/// what is longer than [`MAX_LINE`] goes in parts tagged `P`, the last part tagged `F`; a last line without an end is
+/// tagged `P`.
+struct LineSplitter {
+    name: &'static str,
+    /// What came since the last line end.
+    rest: Vec<u8>,
+}
+
+impl LineSplitter {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            rest: Vec::new(),
+        }
+    }
+
+    fn feed(&mut self, bytes: &[u8], time: &str, out: &mut Vec<u8>) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (text, ended) = match piece.strip_suffix(b"\n") {
+                Some(text) => (text, true),
+                None => (piece, false),
+            };
+            self.rest.extend_from_slice(text);
+            let carriage_return = self.rest.last() == Some(&b'\r');
+            if ended && carriage_return {
+                self.rest.pop();
+            }
+            // Whether a carriage return counts is known only when the next byte is.
+            let undecided = usize::from(!ended && carriage_return);
+            let mut rest = &self.rest[..];
+            while rest.len() > MAX_LINE + undecided {
+                let (part, more) = rest.split_at(MAX_LINE);
+                line(self.name, "P", part, time, out);
+                rest = more;
+            }
+            if ended {
+                line(self.name, "F", rest, time, out);
+                self.rest.clear();
+            } else {
+                self.rest.drain(..self.rest.len() - rest.len());
+            }
+        }
+    }
+
+    fn end(&mut self, time: &str, out: &mut Vec<u8>) {
+        if !self.rest.is_empty() {
+            line(self.name, "P", &self.rest, time, out);
+            self.rest.clear();
+        }
+    }
+}
+
+fn line(name: &str, tag: &str, text: &[u8], time: &str, out: &mut Vec<u8>) {
+    for part in [time, " ", name, " ", tag, " "] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    out.extend_from_slice(text);
+    out.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(chunks: &[&[u8]]) -> String {
+        let (mut lines, mut out) = (LineSplitter::new("stdout"), Vec::new());
+        for chunk in chunks {
+            lines.feed(chunk, "T", &mut out);
+        }
+        lines.end("T", &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn lines_are_cut_as_containerd_does() {
+        let full = "x".repeat(MAX_LINE);
+        for (chunks, expected) in [
+            (vec![""], String::new()),
+            (vec!["a\nb\n"], "T stdout F a\nT stdout F b\n".into()),
+            (vec!["\n\n"], "T stdout F \nT stdout F \n".into()),
+            (vec!["a", "b", "\nc"], "T stdout F ab\nT stdout P c\n".into()),
+            (
+                vec!["a\r\nb\r", "\nc\rd\n"],
+                "T stdout F a\nT stdout F b\nT stdout F c\rd\n".into(),
+            ),
+            (vec![&*full, "\n"], format!("T stdout F {full}\n")),
+            (vec![&*full, "\r", "\n"], format!("T stdout F {full}\n")),
+            (
+                vec![&*full, "\r", "y\n"],
+                format!("T stdout P {full}\nT stdout F \ry\n"),
+            ),
+            (vec![&*full, "y\n"], format!("T stdout P {full}\nT stdout F y\n")),
+            (
+                vec![&*full, &*full, "y"],
+                format!("T stdout P {full}\nT stdout P {full}\nT stdout P y\n"),
+            ),
+        ] {
+            let bytes: Vec<&[u8]> = chunks.iter().map(|chunk| chunk.as_bytes()).collect();
+            assert!(
+                split(&bytes) == expected,
+                "{} chunks, {} bytes",
+                chunks.len(),
+                expected.len()
+            );
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What is kept of a container on disk, so that the next agent finds it.
+
+use std::io;
+use std::path::Path;
+
+use k8s_openapi::jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::verbs::{ContainerKey, Exit};
+
+/// The file in a container's folder.
+const FILE: &str = "state.json";
+
+/// A container on disk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) pod_uid: String,
+    pub(super) container: String,
+    pub(super) attempt: u32,
+    pub(super) working_dir: std::path::PathBuf,
+    pub(super) log_path: Option<std::path::PathBuf>,
+    /// As CRI names it; `None`: `SIGTERM`.
+    pub(super) stop_signal: Option<String>,
+    pub(super) started_at: Timestamp,
+    /// Its leader. `None` in the moment between making up one's mind and having done it.
+    pub(super) process: Option<ProcessId>,
+    pub(super) exit: Option<ExitRecord>,
+}
+
+/// A process, told from all that have, had or will have its pid.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ProcessId {
+    pub(super) pid: i32,
+    pub(super) start_time: u64,
+    pub(super) session: i32,
+    /// Of which boot and pid namespace.
+    pub(super) world: String,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ExitRecord {
+    pub(super) finished_at: Timestamp,
+    pub(super) code: i32,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+impl Record {
+    pub(super) fn key(&self) -> ContainerKey {
+        ContainerKey::new(self.pod_uid.as_str(), &self.container, self.attempt)
+    }
+
+    pub(super) fn set_exit(&mut self, exit: &Exit) {
+        self.exit = Some(ExitRecord {
+            finished_at: exit.finished_at,
+            code: exit.code,
+            reason: exit.reason.clone(),
+            message: exit.message.clone(),
+        });
+    }
+
+    /// `None` if there is none in this folder.
+    pub(super) fn read(dir: &Path) -> io::Result<Option<Self>> {
+        match std::fs::read(dir.join(FILE)) {
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All or nothing.
+    pub(super) fn write(&self, dir: &Path) -> io::Result<()> {
+        let partial = dir.join(format!("{FILE}.partial"));
+        std::fs::write(&partial, serde_json::to_vec(self)?)?;
+        std::fs::rename(&partial, dir.join(FILE))
+    }
+}
