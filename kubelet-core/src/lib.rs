@@ -9,7 +9,83 @@
 //! | [`Runtime`]: list, status, sync, kill       | [`PodWorkers`]: one state machine per pod         |
 //! | [`PodLifecycleEventGenerator`]              | [`PodCache`]: the newest status of each pod       |
 //! | [`PodStatusManager`], [`StatusSink`]        | [`SyncLoop`]: who wakes whom                      |
-//! | [`EventRecorder`]                           | [`Kubelet`]: all of it, assembled                 |
+//! | [`EventRecorder`], [`VolumeManager`] …      | [`Kubelet`]: all of it, assembled                 |
+//!
+//! Implementations of the traits live in sister crates: `kubelet-config` (sources), `kubelet-pleg`,
+//! `kubelet-status`, `kubelet-cri` (runtimes at three heights). Take those you like.
+//!
+//! # Example: pod workers, and nothing else
+//!
+//! The pod workers are the heart of a kubelet: they see to it that each pod is synced by one task at a time,
+//! that only the newest wish counts, and that a pod that is to end ends, in order, exactly once.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use async_trait::async_trait;
+//! use k8s_openapi::api::core::v1::Pod;
+//! use kubelet_core::runtime::{PodStatus, RuntimePod};
+//! use kubelet_core::{
+//!     Jitter, KillPod, PodCache, PodExt, PodStatusFn, PodSyncer, PodWorkers, Result, SyncOutcome, SyncPodType,
+//!     UpdatePod,
+//! };
+//! use tokio::time::Instant;
+//! use tokio_util::sync::CancellationToken;
+//!
+//! /// What to do with a pod: here, to say so.
+//! struct Say;
+//!
+//! #[async_trait]
+//! impl PodSyncer for Say {
+//!     async fn sync_pod(
+//!         &self, update: SyncPodType, pod: &Arc<Pod>, _: Option<&Arc<Pod>>, _: &Arc<PodStatus>,
+//!     ) -> Result<SyncOutcome> {
+//!         println!("{update:?} {}", pod.key());
+//!         Ok(SyncOutcome::default())
+//!     }
+//!     async fn sync_terminating_pod(
+//!         &self, pod: &Arc<Pod>, _: &Arc<PodStatus>, grace: Option<Duration>, _: Option<&PodStatusFn>,
+//!     ) -> Result<()> {
+//!         println!("stop {} within {grace:?}", pod.key());
+//!         Ok(())
+//!     }
+//!     async fn sync_terminating_runtime_pod(&self, running: &Arc<RuntimePod>) -> Result<()> {
+//!         println!("stop {}, of which nobody knows", running.key);
+//!         Ok(())
+//!     }
+//!     async fn sync_terminated_pod(&self, pod: &Arc<Pod>, _: &Arc<PodStatus>) -> Result<()> {
+//!         println!("clean up after {}", pod.key());
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let cache = PodCache::new();
+//! cache.update_time(Instant::now()); // a PLEG does this: the runtime was looked at
+//! let workers = PodWorkers::new(Arc::new(Say), cache.clone(), Default::default(), Jitter::from_seed(1));
+//! let (handle, shutdown) = (workers.handle(), CancellationToken::new());
+//! let running = tokio::spawn(workers.run(shutdown.clone()));
+//!
+//! let mut pod = Pod::default();
+//! pod.metadata.name = Some("web".into());
+//! pod.metadata.uid = Some("1234".into());
+//! let pod = Arc::new(pod);
+//! handle.update_pod(UpdatePod::new(SyncPodType::Create, pod.clone()));
+//! handle.end_pods(vec![pod.clone()], None).await;
+//! assert!(handle.is_pod_known_terminated(&pod.uid()));
+//!
+//! shutdown.cancel();
+//! running.await.unwrap();
+//! # }
+//! ```
+//!
+//! # Time, randomness, tasks
+//!
+//! Every delay is `tokio::time`'s, so that under `tokio::time::pause` a day takes moments; wall-clock time comes
+//! from a [`Clock`], randomness from a [`Jitter`]. There is no global state: two hundred agents fit into one
+//! process. No task is spawned that its engine's `run` does not join.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 

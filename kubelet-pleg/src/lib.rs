@@ -7,15 +7,9 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus, RuntimePod};
+//! use kubelet_core::runtime::{Container, ContainerState, ContainerStatus, PodStatus, RuntimePod};
 //! use kubelet_core::{ContainerId, PodCache, PodKey, PodLifecycleEventType, PodUid, Result, RuntimeReader};
 //! use kubelet_pleg::GenericPleg;
-//! # use kubelet_core::runtime::Container;
-//! # fn container(id: &str, state: ContainerState) -> Container {
-//! #     Container { id: ContainerId::new("mine", id), name: id.into(), image: String::new(),
-//! #         image_id: String::new(), image_ref: String::new(), image_runtime_handler: String::new(),
-//! #         hash: 0, state, sandbox_id: String::new(), created_at: None }
-//! # }
 //!
 //! struct MyRuntime(Vec<Arc<RuntimePod>>);
 //!
@@ -37,7 +31,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<()> {
 //! let mut pod = RuntimePod::empty(PodUid::from("0b57"), PodKey::new("default", "web"));
-//! pod.containers.push(container("nginx", ContainerState::Running));
+//! pod.containers.push(Container::new(ContainerId::new("mine", "1"), "nginx", ContainerState::Running));
 //!
 //! let cache = PodCache::new();
 //! let pleg = GenericPleg::new(Arc::new(MyRuntime(vec![Arc::new(pod)])), cache.clone());

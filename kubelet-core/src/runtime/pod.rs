@@ -73,6 +73,24 @@ pub struct Container {
     pub created_at: Option<Timestamp>,
 }
 
+impl Container {
+    /// A container of which only id, name and state are known.
+    pub fn new(id: ContainerId, name: impl Into<String>, state: ContainerState) -> Self {
+        Self {
+            id,
+            name: name.into(),
+            image: String::new(),
+            image_id: String::new(),
+            image_ref: String::new(),
+            image_runtime_handler: String::new(),
+            hash: 0,
+            state,
+            sandbox_id: String::new(),
+            created_at: None,
+        }
+    }
+}
+
 /// A sandbox as the runtime lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sandbox {
@@ -84,6 +102,18 @@ pub struct Sandbox {
     pub attempt: u32,
     /// When it was made.
     pub created_at: Option<Timestamp>,
+}
+
+impl Sandbox {
+    /// The first sandbox of a pod, of which only id and state are known.
+    pub fn new(id: ContainerId, state: SandboxState) -> Self {
+        Self {
+            id,
+            state,
+            attempt: 0,
+            created_at: None,
+        }
+    }
 }
 
 /// A container's state (`container.State`).

@@ -169,6 +169,22 @@ pub struct SandboxStatus {
     pub runtime_handler: String,
 }
 
+impl SandboxStatus {
+    /// The first sandbox of a pod, of which only id and state are known.
+    pub fn new(id: impl Into<String>, state: SandboxState) -> Self {
+        Self {
+            id: id.into(),
+            state,
+            attempt: 0,
+            created_at: None,
+            ips: Vec::new(),
+            network_reported: false,
+            host_network: false,
+            runtime_handler: String::new(),
+        }
+    }
+}
+
 /// CPU and memory as the runtime applies them (`container.ContainerResources`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerResources {
