@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use rustix::process::Signal;
+use tokio::net::unix::pipe::Receiver;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
+use super::Shared;
 use super::command::Environment;
 use super::group::{Group, exit_code};
 use super::log::{self, LogPump, Reopen};
 use super::record::Record;
-use super::{Shared, log as container_log};
 use crate::verbs::{Container, ContainerKey, ContainerState, Exit, Result, RuntimeError};
 
 /// The exit code and reason of a container that nobody saw end, as the kubelet has them.
@@ -69,12 +72,14 @@ impl Process {
             state: watch::Sender::new(ContainerState::Running { started_at }),
             reopen: running.reopen,
         });
-        let (shared_, process_) = (shared.clone(), process.clone());
-        shared.tasks.spawn(async move {
-            let abandon = shared_.abandon.clone();
-            let look_after = process_.look_after(&shared_, &group, running.pump);
-            let _ = abandon.run_until_cancelled(look_after).await;
-        });
+        let task = {
+            let (shared, process) = (shared.clone(), process.clone());
+            async move {
+                let look_after = process.look_after(&shared, &group, running.pump);
+                let _ = shared.abandon.run_until_cancelled(look_after).await;
+            }
+        };
+        shared.tasks.spawn(task);
         process
     }
 
@@ -161,7 +166,7 @@ impl Process {
     /// For a container that has closed its output: nothing will be written, but the file is there as it should be.
     fn touch_log(&self) -> io::Result<()> {
         let path = self.record.lock().log_path.clone();
-        path.map_or(Ok(()), |path| container_log::open(&path).map(drop))
+        path.map_or(Ok(()), |path| log::open(&path).map(drop))
     }
 
     /// Moves its output until it ends, then cleans up after it and tells how it ended.
@@ -169,21 +174,21 @@ impl Process {
     /// # Cancel safety
     ///
     /// Dropped, it leaves the processes as they are.
-    async fn look_after(&self, shared: &Shared, group: &Group, mut pump: LogPump) {
-        {
-            let output = async {
-                pump.run().await;
-                std::future::pending::<()>().await;
-            };
+    async fn look_after(&self, shared: &Shared, group: &Group, pump: LogPump) {
+        let give_up = CancellationToken::new();
+        let mut pumping = std::pin::pin!(pump.run(&give_up));
+        let mut pumped = false;
+        loop {
             tokio::select! {
-                () = group.ended() => {}
-                () = output => {}
+                () = group.ended() => break,
+                () = &mut pumping, if !pumped => pumped = true,
             }
         }
         let finished_at = shared.clock.now();
         let status = group.finish().await;
-        if tokio::time::timeout(DRAIN_TIMEOUT, pump.run()).await.is_err() {
-            pump.flush().await;
+        if !pumped && tokio::time::timeout(DRAIN_TIMEOUT, &mut pumping).await.is_err() {
+            give_up.cancel();
+            pumping.await;
         }
         let started_at = self.record.lock().started_at;
         let exit = match status {
@@ -216,10 +221,7 @@ impl Process {
 }
 
 /// The end of a container whose exit code nobody saw.
-pub(super) fn unknown_exit(
-    started_at: k8s_openapi::jiff::Timestamp,
-    finished_at: k8s_openapi::jiff::Timestamp,
-) -> Exit {
+pub(super) fn unknown_exit(started_at: Timestamp, finished_at: Timestamp) -> Exit {
     Exit {
         started_at,
         finished_at,
@@ -235,10 +237,10 @@ pub(super) fn pump(
     shared: &Shared,
     log_path: Option<PathBuf>,
     log_file: Option<std::fs::File>,
-    pipes: [Option<tokio::net::unix::pipe::Receiver>; 2],
+    pipes: [Option<Receiver>; 2],
 ) -> (LogPump, mpsc::Sender<Reopen>) {
     let (sender, receiver) = mpsc::channel(1);
     let [stdout, stderr] = pipes;
-    let pump = log::LogPump::new(log_path, log_file, stdout, stderr, receiver, shared.clock);
+    let pump = LogPump::new(log_path, log_file, stdout, stderr, receiver, shared.clock);
     (pump, sender)
 }

@@ -26,25 +26,31 @@ pub(super) async fn exec_sync(
     argv: &[String],
 ) -> Result<ExecOutput> {
     let about = format!("command in {}", process.key());
+    if !process.container().is_running() {
+        return Err(RuntimeError::permanent(about, "the container does not run"));
+    }
     let cancel = CancellationToken::new();
     let _cancel_when_dropped = cancel.clone().drop_guard();
     let (answer, answered) = oneshot::channel();
-    let (shared_, process, argv, about_) = (shared.clone(), process.clone(), argv.to_vec(), about.clone());
-    shared.tasks.spawn(async move {
-        let gone = async {
-            tokio::select! {
-                () = cancel.cancelled() => {}
-                () = shared_.abandon.cancelled() => {}
-                () = process.exited() => {}
-            }
-        };
-        let output = match spawn(&shared_, &process, argv, &about_).await {
-            Ok(command) => command.run(gone, &about_).await,
-            Err(error) => Err(error),
-        };
-        // An error means that the caller has gone.
-        let _ = answer.send(output);
-    });
+    let task = {
+        let (shared, process, argv, about) = (shared.clone(), process.clone(), argv.to_vec(), about.clone());
+        async move {
+            let gone = async {
+                tokio::select! {
+                    () = cancel.cancelled() => {}
+                    () = shared.abandon.cancelled() => {}
+                    () = process.exited() => {}
+                }
+            };
+            let output = match spawn(&shared, &process, argv, &about).await {
+                Ok(command) => command.run(gone, &about).await,
+                Err(error) => Err(error),
+            };
+            // An error means that the caller has gone.
+            let _ = answer.send(output);
+        }
+    };
+    shared.tasks.spawn(task);
     answered
         .await
         .unwrap_or_else(|_| Err(RuntimeError::transient(about, "the process runtime is gone")))
@@ -116,7 +122,10 @@ impl Running {
         };
         if !ended {
             self.group.kill().await;
-            return Err(RuntimeError::transient(about, "killed"));
+            return Err(RuntimeError::transient(
+                about,
+                "killed, since its container ended",
+            ));
         }
         let status = self.group.finish().await;
         // What it wrote at last.

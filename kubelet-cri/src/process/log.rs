@@ -8,11 +8,12 @@ use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 /// Longer lines are split. containerd's `max_container_log_line_size`.
 const MAX_LINE: usize = 16 * 1024;
-/// What a pipe holds, and so what one read gives at most.
-const READ_BUFFER: usize = 64 * 1024;
+/// What one read gives at most, in bytes.
+const READ_BUFFER: usize = 16 * 1024;
 
 /// A wish to have the file opened anew; answered when that is done.
 pub(super) type Reopen = oneshot::Sender<io::Result<()>>;
@@ -61,39 +62,39 @@ impl LogPump {
         }
     }
 
-    /// Runs until both pipes are at their end. After that nobody can wish for anything.
+    /// Runs until both pipes are at their end, or it is told to give up. After that nobody can wish for anything.
     ///
     /// # Cancel safety
     ///
     /// Dropping it loses what was read and not yet written.
-    pub(super) async fn run(&mut self) {
+    pub(super) async fn run(mut self, give_up: &CancellationToken) {
         while self.stdout.pipe.is_some() || self.stderr.pipe.is_some() {
             let mut out = Vec::new();
             tokio::select! {
-                biased;
+                () = give_up.cancelled() => break,
                 Some(done) = self.reopen.recv() => {
                     let reopened = self.reopen_file().await;
                     let _ = done.send(reopened);
                 }
-                read = self.stdout.read(), if self.stdout.pipe.is_some() => self.stdout.split(read, &self.clock, &mut out),
-                read = self.stderr.read(), if self.stderr.pipe.is_some() => self.stderr.split(read, &self.clock, &mut out),
+                read = self.stdout.read(), if self.stdout.pipe.is_some() => {
+                    self.stdout.split(read, &self.clock, &mut out);
+                }
+                read = self.stderr.read(), if self.stderr.pipe.is_some() => {
+                    self.stderr.split(read, &self.clock, &mut out);
+                }
             }
             self.write(&out).await;
         }
-        self.reopen.close();
-        while let Ok(done) = self.reopen.try_recv() {
-            let reopened = self.reopen_file().await;
-            let _ = done.send(reopened);
-        }
-    }
-
-    /// Writes a last line that did not end, for a pump that is not to run on.
-    pub(super) async fn flush(&mut self) {
         let mut out = Vec::new();
         for stream in [&mut self.stdout, &mut self.stderr] {
             stream.lines.end(&self.clock.now().to_string(), &mut out);
         }
         self.write(&out).await;
+        self.reopen.close();
+        while let Ok(done) = self.reopen.try_recv() {
+            let reopened = self.reopen_file().await;
+            let _ = done.send(reopened);
+        }
     }
 
     /// A file that cannot be written to is no reason to stop reading, or the container would wait for ever.
@@ -138,6 +139,7 @@ impl Stream {
             Ok(0) | Err(_) => {
                 self.pipe = None;
                 self.lines.end(&time, out);
+                self.buffer = Vec::new();
             }
             Ok(n) => self.lines.feed(&self.buffer[..n], &time, out),
         }

@@ -245,6 +245,23 @@ impl ProcessRuntime {
     }
 }
 
+/// The right to start a container. When it is over, the place of one that was not started is free again.
+struct StartTurn {
+    shared: Arc<Shared>,
+    key: ContainerKey,
+    /// Dropped last.
+    _over: watch::Sender<()>,
+}
+
+impl Drop for StartTurn {
+    fn drop(&mut self) {
+        let mut slots = self.shared.slots.lock();
+        if let Some(Slot::Starting(_)) = slots.get(&self.key) {
+            slots.remove(&self.key);
+        }
+    }
+}
+
 impl Shared {
     /// The container of this key, once its start is over if it is being started.
     async fn find(&self, key: &ContainerKey) -> Option<Arc<Process>> {
@@ -283,8 +300,7 @@ impl ContainerRuntime for ProcessRuntime {
             if let Some(process) = self.shared.find(&spec.key).await {
                 return Ok(process.container());
             }
-            let (over, starting) = watch::channel(());
-            {
+            let turn = {
                 let mut slots = self.shared.slots.lock();
                 if self.closed.load(Ordering::SeqCst) {
                     return Err(RuntimeError::transient(
@@ -295,20 +311,22 @@ impl ContainerRuntime for ProcessRuntime {
                 if slots.contains_key(&spec.key) {
                     continue;
                 }
+                let (over, starting) = watch::channel(());
                 slots.insert(spec.key.clone(), Slot::Starting(starting));
-            }
+                StartTurn {
+                    shared: self.shared.clone(),
+                    key: spec.key.clone(),
+                    _over: over,
+                }
+            };
             // On a thread of its own: a slow disk or a hung working folder holds up this container alone. It goes on
             // to its end if this call is dropped, and is listed or undone then.
-            let (shared, spec) = (self.shared.clone(), spec.clone());
+            let spec = spec.clone();
             let launch = self.shared.tasks.spawn_blocking(move || {
-                let launched = launch::launch(&shared, &spec);
-                let mut slots = shared.slots.lock();
-                match &launched {
-                    Ok(process) => slots.insert(spec.key.clone(), Slot::Started(process.clone())),
-                    Err(_) => slots.remove(&spec.key),
-                };
-                drop(over);
-                launched.map(|process| process.container())
+                let process = launch::launch(&turn.shared, &spec)?;
+                let container = process.container();
+                turn.shared.slots.lock().insert(spec.key, Slot::Started(process));
+                Ok(container)
             });
             return match launch.await {
                 Ok(launched) => launched,

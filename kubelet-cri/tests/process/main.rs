@@ -1,0 +1,9 @@
+//! The process runtime behind the CRI adapter, with real processes.
+#![cfg(target_os = "linux")]
+
+mod agent;
+mod end;
+mod life_cycle;
+mod node;
+mod output;
+mod restart;

@@ -1,0 +1,155 @@
+//! The agent goes, the containers stay.
+
+use std::io;
+use std::time::Duration;
+
+use kubelet_cri::process::ProcessRuntime;
+use kubelet_cri::verbs::{ContainerKey, ContainerRuntime, ContainerSpec};
+use kubelet_cri::{RuntimeService, v1};
+use rustix::process::Signal;
+
+use crate::agent;
+use crate::node::{Node, patiently, processes_with, shell, signal, until};
+
+#[tokio::test]
+async fn containers_outlive_an_agent_that_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (long, doomed) = agent::run_and_kill(dir.path()).await;
+    // One ends while no agent is there, and leaves a child behind.
+    signal(doomed, Signal::KILL);
+    until(|| processes_with("987031").is_empty()).await;
+    assert_eq!(processes_with("987030").len(), 1);
+
+    let node = Node::at(dir.path()).await;
+    let containers = node.list(v1::ContainerFilter::default()).await;
+    assert_eq!(containers.len(), 3);
+    let sandboxes = node.cri.list_pod_sandbox(Default::default()).await.unwrap().items;
+    assert_eq!(sandboxes.len(), 3);
+    assert!(
+        sandboxes
+            .iter()
+            .all(|sandbox| sandbox.state() == v1::PodSandboxState::SandboxReady)
+    );
+    until(|| processes_with("987030").is_empty()).await;
+    for container in &containers {
+        assert_eq!(container.annotations["io.kubernetes.container.hash"], "e3b3a006");
+        let sandbox = sandboxes
+            .iter()
+            .find(|sandbox| sandbox.id == container.pod_sandbox_id)
+            .unwrap();
+        let status = node.status(&container.id).await;
+        let expected = match sandbox.metadata.as_ref().unwrap().name.as_str() {
+            "short" => (v1::ContainerState::ContainerExited, 6, "Error"),
+            "doomed" => (v1::ContainerState::ContainerExited, 137, "ContainerStatusUnknown"),
+            _ => (v1::ContainerState::ContainerRunning, 0, ""),
+        };
+        assert_eq!(
+            (status.state(), status.exit_code, status.reason.as_str()),
+            expected
+        );
+    }
+
+    // What was taken over goes on, and so does its log: not a line is lost.
+    let seen: usize = node.log(&long).await.len();
+    node.log_says(&long, &format!("stdout F {}\n", seen + 5)).await;
+    let pid = node.pid(&long).await;
+    let output = node.exec(&long, &["sh", "-c", "echo $COLOUR"], 0).await.unwrap();
+    assert_eq!(output.stdout, b"red\n");
+    let mut spec = ContainerSpec::new(ContainerKey::new("uid-of-long", "main", 0), "any");
+    spec.command = shell("true").command;
+    assert_eq!(
+        node.processes.start(&spec).await.unwrap().info["pid"],
+        pid.to_string()
+    );
+
+    node.stop(&long, 1000).await;
+    let status = node.status(&long).await;
+    assert_eq!(
+        (status.exit_code, status.reason.as_str()),
+        (137, "ContainerStatusUnknown")
+    );
+    for (n, line) in node.log(&long).await.iter().enumerate() {
+        assert_eq!(*line, format!("stdout F {n}"));
+    }
+    for container in containers {
+        node.remove(&container.id).await;
+    }
+    patiently(node.processes.shutdown(Duration::ZERO)).await;
+}
+
+#[tokio::test]
+async fn dropping_the_runtime_leaves_containers_to_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::at(dir.path()).await;
+    let id = node.run("web", "exec sleep 987032").await;
+    let pid = node.pid(&id).await;
+    let taken = ProcessRuntime::builder(dir.path().join("processes")).open().await;
+    let error = taken.err().unwrap();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    assert!(
+        error.to_string().contains(&*dir.path().to_string_lossy()),
+        "{error}"
+    );
+
+    drop(node);
+    let node = Node::at(dir.path()).await;
+    assert_eq!(node.pid(&id).await, pid);
+    patiently(node.processes.shutdown(Duration::from_secs(1000))).await;
+    assert!(processes_with("987032").is_empty());
+    assert_eq!(
+        node.status(&id).await.state(),
+        v1::ContainerState::ContainerExited
+    );
+}
+
+#[tokio::test]
+async fn an_agent_that_died_while_starting_a_container_left_it_to_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::at(dir.path()).await;
+    let id = node.run("web", "exec sleep 987033").await;
+    let pid = node.pid(&id).await;
+    drop(node);
+    // As it is between the start of the process and the note of it.
+    let file = dir
+        .path()
+        .join("processes/containers/uid-of-web_main_0/state.json");
+    let mut record: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    record["process"] = serde_json::Value::Null;
+    std::fs::write(&file, record.to_string()).unwrap();
+    let node = Node::at(dir.path()).await;
+    assert_eq!(node.pid(&id).await, pid);
+
+    // As it is before that, and a record that makes no sense.
+    drop(node);
+    std::fs::write(&file, "{").unwrap();
+    let half = dir.path().join("processes/containers/u_half_0");
+    std::fs::create_dir(&half).unwrap();
+    let node = Node::at(dir.path()).await;
+    assert!(node.processes.list().await.unwrap().is_empty());
+    assert!(!half.exists() && file.exists());
+    // The adapter knows of it, and says that the runtime does not.
+    assert_eq!(node.status(&id).await.reason, "ContainerStatusUnknown");
+    signal(pid, Signal::KILL);
+}
+
+#[tokio::test]
+async fn a_pid_of_another_process_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::at(dir.path()).await;
+    let id = node.run("web", "exec sleep 987034").await;
+    let pid = node.pid(&id).await;
+    drop(node);
+    // The record of another, with a pid that is now this one's.
+    let file = dir
+        .path()
+        .join("processes/containers/uid-of-web_main_0/state.json");
+    let mut record: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    record["process"]["start_time"] = (record["process"]["start_time"].as_u64().unwrap() + 1).into();
+    std::fs::write(&file, record.to_string()).unwrap();
+
+    let node = Node::at(dir.path()).await;
+    assert_eq!(node.status(&id).await.reason, "ContainerStatusUnknown");
+    node.remove(&id).await;
+    assert_eq!(processes_with("987034"), [pid]);
+    signal(pid, Signal::KILL);
+}

@@ -1,0 +1,79 @@
+//! A runtime in memory with five verbs and no capability, each of which can be made to fail or to hang.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use kubelet_core::Clock;
+use kubelet_cri::verbs::{Container, ContainerKey, ContainerRuntime, ContainerSpec, Result, RuntimeError};
+
+#[derive(Default)]
+pub(crate) struct Puppet {
+    pub(crate) containers: Mutex<BTreeMap<ContainerKey, Container>>,
+    pub(crate) specs: Mutex<Vec<ContainerSpec>>,
+    pub(crate) graces: Mutex<Vec<Duration>>,
+    /// What each verb does, if not its work.
+    pub(crate) orders: Mutex<BTreeMap<&'static str, Order>>,
+    clock: Clock,
+}
+
+#[derive(Clone)]
+pub(crate) enum Order {
+    Fail(RuntimeError),
+    Hang,
+}
+
+impl Puppet {
+    pub(crate) fn order(&self, verb: &'static str, order: Order) {
+        self.orders.lock().unwrap().insert(verb, order);
+    }
+
+    pub(crate) fn at_ease(&self) {
+        self.orders.lock().unwrap().clear();
+    }
+
+    async fn obey(&self, verb: &'static str) -> Result<()> {
+        let order = self.orders.lock().unwrap().get(verb).cloned();
+        match order {
+            None => Ok(()),
+            Some(Order::Fail(error)) => Err(error),
+            Some(Order::Hang) => std::future::pending().await,
+        }
+    }
+}
+
+#[async_trait]
+impl ContainerRuntime for Puppet {
+    fn name(&self) -> &str {
+        "puppet"
+    }
+
+    async fn list(&self) -> Result<Vec<Container>> {
+        self.obey("list").await?;
+        Ok(self.containers.lock().unwrap().values().cloned().collect())
+    }
+
+    async fn start(&self, spec: &ContainerSpec) -> Result<Container> {
+        self.obey("start").await?;
+        self.specs.lock().unwrap().push(spec.clone());
+        let mut containers = self.containers.lock().unwrap();
+        let fresh = || Container::running(spec.key.clone(), self.clock.now());
+        Ok(containers.entry(spec.key.clone()).or_insert_with(fresh).clone())
+    }
+
+    async fn stop(&self, key: &ContainerKey, grace: Duration) -> Result<()> {
+        self.graces.lock().unwrap().push(grace);
+        self.obey("stop").await?;
+        if let Some(container) = self.containers.lock().unwrap().get_mut(key) {
+            container.exited(0, self.clock.now());
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, key: &ContainerKey) -> Result<()> {
+        self.obey("remove").await?;
+        self.containers.lock().unwrap().remove(key);
+        Ok(())
+    }
+}
