@@ -53,6 +53,13 @@ pub enum Error {
         /// How long, on tokio's clock.
         within: Duration,
     },
+
+    /// What a test waits for cannot come any more: whoever would change it is gone.
+    #[error("{what}: will not come, since nothing changes any more")]
+    Ended {
+        /// What was waited for.
+        what: String,
+    },
 }
 
 impl Error {
