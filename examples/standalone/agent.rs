@@ -13,20 +13,20 @@ use kubelet_status::StatusManager;
 
 use crate::args::Args;
 
-pub type Error = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// An agent that is ready to run.
-pub struct Agent {
-    pub kubelet: Kubelet,
+pub(crate) struct Agent {
+    pub(crate) kubelet: Kubelet,
     /// The process runtime, if the pods are processes: they end with the agent.
-    pub processes: Option<Arc<ProcessRuntime>>,
+    pub(crate) processes: Option<Arc<ProcessRuntime>>,
     /// What was wrong with the manifests.
-    pub problems: Problems,
+    pub(crate) problems: Problems,
 }
 
 impl Agent {
     /// Reads the manifests that `args` name, runs them on the runtime that it names, and tells `sink`.
-    pub async fn new(args: &Args, sink: impl StatusSink) -> Result<Self, Error> {
+    pub(crate) async fn new(args: &Args, sink: impl StatusSink) -> Result<Self, Error> {
         let node_name = args.node_name.clone().unwrap_or_else(host_name);
         let root_dir = args.root_dir();
         let manifests = std::path::absolute(&args.manifests)?;
@@ -52,10 +52,10 @@ impl Agent {
 
 /// What a source found wrong with its items, so far.
 #[derive(Clone, Debug, Default)]
-pub struct Problems(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Problems(Arc<Mutex<Vec<String>>>);
 
 impl Problems {
-    pub fn all(&self) -> Vec<String> {
+    pub(crate) fn all(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -14,10 +14,10 @@ const LINES: usize = 8;
 
 /// The last log lines.
 #[derive(Clone, Debug, Default)]
-pub struct Lines(Arc<Mutex<VecDeque<String>>>);
+pub(crate) struct Lines(Arc<Mutex<VecDeque<String>>>);
 
 impl Lines {
-    pub fn all(&self) -> Vec<String> {
+    pub(crate) fn all(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
@@ -31,7 +31,7 @@ impl Lines {
 }
 
 /// Warnings and worse are logged, or what the variable `RUST_LOG` says. With a live table they stand below it.
-pub fn init(output: Output) -> Lines {
+pub(crate) fn init(output: Output) -> Lines {
     let lines = Lines::default();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);

@@ -28,7 +28,6 @@ use tokio_util::sync::CancellationToken;
 
 use agent::{Agent, Error};
 use args::{Args, Output};
-use run_once::Verdict;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -75,6 +74,11 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
         agent.await??;
         // Those that were not given the time are not given more.
         processes.shutdown(Duration::ZERO).await;
+        drop(processes);
+        if args.root_dir.is_none() {
+            // Nobody asked for it to be kept: the next run starts afresh.
+            let _ = tokio::fs::remove_dir_all(args.root_dir()).await;
+        }
     } else {
         shutdown.cancel();
         agent.await??;

@@ -10,14 +10,14 @@ use crate::table::Row;
 
 /// How it went.
 #[derive(Debug)]
-pub struct Verdict {
-    pub rows: Vec<Row>,
-    pub problems: Vec<String>,
+pub(crate) struct Verdict {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) problems: Vec<String>,
     failed: bool,
 }
 
 impl Verdict {
-    pub fn failed(&self) -> bool {
+    pub(crate) fn failed(&self) -> bool {
         self.failed
     }
 }
@@ -31,7 +31,7 @@ enum State {
 }
 
 /// Waits until no pod of the manifests is on its way any more.
-pub async fn wait(handle: &KubeletHandle, statuses: &MemorySink, problems: &Problems) -> Verdict {
+pub(crate) async fn wait(handle: &KubeletHandle, statuses: &MemorySink, problems: &Problems) -> Verdict {
     let mut changes = statuses.watch();
     let mut ready = tokio::time::interval(std::time::Duration::from_millis(50));
     loop {

@@ -10,12 +10,12 @@ use crate::log::Lines;
 use crate::run_once::Verdict;
 use crate::table::{Row, table};
 
-pub fn on_terminal() -> bool {
+pub(crate) fn on_terminal() -> bool {
     stdout().is_terminal()
 }
 
 /// Shows the table whenever a status changes and, on a terminal, each second. Never returns.
-pub async fn live_table(statuses: &MemorySink, lines: &Lines) -> ! {
+pub(crate) async fn live_table(statuses: &MemorySink, lines: &Lines) -> ! {
     let mut changes = statuses.watch();
     let mut second = tokio::time::interval(Duration::from_secs(1));
     loop {
@@ -34,12 +34,12 @@ pub async fn live_table(statuses: &MemorySink, lines: &Lines) -> ! {
 }
 
 /// How each pod ended up, and what was wrong with the manifests.
-pub fn verdict(verdict: &Verdict) {
+pub(crate) fn verdict(verdict: &Verdict) {
     let text = format!("{}\n{}", table(&verdict.rows), verdict.problems.join("\n"));
     let _ = write(text.trim_end()).and_then(|()| write("\n"));
 }
 
-pub fn rows(statuses: &MemorySink) -> Vec<Row> {
+pub(crate) fn rows(statuses: &MemorySink) -> Vec<Row> {
     let mut rows: Vec<Row> = statuses.all().iter().map(|pod| Row::of(pod, Timestamp::now())).collect();
     rows.sort_by(|a, b| a.name.cmp(&b.name));
     rows

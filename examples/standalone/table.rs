@@ -9,17 +9,17 @@ use kubelet_status::ReportedPod;
 
 /// What a person wants to know of a pod, as `kubectl get pods` words it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Row {
-    pub name: String,
-    pub phase: String,
-    pub ready: String,
-    pub restarts: i32,
-    pub age: String,
-    pub reason: String,
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) phase: String,
+    pub(crate) ready: String,
+    pub(crate) restarts: i32,
+    pub(crate) age: String,
+    pub(crate) reason: String,
 }
 
 impl Row {
-    pub fn of(ReportedPod { pod, status, .. }: &ReportedPod, now: Timestamp) -> Self {
+    pub(crate) fn of(ReportedPod { pod, status, .. }: &ReportedPod, now: Timestamp) -> Self {
         let containers = status.container_statuses.as_deref().unwrap_or_default();
         let init = status.init_container_statuses.as_deref().unwrap_or_default();
         let ready = containers.iter().filter(|container| container.ready).count();
@@ -57,7 +57,7 @@ fn age(seconds: i64) -> String {
 }
 
 /// The rows below a heading, in columns.
-pub fn table(rows: &[Row]) -> String {
+pub(crate) fn table(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.name.len()).chain([4]).max().unwrap_or(4);
     let mut text = format!(
         "{:width$}  {:9}  {:5}  {:8}  {:>5}  {}\n",

@@ -15,6 +15,7 @@ use crate::{Error, Result};
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeState {
     inner: Arc<Mutex<Inner>>,
+    asked_once: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -37,7 +38,17 @@ impl RuntimeState {
                 network_error: Some("network state unknown".to_owned()),
                 ..Inner::default()
             })),
+            asked_once: CancellationToken::new(),
         }
+    }
+
+    /// Waits until the runtime has been asked for the first time, whatever came of it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn asked(&self) {
+        self.asked_once.cancelled().await;
     }
 
     /// Why nothing can be run at present, if so (`runtimeErrors`).
@@ -81,6 +92,7 @@ impl RuntimeState {
                 () = shutdown.cancelled() => return,
                 status = runtime.status() => self.update(status),
             }
+            self.asked_once.cancel();
         }
     }
 

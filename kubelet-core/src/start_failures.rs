@@ -23,9 +23,11 @@ impl StartFailures {
         Self::default()
     }
 
-    /// Takes in what came of a sync: a failed start is noted, a successful one wipes the note.
-    pub fn update(&self, uid: &PodUid, result: &PodSyncResult) {
+    /// Takes in what came of a sync: a failed start is noted, a successful one wipes the note. Whether a
+    /// start fails now for another reason than before.
+    pub fn update(&self, uid: &PodUid, result: &PodSyncResult) -> bool {
         let mut pods = self.pods.lock();
+        let mut news = false;
         for result in &result.results {
             if !matches!(
                 result.action,
@@ -35,13 +37,17 @@ impl StartFailures {
             }
             let of_pod = Arc::make_mut(pods.entry(uid.clone()).or_default());
             match &result.failure {
-                Some(failure) => drop(of_pod.insert(result.target.clone(), failure.clone())),
+                Some(failure) => {
+                    let before = of_pod.insert(result.target.clone(), failure.clone());
+                    news |= before.is_none_or(|before| before.reason != failure.reason);
+                }
                 None => drop(of_pod.remove(&result.target)),
             }
         }
         if pods.get(uid).is_some_and(|of_pod| of_pod.is_empty()) {
             pods.remove(uid);
         }
+        news
     }
 
     /// The failed starts of a pod, by container.

@@ -70,6 +70,10 @@ impl SyncLoop {
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut gone_pods = GonePods::default();
         let mut back_off = NOT_READY_BACK_OFF.0;
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = self.runtime_state.asked() => {}
+        }
         loop {
             if let Err(error) = self.runtime_state.runtime_errors() {
                 tracing::warn!(%error, "Skipping pod synchronization");

@@ -86,7 +86,11 @@ impl PodSyncer for RuntimePodSyncer {
         })?;
 
         let result = self.runtime.sync_pod(pod, status).await;
-        self.start_failures.update(&uid, &result);
+        if self.start_failures.update(&uid, &result) {
+            // The kubelet tells with the next sync, which a back-off puts off until it is over.
+            self.statuses
+                .set_pod_status(pod, self.generate(pod, status, false));
+        }
         if let Some(message) = result.summary() {
             return Err(match result.back_off_until() {
                 Some(until) => Error::BackOff {
