@@ -85,11 +85,11 @@ fn describe(
 fn linux_config(node: &NodeSettings, inputs: &ContainerInputs<'_>) -> Result<v1::LinuxContainerConfig> {
     let (pod, container) = (inputs.pod, inputs.container);
     let mut context = container_security_context(node, pod, container, inputs.image_user, inputs.handler)?;
-    if let (Some(target), Some(namespaces)) = (inputs.target, &mut context.namespace_options) {
-        if namespaces.pid() == v1::NamespaceMode::Container {
-            namespaces.pid = v1::NamespaceMode::Target as i32;
-            namespaces.target_id = target.to_owned();
-        }
+    if let (Some(target), Some(namespaces)) = (inputs.target, &mut context.namespace_options)
+        && namespaces.pid() == v1::NamespaceMode::Container
+    {
+        namespaces.pid = v1::NamespaceMode::Target as i32;
+        namespaces.target_id = target.to_owned();
     }
     Ok(v1::LinuxContainerConfig {
         resources: Some(container_resources(node, pod, container)?),

@@ -16,6 +16,7 @@ mod go_json;
 #[cfg(test)]
 mod golden;
 mod hash;
+mod host;
 mod hostname;
 mod hosts;
 mod labels;

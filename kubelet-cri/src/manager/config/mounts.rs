@@ -222,3 +222,105 @@ impl VolumeTraits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::VolumeMount;
+
+    fn environment() -> Environment {
+        let variables = [("A", "x"), ("EMPTY", ""), ("UP", "..")];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.into()));
+        variables.into()
+    }
+
+    #[test]
+    fn sub_paths_stay_within() {
+        let cases = [
+            // subPath, subPathExpr, result
+            (None, None, Ok(None)),
+            (Some("a/b"), None, Ok(Some("a/b"))),
+            (Some("..data"), None, Ok(Some("..data"))),
+            (None, Some("$(A)/$$(A)"), Ok(Some("x/$(A)"))),
+            (
+                None,
+                Some("$(NO)/$(EMPTY)/$(ANY)"),
+                Err("missing value for ANY, EMPTY, NO"),
+            ),
+            (
+                Some("/a"),
+                None,
+                Err("error SubPath `/a` must not be an absolute path"),
+            ),
+            (
+                Some("a/../../b"),
+                None,
+                Err("unable to provision SubPath `a/../../b`: must not contain '..'"),
+            ),
+            (
+                None,
+                Some("$(UP)/b"),
+                Err("unable to provision SubPath `../b`: must not contain '..'"),
+            ),
+        ];
+        for (path, expression, result) in cases {
+            let mount = VolumeMount {
+                sub_path: path.map(str::to_owned),
+                sub_path_expr: expression.map(str::to_owned),
+                ..Default::default()
+            };
+            let found = sub_path(&mount, &environment()).map_err(|error| error.to_string());
+            let result = result.map(|path| path.map(PathBuf::from)).map_err(str::to_owned);
+            assert_eq!(found, result, "{path:?} {expression:?}");
+        }
+    }
+
+    #[test]
+    fn recursive_read_only_needs_the_runtime_and_a_read_only_mount() {
+        let problem = |rest: &str| {
+            Err(format!(
+                "failed to resolve recursive read-only mode: volume \"v\" requested recursive read-only mode, {rest}"
+            ))
+        };
+        let cases = [
+            // mode, read-only, propagation, supported, result
+            (None, false, None, true, Ok(false)),
+            (Some("Disabled"), true, None, true, Ok(false)),
+            (Some("IfPossible"), true, None, true, Ok(true)),
+            (Some("IfPossible"), true, Some("None"), false, Ok(false)),
+            (Some("Enabled"), true, None, true, Ok(true)),
+            (
+                Some("Enabled"),
+                true,
+                None,
+                false,
+                problem("but it is not supported by the runtime"),
+            ),
+            (
+                Some("Enabled"),
+                false,
+                None,
+                true,
+                problem("but it is not read-only"),
+            ),
+            (
+                Some("IfPossible"),
+                true,
+                Some("Bidirectional"),
+                true,
+                problem("but it is not compatible with propagation \"Bidirectional\""),
+            ),
+        ];
+        for (mode, read_only, propagation, supported, result) in cases {
+            let mount = VolumeMount {
+                name: "v".into(),
+                read_only: Some(read_only),
+                recursive_read_only: mode.map(str::to_owned),
+                mount_propagation: propagation.map(str::to_owned),
+                ..Default::default()
+            };
+            let found = recursive_read_only(&mount, supported).map_err(|error| error.to_string());
+            assert_eq!(found, result, "{mode:?} {read_only} {propagation:?} {supported}");
+        }
+    }
+}

@@ -329,3 +329,144 @@ pub(super) fn has_privileged_container(spec: &PodSpec) -> bool {
     let mut contexts = containers.filter_map(|container| container.security_context.as_ref());
     contexts.any(|context| context.privileged == Some(true))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(context: SecurityContext) -> Container {
+        Container {
+            name: "main".into(),
+            security_context: Some(context),
+            ..Default::default()
+        }
+    }
+
+    fn pod(context: PodSecurityContext) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.name = Some("web".into());
+        pod.metadata.namespace = Some("ns".into());
+        pod.metadata.uid = Some("u".into());
+        pod.spec = Some(PodSpec {
+            security_context: Some(context),
+            ..Default::default()
+        });
+        pod
+    }
+
+    fn user(uid: Option<i64>, username: &str) -> ImageUser {
+        ImageUser {
+            uid,
+            username: username.into(),
+        }
+    }
+
+    #[test]
+    fn non_root_is_verified() {
+        let non_root = || PodSecurityContext {
+            run_as_non_root: Some(true),
+            ..Default::default()
+        };
+        let as_user = |uid: i64| SecurityContext {
+            run_as_user: Some(uid),
+            ..Default::default()
+        };
+        let none = SecurityContext::default;
+        let cases = [
+            (none(), user(Some(1000), ""), None),
+            (as_user(1), user(Some(0), ""), None),
+            (
+                none(),
+                user(Some(0), ""),
+                Some("container has runAsNonRoot and image will run as root"),
+            ),
+            (
+                none(),
+                user(None, ""),
+                Some("container has runAsNonRoot and image will run as root"),
+            ),
+            (
+                as_user(0),
+                user(Some(1), ""),
+                Some("container's runAsUser breaks non-root policy"),
+            ),
+            (
+                none(),
+                user(None, "joe"),
+                Some(
+                    "container has runAsNonRoot and image has non-numeric user (joe), cannot verify user is non-root",
+                ),
+            ),
+            (
+                SecurityContext {
+                    run_as_non_root: Some(false),
+                    ..Default::default()
+                },
+                user(Some(0), ""),
+                None,
+            ),
+        ];
+        for (context, image_user, problem) in cases {
+            let verified = verify_run_as_non_root(&pod(non_root()), &container(context), &image_user);
+            let problem = problem.map(|text| format!("{text} (pod: \"web_ns(u)\", container: main)"));
+            assert_eq!(verified.err().map(|error| error.to_string()), problem);
+        }
+    }
+
+    #[test]
+    fn profiles_come_from_the_nearest_who_names_one() {
+        let profile = |type_: &str, name: Option<&str>| SeccompProfile {
+            type_: type_.into(),
+            localhost_profile: name.map(str::to_owned),
+        };
+        let mut node = NodeSettings::default();
+        let of_pod = PodSecurityContext {
+            seccomp_profile: Some(profile("RuntimeDefault", None)),
+            ..Default::default()
+        };
+        let local = container(SecurityContext {
+            seccomp_profile: Some(profile("Localhost", Some("p.json"))),
+            ..Default::default()
+        });
+        let bare = container(SecurityContext::default());
+        let found = seccomp_profile(&node, Some(&of_pod), &local).unwrap();
+        assert_eq!(found.localhost_ref, "/var/lib/kubelet/seccomp/p.json");
+        let found = seccomp_profile(&node, Some(&of_pod), &bare).unwrap();
+        assert_eq!(found.profile_type(), ProfileType::RuntimeDefault);
+        let found = seccomp_profile(&node, None, &bare).unwrap();
+        assert_eq!(found.profile_type(), ProfileType::Unconfined);
+        node.seccomp_default = true;
+        let found = seccomp_profile(&node, None, &bare).unwrap();
+        assert_eq!(found.profile_type(), ProfileType::RuntimeDefault);
+    }
+
+    #[test]
+    fn apparmor_is_read_from_field_annotation_and_pod() {
+        let of_pod = PodSecurityContext {
+            app_armor_profile: Some(AppArmorProfile {
+                type_: "RuntimeDefault".into(),
+                localhost_profile: None,
+            }),
+            ..Default::default()
+        };
+        let mut pod = pod(of_pod);
+        let main = container(SecurityContext::default());
+        let old_form = |pod: &Pod, container: &Container| {
+            apparmor_profile(pod, pod_security_context(pod), container)
+                .unwrap()
+                .1
+        };
+        assert_eq!(old_form(&pod, &main), "runtime/default");
+        let key = format!("{APPARMOR_ANNOTATION_PREFIX}main");
+        pod.metadata.annotations = Some([(key, "localhost/mine".to_owned())].into());
+        assert_eq!(old_form(&pod, &main), "localhost/mine");
+        let own = container(SecurityContext {
+            app_armor_profile: Some(AppArmorProfile {
+                type_: "Unconfined".into(),
+                localhost_profile: None,
+            }),
+            ..Default::default()
+        });
+        assert_eq!(old_form(&pod, &own), "unconfined");
+    }
+}

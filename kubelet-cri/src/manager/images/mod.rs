@@ -109,10 +109,10 @@ impl ImageManager {
             runtime_handler: runtime_handler.to_owned(),
             ..Default::default()
         };
-        if policy != PullPolicy::Always {
-            if let Some(image_ref) = request.present(&spec).await? {
-                return Ok(image_ref);
-            }
+        if policy != PullPolicy::Always
+            && let Some(image_ref) = request.present(&spec).await?
+        {
+            return Ok(image_ref);
         }
         if policy == PullPolicy::Never {
             let message = format!(
