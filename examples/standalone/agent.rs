@@ -7,7 +7,7 @@ use futures::stream::{BoxStream, StreamExt};
 use kubelet_config::{FileSource, PodConfig};
 use kubelet_core::{Kubelet, PodCache, PodSource, Runtime, SourceUpdate, StatusSink};
 use kubelet_cri::process::ProcessRuntime;
-use kubelet_cri::{CriAdapter, CriClient, CriRuntime, ImageService, RuntimeService};
+use kubelet_cri::{CriAdapter, CriClient, CriRuntime, ImageService, NodeSettings, RuntimeService};
 use kubelet_pleg::GenericPleg;
 use kubelet_status::StatusManager;
 
@@ -98,8 +98,11 @@ async fn cri_runtime(args: &Args, services: Services, root_dir: &Path) -> Result
         _ => PathBuf::from("/var/log/pods"),
     });
     let (runtime, images) = services;
-    let runtime = CriRuntime::builder(runtime, images).root_dir(root_dir).pod_logs_dir(pod_logs_dir);
-    Ok(Arc::new(runtime.build().await?))
+    let builder = CriRuntime::builder(runtime, images)
+        .node(NodeSettings::of_this_host())
+        .root_dir(root_dir)
+        .pod_logs_dir(pod_logs_dir);
+    Ok(Arc::new(builder.build().await?))
 }
 
 /// The host's name, in lower case as node names are (`nodeutil.GetHostname`).
