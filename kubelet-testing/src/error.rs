@@ -1,7 +1,7 @@
 //! The error of this crate.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A result with this crate's [`enum@Error`].
@@ -63,8 +63,8 @@ pub enum Error {
 }
 
 impl Error {
-    #[cfg_attr(not(feature = "containerd"), expect(dead_code))]
-    pub(crate) fn io(path: impl AsRef<Path>, source: io::Error) -> Self {
+    #[cfg(all(feature = "containerd", target_os = "linux"))]
+    pub(crate) fn io(path: impl AsRef<std::path::Path>, source: io::Error) -> Self {
         Error::Io {
             path: path.as_ref().to_owned(),
             source,

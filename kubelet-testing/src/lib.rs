@@ -1,7 +1,57 @@
-//! Fakes that behave: test a Kubernetes node agent without a cluster, in virtual time
+//! Fakes that behave: test a Kubernetes node agent without a cluster, in virtual time.
+//!
+//! * [`MemoryRuntime`]: a container runtime in memory, on the five verbs of `kubelet-cri`; a [`Run`] scripts what a
+//!   container does.
+//! * [`PodBuilder`]: pods that read like their manifests.
+//! * [`FakeRecorder`]: keeps the events that an agent records.
+//! * [`wait_until`]: waits for a thing, never for a time.
+//! * `Containerd` (feature `containerd`, Linux): a real containerd of a test's own, that leaves nothing behind.
+//!
+//! Here an agent of a few lines is tested: it starts a pod's container again whenever that ended.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use k8s_openapi::api::core::v1::Pod;
+//! use kubelet_core::{Clock, PodExt};
+//! use kubelet_cri::verbs::{ContainerKey, ContainerRuntime, ContainerSpec, Result};
+//! use kubelet_testing::{MemoryRuntime, PodBuilder, Run};
+//!
+//! /// What is tested.
+//! async fn agent(runtime: Arc<dyn ContainerRuntime>, pod: Arc<Pod>) -> Result<()> {
+//!     for attempt in 0.. {
+//!         let key = ContainerKey::new(pod.uid(), "main", attempt);
+//!         runtime.start(&ContainerSpec::new(key.clone(), "busybox:1.36")).await?;
+//!         while runtime.inspect(&key).await?.is_running() {
+//!             tokio::time::sleep(Duration::from_secs(1)).await;
+//!         }
+//!     }
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = MemoryRuntime::new(Clock::system());
+//! runtime.script("main", [Run::exits(1).after(Duration::from_secs(1800))]);
+//! let pod = PodBuilder::new("web").container("main", "busybox:1.36", |c| c.command(["sleep", "30m"])).build();
+//! let agent = tokio::spawn(agent(Arc::new(runtime.clone()), pod.clone()));
+//!
+//! // Five hours, in a moment.
+//! for starts in 1..=10 {
+//!     runtime.wait_until("another start", |runtime| runtime.tally(&pod.uid(), "main").starts == starts).await?;
+//! }
+//! assert_eq!(runtime.tally(&pod.uid(), "main").most_at_once, 1);
+//! # agent.abort();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A whole agent is put together the same way: a `CriAdapter` on the [`MemoryRuntime`], a `CriRuntime` on the adapter, a
+//! `Kubelet` on that, all with one `Clock::starting_at`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(feature = "containerd")]
+#[cfg(all(feature = "containerd", target_os = "linux"))]
 mod containerd;
 mod error;
 mod fake_recorder;
@@ -9,10 +59,14 @@ mod memory_runtime;
 mod pod_builder;
 mod wait;
 
-#[cfg(feature = "containerd")]
+#[cfg(all(feature = "containerd", target_os = "linux"))]
 pub use containerd::{Containerd, Task};
 pub use error::{Error, Result};
 pub use fake_recorder::{FakeRecorder, RecordedEvent};
 pub use memory_runtime::{MemoryRuntime, Run, Tally};
 pub use pod_builder::{ContainerBuilder, PodBuilder};
 pub use wait::{PATIENCE, wait_until};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

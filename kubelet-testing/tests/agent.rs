@@ -1,7 +1,7 @@
 //! A whole agent in virtual time: a source, the merger, the engine, the runtime manager, the PLEG, the statuses, on a
 //! runtime in memory.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! The fixture on the host's real containerd: what it promises is there, and nothing is left.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
 
 use std::collections::HashMap;
