@@ -1,0 +1,372 @@
+//! The assembly over a runtime of pods, in virtual time: who is started, killed, told and forgotten, and when.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::{self, StreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_config::PodConfig;
+use kubelet_core::runtime::{
+    Container, ContainerState, ContainerStatus, PodStatus, PodSyncResult, Readiness, RuntimePod,
+    RuntimeStatus, Sandbox, SandboxState, SandboxStatus, SyncAction, SyncFailure,
+};
+use kubelet_core::{
+    ContainerId, Error, Kubelet, KubeletHandle, PodCache, PodExt, PodKey, PodUid, Result, Runtime,
+    RuntimeReader, StreamSource,
+};
+use kubelet_pleg::GenericPleg;
+use kubelet_status::{MemorySink, StatusManager};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// A runtime to which a pod is one thing that runs or does not.
+#[derive(Default)]
+struct Pods {
+    pods: Mutex<BTreeMap<PodUid, (PodKey, bool)>>,
+    /// What was done, told to the test.
+    done: watch::Sender<Vec<String>>,
+    network_down: Mutex<bool>,
+    runtime_down: Mutex<bool>,
+    fails: Mutex<Option<SyncFailure>>,
+}
+
+impl Pods {
+    fn note(&self, what: String) {
+        self.done.send_modify(|done| done.push(what));
+    }
+
+    fn running(&self, uid: &str) {
+        self.pods
+            .lock()
+            .insert(uid.into(), (PodKey::new("ns", uid), true));
+    }
+
+    async fn wait_for(&self, what: &str) {
+        let mut done = self.done.subscribe();
+        let found = done.wait_for(|done| done.iter().any(|it| it == what));
+        let found = tokio::time::timeout(Duration::from_secs(600), found).await;
+        assert!(found.is_ok(), "{what:?} never came: {:?}", self.done.borrow());
+    }
+
+    fn did(&self, what: &str) -> bool {
+        self.done.borrow().iter().any(|it| it == what)
+    }
+}
+
+#[async_trait]
+impl RuntimeReader for Pods {
+    async fn pods(&self, _all: bool) -> Result<Vec<Arc<RuntimePod>>> {
+        let pods = self.pods.lock();
+        let listed = pods.iter().map(|(uid, (key, running))| {
+            let mut pod = RuntimePod::empty(uid.clone(), key.clone());
+            let (container, sandbox) = match running {
+                true => (ContainerState::Running, SandboxState::Ready),
+                false => (ContainerState::Exited, SandboxState::NotReady),
+            };
+            pod.containers.push(Container::new(
+                ContainerId::new("pods", format!("{uid}-c")),
+                "c",
+                container,
+            ));
+            pod.sandboxes.push(Sandbox::new(
+                ContainerId::new("pods", format!("{uid}-s")),
+                sandbox,
+            ));
+            Arc::new(pod)
+        });
+        Ok(listed.collect())
+    }
+
+    async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+        let mut status = PodStatus::empty(pod.uid.clone(), pod.key.clone(), Instant::now());
+        for container in &pod.containers {
+            status.containers.push(ContainerStatus::new(
+                container.id.clone(),
+                &*container.name,
+                container.state,
+            ));
+        }
+        for sandbox in &pod.sandboxes {
+            status
+                .sandboxes
+                .push(SandboxStatus::new(sandbox.id.id(), sandbox.state));
+        }
+        Ok(status)
+    }
+}
+
+#[async_trait]
+impl Runtime for Pods {
+    fn runtime_type(&self) -> &str {
+        "pods"
+    }
+
+    async fn status(&self) -> Result<RuntimeStatus> {
+        if *self.runtime_down.lock() {
+            return Err(Error::runtime("Status", std::io::Error::other("down")));
+        }
+        let network_ready = match *self.network_down.lock() {
+            true => Readiness::NotReady("no cni".into()),
+            false => Readiness::Ready,
+        };
+        Ok(RuntimeStatus {
+            runtime_ready: Readiness::Ready,
+            network_ready,
+        })
+    }
+
+    async fn sync_pod(&self, pod: &Arc<Pod>, status: &PodStatus) -> PodSyncResult {
+        let mut result = PodSyncResult::default();
+        if let Some(failure) = self.fails.lock().clone() {
+            result.failed(SyncAction::StartContainer, "c", failure);
+            return result;
+        }
+        if !status.is_running() {
+            self.running(pod.uid_str());
+            self.note(format!("started {}", pod.uid()));
+            result.succeeded(SyncAction::StartContainer, "c");
+        }
+        result
+    }
+
+    async fn kill_pod(
+        &self,
+        pod: Option<&Arc<Pod>>,
+        running: &RuntimePod,
+        grace: Option<Duration>,
+    ) -> Result<()> {
+        if let Some(pod) = self.pods.lock().get_mut(&running.uid) {
+            pod.1 = false;
+        }
+        let known = if pod.is_some() { "" } else { " unknown" };
+        self.note(format!(
+            "killed{known} {} in {}",
+            running.uid,
+            grace.unwrap_or_default().as_secs()
+        ));
+        Ok(())
+    }
+
+    fn forget_pod(&self, uid: &PodUid) {
+        self.note(format!("forgot {uid}"));
+    }
+}
+
+fn pod(uid: &str) -> Pod {
+    serde_json::from_value(serde_json::json!({
+        "metadata": {"namespace": "ns", "name": uid, "uid": uid},
+        "spec": {
+            "containers": [{"name": "c", "image": "i"}],
+            "terminationGracePeriodSeconds": 7,
+        },
+    }))
+    .unwrap()
+}
+
+type Snapshot = mpsc::UnboundedSender<Vec<Arc<Pod>>>;
+
+struct Node {
+    runtime: Arc<Pods>,
+    statuses: MemorySink,
+    handle: KubeletHandle,
+    root: tempfile::TempDir,
+    shutdown: CancellationToken,
+    running: JoinHandle<Result<()>>,
+}
+
+impl Node {
+    /// A node with these sources, and what to tell through each.
+    fn start<const N: usize>(runtime: Pods, sources: [&str; N]) -> (Self, [Snapshot; N]) {
+        let mut config = PodConfig::builder();
+        let senders = sources.map(|name| {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            let snapshots = stream::unfold(receiver, async |mut receiver| {
+                Some((receiver.recv().await?, receiver))
+            });
+            config = std::mem::replace(&mut config, PodConfig::builder())
+                .source(StreamSource::new(name, snapshots.boxed()));
+            sender
+        });
+        let (runtime, statuses, cache) = (Arc::new(runtime), MemorySink::new(), PodCache::new());
+        let root = tempfile::tempdir().unwrap();
+        let kubelet = Kubelet::builder()
+            .pods(config.build().unwrap())
+            .pleg(GenericPleg::new(runtime.clone(), cache.clone()), cache)
+            .runtime(runtime.clone())
+            .statuses(StatusManager::new(statuses.clone()))
+            .root_dir(root.path())
+            .build()
+            .unwrap();
+        let (handle, shutdown) = (kubelet.handle(), CancellationToken::new());
+        let running = tokio::spawn(kubelet.run(shutdown.clone()));
+        (
+            Self {
+                runtime,
+                statuses,
+                handle,
+                root,
+                shutdown,
+                running,
+            },
+            senders,
+        )
+    }
+
+    async fn wait_for_phase(&self, uid: &str, phase: &str) {
+        let mut pods = self.statuses.watch();
+        let found = pods.wait_for(|pods| {
+            pods.get(uid)
+                .is_some_and(|pod| pod.status.phase.as_deref() == Some(phase))
+        });
+        let found = tokio::time::timeout(Duration::from_secs(600), found)
+            .await
+            .map(drop);
+        assert!(
+            found.is_ok(),
+            "{uid} never was {phase}: {:?}",
+            self.statuses.get(&uid.into())
+        );
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        self.running.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_comes_runs_and_goes_and_nothing_of_it_stays() {
+    let (node, [file]) = Node::start(Pods::default(), ["file"]);
+    file.send(vec![Arc::new(pod("a"))]).unwrap();
+    node.runtime.wait_for("started a").await;
+    node.wait_for_phase("a", "Running").await;
+    assert!(node.root.path().join("pods/a/volumes").is_dir());
+    assert!(node.handle.workers().could_have_running_containers(&"a".into()));
+
+    file.send(vec![]).unwrap();
+    node.runtime.wait_for("killed a in 7").await;
+    node.runtime.wait_for("forgot a").await;
+    assert!(!node.root.path().join("pods/a").exists());
+    assert!(node.handle.pods().is_empty());
+    let mut pods = node.statuses.watch();
+    tokio::time::timeout(Duration::from_secs(60), pods.wait_for(|pods| pods.is_empty()))
+        .await
+        .unwrap()
+        .unwrap();
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_lists_is_killed_but_not_before_all_sources_spoke() {
+    let runtime = Pods::default();
+    runtime.running("orphan");
+    runtime.running("kept");
+    let (node, [file, api]) = Node::start(runtime, ["file", "api"]);
+    file.send(vec![Arc::new(pod("first"))]).unwrap();
+    node.runtime.wait_for("started first").await;
+    // A minute of relists and housekeeping goes by; one source has not spoken yet.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!node.runtime.did("killed unknown orphan in 1") && !node.handle.sources().all_ready());
+
+    api.send(vec![Arc::new(pod("kept"))]).unwrap();
+    node.runtime.wait_for("killed unknown orphan in 1").await;
+    node.wait_for_phase("kept", "Running").await;
+    assert!(
+        !node.runtime.did("started kept"),
+        "it ran already: it is taken over"
+    );
+    // A source that says that its pod is gone is believed at once.
+    file.send(vec![]).unwrap();
+    node.runtime.wait_for("killed first in 7").await;
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_synced_while_the_runtime_is_down() {
+    let runtime = Pods::default();
+    *runtime.runtime_down.lock() = true;
+    let (node, [file]) = Node::start(runtime, ["file"]);
+    file.send(vec![Arc::new(pod("a"))]).unwrap();
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(!node.runtime.did("started a"));
+    assert!(node.handle.runtime_state().runtime_errors().is_err());
+    *node.runtime.runtime_down.lock() = false;
+    node.runtime.wait_for("started a").await;
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_wait_for_the_network_unless_they_are_on_the_hosts() {
+    let runtime = Pods::default();
+    *runtime.network_down.lock() = true;
+    let (node, [file]) = Node::start(runtime, ["file"]);
+    let mut host = pod("host");
+    host.spec.as_mut().unwrap().host_network = Some(true);
+    file.send(vec![Arc::new(pod("a")), Arc::new(host)]).unwrap();
+    node.runtime.wait_for("started host").await;
+    assert!(!node.runtime.did("started a"));
+    node.wait_for_phase("a", "Pending").await;
+    *node.runtime.network_down.lock() = false;
+    node.runtime.wait_for("started a").await;
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_start_is_told_at_once_and_tried_when_its_back_off_is_over() {
+    let runtime = Pods::default();
+    let until = Instant::now() + Duration::from_secs(40);
+    *runtime.fails.lock() = Some(SyncFailure {
+        reason: "CrashLoopBackOff".into(),
+        message: "back-off 40s".into(),
+        back_off_until: Some(until),
+    });
+    let (node, [file]) = Node::start(runtime, ["file"]);
+    file.send(vec![Arc::new(pod("a"))]).unwrap();
+    let mut pods = node.statuses.watch();
+    let told = pods.wait_for(|pods| {
+        let status = pods
+            .get("a")
+            .and_then(|pod| pod.status.container_statuses.as_ref()?.first());
+        let waiting = status.and_then(|status| status.state.as_ref()?.waiting.as_ref());
+        waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some("CrashLoopBackOff"))
+    });
+    tokio::time::timeout(Duration::from_secs(600), told)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(Instant::now() < until, "it is told while it waits");
+    *node.runtime.fails.lock() = None;
+    node.runtime.wait_for("started a").await;
+    assert!(Instant::now() >= until);
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_may_be_ended_with_the_agent() {
+    let (node, [file]) = Node::start(Pods::default(), ["file"]);
+    file.send(["a", "b", "c"].map(|uid| Arc::new(pod(uid))).to_vec())
+        .unwrap();
+    for uid in ["a", "b", "c"] {
+        node.wait_for_phase(uid, "Running").await;
+    }
+    node.handle.end_pods(Some(Duration::from_secs(3))).await;
+    for uid in ["a", "b", "c"] {
+        assert!(node.runtime.did(&format!("killed {uid} in 3")));
+        assert!(node.handle.workers().is_pod_known_terminated(&uid.into()));
+    }
+    node.stop().await;
+}
+
+#[test]
+fn all_that_is_wrong_is_told_together() {
+    let error = Kubelet::builder().root_dir("relative").build().unwrap_err();
+    let Error::Misconfigured { problems } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!(problems.len(), 5, "{error}");
+}
