@@ -89,7 +89,7 @@ impl CriRuntime {
     /// The sandboxes that a kubelet made, newest first; those without its labels are somebody else's.
     pub(super) async fn list_sandboxes(&self, listing: Listing<'_>) -> Result<Vec<v1::PodSandbox>> {
         let filter = v1::PodSandboxFilter {
-            state: listing.running_only.then(|| v1::PodSandboxStateValue {
+            state: listing.running_only.then_some(v1::PodSandboxStateValue {
                 state: v1::PodSandboxState::SandboxReady as i32,
             }),
             label_selector: uid_selector(listing.uid),
@@ -114,7 +114,7 @@ impl CriRuntime {
     /// The containers that a kubelet made, newest first.
     pub(super) async fn list_containers(&self, listing: Listing<'_>) -> Result<Vec<v1::Container>> {
         let filter = v1::ContainerFilter {
-            state: listing.running_only.then(|| v1::ContainerStateValue {
+            state: listing.running_only.then_some(v1::ContainerStateValue {
                 state: v1::ContainerState::ContainerRunning as i32,
             }),
             label_selector: uid_selector(listing.uid),

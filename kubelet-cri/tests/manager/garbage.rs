@@ -9,7 +9,8 @@ use kubelet_cri::v1;
 use serde_json::json;
 use tokio::time::advance;
 
-use crate::fake::{Rig, Script, pod};
+use crate::fake::Script;
+use crate::rig::{Rig, pod};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -152,4 +153,51 @@ async fn under_pressure_ended_pods_go_and_the_unknown_is_stopped_first() {
     let calls = rig.fake.take_calls();
     let stopped = calls.iter().position(|call| call == "stopped main").unwrap();
     assert_eq!(calls[stopped + 1], "RemoveContainer main");
+}
+
+#[tokio::test(start_paused = true)]
+async fn links_to_logs_come_and_go_with_their_containers() {
+    let mut rig = Rig::new().await;
+    let links = rig.dir.path().join("links");
+    std::fs::create_dir(&links).unwrap();
+    let builder = rig.builder().container_log_links(&links);
+    rig.manager = builder.build().await.unwrap();
+    rig.fake.script(
+        "main",
+        Script {
+            runs_for: Some(SECOND),
+            ..Script::default()
+        },
+    );
+    let names = || {
+        let mut names: Vec<_> = std::fs::read_dir(&links)
+            .unwrap()
+            .map(|link| link.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    let pod = pod("p", json!({ "containers": [{ "name": "main", "image": "i" }] }));
+    for _ in 0..2 {
+        rig.sync_ok(&pod).await;
+        advance(SECOND).await;
+    }
+    let (old, new) = ("p_ns_main-container-0002.log", "p_ns_main-container-0003.log");
+    assert_eq!(names(), [old, new]);
+    let log = rig.dir.path().join("logs/ns_p_p/main/0.log");
+    assert_eq!(std::fs::read_link(links.join(old)).unwrap(), log);
+
+    rig.manager
+        .garbage_collect(&GcPolicy::default(), &Pods::default())
+        .await
+        .unwrap();
+    assert_eq!(names(), [new]);
+
+    // Somebody removed the log.
+    std::fs::remove_file(rig.dir.path().join("logs/ns_p_p/main/1.log")).unwrap();
+    rig.manager
+        .garbage_collect(&GcPolicy::default(), &Pods::default())
+        .await
+        .unwrap();
+    assert!(names().is_empty());
 }

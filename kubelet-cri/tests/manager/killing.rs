@@ -6,7 +6,8 @@ use kubelet_core::{Runtime, RuntimeReader};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::fake::{Rig, Script, pod};
+use crate::fake::Script;
+use crate::rig::{Rig, pod};
 
 const SECOND: Duration = Duration::from_secs(1);
 

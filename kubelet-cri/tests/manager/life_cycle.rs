@@ -7,7 +7,8 @@ use kubelet_core::{PodExt, Runtime, RuntimeReader};
 use serde_json::json;
 use tokio::time::{Instant, advance};
 
-use crate::fake::{Rig, Script, pod};
+use crate::fake::Script;
+use crate::rig::{Rig, pod};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,8 +1,12 @@
 //! The generic runtime manager, on recordings of the kubelet and on a runtime in memory.
 
+// What the tests share is not itself a test to clippy.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod fake;
 mod garbage;
 mod killing;
 mod life_cycle;
 mod pod_actions;
 mod pods;
+mod rig;

@@ -4,7 +4,7 @@ use kubelet_core::runtime::{ContainerState, Readiness, SandboxState};
 use kubelet_core::{PodUid, Runtime, RuntimeReader};
 use serde_json::json;
 
-use crate::fake::{Rig, pod};
+use crate::rig::{Rig, pod};
 
 #[tokio::test(start_paused = true)]
 async fn what_was_started_is_listed_and_nothing_of_others() {
