@@ -34,9 +34,9 @@
 //!
 //! # Restart of the agent
 //!
-//! Containers write to named pipes that they hold open themselves, so that they neither die nor lose a line when the
-//! agent goes, however it goes: they wait once 64 KiB are unread. What is known of each is in a file under the root
-//! folder. The next [`ProcessRuntime`] on that folder takes over what still runs, told from a process of the same pid
+//! Containers write to named pipes that they hold open themselves, so that they do not die when the agent goes, however
+//! it goes: they wait once 64 KiB are unread. What the agent had read and not yet written when it was killed is lost.
+//! What is known of each container is in a file under the root folder. The next [`ProcessRuntime`] on that folder takes over what still runs, told from a process of the same pid
 //! by its start time, and never starts it again. Of what ended meanwhile nobody saw the exit code: it is reported as 137
 //! with reason `ContainerStatusUnknown`, as the kubelet does, and so is what was taken over and ends later. What its
 //! last lines were, unread in the pipe, is lost.
@@ -107,7 +107,14 @@ pub struct ProcessRuntime {
     closed: AtomicBool,
     _abandon: DropGuard,
     /// Kept locked as long as this runtime lives.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for ProcessRuntime {
+    /// Closing the file would do, were it not that a process that is just being forked holds it open for a moment.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
+    }
 }
 
 /// What the tasks share with the runtime.
@@ -203,7 +210,7 @@ impl ProcessRuntimeBuilder {
             }),
             closed: AtomicBool::new(false),
             _abandon: abandon.drop_guard(),
-            _lock: lock,
+            lock,
         };
         adopt::all(&runtime.shared).map_err(named)?;
         Ok(runtime)

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command};
 
-use crate::node::{Node, file_says, patiently, shell};
+use crate::node::{self, Node, file_says, nap, patiently, shell};
 
 const ROOT: &str = "KUBELET_CRI_TEST_AGENT_ROOT";
 
@@ -23,7 +23,12 @@ async fn agent() {
         value: b"red".to_vec(),
     }];
     let long = node.run_config("long", counting).await;
-    let doomed = node.run("doomed", "sleep 987030 & exec sleep 987031").await;
+    let doomed = node
+        .run(
+            "doomed",
+            &format!("sleep {} & exec sleep {}", nap(987030), nap(987031)),
+        )
+        .await;
     node.exited(&short).await;
     node.log_says(&long, "stdout F 3\n").await;
     std::fs::write(
@@ -40,6 +45,7 @@ pub(crate) async fn run_and_kill(root: &Path) -> (String, i32) {
     let mut agent: Child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "agent::agent", "--ignored", "--nocapture"])
         .env(ROOT, root)
+        .env(node::RUN, node::run())
         .spawn()
         .unwrap();
     patiently(file_says(&root.join("ready"), " ")).await;

@@ -6,7 +6,7 @@ use kubelet_cri::verbs::{ContainerKey, ContainerRuntime, ContainerSpec};
 use kubelet_cri::{Code, v1};
 use rustix::process::Signal;
 
-use crate::node::{Node, patiently, processes_with, shell, signal, until};
+use crate::node::{Node, nap, patiently, shell, signal, sleepers, until};
 
 #[tokio::test]
 async fn exit_codes() {
@@ -31,7 +31,7 @@ async fn exit_codes() {
 #[tokio::test]
 async fn killed_from_outside() {
     let node = Node::new().await;
-    let id = node.run("web", "exec sleep 987010").await;
+    let id = node.run("web", &format!("exec sleep {}", nap(987010))).await;
     signal(node.pid(&id).await, Signal::KILL);
     let status = node.exited(&id).await;
     assert_eq!((status.exit_code, status.reason.as_str()), (137, "Error"));
@@ -81,30 +81,33 @@ async fn a_shorter_grace_overtakes_a_longer() {
 async fn the_whole_group_goes_with_its_leader() {
     let node = Node::new().await;
     // Grandchildren that hear no SIGTERM: stopped, and left behind by a leader that exits.
-    let script = "(trap '' TERM; sleep 987011 & sleep 987011 & wait) & echo ready; ";
+    let script = format!(
+        "(trap '' TERM; sleep {0} & sleep {0} & wait) & echo ready; ",
+        nap(987011)
+    );
     let id = node.run("stopped", &format!("{script} wait")).await;
-    until(|| processes_with("987011").len() == 2).await;
+    until(|| sleepers(987011).len() == 2).await;
     node.stop(&id, 1).await;
-    assert!(processes_with("987011").is_empty());
+    assert!(sleepers(987011).is_empty());
 
     let id = node.run("exits", &format!("{script} exit 4")).await;
     assert_eq!(node.exited(&id).await.exit_code, 4);
-    assert!(processes_with("987011").is_empty());
+    assert!(sleepers(987011).is_empty());
 }
 
 #[tokio::test]
 async fn removal_kills_what_runs() {
     let node = Node::new().await;
-    let id = node.run("web", "exec sleep 987012").await;
+    let id = node.run("web", &format!("exec sleep {}", nap(987012))).await;
     node.remove(&id).await;
-    assert!(processes_with("987012").is_empty());
+    assert!(sleepers(987012).is_empty());
     assert!(node.processes.list().await.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn commands_in_a_container() {
     let node = Node::new().await;
-    let mut config = shell("exec sleep 987013");
+    let mut config = shell(&format!("exec sleep {}", nap(987013)));
     config.envs = vec![v1::KeyValue {
         key: "COLOUR".to_owned(),
         value: b"red".to_vec(),
@@ -126,23 +129,23 @@ async fn commands_in_a_container() {
         .unwrap();
     assert_eq!((large.stdout.len(), large.exit_code), (16 << 20, 0));
 
-    let slow = node
-        .exec(&id, &["sh", "-c", "sleep 987014 & sleep 987014"], 1)
-        .await
-        .unwrap_err();
+    let two_naps = format!("sleep {0} & sleep {0}", nap(987014));
+    let slow = node.exec(&id, &["sh", "-c", &two_naps], 1).await.unwrap_err();
     assert_eq!(slow.code(), Code::DeadlineExceeded, "{slow}");
-    until(|| processes_with("987014").is_empty()).await;
+    until(|| sleepers(987014).is_empty()).await;
 
     let missing = node.exec(&id, &["no-such-program"], 0).await.unwrap_err();
     assert_eq!(missing.code(), Code::InvalidArgument, "{missing}");
 
+    let seconds = nap(987015);
+    let command = ["sleep", &seconds];
     let stop = async {
-        until(|| !processes_with("987015").is_empty()).await;
+        until(|| !sleepers(987015).is_empty()).await;
         node.stop(&id, 1).await;
     };
-    let (cut, ()) = tokio::join!(node.exec(&id, &["sleep", "987015"], 0), stop);
+    let (cut, ()) = tokio::join!(node.exec(&id, &command, 0), stop);
     assert_eq!(cut.unwrap_err().code(), Code::Unavailable);
-    assert!(processes_with("987015").is_empty());
+    assert!(sleepers(987015).is_empty());
     let late = node.exec(&id, &["true"], 0).await.unwrap_err();
     assert_eq!(late.code(), Code::FailedPrecondition, "{late}");
 }
@@ -153,7 +156,7 @@ async fn shutdown_leaves_no_process() {
     for pod in 0..10 {
         node.run(
             &format!("pod-{pod}"),
-            "trap '' TERM; sleep 987016 & sleep 987016 & wait; wait",
+            &format!("trap '' TERM; sleep {0} & sleep {0} & wait; wait", nap(987016)),
         )
         .await;
     }
@@ -164,9 +167,9 @@ async fn shutdown_leaves_no_process() {
         )
         .await;
     node.log_says(&id, "ready").await;
-    until(|| processes_with("987016").len() == 20).await;
+    until(|| sleepers(987016).len() == 20).await;
     patiently(node.processes.shutdown(Duration::from_secs(1))).await;
-    assert!(processes_with("987016").is_empty());
+    assert!(sleepers(987016).is_empty());
     assert_eq!(node.status(&id).await.exit_code, 8);
 
     let spec = ContainerSpec::new(ContainerKey::new("uid", "late", 0), "any");

@@ -4,7 +4,7 @@ use futures::StreamExt;
 use kubelet_cri::verbs::{ContainerKey, ContainerRuntime, ContainerSpec};
 use kubelet_cri::{Code, ImageService, RuntimeService, v1};
 
-use crate::node::{Node, patiently, processes_with, shell};
+use crate::node::{Node, nap, patiently, shell, sleepers, until};
 
 #[tokio::test]
 async fn a_container_from_sandbox_to_removal() {
@@ -12,7 +12,10 @@ async fn a_container_from_sandbox_to_removal() {
     let mut events = node.events().await;
     let sandbox = node.sandbox("web").await;
     let id = node
-        .create(&sandbox, shell("echo hello; exec sleep 987001"))
+        .create(
+            &sandbox,
+            shell(&format!("echo hello; exec sleep {}", nap(987001))),
+        )
         .await
         .unwrap();
 
@@ -32,7 +35,7 @@ async fn a_container_from_sandbox_to_removal() {
         node.root.join("logs/web/main/0.log").display().to_string()
     );
     assert_eq!(running.image.unwrap().image, "busybox:1.36");
-    assert_eq!(processes_with("987001").len(), 1);
+    until(|| sleepers(987001).len() == 1).await;
 
     let again = node.start(&id).await.unwrap_err();
     assert_eq!(again.code(), Code::FailedPrecondition, "{again}");
@@ -42,7 +45,7 @@ async fn a_container_from_sandbox_to_removal() {
     assert_eq!(stopped.state(), v1::ContainerState::ContainerExited);
     assert_eq!((stopped.exit_code, stopped.reason.as_str()), (143, "Error"));
     assert!(stopped.finished_at >= stopped.started_at);
-    assert!(processes_with("987001").is_empty());
+    assert!(sleepers(987001).is_empty());
     node.stop(&id, 10).await;
 
     node.remove(&id).await;
@@ -106,14 +109,14 @@ async fn starting_what_was_started_returns_it() {
     let node = Node::new().await;
     let key = ContainerKey::new("uid", "main", 0);
     let mut spec = ContainerSpec::new(key.clone(), "any");
-    spec.command = vec!["sleep".into(), "987002".into()];
+    spec.command = vec!["sleep".into(), nap(987002)];
     let starts = (0..8).map(|_| node.processes.start(&spec));
     let started = futures::future::try_join_all(starts).await.unwrap();
     assert!(
         started.iter().all(|container| *container == started[0]),
         "{started:?}"
     );
-    assert_eq!(processes_with("987002").len(), 1);
+    assert_eq!(sleepers(987002).len(), 1);
 
     node.processes
         .stop(&key, std::time::Duration::ZERO)
@@ -121,14 +124,17 @@ async fn starting_what_was_started_returns_it() {
         .unwrap();
     let ended = node.processes.start(&spec).await.unwrap();
     assert_eq!(ended.exit().unwrap().code, 137);
-    assert!(processes_with("987002").is_empty());
+    assert!(sleepers(987002).is_empty());
 }
 
 #[tokio::test]
 async fn lists_are_filtered() {
     let node = Node::new().await;
     let (one, two) = (node.sandbox("one").await, node.sandbox("two").await);
-    let running = node.create(&one, shell("exec sleep 987003")).await.unwrap();
+    let running = node
+        .create(&one, shell(&format!("exec sleep {}", nap(987003))))
+        .await
+        .unwrap();
     node.start(&running).await.unwrap();
     let mut other = shell("true");
     other.metadata.as_mut().unwrap().name = "other".to_owned();
@@ -230,7 +236,10 @@ async fn a_sandbox_takes_its_containers_with_it() {
     let node = Node::new().await;
     let sandbox = node.sandbox("web").await;
     let id = node
-        .create(&sandbox, shell("trap '' TERM; while :; do sleep 987004; done"))
+        .create(
+            &sandbox,
+            shell(&format!("trap '' TERM; while :; do sleep {}; done", nap(987004))),
+        )
         .await
         .unwrap();
     let late = node.create(&sandbox, late_container()).await.unwrap();
@@ -242,7 +251,7 @@ async fn a_sandbox_takes_its_containers_with_it() {
     patiently(node.cri.stop_pod_sandbox(stop.clone())).await.unwrap();
     patiently(node.cri.stop_pod_sandbox(stop)).await.unwrap();
     assert_eq!(node.status(&id).await.exit_code, 137);
-    assert!(processes_with("987004").is_empty());
+    assert!(sleepers(987004).is_empty());
 
     let status = v1::PodSandboxStatusRequest {
         pod_sandbox_id: sandbox.clone(),

@@ -242,8 +242,22 @@ pub(crate) fn shell(script: &str) -> v1::ContainerConfig {
     }
 }
 
+/// How long a process of this test sleeps, in seconds: for ever, and like no other, so that it can be found by it.
+pub(crate) fn nap(number: u32) -> String {
+    format!("{number}{:0>7}", run())
+}
+
+/// Tells this run of the tests from others on the same host.
+pub(crate) fn run() -> String {
+    std::env::var(RUN).unwrap_or_else(|_| std::process::id().to_string())
+}
+
+/// The environment variable that hands [`run`] on to an agent.
+pub(crate) const RUN: &str = "KUBELET_CRI_TEST_RUN";
+
 /// The pids of processes that have this among their arguments and have not ended.
-pub(crate) fn processes_with(argument: &str) -> Vec<i32> {
+pub(crate) fn sleepers(number: u32) -> Vec<i32> {
+    let argument = nap(number);
     let proc = std::fs::read_dir("/proc").unwrap();
     proc.filter_map(|entry| {
         let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;

@@ -2,7 +2,7 @@
 
 use kubelet_cri::{RuntimeService, v1};
 
-use crate::node::{Node, shell};
+use crate::node::{Node, nap, shell};
 
 #[tokio::test]
 async fn logs_are_in_the_format_of_cri() {
@@ -79,7 +79,10 @@ async fn a_rotated_log_is_opened_anew() {
 async fn a_log_of_a_container_that_closed_its_output_can_be_opened_anew() {
     let node = Node::new().await;
     let id = node
-        .run("web", "echo once; exec >&- 2>&-; exec sleep 987020")
+        .run(
+            "web",
+            &format!("echo once; exec >&- 2>&-; exec sleep {}", nap(987020)),
+        )
         .await;
     node.log_says(&id, "once").await;
     let path = node.status(&id).await.log_path;

