@@ -1,6 +1,6 @@
 //! Amounts of resources, read from the API's [`Quantity`] (`apimachinery/pkg/api/resource`).
 //!
-//! The API keeps quantities as text: `100m`, `1.5`, `64Mi`, `1e3`. Only reading, comparing, adding and rounding are
+//! The API keeps quantities as text: `100m`, `1.5`, `64Mi`, `1e3`. Reading, comparing, adding, rounding and writing are
 //! here: all that a kubelet does with them.
 
 use std::fmt;
@@ -57,9 +57,93 @@ impl Amount {
         self.nanos > 0
     }
 
+    /// Whether it is less than nothing.
+    pub fn is_negative(self) -> bool {
+        self.nanos < 0
+    }
+
+    /// Whether it has no fraction.
+    pub fn is_whole(self) -> bool {
+        self.nanos % NANOS == 0
+    }
+
+    /// Whether it is some whole number of times `other`, which is more than nothing.
+    pub fn is_multiple_of(self, other: Self) -> bool {
+        other.nanos > 0 && self.nanos % other.nanos == 0
+    }
+
+    /// The next thousandth, up: the API takes no finer amounts of resources.
+    #[must_use]
+    pub fn round_up_to_milli(self) -> Self {
+        let rest = self.nanos.rem_euclid(NANOS / 1000);
+        let up = if rest == 0 { 0 } else { NANOS / 1000 - rest };
+        Self {
+            nanos: self.nanos.saturating_add(up),
+        }
+    }
+
+    /// The canonical text (`Quantity.String`): no fraction, no precision lost, and before the largest suffix of
+    /// the kind that fits.
+    pub fn write(self, format: Format) -> String {
+        // There is no binary suffix for fractions, nor for what is smaller than the first.
+        if format == Format::BinarySi && self.is_whole() && self.nanos.abs() >= 1024 * NANOS {
+            let (value, power) = reduce(self.nanos / NANOS, 1024, 6);
+            return format!("{value}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
+        }
+        let (value, power) = reduce(self.nanos, 1000, 9);
+        match (format, power) {
+            _ if value == 0 => "0".to_owned(),
+            (_, 3) => value.to_string(),
+            // Nine is the most that `reduce` was allowed.
+            (Format::DecimalExponent, power) => format!("{value}e{}", 3 * (power as i32 - 3)),
+            (_, power) => format!(
+                "{value}{}",
+                ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"][power]
+            ),
+        }
+    }
+
     fn scaled(self, unit: i128) -> i64 {
         let quotient = round_away_from_zero(self.nanos, unit);
         i64::try_from(quotient).unwrap_or(if quotient < 0 { i64::MIN } else { i64::MAX })
+    }
+}
+
+/// Divides by `base` while nothing is lost, `most` times at most; tells how often.
+fn reduce(mut value: i128, base: i128, most: usize) -> (i128, usize) {
+    let mut power = 0;
+    while value != 0 && value % base == 0 && power < most {
+        value /= base;
+        power += 1;
+    }
+    (value, power)
+}
+
+/// Which family of suffixes a quantity is written with (`resource.Format`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// `k`, `M`, `G`… and `m` for thousandths.
+    #[default]
+    DecimalSi,
+    /// `Ki`, `Mi`, `Gi`…
+    BinarySi,
+    /// `e3`, `e6`…
+    DecimalExponent,
+}
+
+impl Format {
+    /// The family that this quantity is written with.
+    pub fn of(quantity: &Quantity) -> Self {
+        let suffix = quantity
+            .0
+            .trim_start_matches(|c: char| c.is_ascii_digit() || "+-.".contains(c));
+        if suffix.ends_with('i') {
+            Self::BinarySi
+        } else if suffix.len() > 1 && suffix.starts_with(['e', 'E']) {
+            Self::DecimalExponent
+        } else {
+            Self::DecimalSi
+        }
     }
 }
 
@@ -242,5 +326,50 @@ mod tests {
         assert_eq!(amount("1"), amount("1000m"));
         assert!(amount("1Gi") > amount("1G"));
         assert_eq!(amount("250m") + amount("750m"), Amount::from_units(1));
+    }
+
+    #[test]
+    fn written_in_canonical_form() {
+        for (text, canonical) in [
+            ("0", "0"),
+            ("0m", "0"),
+            ("1", "1"),
+            ("1000m", "1"),
+            ("0.5", "500m"),
+            (".5", "500m"),
+            ("1.5Gi", "1536Mi"),
+            ("1024Mi", "1Gi"),
+            ("1000Mi", "1000Mi"),
+            ("512", "512"),
+            ("0.5Ki", "512"),
+            ("0.1Mi", "104857600m"),
+            ("1000", "1k"),
+            ("12345", "12345"),
+            ("1e3", "1e3"),
+            ("1E3", "1e3"),
+            ("10e2", "1e3"),
+            ("1500k", "1500k"),
+            ("0.0000000001", "1n"),
+            ("-5", "-5"),
+            ("+5", "5"),
+            ("100000000000000000000000000", "9223372036854775807"),
+            ("9Ei", "9223372036854775807"),
+        ] {
+            let quantity = Quantity(text.into());
+            let amount = Amount::try_from(&quantity).unwrap();
+            assert_eq!(amount.write(Format::of(&quantity)), canonical, "{text}");
+        }
+    }
+
+    #[test]
+    fn rounds_up_to_thousandths() {
+        for (text, rounded) in [("0.0001", "1m"), ("1m", "1m"), ("1", "1"), ("-0.0001", "0")] {
+            let amount = Amount::try_from(&Quantity(text.into())).unwrap();
+            assert_eq!(
+                amount.round_up_to_milli().write(Format::DecimalSi),
+                rounded,
+                "{text}"
+            );
+        }
     }
 }

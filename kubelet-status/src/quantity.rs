@@ -5,7 +5,7 @@
 use std::cmp::Ordering;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_core::quantity::Amount;
+use kubelet_core::quantity::{Amount, Format};
 
 /// How much it is; nothing, where it cannot be read.
 fn amount(quantity: &Quantity) -> Amount {
@@ -31,57 +31,7 @@ pub(crate) fn compare(left: &Quantity, right: &Quantity) -> Ordering {
 /// `right` where `left` is zero (`Quantity.Add`).
 pub(crate) fn add(left: &Quantity, right: &Quantity) -> Quantity {
     let format = Format::of(if amount(left).is_zero() { right } else { left });
-    let millis = (amount(left) + amount(right)).milli_value();
-    Quantity(format.write(millis))
-}
-
-/// Which family of suffixes a quantity is written with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    DecimalSi,
-    BinarySi,
-    DecimalExponent,
-}
-
-impl Format {
-    fn of(quantity: &Quantity) -> Self {
-        let suffix = quantity
-            .0
-            .trim_start_matches(|c: char| c.is_ascii_digit() || "+-.".contains(c));
-        if suffix.ends_with('i') {
-            Self::BinarySi
-        } else if suffix.len() > 1 && suffix.starts_with(['e', 'E']) {
-            Self::DecimalExponent
-        } else {
-            Self::DecimalSi
-        }
-    }
-
-    fn write(self, millis: i64) -> String {
-        // There is no binary suffix for fractions, nor for what is smaller than the first.
-        if self == Self::BinarySi && millis % 1000 == 0 && millis.abs() >= 1024 * 1000 {
-            let (value, power) = reduce(millis / 1000, 1024, 6);
-            return format!("{value}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
-        }
-        let (value, power) = reduce(millis, 1000, 7);
-        match (self, power) {
-            _ if value == 0 => "0".to_owned(),
-            (_, 1) => value.to_string(),
-            (Self::DecimalExponent, 0) => format!("{value}e-3"),
-            (Self::DecimalExponent, power) => format!("{value}e{}", 3 * (power - 1)),
-            (_, power) => format!("{value}{}", ["m", "", "k", "M", "G", "T", "P", "E"][power]),
-        }
-    }
-}
-
-/// Divides by `base` while nothing is lost, `most` times at most; tells how often.
-fn reduce(mut value: i64, base: i64, most: usize) -> (i64, usize) {
-    let mut power = 0;
-    while value != 0 && value % base == 0 && power < most {
-        value /= base;
-        power += 1;
-    }
-    (value, power)
+    Quantity((amount(left) + amount(right)).round_up_to_milli().write(format))
 }
 
 #[cfg(test)]

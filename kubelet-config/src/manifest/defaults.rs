@@ -241,7 +241,7 @@ pub(super) fn container_requests(spec: &PodSpec) -> BTreeMap<String, ApiQuantity
 fn raise(amounts: &mut BTreeMap<String, Quantity>, others: &BTreeMap<String, Quantity>) {
     for (resource, other) in others {
         let amount = amounts.entry(resource.clone()).or_insert(*other);
-        if *other > *amount {
+        if other.amount > amount.amount {
             *amount = *other;
         }
     }

@@ -144,15 +144,15 @@ fn validate_amount(resource: &str, amount: &ApiQuantity, field: &Field, problems
         problems.invalid(field, &amount.0, "must be a quantity");
         return;
     };
-    if quantity.is_negative() {
+    if quantity.amount.is_negative() {
         problems.invalid(field, &amount.0, "must be greater than or equal to 0");
     }
-    if resource.contains('/') && !quantity.is_whole() {
+    if resource.contains('/') && !quantity.amount.is_whole() {
         problems.invalid(field, &amount.0, "must be an integer");
     }
     if let Some(page) = resource.strip_prefix("hugepages-") {
         match Quantity::parse(page) {
-            Some(page) if quantity.is_multiple_of(page) => {}
+            Some(page) if quantity.amount.is_multiple_of(page.amount) => {}
             _ => problems.invalid(
                 field,
                 &amount.0,
@@ -185,7 +185,7 @@ fn may_overcommit(resource: &str) -> bool {
 
 fn exceeds(amount: &ApiQuantity, bound: &ApiQuantity) -> bool {
     match (Quantity::parse(&amount.0), Quantity::parse(&bound.0)) {
-        (Some(amount), Some(bound)) => amount > bound,
+        (Some(amount), Some(bound)) => amount.amount > bound.amount,
         _ => false,
     }
 }

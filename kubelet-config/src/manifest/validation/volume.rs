@@ -89,7 +89,7 @@ fn validate_source(volume: &Volume, field: &Field, problems: &mut Problems) {
             .size_limit
             .as_ref()
             .and_then(|limit| Quantity::parse(&limit.0));
-        if limit.is_some_and(Quantity::is_negative) {
+        if limit.is_some_and(|limit| limit.amount.is_negative()) {
             let field = field.child("emptyDir").child("sizeLimit");
             problems.forbidden(&field, "SizeLimit field must be a valid resource quantity");
         }
