@@ -74,8 +74,9 @@ fn linux_config(
         .iter()
         .flat_map(|context| context.sysctls.iter().flatten());
     let security_context = v1::LinuxSandboxSecurityContext {
-        // A pod without a security context, which no API server stores, has no namespaces of its own to name.
-        namespace_options: context.map(|_| namespaces_for_pod(pod, handler)).transpose()?,
+        // The kubelet names no namespaces for a pod without a security context, which no API server stores and no
+        // defaulted manifest holds. A custom source may: on the host's network its sandbox would never be right.
+        namespace_options: Some(namespaces_for_pod(pod, handler)?),
         selinux_options: context
             .and_then(|context| context.se_linux_options.as_ref())
             .map(selinux_option),
