@@ -20,7 +20,9 @@ fn wake_one(criterion: &mut Criterion) {
     for waiting in [0, 10_000] {
         let cache = PodCache::new();
         let mut context = Context::from_waker(Waker::noop());
-        let others: Vec<PodUid> = (0..waiting).map(|index| PodUid::from(format!("other-{index}"))).collect();
+        let others: Vec<PodUid> = (0..waiting)
+            .map(|index| PodUid::from(format!("other-{index}")))
+            .collect();
         let mut waits: Vec<_> = others
             .iter()
             .map(|uid| Box::pin(cache.get_newer_than(uid, start + Duration::from_secs(1 << 40))))

@@ -21,7 +21,10 @@ fn pod(index: usize, image: &str) -> Arc<Pod> {
         image: Some(image.into()),
         ..Container::default()
     };
-    pod.spec = Some(PodSpec { containers: vec![container("a"), container("b")], ..PodSpec::default() });
+    pod.spec = Some(PodSpec {
+        containers: vec![container("a"), container("b")],
+        ..PodSpec::default()
+    });
     Arc::new(pod)
 }
 
@@ -46,7 +49,10 @@ fn merge(criterion: &mut Criterion) {
         group.bench_function("one pod's change", |bencher| {
             bencher.iter(|| {
                 turn += 1;
-                one.merge("api", SourceUpdate::Applied(black_box(&versions[turn % 2]).clone()))
+                one.merge(
+                    "api",
+                    SourceUpdate::Applied(black_box(&versions[turn % 2]).clone()),
+                )
             });
         });
         group.finish();

@@ -19,7 +19,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let processes = Arc::new(ProcessRuntime::builder(root.join("processes")).open().await?);
     let services = Arc::new(CriAdapter::builder(processes).records_dir(root.join("cri")).build());
-    let runtime = CriRuntime::builder(services.clone(), services).root_dir(&root).pod_logs_dir(root.join("logs"));
+    let runtime =
+        CriRuntime::builder(services.clone(), services).root_dir(&root).pod_logs_dir(root.join("logs"));
     let runtime = Arc::new(runtime.build().await?);
     let cache = PodCache::new();
     let kubelet = Kubelet::builder()

@@ -46,7 +46,8 @@ impl ContainerRuntime for Pretend {
 async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let root = std::env::temp_dir().join("runtime-of-your-own");
     let services = Arc::new(CriAdapter::builder(Arc::new(Pretend::default())).build());
-    let runtime = CriRuntime::builder(services.clone(), services).root_dir(&root).pod_logs_dir(root.join("logs"));
+    let runtime =
+        CriRuntime::builder(services.clone(), services).root_dir(&root).pod_logs_dir(root.join("logs"));
     let runtime = Arc::new(runtime.build().await?);
     let cache = PodCache::new();
     let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests");

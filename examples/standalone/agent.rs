@@ -85,7 +85,8 @@ type Services = (Arc<dyn RuntimeService>, Arc<dyn ImageService>);
 async fn services(args: &Args, root_dir: &Path) -> Result<(Services, Option<Arc<ProcessRuntime>>), Error> {
     if args.runtime == "process" {
         let processes = Arc::new(ProcessRuntime::builder(root_dir.join("processes")).open().await?);
-        let adapter = Arc::new(CriAdapter::builder(processes.clone()).records_dir(root_dir.join("cri")).build());
+        let adapter =
+            Arc::new(CriAdapter::builder(processes.clone()).records_dir(root_dir.join("cri")).build());
         return Ok(((adapter.clone(), adapter), Some(processes)));
     }
     let client = Arc::new(CriClient::connect(&args.runtime).await?);

@@ -1,7 +1,7 @@
 //! Where log lines go: to stderr, or below the live table.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing_subscriber::EnvFilter;
@@ -38,7 +38,7 @@ pub(crate) fn init(output: Output) -> Lines {
     if output == Output::Table && crate::show::on_terminal() {
         log.with_ansi(false).with_writer(lines.clone()).init();
     } else {
-        log.with_writer(io::stderr).init();
+        log.with_ansi(io::stderr().is_terminal()).with_writer(io::stderr).init();
     }
     lines
 }

@@ -36,8 +36,10 @@ pub(crate) async fn wait(handle: &KubeletHandle, statuses: &MemorySink, problems
     let mut ready = tokio::time::interval(std::time::Duration::from_millis(50));
     loop {
         let desired = handle.pods().pods();
-        let states: Vec<State> =
-            desired.iter().map(|pod| statuses.get(&pod.uid()).map_or(State::NotYet, |status| state(&status))).collect();
+        let states: Vec<State> = desired
+            .iter()
+            .map(|pod| statuses.get(&pod.uid()).map_or(State::NotYet, |status| state(&status)))
+            .collect();
         if handle.sources().all_ready() && !states.contains(&State::NotYet) {
             let problems = problems.all();
             let failed = states.contains(&State::Failed) || !problems.is_empty();
