@@ -218,7 +218,7 @@ async fn lists_are_filtered() {
             ..Default::default()
         })
         .await,
-        [two.clone()]
+        std::slice::from_ref(&two)
     );
     let selector = [("io.kubernetes.pod.name".to_owned(), "one".to_owned())].into();
     assert_eq!(

@@ -1,5 +1,6 @@
 //! CRI on top of the five verbs.
 
+mod containers;
 mod events;
 mod image_service;
 mod records;
