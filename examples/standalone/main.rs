@@ -16,6 +16,7 @@ mod run_once;
 mod show;
 mod table;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,8 @@ async fn main() -> ExitCode {
     match run(Args::parse()).await {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("standalone: {error}");
+            // Not through `tracing`: it may not be set up yet, or be hidden below the table.
+            let _ = writeln!(std::io::stderr(), "standalone: {error}");
             ExitCode::FAILURE
         }
     }
