@@ -1,8 +1,11 @@
 //! `--run-once`: wait until each pod runs or has ended, and tell how (the kubelet's former `--runonce`).
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use kubelet_core::{KubeletHandle, PodExt};
 use kubelet_status::MemorySink;
+use tokio::time::timeout;
 
 use crate::agent::Problems;
 use crate::show;
@@ -30,10 +33,13 @@ enum State {
     Failed,
 }
 
+/// So long nothing may change before it is told how it went: time for the runtime to be looked at twice.
+const SETTLED: Duration = Duration::from_secs(2);
+
 /// Waits until no pod of the manifests is on its way any more.
 pub(crate) async fn wait(handle: &KubeletHandle, statuses: &MemorySink, problems: &Problems) -> Verdict {
     let mut changes = statuses.watch();
-    let mut ready = tokio::time::interval(std::time::Duration::from_millis(50));
+    let mut ready = tokio::time::interval(Duration::from_millis(50));
     loop {
         let desired = handle.pods().pods();
         let states: Vec<State> = desired
@@ -41,6 +47,10 @@ pub(crate) async fn wait(handle: &KubeletHandle, statuses: &MemorySink, problems
             .map(|pod| statuses.get(&pod.uid()).map_or(State::NotYet, |status| state(&status)))
             .collect();
         if handle.sources().all_ready() && !states.contains(&State::NotYet) {
+            // What fails as soon as it was started has been seen to run, too.
+            if timeout(SETTLED, changes.changed()).await.is_ok() {
+                continue;
+            }
             let problems = problems.all();
             let failed = states.contains(&State::Failed) || !problems.is_empty();
             return Verdict { rows: show::rows(statuses), problems, failed };
