@@ -1,0 +1,35 @@
+//! The example `standalone` as a process of its own: started, watched through what it writes, and ended.
+//!
+//! `cargo test` builds the examples of this package before it runs these tests; with `cargo test --test …` alone,
+//! build it first: `cargo build --example standalone`.
+
+#![allow(dead_code, reason = "shared: each test program uses its part of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+mod agent;
+pub(crate) mod manifests;
+mod node;
+mod told;
+
+pub(crate) use agent::Agent;
+pub(crate) use node::{Node, Process};
+pub(crate) use told::{Line, StatusExt};
+
+/// Far longer than anything here takes; it only ends tests that fail.
+pub(crate) const GUARD: std::time::Duration = std::time::Duration::from_secs(180);
+
+/// Waits for something outside, of which nobody tells.
+pub(crate) async fn until<T>(what: &str, mut reached: impl AsyncFnMut() -> Option<T>) -> T {
+    let looking = async {
+        loop {
+            if let Some(found) = reached().await {
+                return found;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    match tokio::time::timeout(GUARD, looking).await {
+        Ok(found) => found,
+        Err(_) => panic!("{what}: not within {GUARD:?}"),
+    }
+}
