@@ -1,4 +1,5 @@
 //! The assembly over a runtime of pods, in virtual time: who is started, killed, told and forgotten, and when.
+#![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
