@@ -79,12 +79,9 @@ impl CriAdapter {
         if live.is_some() || before != Phase::Started {
             return View::new(&before, live);
         }
-        if entry.phase() == Phase::Started {
+        if self.inner.records.lost(entry, self.now()) {
             tracing::warn!(uid = %entry.key.pod, container = %entry.key.container, id = %entry.id,
                 "the runtime no longer knows the container");
-            self.inner
-                .records
-                .set_phase(entry, Phase::Lost { at: self.now() });
         }
         View::new(&entry.phase(), None)
     }

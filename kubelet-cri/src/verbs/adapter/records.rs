@@ -199,7 +199,7 @@ impl Records {
             maps.containers.insert(entry.id.clone(), entry.clone());
             entry
         };
-        self.save_container(&entry).inspect_err(|_| {
+        self.save_container(&entry, &Phase::Created).inspect_err(|_| {
             self.maps.write().containers.remove(&entry.id);
         })?;
         Ok(entry)
@@ -229,8 +229,26 @@ impl Records {
     /// Records a phase. In memory it holds in any case; a disk that fails is reported, since the runtime's own word
     /// counts for more than the record.
     pub(super) fn set_phase(&self, entry: &ContainerEntry, phase: Phase) {
-        *entry.phase.lock() = phase;
-        if let Err(error) = self.save_container(entry) {
+        let mut current = entry.phase.lock();
+        *current = phase;
+        self.try_save_container(entry, &current);
+    }
+
+    /// Records that the runtime no longer knows a started container; not one that is about to be forgotten. Returns
+    /// whether that is so.
+    pub(super) fn lost(&self, entry: &ContainerEntry, at: i64) -> bool {
+        // Locked until it is written: else a removal might come in between, and leave a file behind.
+        let mut current = entry.phase.lock();
+        let lost = *current == Phase::Started;
+        if lost {
+            *current = Phase::Lost { at };
+            self.try_save_container(entry, &current);
+        }
+        lost
+    }
+
+    fn try_save_container(&self, entry: &ContainerEntry, phase: &Phase) {
+        if let Err(error) = self.save_container(entry, phase) {
             tracing::warn!(uid = %entry.key.pod, container = %entry.key.container, id = %entry.id, %error,
                 "record of a container cannot be written");
         }
@@ -242,9 +260,9 @@ impl Records {
         })
     }
 
-    fn save_container(&self, entry: &ContainerEntry) -> io::Result<()> {
+    fn save_container(&self, entry: &ContainerEntry, phase: &Phase) -> io::Result<()> {
         self.save(&entry.id, "container", || {
-            ContainerRecord::from(entry).encode_to_vec()
+            ContainerRecord::new(entry, phase).encode_to_vec()
         })
     }
 
@@ -397,12 +415,12 @@ impl SandboxRecord {
     }
 }
 
-impl From<&ContainerEntry> for ContainerRecord {
-    fn from(entry: &ContainerEntry) -> Self {
-        let (started, failure, ended_at) = match entry.phase() {
+impl ContainerRecord {
+    fn new(entry: &ContainerEntry, phase: &Phase) -> Self {
+        let (started, failure, ended_at) = match phase {
             Phase::Created => (false, None, 0),
-            Phase::Failed { at, message } => (false, Some(message), at),
-            Phase::Lost { at } => (true, None, at),
+            Phase::Failed { at, message } => (false, Some(message.clone()), *at),
+            Phase::Lost { at } => (true, None, *at),
             Phase::Started | Phase::Removing => (true, None, 0),
         };
         Self {
@@ -416,9 +434,6 @@ impl From<&ContainerEntry> for ContainerRecord {
             ended_at,
         }
     }
-}
-
-impl ContainerRecord {
     fn into_entry(self) -> io::Result<ContainerEntry> {
         let config = self.config.ok_or_else(incomplete)?;
         let metadata = config.metadata.as_ref().ok_or_else(incomplete)?;
