@@ -225,8 +225,6 @@ impl Registry {
             return;
         }
         let wake_at = match result {
-            // Whoever cancelled left an update.
-            Err(Error::Cancelled) => now,
             Ok(SyncOutcome { resync_at, .. }) => {
                 let resync = now + self.jitter.apply(self.config.resync_interval, RESYNC_JITTER);
                 resync_at.map_or(resync, |at| at.clamp(now, resync))

@@ -588,3 +588,21 @@ fn who_may_have_what_in_which_state() {
     let record = registry.record(&uid).unwrap();
     assert!(record.evicted && !record.deleted && !record.termination_started);
 }
+
+/// A registry in which this pod was created and its first sync has begun.
+fn begun(pod: UpdatePod, now: Instant) -> (Registry, Work) {
+    let mut registry = Registry::new(PodWorkersConfig::default(), Jitter::from_seed(1));
+    registry.update(pod, now, |_| None);
+    let work = registry.next().unwrap();
+    (registry, work)
+}
+
+#[test]
+fn a_syncer_that_gives_up_by_itself_is_not_called_again_at_once() {
+    let now = std::time::Instant::now().into();
+    let create = UpdatePod::new(SyncPodType::Create, Arc::new(pod("a")));
+    let (mut registry, work) = begun(create, now);
+    registry.complete(&work.uid, work.state, Err(Error::Cancelled), now);
+    assert!(registry.next().is_none());
+    assert!(registry.next_timer().unwrap() >= now + Duration::from_secs(10));
+}
