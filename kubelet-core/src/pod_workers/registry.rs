@@ -314,7 +314,8 @@ impl Registry {
                     }
                     record.repeat();
                     self.enqueue(uid);
-                } else if record.in_flight.is_none() && record.wake_at.is_none() && record.repeat() {
+                } else if record.in_flight.is_none() && record.repeat() {
+                    // No source waits for it any more: it is tried again with every look.
                     self.enqueue(uid);
                 }
                 return false;

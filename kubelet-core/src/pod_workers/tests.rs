@@ -606,3 +606,16 @@ fn a_syncer_that_gives_up_by_itself_is_not_called_again_at_once() {
     assert!(registry.next().is_none());
     assert!(registry.next_timer().unwrap() >= now + Duration::from_secs(10));
 }
+
+#[test]
+fn the_end_of_a_pod_that_nobody_lists_is_tried_again_with_every_look() {
+    let now = std::time::Instant::now().into();
+    let (mut registry, work) = begun(UpdatePod::kill_runtime_pod(runtime_pod("a")), now);
+    registry.sync_known_pods(&HashSet::new());
+    assert!(registry.next().is_none(), "it is being ended");
+    let error = Error::runtime("StopPodSandbox", std::io::Error::other("busy"));
+    registry.complete(&work.uid, work.state, Err(error), now);
+    assert!(registry.next().is_none());
+    registry.sync_known_pods(&HashSet::new());
+    assert_eq!(registry.next().unwrap().uid, work.uid);
+}
