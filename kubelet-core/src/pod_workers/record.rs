@@ -219,17 +219,6 @@ impl PodRecord {
         before.is_some_and(|before| before != grace_period)
     }
 
-    /// Moves what is pending to what is active: the pod and its mirror are remembered where the request
-    /// does not bring them (`mergeLastUpdate`).
-    pub(super) fn begin(&mut self, request: Request) -> Request {
-        let mirror = request
-            .mirror
-            .or_else(|| self.active.as_mut().and_then(|active| active.mirror.take()));
-        let request = Request { mirror, ..request };
-        self.active = Some(request.clone());
-        request
-    }
-
     /// Asks for the last request once more, unless a newer one waits (`requeueLastPodUpdate`). Whether there
     /// is work now.
     pub(super) fn repeat(&mut self) -> bool {

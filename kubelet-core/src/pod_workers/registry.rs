@@ -123,7 +123,7 @@ impl Registry {
         let record = self.records.get_mut(uid)?;
         let request = record.pending.take()?;
         record.started |= !runtime_only;
-        let request = record.begin(request);
+        record.active = Some(request.clone());
         let state = record.state();
         if state == PodWorkerState::Terminating {
             record.termination_started = true;

@@ -608,6 +608,18 @@ fn a_syncer_that_gives_up_by_itself_is_not_called_again_at_once() {
 }
 
 #[test]
+fn a_mirror_that_went_is_not_shown_to_the_next_sync() {
+    let now = std::time::Instant::now().into();
+    let (first, mirror) = (static_pod("a", "web"), Arc::new(pod("mirror")));
+    let create = UpdatePod::new(SyncPodType::Create, first.clone()).with_mirror(Some(mirror.clone()));
+    let (mut registry, work) = begun(create, now);
+    assert_eq!(work.request.mirror, Some(mirror));
+    registry.complete(&work.uid, work.state, Ok(SyncOutcome::default()), now);
+    registry.update(UpdatePod::new(SyncPodType::Update, first), now, |_| None);
+    assert_eq!(registry.next().unwrap().request.mirror, None);
+}
+
+#[test]
 fn the_end_of_a_pod_that_nobody_lists_is_tried_again_with_every_look() {
     let now = std::time::Instant::now().into();
     let (mut registry, work) = begun(UpdatePod::kill_runtime_pod(runtime_pod("a")), now);
