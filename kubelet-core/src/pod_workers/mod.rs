@@ -183,6 +183,12 @@ impl PodWorkers {
     }
 }
 
+impl Drop for PodWorkers {
+    fn drop(&mut self) {
+        self.shared.registry.lock().close();
+    }
+}
+
 impl fmt::Debug for PodWorkers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PodWorkers").finish_non_exhaustive()
@@ -333,7 +339,8 @@ impl PodWorkersHandle {
     }
 
     /// Ends these pods, each within its own grace period or the given one if that is shorter, and returns
-    /// when their containers have ended. They will not be started again.
+    /// when their containers have ended, or when the workers have: then nobody is left to end them. They
+    /// will not be started again.
     ///
     /// # Cancel safety
     ///
@@ -351,7 +358,7 @@ impl PodWorkersHandle {
             ));
             ended
         });
-        // An answer that is dropped is a pod that never ran.
+        // An answer that is dropped is a pod that never ran or has ended before.
         futures::future::join_all(ending).await;
     }
 

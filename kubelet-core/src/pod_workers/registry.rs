@@ -22,6 +22,8 @@ pub(super) struct Registry {
     turns: Turns,
     /// All pods that should run were told once: what is not known now does not run.
     synced: bool,
+    /// Nobody works any more.
+    closed: bool,
     config: PodWorkersConfig,
     jitter: Jitter,
 }
@@ -48,18 +50,31 @@ impl Registry {
             timers: BTreeSet::new(),
             turns: Turns::default(),
             synced: false,
+            closed: false,
             config,
             jitter,
         }
     }
 
-    /// Takes in an update. `runtime` is what the cache has of the pod, asked only for a pod never heard of.
+    /// Nobody works any more: whoever waits for a pod's end waits no longer.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+        for record in self.records.values_mut() {
+            record.completed.clear();
+        }
+    }
+
+    /// Takes in an update. `runtime` says whether nothing of the pod runs, if that is known; it is asked only
+    /// for a pod never heard of.
     pub(super) fn update(
         &mut self,
         update: UpdatePod,
         now: Instant,
         runtime: impl FnOnce(&PodUid) -> Option<bool>,
     ) {
+        if self.closed {
+            return;
+        }
         let (uid, key) = match &update.target {
             Target::Pod(pod) => (pod.uid(), pod.key()),
             Target::Runtime(running) => (running.uid.clone(), running.key.clone()),

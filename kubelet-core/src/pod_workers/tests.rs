@@ -484,6 +484,23 @@ async fn a_pod_that_had_ended_before_the_agent_started_only_needs_its_clean_up()
 }
 
 #[tokio::test(start_paused = true)]
+async fn nobody_waits_for_an_end_that_no_worker_brings() {
+    let mut bench = Bench::new();
+    let pods = vec![Arc::new(pod("a"))];
+    let (workers, of_running) = (bench.workers.clone(), pods.clone());
+    let waits = tokio::spawn(async move { workers.end_pods(of_running, None).await });
+    let (call, _hangs) = bench.next().await;
+    assert_eq!(call, Terminating("a".into(), 30));
+    let workers = bench.workers.clone();
+    bench.end().await;
+    let hour = Duration::from_secs(3600);
+    tokio::time::timeout(hour, waits).await.unwrap().unwrap();
+    tokio::time::timeout(hour, workers.end_pods(pods, None))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_panic_in_one_sync_is_its_pods_alone() {
     struct Panics(mpsc::UnboundedSender<String>);
     #[async_trait]

@@ -82,7 +82,8 @@ pub struct KillPod {
     pub grace_period: Option<Duration>,
     /// Changes the status that the pod ends with. The last one given wins.
     pub status_fn: Option<PodStatusFn>,
-    /// Told when the pod's containers have ended; dropped without a word if the pod never had any.
+    /// Told when the pod's containers have ended; dropped without a word if the pod never had any, is
+    /// finished already, or the workers end first.
     pub completed: Option<oneshot::Sender<()>>,
 }
 
