@@ -348,10 +348,11 @@ impl PodWorkersHandle {
     pub async fn end_pods(&self, pods: Vec<Arc<Pod>>, grace_period: Option<Duration>) {
         let ending = pods.into_iter().map(|pod| {
             let (completed, ended) = oneshot::channel();
+            let own = u64::try_from(pod.termination_grace_period_seconds()).unwrap_or_default();
             self.update_pod(UpdatePod::kill(
                 pod,
                 KillPod {
-                    grace_period,
+                    grace_period: grace_period.map(|given| given.min(Duration::from_secs(own))),
                     completed: Some(completed),
                     ..KillPod::default()
                 },

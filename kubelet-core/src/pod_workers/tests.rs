@@ -484,6 +484,19 @@ async fn a_pod_that_had_ended_before_the_agent_started_only_needs_its_clean_up()
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_are_ended_within_the_shorter_grace_period() {
+    let mut bench = Bench::new();
+    let first = Arc::new(pod("a"));
+    bench.update(SyncPodType::Create, &first);
+    bench.expect(Sync(SyncPodType::Create, "a".into())).await;
+    let (workers, pods) = (bench.workers.clone(), vec![first]);
+    let ended = tokio::spawn(async move { workers.end_pods(pods, Some(Duration::from_secs(600))).await });
+    bench.expect(Terminating("a".into(), 30)).await;
+    ended.await.unwrap();
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_waits_for_an_end_that_no_worker_brings() {
     let mut bench = Bench::new();
     let pods = vec![Arc::new(pod("a"))];
