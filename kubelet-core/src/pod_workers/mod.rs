@@ -330,11 +330,12 @@ impl PodWorkersHandle {
     /// runtime-only pod started) is passed over.
     pub fn update_pod(&self, update: UpdatePod) {
         let cache = &self.shared.cache;
-        let terminal = |uid: &PodUid| cache.get(uid).ok().map(|status| !status.is_running());
-        self.shared
-            .registry
-            .lock()
-            .update(update, Instant::now(), terminal);
+        // A pod that was not looked at yet has an empty status, and may run.
+        let over = |uid: &PodUid| {
+            cache.observed_at(uid)?;
+            cache.get(uid).ok().map(|status| !status.is_running())
+        };
+        self.shared.registry.lock().update(update, Instant::now(), over);
         self.shared.changed.notify_one();
     }
 

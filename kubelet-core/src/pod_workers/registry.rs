@@ -86,7 +86,7 @@ impl Registry {
             }
             let over = update.target.pod().is_some_and(|pod| pod.is_terminal_phase());
             // A pod that ended before the agent started only needs its clean-up.
-            let record = match over && runtime(&uid).is_some_and(|terminal| terminal) {
+            let record = match over && runtime(&uid) == Some(true) {
                 true => PodRecord::already_terminated(key),
                 false => PodRecord::new(key),
             };

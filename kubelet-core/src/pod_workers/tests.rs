@@ -135,6 +135,7 @@ struct Bench {
     workers: PodWorkersHandle,
     calls: mpsc::UnboundedReceiver<(Call, oneshot::Sender<Result<SyncOutcome>>)>,
     shutdown: CancellationToken,
+    cache: PodCache,
     running: JoinHandle<()>,
     cache_writer: JoinHandle<()>,
 }
@@ -153,14 +154,16 @@ impl Bench {
         let handle = workers.handle();
         let running = tokio::spawn(workers.run(shutdown.clone()));
         // A relist each second, as a PLEG makes it.
+        let written = cache.clone();
         let cache_writer = tokio::spawn(async move {
             let mut period = tokio::time::interval(Duration::from_secs(1));
             loop {
                 period.tick().await;
-                cache.update_time(Instant::now());
+                written.update_time(Instant::now());
             }
         });
         Self {
+            cache,
             workers: handle,
             calls: received,
             shutdown,
@@ -478,7 +481,18 @@ async fn a_pod_that_is_desired_no_more_is_driven_to_its_end() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_had_ended_before_the_agent_started_only_needs_its_clean_up() {
     let mut bench = Bench::new();
+    bench.cache.get_observed(&"a".into()).await.unwrap();
     bench.update(SyncPodType::Create, &with_phase("a", "Succeeded"));
+    bench.expect(Terminated("a".into())).await;
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_ended_by_its_source_is_killed_if_the_runtime_was_not_asked_yet() {
+    let mut bench = Bench::new();
+    assert!(bench.cache.observed_at(&"a".into()).is_none());
+    bench.update(SyncPodType::Create, &with_phase("a", "Failed"));
+    bench.expect(Terminating("a".into(), 30)).await;
     bench.expect(Terminated("a".into())).await;
     bench.end().await;
 }
