@@ -212,6 +212,8 @@ impl SyncLoop {
             // What is not listed yet may still come.
             return;
         }
+        // A pod may have come, ended and be forgotten by its worker since the last time.
+        gone.known.extend(self.workers.uids());
         let desired = self.pods.pods();
         let listed: HashSet<PodUid> = desired.iter().map(|pod| pod.uid()).collect();
         let mut known: HashSet<PodUid> = self.workers.sync_known_pods(&listed).into_keys().collect();
@@ -276,7 +278,7 @@ async fn has_entries(dir: &std::path::Path) -> bool {
     }
 }
 
-/// Which pods were known at the last clean-up and are not any more.
+/// Which pods were known at the last clean-up, or since, and are not any more.
 #[derive(Default)]
 struct GonePods {
     known: HashSet<PodUid>,

@@ -183,6 +183,14 @@ struct Node {
 impl Node {
     /// A node with these sources, and what to tell through each.
     fn start<const N: usize>(runtime: Pods, sources: [&str; N]) -> (Self, [Snapshot; N]) {
+        Self::start_listing_every(Duration::from_secs(1), runtime, sources)
+    }
+
+    fn start_listing_every<const N: usize>(
+        relist_period: Duration,
+        runtime: Pods,
+        sources: [&str; N],
+    ) -> (Self, [Snapshot; N]) {
         let mut config = PodConfig::builder();
         let senders = sources.map(|name| {
             let (sender, receiver) = mpsc::unbounded_channel();
@@ -195,9 +203,10 @@ impl Node {
         });
         let (runtime, statuses, cache) = (Arc::new(runtime), MemorySink::new(), PodCache::new());
         let root = tempfile::tempdir().unwrap();
+        let pleg = GenericPleg::new(runtime.clone(), cache.clone()).with_relist_period(relist_period);
         let kubelet = Kubelet::builder()
             .pods(config.build().unwrap())
-            .pleg(GenericPleg::new(runtime.clone(), cache.clone()), cache)
+            .pleg(pleg, cache)
             .runtime(runtime.clone())
             .statuses(StatusManager::new(statuses.clone()))
             .root_dir(root.path())
@@ -360,6 +369,17 @@ async fn the_pods_may_be_ended_with_the_agent() {
         assert!(node.runtime.did(&format!("killed {uid} in 3")));
         assert!(node.handle.workers().is_pod_known_terminated(&uid.into()));
     }
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_went_before_the_next_clean_up_is_forgotten_too() {
+    let (node, [file]) = Node::start_listing_every(Duration::from_millis(50), Pods::default(), ["file"]);
+    file.send(vec![Arc::new(pod("a"))]).unwrap();
+    node.runtime.wait_for("started a").await;
+    file.send(vec![]).unwrap();
+    node.runtime.wait_for("killed a in 7").await;
+    node.runtime.wait_for("forgot a").await;
     node.stop().await;
 }
 

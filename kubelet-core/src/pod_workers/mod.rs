@@ -379,6 +379,11 @@ impl PodWorkersHandle {
         known
     }
 
+    /// Every pod that the workers know.
+    pub(crate) fn uids(&self) -> Vec<PodUid> {
+        self.shared.registry.lock().uids().cloned().collect()
+    }
+
     /// Its containers are known to have ended (`IsPodKnownTerminated`).
     pub fn is_pod_known_terminated(&self, uid: &PodUid) -> bool {
         self.ask(uid, |record| record.terminated, |_| false)

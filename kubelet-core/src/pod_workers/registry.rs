@@ -381,6 +381,11 @@ impl Registry {
         }
     }
 
+    /// Every pod of which there is a record.
+    pub(super) fn uids(&self) -> impl Iterator<Item = &PodUid> {
+        self.records.keys()
+    }
+
     pub(super) fn record(&self, uid: &PodUid) -> Option<&PodRecord> {
         self.records.get(uid)
     }
