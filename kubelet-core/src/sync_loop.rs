@@ -257,7 +257,10 @@ impl SyncLoop {
             let Some(uid) = name.to_str().filter(|uid| !known.contains(*uid)).map(PodUid::new) else {
                 continue;
             };
-            if self.cache.get(&uid).is_ok_and(|status| status.is_running()) {
+            // What was not looked at yet may run.
+            if self.cache.observed_at(&uid).is_none()
+                || self.cache.get(&uid).is_ok_and(|status| status.is_running())
+            {
                 continue;
             }
             if has_entries(&self.root_dir.pod_volumes_dir(&uid)).await {

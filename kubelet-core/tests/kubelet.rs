@@ -34,6 +34,10 @@ struct Pods {
     network_down: Mutex<bool>,
     runtime_down: Mutex<bool>,
     fails: Mutex<Option<SyncFailure>>,
+    list_fails: Mutex<bool>,
+    kill_hangs: watch::Sender<bool>,
+    /// The pod whose status never comes.
+    status_hangs: Mutex<Option<PodUid>>,
 }
 
 impl Pods {
@@ -62,6 +66,9 @@ impl Pods {
 #[async_trait]
 impl RuntimeReader for Pods {
     async fn pods(&self, _all: bool) -> Result<Vec<Arc<RuntimePod>>> {
+        if *self.list_fails.lock() {
+            return Err(Error::runtime("ListPods", std::io::Error::other("down")));
+        }
         let pods = self.pods.lock();
         let listed = pods.iter().map(|(uid, (key, running))| {
             let mut pod = RuntimePod::empty(uid.clone(), key.clone());
@@ -84,6 +91,9 @@ impl RuntimeReader for Pods {
     }
 
     async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+        if self.status_hangs.lock().as_ref() == Some(&pod.uid) {
+            std::future::pending().await
+        }
         let mut status = PodStatus::empty(pod.uid.clone(), pod.key.clone(), Instant::now());
         for container in &pod.containers {
             status.containers.push(ContainerStatus::new(
@@ -141,6 +151,10 @@ impl Runtime for Pods {
         running: &RuntimePod,
         grace: Option<Duration>,
     ) -> Result<()> {
+        if *self.kill_hangs.borrow() {
+            self.note(format!("kill of {} hangs", running.uid));
+        }
+        let _ = self.kill_hangs.subscribe().wait_for(|hangs| !hangs).await;
         if let Some(pod) = self.pods.lock().get_mut(&running.uid) {
             pod.1 = false;
         }
@@ -380,6 +394,23 @@ async fn a_pod_that_went_before_the_next_clean_up_is_forgotten_too() {
     file.send(vec![]).unwrap();
     node.runtime.wait_for("killed a in 7").await;
     node.runtime.wait_for("forgot a").await;
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_folder_of_a_pod_that_was_not_looked_at_yet_stays() {
+    let runtime = Pods::default();
+    runtime.running("slow");
+    *runtime.status_hangs.lock() = Some("slow".into());
+    let (node, [file]) = Node::start(runtime, ["file"]);
+    let folder = node.root.path().join("pods/slow");
+    std::fs::create_dir_all(&folder).unwrap();
+    file.send(vec![]).unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(node.handle.sources().all_ready() && folder.exists());
+    *node.runtime.status_hangs.lock() = None;
+    node.runtime.wait_for("killed unknown slow in 1").await;
+    node.runtime.wait_for("forgot slow").await;
     node.stop().await;
 }
 
