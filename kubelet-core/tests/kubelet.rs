@@ -398,6 +398,23 @@ async fn a_pod_that_went_before_the_next_clean_up_is_forgotten_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_back_while_it_ends_is_started_again() {
+    let (node, [file]) = Node::start(Pods::default(), ["file"]);
+    node.runtime.kill_hangs.send_replace(true);
+    file.send(vec![Arc::new(pod("a"))]).unwrap();
+    node.wait_for_phase("a", "Running").await;
+    file.send(vec![]).unwrap();
+    node.runtime.wait_for("kill of a hangs").await;
+    file.send(vec![Arc::new(pod("a"))]).unwrap();
+    node.runtime.done.send_modify(Vec::clear);
+    node.runtime.kill_hangs.send_replace(false);
+    node.runtime.wait_for("started a").await;
+    node.wait_for_phase("a", "Running").await;
+    assert!(node.root.path().join("pods/a/volumes").is_dir());
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_folder_of_a_pod_that_was_not_looked_at_yet_stays() {
     let runtime = Pods::default();
     runtime.running("slow");
