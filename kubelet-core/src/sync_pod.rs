@@ -121,7 +121,14 @@ impl PodSyncer for RuntimePodSyncer {
         status_fn: Option<&PodStatusFn>,
     ) -> Result<()> {
         let uid = pod.uid();
-        let mut api_status = self.generate(pod, status, false);
+        let mut api_status = match self.statuses.pod_status(&uid) {
+            // It could not be read in time, or there is nothing. Made of it, a status would tell of
+            // containers that were lost, and they may still run.
+            Some(told) if status.sandboxes.is_empty() && status.containers.is_empty() => {
+                ApiPodStatus::clone(&told)
+            }
+            _ => self.generate(pod, status, false),
+        };
         if let Some(change) = status_fn {
             change(&mut api_status);
         }

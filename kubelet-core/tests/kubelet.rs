@@ -14,8 +14,9 @@ use kubelet_core::runtime::{
     RuntimeStatus, Sandbox, SandboxState, SandboxStatus, SyncAction, SyncFailure,
 };
 use kubelet_core::{
-    ContainerId, Error, Kubelet, KubeletHandle, PodCache, PodExt, PodKey, PodUid, Result, Runtime,
-    RuntimeReader, StreamSource,
+    ContainerId, Error, Kubelet, KubeletHandle, LogEvents, NoProbes, NoVolumes, PlegHandle, PodCache, PodExt,
+    PodKey, PodLifecycleEventGenerator, PodStatusManager, PodSyncer, PodUid, Result, RootDir, Runtime,
+    RuntimePodSyncer, RuntimeReader, RuntimeState, StartFailures, StreamSource, SyncPodType,
 };
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager};
@@ -429,6 +430,49 @@ async fn the_folder_of_a_pod_that_was_not_looked_at_yet_stays() {
     node.runtime.wait_for("killed unknown slow in 1").await;
     node.runtime.wait_for("forgot slow").await;
     node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_ends_and_cannot_be_read_is_not_said_to_have_lost_its_containers() {
+    let (runtime, cache) = (Arc::new(Pods::default()), PodCache::new());
+    let statuses = StatusManager::new(MemorySink::new());
+    let root = tempfile::tempdir().unwrap();
+    let syncer = RuntimePodSyncer {
+        runtime: runtime.clone(),
+        runtime_state: RuntimeState::new(),
+        statuses: PodStatusManager::reporter(&statuses),
+        start_failures: StartFailures::new(),
+        probes: Arc::new(NoProbes),
+        volumes: Arc::new(NoVolumes),
+        recorder: Arc::new(LogEvents),
+        pleg: GenericPleg::new(runtime.clone(), cache).handle(),
+        root_dir: RootDir::new(root.path()),
+    };
+    runtime.running("a");
+    let mut on_host = pod("a");
+    on_host.spec.as_mut().unwrap().host_network = Some(true);
+    let pod = Arc::new(on_host);
+    let listed = runtime.pod(&"a".into()).await.unwrap().unwrap();
+    let status = Arc::new(runtime.pod_status(&listed).await.unwrap());
+    syncer
+        .sync_pod(SyncPodType::Create, &pod, None, &status)
+        .await
+        .unwrap();
+    let told = || {
+        let status = syncer.statuses.pod_status(&"a".into()).unwrap();
+        let container = status.container_statuses.as_ref().unwrap()[0].clone();
+        (
+            container.state.unwrap().running.is_some(),
+            container.restart_count,
+        )
+    };
+    assert_eq!(told(), (true, 0));
+
+    runtime.kill_hangs.send_replace(true);
+    let unknown = Arc::new(PodStatus::empty("a".into(), pod.key(), Instant::now()));
+    let end = syncer.sync_terminating_pod(&pod, &unknown, None, None);
+    assert!(tokio::time::timeout(Duration::from_secs(1), end).await.is_err());
+    assert_eq!(told(), (true, 0), "it runs still, for all that is known");
 }
 
 #[test]
