@@ -81,7 +81,7 @@ impl Kubelet {
     ///
     /// # Errors
     ///
-    /// When the merged sources cannot go on.
+    /// When the merged sources cannot go on, or one of the parts has panicked.
     ///
     /// # Cancel safety
     ///
@@ -128,6 +128,15 @@ impl Kubelet {
                     Some(Err(error)) => { outcome = Err(Error::runtime("task", error)); break }
                     None => break,
                 },
+                // Without them nothing would go on, and nobody would say so.
+                Some(Err(error)) = pleg_tasks.join_next() => {
+                    outcome = Err(Error::runtime("task", error));
+                    break;
+                }
+                Some(Err(error)) = status_tasks.join_next() => {
+                    outcome = Err(Error::runtime("task", error));
+                    break;
+                }
             }
         }
         upper.cancel();

@@ -475,6 +475,34 @@ async fn a_pod_that_ends_and_cannot_be_read_is_not_said_to_have_lost_its_contain
     assert_eq!(told(), (true, 0), "it runs still, for all that is known");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_part_that_panics_ends_the_agent() {
+    struct Broken(GenericPleg);
+    #[async_trait]
+    impl PodLifecycleEventGenerator for Broken {
+        fn handle(&self) -> Arc<dyn PlegHandle> {
+            self.0.handle()
+        }
+        async fn run(self: Box<Self>, _: CancellationToken) {
+            panic!("a bug")
+        }
+    }
+    let (runtime, cache) = (Arc::new(Pods::default()), PodCache::new());
+    let root = tempfile::tempdir().unwrap();
+    let config = PodConfig::builder().source(StreamSource::new("file", stream::pending()));
+    let kubelet = Kubelet::builder()
+        .pods(config.build().unwrap())
+        .pleg(Broken(GenericPleg::new(runtime.clone(), cache.clone())), cache)
+        .runtime(runtime)
+        .statuses(StatusManager::new(MemorySink::new()))
+        .root_dir(root.path())
+        .build()
+        .unwrap();
+    let run = kubelet.run(CancellationToken::new());
+    let ended = tokio::time::timeout(Duration::from_secs(600), run).await;
+    assert!(ended.unwrap().is_err());
+}
+
 #[test]
 fn all_that_is_wrong_is_told_together() {
     let error = Kubelet::builder().root_dir("relative").build().unwrap_err();
