@@ -144,10 +144,11 @@ impl SyncLoop {
                 }
             }),
             PodOperation::Reconcile => pods.into_iter().for_each(|pod| {
-                let mirror = pod.is_mirror();
-                self.pods.set_pod(pod.clone());
-                if mirror {
-                    self.sync_owner_of_mirror(&pod);
+                // Others may have ended it, or opened a readiness gate; all else in a status is our own word.
+                if pod.is_mirror() || pod.is_terminal_phase() || has_readiness_gates(&pod) {
+                    self.set_pod(pod, SyncPodType::Sync);
+                } else {
+                    self.pods.set_pod(pod);
                 }
             }),
             // Sent by a source that knows of no differences; the merger makes them of it.
@@ -272,6 +273,11 @@ impl SyncLoop {
             }
         }
     }
+}
+
+fn has_readiness_gates(pod: &Pod) -> bool {
+    let gates = pod.spec.as_ref().and_then(|spec| spec.readiness_gates.as_ref());
+    gates.is_some_and(|gates| !gates.is_empty())
 }
 
 async fn has_entries(dir: &std::path::Path) -> bool {

@@ -416,6 +416,19 @@ async fn a_pod_that_comes_back_while_it_ends_is_started_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_ended_by_its_sources_word_is_killed() {
+    let (node, [api]) = Node::start(Pods::default(), ["api"]);
+    api.send(vec![Arc::new(pod("a"))]).unwrap();
+    node.wait_for_phase("a", "Running").await;
+    let mut failed = pod("a");
+    failed.status.get_or_insert_default().phase = Some("Failed".into());
+    api.send(vec![Arc::new(failed)]).unwrap();
+    node.runtime.wait_for("killed a in 7").await;
+    node.wait_for_phase("a", "Failed").await;
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_folder_of_a_pod_that_was_not_looked_at_yet_stays() {
     let runtime = Pods::default();
     runtime.running("slow");
