@@ -353,6 +353,7 @@ impl KubeletBuilder {
         let recorder = self.recorder.unwrap_or_else(|| Arc::new(LogEvents));
         let pleg_handle: Arc<dyn PlegHandle> = pleg.handle();
         let runtime_state = RuntimeState::new();
+        runtime_state.add_pleg(pleg_handle.clone());
         let start_failures = StartFailures::new();
         let syncer = RuntimePodSyncer {
             runtime: runtime.clone(),

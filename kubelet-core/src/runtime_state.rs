@@ -1,5 +1,6 @@
 //! Whether the runtime can be worked with, as last seen.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,21 +9,22 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::runtime::{Readiness, Runtime, RuntimeStatus};
-use crate::{Error, Result};
+use crate::{Error, PlegHandle, Result};
 
 /// The runtime's state, asked for every 5 s and known to all. A cheap handle. Answers to the kubelet's
 /// `runtimeState`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct RuntimeState {
     inner: Arc<Mutex<Inner>>,
     asked_once: CancellationToken,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Inner {
     ready_at: Option<Instant>,
     runtime_error: Option<String>,
     network_error: Option<String>,
+    pleg: Option<Arc<dyn PlegHandle>>,
 }
 
 /// How often the runtime is asked for its status (`updateRuntimeUp` in `Kubelet.Run`).
@@ -40,6 +42,11 @@ impl RuntimeState {
             })),
             asked_once: CancellationToken::new(),
         }
+    }
+
+    /// Nothing can be run, either, while this PLEG is not healthy (`addHealthCheck`).
+    pub fn add_pleg(&self, pleg: Arc<dyn PlegHandle>) {
+        self.inner.lock().pleg = Some(pleg);
     }
 
     /// Waits until the runtime has been asked for the first time, whatever came of it.
@@ -60,6 +67,9 @@ impl RuntimeState {
             .is_none_or(|ready_at| ready_at.elapsed() > MAX_WAIT)
         {
             problems.push("container runtime is down".to_owned());
+        }
+        if let Some(Err(error)) = inner.pleg.as_ref().map(|pleg| pleg.healthy()) {
+            problems.push(format!("PLEG is not healthy: {error}"));
         }
         problems.extend(inner.runtime_error.clone());
         if problems.is_empty() {
@@ -119,5 +129,11 @@ impl RuntimeState {
                 }
             }
         }
+    }
+}
+
+impl fmt::Debug for RuntimeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuntimeState").finish_non_exhaustive()
     }
 }

@@ -446,6 +446,20 @@ async fn the_folder_of_a_pod_that_was_not_looked_at_yet_stays() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_runtime_that_cannot_be_listed_is_not_ready() {
+    let runtime = Pods::default();
+    *runtime.list_fails.lock() = true;
+    let (node, [file]) = Node::start(runtime, ["file"]);
+    file.send(vec![Arc::new(pod("a"))]).unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let error = node.handle.runtime_state().runtime_errors().unwrap_err();
+    assert!(error.to_string().contains("PLEG is not healthy"), "{error}");
+    *node.runtime.list_fails.lock() = false;
+    node.runtime.wait_for("started a").await;
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_ends_and_cannot_be_read_is_not_said_to_have_lost_its_containers() {
     let (runtime, cache) = (Arc::new(Pods::default()), PodCache::new());
     let statuses = StatusManager::new(MemorySink::new());
