@@ -179,8 +179,8 @@ impl SourcePods {
             for (pod, refused) in told.iter().zip(&mut refused) {
                 let metadata = &pod.metadata;
                 let new_name = names.insert((metadata.namespace.as_deref(), metadata.name.as_deref()));
-                *refused = if pod.uid_str().is_empty() {
-                    report_missing_uid(pod, &self.name, recorder);
+                *refused = if let Some(why) = unusable_identity(pod) {
+                    refuse(pod, &self.name, why, recorder);
                     true
                 } else if !new_name {
                     report_duplicate(pod, "name", pod.metadata.name.as_deref(), &self.name, recorder);
@@ -215,8 +215,8 @@ impl SourcePods {
     }
 
     fn apply(&mut self, told: Arc<Pod>, changes: &mut Changes, recorder: &dyn EventRecorder, clock: &Clock) {
-        if told.uid_str().is_empty() {
-            report_missing_uid(&told, &self.name, recorder);
+        if let Some(why) = unusable_identity(&told) {
+            refuse(&told, &self.name, why, recorder);
             return;
         }
         // The source has one pod of a name: if this one is new, the former is gone.
@@ -354,8 +354,19 @@ fn report_duplicate(pod: &Pod, what: &str, value: Option<&str>, source: &str, re
     );
 }
 
-fn report_missing_uid(pod: &Pod, source: &str, recorder: &dyn EventRecorder) {
-    refuse(pod, source, "due to its missing UID", recorder);
+/// Why a pod cannot be told from others, or kept in a folder: its UID, name and namespace become parts of paths, and
+/// sources of all kinds may say anything.
+fn unusable_identity(pod: &Pod) -> Option<&'static str> {
+    let metadata = &pod.metadata;
+    let hostile = |part: &Option<String>| {
+        let part = part.as_deref().unwrap_or_default();
+        part.contains(['/', '\0']) || part == "." || part == ".." || part.len() > 253
+    };
+    if pod.uid_str().is_empty() {
+        return Some("due to its missing UID");
+    }
+    let wrong = hostile(&metadata.uid) || hostile(&metadata.name) || hostile(&metadata.namespace);
+    wrong.then_some("since its UID, name or namespace cannot be part of a path")
 }
 
 fn refuse(pod: &Pod, source: &str, why: &str, recorder: &dyn EventRecorder) {

@@ -186,6 +186,28 @@ fn what_is_there_twice_is_told_and_passed_over() {
 }
 
 #[test]
+fn what_would_lead_out_of_its_folder_is_passed_over() {
+    let (mut storage, events) = storage(Incremental);
+    let good = pod("good", "1", "i");
+    for hostile in ["../../etc", "..", ".", "/", "a/b", "a\0"] {
+        let uid = pod("a", hostile, "i");
+        let name = pod(hostile, "2", "i");
+        let namespace = with(&pod("a", "3", "i"), "/metadata/namespace", hostile.into());
+        for bad in [uid, name, namespace] {
+            storage.merge("s", set(&[&good, &bad]));
+            storage.merge("s", SourceUpdate::Applied(bad));
+            assert_eq!(storage.merged_state().len(), 1, "{hostile:?}");
+        }
+    }
+    let told = events.0.lock();
+    assert!(
+        told.iter()
+            .all(|event| event.contains("cannot be part of a path")),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn a_sources_trouble_shows_in_its_status_and_nowhere_else() {
     let (mut storage, _) = storage(Incremental);
     let gone = |message: &str| SourceUpdate::Unavailable {
