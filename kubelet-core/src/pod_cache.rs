@@ -101,6 +101,16 @@ impl PodCache {
         self.wait(uid, None).await
     }
 
+    /// Waits until all pods were looked at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn listed(&self) {
+        // No pod is without a UID, so only a whole list can answer for this one.
+        let _ = self.get_observed(&PodUid::new("")).await;
+    }
+
     async fn wait(&self, uid: &PodUid, time: Option<Instant>) -> Result<Arc<PodStatus>> {
         let woken = {
             let mut inner = self.inner.lock();

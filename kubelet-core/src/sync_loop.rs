@@ -57,6 +57,9 @@ const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
 /// The wait while the runtime is not ready doubles from the first to the second (`syncLoop`).
 const NOT_READY_BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
+/// How long a first status and list of the runtime are waited for before the loop looks whether it is ready.
+const FIRST_ANSWERS: Duration = Duration::from_secs(1);
+
 enum Heard {
     Config(PodUpdate),
     Pleg(PodUid, Vec<PodLifecycleEvent>),
@@ -70,9 +73,14 @@ impl SyncLoop {
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut gone_pods = GonePods::default();
         let mut back_off = NOT_READY_BACK_OFF.0;
+        // A runtime that is well has answered within moments: that it was not asked yet is no reason to complain.
+        let first_answers = async {
+            self.runtime_state.asked().await;
+            self.cache.listed().await;
+        };
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = self.runtime_state.asked() => {}
+            _ = tokio::time::timeout(FIRST_ANSWERS, first_answers) => {}
         }
         loop {
             if let Err(error) = self.runtime_state.runtime_errors() {
