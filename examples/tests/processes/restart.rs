@@ -1,7 +1,7 @@
 //! What ends unasked: a container's process, or the agent itself.
 
 use crate::standalone::manifests::{job, server};
-use crate::standalone::{Node, Process, StatusExt};
+use crate::standalone::{Node, Process, StatusExt, samples};
 
 #[tokio::test]
 async fn a_killed_process_is_started_again_and_its_neighbour_is_left_alone() {
@@ -32,16 +32,12 @@ async fn a_killed_process_is_started_again_and_its_neighbour_is_left_alone() {
 #[tokio::test]
 async fn an_agent_that_was_killed_finds_its_pods_again() {
     let node = Node::on_processes();
-    for sample in ["two-containers", "init-first", "crash-loop", "run-to-completion"] {
-        node.add_sample(sample);
-    }
+    samples::add_all(&node);
     node.write("doomed.yaml", &server("doomed", "hello"));
     let mut agent = node.start();
     let [two, init, doomed] =
         [agent.ready("two-containers").await, agent.ready("init-first").await, agent.ready("doomed").await];
-    agent
-        .pod("run-to-completion", "succeeded", |line| line.status().phase.as_deref() == Some("Succeeded"))
-        .await;
+    agent.pod("run-to-completion", "succeeded", |line| samples::is_phase(line, "Succeeded")).await;
     agent.pod("crash-loop", "was restarted", |line| line.status().restarts("main") == 1).await;
     let told = agent.kill().await;
     let restarts = told.newest("crash-loop").unwrap().status().restarts("main");
@@ -69,9 +65,7 @@ async fn an_agent_that_was_killed_finds_its_pods_again() {
     // Nobody saw how it ended.
     assert_eq!((last.exit_code, last.reason.as_deref()), (137, Some("ContainerStatusUnknown")));
     agent.pod("crash-loop", "goes on", |line| line.status().restarts("main") == restarts + 1).await;
-    let once = agent
-        .pod("run-to-completion", "succeeded", |line| line.status().phase.as_deref() == Some("Succeeded"))
-        .await;
+    let once = agent.pod("run-to-completion", "succeeded", |line| samples::is_phase(line, "Succeeded")).await;
 
     // None was started twice.
     for (before, leaders) in [&two, &init].into_iter().zip(&leaders) {
@@ -107,7 +101,7 @@ async fn a_manifest_that_goes_while_no_agent_is_there_ends_its_pod_with_the_next
 
     let mut agent = node.start();
     agent.ready("stays").await;
-    agent.pod("comes", "succeeded", |line| line.status().phase.as_deref() == Some("Succeeded")).await;
+    agent.pod("comes", "succeeded", |line| samples::is_phase(line, "Succeeded")).await;
     node.no_process_of(&goes.uid).await;
     assert_eq!(node.leaders(&stays.uid), leaders);
     agent.interrupt().await;

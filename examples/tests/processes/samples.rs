@@ -1,60 +1,13 @@
 //! The sample manifests do what they are samples of.
 
-use crate::standalone::{Line, Node, StatusExt};
-
-const SAMPLES: [&str; 4] = ["two-containers", "init-first", "crash-loop", "run-to-completion"];
+use crate::standalone::{Node, StatusExt, samples};
 
 #[tokio::test]
 async fn samples_run_wait_crash_and_end() {
     let node = Node::on_processes();
-    SAMPLES.iter().for_each(|sample| node.add_sample(sample));
+    samples::add_all(&node);
     let mut agent = node.start();
-
-    let two = agent.ready("two-containers").await;
-    assert_eq!(two.namespace, "default");
-    for container in ["ticker", "idler"] {
-        let status = two.status().container(container);
-        assert!(status.ready && status.started == Some(true) && status.restart_count == 0, "{status:#?}");
-    }
-    node.logged("two-containers", &two.uid, "idler", "I am in two-containers-node\n").await;
-
-    let once = agent.pod("run-to-completion", "succeeded", |line| is_phase(line, "Succeeded")).await;
-    let ended = once.status().state("main").terminated.unwrap();
-    assert_eq!((ended.exit_code, ended.reason.as_deref()), (0, Some("Completed")));
-    assert_eq!(node.log("run-to-completion", &once.uid, "main", 0).unwrap(), "working\ndone\n");
-
-    let init = agent.ready("init-first").await;
-    let prepared = init.status().state("prepare").terminated.unwrap();
-    let main = init.status().state("main").running.unwrap();
-    assert_eq!(prepared.exit_code, 0);
-    assert!(prepared.finished_at <= main.started_at, "{prepared:?} {main:?}");
-    assert_eq!(node.log("init-first", &init.uid, "prepare", 0).unwrap(), "preparing\n");
-    node.logged("init-first", &init.uid, "main", "prepared\n").await;
-    // Never before its init container had ended.
-    for line in agent.told().of("init-first") {
-        let status = line.status();
-        assert!(
-            status.state("main").running.is_none() || status.exit_code("prepare") == Some(0),
-            "{line:#?}"
-        );
-    }
-
-    for restarts in [1, 2] {
-        let crash = agent.pod("crash-loop", "backs off", |line| {
-            let status = line.status();
-            status.waiting("main").as_deref() == Some("CrashLoopBackOff")
-                && status.restarts("main") == restarts
-        });
-        let crash = crash.await;
-        let status = crash.status().container("main");
-        let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref()).unwrap();
-        assert_eq!((last.exit_code, last.reason.as_deref()), (1, Some("Error")));
-        assert!(is_phase(&crash, "Running") && !crash.status().is_ready());
-    }
-    // The others did not suffer from it.
-    for sample in ["two-containers", "init-first"] {
-        assert!(agent.told().newest(sample).unwrap().status().is_ready());
-    }
+    samples::show(&node, &mut agent).await;
 
     let (status, told) = agent.interrupt().await;
     assert_eq!(status.code(), Some(0));
@@ -65,8 +18,4 @@ async fn samples_run_wait_crash_and_end() {
         let line = told.newest(sample).unwrap();
         assert_eq!(line.status().exit_code(container), Some(0), "{line:#?}");
     }
-}
-
-fn is_phase(line: &Line, phase: &str) -> bool {
-    line.status().phase.as_deref() == Some(phase)
 }

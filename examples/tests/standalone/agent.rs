@@ -109,19 +109,19 @@ impl Agent {
     }
 
     /// Ctrl-C, and waits for its end.
-    pub(crate) async fn interrupt(self) -> (ExitStatus, Told) {
+    pub(crate) async fn interrupt(&mut self) -> (ExitStatus, Told) {
         self.signal(Signal::INT);
         self.ended().await
     }
 
     /// `kill -9`, and waits until it is dead.
-    pub(crate) async fn kill(self) -> Told {
+    pub(crate) async fn kill(&mut self) -> Told {
         self.signal(Signal::KILL);
         self.ended().await.1
     }
 
     /// Waits until it ends by itself, and returns all that it told.
-    pub(crate) async fn ended(mut self) -> (ExitStatus, Told) {
+    pub(crate) async fn ended(&mut self) -> (ExitStatus, Told) {
         let ended = async {
             let status = self.child.wait().await.unwrap();
             // What it wrote last has been read when the readers are gone.

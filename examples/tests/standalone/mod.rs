@@ -9,6 +9,7 @@
 mod agent;
 pub(crate) mod manifests;
 mod node;
+pub(crate) mod samples;
 mod told;
 
 pub(crate) use agent::Agent;

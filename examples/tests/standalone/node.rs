@@ -62,7 +62,7 @@ impl Node {
         let mut command = Command::new(program());
         let dir = self.dir.path();
         command.arg("--manifests").arg(dir.join("manifests"));
-        command.arg("--root-dir").arg(dir.join("root"));
+        command.arg("--root-dir").arg(self.root_dir());
         command.arg("--pod-logs-dir").arg(self.pod_logs_dir());
         command.args(["--node-name", NODE_NAME, "--runtime", &self.runtime]);
         command.env_remove("RUST_LOG");
@@ -78,6 +78,15 @@ impl Node {
     pub(crate) async fn run_once(&self) -> std::process::Output {
         let output = self.command().arg("--run-once").kill_on_drop(true).output();
         tokio::time::timeout(super::GUARD, output).await.expect("it takes too long").unwrap()
+    }
+
+    pub(crate) fn root_dir(&self) -> PathBuf {
+        self.dir.path().join("root")
+    }
+
+    /// What the agent keeps of a pod.
+    pub(crate) fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.root_dir().join("pods").join(uid)
     }
 
     pub(crate) fn pod_logs_dir(&self) -> PathBuf {
@@ -103,7 +112,7 @@ impl Node {
 
     /// The processes of the process runtime's containers: all that have their working folder on this node.
     pub(crate) fn processes(&self) -> Vec<Process> {
-        let containers = self.dir.path().join("root/processes/containers");
+        let containers = self.root_dir().join("processes/containers");
         let entries = fs::read_dir("/proc").unwrap().flatten();
         entries.filter_map(|entry| Process::of(&entry.path(), &containers)).collect()
     }
