@@ -102,6 +102,7 @@ mod paths;
 mod pleg;
 mod pod;
 mod pod_cache;
+mod pod_dirs;
 mod pod_manager;
 mod pod_source;
 mod pod_syncer;

@@ -7,10 +7,12 @@ use std::time::Duration;
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::pod_cache::PodCache;
+use crate::pod_dirs::OrphanedPodDirs;
 use crate::pod_manager::PodManager;
 use crate::pod_source::{PodOperation, PodUpdate, SourcesReady};
 use crate::pod_syncer::SyncPodType;
@@ -68,6 +70,13 @@ enum Heard {
 impl SyncLoop {
     /// Loops until `shutdown`, or until there is nothing more to hear.
     pub async fn run(mut self, shutdown: CancellationToken) {
+        let mut removal = JoinSet::new();
+        // Nothing is half done at an await below: the loop may be dropped at any of them.
+        shutdown.run_until_cancelled(self.run_on(&mut removal)).await;
+        removal.shutdown().await;
+    }
+
+    async fn run_on(&mut self, removal: &mut JoinSet<()>) {
         let mut heard = self.listen();
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING_PERIOD);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -78,30 +87,20 @@ impl SyncLoop {
             self.runtime_state.asked().await;
             self.cache.listed().await;
         };
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            _ = tokio::time::timeout(FIRST_ANSWERS, first_answers) => {}
-        }
+        let _ = tokio::time::timeout(FIRST_ANSWERS, first_answers).await;
         loop {
             if let Err(error) = self.runtime_state.runtime_errors() {
                 tracing::warn!(%error, "Skipping pod synchronization");
-                tokio::select! {
-                    () = shutdown.cancelled() => return,
-                    () = tokio::time::sleep(back_off) => {}
-                }
+                tokio::time::sleep(back_off).await;
                 back_off = (back_off * 2).min(NOT_READY_BACK_OFF.1);
                 continue;
             }
             back_off = NOT_READY_BACK_OFF.0;
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => return,
                 _ = housekeeping.tick() => {
                     let started = Instant::now();
-                    tokio::select! {
-                        () = shutdown.cancelled() => return,
-                        () = self.clean_up(&mut gone_pods) => {}
-                    }
+                    self.clean_up(&mut gone_pods, removal);
                     metrics::histogram!("kubelet_housekeeping_duration_seconds").record(started.elapsed());
                 }
                 next = heard.next() => match next {
@@ -216,7 +215,7 @@ impl SyncLoop {
     }
 
     /// `HandlePodCleanups`
-    async fn clean_up(&self, gone: &mut GonePods) {
+    fn clean_up(&self, gone: &mut GonePods, removal: &mut JoinSet<()>) {
         if !self.sources.all_ready() {
             // What is not listed yet may still come.
             return;
@@ -250,35 +249,21 @@ impl SyncLoop {
         }
         self.statuses.remove_orphaned_statuses(&known);
         self.start_failures.retain(&known);
-        self.remove_orphaned_pod_dirs(&known).await;
+        if removal.try_join_next().is_some() || removal.is_empty() {
+            let (root_dir, cache, workers) =
+                (self.root_dir.clone(), self.cache.clone(), self.workers.clone());
+            removal.spawn(
+                OrphanedPodDirs {
+                    root_dir,
+                    cache,
+                    workers,
+                    known: known.clone(),
+                }
+                .remove(),
+            );
+        }
         for uid in gone.since_last(known) {
             self.runtime.forget_pod(&uid);
-        }
-    }
-
-    /// `cleanupOrphanedPodDirs`: a folder goes with its pod, unless a volume is still in it.
-    async fn remove_orphaned_pod_dirs(&self, known: &HashSet<PodUid>) {
-        let Ok(mut entries) = tokio::fs::read_dir(self.root_dir.pods_dir()).await else {
-            return;
-        };
-        while let Ok(Some(entry)) = entries.next_entry().await {
-            let name = entry.file_name();
-            let Some(uid) = name.to_str().filter(|uid| !known.contains(*uid)).map(PodUid::new) else {
-                continue;
-            };
-            // What was not looked at yet may run.
-            if self.cache.observed_at(&uid).is_none()
-                || self.cache.get(&uid).is_ok_and(|status| status.is_running())
-            {
-                continue;
-            }
-            if has_entries(&self.root_dir.pod_volumes_dir(&uid)).await {
-                tracing::warn!(%uid, "Orphaned pod found, but volumes are still in its folder");
-                continue;
-            }
-            if let Err(error) = tokio::fs::remove_dir_all(entry.path()).await {
-                tracing::warn!(%uid, %error, "Cannot remove the folder of an orphaned pod");
-            }
         }
     }
 }
@@ -286,13 +271,6 @@ impl SyncLoop {
 fn has_readiness_gates(pod: &Pod) -> bool {
     let gates = pod.spec.as_ref().and_then(|spec| spec.readiness_gates.as_ref());
     gates.is_some_and(|gates| !gates.is_empty())
-}
-
-async fn has_entries(dir: &std::path::Path) -> bool {
-    match tokio::fs::read_dir(dir).await {
-        Ok(mut entries) => entries.next_entry().await.is_ok_and(|entry| entry.is_some()),
-        Err(_) => false,
-    }
 }
 
 /// Which pods were known at the last clean-up, or since, and are not any more.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 
+use crate::clock::api_time;
 use crate::pod_syncer::{PodStatusFn, PodSyncer, SyncOutcome, SyncPodType};
 use crate::runtime::{PodStatus, Runtime, RuntimePod};
 use crate::runtime_state::RuntimeState;
@@ -191,7 +192,16 @@ impl RuntimePodSyncer {
         input.start_failures = failures.as_deref();
         input.probes = &*self.probes;
         input.terminal = terminal;
-        self.statuses.generate(&input)
+        let mut api_status = self.statuses.generate(&input);
+        if api_status.start_time.is_none() {
+            // The agent was restarted and no source keeps the pod's status: it began with its first sandbox.
+            let sandboxes = status.sandboxes.iter();
+            api_status.start_time = sandboxes
+                .filter_map(|sandbox| sandbox.created_at)
+                .min()
+                .map(api_time);
+        }
+        api_status
     }
 
     async fn runtime_pod(&self, pod: &Pod) -> Result<Arc<RuntimePod>> {

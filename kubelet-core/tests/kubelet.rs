@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kubelet_config::PodConfig;
 use kubelet_core::runtime::{
     Container, ContainerState, ContainerStatus, PodStatus, PodSyncResult, Readiness, RuntimePod,
@@ -104,9 +105,11 @@ impl RuntimeReader for Pods {
             ));
         }
         for sandbox in &pod.sandboxes {
-            status
-                .sandboxes
-                .push(SandboxStatus::new(sandbox.id.id(), sandbox.state));
+            let created_at = Some(Timestamp::UNIX_EPOCH);
+            status.sandboxes.push(SandboxStatus {
+                created_at,
+                ..SandboxStatus::new(sandbox.id.id(), sandbox.state)
+            });
         }
         Ok(status)
     }
@@ -264,6 +267,17 @@ impl Node {
     }
 }
 
+/// Waits until the folder is not there any more. Nobody tells, so it is looked at each virtual second.
+async fn gone(folder: &std::path::Path) {
+    let looked = async {
+        while folder.exists() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    let looked = tokio::time::timeout(Duration::from_secs(600), looked).await;
+    assert!(looked.is_ok(), "{} stays", folder.display());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_comes_runs_and_goes_and_nothing_of_it_stays() {
     let (node, [file]) = Node::start(Pods::default(), ["file"]);
@@ -276,7 +290,7 @@ async fn a_pod_comes_runs_and_goes_and_nothing_of_it_stays() {
     file.send(vec![]).unwrap();
     node.runtime.wait_for("killed a in 7").await;
     node.runtime.wait_for("forgot a").await;
-    assert!(!node.root.path().join("pods/a").exists());
+    gone(&node.root.path().join("pods/a")).await;
     assert!(node.handle.pods().is_empty());
     let mut pods = node.statuses.watch();
     tokio::time::timeout(Duration::from_secs(60), pods.wait_for(|pods| pods.is_empty()))
@@ -301,6 +315,17 @@ async fn what_nobody_lists_is_killed_but_not_before_all_sources_spoke() {
     api.send(vec![Arc::new(pod("kept"))]).unwrap();
     node.runtime.wait_for("killed unknown orphan in 1").await;
     node.wait_for_phase("kept", "Running").await;
+    let began = |uid: &str| {
+        node.statuses
+            .get(&uid.into())
+            .and_then(|status| Some(status.start_time.as_ref()?.0))
+    };
+    assert_eq!(
+        began("kept"),
+        Some(Timestamp::UNIX_EPOCH),
+        "a restart of the agent does not make it younger"
+    );
+    assert!(began("first") > Some(Timestamp::UNIX_EPOCH));
     assert!(
         !node.runtime.did("started kept"),
         "it ran already: it is taken over"
