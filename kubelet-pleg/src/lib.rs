@@ -76,6 +76,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod error;
+mod evented;
 mod generic;
 mod inspection;
 mod metrics;
@@ -85,4 +86,5 @@ mod shared;
 mod transition;
 
 pub use error::Error;
+pub use evented::EventedPleg;
 pub use generic::GenericPleg;
