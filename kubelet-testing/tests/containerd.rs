@@ -1,7 +1,7 @@
 //! The fixture on the host's real containerd: what it promises is there, and nothing is left.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,10 +10,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use futures::StreamExt;
 use kubelet_cri::v1::{
-    ContainerConfig, ContainerMetadata, CreateContainerRequest, ExecSyncRequest, ImageSpec,
-    LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, PodSandboxStatusRequest, PullImageRequest,
-    RunPodSandboxRequest, StartContainerRequest,
+    ContainerConfig, ContainerEventType, ContainerMetadata, CreateContainerRequest, ExecSyncRequest,
+    GetEventsRequest, ImageSpec, LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata,
+    PodSandboxStatusRequest, PullImageRequest, RunPodSandboxRequest, StartContainerRequest, VersionRequest,
 };
 use kubelet_cri::{CriClient, ImageService, RuntimeService};
 use kubelet_testing::{Containerd, Task};
@@ -260,6 +261,35 @@ async fn several_at_once_do_not_meet() {
     }
     drop(other);
     assert_eq!(pids(&one).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_containerd_1_7_tells_of_its_containers() {
+    let Some(containerd) = Containerd::start_1_7().await.unwrap() else {
+        return;
+    };
+    let client = CriClient::connect(containerd.endpoint()).await.unwrap();
+    let version = client.version(VersionRequest::default()).await.unwrap();
+    assert!(
+        !version.runtime_version.starts_with("v1.6") && !version.runtime_version.starts_with("1.6"),
+        "{version:?}"
+    );
+    let mut events = client.get_container_events(GetEventsRequest {}).await.unwrap();
+    let (_, container) = run_pod(&client, "tells").await;
+    let started = async {
+        while let Some(event) = events.next().await {
+            let event = event.unwrap();
+            if event.container_id == container
+                && event.container_event_type() == ContainerEventType::ContainerStartedEvent
+            {
+                return;
+            }
+        }
+        panic!("no more events");
+    };
+    tokio::time::timeout(Duration::from_secs(60), started)
+        .await
+        .expect("it tells that the container was started");
 }
 
 #[tokio::test]

@@ -87,7 +87,22 @@ impl Containerd {
     ///
     /// Dropping the future removes what was made so far.
     pub async fn start() -> Result<Option<Self>> {
-        let tools = match Tools::find() {
+        Self::start_with(Tools::find()).await
+    }
+
+    /// Starts a containerd 1.7, the first that has `GetContainerEvents`, where the host's own is older.
+    ///
+    /// Its programs (`containerd`, `containerd-shim-runc-v2`, `ctr`) lie in the folder that the variable
+    /// `KUBELET_TESTING_CONTAINERD_17` names, or in `~/.cache/kubelet-testing/containerd-1.7/usr/bin`, as when the package
+    /// of a distribution is unpacked (`dpkg -x`) and not installed. All else is the host's, runc too.
+    ///
+    /// `None`, errors and cancel safety: as with [`start`](Self::start).
+    pub async fn start_1_7() -> Result<Option<Self>> {
+        Self::start_with(Tools::find_1_7()).await
+    }
+
+    async fn start_with(tools: Result<Tools, String>) -> Result<Option<Self>> {
+        let tools = match tools {
             Ok(tools) => tools,
             Err(missing) if tools::in_ci() => {
                 return Err(Error::Missing {
@@ -228,7 +243,7 @@ impl Containerd {
             .arg(self.layout.config())
             // No proxy and no service manager of ours is its business.
             .env_clear()
-            .env("PATH", tools::search_path())
+            .env("PATH", self.tools.search_path())
             .env("TMPDIR", self.layout.temp())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -7,12 +7,19 @@ use std::path::{Path, PathBuf};
 /// The programs that the fixture runs.
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
+    /// Of a containerd that is not the host's: where its programs are.
+    bin_dir: Option<PathBuf>,
     pub(super) containerd: PathBuf,
     pub(super) ctr: PathBuf,
     pub(super) runc: PathBuf,
     pub(super) busybox: PathBuf,
     pub(super) cni_bin_dir: PathBuf,
 }
+
+/// Names the folder of containerd 1.7's programs.
+const BIN_DIR_1_7: &str = "KUBELET_TESTING_CONTAINERD_17";
+/// Where they are unless it is set: in the package as unpacked, in the user's folder for caches.
+const CACHED_1_7: &str = "kubelet-testing/containerd-1.7/usr/bin";
 
 impl Tools {
     /// Looks for all of them, in `PATH` and where administration programs are kept.
@@ -21,6 +28,28 @@ impl Tools {
     ///
     /// All that is missing, in one sentence.
     pub(super) fn find() -> Result<Self, String> {
+        Self::find_with(None)
+    }
+
+    /// The same, with the programs of a containerd 1.7 that is not the host's.
+    pub(super) fn find_1_7() -> Result<Self, String> {
+        let folder = |variable| {
+            env::var_os(variable)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        let cache = || folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+        let bin_dir = folder(BIN_DIR_1_7).or_else(|| Some(cache()?.join(CACHED_1_7)));
+        Self::find_with(bin_dir).map_err(|missing| {
+            format!("{missing}; of containerd 1.7, in {BIN_DIR_1_7} or ~/.cache/{CACHED_1_7}")
+        })
+    }
+
+    fn find_with(bin_dir: Option<PathBuf>) -> Result<Self, String> {
+        let of_containerd = |program: &str| match &bin_dir {
+            Some(folder) => Some(folder.join(program)).filter(|path| path.is_file()),
+            None => in_path(program),
+        };
         let mut missing = Vec::new();
         if !rustix::process::geteuid().is_root() {
             missing.push("to be root");
@@ -31,10 +60,13 @@ impl Tools {
             }
             found.unwrap_or_default()
         };
-        look("containerd-shim-runc-v2", in_path("containerd-shim-runc-v2"));
+        look(
+            "containerd-shim-runc-v2",
+            of_containerd("containerd-shim-runc-v2"),
+        );
         let tools = Self {
-            containerd: look("containerd", in_path("containerd")),
-            ctr: look("ctr", in_path("ctr")),
+            containerd: look("containerd", of_containerd("containerd")),
+            ctr: look("ctr", of_containerd("ctr")),
             runc: look("runc", in_path("runc")),
             busybox: look("busybox (busybox-static)", in_path("busybox")),
             cni_bin_dir: look(
@@ -44,6 +76,7 @@ impl Tools {
                     .map(PathBuf::from)
                     .find(|folder| folder.join("bridge").exists()),
             ),
+            bin_dir,
         };
         if missing.is_empty() {
             Ok(tools)
@@ -51,10 +84,21 @@ impl Tools {
             Err(missing.join(", "))
         }
     }
+
+    /// Where containerd looks for programs: its own shim first.
+    pub(super) fn search_path(&self) -> OsString {
+        let Some(bin_dir) = &self.bin_dir else {
+            return search_path();
+        };
+        let mut path = bin_dir.clone().into_os_string();
+        path.push(":");
+        path.push(search_path());
+        path
+    }
 }
 
 /// `PATH`, and where administration programs are kept.
-pub(super) fn search_path() -> OsString {
+fn search_path() -> OsString {
     let mut path = env::var_os("PATH").unwrap_or_default();
     if !path.is_empty() {
         path.push(":");
