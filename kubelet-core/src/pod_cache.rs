@@ -111,6 +111,16 @@ impl PodCache {
         let _ = self.get_observed(&PodUid::new("")).await;
     }
 
+    /// The pods that somebody waits for. A PLEG that lists rarely looks at them meanwhile.
+    pub fn awaited(&self) -> Vec<PodUid> {
+        let inner = self.inner.lock();
+        let awaited = inner
+            .waiters
+            .iter()
+            .filter(|(_, waiters)| waiters.iter().any(|waiter| !waiter.wake.is_closed()));
+        awaited.map(|(uid, _)| uid.clone()).collect()
+    }
+
     async fn wait(&self, uid: &PodUid, time: Option<Instant>) -> Result<Arc<PodStatus>> {
         let woken = {
             let mut inner = self.inner.lock();
@@ -331,8 +341,10 @@ mod tests {
             assert!(cache.get_newer_than(&uid, start).now_or_never().is_none());
         }
         assert!(cache.inner.lock().waiters[&uid].len() <= 1);
+        assert!(cache.awaited().is_empty());
         let mut wait = Box::pin(cache.get_newer_than(&uid, start));
         assert!(wait.as_mut().now_or_never().is_none());
+        assert_eq!(cache.awaited(), [uid.clone()]);
         cache.set(&uid, Err(Error::Cancelled), start + Duration::from_secs(1));
         assert!(wait.now_or_never().unwrap().is_err());
         assert!(cache.inner.lock().waiters.is_empty());

@@ -1,18 +1,15 @@
 //! The PLEG that lists.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::future::{Fuse, FusedFuture, FutureExt};
-use futures::stream::StreamExt;
 use kubelet_core::{Clock, PlegHandle, PodCache, PodLifecycleEventGenerator, RuntimeReader};
-use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics;
-use crate::relist::{Relist, Settings};
+use crate::engine::Engine;
+use crate::inspector::Inspector;
+use crate::relist::Settings;
 use crate::shared::{Owner, Shared};
 
 /// The kubelet's `genericPlegRelistPeriod`.
@@ -57,13 +54,7 @@ impl GenericPleg {
         Self {
             runtime,
             cache,
-            settings: Settings {
-                relist_period: RELIST_PERIOD,
-                relist_threshold: RELIST_THRESHOLD,
-                max_concurrent_inspections: MAX_CONCURRENT_INSPECTIONS,
-                inspection_deadline: INSPECTION_DEADLINE,
-                clock: Clock::system(),
-            },
+            settings: settings(),
             owner: Owner(Arc::new(Shared::new(RELIST_THRESHOLD))),
         }
     }
@@ -112,6 +103,11 @@ impl GenericPleg {
         self.owner.0.clone()
     }
 
+    /// Asks the PLEG, once it runs, how it does.
+    pub fn inspector(&self) -> Inspector {
+        Inspector(self.owner.0.clone())
+    }
+
     /// Watches until `shutdown`. What is under way is dropped then; nothing goes on after it returned.
     ///
     /// All calls of the runtime are made from this one future: a runtime whose calls block the thread
@@ -121,35 +117,25 @@ impl GenericPleg {
     ///
     /// May be dropped at any time; the cache stays as it was last.
     pub async fn run(self, shutdown: CancellationToken) {
-        metrics::describe();
-        let period = self.settings.relist_period;
-        let shared = self.owner.0.clone();
-        let mut relist = Relist::new(self.runtime, self.cache, self.settings, self.owner);
-        let mut list = Fuse::terminated();
-        let mut cancelled = pin!(shutdown.cancelled());
-        let mut next_list = pin!(sleep(Duration::ZERO));
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut cancelled => return,
-                listed = &mut list => {
-                    relist.listed(listed);
-                    next_list.as_mut().reset(Instant::now() + period);
-                    relist.start_pod_lists();
-                }
-                () = &mut next_list, if list.is_terminated() => list = relist.start_list().fuse(),
-                () = shared.relist_asked(), if list.is_terminated() => relist.start_pod_lists(),
-                Some(listed) = relist.pod_lists.next() => {
-                    relist.pod_listed(listed);
-                    relist.start_pod_lists();
-                }
-                Some(inspected) = relist.inspections.running.next() => {
-                    if let Ok(inspected) = inspected {
-                        relist.inspected(inspected);
-                    }
-                }
-            }
-        }
+        let engine = Engine {
+            runtime: self.runtime,
+            cache: self.cache,
+            settings: self.settings,
+            owner: self.owner,
+            evented: None,
+        };
+        engine.run(shutdown).await;
+    }
+}
+
+/// The kubelet's.
+pub(crate) fn settings() -> Settings {
+    Settings {
+        relist_period: RELIST_PERIOD,
+        relist_threshold: RELIST_THRESHOLD,
+        max_concurrent_inspections: MAX_CONCURRENT_INSPECTIONS,
+        inspection_deadline: INSPECTION_DEADLINE,
+        clock: Clock::system(),
     }
 }
 

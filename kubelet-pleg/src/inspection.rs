@@ -1,7 +1,8 @@
 //! The reading of one pod's status, side by side with that of others.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::{AbortHandle, Aborted, BoxFuture, FutureExt, abortable};
@@ -20,6 +21,21 @@ pub(crate) struct Inspected {
     pub(crate) status: Result<PodStatus>,
 }
 
+/// The reading of a pod's status, until it has ended or is aborted.
+pub(crate) struct Reading {
+    pub(crate) pod: Arc<RuntimePod>,
+    pub(crate) since: Instant,
+    call: BoxFuture<'static, Result<Inspected, Aborted>>,
+}
+
+impl Future for Reading {
+    type Output = Result<Inspected, Aborted>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.call.poll_unpin(context)
+    }
+}
+
 /// The inspections under way: at most so many at once, but for those that take long. These leave their place
 /// to others, so that even many hung pods hold up nobody; there is never more than one for each pod.
 pub(crate) struct Inspections {
@@ -28,7 +44,7 @@ pub(crate) struct Inspections {
     /// How long an inspection holds its place.
     patience: Duration,
     deadline: Duration,
-    pub(crate) running: FuturesUnordered<BoxFuture<'static, Result<Inspected, Aborted>>>,
+    pub(crate) running: FuturesUnordered<Reading>,
 }
 
 impl Inspections {
@@ -50,6 +66,7 @@ impl Inspections {
     pub(crate) fn start(&self, pod: Arc<RuntimePod>, listed_at: Instant) -> AbortHandle {
         let (runtime, places) = (self.runtime.clone(), self.places.clone());
         let (patience, deadline) = (self.patience, self.deadline);
+        let read = pod.clone();
         let (inspection, abort) = abortable(async move {
             let status = inspect(&*runtime, &places, &pod, patience, deadline).await;
             Inspected {
@@ -58,7 +75,11 @@ impl Inspections {
                 status,
             }
         });
-        self.running.push(inspection.boxed());
+        self.running.push(Reading {
+            pod: read,
+            since: Instant::now(),
+            call: inspection.boxed(),
+        });
         abort
     }
 }

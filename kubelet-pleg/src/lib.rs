@@ -75,11 +75,14 @@
 //! [`PodCache`]: kubelet_core::PodCache
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod engine;
 mod error;
 mod evented;
 mod generic;
 mod inspection;
+mod inspector;
 mod metrics;
+mod pod_lists;
 mod record;
 mod relist;
 mod shared;
@@ -88,3 +91,4 @@ mod transition;
 pub use error::Error;
 pub use evented::EventedPleg;
 pub use generic::GenericPleg;
+pub use inspector::{HangingCall, Inspection, Inspector, Mode};

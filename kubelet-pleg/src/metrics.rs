@@ -12,6 +12,12 @@ const DISCARD_EVENTS: &str = "kubelet_pleg_discard_events";
 const RUNNING_PODS: &str = "kubelet_running_pods";
 const RUNNING_CONTAINERS: &str = "kubelet_running_containers";
 
+const CONNECTION_SUCCESSES: &str = "kubelet_evented_pleg_connection_success_count";
+const CONNECTION_ERRORS: &str = "kubelet_evented_pleg_connection_error_count";
+const CONNECTION_LATENCY: &str = "kubelet_evented_pleg_connection_latency_seconds";
+/// Not the kubelet's: it does not look whether its events leave anything out.
+const MISSED_CHANGES: &str = "kubelet_evented_pleg_missed_changes_total";
+
 pub(crate) fn describe() {
     describe_histogram!(RELIST_DURATION, "Seconds from the start of a relist to its end");
     describe_histogram!(RELIST_INTERVAL, "Seconds from one relist to the next");
@@ -37,6 +43,38 @@ pub(crate) fn pod_relist_duration(took: Duration) {
 
 pub(crate) fn last_seen(unix_seconds: i64) {
     gauge!(LAST_SEEN).set(unix_seconds as f64);
+}
+
+pub(crate) fn describe_evented() {
+    describe_counter!(
+        CONNECTION_SUCCESSES,
+        "How often the runtime's stream of events was obtained"
+    );
+    describe_counter!(
+        CONNECTION_ERRORS,
+        "How often the runtime's stream of events could not be obtained, or broke"
+    );
+    describe_histogram!(CONNECTION_LATENCY, "Seconds that obtaining the stream took");
+    describe_counter!(
+        MISSED_CHANGES,
+        "Changed pods that a list found and no event told of"
+    );
+    counter!(CONNECTION_SUCCESSES).absolute(0);
+    counter!(CONNECTION_ERRORS).absolute(0);
+    counter!(MISSED_CHANGES).absolute(0);
+}
+
+pub(crate) fn connected(took: Duration) {
+    counter!(CONNECTION_SUCCESSES).increment(1);
+    histogram!(CONNECTION_LATENCY).record(took);
+}
+
+pub(crate) fn connection_failed() {
+    counter!(CONNECTION_ERRORS).increment(1);
+}
+
+pub(crate) fn missed_changes(count: usize) {
+    counter!(MISSED_CHANGES).increment(count as u64);
 }
 
 /// How many pods and containers are in which state, counted along as records change, so that a list without

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
-use futures::stream::FuturesUnordered;
 use kubelet_core::runtime::{PodStatus, RuntimePod};
 use kubelet_core::{
-    Clock, Error, PodCache, PodKey, PodLifecycleEvent, PodLifecycleEventType, PodUid, Result, RuntimeReader,
+    Clock, Error, PlegHandle, PodCache, PodKey, PodLifecycleEvent, PodLifecycleEventType, PodUid, Result,
+    RuntimeReader,
 };
 use tokio::time::{Instant, timeout};
 
 use crate::inspection::{Inspected, Inspections};
+use crate::inspector::HangingCall;
 use crate::metrics::{self, Running};
+use crate::pod_lists::{PodListed, PodLists};
 use crate::record::Record;
 use crate::shared::Owner;
 
@@ -34,13 +36,6 @@ pub(crate) struct Listed {
     pods: Result<Vec<Arc<RuntimePod>>>,
 }
 
-/// One pod listed alone.
-pub(crate) struct PodListed {
-    uid: PodUid,
-    started: Instant,
-    pod: Result<Option<Arc<RuntimePod>>>,
-}
-
 /// All that a running PLEG knows; its only writer, and the only writer of the cache.
 ///
 /// There is either one list of the whole runtime under way, or lists of single pods, never both: so what is
@@ -59,8 +54,9 @@ pub(crate) struct Relist {
     list: u64,
     listed_at: Option<Instant>,
     pub(crate) inspections: Inspections,
-    pub(crate) pod_lists: FuturesUnordered<BoxFuture<'static, PodListed>>,
-    listing_alone: HashSet<PodUid>,
+    pub(crate) pod_lists: PodLists,
+    /// The pods that the last list showed to have changed, for whoever wants to know.
+    found: Option<Vec<PodUid>>,
     running: Running,
 }
 
@@ -78,6 +74,13 @@ impl Relist {
                 settings.relist_period,
                 settings.inspection_deadline,
             ),
+            pod_lists: PodLists::new(
+                runtime.clone(),
+                owner.0.clone(),
+                settings.max_concurrent_inspections,
+                settings.relist_period,
+                settings.inspection_deadline,
+            ),
             runtime,
             cache,
             settings,
@@ -87,8 +90,7 @@ impl Relist {
             last_list: None,
             list: 0,
             listed_at: None,
-            pod_lists: FuturesUnordered::new(),
-            listing_alone: HashSet::new(),
+            found: None,
             running: Running::default(),
         }
     }
@@ -101,10 +103,7 @@ impl Relist {
             metrics::relist_interval(started - last);
         }
         let number = self.owner.0.list_started();
-        self.pod_lists.clear();
-        for uid in self.listing_alone.drain() {
-            self.owner.0.ask_relist_again(uid, number);
-        }
+        self.pod_lists.give_way(number);
         let runtime = self.runtime.clone();
         // An answer later than that comes too late for the health, and is given up for a new try.
         let deadline = self.settings.relist_threshold;
@@ -125,8 +124,9 @@ impl Relist {
         .boxed()
     }
 
-    /// Takes in a list. One that failed changes nothing but the health.
-    pub(crate) fn listed(&mut self, listed: Listed) {
+    /// Takes in a list. One that failed changes nothing but the health. Says whether it did not.
+    pub(crate) fn listed(&mut self, listed: Listed) -> bool {
+        let succeeded = listed.pods.is_ok();
         match listed.pods {
             Ok(pods) => {
                 self.list = listed.number;
@@ -141,49 +141,36 @@ impl Relist {
             }
         }
         metrics::relist_duration(listed.started.elapsed());
+        succeeded
+    }
+
+    /// From now on, keeps what each list found.
+    pub(crate) fn keep_found(&mut self) {
+        self.found = Some(Vec::new());
+    }
+
+    /// The pods that the last list showed to have changed.
+    pub(crate) fn found(&self) -> &[PodUid] {
+        self.found.as_deref().unwrap_or_default()
     }
 
     /// Lists the pods that were asked for one by one, as many at once as may be inspected at once. Only while
     /// no list of the whole runtime is under way.
     pub(crate) fn start_pod_lists(&mut self) {
-        let limit = self
-            .settings
-            .max_concurrent_inspections
-            .max(1)
-            .saturating_sub(self.pod_lists.len());
-        let asked = self
-            .owner
-            .0
-            .take_relists(self.list, limit, |uid| self.listing_alone.contains(uid));
-        for uid in asked {
-            self.listing_alone.insert(uid.clone());
-            let runtime = self.runtime.clone();
-            let deadline = self.settings.inspection_deadline;
-            let list = async move {
-                let started = Instant::now();
-                let pod = timeout(deadline, runtime.pod(&uid))
-                    .await
-                    .unwrap_or(Err(Error::Timeout {
-                        what: "GetPod",
-                        pod: Some(uid.clone()),
-                        after: deadline,
-                    }));
-                PodListed { uid, started, pod }
-            };
-            self.pod_lists.push(list.boxed());
-        }
+        self.pod_lists.start(self.list);
     }
 
-    /// Takes in what was listed of one pod alone. When that failed, the next relist sees to it.
-    pub(crate) fn pod_listed(&mut self, listed: PodListed) {
+    /// Takes in what was listed of one pod alone, and says whether it changed. When that failed, a list of the
+    /// whole runtime sees to it.
+    pub(crate) fn pod_listed(&mut self, listed: PodListed) -> bool {
         let PodListed { uid, started, pod } = listed;
-        self.listing_alone.remove(&uid);
+        self.pod_lists.ended(&uid);
         metrics::pod_relist_duration(started.elapsed());
         match pod {
             Ok(Some(pod)) if pod.uid == uid => {
                 // The next list may hand out again what it handed out before; now that would be a change.
                 self.last_list = None;
-                self.take_in_pod(&pod, started);
+                let changed = self.take_in_pod(&pod, started);
                 if self.owner.0.take_reinspect(&uid)
                     && let Some(record) = self.records.get_mut(&uid)
                 {
@@ -192,17 +179,22 @@ impl Relist {
                 if !self.see_to(&uid) {
                     self.cache.set_observed_time(&uid, started);
                 }
+                return changed;
+            }
+            Ok(None) => {
+                self.last_list = None;
+                let changed = self.records.contains_key(&uid);
+                self.gone(&uid);
+                self.cache.set_observed_time(&uid, started);
+                return changed;
             }
             Ok(Some(pod)) => {
                 tracing::error!(%uid, listed = %pod.uid, "the runtime listed another pod than the one asked for");
             }
-            Ok(None) => {
-                self.last_list = None;
-                self.gone(&uid);
-                self.cache.set_observed_time(&uid, started);
-            }
             Err(error) => tracing::error!(%uid, %error, "unable to list the pod alone"),
         }
+        self.owner.0.ask_list();
+        false
     }
 
     /// Takes in the outcome of an inspection: the cache first, then the events, as whoever hears of a change
@@ -239,6 +231,9 @@ impl Relist {
 
     fn take_in(&mut self, pods: Vec<Arc<RuntimePod>>, started: Instant) {
         let mut see_to: Vec<PodUid> = self.unsettled.iter().cloned().collect();
+        if let Some(found) = &mut self.found {
+            found.clear();
+        }
         if !self.last_list.as_ref().is_some_and(|last| same(last, &pods)) {
             let mut count = 0;
             for pod in &pods {
@@ -251,6 +246,9 @@ impl Relist {
                 }
                 count += 1;
                 if self.take_in_pod(pod, started) {
+                    if let Some(found) = &mut self.found {
+                        found.push(pod.uid.clone());
+                    }
                     see_to.push(pod.uid.clone());
                 }
             }
@@ -261,8 +259,11 @@ impl Relist {
                     .filter(|(_, record)| record.list != self.list)
                     .map(|(uid, _)| uid.clone())
                     .collect();
-                for uid in gone {
-                    self.gone(&uid);
+                for uid in &gone {
+                    self.gone(uid);
+                }
+                if let Some(found) = &mut self.found {
+                    found.extend(gone);
                 }
             }
             self.last_list = Some(pods);
@@ -285,6 +286,49 @@ impl Relist {
         });
         self.cache.update_time_except(started, inspected.cloned());
         self.running.publish();
+    }
+
+    pub(crate) fn pods(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(crate) fn unsettled_pods(&self) -> usize {
+        self.unsettled.len()
+    }
+
+    pub(crate) fn listed_at(&self) -> Option<Instant> {
+        self.listed_at
+    }
+
+    /// The calls under way that are about one pod.
+    pub(crate) fn pod_calls(&self) -> impl Iterator<Item = HangingCall> {
+        let lists = self.pod_lists.running.iter();
+        let lists = lists.map(|list| ("GetPod", &list.uid, list.started));
+        let readings = self.inspections.running.iter();
+        let readings = readings.map(|reading| ("GetPodStatus", &reading.pod.uid, reading.since));
+        lists.chain(readings).map(|(call, pod, since)| HangingCall {
+            call,
+            pod: Some(pod.clone()),
+            elapsed: since.elapsed(),
+        })
+    }
+
+    /// Asks for the lists of single pods that would else wait for the next list of all, when that comes rarely:
+    /// those to be read again, by request or because it failed before, and those that somebody waits for.
+    pub(crate) fn tend(&self) {
+        let now = Instant::now();
+        let shared = &self.owner.0;
+        shared.relist_reinspects();
+        let failed = self.unsettled.iter().filter(|uid| {
+            let record = self.records.get(*uid);
+            record.is_some_and(|record| record.needs_inspection(now))
+        });
+        for uid in failed {
+            shared.request_relist(uid);
+        }
+        for uid in self.cache.awaited() {
+            shared.request_relist(&uid);
+        }
     }
 
     /// Takes in one pod of a list; says whether it changed.

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use kubelet_core::{PlegEvents, PlegHandle, PlegPublisher, PodLifecycleEvent, PodUid, Result};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use crate::Error;
+use crate::{Error, Inspection};
 
 /// The handle of a PLEG.
 #[derive(Debug)]
@@ -19,22 +19,37 @@ pub(crate) struct Shared {
     asked: Mutex<Asked>,
     relist_asked: Notify,
     health: Mutex<Health>,
+    /// Who wants to know how the PLEG does; `None` once it has ended.
+    inspectors: Mutex<Option<Vec<oneshot::Sender<Inspection>>>>,
+    inspection_asked: Notify,
 }
 
 /// Sets, not queues: however often a pod is asked for, it is looked at once, and no request is dropped.
 #[derive(Debug, Default)]
 struct Asked {
-    /// Pods to list alone, each with how many lists had been started when it was last asked for: a later one
-    /// serves it as well. A count and not a time, since two things can happen at one time.
-    relist: HashMap<PodUid, u64>,
+    relist: HashMap<PodUid, Request>,
+    /// A list of the whole runtime is wanted soon.
+    list: bool,
     reinspect: HashSet<PodUid>,
     lists_started: u64,
+}
+
+/// A pod to list alone.
+#[derive(Debug)]
+struct Request {
+    /// How many lists had been started when it was last asked for: a later one serves it as well. A count and
+    /// not a time, since two things can happen at one time.
+    lists_before: u64,
+    /// When it was first asked for.
+    since: Instant,
 }
 
 #[derive(Debug)]
 struct Health {
     threshold: Duration,
     listed_at: Option<Instant>,
+    /// Until then there was no need for a list: it does not count as one that is overdue.
+    rested_until: Option<Instant>,
     last_failure: Option<kubelet_core::Error>,
 }
 
@@ -47,8 +62,11 @@ impl Shared {
             health: Mutex::new(Health {
                 threshold,
                 listed_at: None,
+                rested_until: None,
                 last_failure: None,
             }),
+            inspectors: Mutex::new(Some(Vec::new())),
+            inspection_asked: Notify::new(),
         }
     }
 
@@ -75,6 +93,11 @@ impl Shared {
         health.last_failure = None;
     }
 
+    /// No list is needed until then, after the last that succeeded.
+    pub(crate) fn rests_until(&self, time: Instant) {
+        self.health.lock().rested_until = Some(time);
+    }
+
     pub(crate) fn list_failed(&self, error: kubelet_core::Error) {
         self.health.lock().last_failure = Some(error);
     }
@@ -97,7 +120,7 @@ impl Shared {
         busy: impl Fn(&PodUid) -> bool,
     ) -> Vec<PodUid> {
         let mut asked = self.asked.lock();
-        asked.relist.retain(|_, asked_before| *asked_before >= served);
+        asked.relist.retain(|_, request| request.lists_before >= served);
         asked
             .relist
             .extract_if(|uid, _| !busy(uid))
@@ -108,11 +131,59 @@ impl Shared {
 
     /// Gives back a request that was taken, for list number `list` to serve.
     pub(crate) fn ask_relist_again(&self, uid: PodUid, list: u64) {
-        self.asked
+        self.asked.lock().relist.entry(uid).or_insert_with(|| Request {
+            lists_before: list.saturating_sub(1),
+            since: Instant::now(),
+        });
+    }
+
+    /// Asks for a list of the whole runtime, as soon as the period allows.
+    pub(crate) fn ask_list(&self) {
+        self.asked.lock().list = true;
+        self.relist_asked.notify_one();
+    }
+
+    pub(crate) fn take_list_asked(&self) -> bool {
+        std::mem::take(&mut self.asked.lock().list)
+    }
+
+    /// Asks for the lists of those single pods that the next list should read again.
+    pub(crate) fn relist_reinspects(&self) {
+        let reinspect: Vec<PodUid> = self.asked.lock().reinspect.iter().cloned().collect();
+        for uid in reinspect {
+            self.request_relist(&uid);
+        }
+    }
+
+    /// How many pods wait to be listed alone, and since when the first of them.
+    pub(crate) fn relists_waiting(&self) -> (usize, Option<Instant>) {
+        let asked = self.asked.lock();
+        let since = asked.relist.values().map(|request| request.since).min();
+        (asked.relist.len(), since)
+    }
+
+    /// Asks how the PLEG does; no sender is kept once it has ended.
+    pub(crate) fn ask_inspection(&self) -> oneshot::Receiver<Inspection> {
+        let (answer, answered) = oneshot::channel();
+        if let Some(inspectors) = &mut *self.inspectors.lock() {
+            inspectors.push(answer);
+        }
+        self.inspection_asked.notify_one();
+        answered
+    }
+
+    /// Waits until somebody asks how the PLEG does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(crate) async fn inspection_asked(&self) -> Vec<oneshot::Sender<Inspection>> {
+        self.inspection_asked.notified().await;
+        self.inspectors
             .lock()
-            .relist
-            .entry(uid)
-            .or_insert(list.saturating_sub(1));
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     pub(crate) fn take_reinspects(&self) -> HashSet<PodUid> {
@@ -137,7 +208,16 @@ impl PlegHandle for Shared {
         {
             let mut asked = self.asked.lock();
             let lists_started = asked.lists_started;
-            asked.relist.insert(uid.clone(), lists_started);
+            match asked.relist.get_mut(uid) {
+                Some(request) => request.lists_before = lists_started,
+                None => {
+                    let request = Request {
+                        lists_before: lists_started,
+                        since: Instant::now(),
+                    };
+                    asked.relist.insert(uid.clone(), request);
+                }
+            }
         }
         self.relist_asked.notify_one();
     }
@@ -150,7 +230,15 @@ impl PlegHandle for Shared {
         let health = self.health.lock();
         let last_failure = health.last_failure.clone();
         let threshold = health.threshold;
-        let problem = match health.listed_at.map(|listed_at| listed_at.elapsed()) {
+        let problem = match health
+            .listed_at
+            .map(|listed_at| {
+                health
+                    .rested_until
+                    .map_or(listed_at, |rested| rested.max(listed_at))
+            })
+            .map(|seen| seen.elapsed())
+        {
             Some(elapsed) if elapsed <= threshold => return Ok(()),
             Some(elapsed) => Error::Stale {
                 elapsed,
@@ -170,5 +258,6 @@ pub(crate) struct Owner(pub(crate) Arc<Shared>);
 impl Drop for Owner {
     fn drop(&mut self) {
         self.0.publisher.lock().take();
+        self.0.inspectors.lock().take();
     }
 }

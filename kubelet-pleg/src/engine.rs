@@ -1,0 +1,217 @@
+//! The loop of a PLEG: lists by the clock, single pods by request or hint, statuses as needed.
+
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, Fuse, FusedFuture, FutureExt};
+use futures::stream::StreamExt;
+use kubelet_core::{Jitter, PlegHandle, PodCache, RuntimeReader};
+use tokio::time::{Instant, MissedTickBehavior, Sleep, interval, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::evented::connection::{Connection, News};
+use crate::evented::pace::Pace;
+use crate::inspector::{HangingCall, Inspection, Mode};
+use crate::metrics;
+use crate::relist::{Listed, Relist, Settings};
+use crate::shared::{Owner, Shared};
+
+/// A PLEG, to be run.
+pub(crate) struct Engine {
+    pub(crate) runtime: Arc<dyn RuntimeReader>,
+    pub(crate) cache: PodCache,
+    pub(crate) settings: Settings,
+    pub(crate) owner: Owner,
+    /// `None`: nobody asks the runtime for hints.
+    pub(crate) evented: Option<Evented>,
+}
+
+/// How to go about hints.
+pub(crate) struct Evented {
+    pub(crate) longest_period: Duration,
+    pub(crate) jitter: Jitter,
+}
+
+impl Engine {
+    pub(crate) async fn run(self, shutdown: CancellationToken) {
+        metrics::describe();
+        let shared = self.owner.0.clone();
+        let period = self.settings.relist_period;
+        let mut connection = None;
+        let mut longest = period;
+        if let Some(evented) = self.evented {
+            metrics::describe_evented();
+            longest = evented.longest_period;
+            connection = Some(Connection::new(self.runtime.clone(), evented.jitter));
+        }
+        let mut relist = Relist::new(self.runtime, self.cache, self.settings, self.owner);
+        if connection.is_some() {
+            relist.keep_found();
+        }
+        let mut pace = Pace::new(period, longest);
+        let mut list: Fuse<BoxFuture<'static, Listed>> = Fuse::terminated();
+        let mut list_started = Instant::now();
+        let mut cancelled = pin!(shutdown.cancelled());
+        let mut schedule = Schedule::new(period);
+        // A period of zero is no tick.
+        let mut tend = interval(period.max(Duration::from_millis(1)));
+        tend.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut cancelled => return,
+                listed = &mut list => {
+                    let rest = if relist.listed(listed) {
+                        let (missed, rest) = pace.listed(relist.found());
+                        metrics::missed_changes(missed);
+                        if connection.is_none() { period } else { rest }
+                    } else {
+                        pace.list_failed();
+                        period
+                    };
+                    schedule.listed(rest, &shared);
+                    relist.start_pod_lists();
+                    if pace.is_deaf() && let Some(connection) = &mut connection {
+                        connection.give_up();
+                        pace.broken();
+                    }
+                }
+                () = &mut schedule.next, if list.is_terminated() => {
+                    pace.list_started();
+                    list_started = Instant::now();
+                    list = relist.start_list().fuse();
+                }
+                () = shared.relist_asked(), if list.is_terminated() => {
+                    if shared.take_list_asked() {
+                        schedule.hasten(&shared);
+                    }
+                    relist.start_pod_lists();
+                }
+                Some(listed) = relist.pod_lists.running.next() => {
+                    let uid = listed.uid.clone();
+                    let changed = relist.pod_listed(listed);
+                    pace.pod_listed(&uid, changed);
+                    relist.start_pod_lists();
+                }
+                Some(inspected) = relist.inspections.running.next() => {
+                    if let Ok(inspected) = inspected {
+                        relist.inspected(inspected);
+                    }
+                }
+                _ = tend.tick(), if schedule.is_rare && list.is_terminated() => {
+                    for uid in pace.look_again() {
+                        shared.request_relist(&uid);
+                    }
+                    relist.tend();
+                }
+                asked = shared.inspection_asked() => {
+                    let started = (!list.is_terminated()).then_some(list_started);
+                    let inspection = inspect(&relist, &pace, &shared, period, started);
+                    for answer in asked {
+                        // Who does not wait any more needs no answer.
+                        let _ = answer.send(inspection.clone());
+                    }
+                }
+                news = news(&mut connection) => match news {
+                    News::Connected => pace.connected(),
+                    News::Hint(uid) => {
+                        pace.hint(&uid);
+                        shared.request_relist(&uid);
+                        // A stream that never pauses must not keep the thread.
+                        tokio::task::coop::consume_budget().await;
+                    }
+                    News::Broken | News::Unsupported => {
+                        pace.broken();
+                        schedule.hasten(&shared);
+                    }
+                },
+            }
+        }
+    }
+}
+
+async fn news(connection: &mut Option<Connection>) -> News {
+    match connection {
+        Some(connection) => connection.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// When the next list is due.
+struct Schedule {
+    period: Duration,
+    listed_at: Option<Instant>,
+    next: Pin<Box<Sleep>>,
+    /// The next list comes later than a period after the last.
+    is_rare: bool,
+}
+
+impl Schedule {
+    fn new(period: Duration) -> Self {
+        Self {
+            period,
+            listed_at: None,
+            next: Box::pin(sleep(Duration::ZERO)),
+            is_rare: false,
+        }
+    }
+
+    /// A list has ended; the next is due after `rest`.
+    fn listed(&mut self, rest: Duration, shared: &Shared) {
+        let now = Instant::now();
+        self.listed_at = Some(now);
+        self.next.as_mut().reset(now + rest);
+        self.is_rare = rest > self.period;
+        if self.is_rare {
+            shared.rests_until(now + rest - self.period);
+        }
+    }
+
+    /// The next list is due as soon as the period allows.
+    fn hasten(&mut self, shared: &Shared) {
+        let Some(listed_at) = self.listed_at.filter(|_| self.is_rare) else {
+            return;
+        };
+        let now = Instant::now();
+        let due = (listed_at + self.period).max(now);
+        if due < self.next.deadline() {
+            self.next.as_mut().reset(due);
+            shared.rests_until(now);
+        }
+        self.is_rare = false;
+    }
+}
+
+fn inspect(
+    relist: &Relist,
+    pace: &Pace,
+    shared: &Shared,
+    period: Duration,
+    list_started: Option<Instant>,
+) -> Inspection {
+    let (waiting_relists, waiting_since) = shared.relists_waiting();
+    let mut hanging: Vec<HangingCall> = relist.pod_calls().collect();
+    hanging.extend(list_started.map(|started| HangingCall {
+        call: "GetPods",
+        pod: None,
+        elapsed: started.elapsed(),
+    }));
+    hanging.retain(|call| call.elapsed > period);
+    hanging.sort_by_key(|call| std::cmp::Reverse(call.elapsed));
+    Inspection {
+        pods: relist.pods(),
+        unsettled_pods: relist.unsettled_pods(),
+        last_relist: relist.listed_at().map(|listed_at| listed_at.elapsed()),
+        relist_period: pace.period(),
+        mode: match (pace.is_connected(), pace.is_proven()) {
+            (false, _) => Mode::Generic,
+            (true, false) => Mode::Unproven,
+            (true, true) => Mode::Evented,
+        },
+        lag: waiting_since.map_or(Duration::ZERO, |since| since.elapsed()),
+        waiting_relists,
+        missed_changes: pace.missed,
+        hanging,
+    }
+}

@@ -1,0 +1,151 @@
+//! How often to list although there are hints: hints are trusted as far as lists bear them out.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use kubelet_core::PodUid;
+
+/// A stream that let so many lists find something, and said nothing all the while, is deaf.
+const DEAF_AFTER: u32 = 3;
+
+/// What the hints are good for. No time, no I/O.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Without trust.
+    shortest: Duration,
+    longest: Duration,
+    /// From the end of a list to the next, as things are.
+    period: Duration,
+    connected: bool,
+    /// The list under way began after the stream was there.
+    list_is_covered: bool,
+    /// So did one that was taken in: what the next ones find, the stream should have told.
+    is_covered: bool,
+    /// A hint told of a change before a list of all showed it.
+    is_proven: bool,
+    /// Pods with a hint that nothing served yet: those before the list under way, and those since.
+    hinted_before: HashSet<PodUid>,
+    hinted: HashSet<PodUid>,
+    /// Pods that the last list found changed without a hint: it may be on its way.
+    suspects: HashSet<PodUid>,
+    /// Pods to be listed once more: a hint may come before the fact. Those of this round, and of the next.
+    look_again: HashSet<PodUid>,
+    look_again_later: HashSet<PodUid>,
+    /// Lists with a miss since the last hint.
+    misses: u32,
+    /// Changes that no hint told, ever.
+    pub(crate) missed: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(shortest: Duration, longest: Duration) -> Self {
+        Self {
+            shortest,
+            longest: longest.max(shortest),
+            period: shortest,
+            connected: false,
+            list_is_covered: false,
+            is_covered: false,
+            is_proven: false,
+            hinted_before: HashSet::new(),
+            hinted: HashSet::new(),
+            suspects: HashSet::new(),
+            look_again: HashSet::new(),
+            look_again_later: HashSet::new(),
+            misses: 0,
+            missed: 0,
+        }
+    }
+
+    pub(crate) fn period(&self) -> Duration {
+        self.period
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    pub(crate) fn is_proven(&self) -> bool {
+        self.is_proven
+    }
+
+    /// Whether the stream should be given up for a new one.
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.misses >= DEAF_AFTER
+    }
+
+    pub(crate) fn connected(&mut self) {
+        *self = Self {
+            connected: true,
+            missed: self.missed,
+            ..Self::new(self.shortest, self.longest)
+        };
+    }
+
+    pub(crate) fn broken(&mut self) {
+        *self = Self {
+            missed: self.missed,
+            ..Self::new(self.shortest, self.longest)
+        };
+    }
+
+    pub(crate) fn hint(&mut self, uid: &PodUid) {
+        self.misses = 0;
+        self.suspects.remove(uid);
+        self.hinted.insert(uid.clone());
+    }
+
+    /// A pod was listed alone.
+    pub(crate) fn pod_listed(&mut self, uid: &PodUid, changed: bool) {
+        if self.hinted.remove(uid) {
+            self.is_proven |= changed;
+            self.look_again_later.insert(uid.clone());
+        }
+    }
+
+    /// The pods to be listed again, at the end of each shortest period.
+    pub(crate) fn look_again(&mut self) -> HashSet<PodUid> {
+        let next = std::mem::take(&mut self.look_again_later);
+        std::mem::replace(&mut self.look_again, next)
+    }
+
+    /// A list of all begins.
+    pub(crate) fn list_started(&mut self) {
+        self.list_is_covered = self.connected;
+        self.hinted_before.extend(self.hinted.drain());
+    }
+
+    /// It failed.
+    pub(crate) fn list_failed(&mut self) {
+        self.hinted.extend(self.hinted_before.drain());
+    }
+
+    /// It found these pods changed. Returns how many changes the list before has found that no hint told of
+    /// even until now, and how long to wait for the next list.
+    pub(crate) fn listed(&mut self, found: &[PodUid]) -> (usize, Duration) {
+        let missed = self.suspects.len();
+        self.suspects.clear();
+        if missed > 0 {
+            self.missed += missed as u64;
+            self.misses += 1;
+            self.is_proven = false;
+            self.period = self.shortest;
+        }
+        for uid in found {
+            if self.hinted_before.contains(uid) || self.hinted.contains(uid) {
+                self.is_proven = true;
+            } else if self.is_covered && self.list_is_covered {
+                self.suspects.insert(uid.clone());
+            }
+        }
+        self.look_again_later.extend(self.hinted_before.drain());
+        self.is_covered |= self.list_is_covered;
+        if !self.suspects.is_empty() {
+            return (missed, self.shortest);
+        }
+        if self.is_proven && self.is_covered && missed == 0 {
+            self.period = self.period.saturating_mul(2).min(self.longest);
+        }
+        (missed, self.period)
+    }
+}
