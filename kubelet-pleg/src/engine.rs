@@ -17,6 +17,9 @@ use crate::metrics;
 use crate::relist::{Listed, Relist, Settings};
 use crate::shared::{Owner, Shared};
 
+/// How much of the stream of hints is taken in one go.
+const MAX_NEWS_AT_ONCE: usize = 256;
+
 /// A PLEG, to be run.
 pub(crate) struct Engine {
     pub(crate) runtime: Arc<dyn RuntimeReader>,
@@ -113,19 +116,31 @@ impl Engine {
                         let _ = answer.send(inspection.clone());
                     }
                 }
-                news = news(&mut connection) => match news {
-                    News::Connected => pace.connected(),
-                    News::Hint(uid) => {
-                        pace.hint(&uid);
-                        shared.request_relist(&uid);
-                        // A stream that never pauses must not keep the thread.
-                        tokio::task::coop::consume_budget().await;
+                mut latest = news(&mut connection) => {
+                    // What is there already is taken together: many hints at one pod ask for one list.
+                    for taken in 1.. {
+                        match latest {
+                            News::Connected => pace.connected(),
+                            News::Hint(uid) => {
+                                pace.hint(&uid);
+                                shared.request_relist(&uid);
+                            }
+                            News::Broken | News::Unsupported => {
+                                pace.broken();
+                                schedule.hasten(&shared);
+                            }
+                        }
+                        if taken >= MAX_NEWS_AT_ONCE {
+                            break;
+                        }
+                        match news(&mut connection).now_or_never() {
+                            Some(next) => latest = next,
+                            None => break,
+                        }
                     }
-                    News::Broken | News::Unsupported => {
-                        pace.broken();
-                        schedule.hasten(&shared);
-                    }
-                },
+                    // A stream that never pauses must not keep the thread.
+                    tokio::task::coop::consume_budget().await;
+                }
             }
         }
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake::{FakeRuntime, GUARD, Running, container, sandbox};
+use fake::{FakeRuntime, GUARD, Hints, Running, container, sandbox};
 use kubelet_core::runtime::{ContainerState, PodStatus, RuntimePod, SandboxState};
 use kubelet_core::{ContainerId, PodKey, PodLifecycleEventType, PodUid};
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 const PODS: usize = 4;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Op {
     Create(usize),
     Start(usize),
@@ -31,6 +31,14 @@ enum Op {
     HangLists(bool),
     SlowLists(u64),
     HangPodList(usize, bool),
+    FailPodList(usize, bool),
+    /// A hint: for a change that was, one told before, or one still to come; none is sent but by this.
+    Hint(usize),
+    /// Several hints, however old.
+    HintBurst(Vec<usize>),
+    BreakHints,
+    EndHints,
+    RefuseHints(bool),
     RequestRelist(usize),
     RequestReinspect(usize),
     Wait(usize),
@@ -54,10 +62,17 @@ fn op() -> impl Strategy<Value = Op> {
         1 => any::<bool>().prop_map(Op::HangLists),
         1 => (0u64..1500).prop_map(Op::SlowLists),
         1 => (pod.clone(), any::<bool>()).prop_map(|(pod, on)| Op::HangPodList(pod, on)),
+        1 => (pod.clone(), any::<bool>()).prop_map(|(pod, on)| Op::FailPodList(pod, on)),
+        8 => (0..PODS + 1).prop_map(Op::Hint),
+        2 => prop::collection::vec(0..PODS + 1, 0..8).prop_map(Op::HintBurst),
+        1 => Just(Op::BreakHints),
+        1 => Just(Op::EndHints),
+        1 => any::<bool>().prop_map(Op::RefuseHints),
         3 => pod.clone().prop_map(Op::RequestRelist),
         1 => pod.clone().prop_map(Op::RequestReinspect),
         2 => pod.prop_map(Op::Wait),
         1 => Just(Op::TakeEvents),
+        1 => (1u64..300).prop_map(|seconds| Op::Pass(seconds * 1000)),
         12 => (0u64..2500).prop_map(Op::Pass),
     ]
 }
@@ -72,14 +87,14 @@ struct Model {
 }
 
 impl Model {
-    fn apply(&mut self, op: Op, runtime: &FakeRuntime) {
+    fn apply(&mut self, op: &Op, runtime: &FakeRuntime) {
         let (Op::Create(pod)
         | Op::Start(pod)
         | Op::Exit(pod)
         | Op::RemoveExited(pod)
         | Op::NewSandbox(pod)
         | Op::StopSandbox(pod)
-        | Op::RemovePod(pod)) = op
+        | Op::RemovePod(pod)) = *op
         else {
             return;
         };
@@ -136,13 +151,26 @@ fn uid(pod: usize) -> PodUid {
     PodUid::new(format!("pod-{pod}"))
 }
 
-async fn play(ops: Vec<Op>) {
-    let runtime = FakeRuntime::default();
-    let mut pleg = Running::with(runtime.clone(), |pleg| {
+fn generic(runtime: FakeRuntime) -> Running {
+    Running::with(runtime, |pleg| {
         pleg.with_inspection_deadline(Duration::from_secs(5))
             .with_relist_threshold(Duration::from_secs(10))
             .with_max_concurrent_inspections(2)
-    });
+    })
+}
+
+fn evented(runtime: FakeRuntime) -> Running {
+    runtime.hints(Hints::Open);
+    Running::evented(runtime, |pleg| {
+        pleg.with_inspection_deadline(Duration::from_secs(5))
+            .with_relist_threshold(Duration::from_secs(10))
+            .with_max_concurrent_inspections(2)
+    })
+}
+
+async fn play(ops: Vec<Op>, start: fn(FakeRuntime) -> Running) {
+    let runtime = FakeRuntime::default();
+    let mut pleg = start(runtime.clone());
     let (mut model, mut events, mut waiters) = (Model::default(), Vec::new(), Vec::new());
     for op in ops {
         match op {
@@ -152,6 +180,12 @@ async fn play(ops: Vec<Op>) {
             Op::HangLists(on) => runtime.hang_lists(on),
             Op::SlowLists(millis) => runtime.slow_lists(Duration::from_millis(millis)),
             Op::HangPodList(pod, on) => runtime.hang_pod_list(uid(pod).as_str(), on),
+            Op::FailPodList(pod, on) => runtime.fail_pod_list(uid(pod).as_str(), on),
+            Op::Hint(pod) => runtime.hint(uid(pod).as_str()),
+            Op::HintBurst(pods) => pods.into_iter().for_each(|pod| runtime.hint(uid(pod).as_str())),
+            Op::BreakHints => runtime.break_hints(),
+            Op::EndHints => runtime.end_hints(),
+            Op::RefuseHints(on) => runtime.hints(if on { Hints::Refused } else { Hints::Open }),
             Op::RequestRelist(pod) => pleg.handle.request_relist(&uid(pod)),
             Op::RequestReinspect(pod) => pleg.handle.request_reinspect(&uid(pod)),
             Op::Wait(pod) => {
@@ -162,7 +196,7 @@ async fn play(ops: Vec<Op>) {
             }
             Op::TakeEvents => events.append(&mut pleg.pending().await),
             Op::Pass(millis) => sleep(Duration::from_millis(millis)).await,
-            change => model.apply(change, &runtime),
+            change => model.apply(&change, &runtime),
         }
     }
 
@@ -223,11 +257,21 @@ proptest! {
 
     #[test]
     fn after_the_storm_all_agree(ops in prop::collection::vec(op(), 1..120)) {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap()
-            .block_on(play(ops));
+        in_virtual_time(play(ops, generic));
     }
+
+    /// Hints are lost, late, doubled, out of order, early and about pods that nobody knows.
+    #[test]
+    fn after_the_storm_all_agree_with_hints_too(ops in prop::collection::vec(op(), 1..120)) {
+        in_virtual_time(play(ops, evented));
+    }
+}
+
+fn in_virtual_time(play: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(play);
 }

@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::pending;
+use futures::stream::{self, BoxStream, StreamExt};
 use kubelet_core::runtime::{
     Container, ContainerState, ContainerStatus, PodStatus, RuntimePod, Sandbox, SandboxState, SandboxStatus,
 };
 use kubelet_core::{
-    ContainerId, Error, PlegEvents, PlegHandle, PodCache, PodKey, PodLifecycleEventType, PodUid, Result,
-    RuntimeReader,
+    ContainerId, Error, Jitter, PlegEvents, PlegHandle, PodCache, PodKey, PodLifecycleEventGenerator,
+    PodLifecycleEventType, PodUid, Result, RuntimeReader,
 };
-use kubelet_pleg::GenericPleg;
+use kubelet_pleg::{EventedPleg, GenericPleg, Inspector};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -36,9 +37,24 @@ struct State {
     hanging: HashSet<PodUid>,
     slow: HashMap<PodUid, Duration>,
     pod_list_hangs: HashSet<PodUid>,
+    pod_list_fails: HashSet<PodUid>,
+    hints: Hints,
+    told: Option<mpsc::UnboundedSender<Result<PodUid>>>,
     shown: HashSet<ContainerId>,
     in_flight: usize,
     max_in_flight: usize,
+}
+
+/// How the fake answers when asked for hints.
+#[derive(Clone, Copy, Default)]
+pub enum Hints {
+    #[default]
+    None,
+    /// As a gRPC server does that lacks the method: with the first item.
+    Unsupported,
+    Refused,
+    Unanswered,
+    Open,
 }
 
 /// How often what was called, to be waited for.
@@ -133,6 +149,33 @@ impl FakeRuntime {
         set(&mut self.0.lock().pod_list_hangs, uid, hang);
     }
 
+    pub fn fail_pod_list(&self, uid: &str, fail: bool) {
+        set(&mut self.0.lock().pod_list_fails, uid, fail);
+    }
+
+    /// How the next asks for hints are answered.
+    pub fn hints(&self, hints: Hints) {
+        self.0.lock().hints = hints;
+    }
+
+    /// Tells that a pod changed, if anybody listens.
+    pub fn hint(&self, uid: &str) {
+        if let Some(told) = &self.0.lock().told {
+            let _ = told.send(Ok(uid.into()));
+        }
+    }
+
+    /// Ends the stream of hints.
+    pub fn end_hints(&self) {
+        self.0.lock().told = None;
+    }
+
+    pub fn break_hints(&self) {
+        if let Some(told) = self.0.lock().told.take() {
+            let _ = told.send(Err(Error::runtime("GetContainerEvents", ToldToFail)));
+        }
+    }
+
     pub fn calm(&self) {
         let mut state = self.0.lock();
         state.list_fails = false;
@@ -142,6 +185,7 @@ impl FakeRuntime {
         state.hanging.clear();
         state.slow.clear();
         state.pod_list_hangs.clear();
+        state.pod_list_fails.clear();
     }
 
     /// Whether a list that succeeded showed this container or sandbox.
@@ -229,12 +273,19 @@ impl RuntimeReader for FakeRuntime {
 
     async fn pod(&self, uid: &PodUid) -> Result<Option<Arc<RuntimePod>>> {
         self.call(format!("pod {uid}"));
-        let (pod, hangs) = {
+        let (pod, hangs, fails) = {
             let state = self.0.lock();
-            (state.pods.get(uid).cloned(), state.pod_list_hangs.contains(uid))
+            (
+                state.pods.get(uid).cloned(),
+                state.pod_list_hangs.contains(uid),
+                state.pod_list_fails.contains(uid),
+            )
         };
         if hangs {
             pending::<()>().await;
+        }
+        if fails {
+            return Err(Error::runtime_pod("ListContainers", uid, ToldToFail));
         }
         self.show(pod.as_slice());
         Ok(pod)
@@ -273,6 +324,26 @@ impl RuntimeReader for FakeRuntime {
             .collect();
         status.sandboxes = now.sandboxes.iter().map(sandbox_status).collect();
         Ok(status)
+    }
+
+    async fn pod_hints(&self) -> Result<Option<BoxStream<'static, Result<PodUid>>>> {
+        self.call("hints".into());
+        let hints = self.0.lock().hints;
+        match hints {
+            Hints::None => Ok(None),
+            Hints::Unsupported => {
+                let what = "GetContainerEvents";
+                Ok(Some(stream::iter([Err(Error::Unsupported { what })]).boxed()))
+            }
+            Hints::Refused => Err(Error::runtime("GetContainerEvents", ToldToFail)),
+            Hints::Unanswered => pending().await,
+            Hints::Open => {
+                let (told, hints) = mpsc::unbounded_channel();
+                self.0.lock().told = Some(told);
+                let hints = stream::unfold(hints, async |mut hints| Some((hints.recv().await?, hints)));
+                Ok(Some(hints.boxed()))
+            }
+        }
     }
 }
 
@@ -324,6 +395,7 @@ pub struct Running {
     pub runtime: FakeRuntime,
     pub cache: PodCache,
     pub handle: Arc<dyn PlegHandle>,
+    pub inspector: Inspector,
     pub events: PlegEvents,
     pub shutdown: CancellationToken,
     pub task: JoinHandle<()>,
@@ -337,8 +409,28 @@ impl Running {
     pub fn with(runtime: FakeRuntime, settings: impl FnOnce(GenericPleg) -> GenericPleg) -> Self {
         let cache = PodCache::new();
         let pleg = settings(GenericPleg::new(Arc::new(runtime.clone()), cache.clone()));
+        let inspector = pleg.inspector();
+        Self::start(runtime, cache, inspector, Box::new(pleg))
+    }
+
+    /// A PLEG that is told, with a seed for its back-off.
+    pub fn evented(runtime: FakeRuntime, settings: impl FnOnce(EventedPleg) -> EventedPleg) -> Self {
+        let cache = PodCache::new();
+        let pleg = EventedPleg::new(Arc::new(runtime.clone()), cache.clone());
+        let pleg = settings(pleg.with_jitter(Jitter::from_seed(1)));
+        let inspector = pleg.inspector();
+        Self::start(runtime, cache, inspector, Box::new(pleg))
+    }
+
+    fn start(
+        runtime: FakeRuntime,
+        cache: PodCache,
+        inspector: Inspector,
+        pleg: Box<dyn PodLifecycleEventGenerator>,
+    ) -> Self {
         let (handle, shutdown) = (pleg.handle(), CancellationToken::new());
         Self {
+            inspector,
             runtime,
             cache,
             events: handle.subscribe(),
