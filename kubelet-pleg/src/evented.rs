@@ -53,6 +53,7 @@ const EVENTED_RELIST_PERIOD: Duration = Duration::from_secs(300);
 /// read, ever rarer up to every 10 s; those of [`request_reinspect`](PlegHandle::request_reinspect); and
 /// those that somebody [waits for](PodCache::get_newer_than) in the cache. When the list of a single pod fails,
 /// or takes longer than a relist period, a list of all is made in its stead as soon as the relist period allows.
+/// Whatever asks for a single pod while a list of all is under way waits for its end.
 ///
 /// [Healthy](PlegHandle::healthy) is a PLEG that was not due to list for longer than the threshold without having
 /// done so: the time that it rests by design does not count.

@@ -64,14 +64,26 @@
 //! two lists was never there. The order of events is that within one pod, not between pods. An event is a reason
 //! to look into the cache; what is there now is the truth.
 //!
+//! # Which one
+//!
+//! [`GenericPleg`] lists once a second and works with any runtime. [`EventedPleg`] does that, too, until the
+//! runtime's hints ([`pod_hints`]) have proven that they tell of everything; then it sees a change as soon as it
+//! is hinted at, and lists ever rarer. Hints are never data, so it sees the same, and may be left on with any
+//! runtime. Both tell humans how they do: [`Inspector`].
+//!
 //! # Metrics
 //!
 //! By the kubelet's names, through the [`metrics`](https://docs.rs/metrics) facade:
 //! `kubelet_pleg_relist_duration_seconds`, `kubelet_pleg_relist_interval_seconds`,
 //! `kubelet_pleg_pod_relist_duration_seconds`, `kubelet_pleg_last_seen_seconds`, `kubelet_pleg_discard_events`
-//! (always 0), `kubelet_running_pods`, `kubelet_running_containers{container_state}`.
+//! (always 0), `kubelet_running_pods`, `kubelet_running_containers{container_state}`; and of hints
+//! `kubelet_evented_pleg_connection_success_count`, `kubelet_evented_pleg_connection_error_count`,
+//! `kubelet_evented_pleg_connection_latency_seconds` (from asking for the stream to having it: some servers
+//! answer with the first event only), and, for want of one of the kubelet's,
+//! `kubelet_evented_pleg_missed_changes_total`.
 //!
 //! [`RuntimeReader`]: kubelet_core::RuntimeReader
+//! [`pod_hints`]: kubelet_core::RuntimeReader::pod_hints
 //! [`PodCache`]: kubelet_core::PodCache
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

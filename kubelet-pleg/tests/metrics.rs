@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake::{FakeRuntime, Running};
+use fake::{FakeRuntime, Hints, Running};
 use kubelet_core::Clock;
 use kubelet_core::runtime::{ContainerState, SandboxState};
 use metrics::{
@@ -118,4 +118,32 @@ async fn metrics_of_a_few_lists() {
     assert_eq!(value("kubelet_pleg_pod_relist_duration_seconds{}"), [0.0]);
     assert_eq!(value("kubelet_pleg_last_seen_seconds{}"), [1_767_225_602.0]);
     assert_eq!(value("kubelet_pleg_discard_events{}"), [0.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_of_hints() {
+    let recorded = Recorded::default();
+    let _recorder = metrics::set_default_local_recorder(&recorded);
+    let value = |name: &str| {
+        let name = format!("kubelet_evented_pleg_{name}{{}}");
+        recorded.0.lock().get(&name).cloned().unwrap_or_default()
+    };
+    let runtime = FakeRuntime::default();
+    runtime.hints(Hints::Refused);
+    let mut pleg = Running::evented(runtime.clone(), |pleg| pleg);
+    runtime.called("hints", 1).await;
+    pleg.relisted().await;
+    assert_eq!(value("connection_success_count"), [0.0]);
+    assert_eq!(value("connection_error_count"), [1.0]);
+    runtime.hints(Hints::Open);
+    runtime.called("hints", 2).await;
+    pleg.relisted().await;
+    assert_eq!(value("connection_success_count"), [1.0]);
+    assert_eq!(value("connection_latency_seconds"), [0.0]);
+    assert_eq!(value("missed_changes_total"), [0.0]);
+    runtime.run("a", &[]);
+    runtime.run("b", &[]);
+    pleg.next().await;
+    pleg.relisted().await;
+    assert_eq!(value("missed_changes_total"), [2.0]);
 }
