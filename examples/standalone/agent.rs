@@ -8,10 +8,10 @@ use kubelet_config::{FileSource, PodConfig};
 use kubelet_core::{Kubelet, PodCache, PodSource, Runtime, SourceUpdate, StatusSink};
 use kubelet_cri::process::ProcessRuntime;
 use kubelet_cri::{CriAdapter, CriClient, CriRuntime, ImageService, NodeSettings, RuntimeService};
-use kubelet_pleg::GenericPleg;
+use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_status::StatusManager;
 
-use crate::args::Args;
+use crate::args::{Args, Pleg};
 
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -39,13 +39,13 @@ impl Agent {
         let problems = Problems::default();
         let source = Watched(FileSource::new(manifests, node_name), problems.clone());
         let cache = PodCache::new();
-        let kubelet = Kubelet::builder()
-            .pods(PodConfig::builder().source(source).build()?)
-            .pleg(GenericPleg::new(runtime.clone(), cache.clone()), cache)
-            .runtime(runtime)
-            .statuses(StatusManager::new(sink))
-            .root_dir(root_dir)
-            .build()?;
+        let kubelet = Kubelet::builder().pods(PodConfig::builder().source(source).build()?);
+        let kubelet = match args.pleg {
+            Pleg::Generic => kubelet.pleg(GenericPleg::new(runtime.clone(), cache.clone()), cache),
+            Pleg::Evented => kubelet.pleg(EventedPleg::new(runtime.clone(), cache.clone()), cache),
+        };
+        let kubelet =
+            kubelet.runtime(runtime).statuses(StatusManager::new(sink)).root_dir(root_dir).build()?;
         Ok(Self { kubelet, processes, problems })
     }
 }

@@ -17,6 +17,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "process|ENDPOINT", default_value = "process")]
     pub(crate) runtime: String,
 
+    /// How changes of containers are seen: by listing them each second, or by the runtime's events, with lists that
+    /// get rarer as the events prove right. Where a runtime has no events, as containerd before 1.7, both are one.
+    #[arg(long, value_enum, default_value_t = Pleg::Generic)]
+    pub(crate) pleg: Pleg,
+
     /// Where what belongs to the pods is kept; a restarted agent finds its pods by it. Default: `kubelet` in
     /// the folder for temporary files, removed again when the agent took its pods with it.
     #[arg(long, value_name = "DIR")]
@@ -38,6 +43,12 @@ pub(crate) struct Args {
     /// if one failed.
     #[arg(long)]
     pub(crate) run_once: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pleg {
+    Generic,
+    Evented,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
