@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::{AbortHandle, Aborted, BoxFuture, FutureExt, abortable};
+use futures::future::{AbortHandle, Aborted, BoxFuture, FutureExt, abortable, ready};
 use futures::stream::FuturesUnordered;
 use kubelet_core::runtime::{PodStatus, RuntimePod};
 use kubelet_core::{Error, Result, RuntimeReader};
 use tokio::sync::Semaphore;
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, timeout};
 
 /// An inspection that has ended.
@@ -19,6 +20,13 @@ pub(crate) struct Inspected {
     /// When that list was begun: the status is at least as new.
     pub(crate) listed_at: Instant,
     pub(crate) status: Result<PodStatus>,
+}
+
+/// What became of an inspection at its start.
+pub(crate) enum Start {
+    /// The runtime had the status at hand.
+    Ended(Inspected),
+    UnderWay(AbortHandle),
 }
 
 /// The reading of a pod's status, until it has ended or is aborted.
@@ -63,7 +71,7 @@ impl Inspections {
         }
     }
 
-    pub(crate) fn start(&self, pod: Arc<RuntimePod>, listed_at: Instant) -> AbortHandle {
+    pub(crate) fn start(&self, pod: Arc<RuntimePod>, listed_at: Instant) -> Start {
         let (runtime, places) = (self.runtime.clone(), self.places.clone());
         let (patience, deadline) = (self.patience, self.deadline);
         let read = pod.clone();
@@ -75,12 +83,19 @@ impl Inspections {
                 status,
             }
         });
+        let mut call = inspection.boxed();
+        match unconstrained(&mut call).now_or_never() {
+            Some(Ok(inspected)) if inspected.status.is_ok() => return Start::Ended(inspected),
+            // The next try must not come before this relist is over.
+            Some(failed) => call = ready(failed).boxed(),
+            None => {}
+        }
         self.running.push(Reading {
             pod: read,
             since: Instant::now(),
-            call: inspection.boxed(),
+            call,
         });
-        abort
+        Start::UnderWay(abort)
     }
 }
 

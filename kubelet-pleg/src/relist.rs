@@ -12,7 +12,7 @@ use kubelet_core::{
 };
 use tokio::time::{Instant, timeout};
 
-use crate::inspection::{Inspected, Inspections};
+use crate::inspection::{Inspected, Inspections, Start};
 use crate::inspector::HangingCall;
 use crate::metrics::{self, Running};
 use crate::pod_lists::{PodListed, PodLists};
@@ -48,7 +48,7 @@ pub(crate) struct Relist {
     records: HashMap<PodUid, Record>,
     /// Pods whose inspection is under way or failed: the relist looks at them although nothing changed.
     unsettled: HashSet<PodUid>,
-    /// The last list as the runtime gave it; `None` once something newer is known of one of its pods.
+    /// The last list, each pod once; `None` once something newer is known of one of its pods.
     last_list: Option<Vec<Arc<RuntimePod>>>,
     /// Number and start of the last list that succeeded.
     list: u64,
@@ -216,7 +216,7 @@ impl Relist {
                 let (status, events) = record.inspected(pod, status);
                 self.cache.set(&uid, Ok(status.clone()), listed_at);
                 self.tell(&key, events, Some(&status));
-                if !self.see_to(&uid) {
+                if !self.see_to(&uid) && newest > listed_at {
                     self.cache.set_observed_time(&uid, newest);
                 }
             }
@@ -229,12 +229,29 @@ impl Relist {
         }
     }
 
-    fn take_in(&mut self, pods: Vec<Arc<RuntimePod>>, started: Instant) {
+    fn take_in(&mut self, mut pods: Vec<Arc<RuntimePod>>, started: Instant) {
         let mut see_to: Vec<PodUid> = self.unsettled.iter().cloned().collect();
         if let Some(found) = &mut self.found {
             found.clear();
         }
-        if !self.last_list.as_ref().is_some_and(|last| same(last, &pods)) {
+        let last = self.last_list.take().filter(|last| same_pods(last, &pods));
+        if let Some(last) = last {
+            for (last, pod) in last.iter().zip(&mut pods) {
+                if Arc::ptr_eq(last, pod) {
+                    continue;
+                }
+                if last == pod {
+                    // The record has it already, and no second one is kept.
+                    pod.clone_from(last);
+                } else if self.take_in_pod(pod, started) {
+                    if let Some(found) = &mut self.found {
+                        found.push(pod.uid.clone());
+                    }
+                    see_to.push(pod.uid.clone());
+                }
+            }
+            self.last_list = Some(pods);
+        } else {
             let mut count = 0;
             for pod in &pods {
                 match self.records.get(&pod.uid) {
@@ -266,7 +283,7 @@ impl Relist {
                     found.extend(gone);
                 }
             }
-            self.last_list = Some(pods);
+            self.last_list = (count == pods.len()).then_some(pods);
         }
         for uid in self.owner.0.take_reinspects() {
             if let Some(record) = self.records.get_mut(&uid) {
@@ -358,7 +375,13 @@ impl Relist {
         if record.needs_inspection(Instant::now()) {
             let listed_at = self.listed_at.unwrap_or(record.listed_at).max(record.listed_at);
             record.reinspect = false;
-            record.inspection = Some(self.inspections.start(record.listed.clone(), listed_at));
+            match self.inspections.start(record.listed.clone(), listed_at) {
+                Start::Ended(inspected) => {
+                    self.inspected(inspected);
+                    return false;
+                }
+                Start::UnderWay(abort) => record.inspection = Some(abort),
+            }
         }
         if record.is_settled() {
             self.unsettled.remove(uid);
@@ -388,9 +411,13 @@ impl Relist {
     }
 }
 
-/// Whether a runtime handed out its list again, untouched.
-fn same(last: &[Arc<RuntimePod>], now: &[Arc<RuntimePod>]) -> bool {
-    last.len() == now.len() && last.iter().zip(now).all(|(last, now)| Arc::ptr_eq(last, now))
+/// Whether two lists have the same pods in the same order: so it is mostly, and nothing needs to be looked up then.
+fn same_pods(last: &[Arc<RuntimePod>], now: &[Arc<RuntimePod>]) -> bool {
+    last.len() == now.len()
+        && last
+            .iter()
+            .zip(now)
+            .all(|(last, now)| Arc::ptr_eq(last, now) || last.uid == now.uid)
 }
 
 fn trace_event(pod: &PodKey, event: &PodLifecycleEvent, status: Option<&PodStatus>) {
