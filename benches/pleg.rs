@@ -1,0 +1,207 @@
+//! The relist of the generic PLEG over a runtime in memory: time and allocations of one whole turn, from one list
+//! to the next, with 0, some and all pods changed.
+//!
+//! `cargo bench -p benches --bench pleg`
+//!
+//! Time is virtual, so that the wait for the next list takes none; "0 pods" shows what a turn costs by itself. The
+//! runtime's own share, a list of `Arc`s and bare statuses that it clones, is inside; "runtime alone" shows it.
+#![allow(missing_docs, reason = "criterion's macros make public items")]
+#![allow(clippy::print_stdout, reason = "allocations are no measure of criterion's")]
+
+use std::alloc::System;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use criterion::{Criterion, criterion_group, criterion_main};
+use kubelet_core::runtime::{Container, ContainerState, PodStatus, RuntimePod, Sandbox, SandboxState};
+use kubelet_core::{ContainerId, PodCache, PodKey, PodUid, Result, RuntimeReader};
+use kubelet_pleg::GenericPleg;
+use parking_lot::Mutex;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Hands out its prepared lists in turn, and measures from one call to another.
+struct Prepared {
+    lists: Vec<Vec<Arc<RuntimePod>>>,
+    watch: Mutex<StopWatch>,
+    stopped: Notify,
+}
+
+#[derive(Default)]
+struct StopWatch {
+    turn: usize,
+    /// Lists until it starts, lists that it then measures.
+    ahead: u64,
+    measured: u64,
+    started: Option<(std::time::Instant, usize)>,
+    stopped: Option<Measured>,
+}
+
+#[derive(Clone, Copy)]
+struct Measured {
+    time: Duration,
+    allocations: usize,
+}
+
+#[async_trait]
+impl RuntimeReader for Prepared {
+    async fn pods(&self, _all: bool) -> Result<Vec<Arc<RuntimePod>>> {
+        let turn = self.lap();
+        Ok(self.lists[turn % self.lists.len()].clone())
+    }
+
+    async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+        Ok(status(pod))
+    }
+}
+
+impl Prepared {
+    fn new(lists: Vec<Vec<Arc<RuntimePod>>>) -> Arc<Self> {
+        Arc::new(Self {
+            lists,
+            watch: Mutex::default(),
+            stopped: Notify::new(),
+        })
+    }
+
+    fn lap(&self) -> usize {
+        let mut watch = self.watch.lock();
+        watch.turn += 1;
+        if watch.ahead > 0 {
+            watch.ahead -= 1;
+            if watch.ahead == 0 {
+                watch.started = Some((std::time::Instant::now(), ALLOCATOR.stats().allocations));
+            }
+        } else if let Some((time, allocations)) = watch.started {
+            watch.measured -= 1;
+            if watch.measured == 0 {
+                watch.stopped = Some(Measured {
+                    time: time.elapsed(),
+                    allocations: ALLOCATOR.stats().allocations - allocations,
+                });
+                watch.started = None;
+                self.stopped.notify_one();
+            }
+        }
+        watch.turn
+    }
+
+    /// Measures so many turns, once the first lists are through.
+    async fn measure(&self, turns: u64) -> Measured {
+        {
+            let mut watch = self.watch.lock();
+            watch.ahead = 3;
+            watch.measured = turns;
+        }
+        loop {
+            self.stopped.notified().await;
+            if let Some(measured) = self.watch.lock().stopped.take() {
+                return measured;
+            }
+        }
+    }
+}
+
+fn pods(count: usize) -> Vec<Arc<RuntimePod>> {
+    let runtime: Arc<str> = "containerd".into();
+    let pod = |index| {
+        let uid = format!("8f6f3a52-7c1d-4b0e-9a55-{index:012}");
+        let mut pod = RuntimePod::empty(PodUid::from(uid), PodKey::new("bench", format!("pod-{index}")));
+        let id = |kind: &str| ContainerId::new(runtime.clone(), format!("{kind:0>8}{index:056}"));
+        for name in ["a", "b"] {
+            let container = Container::new(id(name), name, ContainerState::Running);
+            pod.containers.push(container);
+        }
+        pod.sandboxes.push(Sandbox::new(id("5"), SandboxState::Ready));
+        Arc::new(pod)
+    };
+    (0..count).map(pod).collect()
+}
+
+/// As bare as can be: what it costs to make a status is the runtime's affair.
+fn status(pod: &RuntimePod) -> PodStatus {
+    PodStatus::empty(pod.uid.clone(), pod.key.clone(), Instant::now())
+}
+
+/// Two lists that differ in the containers of so many pods, which lie scattered; the others are the same `Arc`s in both.
+fn two_lists(count: usize, changed: usize) -> Vec<Vec<Arc<RuntimePod>>> {
+    let first = pods(count);
+    let mut second = first.clone();
+    for pod in second.iter_mut().step_by(count / changed) {
+        for container in &mut Arc::make_mut(pod).containers {
+            container.state = ContainerState::Exited;
+        }
+    }
+    vec![first, second]
+}
+
+fn bench(criterion: &mut Criterion, name: &str, lists: Vec<Vec<Arc<RuntimePod>>>) {
+    let runtime = Prepared::new(lists);
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap_or_else(|error| panic!("{error}"));
+    let pleg = GenericPleg::new(runtime.clone(), PodCache::new());
+    let mut events = pleg.handle().subscribe();
+    let shutdown = CancellationToken::new();
+    let watching = tokio.spawn(pleg.run(shutdown.clone()));
+    let taking = tokio.spawn(async move { while events.next().await.is_some() {} });
+
+    // Even: as many turns from the first list to the second as back.
+    let allocations = tokio.block_on(runtime.measure(100)).allocations / 100;
+    println!("relist, {name}: {allocations} allocations");
+    criterion.bench_function(&format!("relist, {name}"), |bencher| {
+        bencher.iter_custom(|turns| tokio.block_on(runtime.measure(turns)).time);
+    });
+    shutdown.cancel();
+    let _ = tokio.block_on(async { (watching.await, taking.await) });
+}
+
+fn relist(criterion: &mut Criterion) {
+    bench(criterion, "0 pods", vec![Vec::new()]);
+    for count in [1_000, 5_000] {
+        let list = pods(count);
+        criterion.bench_function(&format!("runtime alone, {count} pods listed"), |bencher| {
+            bencher.iter(|| black_box(&list).clone());
+        });
+        bench(criterion, &format!("{count} pods, idle"), vec![list]);
+        bench(
+            criterion,
+            &format!("{count} pods, idle, listed anew"),
+            vec![pods(count), pods(count)],
+        );
+    }
+    let list = pods(1_000);
+    criterion.bench_function("runtime alone, 1000 statuses", |bencher| {
+        bencher.iter(|| {
+            for pod in black_box(&list) {
+                black_box(status(pod));
+            }
+        });
+    });
+    for changed in [10, 1_000] {
+        bench(
+            criterion,
+            &format!("1000 pods, {changed} changed"),
+            two_lists(1_000, changed),
+        );
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .sample_size(30);
+    targets = relist
+}
+criterion_main!(benches);
