@@ -11,9 +11,11 @@ use kubelet_cri::process::ProcessRuntime;
 use kubelet_cri::{CriAdapter, CriRuntime};
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{JsonLines, StatusManager};
+use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    tracing_subscriber::fmt::init();
     let root = std::env::temp_dir().join("agent-on-processes");
     let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests");
 
@@ -30,6 +32,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .statuses(StatusManager::new(JsonLines::stdout()))
         .root_dir(&root)
         .build()?;
-    kubelet.run(Default::default()).await?;
-    Ok(())
+    let (handle, shutdown) = (kubelet.handle(), CancellationToken::new());
+    let agent = tokio::spawn(kubelet.run(shutdown.clone()));
+    tokio::signal::ctrl_c().await?;
+    handle.end_pods(None).await; // or leave them running: the next agent on this folder takes them over
+    shutdown.cancel();
+    Ok(agent.await??)
 }

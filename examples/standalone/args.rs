@@ -22,8 +22,8 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Pleg::Generic)]
     pub(crate) pleg: Pleg,
 
-    /// Where what belongs to the pods is kept; a restarted agent finds its pods by it. Default: `kubelet` in
-    /// the folder for temporary files, removed again when the agent took its pods with it.
+    /// Where what belongs to the pods is kept; a restarted agent finds its pods by it. Default:
+    /// kubelet-standalone-UID in the folder for temporary files; it is emptied when the pods ended with the agent.
     #[arg(long, value_name = "DIR")]
     pub(crate) root_dir: Option<PathBuf>,
 
@@ -43,6 +43,10 @@ pub(crate) struct Args {
     /// if one failed.
     #[arg(long)]
     pub(crate) run_once: bool,
+
+    /// With --run-once: a pod that neither runs nor has ended after so many seconds has failed.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) timeout: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -64,6 +68,9 @@ impl Args {
     }
 
     pub(crate) fn root_dir(&self) -> PathBuf {
-        self.root_dir.clone().unwrap_or_else(|| std::env::temp_dir().join("kubelet"))
+        let of_this_user = || format!("kubelet-standalone-{}", rustix::process::geteuid().as_raw());
+        let default = || std::env::temp_dir().join(of_this_user());
+        let dir = self.root_dir.clone().unwrap_or_else(default);
+        std::path::absolute(&dir).unwrap_or(dir)
     }
 }

@@ -56,7 +56,9 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     let mut agent = tokio::spawn(kubelet.run(shutdown.clone()));
     let shown = async {
         match (args.run_once, args.output()) {
-            (true, _) => Some(run_once::wait(&handle, &statuses, &problems).await),
+            (true, _) => {
+                Some(run_once::wait(&handle, &statuses, &problems, Duration::from_secs(args.timeout)).await)
+            }
             (false, Output::Table) => show::live_table(&statuses, &lines).await,
             (false, Output::Json) => std::future::pending().await,
         }
@@ -71,6 +73,7 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     }
 
     if let Some(processes) = processes {
+        let _ = writeln!(std::io::stderr(), "ending {} pods; Ctrl-C kills them", handle.pods().len());
         end_pods(&handle).await;
         shutdown.cancel();
         agent.await??;
@@ -78,8 +81,11 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
         processes.shutdown(Duration::ZERO).await;
         drop(processes);
         if args.root_dir.is_none() {
-            // Nobody asked for it to be kept: the next run starts afresh.
-            let _ = tokio::fs::remove_dir_all(args.root_dir()).await;
+            // Nobody asked for it to be kept: the next run starts afresh. Only what is ours goes.
+            for ours in ["cri", "logs", "pods", "processes"] {
+                let _ = tokio::fs::remove_dir_all(args.root_dir().join(ours)).await;
+            }
+            let _ = tokio::fs::remove_dir(args.root_dir()).await;
         }
     } else {
         shutdown.cancel();

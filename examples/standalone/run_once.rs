@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use kubelet_core::{KubeletHandle, PodExt};
 use kubelet_status::MemorySink;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::agent::Problems;
 use crate::show;
@@ -36,8 +36,14 @@ enum State {
 /// So long nothing may change before it is told how it went: time for the runtime to be looked at twice.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Waits until no pod of the manifests is on its way any more.
-pub(crate) async fn wait(handle: &KubeletHandle, statuses: &MemorySink, problems: &Problems) -> Verdict {
+/// Waits until no pod of the manifests is on its way any more, or until `patience` is over.
+pub(crate) async fn wait(
+    handle: &KubeletHandle,
+    statuses: &MemorySink,
+    problems: &Problems,
+    patience: Duration,
+) -> Verdict {
+    let deadline = Instant::now() + patience;
     let mut changes = statuses.watch();
     let mut ready = tokio::time::interval(Duration::from_millis(50));
     loop {
@@ -46,17 +52,24 @@ pub(crate) async fn wait(handle: &KubeletHandle, statuses: &MemorySink, problems
             .iter()
             .map(|pod| statuses.get(&pod.uid()).map_or(State::NotYet, |status| state(&status)))
             .collect();
-        if handle.sources().all_ready() && !states.contains(&State::NotYet) {
+        let on_their_way = !handle.sources().all_ready() || states.contains(&State::NotYet);
+        let in_time = Instant::now() < deadline;
+        if !on_their_way || !in_time {
             // What fails as soon as it was started has been seen to run, too.
-            if timeout(SETTLED, changes.changed()).await.is_ok() {
+            if in_time && timeout(SETTLED, changes.changed()).await.is_ok() {
                 continue;
             }
-            let problems = problems.all();
-            let failed = states.contains(&State::Failed) || !problems.is_empty();
+            let mut problems = problems.all();
+            let late = desired.iter().zip(&states).filter(|(_, state)| **state == State::NotYet);
+            let seconds = patience.as_secs();
+            problems
+                .extend(late.map(|(pod, _)| format!("{}: neither runs nor ended in {seconds} s", pod.key())));
+            let failed = on_their_way || states.contains(&State::Failed) || !problems.is_empty();
             return Verdict { rows: show::rows(statuses), problems, failed };
         }
         tokio::select! {
             _ = changes.changed() => {}
+            () = sleep_until(deadline) => {}
             // That a source was heard changes no status.
             _ = ready.tick(), if !handle.sources().all_ready() || desired.is_empty() => {}
         }

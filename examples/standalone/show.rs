@@ -24,13 +24,25 @@ pub(crate) async fn live_table(statuses: &MemorySink, lines: &Lines) -> ! {
             _ = second.tick(), if on_terminal() => {}
         }
         let text = format!("{}\n{}\n", table(&rows(statuses)), lines.all().join("\n"));
-        // On a terminal the table stays where it is: home, then clear what is below.
-        let frame = if on_terminal() { format!("\x1b[H\x1b[2J{text}") } else { text };
+        let frame = if on_terminal() { in_place(&text) } else { text };
         if write(&frame).is_err() {
             // Nobody looks any more; the pods run on.
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// The text where the terminal's last one was: what does not fit on a line is cut, so that the table stays in sight.
+fn in_place(text: &str) -> String {
+    let size = rustix::termios::tcgetwinsize(stdout());
+    let columns = size.map_or(80, |size| usize::from(size.ws_col).max(20));
+    let mut frame = String::from("\x1b[H");
+    for line in text.lines() {
+        frame.extend(line.chars().take(columns));
+        // Clear what was longer before.
+        frame.push_str("\x1b[K\n");
+    }
+    frame + "\x1b[J"
 }
 
 /// How each pod ended up, and what was wrong with the manifests.

@@ -78,7 +78,7 @@ impl PodStorage {
             }
             SourceUpdate::Unavailable { message } => pods.lose(message, &self.clock),
             SourceUpdate::Problem { item, message } => {
-                tracing::warn!(source, item, "passed over: {message}");
+                tracing::warn!(source, item, "not taken: {message}");
             }
             other => tracing::warn!(source, update = ?other, "passed over a word of a kind unknown here"),
         }

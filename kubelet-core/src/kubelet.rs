@@ -198,7 +198,7 @@ impl KubeletHandle {
     }
 
     /// Ends all pods, each within its own grace period or the given one if that is shorter, and returns when
-    /// their containers have ended: for an agent that takes its pods with it. They are not started again.
+    /// all that they held is given back: for an agent that takes its pods with it. They are not started again.
     pub async fn end_pods(&self, grace_period: Option<Duration>) {
         self.workers.end_pods(self.pods.pods(), grace_period).await;
     }

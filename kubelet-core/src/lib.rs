@@ -16,6 +16,15 @@
 //!
 //! # Example: pod workers, and nothing else
 //!
+//! ```toml
+//! [dependencies]
+//! async-trait = "0.1"
+//! k8s-openapi = { version = "0.29", features = ["v1_36"] } # the program chooses the version of the API
+//! kubelet-core = "0.1"
+//! tokio = { version = "1", features = ["macros", "rt"] }
+//! tokio-util = "0.7"
+//! ```
+//!
 //! The pod workers are the heart of a kubelet: they see to it that each pod is synced by one task at a time,
 //! that only the newest wish counts, and that a pod that is to end ends, in order, exactly once.
 //!
@@ -27,14 +36,18 @@
 //! use k8s_openapi::api::core::v1::Pod;
 //! use kubelet_core::runtime::{PodStatus, RuntimePod};
 //! use kubelet_core::{
-//!     Jitter, KillPod, PodCache, PodExt, PodStatusFn, PodSyncer, PodWorkers, Result, SyncOutcome, SyncPodType,
+//!     Jitter, PodCache, PodExt, PodStatusFn, PodSyncer, PodWorkers, Result, SyncOutcome, SyncPodType,
 //!     UpdatePod,
 //! };
+//! use tokio::sync::Notify;
 //! use tokio::time::Instant;
 //! use tokio_util::sync::CancellationToken;
 //!
 //! /// What to do with a pod: here, to say so.
-//! struct Say;
+//! #[derive(Default)]
+//! struct Say {
+//!     synced: Notify,
+//! }
 //!
 //! #[async_trait]
 //! impl PodSyncer for Say {
@@ -42,6 +55,7 @@
 //!         &self, update: SyncPodType, pod: &Arc<Pod>, _: Option<&Arc<Pod>>, _: &Arc<PodStatus>,
 //!     ) -> Result<SyncOutcome> {
 //!         println!("{update:?} {}", pod.key());
+//!         self.synced.notify_one();
 //!         Ok(SyncOutcome::default())
 //!     }
 //!     async fn sync_terminating_pod(
@@ -60,25 +74,27 @@
 //!     }
 //! }
 //!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() {
-//! let cache = PodCache::new();
-//! cache.update_time(Instant::now()); // a PLEG does this: the runtime was looked at
-//! let workers = PodWorkers::new(Arc::new(Say), cache.clone(), Default::default(), Jitter::from_seed(1));
-//! let (handle, shutdown) = (workers.handle(), CancellationToken::new());
-//! let running = tokio::spawn(workers.run(shutdown.clone()));
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() {
+//!     let cache = PodCache::new();
+//!     cache.update_time(Instant::now()); // a PLEG does this: the runtime was looked at
+//!     let say = Arc::new(Say::default());
+//!     let workers = PodWorkers::new(say.clone(), cache.clone(), Default::default(), Jitter::from_seed(1));
+//!     let (handle, shutdown) = (workers.handle(), CancellationToken::new());
+//!     let running = tokio::spawn(workers.run(shutdown.clone()));
 //!
-//! let mut pod = Pod::default();
-//! pod.metadata.name = Some("web".into());
-//! pod.metadata.uid = Some("1234".into());
-//! let pod = Arc::new(pod);
-//! handle.update_pod(UpdatePod::new(SyncPodType::Create, pod.clone()));
-//! handle.end_pods(vec![pod.clone()], None).await;
-//! assert!(handle.is_pod_known_terminated(&pod.uid()));
+//!     let mut pod = Pod::default();
+//!     pod.metadata.name = Some("web".into());
+//!     pod.metadata.uid = Some("1234".into());
+//!     let pod = Arc::new(pod);
+//!     handle.update_pod(UpdatePod::new(SyncPodType::Create, pod.clone()));
+//!     say.synced.notified().await;
+//!     handle.end_pods(vec![pod.clone()], None).await;
+//!     assert!(handle.should_pod_be_finished(&pod.uid()));
 //!
-//! shutdown.cancel();
-//! running.await.unwrap();
-//! # }
+//!     shutdown.cancel();
+//!     running.await.unwrap();
+//! }
 //! ```
 //!
 //! # Time, randomness, tasks

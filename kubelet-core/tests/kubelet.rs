@@ -407,7 +407,7 @@ async fn the_pods_may_be_ended_with_the_agent() {
     node.handle.end_pods(Some(Duration::from_secs(3))).await;
     for uid in ["a", "b", "c"] {
         assert!(node.runtime.did(&format!("killed {uid} in 3")));
-        assert!(node.handle.workers().is_pod_known_terminated(&uid.into()));
+        assert!(node.handle.workers().should_pod_be_finished(&uid.into()));
     }
     node.stop().await;
 }

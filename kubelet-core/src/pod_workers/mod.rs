@@ -9,6 +9,7 @@ mod update;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,6 +83,8 @@ struct Shared {
     registry: Mutex<Registry>,
     cache: PodCache,
     changed: Notify,
+    /// Some sync has ended, or there will be none any more.
+    completed: Notify,
 }
 
 impl PodWorkers {
@@ -98,6 +101,7 @@ impl PodWorkers {
                 registry,
                 cache,
                 changed: Notify::new(),
+                completed: Notify::new(),
             }),
             syncer,
             recorder: Arc::new(LogEvents),
@@ -132,6 +136,7 @@ impl PodWorkers {
         let mut of_task = HashMap::new();
         loop {
             self.dispatch(&mut running, &mut of_task);
+            self.shared.completed.notify_waiters();
             let timer = self.shared.registry.lock().next_timer();
             tokio::select! {
                 () = shutdown.cancelled() => break,
@@ -186,6 +191,7 @@ impl PodWorkers {
 impl Drop for PodWorkers {
     fn drop(&mut self) {
         self.shared.registry.lock().close();
+        self.shared.completed.notify_waiters();
     }
 }
 
@@ -340,13 +346,14 @@ impl PodWorkersHandle {
     }
 
     /// Ends these pods, each within its own grace period or the given one if that is shorter, and returns
-    /// when their containers have ended, or when the workers have: then nobody is left to end them. They
-    /// will not be started again.
+    /// when all that they held is given back, or when the workers have ended: then nobody is left to end them.
+    /// They will not be started again.
     ///
     /// # Cancel safety
     ///
     /// Dropping it stops the wait and not the pods' end.
     pub async fn end_pods(&self, pods: Vec<Arc<Pod>>, grace_period: Option<Duration>) {
+        let uids: Vec<PodUid> = pods.iter().map(|pod| pod.uid()).collect();
         let ending = pods.into_iter().map(|pod| {
             let (completed, ended) = oneshot::channel();
             let own = u64::try_from(pod.termination_grace_period_seconds()).unwrap_or_default();
@@ -362,6 +369,15 @@ impl PodWorkersHandle {
         });
         // An answer that is dropped is a pod that never ran or has ended before.
         futures::future::join_all(ending).await;
+        // Their containers have ended; what they held is still to be given back.
+        loop {
+            let mut progress = pin!(self.shared.completed.notified());
+            progress.as_mut().enable();
+            if self.shared.registry.lock().all_finished(&uids) {
+                return;
+            }
+            progress.await;
+        }
     }
 
     /// Forgets the pods that have finished and are not desired any more, drives the others that are not

@@ -64,6 +64,16 @@ impl Registry {
         }
     }
 
+    /// Whether of these pods there is nothing left to do, or nobody to do it.
+    pub(super) fn all_finished(&self, uids: &[PodUid]) -> bool {
+        let finished = |uid| {
+            self.records
+                .get(uid)
+                .is_none_or(|record: &PodRecord| record.finished)
+        };
+        self.closed || uids.iter().all(finished)
+    }
+
     /// Takes in an update. `runtime` says whether nothing of the pod runs, if that is known; it is asked only
     /// for a pod never heard of.
     pub(super) fn update(

@@ -506,6 +506,10 @@ async fn pods_are_ended_within_the_shorter_grace_period() {
     let (workers, pods) = (bench.workers.clone(), vec![first]);
     let ended = tokio::spawn(async move { workers.end_pods(pods, Some(Duration::from_secs(600))).await });
     bench.expect(Terminating("a".into(), 30)).await;
+    let (call, answer) = bench.next().await;
+    assert_eq!(call, Terminated("a".into()));
+    assert!(!ended.is_finished(), "what the pod held is not given back yet");
+    answer.send(Ok(SyncOutcome::default())).unwrap();
     ended.await.unwrap();
     bench.end().await;
 }

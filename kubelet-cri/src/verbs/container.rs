@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::PodUid;
 
-/// Which container: the pod's UID, the container's name in the pod, and the how-manieth try at it this is.
+/// Which container: the pod's UID, the container's name in the pod, and how many of it were started before.
 ///
 /// The restart of a container is a new container with the next attempt. Printed for humans.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

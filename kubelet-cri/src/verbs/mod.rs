@@ -5,7 +5,7 @@
 //! [start](ContainerRuntime::start), [stop](ContainerRuntime::stop) and [remove](ContainerRuntime::remove). There is
 //! no gRPC in these signatures, no sandbox and no image; [`CriAdapter`] lends all that and makes of the five verbs a
 //! full [`RuntimeService`](crate::RuntimeService) and [`ImageService`](crate::ImageService). Init containers, restart
-//! policy, back-off, probes and hooks then come from the runtime manager of this crate, or from any kubelet through
+//! policy, back-off and hooks then come from the runtime manager of this crate, or from any kubelet through
 //! the `server` feature.
 //!
 //! What else a runtime can do is a *capability*: [`Exec`], [`Attach`], [`PortForward`], [`Logs`], [`Stats`],
