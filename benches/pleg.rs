@@ -6,6 +6,7 @@
 //! Time is virtual, so that the wait for the next list takes none; "0 pods" shows what a turn costs by itself. The
 //! runtime's own share, a list of `Arc`s and bare statuses that it clones, is inside; "runtime alone" shows it.
 #![allow(missing_docs, reason = "criterion's macros make public items")]
+#![allow(clippy::panic, reason = "a bench ends where it cannot go on")]
 #![allow(clippy::print_stdout, reason = "allocations are no measure of criterion's")]
 
 use std::alloc::System;

@@ -6,6 +6,7 @@
 //!
 //! The server has a thread of its own, as a runtime has its own process.
 #![allow(missing_docs, reason = "criterion's macros make public items")]
+#![allow(clippy::panic, reason = "a bench ends where it cannot go on")]
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

@@ -344,7 +344,7 @@ mod tests {
         assert!(cache.awaited().is_empty());
         let mut wait = Box::pin(cache.get_newer_than(&uid, start));
         assert!(wait.as_mut().now_or_never().is_none());
-        assert_eq!(cache.awaited(), [uid.clone()]);
+        assert_eq!(cache.awaited(), std::slice::from_ref(&uid));
         cache.set(&uid, Err(Error::Cancelled), start + Duration::from_secs(1));
         assert!(wait.now_or_never().unwrap().is_err());
         assert!(cache.inner.lock().waiters.is_empty());

@@ -87,7 +87,8 @@ fn to_cri(image: ImageInfo) -> v1::Image {
     v1::Image {
         id: image.id,
         repo_tags: image.names,
-        size: image.size,
+        // A kubelet takes an image of no size for a broken answer; where a name is all there is, it counts as one byte.
+        size: image.size.max(1),
         uid: image.uid.map(|value| v1::Int64Value { value }),
         ..Default::default()
     }
