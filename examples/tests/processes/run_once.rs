@@ -64,3 +64,31 @@ async fn a_broken_manifest_is_a_failure() {
     assert!(table.lines().any(|line| line.contains("broken.yaml: ")), "{}", text(&output));
     assert_eq!(node.processes(), []);
 }
+
+#[tokio::test]
+async fn a_pod_that_gets_nowhere_has_failed_when_patience_is_over() {
+    let node = Node::on_processes();
+    let volume = "  volumes: [{name: scratch, emptyDir: {}}]\n";
+    node.write("web.yaml", &(server("web", "hello").trim_end().to_owned() + "\n" + volume));
+    let output = node.command().args(["--run-once", "--timeout", "2"]).output().await.unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(row(&output, "web").contains("Pending"), "{}", text(&output));
+    assert!(text(&output).contains("neither runs nor ended in 2 s"), "{}", text(&output));
+}
+
+#[tokio::test]
+async fn the_default_folder_is_cleared_of_what_is_the_agents_and_of_nothing_else() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = temp.path().join(format!("kubelet-standalone-{}", rustix::process::geteuid().as_raw()));
+    std::fs::create_dir(&root).unwrap();
+    std::fs::write(root.join("somebody's"), "work").unwrap();
+    let manifest = temp.path().join("job.yaml");
+    std::fs::write(&manifest, job("job", "true")).unwrap();
+
+    let mut command = tokio::process::Command::new(crate::standalone::agent::program());
+    command.args(["--run-once", "--manifests"]).arg(&manifest).env("TMPDIR", temp.path());
+    let output = command.output().await.unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let left: Vec<_> = std::fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["somebody's"]);
+}

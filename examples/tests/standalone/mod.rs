@@ -6,7 +6,7 @@
 #![allow(dead_code, reason = "shared: each test program uses its part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
-mod agent;
+pub(crate) mod agent;
 pub(crate) mod manifests;
 mod node;
 pub(crate) mod samples;

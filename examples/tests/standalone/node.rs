@@ -58,7 +58,8 @@ impl Node {
         self.write(&file, &text);
     }
 
-    fn command(&self) -> Command {
+    /// The agent on the manifests, yet to be told how.
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(program());
         let dir = self.dir.path();
         command.arg("--manifests").arg(dir.join("manifests"));
