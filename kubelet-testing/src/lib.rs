@@ -51,6 +51,9 @@
 //! `Kubelet` on that, all with one `Clock::starting_at`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "api-server")]
+#[allow(dead_code)]
+mod api_server;
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 mod containerd;
 mod error;
@@ -59,6 +62,8 @@ mod memory_runtime;
 mod pod_builder;
 mod wait;
 
+#[cfg(feature = "api-server")]
+pub use api_server::User;
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 pub use containerd::{Containerd, Task};
 pub use error::{Error, Result};

@@ -1,0 +1,65 @@
+//! What a request asks for, once its path and its credentials are understood.
+
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use super::resource::Resource;
+
+/// Who asks: the API server's `user.Info`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// `system:admin`, `system:node:<name>`, `system:serviceaccount:<namespace>:<name>`…
+    pub name: String,
+    /// `system:masters`, `system:nodes`…
+    pub groups: Vec<String>,
+}
+
+impl User {
+    /// The administrator, who may do everything.
+    pub fn admin() -> Self {
+        User {
+            name: "system:admin".into(),
+            groups: vec!["system:masters".into(), "system:authenticated".into()],
+        }
+    }
+
+    /// The kubelet of a node, whom the Node authorizer and `NodeRestriction` judge.
+    pub fn node(name: &str) -> Self {
+        User {
+            name: format!("system:node:{name}"),
+            groups: vec!["system:nodes".into(), "system:authenticated".into()],
+        }
+    }
+}
+
+/// What is asked for: the API server's request attributes.
+#[derive(Debug, Clone)]
+pub(crate) struct Attributes {
+    pub(crate) user: User,
+    /// `get list watch create update patch delete deletecollection`.
+    pub(crate) verb: &'static str,
+    pub(crate) resource: &'static Resource,
+    /// Empty for the object itself.
+    pub(crate) subresource: &'static str,
+    /// Empty for cluster-wide requests.
+    pub(crate) namespace: String,
+    /// Empty for collections.
+    pub(crate) name: String,
+    pub(crate) field_selector: String,
+    /// `fieldManager`, or what the user agent is worth.
+    pub(crate) field_manager: String,
+    /// `dryRun=All`.
+    pub(crate) dry_run: bool,
+    /// When the request came, on the server's clock.
+    pub(crate) now: Timestamp,
+}
+
+/// A look into the store, for authorizers and admission.
+pub(crate) trait View {
+    fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>>;
+
+    /// All objects of a resource, of one namespace or (empty) of all.
+    fn list(&self, resource: &Resource, namespace: &str) -> Vec<Arc<Value>>;
+}
