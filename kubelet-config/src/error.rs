@@ -38,6 +38,13 @@ pub enum Error {
         /// What it refers to, e.g. `secrets`.
         resource: &'static str,
     },
+
+    /// Feature gates were set that cannot be.
+    #[error("invalid feature gates: {}", .problems.join("; "))]
+    FeatureGates {
+        /// One line each, with the gate's name.
+        problems: Vec<String>,
+    },
 }
 
 impl From<Error> for kubelet_core::Error {

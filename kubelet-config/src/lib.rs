@@ -56,6 +56,7 @@
 #![warn(missing_docs)]
 
 mod error;
+mod feature_gates;
 #[cfg(feature = "file")]
 mod file_source;
 pub mod manifest;
@@ -65,6 +66,7 @@ mod pod_storage;
 mod source_status;
 
 pub use error::{Error, Result};
+pub use feature_gates::{FeatureGate, FeatureGates, FeatureStage};
 #[cfg(feature = "file")]
 pub use file_source::FileSource;
 pub use kubelet_core::{PodOperation, PodSource, PodUpdate, PodUpdates, SourceUpdate, StreamSource};
