@@ -1,12 +1,13 @@
 //! What a node says of its pods: from what the runtime says to the API `PodStatus`, and from there to any
-//! sink. No API client, no runtime, no HTTP.
+//! sink. No runtime and, but with the feature `apiserver`, no API client and no HTTP.
 //!
 //! * [`generate_api_pod_status`] is a pure function from a pod, its runtime's status and the status reported
 //!   before to the API status: phase, conditions, container statuses, IPs, QoS class and resources, to the
 //!   letter of kubelet v1.36. 1,500 statuses recorded from the real kubelet hold it to that.
 //! * [`StatusManager`] keeps one status per pod and tells a [`StatusSink`](kubelet_core::StatusSink) what
 //!   changed: at once, each burst as one patch, never what did not change, again where it failed.
-//! * Sinks: [`MemorySink`], [`JsonLines`], [`LogSink`], and [`FanOut`] for several at once.
+//! * Sinks: [`MemorySink`], [`JsonLines`], [`LogSink`], `ApiServerSink` (feature `apiserver`), and [`FanOut`] for
+//!   several at once.
 //!
 //! The manager is what the `Kubelet` assembly of `kubelet-core` takes as its `statuses`. It works alone just
 //! as well. Here it reports to a sink of one's own:
@@ -97,4 +98,6 @@ mod transitions;
 
 pub use generate::{NodeFacts, generate_api_pod_status};
 pub use manager::{StatusManager, StatusManagerConfig, StatusManagerHandle};
+#[cfg(feature = "apiserver")]
+pub use sink::ApiServerSink;
 pub use sink::{Blocking, FanOut, JsonLines, LogSink, MemorySink, ReportedPod};

@@ -1,0 +1,92 @@
+//! The sink that the kubelet has: the API server.
+
+mod status_patch;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
+use kube_client::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube_client::{Client, Error as ClientError};
+use kubelet_core::{Error, PodExt, Result, SinkPod, StatusSink};
+
+/// Sends statuses to an API server: a strategic merge patch of the pod's `status` sub-resource that holds what
+/// changed and, as its precondition, the pod's UID (`statusutil.PatchPodStatus`); and the last delete, with grace
+/// period 0 and the UID as its precondition.
+///
+/// No request of this sink retries by itself: the [`StatusManager`](crate::StatusManager) tries again, with a status
+/// that may be newer by then.
+#[derive(Clone)]
+pub struct ApiServerSink {
+    client: Client,
+}
+
+impl ApiServerSink {
+    /// A sink to the API server that `client` talks to.
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    fn pods(&self, pod: &Pod) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &pod.key().namespace)
+    }
+}
+
+impl std::fmt::Debug for ApiServerSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiServerSink").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl StatusSink for ApiServerSink {
+    async fn get(&self, pod: &Arc<Pod>) -> Result<SinkPod> {
+        let found = self.pods(pod).get_opt(&pod.key().name).await;
+        match found.map_err(|error| failed(pod, error))? {
+            Some(found) => Ok(SinkPod::Stored(Arc::new(found))),
+            None => Ok(SinkPod::Absent),
+        }
+    }
+
+    async fn patch_status(
+        &self,
+        pod: &Arc<Pod>,
+        old: &ApiPodStatus,
+        new: &ApiPodStatus,
+    ) -> Result<Option<Arc<Pod>>> {
+        let Some(patch) =
+            status_patch::status_patch(pod.uid_str(), old, new).map_err(|error| failed(pod, error))?
+        else {
+            return Ok(Some(pod.clone()));
+        };
+        let patched = self
+            .pods(pod)
+            .patch_status(&pod.key().name, &PatchParams::default(), &Patch::Strategic(patch))
+            .await
+            .map_err(|error| failed(pod, error))?;
+        Ok(Some(Arc::new(patched)))
+    }
+
+    async fn delete(&self, pod: &Arc<Pod>) -> Result<()> {
+        let now = DeleteParams::default()
+            .grace_period(0)
+            .preconditions(Preconditions {
+                uid: Some(pod.uid_str().to_owned()),
+                resource_version: None,
+            });
+        match self.pods(pod).delete(&pod.key().name, &now).await {
+            Ok(_) => Ok(()),
+            // Gone, or another's name by now: this one is deleted either way.
+            Err(ClientError::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(failed(pod, error)),
+        }
+    }
+}
+
+fn failed(pod: &Pod, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::StatusSink {
+        pod: pod.key(),
+        uid: pod.uid(),
+        source: Arc::new(error),
+    }
+}
