@@ -39,6 +39,13 @@ pub enum Error {
         resource: &'static str,
     },
 
+    /// The text is not a duration as Go writes them.
+    #[error("{message}")]
+    Duration {
+        /// What is wrong with it.
+        message: String,
+    },
+
     /// Feature gates were set that cannot be.
     #[error("invalid feature gates: {}", .problems.join("; "))]
     FeatureGates {

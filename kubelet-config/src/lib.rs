@@ -59,6 +59,7 @@ mod error;
 mod feature_gates;
 #[cfg(feature = "file")]
 mod file_source;
+pub mod kubelet_configuration;
 pub mod manifest;
 mod pod_config;
 mod pod_diff;
@@ -69,6 +70,7 @@ pub use error::{Error, Result};
 pub use feature_gates::{FeatureGate, FeatureGates, FeatureStage};
 #[cfg(feature = "file")]
 pub use file_source::FileSource;
+pub use kubelet_configuration::KubeletConfiguration;
 pub use kubelet_core::{PodOperation, PodSource, PodUpdate, PodUpdates, SourceUpdate, StreamSource};
 pub use pod_config::{PodConfig, PodConfigBuilder, PodConfigHandle, PodConfigNotificationMode};
 pub use pod_storage::PodStorage;
