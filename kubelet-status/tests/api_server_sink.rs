@@ -18,7 +18,10 @@ use serde_json::{Value, json};
 
 /// Answers what it is told to, and keeps what it was asked.
 #[derive(Clone, Default)]
-struct Script(Arc<Mutex<(VecDeque<(u16, Value)>, Vec<Request>)>>);
+struct Script {
+    answers: Arc<Mutex<VecDeque<(u16, Value)>>>,
+    requests: Arc<Mutex<Vec<Request>>>,
+}
 
 #[derive(Debug, Clone, PartialEq)]
 struct Request {
@@ -29,11 +32,11 @@ struct Request {
 
 impl Script {
     fn answer(&self, code: u16, body: Value) {
-        self.0.lock().0.push_back((code, body));
+        self.answers.lock().push_back((code, body));
     }
 
     fn asked(&self) -> Vec<Request> {
-        std::mem::take(&mut self.0.lock().1)
+        std::mem::take(&mut self.requests.lock())
     }
 
     fn sink(&self) -> ApiServerSink {
@@ -43,8 +46,7 @@ impl Script {
             async move {
                 let (head, body) = request.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
-                let mut state = script.0.lock();
-                state.1.push(Request {
+                script.requests.lock().push(Request {
                     line: format!("{} {}", head.method, head.uri.path()),
                     content_type: head
                         .headers
@@ -56,7 +58,7 @@ impl Script {
                         serde_json::from_slice(&body).unwrap()
                     },
                 });
-                let (code, answer) = state.0.pop_front().unwrap();
+                let (code, answer) = script.answers.lock().pop_front().unwrap();
                 let answer = serde_json::to_vec(&answer).unwrap();
                 Ok::<_, std::convert::Infallible>(
                     http::Response::builder()
