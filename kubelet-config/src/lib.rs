@@ -55,6 +55,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
+#[cfg(feature = "apiserver")]
+mod api_source;
 mod error;
 mod feature_gates;
 #[cfg(feature = "file")]
@@ -66,6 +68,8 @@ mod pod_diff;
 mod pod_storage;
 mod source_status;
 
+#[cfg(feature = "apiserver")]
+pub use api_source::ApiServerSource;
 pub use error::{Error, Result};
 pub use feature_gates::{FeatureGate, FeatureGates, FeatureStage};
 #[cfg(feature = "file")]

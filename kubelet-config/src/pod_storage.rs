@@ -77,6 +77,8 @@ impl PodStorage {
                 pods.hear();
             }
             SourceUpdate::Unavailable { message } => pods.lose(message, &self.clock),
+            SourceUpdate::Available if first => {}
+            SourceUpdate::Available => pods.hear(),
             SourceUpdate::Problem { item, message } => {
                 tracing::warn!(source, item, "not taken: {message}");
             }

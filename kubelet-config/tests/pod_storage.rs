@@ -240,6 +240,17 @@ fn a_sources_trouble_shows_in_its_status_and_nowhere_else() {
     assert_eq!(storage.source_status("t"), SourceStatus::Ready);
     assert_eq!(storage.merged_state().len(), 1);
 
+    assert!(storage.merge("s", SourceUpdate::Available).is_empty());
+    assert_eq!(storage.source_status("s"), SourceStatus::Ready);
+    assert_eq!(storage.merged_state().len(), 1);
+    assert!(storage.merge("u", SourceUpdate::Available).is_empty());
+    assert_eq!(
+        storage.source_status("u"),
+        SourceStatus::NotSeen,
+        "it has told no pods yet"
+    );
+
+    storage.merge("s", gone("third"));
     storage.merge("s", set(&[]));
     assert_eq!(storage.source_status("s"), SourceStatus::Ready);
 }

@@ -40,6 +40,8 @@ pub enum SourceUpdate {
         /// Why, for humans.
         message: String,
     },
+    /// The source can be read again, and what it said last is what it says.
+    Available,
     /// One item of the source is bad and was passed over; the others are untouched.
     Problem {
         /// Which: the file, the URL, the index in the list.

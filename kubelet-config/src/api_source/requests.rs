@@ -1,0 +1,196 @@
+//! What is asked of the API server, and how it may fail.
+
+use std::error::Error;
+use std::fmt::Write;
+use std::time::Duration;
+
+use form_urlencoded::Serializer;
+use futures::stream::{BoxStream, StreamExt};
+use http::Request;
+use kube_client::core::{ObjectList, WatchEvent};
+use kube_client::{Client, core::Status};
+use serde_json::Value;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// The API server gives up on a list after a minute (`--request-timeout`).
+const LIST_TIMEOUT: Duration = Duration::from_secs(65);
+/// The API server ends a watch when its time is over. If nothing is heard even then, nobody is there.
+const WATCH_MARGIN: Duration = Duration::from_secs(10);
+
+/// Asks for the pods of one node.
+pub(super) struct Requests {
+    client: Client,
+    field_selector: String,
+}
+
+/// Why a request came to nothing.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server said no.
+    Refused(Box<Status>),
+    /// The server did not answer, or nothing that can be understood.
+    Silent(String),
+    /// The server ended the stream before it had told all pods.
+    Unfinished,
+}
+
+impl Requests {
+    pub(super) fn new(client: Client, node_name: &str) -> Self {
+        Self {
+            client,
+            field_selector: format!("spec.nodeName={node_name}"),
+        }
+    }
+
+    /// One page of all pods. Each is decoded on its own: one that cannot be must not hide the others.
+    pub(super) async fn list(
+        &self,
+        resource_version: Option<&str>,
+        limit: Option<u32>,
+        continue_token: Option<&str>,
+    ) -> Result<ObjectList<Value>, Failure> {
+        let limit = limit.map(|limit| limit.to_string());
+        let request = self.get([
+            ("continue", continue_token),
+            ("limit", limit.as_deref()),
+            ("resourceVersion", resource_version),
+        ])?;
+        let text = timeout(LIST_TIMEOUT, self.client.request_text(request))
+            .await
+            .map_err(|_| Failure::Silent(format!("no answer within {} s", LIST_TIMEOUT.as_secs())))??;
+        serde_json::from_str(&text)
+            .map_err(|error| Failure::Silent(format!("cannot understand the list: {error}")))
+    }
+
+    /// What changes since `resource_version`; with `initial_events`, all pods first.
+    pub(super) async fn watch(
+        &self,
+        resource_version: Option<&str>,
+        initial_events: bool,
+        lasting: Duration,
+    ) -> Result<Watch, Failure> {
+        let seconds = lasting.as_secs().to_string();
+        let request = self.get([
+            ("allowWatchBookmarks", Some("true")),
+            ("resourceVersion", resource_version),
+            ("resourceVersionMatch", initial_events.then_some("NotOlderThan")),
+            ("sendInitialEvents", initial_events.then_some("true")),
+            ("timeoutSeconds", Some(&seconds)),
+            ("watch", Some("true")),
+        ])?;
+        let started = Instant::now();
+        let deadline = started + lasting + WATCH_MARGIN;
+        // Some proxies hold back the head of an answer until the first event.
+        let events = timeout_at(deadline, self.client.request_events(request))
+            .await
+            .map_err(|_| Failure::Silent(format!("no answer within {} s", lasting.as_secs())))??;
+        Ok(Watch {
+            events: events.boxed(),
+            started,
+            deadline,
+            heard: false,
+        })
+    }
+
+    fn get<'a>(
+        &self,
+        query: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+    ) -> Result<Request<Vec<u8>>, Failure> {
+        let query = query.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let query = Serializer::new(String::new())
+            .append_pair("fieldSelector", &self.field_selector)
+            .extend_pairs(query)
+            .finish();
+        Request::get(format!("/api/v1/pods?{query}"))
+            .body(Vec::new())
+            .map_err(|error| Failure::Silent(error.to_string()))
+    }
+}
+
+/// A watch under way.
+pub(super) struct Watch {
+    events: BoxStream<'static, kube_client::Result<WatchEvent<Value>>>,
+    started: Instant,
+    deadline: Instant,
+    heard: bool,
+}
+
+impl Watch {
+    /// The next event. `None`: the watch is over.
+    pub(super) async fn next(&mut self) -> Option<kube_client::Result<WatchEvent<Value>>> {
+        let event = timeout_at(self.deadline, self.events.next()).await.ok()?;
+        self.heard |= event.is_some();
+        event
+    }
+
+    /// Whether it said anything.
+    pub(super) fn heard(&self) -> bool {
+        self.heard
+    }
+
+    /// For how long it went on.
+    pub(super) fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+impl Failure {
+    /// The server no longer has what it is asked to go on from.
+    pub(super) fn is_expired(&self) -> bool {
+        matches!(self, Failure::Refused(status) if status.code == 410 || status.reason == "Expired" || status.reason == "Gone")
+    }
+
+    /// The server does not have yet, or never had, what it is asked to go on from.
+    pub(super) fn is_too_large_version(&self) -> bool {
+        let Failure::Refused(status) = self else {
+            return false;
+        };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        causes.into_iter().any(|cause| {
+            cause.reason == "ResourceVersionTooLarge" || cause.message == "Too large resource version"
+        })
+    }
+
+    /// There is nobody, or too much to do: the same request again is all that helps.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Failure::Refused(status) => status.code == 429,
+            Failure::Silent(_) => true,
+            Failure::Unfinished => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Refused(status) => {
+                let (reason, code) = (&status.reason, status.code);
+                write!(f, "the API server refuses: {} ({reason}, {code})", status.message)
+            }
+            Failure::Silent(why) => f.write_str(why),
+            Failure::Unfinished => f.write_str("the watch ended before it had told all pods"),
+        }
+    }
+}
+
+impl From<kube_client::Error> for Failure {
+    fn from(error: kube_client::Error) -> Self {
+        match error {
+            kube_client::Error::Api(status) => Failure::Refused(status),
+            other => {
+                // The cause of a failed connection is at the end of the chain.
+                let mut message = other.to_string();
+                let mut source = other.source();
+                while let Some(cause) = source {
+                    let cause_text = cause.to_string();
+                    if !message.contains(&cause_text) {
+                        let _ = write!(message, ": {cause_text}");
+                    }
+                    source = cause.source();
+                }
+                Failure::Silent(message)
+            }
+        }
+    }
+}
