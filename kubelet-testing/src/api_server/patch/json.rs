@@ -1,0 +1,162 @@
+//! JSON patch, RFC 6902, with the API server's limits.
+
+use json_patch::{Patch, PatchOperation};
+use serde_json::Value;
+
+use super::super::status_error::StatusError;
+use super::{MAX_DEPTH, unprocessable, within_depth};
+
+/// `maxJSONPatchOperations` of the API server.
+const MAX_OPERATIONS: usize = 10_000;
+
+/// `JSONPatchMaxCopyBytes` of the API server: what all `copy` operations of a patch may copy together.
+const MAX_COPY_BYTES: usize = 3 * 1024 * 1024;
+
+/// Applies the operations one after the other; all or none.
+///
+/// # Errors
+///
+/// 400 for what is no JSON patch, 413 for too many operations, 422 for a test that fails, a path that leads nowhere and
+/// too much that is copied.
+pub(super) fn patch(current: &Value, patch: &Value) -> Result<Value, StatusError> {
+    let Patch(operations) = serde_json::from_value(patch.clone())
+        .map_err(|e| StatusError::bad_request(format!("error decoding patch: {e}")))?;
+    if operations.len() > MAX_OPERATIONS {
+        return Err(StatusError::new(
+            413,
+            "RequestEntityTooLarge",
+            format!(
+                "Request entity is too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+                operations.len()
+            ),
+        ));
+    }
+    let mut patched = current.clone();
+    let mut copied = 0;
+    for operation in &operations {
+        if let PatchOperation::Copy(copy) = operation {
+            copied += size(copy.from.resolve(&patched).unwrap_or(&Value::Null));
+            if copied > MAX_COPY_BYTES {
+                return Err(unprocessable());
+            }
+        }
+        if tests_for_absence(operation, &patched) {
+            continue;
+        }
+        if nests_too_deep(operation, &patched) {
+            return Err(unprocessable());
+        }
+        json_patch::patch(&mut patched, std::slice::from_ref(operation)).map_err(|_| unprocessable())?;
+    }
+    Ok(patched)
+}
+
+/// A field that isn't there passes for null in a `test`, as in the API server's library.
+fn tests_for_absence(operation: &PatchOperation, object: &Value) -> bool {
+    let PatchOperation::Test(test) = operation else {
+        return false;
+    };
+    test.value.is_null()
+        && test.path.resolve(object).is_err()
+        && test
+            .path
+            .parent()
+            .is_some_and(|parent| parent.resolve(object).is_ok_and(Value::is_object))
+}
+
+fn nests_too_deep(operation: &PatchOperation, object: &Value) -> bool {
+    let value = match operation {
+        PatchOperation::Add(add) => &add.value,
+        PatchOperation::Replace(replace) => &replace.value,
+        PatchOperation::Move(r#move) => r#move.from.resolve(object).unwrap_or(&Value::Null),
+        PatchOperation::Copy(copy) => copy.from.resolve(object).unwrap_or(&Value::Null),
+        PatchOperation::Remove(_) | PatchOperation::Test(_) => return false,
+    };
+    match MAX_DEPTH.checked_sub(operation.path().count()) {
+        Some(left) => !within_depth(value, left),
+        None => true,
+    }
+}
+
+/// How many bytes a value takes as JSON.
+fn size(value: &Value) -> usize {
+    value.to_string().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn operations_apply_in_order() {
+        let current = json!({"metadata": {"name": "a", "labels": {"app": "x"}}});
+        let ok = json!([
+            {"op": "test", "path": "/metadata/name", "value": "a"},
+            {"op": "add", "path": "/metadata/labels/j", "value": "1"},
+            {"op": "test", "path": "/metadata/uid", "value": null},
+            {"op": "move", "from": "/metadata/labels/app", "path": "/metadata/labels/was"},
+        ]);
+        assert_eq!(
+            patch(&current, &ok).unwrap(),
+            json!({"metadata": {"name": "a", "labels": {"j": "1", "was": "x"}}})
+        );
+    }
+
+    #[test]
+    fn refusals() {
+        let current = json!({"metadata": {"name": "a"}});
+        let cases = [
+            (
+                json!([{"op": "test", "path": "/metadata/name", "value": "b"}]),
+                422,
+            ),
+            (json!([{"op": "remove", "path": "/metadata/labels"}]), 422),
+            (
+                json!([{"op": "add", "path": "/metadata/labels/x", "value": "1"}]),
+                422,
+            ),
+            (json!([{"op": "bogus", "path": "/metadata"}]), 400),
+            (json!({"metadata": {}}), 400),
+            (
+                Value::Array(vec![
+                    json!({"op": "test", "path": "", "value": 1});
+                    MAX_OPERATIONS + 1
+                ]),
+                413,
+            ),
+        ];
+        for (operations, code) in cases {
+            assert_eq!(
+                patch(&current, &operations).unwrap_err().code,
+                code,
+                "{operations:.200}"
+            );
+        }
+        let failed = patch(
+            &current,
+            &json!([{"op": "test", "path": "/metadata/name", "value": "b"}]),
+        );
+        assert_eq!(failed.unwrap_err().details, Some(json!({})));
+    }
+
+    #[test]
+    fn neither_size_nor_depth_explode() {
+        let doubling: Vec<_> = (0..40)
+            .map(|i| json!({"op": "copy", "from": "", "path": format!("/c{i}")}))
+            .collect();
+        let refused = patch(&json!({"text": "x".repeat(100)}), &json!(doubling)).unwrap_err();
+        assert_eq!(refused.code, 422);
+
+        let mut path = String::new();
+        let deeper: Vec<_> = (0..MAX_DEPTH)
+            .map(|_| {
+                path.push_str("/d");
+                json!({"op": "add", "path": path, "value": {}})
+            })
+            .collect();
+        let refused = patch(&json!({}), &json!(deeper)).unwrap_err();
+        assert_eq!(refused.code, 422);
+    }
+}
