@@ -1,5 +1,7 @@
 //! The error of this crate.
 
+use crate::kubelet_configuration::validation::ValidationErrors;
+
 /// A result with this crate's [`enum@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -52,6 +54,10 @@ pub enum Error {
         /// One line each, with the gate's name.
         problems: Vec<String>,
     },
+
+    /// A configuration was read that a kubelet does not run with.
+    #[error(transparent)]
+    Validation(#[from] ValidationErrors),
 }
 
 impl From<Error> for kubelet_core::Error {

@@ -63,6 +63,7 @@ mod feature_gates;
 mod file_source;
 pub mod kubelet_configuration;
 pub mod manifest;
+mod names;
 mod pod_config;
 mod pod_diff;
 mod pod_storage;

@@ -89,29 +89,42 @@ impl FeatureGates {
     /// [`Error::FeatureGates`] with all problems: a gate that is unknown, one that is locked to the other
     /// value, one that is on while a gate that it depends on is off. Nothing is set then.
     pub fn set_from_map(&mut self, gates: &BTreeMap<String, bool>) -> Result<()> {
+        let next = self.with(gates).map_err(|problems| Error::FeatureGates {
+            problems: problems.iter().map(ToString::to_string).collect(),
+        })?;
+        for name in gates.keys() {
+            warn_of_end(name);
+        }
+        *self = next;
+        Ok(())
+    }
+
+    /// These gates, and those set as well; or what forbids to set them.
+    pub(crate) fn with(&self, gates: &BTreeMap<String, bool>) -> Result<Self, Vec<GateProblem>> {
         let mut next = self.clone();
         let mut problems = Vec::new();
         for (name, &value) in gates {
+            let mut refuse = |why| {
+                problems.push(GateProblem {
+                    gate: name.clone(),
+                    value,
+                    why,
+                });
+            };
             match Self::find(name) {
-                None => problems.push(format!("unrecognized feature gate: {name}")),
-                Some(gate) if gate.locked && gate.default != value => problems.push(format!(
-                    "cannot set feature gate {name} to {value}, feature is locked to {}",
-                    gate.default
-                )),
+                None => refuse(Refusal::Unknown),
+                Some(gate) if gate.locked && gate.default != value => refuse(Refusal::Locked),
                 Some(gate) => _ = next.given.insert(gate.name, value),
             }
         }
         if problems.is_empty() {
             problems = next.unmet_dependencies();
         }
-        if !problems.is_empty() {
-            return Err(Error::FeatureGates { problems });
+        if problems.is_empty() {
+            Ok(next)
+        } else {
+            Err(problems)
         }
-        for name in gates.keys() {
-            warn_of_end(name);
-        }
-        *self = next;
-        Ok(())
     }
 
     /// Whether the feature is on. One that the kubelet does not know is not.
@@ -145,15 +158,57 @@ impl FeatureGates {
         given.copied().unwrap_or(gate.default)
     }
 
-    fn unmet_dependencies(&self) -> Vec<String> {
-        let unmet = |(name, needs): &(&str, &'static [&str])| {
+    fn unmet_dependencies(&self) -> Vec<GateProblem> {
+        let unmet = |&(name, needs): &(&str, &'static [&str])| {
             let off: Vec<_> = needs.iter().copied().filter(|need| !self.enabled(need)).collect();
-            (self.enabled(name) && !off.is_empty()).then(|| {
-                let off = off.join(", ");
-                format!("{name} is enabled, but depends on features that are disabled: {off}")
+            (self.enabled(name) && !off.is_empty()).then(|| GateProblem {
+                gate: name.to_owned(),
+                value: true,
+                why: Refusal::Needs(off),
             })
         };
         table::DEPENDENCIES.iter().filter_map(unmet).collect()
+    }
+}
+
+/// Why a gate cannot have a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GateProblem {
+    pub(crate) gate: String,
+    pub(crate) value: bool,
+    pub(crate) why: Refusal,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The kubelet has no such gate.
+    Unknown,
+    /// It is locked to the other value.
+    Locked,
+    /// These are off without which it cannot be on.
+    Needs(Vec<&'static str>),
+}
+
+impl fmt::Display for GateProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gate, value, why } = self;
+        match why {
+            Refusal::Unknown => write!(f, "unrecognized feature gate: {gate}"),
+            Refusal::Locked => {
+                write!(
+                    f,
+                    "cannot set feature gate {gate} to {value}, feature is locked to {}",
+                    !value
+                )
+            }
+            Refusal::Needs(off) => {
+                let off = off.join(", ");
+                write!(
+                    f,
+                    "{gate} is enabled, but depends on features that are disabled: {off}"
+                )
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod fields;
 mod logging;
 mod omit;
 mod sections;
+pub mod validation;
 
 pub use duration::GoDuration;
 pub use fields::KubeletConfiguration;

@@ -2,7 +2,7 @@
 
 /// The tag that an image name means: what it says, `latest` if it says neither tag nor digest, none if it
 /// says a digest or is not a valid name.
-pub(super) fn tag(image: &str) -> Option<&str> {
+pub(crate) fn tag(image: &str) -> Option<&str> {
     let (named, digest) = match image.split_once('@') {
         Some((named, digest)) => (named, Some(digest)),
         None => (image, None),
@@ -28,7 +28,7 @@ pub(super) fn tag(image: &str) -> Option<&str> {
     }
 }
 
-fn is_repository(name: &str) -> bool {
+pub(crate) fn is_repository(name: &str) -> bool {
     let (first, rest) = match name.split_once('/') {
         Some((first, rest)) => (first, Some(rest)),
         None => (name, None),

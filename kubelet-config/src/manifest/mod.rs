@@ -13,7 +13,7 @@ use crate::{Error, Result};
 
 mod canonical;
 mod defaults;
-mod image_name;
+pub(crate) mod image_name;
 mod quantity;
 mod references;
 mod static_pod;

@@ -8,13 +8,13 @@ mod container;
 mod env;
 mod handler;
 mod metadata;
-mod names;
 mod problems;
 mod resources;
 mod security;
 mod spec;
 mod volume;
 
+use crate::names;
 use problems::{Field, Problems};
 
 /// All that is wrong with the pod, one line each, with the field and the value.

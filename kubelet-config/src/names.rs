@@ -6,7 +6,7 @@ const DNS_LABEL_MAX_LENGTH: usize = 63;
 const DNS_SUBDOMAIN_MAX_LENGTH: usize = 253;
 
 /// A lowercase RFC 1123 label.
-pub(super) fn dns_label(text: &str) -> Form {
+pub(crate) fn dns_label(text: &str) -> Form {
     if text.len() > DNS_LABEL_MAX_LENGTH {
         return Err("must be no more than 63 characters");
     }
@@ -20,7 +20,7 @@ pub(super) fn dns_label(text: &str) -> Form {
 }
 
 /// A lowercase RFC 1123 subdomain.
-pub(super) fn dns_subdomain(text: &str) -> Form {
+pub(crate) fn dns_subdomain(text: &str) -> Form {
     if text.len() > DNS_SUBDOMAIN_MAX_LENGTH {
         return Err("must be no more than 253 characters");
     }
@@ -34,7 +34,7 @@ pub(super) fn dns_subdomain(text: &str) -> Form {
 }
 
 /// A subdomain as DNS searches may be: with underscores.
-pub(super) fn dns_search(text: &str) -> Form {
+pub(crate) fn dns_search(text: &str) -> Form {
     let text = if text == "." {
         return Ok(());
     } else {
@@ -57,7 +57,7 @@ pub(super) fn dns_search(text: &str) -> Form {
 }
 
 /// The key of a label or an annotation: an optional prefix, a slash, a name.
-pub(super) fn qualified_name(text: &str) -> Form {
+pub(crate) fn qualified_name(text: &str) -> Form {
     let name = match text.split_once('/') {
         None => text,
         Some(("", _)) => return Err("prefix part must be non-empty"),
@@ -82,7 +82,7 @@ pub(super) fn qualified_name(text: &str) -> Form {
 }
 
 /// The value of a label.
-pub(super) fn label_value(text: &str) -> Form {
+pub(crate) fn label_value(text: &str) -> Form {
     if text.len() > DNS_LABEL_MAX_LENGTH {
         return Err("must be no more than 63 characters");
     }
@@ -96,7 +96,7 @@ pub(super) fn label_value(text: &str) -> Form {
 }
 
 /// The name of a port (an IANA service name).
-pub(super) fn port_name(text: &str) -> Form {
+pub(crate) fn port_name(text: &str) -> Form {
     if text.len() > 15 {
         return Err("must be no more than 15 characters");
     }
@@ -120,7 +120,7 @@ pub(super) fn port_name(text: &str) -> Form {
 }
 
 /// The name of an environment variable.
-pub(super) fn env_var_name(text: &str) -> Form {
+pub(crate) fn env_var_name(text: &str) -> Form {
     if text.is_empty() {
         return Err("environment variable name must be non-empty");
     }
@@ -133,7 +133,7 @@ pub(super) fn env_var_name(text: &str) -> Form {
 }
 
 /// The name of an HTTP header.
-pub(super) fn http_header_name(text: &str) -> Form {
+pub(crate) fn http_header_name(text: &str) -> Form {
     if text.is_empty() || !text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
         return Err("a valid HTTP header must consist of alphanumeric characters or '-'");
     }
@@ -141,7 +141,7 @@ pub(super) fn http_header_name(text: &str) -> Form {
 }
 
 /// A sysctl, with dots or slashes between its parts.
-pub(super) fn sysctl(text: &str) -> Form {
+pub(crate) fn sysctl(text: &str) -> Form {
     let part = |part: &str| framed(part, |c| c.is_ascii_lowercase() || c.is_ascii_digit(), "-_");
     if text.len() > 253 || !text.split(['.', '/']).all(part) {
         return Err(
@@ -152,7 +152,7 @@ pub(super) fn sysctl(text: &str) -> Form {
 }
 
 /// A path below somewhere.
-pub(super) fn local_path(path: &str) -> Form {
+pub(crate) fn local_path(path: &str) -> Form {
     if path.starts_with('/') {
         return Err("must be a relative path");
     }
@@ -160,7 +160,7 @@ pub(super) fn local_path(path: &str) -> Form {
 }
 
 /// A path below somewhere, in a volume whose own names begin with `..`.
-pub(super) fn local_non_reserved_path(path: &str) -> Form {
+pub(crate) fn local_non_reserved_path(path: &str) -> Form {
     local_path(path)?;
     if path.starts_with("..") {
         return Err("must not start with '..'");
@@ -169,7 +169,7 @@ pub(super) fn local_non_reserved_path(path: &str) -> Form {
 }
 
 /// A path that does not go back.
-pub(super) fn no_backsteps(path: &str) -> Form {
+pub(crate) fn no_backsteps(path: &str) -> Form {
     if path.split('/').any(|part| part == "..") {
         return Err("must not contain '..'");
     }
@@ -177,7 +177,7 @@ pub(super) fn no_backsteps(path: &str) -> Form {
 }
 
 /// An IP address as API objects have accepted it ever since: leading zeros are let through.
-pub(super) fn ip_address(text: &str) -> Form {
+pub(crate) fn ip_address(text: &str) -> Form {
     let octet = |octet: &str| {
         let number = octet.trim_start_matches('0');
         octet.bytes().all(|c| c.is_ascii_digit())

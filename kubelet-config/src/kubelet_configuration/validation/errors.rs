@@ -1,0 +1,115 @@
+//! What is wrong with a configuration.
+
+use std::fmt;
+
+/// What is wrong with one field of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FieldError {
+    /// The field's path, e.g. `authentication.webhook.cacheTTL` or `registerWithTaints[0].effect`.
+    pub field: String,
+    /// The value it has, text in quotes.
+    pub value: String,
+    /// Why it cannot have it.
+    pub detail: String,
+}
+
+/// All that is wrong with a configuration; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValidationErrors(Vec<FieldError>);
+
+impl ValidationErrors {
+    /// One for each problem, in no order that means anything.
+    pub fn errors(&self) -> &[FieldError] {
+        &self.0
+    }
+}
+
+impl IntoIterator for ValidationErrors {
+    type Item = FieldError;
+    type IntoIter = std::vec::IntoIter<FieldError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl std::error::Error for ValidationErrors {}
+
+impl fmt::Display for ValidationErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("invalid configuration: ")?;
+        for (at, error) in self.0.iter().enumerate() {
+            let separator = if at == 0 { "" } else { "; " };
+            write!(f, "{separator}{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, value, detail } = self;
+        write!(f, "{field}: Invalid value: {value}: {detail}")
+    }
+}
+
+/// Where the rules put what they find.
+#[derive(Debug, Default)]
+pub(super) struct Problems(Vec<FieldError>);
+
+impl Problems {
+    /// Told of a number, a duration or a boolean.
+    pub(super) fn invalid(
+        &mut self,
+        field: impl Into<String>,
+        value: impl fmt::Display,
+        detail: impl Into<String>,
+    ) {
+        self.0.push(FieldError {
+            field: field.into(),
+            value: value.to_string(),
+            detail: detail.into(),
+        });
+    }
+
+    /// Told of text, which is put in quotes.
+    pub(super) fn invalid_text(&mut self, field: impl Into<String>, value: &str, detail: impl Into<String>) {
+        self.invalid(field, format_args!("{value:?}"), detail);
+    }
+
+    /// Told unless the text is one of these.
+    pub(super) fn unless_one_of(&mut self, field: &str, value: &str, valid: &[&str]) {
+        if !valid.contains(&value) {
+            let valid: Vec<_> = valid.iter().map(|value| format!("{value:?}")).collect();
+            self.invalid_text(field, value, format!("must be one of {}", valid.join(", ")));
+        }
+    }
+
+    /// Told unless the number lies within these bounds.
+    pub(super) fn unless_within(&mut self, field: &str, value: i32, least: i32, most: i32) {
+        if !(least..=most).contains(&value) {
+            self.invalid(
+                field,
+                value,
+                format!("must be between {least} and {most}, inclusive"),
+            );
+        }
+    }
+
+    /// Told if the number is less than this.
+    pub(super) fn if_less(&mut self, field: &str, value: impl Into<i64>, least: i64) {
+        let value = value.into();
+        if value < least {
+            self.invalid(field, value, format!("must be at least {least}"));
+        }
+    }
+
+    pub(super) fn into_result(self) -> Result<(), ValidationErrors> {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(ValidationErrors(self.0))
+        }
+    }
+}
