@@ -102,6 +102,7 @@ impl PodConfig {
             updates.closed().await;
         };
         tokio::select! {
+            biased;
             () = shutdown.cancelled() => {}
             () = relay => {}
             () = updates.closed() => {}

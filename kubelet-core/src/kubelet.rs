@@ -19,8 +19,8 @@ use crate::start_failures::StartFailures;
 use crate::sync_loop::SyncLoop;
 use crate::sync_pod::RuntimePodSyncer;
 use crate::{
-    Error, EventRecorder, Jitter, LogEvents, NoProbes, NoVolumes, PlegHandle, PodLifecycleEventGenerator,
-    PodStatusManager, ProbeResults, Result, RootDir, VolumeManager,
+    Disk, Error, EventRecorder, Jitter, LogEvents, NoProbes, NoVolumes, PlegHandle,
+    PodLifecycleEventGenerator, PodStatusManager, ProbeResults, Result, RootDir, VolumeManager,
 };
 
 /// A whole node agent over the traits of this crate: sources, runtime, PLEG, statuses; the pod workers and
@@ -220,6 +220,7 @@ impl Collector {
         period.tick().await;
         loop {
             tokio::select! {
+                biased;
                 () = shutdown.cancelled() => return,
                 _ = period.tick() => {}
             }
@@ -228,6 +229,7 @@ impl Collector {
                 ..self.policy.clone()
             };
             tokio::select! {
+                biased;
                 () = shutdown.cancelled() => return,
                 result = self.runtime.garbage_collect(&policy, &self.workers) => {
                     if let Err(error) = result {
@@ -250,6 +252,7 @@ pub struct KubeletBuilder {
     probes: Option<Arc<dyn ProbeResults>>,
     volumes: Option<Arc<dyn VolumeManager>>,
     root_dir: RootDir,
+    disk: Disk,
     workers: PodWorkersConfig,
     gc_policy: GcPolicy,
     jitter: Option<Jitter>,
@@ -301,6 +304,12 @@ impl KubeletBuilder {
     /// Where what belongs to pods is kept; `/var/lib/kubelet` by default. Must be absolute.
     pub fn root_dir(mut self, root_dir: impl Into<std::path::PathBuf>) -> Self {
         self.root_dir = RootDir::new(root_dir);
+        self
+    }
+
+    /// Who works on files; another thread by default.
+    pub fn disk(mut self, disk: Disk) -> Self {
+        self.disk = disk;
         self
     }
 
@@ -365,6 +374,7 @@ impl KubeletBuilder {
             recorder: recorder.clone(),
             pleg: pleg_handle.clone(),
             root_dir: self.root_dir.clone(),
+            disk: self.disk,
         };
         let jitter = self.jitter.unwrap_or_default();
         let workers = PodWorkers::new(Arc::new(syncer), cache.clone(), self.workers, jitter)
@@ -389,6 +399,7 @@ impl KubeletBuilder {
             statuses: statuses.reporter(),
             start_failures,
             root_dir: self.root_dir,
+            disk: self.disk,
         };
         Ok(Kubelet {
             updates,

@@ -1,9 +1,9 @@
 //! The newest known runtime status of each pod, and the wait for a newer one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -21,12 +21,12 @@ pub struct PodCache {
 
 #[derive(Debug, Default)]
 struct Inner {
-    pods: HashMap<PodUid, Entry>,
+    pods: FxHashMap<PodUid, Entry>,
     /// Every pod's entry, a missing one too, is at least as new as this; but for those that lag.
     observed_all_at: Option<Instant>,
     /// The pods that `observed_all_at` does not speak for, each with the last of its values that did.
-    lagging: HashMap<PodUid, Option<Instant>>,
-    waiters: HashMap<PodUid, Vec<Waiter>>,
+    lagging: FxHashMap<PodUid, Option<Instant>>,
+    waiters: FxHashMap<PodUid, Vec<Waiter>>,
 }
 
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! The pods that the sources list: what should run, and the mirrors of static pods.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
 
 use crate::{PodExt, PodKey, PodUid};
 
@@ -20,10 +20,10 @@ pub struct PodManager {
 
 #[derive(Debug, Default)]
 struct Inner {
-    pods: HashMap<PodUid, Arc<Pod>>,
-    by_key: HashMap<PodKey, PodUid>,
-    mirrors: HashMap<PodUid, Arc<Pod>>,
-    mirrors_by_key: HashMap<PodKey, PodUid>,
+    pods: FxHashMap<PodUid, Arc<Pod>>,
+    by_key: FxHashMap<PodKey, PodUid>,
+    mirrors: FxHashMap<PodUid, Arc<Pod>>,
+    mirrors_by_key: FxHashMap<PodKey, PodUid>,
 }
 
 impl PodManager {

@@ -95,10 +95,12 @@ impl RuntimeState {
         period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                biased;
                 () = shutdown.cancelled() => return,
                 _ = period.tick() => {}
             }
             tokio::select! {
+                biased;
                 () = shutdown.cancelled() => return,
                 status = runtime.status() => self.update(status),
             }

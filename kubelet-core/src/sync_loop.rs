@@ -21,7 +21,7 @@ use crate::runtime::{Runtime, RuntimePod};
 use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::{
-    PlegEvents, PodExt, PodLifecycleEvent, PodLifecycleEventType, PodStatusReporter, PodUid, RootDir,
+    Disk, PlegEvents, PodExt, PodLifecycleEvent, PodLifecycleEventType, PodStatusReporter, PodUid, RootDir,
 };
 
 /// Brings configuration and lifecycle events to the pod workers, and every 2 s cleans up after pods that are
@@ -52,6 +52,8 @@ pub struct SyncLoop {
     pub start_failures: StartFailures,
     /// Where the folders of gone pods are removed.
     pub root_dir: RootDir,
+    /// Who removes them.
+    pub disk: Disk,
 }
 
 /// `housekeepingPeriod`
@@ -255,6 +257,7 @@ impl SyncLoop {
             removal.spawn(
                 OrphanedPodDirs {
                     root_dir,
+                    disk: self.disk,
                     cache,
                     workers,
                     known: known.clone(),
@@ -282,9 +285,12 @@ struct GonePods {
 impl GonePods {
     fn since_last(&mut self, known: HashSet<PodUid>) -> Vec<PodUid> {
         let before = std::mem::replace(&mut self.known, known);
-        before
+        let mut gone: Vec<PodUid> = before
             .into_iter()
             .filter(|uid| !self.known.contains(uid))
-            .collect()
+            .collect();
+        // In one order in every run.
+        gone.sort_unstable();
+        gone
     }
 }

@@ -12,8 +12,8 @@ use crate::runtime::{PodStatus, Runtime, RuntimePod};
 use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::{
-    Error, Event, EventRecorder, EventType, PlegHandle, PodExt, PodStatusInput, PodStatusReporter, PodUid,
-    ProbeResults, Result, RootDir, VolumeManager,
+    Disk, Error, Event, EventRecorder, EventType, PlegHandle, PodExt, PodStatusInput, PodStatusReporter,
+    PodUid, ProbeResults, Result, RootDir, VolumeManager,
 };
 
 /// The kubelet's own [`PodSyncer`]: generates and reports the status, waits for network and volumes, has the
@@ -39,6 +39,8 @@ pub struct RuntimePodSyncer {
     pub pleg: Arc<dyn PlegHandle>,
     /// Where its folder is made.
     pub root_dir: RootDir,
+    /// Who makes it.
+    pub disk: Disk,
 }
 
 /// How long a pod's volumes may take before the sync is tried anew (`podAttachAndMountTimeout`).
@@ -213,16 +215,16 @@ impl RuntimePodSyncer {
     /// `makePodDataDirs`
     async fn make_pod_dirs(&self, uid: &PodUid) -> Result<()> {
         let root = &self.root_dir;
-        for dir in [
+        let dirs = [
             root.pod_dir(uid),
             root.pod_volumes_dir(uid),
             root.pod_plugins_dir(uid),
-        ] {
-            tokio::fs::create_dir_all(&dir)
-                .await
-                .map_err(|error| Error::io(&dir, Some(uid), error))?;
-        }
-        Ok(())
+        ];
+        let at = dirs[0].clone();
+        let made = self
+            .disk
+            .run(move || dirs.iter().try_for_each(std::fs::create_dir_all));
+        made.await.map_err(|error| Error::io(&at, Some(uid), error))
     }
 
     async fn mount(&self, pod: &Arc<Pod>) -> Result<()> {

@@ -15,9 +15,9 @@ use kubelet_core::runtime::{
     RuntimeStatus, Sandbox, SandboxState, SandboxStatus, SyncAction, SyncFailure,
 };
 use kubelet_core::{
-    ContainerId, Error, Kubelet, KubeletHandle, LogEvents, NoProbes, NoVolumes, PlegHandle, PodCache, PodExt,
-    PodKey, PodLifecycleEventGenerator, PodStatusManager, PodSyncer, PodUid, Result, RootDir, Runtime,
-    RuntimePodSyncer, RuntimeReader, RuntimeState, StartFailures, StreamSource, SyncPodType,
+    ContainerId, Disk, Error, Kubelet, KubeletHandle, LogEvents, NoProbes, NoVolumes, PlegHandle, PodCache,
+    PodExt, PodKey, PodLifecycleEventGenerator, PodStatusManager, PodSyncer, PodUid, Result, RootDir,
+    Runtime, RuntimePodSyncer, RuntimeReader, RuntimeState, StartFailures, StreamSource, SyncPodType,
 };
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager};
@@ -499,6 +499,7 @@ async fn a_pod_that_ends_and_cannot_be_read_is_not_said_to_have_lost_its_contain
         recorder: Arc::new(LogEvents),
         pleg: GenericPleg::new(runtime.clone(), cache).handle(),
         root_dir: RootDir::new(root.path()),
+        disk: Disk::default(),
     };
     runtime.running("a");
     let mut on_host = pod("a");

@@ -1,6 +1,5 @@
 //! The listing of single pods, side by side.
 
-use std::collections::HashSet;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,6 +9,7 @@ use futures::future::{BoxFuture, FutureExt};
 use futures::stream::FuturesUnordered;
 use kubelet_core::runtime::RuntimePod;
 use kubelet_core::{Error, PodUid, Result, RuntimeReader};
+use rustc_hash::FxHashSet;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
@@ -51,7 +51,7 @@ pub(crate) struct PodLists {
     /// How long a list holds its place.
     patience: Duration,
     deadline: Duration,
-    under_way: HashSet<PodUid>,
+    under_way: FxHashSet<PodUid>,
     pub(crate) running: FuturesUnordered<PodList>,
 }
 
@@ -69,7 +69,7 @@ impl PodLists {
             places: Arc::new(Semaphore::new(max_concurrent.clamp(1, Semaphore::MAX_PERMITS))),
             patience,
             deadline,
-            under_way: HashSet::new(),
+            under_way: FxHashSet::default(),
             running: FuturesUnordered::new(),
         }
     }

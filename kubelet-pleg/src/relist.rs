@@ -1,6 +1,5 @@
 //! The relist: what was listed against what was known, and what follows from it.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use kubelet_core::{
     Clock, Error, PlegHandle, PodCache, PodKey, PodLifecycleEvent, PodLifecycleEventType, PodUid, Result,
     RuntimeReader,
 };
+use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::time::{Instant, timeout};
 
 use crate::inspection::{Inspected, Inspections, Start};
@@ -45,9 +45,9 @@ pub(crate) struct Relist {
     cache: PodCache,
     settings: Settings,
     owner: Owner,
-    records: HashMap<PodUid, Record>,
+    records: FxHashMap<PodUid, Record>,
     /// Pods whose inspection is under way or failed: the relist looks at them although nothing changed.
-    unsettled: HashSet<PodUid>,
+    unsettled: FxHashSet<PodUid>,
     /// The last list, each pod once; `None` once something newer is known of one of its pods.
     last_list: Option<Vec<Arc<RuntimePod>>>,
     /// Number and start of the last list that succeeded.
@@ -85,8 +85,8 @@ impl Relist {
             cache,
             settings,
             owner,
-            records: HashMap::new(),
-            unsettled: HashSet::new(),
+            records: FxHashMap::default(),
+            unsettled: FxHashSet::default(),
             last_list: None,
             list: 0,
             listed_at: None,

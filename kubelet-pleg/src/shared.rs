@@ -1,11 +1,11 @@
 //! What a running PLEG shares with those who hold its handle: requests in, events and health out.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::{PlegEvents, PlegHandle, PlegPublisher, PodLifecycleEvent, PodUid, Result};
 use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -27,10 +27,10 @@ pub(crate) struct Shared {
 /// Sets, not queues: however often a pod is asked for, it is looked at once, and no request is dropped.
 #[derive(Debug, Default)]
 struct Asked {
-    relist: HashMap<PodUid, Request>,
+    relist: FxHashMap<PodUid, Request>,
     /// A list of the whole runtime is wanted soon.
     list: bool,
-    reinspect: HashSet<PodUid>,
+    reinspect: FxHashSet<PodUid>,
     lists_started: u64,
 }
 
@@ -186,7 +186,7 @@ impl Shared {
             .unwrap_or_default()
     }
 
-    pub(crate) fn take_reinspects(&self) -> HashSet<PodUid> {
+    pub(crate) fn take_reinspects(&self) -> FxHashSet<PodUid> {
         std::mem::take(&mut self.asked.lock().reinspect)
     }
 

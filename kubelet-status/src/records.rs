@@ -2,13 +2,14 @@
 //!
 //! No clock, no sink, no task: [`Records`] is told what time it is and what came of a send.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus as ApiPodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubelet_core::{ContainerId, PodExt, PodUid};
+use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
 use crate::conditions;
@@ -70,7 +71,7 @@ pub(crate) enum Outcome {
 /// The statuses of all pods.
 #[derive(Default)]
 pub(crate) struct Records {
-    by_uid: HashMap<PodUid, Record>,
+    by_uid: FxHashMap<PodUid, Record>,
     /// Whose turn it is. Every pod stands here once at most.
     ready: VecDeque<PodUid>,
     /// Whose turn it will be.

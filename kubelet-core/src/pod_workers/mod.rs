@@ -135,14 +135,17 @@ impl PodWorkers {
         let mut running = JoinSet::new();
         let mut of_task = HashMap::new();
         loop {
+            // Before all else, so that a stream of completions cannot keep those whose time has come waiting.
+            self.shared.registry.lock().fire_timers(Instant::now());
             self.dispatch(&mut running, &mut of_task);
             self.shared.completed.notify_waiters();
             let timer = self.shared.registry.lock().next_timer();
             tokio::select! {
+                biased;
                 () = shutdown.cancelled() => break,
                 Some(ended) = running.join_next_with_id() => self.complete(ended, &mut of_task),
                 () = self.shared.changed.notified() => {}
-                () = sleep_until(timer) => self.shared.registry.lock().fire_timers(Instant::now()),
+                () = sleep_until(timer) => {}
             }
         }
         running.shutdown().await;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +16,7 @@ use crate::{Error, Jitter, PodExt, PodUid, SyncOutcome};
 
 /// The records, the queue of those with work, and the times at which to look again.
 pub(super) struct Registry {
-    records: HashMap<PodUid, PodRecord>,
+    records: FxHashMap<PodUid, PodRecord>,
     /// UIDs with work, each once: its record is marked `queued`.
     queue: VecDeque<PodUid>,
     timers: BTreeSet<(Instant, PodUid)>,
@@ -45,7 +46,7 @@ pub(super) struct Work {
 impl Registry {
     pub(super) fn new(config: PodWorkersConfig, jitter: Jitter) -> Self {
         Self {
-            records: HashMap::new(),
+            records: FxHashMap::default(),
             queue: VecDeque::new(),
             timers: BTreeSet::new(),
             turns: Turns::default(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::{
-    Clock, ConfigObjects, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoVolumes,
+    Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoVolumes,
     ProbeResults, Result, RootDir, VolumeManager,
 };
 use parking_lot::Mutex;
@@ -73,6 +73,12 @@ impl CriRuntimeBuilder {
     /// Where containers write their logs, `/var/log/pods` by default: [`NodeSettings::pod_logs_dir`].
     pub fn pod_logs_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.node.pod_logs_dir = dir.into();
+        self
+    }
+
+    /// Who works on files, another thread by default: [`NodeSettings::disk`].
+    pub fn disk(mut self, disk: Disk) -> Self {
+        self.node.disk = disk;
         self
     }
 

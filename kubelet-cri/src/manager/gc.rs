@@ -1,9 +1,9 @@
 //! Removing what dead containers left: the containers, sandboxes, log folders and links (`kuberuntime_gc.go`).
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kubelet_core::runtime::GcPolicy;
 use kubelet_core::{Error, PodStateProvider, PodUid, Result};
@@ -67,7 +67,7 @@ impl CriRuntime {
                 self.keep_newest(containers, max as usize).await;
             }
         }
-        let count = |units: &HashMap<_, Vec<_>>| units.values().map(Vec::len).sum::<usize>();
+        let count = |units: &BTreeMap<_, Vec<_>>| units.values().map(Vec::len).sum::<usize>();
         if let Some(max) = policy.max_containers.map(|max| max as usize)
             && count(&units) > max
         {
@@ -88,10 +88,10 @@ impl CriRuntime {
     async fn evictable_containers(
         &self,
         policy: &GcPolicy,
-    ) -> Result<HashMap<EvictUnit, Vec<DeadContainer>>> {
+    ) -> Result<BTreeMap<EvictUnit, Vec<DeadContainer>>> {
         let min_age = i128::try_from(policy.min_age.as_nanos()).unwrap_or(i128::MAX);
         let newest = self.clock.now().as_nanosecond().saturating_sub(min_age);
-        let mut units: HashMap<EvictUnit, Vec<DeadContainer>> = HashMap::new();
+        let mut units: BTreeMap<EvictUnit, Vec<DeadContainer>> = BTreeMap::new();
         for container in self.list_containers(Listing::default()).await? {
             let state = container.state();
             if state == v1::ContainerState::ContainerRunning || i128::from(container.created_at) > newest {
@@ -153,16 +153,16 @@ impl CriRuntime {
         if !keep_logs {
             let status = self.container_status(None, id).await;
             if let Some(status) = status.map_err(|error| error.to_string())? {
-                let log = Path::new(&status.log_path);
-                log_files::remove_logs(log)
-                    .await
-                    .map_err(|error| error.to_string())?;
-                if let Some(links) = &self.container_log_links {
-                    let labeled = LabeledInfo::from_labels(&status.labels);
-                    let link = log_files::link_name(id, &labeled.container_name, &labeled.key);
-                    let removed = log_files::remove_file(&links.join(link)).await;
-                    removed.map_err(|error| error.to_string())?;
-                }
+                let labeled = LabeledInfo::from_labels(&status.labels);
+                let link = self
+                    .container_log_links
+                    .as_ref()
+                    .map(|links| links.join(log_files::link_name(id, &labeled.container_name, &labeled.key)));
+                let removed = self.node.disk.run(move || {
+                    log_files::remove_logs(Path::new(&status.log_path))?;
+                    link.map_or(Ok(()), |link| log_files::remove_file(&link))
+                });
+                removed.await.map_err(|error| error.to_string())?;
             }
         }
         let request = v1::RemoveContainerRequest {
@@ -183,7 +183,7 @@ impl CriRuntime {
             .into_iter()
             .map(|container| container.pod_sandbox_id)
             .collect();
-        let mut by_pod: HashMap<PodUid, Vec<OldSandbox>> = HashMap::new();
+        let mut by_pod: BTreeMap<PodUid, Vec<OldSandbox>> = BTreeMap::new();
         for sandbox in sandboxes {
             let active = sandbox.state() == v1::PodSandboxState::SandboxReady || in_use.contains(&sandbox.id);
             let uid = PodUid::from(sandbox.metadata.map(|metadata| metadata.uid).unwrap_or_default());
@@ -229,19 +229,18 @@ impl CriRuntime {
     async fn evict_pod_logs(&self, pods: &dyn PodStateProvider) -> Result<()> {
         let root = &self.node.pod_logs_dir;
         let io_error = |error| Error::io(root, None, error);
-        let mut dirs = match tokio::fs::read_dir(root).await {
-            Ok(dirs) => dirs,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(io_error(error)),
-        };
-        while let Some(dir) = dirs.next_entry().await.map_err(io_error)? {
-            let name = dir.file_name();
-            let uid = log_files::uid_of_logs_dir(&name.to_string_lossy());
+        for dir in self.list(root).await.map_err(io_error)? {
+            let name = dir.file_name().unwrap_or_default().to_string_lossy();
+            let uid = log_files::uid_of_logs_dir(&name);
             if !pods.should_pod_content_be_removed(&uid) {
                 continue;
             }
-            if let Err(error) = tokio::fs::remove_dir_all(dir.path()).await {
-                tracing::error!(%uid, dir = %dir.path().display(), %error, "cannot remove a pod's logs");
+            let removed = {
+                let dir = dir.clone();
+                self.node.disk.run(move || std::fs::remove_dir_all(dir))
+            };
+            if let Err(error) = removed.await {
+                tracing::error!(%uid, dir = %dir.display(), %error, "cannot remove a pod's logs");
             }
         }
         Ok(())
@@ -253,24 +252,45 @@ impl CriRuntime {
         let Some(root) = &self.container_log_links else {
             return;
         };
-        let Ok(mut links) = tokio::fs::read_dir(root).await else {
-            return;
-        };
-        while let Ok(Some(link)) = links.next_entry().await {
-            let (path, name) = (link.path(), link.file_name());
-            let name = name.to_string_lossy();
-            if !name.ends_with(".log") || tokio::fs::try_exists(&path).await.unwrap_or(true) {
-                continue;
-            }
+        let links = self.list(root).await.unwrap_or_default();
+        let dead = self.node.disk.run(move || {
+            let is_dead = |path: &PathBuf| {
+                path.extension().is_some_and(|extension| extension == "log")
+                    && !path.try_exists().unwrap_or(true)
+            };
+            Ok(links.into_iter().filter(is_dead).collect::<Vec<_>>())
+        });
+        for path in dead.await.unwrap_or_default() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
             if let Some(id) = log_files::id_of_link(&name)
                 && let Ok(Some(status)) = self.container_status(None, id).await
                 && status.state() != v1::ContainerState::ContainerExited
             {
                 continue;
             }
-            if let Err(error) = log_files::remove_file(&path).await {
+            let removed = {
+                let path = path.clone();
+                self.node.disk.run(move || log_files::remove_file(&path))
+            };
+            if let Err(error) = removed.await {
                 tracing::error!(%error, "cannot remove the link to a log");
             }
+        }
+    }
+
+    /// What is in a folder, in order; nothing if it is not there.
+    async fn list(&self, dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+        let dir = dir.to_owned();
+        let listed = self.node.disk.run(move || {
+            let mut paths = std::fs::read_dir(dir)?
+                .map(|entry| entry.map(|entry| entry.path()))
+                .collect::<std::io::Result<Vec<_>>>()?;
+            paths.sort_unstable();
+            Ok(paths)
+        });
+        match listed.await {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            listed => listed,
         }
     }
 }

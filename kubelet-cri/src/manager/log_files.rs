@@ -1,10 +1,10 @@
 //! Where the logs of pods and containers are, and the legacy links to them.
 
+use std::fs;
 use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
 
 use kubelet_core::{PodKey, PodUid};
-use tokio::fs;
 
 /// The longest name of a file in ext4 (`ext4MaxFileNameLen`).
 const MAX_FILE_NAME: usize = 255;
@@ -36,21 +36,22 @@ pub(super) fn id_of_link(name: &str) -> Option<&str> {
 
 /// One more than the highest number of a log file in the folder: how often the container was started, as far as
 /// its logs tell (`calcRestartCountByLogDir`).
-pub(super) async fn restart_count_by_logs(dir: &Path) -> Result<u32> {
-    let mut files = match fs::read_dir(dir).await {
+pub(super) fn restart_count_by_logs(dir: &Path) -> Result<u32> {
+    let files = match fs::read_dir(dir) {
         Ok(files) => files,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(error),
     };
     let mut count = 0;
-    while let Some(file) = files.next_entry().await? {
+    for file in files {
+        let file = file?;
         let name = file.file_name();
         let number = name.to_str().and_then(|name| {
             let (number, _) = name.split_once(".log")?;
             number.parse::<u32>().ok()
         });
         if let Some(number) = number
-            && !file.file_type().await?.is_dir()
+            && !file.file_type()?.is_dir()
         {
             count = count.max(number.saturating_add(1));
         }
@@ -59,30 +60,31 @@ pub(super) async fn restart_count_by_logs(dir: &Path) -> Result<u32> {
 }
 
 /// Removes a log file and those it was rotated to. None there is fine.
-pub(super) async fn remove_logs(path: &Path) -> Result<()> {
+pub(super) fn remove_logs(path: &Path) -> Result<()> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Ok(());
     };
-    let mut files = match fs::read_dir(dir).await {
+    let files = match fs::read_dir(dir) {
         Ok(files) => files,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(named(dir, error)),
     };
-    while let Some(file) = files.next_entry().await? {
+    for file in files {
+        let file = file?;
         if file
             .file_name()
             .to_str()
             .is_some_and(|file| file.starts_with(name))
         {
-            remove_file(&file.path()).await?;
+            remove_file(&file.path())?;
         }
     }
     Ok(())
 }
 
 /// Removes a file or link. None there is fine.
-pub(super) async fn remove_file(path: &Path) -> Result<()> {
-    match fs::remove_file(path).await {
+pub(super) fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(named(path, error)),
         Ok(()) | Err(_) => Ok(()),
     }
@@ -107,15 +109,15 @@ mod tests {
         assert_eq!(uid_of_logs_dir("ns_web_u-1").as_str(), "u-1");
     }
 
-    #[tokio::test]
-    async fn restarts_are_counted_and_logs_removed() {
+    #[test]
+    fn restarts_are_counted_and_logs_removed() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(restart_count_by_logs(&dir.path().join("none")).await.unwrap(), 0);
+        assert_eq!(restart_count_by_logs(&dir.path().join("none")).unwrap(), 0);
         for name in ["0.log", "2.log", "2.log.20240101-000000.gz", "x.log", "other"] {
             std::fs::write(dir.path().join(name), "").unwrap();
         }
-        assert_eq!(restart_count_by_logs(dir.path()).await.unwrap(), 3);
-        remove_logs(&dir.path().join("2.log")).await.unwrap();
-        assert_eq!(restart_count_by_logs(dir.path()).await.unwrap(), 1);
+        assert_eq!(restart_count_by_logs(dir.path()).unwrap(), 3);
+        remove_logs(&dir.path().join("2.log")).unwrap();
+        assert_eq!(restart_count_by_logs(dir.path()).unwrap(), 1);
     }
 }

@@ -212,7 +212,7 @@ impl CriRuntime {
             converted.exit_code = status.exit_code;
             converted.reason.clone_from(&status.reason);
             converted.message.clone_from(&status.message);
-            let last_words = termination_message(&status, &annotated).await;
+            let last_words = termination_message(&status, &annotated, self.node.disk).await;
             if !last_words.is_empty() {
                 if !converted.message.is_empty() {
                     converted.message.push_str(": ");

@@ -207,7 +207,8 @@ impl CriRuntime {
     /// Some runtimes forget their containers when the node restarts; the logs stay.
     async fn restart_count_by_logs(&self, pod: &Pod, container: &str) -> u32 {
         let dir = pod_logs_directory(&self.node.pod_logs_dir, pod).join(container);
-        match log_files::restart_count_by_logs(&dir).await {
+        let counted = self.node.disk.run(move || log_files::restart_count_by_logs(&dir));
+        match counted.await {
             Ok(count) => count,
             Err(error) => {
                 tracing::warn!(pod = %pod.key(), uid = pod.uid_str(), container, %error,
@@ -248,12 +249,14 @@ impl CriRuntime {
         let Some(dir) = &self.container_log_links else {
             return;
         };
-        // A runtime that logs elsewhere makes no file: no link to nothing.
-        if !tokio::fs::try_exists(log).await.unwrap_or(true) {
-            return;
-        }
         let link = dir.join(log_files::link_name(id, &container.name, &pod.key()));
-        if let Err(error) = tokio::fs::symlink(log, &link).await {
+        let (log, new_link) = (log.to_owned(), link.clone());
+        let linked = self.node.disk.run(move || match log.try_exists() {
+            // A runtime that logs elsewhere makes no file: no link to nothing.
+            Ok(false) => Ok(()),
+            Ok(true) | Err(_) => std::os::unix::fs::symlink(log, new_link),
+        });
+        if let Err(error) = linked.await {
             tracing::error!(pod = %pod.key(), uid = pod.uid_str(), container = container.name,
                 link = %link.display(), %error, "cannot link a container's log");
         }

@@ -297,12 +297,12 @@ impl CriRuntime {
         let config = config
             .clone()
             .map_err(|cause| SandboxError::new("Failed to generate sandbox config", cause))?;
-        tokio::fs::create_dir_all(&config.log_directory)
-            .await
-            .map_err(|error| {
-                let cause = format!("mkdir {}: {error}", config.log_directory);
-                SandboxError::new("Failed to create log directory", cause)
-            })?;
+        let log_directory = config.log_directory.clone();
+        let made = self.node.disk.run(move || std::fs::create_dir_all(log_directory));
+        made.await.map_err(|error| {
+            let cause = format!("mkdir {}: {error}", config.log_directory);
+            SandboxError::new("Failed to create log directory", cause)
+        })?;
         let runtime_handler = runtime_handler
             .clone()
             .map_err(|cause| SandboxError::new("Failed to create sandbox", cause))?;

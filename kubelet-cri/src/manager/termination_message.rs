@@ -1,10 +1,10 @@
 //! The last words of a container: what it wrote to its termination message path, or the end of its log.
 
-use std::io::{ErrorKind, SeekFrom};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use tokio::fs::File;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use kubelet_core::Disk;
 
 use super::config::AnnotatedContainerInfo;
 use crate::v1;
@@ -22,47 +22,69 @@ const LOG_TAIL: u64 = 64 * 1024;
 pub(super) async fn termination_message(
     status: &v1::ContainerStatus,
     annotated: &AnnotatedContainerInfo,
+    disk: Disk,
 ) -> String {
-    // What could not even be started has no log.
-    let log_may_do = annotated.termination_message_policy == "FallbackToLogsOnError"
-        && status.exit_code != 0
-        && status.reason != "ContainerCannotRun";
     let path = &annotated.termination_message_path;
     let mount = status
         .mounts
         .iter()
         .find(|mount| !path.is_empty() && mount.container_path == *path);
-    if let Some(mount) = mount {
-        match read_end(&mount.host_path, MAX_MESSAGE).await {
-            Ok(message) if !message.is_empty() || !log_may_do => {
-                return String::from_utf8_lossy(&message).into_owned();
-            }
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return format!("Error on reading termination log {}: {error}", mount.host_path);
-            }
-            Ok(_) | Err(_) => {}
-        }
-    }
-    if !log_may_do {
+    // What could not even be started has no log.
+    let log_may_do = annotated.termination_message_policy == "FallbackToLogsOnError"
+        && status.exit_code != 0
+        && status.reason != "ContainerCannotRun";
+    let last_words = LastWords {
+        file: mount.map(|mount| mount.host_path.clone()),
+        log: log_may_do.then(|| status.log_path.clone()),
+    };
+    if last_words.file.is_none() && last_words.log.is_none() {
         return String::new();
     }
-    match read_end(&status.log_path, LOG_TAIL).await {
-        Ok(log) => String::from_utf8_lossy(&last_output(&log)).into_owned(),
-        Err(error) => {
-            let path = &status.log_path;
-            format!(
-                "Error on reading termination message from logs: failed to open log file {path:?}: {error}"
-            )
+    let read = disk.run(move || Ok(last_words.read())).await;
+    read.unwrap_or_else(|error| format!("Error on reading termination message: {error}"))
+}
+
+/// Where a container may have left its last words.
+struct LastWords {
+    /// Its termination message file.
+    file: Option<String>,
+    /// Its log, where that may do.
+    log: Option<String>,
+}
+
+impl LastWords {
+    fn read(&self) -> String {
+        if let Some(path) = &self.file {
+            match read_end(path, MAX_MESSAGE) {
+                Ok(message) if !message.is_empty() || self.log.is_none() => {
+                    return String::from_utf8_lossy(&message).into_owned();
+                }
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return format!("Error on reading termination log {path}: {error}");
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+        let Some(path) = &self.log else {
+            return String::new();
+        };
+        match read_end(path, LOG_TAIL) {
+            Ok(log) => String::from_utf8_lossy(&last_output(&log)).into_owned(),
+            Err(error) => {
+                format!(
+                    "Error on reading termination message from logs: failed to open log file {path:?}: {error}"
+                )
+            }
         }
     }
 }
 
-async fn read_end(path: impl AsRef<Path>, at_most: u64) -> std::io::Result<Vec<u8>> {
-    let mut file = File::open(path).await?;
-    let length = file.metadata().await?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(at_most))).await?;
+fn read_end(path: impl AsRef<Path>, at_most: u64) -> std::io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(at_most)))?;
     let mut end = Vec::new();
-    file.take(at_most).read_to_end(&mut end).await?;
+    file.take(at_most).read_to_end(&mut end)?;
     Ok(end)
 }
 
@@ -131,16 +153,31 @@ mod tests {
             termination_message_policy: "FallbackToLogsOnError".into(),
             ..Default::default()
         };
-        assert_eq!(termination_message(&status, &annotated).await, "from the log\n");
+        assert_eq!(
+            termination_message(&status, &annotated, Disk::default()).await,
+            "from the log\n"
+        );
         std::fs::write(&file, "").unwrap();
-        assert_eq!(termination_message(&status, &annotated).await, "from the log\n");
+        assert_eq!(
+            termination_message(&status, &annotated, Disk::default()).await,
+            "from the log\n"
+        );
         std::fs::write(&file, "b".repeat(5000)).unwrap();
-        assert_eq!(termination_message(&status, &annotated).await, "b".repeat(4096));
+        assert_eq!(
+            termination_message(&status, &annotated, Disk::default()).await,
+            "b".repeat(4096)
+        );
         std::fs::write(&file, "").unwrap();
         status.exit_code = 0;
-        assert_eq!(termination_message(&status, &annotated).await, "");
+        assert_eq!(
+            termination_message(&status, &annotated, Disk::default()).await,
+            ""
+        );
         status.exit_code = 1;
         annotated.termination_message_policy = "File".into();
-        assert_eq!(termination_message(&status, &annotated).await, "");
+        assert_eq!(
+            termination_message(&status, &annotated, Disk::default()).await,
+            ""
+        );
     }
 }

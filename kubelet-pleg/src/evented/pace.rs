@@ -1,9 +1,9 @@
 //! How often to list although there are hints: hints are trusted as far as lists bear them out.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use kubelet_core::PodUid;
+use rustc_hash::FxHashSet;
 
 /// A stream that let so many lists find something, and said nothing all the while, is deaf.
 const DEAF_AFTER: u32 = 3;
@@ -24,13 +24,13 @@ pub(crate) struct Pace {
     /// A hint told of a change before a list of all showed it.
     is_proven: bool,
     /// Pods with a hint that nothing served yet: those before the list under way, and those since.
-    hinted_before: HashSet<PodUid>,
-    hinted: HashSet<PodUid>,
+    hinted_before: FxHashSet<PodUid>,
+    hinted: FxHashSet<PodUid>,
     /// Pods that the last list found changed without a hint: it may be on its way.
-    suspects: HashSet<PodUid>,
+    suspects: FxHashSet<PodUid>,
     /// Pods to be listed once more: a hint may come before the fact. Those of this round, and of the next.
-    look_again: HashSet<PodUid>,
-    look_again_later: HashSet<PodUid>,
+    look_again: FxHashSet<PodUid>,
+    look_again_later: FxHashSet<PodUid>,
     /// Lists with a miss since the last hint.
     misses: u32,
     /// Changes that no hint told, ever.
@@ -47,11 +47,11 @@ impl Pace {
             list_is_covered: false,
             is_covered: false,
             is_proven: false,
-            hinted_before: HashSet::new(),
-            hinted: HashSet::new(),
-            suspects: HashSet::new(),
-            look_again: HashSet::new(),
-            look_again_later: HashSet::new(),
+            hinted_before: FxHashSet::default(),
+            hinted: FxHashSet::default(),
+            suspects: FxHashSet::default(),
+            look_again: FxHashSet::default(),
+            look_again_later: FxHashSet::default(),
             misses: 0,
             missed: 0,
         }
@@ -104,7 +104,7 @@ impl Pace {
     }
 
     /// The pods to be listed again, at the end of each shortest period.
-    pub(crate) fn look_again(&mut self) -> HashSet<PodUid> {
+    pub(crate) fn look_again(&mut self) -> FxHashSet<PodUid> {
         let next = std::mem::take(&mut self.look_again_later);
         std::mem::replace(&mut self.look_again, next)
     }

@@ -33,7 +33,7 @@ pub(crate) async fn container_config(
     let files = container_files(node, inputs, &environment)?;
     verify_run_as_non_root(inputs.pod, inputs.container, inputs.image_user)?;
     let mut config = describe(node, inputs, environment)?;
-    config.mounts = files.prepare().await?;
+    config.mounts = files.prepare(node.disk).await?;
     Ok(config)
 }
 

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use kubelet_core::Disk;
+
 use super::hosts::HostsFile;
 use super::mounts::PlannedMount;
 use super::{ConfigError, Result, subpath};
@@ -42,8 +44,8 @@ pub(super) struct TerminationLog {
 
 impl ContainerFiles {
     /// Makes them, and returns all mounts of the container.
-    pub(super) async fn prepare(self) -> Result<Vec<v1::Mount>> {
-        let done = tokio::task::spawn_blocking(move || self.prepare_blocking()).await;
+    pub(super) async fn prepare(self, disk: Disk) -> Result<Vec<v1::Mount>> {
+        let done = disk.run(move || Ok(self.prepare_blocking())).await;
         done.unwrap_or_else(|error| Err(ConfigError::Spec(format!("preparing files: {error}"))))
     }
 

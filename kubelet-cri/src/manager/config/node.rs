@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kubelet_core::RootDir;
+use kubelet_core::{Disk, RootDir};
 
 /// How pods are put into cgroups (`cgroupDriver`, `cgroupsPerQOS`, `cgroupRoot`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct NodeSettings {
     pub root_dir: RootDir,
     /// `podLogsDir`, `/var/log/pods` by default.
     pub pod_logs_dir: PathBuf,
+    /// Who works on files.
+    pub disk: Disk,
     /// The node's IPs, the primary first: what `status.hostIP` and `status.hostIPs` mean to a container.
     pub node_ips: Vec<IpAddr>,
     /// `clusterDNS`
@@ -76,6 +78,7 @@ impl Default for NodeSettings {
     fn default() -> Self {
         Self {
             root_dir: RootDir::default(),
+            disk: Disk::default(),
             pod_logs_dir: PathBuf::from("/var/log/pods"),
             node_ips: Vec::new(),
             cluster_dns: Vec::new(),
