@@ -1,5 +1,8 @@
 //! The error of this crate.
 
+use std::fmt;
+use std::path::{Path, PathBuf};
+
 use crate::kubelet_configuration::validation::ValidationErrors;
 
 /// A result with this crate's [`enum@Error`].
@@ -48,6 +51,17 @@ pub enum Error {
         message: String,
     },
 
+    /// The node's configuration was rejected. All problems are told together.
+    #[error("{stage}: {}{}", .file.as_deref().map(|file| format!("{}: ", file.display())).unwrap_or_default(), .problems.join("; "))]
+    Configuration {
+        /// How far it came.
+        stage: ConfigurationStage,
+        /// The file, if it is one that is to blame.
+        file: Option<PathBuf>,
+        /// One line each, with the field and, if known, the line.
+        problems: Vec<String>,
+    },
+
     /// Feature gates were set that cannot be.
     #[error("invalid feature gates: {}", .problems.join("; "))]
     FeatureGates {
@@ -58,6 +72,73 @@ pub enum Error {
     /// A configuration was read that a kubelet does not run with.
     #[error(transparent)]
     Validation(#[from] ValidationErrors),
+}
+
+/// How far a node's configuration came before it was rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigurationStage {
+    /// The configuration file was read.
+    Load,
+    /// The drop-in files were merged into it.
+    DropIns,
+    /// The command line was applied to it.
+    Flags,
+    /// The feature gates were set.
+    FeatureGates,
+    /// The whole was validated.
+    Validate,
+}
+
+impl fmt::Display for ConfigurationStage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Load => "load",
+            Self::DropIns => "drop-ins",
+            Self::Flags => "flags",
+            Self::FeatureGates => "featureGates",
+            Self::Validate => "validate",
+        })
+    }
+}
+
+impl Error {
+    /// How far the node's configuration came before it was rejected, if this is about one.
+    pub fn stage(&self) -> Option<ConfigurationStage> {
+        match self {
+            Self::Configuration { stage, .. } => Some(*stage),
+            Self::FeatureGates { .. } => Some(ConfigurationStage::FeatureGates),
+            Self::Validation(_) => Some(ConfigurationStage::Validate),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn configuration(stage: ConfigurationStage, problems: Vec<String>) -> Self {
+        Self::Configuration {
+            stage,
+            file: None,
+            problems,
+        }
+    }
+
+    /// The same problems, as those of a stage of the configuration.
+    pub(crate) fn at_stage(self, stage: ConfigurationStage) -> Self {
+        match self {
+            Self::FeatureGates { problems } | Self::Misconfigured { problems } => {
+                Self::configuration(stage, problems)
+            }
+            Self::Configuration { .. } => self,
+            other => Self::configuration(stage, vec![other.to_string()]),
+        }
+    }
+
+    /// The same, about this file.
+    pub(crate) fn in_file(mut self, path: &Path) -> Self {
+        if let Self::Configuration { file, .. } = &mut self {
+            file.get_or_insert_with(|| path.to_owned());
+        }
+        self
+    }
 }
 
 impl From<Error> for kubelet_core::Error {

@@ -57,6 +57,7 @@
 
 #[cfg(feature = "apiserver")]
 mod api_source;
+mod document;
 mod error;
 mod feature_gates;
 #[cfg(feature = "file")]
@@ -68,10 +69,11 @@ mod pod_config;
 mod pod_diff;
 mod pod_storage;
 mod source_status;
+mod yaml;
 
 #[cfg(feature = "apiserver")]
 pub use api_source::ApiServerSource;
-pub use error::{Error, Result};
+pub use error::{ConfigurationStage, Error, Result};
 pub use feature_gates::{FeatureGate, FeatureGates, FeatureStage};
 #[cfg(feature = "file")]
 pub use file_source::FileSource;

@@ -8,6 +8,8 @@ use super::logging::LoggingConfiguration;
 use super::sections::{
     CrashLoopBackOffConfig, KubeletAuthentication, KubeletAuthorization, MemorySwapConfiguration,
 };
+use crate::FeatureGates;
+use crate::document::Content;
 
 /// `eviction.DefaultEvictionHard` of a Linux node.
 const DEFAULT_EVICTION_HARD: [(&str, &str); 5] = [
@@ -43,6 +45,119 @@ impl KubeletConfiguration {
         config.authentication.webhook.enabled = false;
         config.authorization.mode = "AlwaysAllow".into();
         config
+    }
+}
+
+impl KubeletConfiguration {
+    /// Sets what is unset. `given` is the document that the rest is from: fields that it has not are the default
+    /// already, fields that are zero are unset unless the API tells zero from absent.
+    pub(super) fn set_defaults(&mut self, given: &Content, gates: &FeatureGates) {
+        let default = Self::default();
+        // The report follows the update where only that is set.
+        let update = self.node_status_update_frequency;
+        if !given.sets("nodeStatusReportFrequency") || self.node_status_report_frequency.is_zero() {
+            let follows = given.sets("nodeStatusUpdateFrequency") && !update.is_zero();
+            self.node_status_report_frequency = if follows {
+                update
+            } else {
+                default.node_status_report_frequency
+            };
+        }
+        if !given.sets("serializeImagePulls") {
+            self.serialize_image_pulls = self.max_parallel_image_pulls.is_none_or(|most| most < 2);
+        }
+        if self.pod_pids_limit < 0 {
+            self.pod_pids_limit = -1;
+        }
+        let back_off = &mut self.crash_loop_back_off.max_container_restart_period;
+        if gates.enabled("KubeletCrashLoopBackOffMax") {
+            back_off.get_or_insert(MAX_CONTAINER_BACK_OFF);
+        } else if !given.sets("crashLoopBackOff") {
+            *back_off = None;
+        }
+        let policy = &mut self.image_pull_credentials_verification_policy;
+        if gates.enabled("KubeletEnsureSecretPulledImages") {
+            fill(policy, default.image_pull_credentials_verification_policy.clone());
+        } else if !given.sets("imagePullCredentialsVerificationPolicy") {
+            policy.clear();
+        }
+        self.fill_zeros(default);
+    }
+
+    /// Sets the fields that the API takes for unset when they are zero.
+    fn fill_zeros(&mut self, default: Self) {
+        fill(&mut self.sync_frequency, default.sync_frequency);
+        fill(&mut self.file_check_frequency, default.file_check_frequency);
+        fill(&mut self.http_check_frequency, default.http_check_frequency);
+        fill(&mut self.address, default.address);
+        fill(&mut self.port, default.port);
+        let webhook = &mut self.authentication.webhook;
+        fill(&mut webhook.cache_ttl, default.authentication.webhook.cache_ttl);
+        fill(&mut self.authorization.mode, default.authorization.mode);
+        let (webhook, unset) = (&mut self.authorization.webhook, default.authorization.webhook);
+        fill(&mut webhook.cache_authorized_ttl, unset.cache_authorized_ttl);
+        fill(&mut webhook.cache_unauthorized_ttl, unset.cache_unauthorized_ttl);
+        fill(&mut self.registry_burst, default.registry_burst);
+        fill(&mut self.event_burst, default.event_burst);
+        fill(&mut self.healthz_bind_address, default.healthz_bind_address);
+        fill(
+            &mut self.streaming_connection_idle_timeout,
+            default.streaming_connection_idle_timeout,
+        );
+        fill(
+            &mut self.node_status_update_frequency,
+            default.node_status_update_frequency,
+        );
+        fill(
+            &mut self.node_lease_duration_seconds,
+            default.node_lease_duration_seconds,
+        );
+        fill(&mut self.image_minimum_gc_age, default.image_minimum_gc_age);
+        fill(&mut self.volume_stats_agg_period, default.volume_stats_agg_period);
+        fill(&mut self.cgroup_driver, default.cgroup_driver);
+        fill(&mut self.cpu_manager_policy, default.cpu_manager_policy);
+        fill(
+            &mut self.cpu_manager_reconcile_period,
+            default.cpu_manager_reconcile_period,
+        );
+        fill(&mut self.memory_manager_policy, default.memory_manager_policy);
+        fill(&mut self.topology_manager_policy, default.topology_manager_policy);
+        fill(&mut self.topology_manager_scope, default.topology_manager_scope);
+        fill(&mut self.runtime_request_timeout, default.runtime_request_timeout);
+        fill(&mut self.hairpin_mode, default.hairpin_mode);
+        fill(&mut self.max_pods, default.max_pods);
+        fill(&mut self.max_open_files, default.max_open_files);
+        fill(&mut self.content_type, default.content_type);
+        fill(&mut self.kube_api_burst, default.kube_api_burst);
+        fill(
+            &mut self.eviction_pressure_transition_period,
+            default.eviction_pressure_transition_period,
+        );
+        fill(&mut self.container_log_max_size, default.container_log_max_size);
+        fill(
+            &mut self.config_map_and_secret_change_detection_strategy,
+            default.config_map_and_secret_change_detection_strategy,
+        );
+        fill(&mut self.volume_plugin_dir, default.volume_plugin_dir);
+        fill(&mut self.logging.format, default.logging.format);
+        if self.logging.flush_frequency.duration.is_zero() {
+            self.logging.flush_frequency = default.logging.flush_frequency;
+        }
+        fill(
+            &mut self.memory_reservation_policy,
+            default.memory_reservation_policy,
+        );
+        fill(
+            &mut self.container_runtime_endpoint,
+            default.container_runtime_endpoint,
+        );
+        fill(&mut self.pod_logs_dir, default.pod_logs_dir);
+    }
+}
+
+fn fill<T: Default + PartialEq>(value: &mut T, default: T) {
+    if *value == T::default() {
+        *value = default;
     }
 }
 

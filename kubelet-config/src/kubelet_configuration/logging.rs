@@ -4,6 +4,7 @@
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::decode::quantity;
 use super::duration::GoDuration;
 use super::omit::is_zero;
 
@@ -117,6 +118,7 @@ pub struct OutputRoutingOptions {
     #[serde(skip_serializing_if = "is_zero")]
     pub split_stream: bool,
     /// The size of that buffer. Default: 0, none.
+    #[serde(deserialize_with = "quantity")]
     pub info_buffer_size: Quantity,
 }
 

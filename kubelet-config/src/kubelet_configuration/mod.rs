@@ -1,15 +1,51 @@
-//! How a kubelet is configured: [`KubeletConfiguration`] of `kubelet.config.k8s.io/v1beta1`.
+//! How a kubelet is configured: [`KubeletConfiguration`] of `kubelet.config.k8s.io/v1beta1`, as of v1.36.
+//!
+//! * [`KubeletConfiguration`] is all that is in force. Read it from YAML or JSON, or take its [`Default`]; show it
+//!   with [`configz`](KubeletConfiguration::configz), log it with [`masked`](KubeletConfiguration::masked).
+//! * [`ConfigurationLoader`] goes the whole way: file, drop-in folder, command line, feature gates, validation.
+//! * [`validation`] tells all that is wrong with a configuration.
+//!
+//! ```
+//! use kubelet_config::kubelet_configuration::KubeletConfiguration;
+//!
+//! let text = "
+//! apiVersion: kubelet.config.k8s.io/v1beta1
+//! kind: KubeletConfiguration
+//! maxPods: 50
+//! evictionHard: {memory.available: 5%}
+//! syncFrequency: 90s
+//! ";
+//! let config = KubeletConfiguration::from_yaml(text)?;
+//! assert_eq!(config.max_pods, 50);
+//! assert_eq!(config.sync_frequency.to_string(), "1m30s");
+//! // What is not set is as the kubelet has it.
+//! assert_eq!(config.container_log_max_size, "10Mi");
+//!
+//! // A wrong name is told with its line, and what there is by that name is not guessed.
+//! let error = KubeletConfiguration::from_yaml(&text.replace("maxPods", "MaxPods")).unwrap_err();
+//! assert_eq!(error.to_string(), r#"load: line 4: unknown field "MaxPods""#);
+//! let (config, ignored) = KubeletConfiguration::from_yaml_lenient(&text.replace("maxPods", "MaxPods"))?;
+//! assert_eq!((config.max_pods, ignored.len()), (110, 1));
+//! # Ok::<(), kubelet_config::Error>(())
+//! ```
 
+mod configz;
+mod decode;
 mod defaults;
+mod drop_in;
 mod duration;
 mod fields;
+mod load;
 mod logging;
 mod omit;
 mod sections;
 pub mod validation;
 
+pub use configz::Configz;
+pub use decode::Decoding;
 pub use duration::GoDuration;
 pub use fields::KubeletConfiguration;
+pub use load::{ConfigurationLoader, LoadedConfiguration};
 pub use logging::{
     FormatOptions, LoggingConfiguration, OutputRoutingOptions, TimeOrMetaDuration, VModuleItem,
 };

@@ -1,8 +1,24 @@
 //! Values as Go's JSON encoder writes them.
 
+use std::collections::BTreeMap;
+
+use serde::{Serialize, Serializer};
+
 /// Whether `value` is one that `omitempty` leaves out.
 pub(super) fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+/// A map that is unset where it may not be left out.
+pub(super) fn null_if_empty<T: Serialize, S: Serializer>(
+    map: &BTreeMap<String, T>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    if map.is_empty() {
+        serializer.serialize_none()
+    } else {
+        map.serialize(serializer)
+    }
 }
 
 /// Numbers without a point where there is no fraction.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
+use super::decode::quantities;
 use super::duration::GoDuration;
-use super::omit::is_zero;
+use super::omit::{is_zero, null_if_empty};
 
 /// Who a request to the node's server is from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +134,7 @@ pub struct MemoryReservation {
     /// The NUMA node's number.
     pub numa_node: i32,
     /// How much, by kind of memory (`memory`, `hugepages-2Mi`…).
+    #[serde(deserialize_with = "quantities", serialize_with = "null_if_empty")]
     pub limits: BTreeMap<String, Quantity>,
 }
 

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::yaml::{self, Duplicates};
 use crate::{Error, Result};
 
 mod canonical;
@@ -18,7 +19,6 @@ mod quantity;
 mod references;
 mod static_pod;
 mod validation;
-mod yaml;
 
 /// Where a manifest lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub fn decode(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Ma
     let yaml::Document {
         mut value,
         passed_over,
-    } = yaml::read(text)?;
+    } = yaml::read(text, Duplicates::LastWins).map_err(|message| Error::Parse { message })?;
     canonical::canonicalize(&mut value)?;
     check_kind(&value)?;
     let mut pod: Pod = serde_path_to_error::deserialize(value).map_err(|error| Error::Parse {

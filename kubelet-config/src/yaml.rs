@@ -1,35 +1,39 @@
 //! YAML, and JSON as a part of it, read as the kubelet's YAML library reads it.
 
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde::de::value::{Error as UnitError, UnitDeserializer};
 use serde_saphyr::options::{DuplicateKeyPolicy, Options};
 
-use crate::{Error, Result};
-
-/// The most nodes that a manifest has, and gets through aliases. Pods have some hundred.
+/// The most nodes that a document has, and gets through aliases. Pods have some hundred.
 const MAX_NODES: usize = 50_000;
 
 /// The first document of a text.
-pub(super) struct Document {
-    pub(super) value: Value,
-    pub(super) passed_over: Vec<String>,
+pub(crate) struct Document<T> {
+    pub(crate) value: T,
+    pub(crate) passed_over: Vec<String>,
 }
 
-/// Reads the first document of a text.
+/// What becomes of a key that a map has twice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Duplicates {
+    LastWins,
+    Refused,
+}
+
+/// Reads the first document of a text; tells what is wrong with it, and where.
 ///
 /// Hostile input (aliases that multiply, deep nesting) meets a budget.
-pub(super) fn read(text: &[u8]) -> Result<Document> {
-    let parse = |message: String| Error::Parse { message };
-    let text = std::str::from_utf8(text).map_err(|error| parse(format!("not UTF-8: {error}")))?;
+pub(crate) fn read<T: DeserializeOwned>(text: &[u8], duplicates: Duplicates) -> Result<Document<T>, String> {
+    let text = std::str::from_utf8(text).map_err(|error| format!("not UTF-8: {error}"))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if let Some(control) = text.chars().find(|c| is_forbidden(*c)) {
-        return Err(parse(format!("control character {control:?} is not allowed")));
+        return Err(format!("control character {control:?} is not allowed"));
     }
     let mut reader = text.as_bytes();
-    let mut documents = serde_saphyr::read_with_options::<_, Value>(&mut reader, options());
+    let mut documents = serde_saphyr::read_with_options::<_, T>(&mut reader, options(duplicates));
     let value = match documents.next() {
-        None => Value::Null,
-        Some(Ok(value)) => value,
-        Some(Err(error)) => return Err(parse(error.to_string())),
+        None => T::deserialize(UnitDeserializer::new()).map_err(|error: UnitError| error.to_string())?,
+        Some(read) => read.map_err(|error| error.to_string())?,
     };
     let mut passed_over = Vec::new();
     if documents.next().is_some() {
@@ -43,9 +47,13 @@ fn is_forbidden(c: char) -> bool {
     c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{85}')
 }
 
-fn options() -> Options {
+fn options(duplicates: Duplicates) -> Options {
+    let duplicate_keys = match duplicates {
+        Duplicates::LastWins => DuplicateKeyPolicy::LastWins,
+        Duplicates::Refused => DuplicateKeyPolicy::Error,
+    };
     serde_saphyr::options! {
-        duplicate_keys: DuplicateKeyPolicy::LastWins,
+        duplicate_keys: duplicate_keys,
         legacy_octal_numbers: true,
         alias_limits: serde_saphyr::alias_limits! {
             max_total_replayed_events: MAX_NODES,
@@ -60,7 +68,11 @@ fn options() -> Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    fn read(text: &[u8]) -> Result<Document<Value>, String> {
+        super::read(text, Duplicates::LastWins)
+    }
 
     #[test]
     fn scalars_are_those_of_yaml_1_1() {

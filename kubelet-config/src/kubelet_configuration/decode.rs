@@ -1,0 +1,163 @@
+//! From the text of a configuration file to the configuration.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::quantity::{Amount, Format};
+use serde::{Deserialize, Deserializer};
+
+use super::defaults::default_eviction_hard;
+use super::fields::KubeletConfiguration;
+use crate::document::{Content, Decoded, Document, Rules};
+use crate::{ConfigurationStage, Error, FeatureGates, Result};
+
+/// Durations that are no pointers in the API: it reads their `null` as a duration, and fails.
+const PLAIN_DURATIONS: [&str; 17] = [
+    "syncFrequency",
+    "fileCheckFrequency",
+    "httpCheckFrequency",
+    "cacheTTL",
+    "cacheAuthorizedTTL",
+    "cacheUnauthorizedTTL",
+    "streamingConnectionIdleTimeout",
+    "nodeStatusUpdateFrequency",
+    "nodeStatusReportFrequency",
+    "imageMinimumGCAge",
+    "imageMaximumGCAge",
+    "volumeStatsAggPeriod",
+    "cpuManagerReconcilePeriod",
+    "runtimeRequestTimeout",
+    "evictionPressureTransitionPeriod",
+    "shutdownGracePeriod",
+    "shutdownGracePeriodCriticalPods",
+];
+
+pub(super) const RULES: Rules = Rules {
+    not_null: &PLAIN_DURATIONS,
+    fold_case: false,
+};
+
+const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+const KIND: &str = "KubeletConfiguration";
+
+/// What becomes of fields that are unknown or there twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Decoding {
+    /// They are an error.
+    #[default]
+    Strict,
+    /// They are ignored, the last of two counts, and they are told of, as the kubelet does.
+    LenientFallback,
+}
+
+impl KubeletConfiguration {
+    /// Reads a configuration from YAML, or from JSON if the text starts with `{`: strictly, and with what is not set as in
+    /// [`default`](Self::default).
+    ///
+    /// Neither is it [validated](super::validation::validate), nor are relative paths made absolute; a
+    /// [`ConfigurationLoader`](super::ConfigurationLoader) does both.
+    ///
+    /// ```
+    /// use kubelet_config::KubeletConfiguration;
+    ///
+    /// let config = KubeletConfiguration::from_yaml(
+    ///     "apiVersion: kubelet.config.k8s.io/v1beta1
+    /// kind: KubeletConfiguration
+    /// syncFrequency: 90s",
+    /// )?;
+    /// assert_eq!(config.sync_frequency.to_string(), "1m30s");
+    /// assert_eq!(config.max_pods, 110);
+    /// # Ok::<(), kubelet_config::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Configuration`] of the stage [`Load`](ConfigurationStage::Load) with the line and the field, for
+    /// what is not such a configuration or has fields that are unknown or there twice; of the stage
+    /// [`FeatureGates`](ConfigurationStage::FeatureGates) for gates that cannot be.
+    pub fn from_yaml(text: &str) -> Result<Self> {
+        let (config, _) = decode(text.as_bytes(), Decoding::Strict, &FeatureGates::new())?;
+        Ok(config)
+    }
+
+    /// As [`from_yaml`](Self::from_yaml), but tells of what it has no use for, one line each, instead of failing.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_yaml`](Self::from_yaml), unknown fields and such that are there twice aside.
+    pub fn from_yaml_lenient(text: &str) -> Result<(Self, Vec<String>)> {
+        decode(text.as_bytes(), Decoding::LenientFallback, &FeatureGates::new())
+    }
+}
+
+/// Reads a configuration file; also tells what was ignored, one line each.
+pub(super) fn decode(
+    text: &[u8],
+    decoding: Decoding,
+    gates: &FeatureGates,
+) -> Result<(KubeletConfiguration, Vec<String>)> {
+    let load = |problem: String| Error::configuration(ConfigurationStage::Load, vec![problem]);
+    if text.is_empty() {
+        return Err(load("the file is empty".into()));
+    }
+    let document = Document::read(text).map_err(load)?;
+    check_kind(&document).map_err(load)?;
+    let Decoded { value, unknown } = document.decode(RULES).map_err(load)?;
+    let mut ignored = document.duplicates;
+    ignored.extend(unknown);
+    if decoding == Decoding::Strict && !ignored.is_empty() {
+        return Err(Error::configuration(ConfigurationStage::Load, ignored));
+    }
+    ignored.extend(document.passed_over);
+    let mut config = complete(value, &document.root.content, gates)?;
+    if !document.root.content.sets("evictionHard") {
+        config.eviction_hard = default_eviction_hard();
+    } else if config.merge_default_eviction_settings {
+        for (signal, threshold) in default_eviction_hard() {
+            config.eviction_hard.entry(signal).or_insert(threshold);
+        }
+    }
+    Ok((config, ignored))
+}
+
+/// Refuses all but `KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1`.
+pub(super) fn check_kind(document: &Document) -> Result<(), String> {
+    match document.kind()? {
+        (API_VERSION, KIND) => Ok(()),
+        (version, kind) => Err(format!("not a {KIND} of {API_VERSION} but a {kind} of {version}")),
+    }
+}
+
+/// Fills in the defaults of what is unset, by the document that `config` was read from.
+pub(super) fn complete(
+    mut config: KubeletConfiguration,
+    given: &Content,
+    gates: &FeatureGates,
+) -> Result<KubeletConfiguration> {
+    let mut gates = gates.clone();
+    gates
+        .set_from_map(&config.feature_gates)
+        .map_err(|error| error.at_stage(ConfigurationStage::FeatureGates))?;
+    config.set_defaults(given, &gates);
+    Ok(config)
+}
+
+/// Quantities in the API's canonical form.
+pub(super) fn quantity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Quantity, D::Error> {
+    canonical(Quantity::deserialize(deserializer)?)
+}
+
+/// As [`quantity`], for each of a map.
+pub(super) fn quantities<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, Quantity>, D::Error> {
+    let read = BTreeMap::<String, Quantity>::deserialize(deserializer)?;
+    let canonical = |(name, quantity)| Ok((name, canonical(quantity)?));
+    read.into_iter().map(canonical).collect()
+}
+
+fn canonical<E: serde::de::Error>(quantity: Quantity) -> Result<Quantity, E> {
+    let text = Quantity(quantity.0.trim().to_owned());
+    let amount = Amount::try_from(&text).map_err(E::custom)?;
+    Ok(Quantity(amount.write(Format::of(&text))))
+}
