@@ -35,6 +35,13 @@ pub enum Error {
         problems: Vec<String>,
     },
 
+    /// The manifest tells a list in which there are pods that cannot be.
+    #[error("invalid pod list: {}", .problems.join("; "))]
+    InvalidList {
+        /// One line each, with the index.
+        problems: Vec<String>,
+    },
+
     /// The manifest's pod refers to an object of the API server, which a static pod may not.
     #[error("pod {pod:?}: static pods may not reference {resource}")]
     ApiReference {

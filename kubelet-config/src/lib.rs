@@ -59,9 +59,13 @@
 mod api_source;
 mod document;
 mod error;
+#[cfg(any(feature = "apiserver", feature = "http"))]
+mod error_chain;
 mod feature_gates;
 #[cfg(feature = "file")]
 mod file_source;
+#[cfg(feature = "http")]
+mod http_source;
 pub mod kubelet_configuration;
 pub mod manifest;
 mod names;
@@ -69,6 +73,8 @@ mod pod_config;
 mod pod_diff;
 mod pod_storage;
 mod source_status;
+#[cfg(any(feature = "apiserver", feature = "http"))]
+mod source_stream;
 mod yaml;
 
 #[cfg(feature = "apiserver")]
@@ -77,6 +83,8 @@ pub use error::{ConfigurationStage, Error, Result};
 pub use feature_gates::{FeatureGate, FeatureGates, FeatureStage};
 #[cfg(feature = "file")]
 pub use file_source::FileSource;
+#[cfg(feature = "http")]
+pub use http_source::HttpSource;
 pub use kubelet_configuration::KubeletConfiguration;
 pub use kubelet_core::{PodOperation, PodSource, PodUpdate, PodUpdates, SourceUpdate, StreamSource};
 pub use pod_config::{PodConfig, PodConfigBuilder, PodConfigHandle, PodConfigNotificationMode};

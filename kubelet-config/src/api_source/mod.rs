@@ -3,11 +3,12 @@
 use std::future::Future;
 
 use futures::future::{self, BoxFuture};
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::BoxStream;
 use kube_client::Client;
 use kubelet_core::annotations::API_SOURCE;
 use kubelet_core::{Jitter, PodSource, SourceUpdate};
-use tokio::sync::mpsc;
+
+use crate::source_stream::source_stream;
 
 mod reflector;
 mod requests;
@@ -83,20 +84,14 @@ impl PodSource for ApiServerSource {
 
     /// Dropping the stream ends the request under way.
     fn updates(self: Box<Self>) -> BoxStream<'static, SourceUpdate> {
-        let (out, mut told) = mpsc::channel(1);
-        let requests = Requests::new(self.client, &self.node_name);
-        let reflector = Reflector::new(requests, self.jitter, out);
-        let node_synced = self.node_synced;
-        // Both in one stream: there is no task that could outlive it.
-        let working = stream::once(async move {
+        source_stream(|words| async move {
+            let requests = Requests::new(self.client, &self.node_name);
             tracing::info!(
                 source = API_SOURCE,
                 "waiting for the node to be known before watching pods"
             );
-            node_synced.await;
-            reflector.run().await
-        });
-        let told = stream::poll_fn(move |context| told.poll_recv(context));
-        stream::select(working.filter_map(|()| future::ready(None)), told).boxed()
+            self.node_synced.await;
+            Reflector::new(requests, self.jitter, words).run().await;
+        })
     }
 }

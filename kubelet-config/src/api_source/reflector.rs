@@ -9,8 +9,9 @@ use kube_client::core::WatchEvent;
 use kubelet_core::annotations::API_SOURCE;
 use kubelet_core::{Jitter, PodExt, PodKey, PodUid, SourceUpdate};
 use serde_json::Value;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
+
+use crate::source_stream::Words;
 
 use super::requests::{Failure, Requests, Watch};
 
@@ -28,7 +29,7 @@ pub(super) struct Reflector {
     requests: Requests,
     jitter: Jitter,
     backoff: Backoff,
-    out: mpsc::Sender<SourceUpdate>,
+    words: Words,
     known: BTreeMap<PodKey, Version>,
     /// Whether all pods were told once.
     seen: bool,
@@ -60,12 +61,12 @@ enum Then {
 }
 
 impl Reflector {
-    pub(super) fn new(requests: Requests, jitter: Jitter, out: mpsc::Sender<SourceUpdate>) -> Self {
+    pub(super) fn new(requests: Requests, jitter: Jitter, words: Words) -> Self {
         Self {
             requests,
             backoff: Backoff::new(jitter.clone()),
             jitter,
-            out,
+            words,
             known: BTreeMap::new(),
             seen: false,
             trouble: None,
@@ -283,7 +284,8 @@ impl Reflector {
         }
         self.seen = true;
         self.trouble = None;
-        self.tell(SourceUpdate::Snapshot(listed.into_values().collect()))
+        self.words
+            .say(SourceUpdate::Snapshot(listed.into_values().collect()))
             .await;
     }
 
@@ -294,7 +296,7 @@ impl Reflector {
             return;
         }
         self.known.insert(pod.key(), version);
-        self.tell(SourceUpdate::Applied(Arc::new(pod))).await;
+        self.words.say(SourceUpdate::Applied(Arc::new(pod))).await;
     }
 
     async fn tell_deleted(&mut self, pod: &Pod) {
@@ -303,7 +305,7 @@ impl Reflector {
             && known.uid.as_str() == pod.uid_str()
         {
             self.known.remove(&key);
-            self.tell(SourceUpdate::Deleted(pod.uid())).await;
+            self.words.say(SourceUpdate::Deleted(pod.uid())).await;
         }
     }
 
@@ -312,13 +314,13 @@ impl Reflector {
         let message = failure.to_string();
         if self.trouble.as_ref() != Some(&message) {
             self.trouble = Some(message.clone());
-            self.tell(SourceUpdate::Unavailable { message }).await;
+            self.words.say(SourceUpdate::Unavailable { message }).await;
         }
     }
 
     async fn tell_recovery(&mut self) {
         if self.trouble.take().is_some() {
-            self.tell(SourceUpdate::Available).await;
+            self.words.say(SourceUpdate::Available).await;
         }
     }
 
@@ -330,16 +332,10 @@ impl Reflector {
             Ok(pod) => Some(pod),
             Err(error) => {
                 let message = format!("cannot be understood: {error}");
-                self.tell(SourceUpdate::Problem { item, message }).await;
+                self.words.say(SourceUpdate::Problem { item, message }).await;
                 None
             }
         }
-    }
-
-    /// Waits until it is taken.
-    async fn tell(&self, update: SourceUpdate) {
-        // Whoever listens holds the stream in which this runs: if nobody does, this does not run.
-        let _ = self.out.send(update).await;
     }
 }
 

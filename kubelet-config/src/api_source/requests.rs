@@ -1,7 +1,5 @@
 //! What is asked of the API server, and how it may fail.
 
-use std::error::Error;
-use std::fmt::Write;
 use std::time::Duration;
 
 use form_urlencoded::Serializer;
@@ -11,6 +9,8 @@ use kube_client::core::{ObjectList, WatchEvent};
 use kube_client::{Client, core::Status};
 use serde_json::Value;
 use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::error_chain::error_chain;
 
 /// The API server gives up on a list after a minute (`--request-timeout`).
 const LIST_TIMEOUT: Duration = Duration::from_secs(65);
@@ -178,19 +178,7 @@ impl From<kube_client::Error> for Failure {
     fn from(error: kube_client::Error) -> Self {
         match error {
             kube_client::Error::Api(status) => Failure::Refused(status),
-            other => {
-                // The cause of a failed connection is at the end of the chain.
-                let mut message = other.to_string();
-                let mut source = other.source();
-                while let Some(cause) = source {
-                    let cause_text = cause.to_string();
-                    if !message.contains(&cause_text) {
-                        let _ = write!(message, ": {cause_text}");
-                    }
-                    source = cause.source();
-                }
-                Failure::Silent(message)
-            }
+            other => Failure::Silent(error_chain(&other)),
         }
     }
 }

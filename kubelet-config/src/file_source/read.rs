@@ -4,8 +4,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// No manifest is as large as this (`maxConfigLength` of the kubelet's `config` package).
-const MAX_CONFIG_LENGTH: u64 = 10 << 20;
+use crate::manifest::MAX_CONFIG_LENGTH;
 
 /// Why a file was not read.
 pub(super) enum ReadError {
@@ -22,7 +21,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
     let file = open(path).map_err(|error| missing_or(path, error))?;
     check(&file.metadata().map_err(|error| missing_or(path, error))?)?;
     let mut text = Vec::new();
-    let mut limited = file.take(MAX_CONFIG_LENGTH);
+    let mut limited = file.take(MAX_CONFIG_LENGTH as u64);
     limited
         .read_to_end(&mut text)
         .map_err(|error| missing_or(path, error))?;
@@ -57,7 +56,7 @@ fn check(metadata: &Metadata) -> Result<(), ReadError> {
             kind(metadata)
         )));
     }
-    if metadata.len() >= MAX_CONFIG_LENGTH {
+    if metadata.len() >= MAX_CONFIG_LENGTH as u64 {
         return Err(too_large());
     }
     Ok(())

@@ -8,6 +8,7 @@
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
 
 use crate::yaml::{self, Duplicates};
 use crate::{Error, Result};
@@ -19,6 +20,10 @@ mod quantity;
 mod references;
 mod static_pod;
 mod validation;
+
+/// No manifest is as large as this (`maxConfigLength` of the kubelet's `config` package).
+#[cfg(any(feature = "file", feature = "http"))]
+pub(crate) const MAX_CONFIG_LENGTH: usize = 10 << 20;
 
 /// Where a manifest lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +44,16 @@ pub struct Manifest {
     pub passed_over: Vec<String>,
 }
 
+/// The pods of a manifest that may hold many.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Manifests {
+    /// The pods, ready to run on their node, in the order of the list.
+    pub pods: Vec<Pod>,
+    /// What the text holds besides and was passed over, one line each.
+    pub passed_over: Vec<String>,
+}
+
 /// Decodes the manifest of one pod that is to run on the node `node_name`.
 ///
 /// The pod is named `<name>-<node name>`. Unless the manifest tells a UID, it gets one from its content, the
@@ -55,7 +70,57 @@ pub fn decode(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Ma
         passed_over,
     } = yaml::read(text, Duplicates::LastWins).map_err(|message| Error::Parse { message })?;
     canonical::canonicalize(&mut value)?;
-    check_kind(&value)?;
+    check_kind(&value, "Pod")?;
+    let pod = pod(value, node_name, location)?;
+    Ok(Manifest { pod, passed_over })
+}
+
+/// Decodes the manifest of one pod, or of a `PodList` of any number, as [`decode`] does.
+///
+/// # Errors
+/// Those of [`decode`]; [`Error::InvalidList`] with all pods of a list that cannot be. A list is taken as a whole or
+/// not at all.
+pub fn decode_list(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Manifests> {
+    let yaml::Document {
+        mut value,
+        passed_over,
+    } = yaml::read(text, Duplicates::LastWins).map_err(|message| Error::Parse { message })?;
+    canonical::canonicalize(&mut value)?;
+    if check_kind(&value, "PodList").is_err() {
+        check_kind(&value, "Pod")?;
+        let pods = vec![pod(value, node_name, location)?];
+        return Ok(Manifests { pods, passed_over });
+    }
+    let items = match value.get_mut("items").map(Value::take) {
+        None => Vec::new(),
+        Some(Value::Array(items)) => items,
+        Some(_) => {
+            let message = "items: not a list".into();
+            return Err(Error::Parse { message });
+        }
+    };
+    let mut pods = Vec::with_capacity(items.len());
+    let mut problems = Vec::new();
+    for (index, mut item) in items.into_iter().enumerate() {
+        if let Some(fields) = item.as_object_mut() {
+            // The list says what its items are.
+            fields.remove("kind");
+            fields.remove("apiVersion");
+        }
+        match pod(item, node_name, location) {
+            Ok(pod) => pods.push(pod),
+            Err(error) => problems.push(format!("items[{index}]: {error}")),
+        }
+    }
+    if problems.is_empty() {
+        Ok(Manifests { pods, passed_over })
+    } else {
+        Err(Error::InvalidList { problems })
+    }
+}
+
+/// The pod of a document in canonical form.
+fn pod(value: Value, node_name: &str, location: Location<'_>) -> Result<Pod> {
     let mut pod: Pod = serde_path_to_error::deserialize(value).map_err(|error| Error::Parse {
         message: error.to_string(),
     })?;
@@ -76,10 +141,10 @@ pub fn decode(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Ma
         });
     }
     references::refuse_api_references(&pod)?;
-    Ok(Manifest { pod, passed_over })
+    Ok(pod)
 }
 
-fn check_kind(value: &serde_json::Value) -> Result<()> {
+fn check_kind(value: &Value, wanted: &str) -> Result<()> {
     let parse = |message: String| Err(Error::Parse { message });
     let Some(object) = value.as_object() else {
         return parse("not an object".into());
@@ -88,7 +153,7 @@ fn check_kind(value: &serde_json::Value) -> Result<()> {
     match (text("apiVersion"), text("kind")) {
         (_, None | Some("")) => parse("Object 'Kind' is missing".into()),
         (None | Some(""), _) => parse("Object 'apiVersion' is missing".into()),
-        (Some("v1"), Some("Pod")) => Ok(()),
+        (Some("v1"), Some(kind)) if kind == wanted => Ok(()),
         (Some(version), Some(kind)) => parse(format!("not a Pod of v1 but a {kind} of {version}")),
     }
 }
