@@ -57,6 +57,7 @@
 
 #[cfg(feature = "apiserver")]
 mod api_source;
+pub mod credential_provider;
 mod document;
 mod error;
 #[cfg(any(feature = "apiserver", feature = "http"))]

@@ -248,6 +248,9 @@ impl Cursor<'_> {
     where
         'static: 'k,
     {
+        if self.rules.missing.contains(&key) {
+            return None;
+        }
         if known.contains(&key) || self.path.is_empty() && ["apiVersion", "kind"].contains(&key) {
             return Some(key);
         }

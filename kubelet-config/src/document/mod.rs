@@ -34,6 +34,8 @@ pub(crate) struct Decoded<T> {
 pub(crate) struct Rules {
     /// Fields that take no `null`; everywhere else it is as if the field was not there.
     pub(crate) not_null: &'static [&'static str],
+    /// Fields that the type has, but not in the version of the document.
+    pub(crate) missing: &'static [&'static str],
     /// Whether `MaxPods` stands for `maxPods`, as long as there is no field of that very name.
     pub(crate) fold_case: bool,
 }

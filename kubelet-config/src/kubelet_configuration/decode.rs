@@ -34,6 +34,7 @@ const PLAIN_DURATIONS: [&str; 17] = [
 
 pub(super) const RULES: Rules = Rules {
     not_null: &PLAIN_DURATIONS,
+    missing: &[],
     fold_case: false,
 };
 

@@ -56,11 +56,11 @@ impl fmt::Display for FieldError {
 
 /// Where the rules put what they find.
 #[derive(Debug, Default)]
-pub(super) struct Problems(Vec<FieldError>);
+pub(crate) struct Problems(Vec<FieldError>);
 
 impl Problems {
     /// Told of a number, a duration or a boolean.
-    pub(super) fn invalid(
+    pub(crate) fn invalid(
         &mut self,
         field: impl Into<String>,
         value: impl fmt::Display,
@@ -74,12 +74,12 @@ impl Problems {
     }
 
     /// Told of text, which is put in quotes.
-    pub(super) fn invalid_text(&mut self, field: impl Into<String>, value: &str, detail: impl Into<String>) {
+    pub(crate) fn invalid_text(&mut self, field: impl Into<String>, value: &str, detail: impl Into<String>) {
         self.invalid(field, format_args!("{value:?}"), detail);
     }
 
     /// Told unless the text is one of these.
-    pub(super) fn unless_one_of(&mut self, field: &str, value: &str, valid: &[&str]) {
+    pub(crate) fn unless_one_of(&mut self, field: &str, value: &str, valid: &[&str]) {
         if !valid.contains(&value) {
             let valid: Vec<_> = valid.iter().map(|value| format!("{value:?}")).collect();
             self.invalid_text(field, value, format!("must be one of {}", valid.join(", ")));
@@ -87,7 +87,7 @@ impl Problems {
     }
 
     /// Told unless the number lies within these bounds.
-    pub(super) fn unless_within(&mut self, field: &str, value: i32, least: i32, most: i32) {
+    pub(crate) fn unless_within(&mut self, field: &str, value: i32, least: i32, most: i32) {
         if !(least..=most).contains(&value) {
             self.invalid(
                 field,
@@ -98,14 +98,14 @@ impl Problems {
     }
 
     /// Told if the number is less than this.
-    pub(super) fn if_less(&mut self, field: &str, value: impl Into<i64>, least: i64) {
+    pub(crate) fn if_less(&mut self, field: &str, value: impl Into<i64>, least: i64) {
         let value = value.into();
         if value < least {
             self.invalid(field, value, format!("must be at least {least}"));
         }
     }
 
-    pub(super) fn into_result(self) -> Result<(), ValidationErrors> {
+    pub(crate) fn into_result(self) -> Result<(), ValidationErrors> {
         if self.0.is_empty() {
             Ok(())
         } else {

@@ -33,7 +33,7 @@ pub use host::Host;
 
 use super::KubeletConfiguration;
 use crate::FeatureGates;
-use errors::Problems;
+pub(crate) use errors::Problems;
 
 /// Checks a configuration, under these gates and those that it sets itself (`ValidateKubeletConfiguration`).
 ///
