@@ -18,8 +18,10 @@ pub(super) fn read(text: &[u8]) -> Result<Document, String> {
         line: &line,
         duplicates: &duplicates,
     };
-    let root = reader.deserialize(&mut json).map_err(|error| error.to_string())?;
-    json.end().map_err(|error| error.to_string())?;
+    let root = reader
+        .deserialize(&mut json)
+        .and_then(|root| json.end().map(|()| root))
+        .map_err(|error| format!("what starts with {{ must be JSON: {error}"))?;
     Ok(Document {
         root,
         duplicates: duplicates.into_inner(),

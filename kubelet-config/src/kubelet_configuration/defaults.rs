@@ -66,6 +66,10 @@ impl KubeletConfiguration {
         if !given.sets("serializeImagePulls") {
             self.serialize_image_pulls = self.max_parallel_image_pulls.is_none_or(|most| most < 2);
         }
+        // Only a file has hard eviction by default.
+        if !given.sets("evictionHard") {
+            self.eviction_hard.clear();
+        }
         if self.pod_pids_limit < 0 {
             self.pod_pids_limit = -1;
         }
