@@ -5,6 +5,7 @@
 //! * [`PodBuilder`]: pods that read like their manifests.
 //! * [`FakeRecorder`]: keeps the events that an agent records.
 //! * [`wait_until`]: waits for a thing, never for a time.
+//! * `conformance` (feature of that name): hold a runtime of your own to what the engine above it relies on.
 //! * `Containerd` (feature `containerd`, Linux): a real containerd of a test's own, that leaves nothing behind.
 //!
 //! Here an agent of a few lines is tested: it starts a pod's container again whenever that ended.
@@ -54,6 +55,8 @@
 #[cfg(feature = "api-server")]
 #[allow(dead_code)]
 mod api_server;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 mod containerd;
 mod error;

@@ -41,7 +41,8 @@
 //! with reason `ContainerStatusUnknown`, as the kubelet does, and so is what was taken over and ends later. What its
 //! last lines were, unread in the pipe, is lost.
 //!
-//! [`ProcessRuntime::shutdown`] ends all containers; dropping the runtime leaves them to the next one.
+//! [`ProcessRuntime::shutdown`] ends all containers; dropping the runtime leaves them to the next one, which can open the
+//! folder once the starts under way are over.
 
 mod adopt;
 mod command;
@@ -106,14 +107,16 @@ pub struct ProcessRuntime {
     /// No more starts.
     closed: AtomicBool,
     _abandon: DropGuard,
-    /// Kept locked as long as this runtime lives.
-    lock: File,
+    lock: Arc<Lock>,
 }
 
-impl Drop for ProcessRuntime {
+/// Kept locked as long as the runtime lives, or some container that it began to start is not quite started.
+struct Lock(File);
+
+impl Drop for Lock {
     /// Closing the file would do, were it not that a process that is just being forked holds it open for a moment.
     fn drop(&mut self) {
-        let _ = self.lock.unlock();
+        let _ = self.0.unlock();
     }
 }
 
@@ -210,7 +213,7 @@ impl ProcessRuntimeBuilder {
             }),
             closed: AtomicBool::new(false),
             _abandon: abandon.drop_guard(),
-            lock,
+            lock: Arc::new(lock),
         };
         adopt::all(&runtime.shared).map_err(named)?;
         Ok(runtime)
@@ -256,6 +259,8 @@ impl ProcessRuntime {
 struct StartTurn {
     shared: Arc<Shared>,
     key: ContainerKey,
+    /// A start goes on when the runtime is dropped: until it is over no other runtime must look at the folder.
+    _lock: Arc<Lock>,
     /// Dropped last.
     _over: watch::Sender<()>,
 }
@@ -323,6 +328,7 @@ impl ContainerRuntime for ProcessRuntime {
                 StartTurn {
                     shared: self.shared.clone(),
                     key: spec.key.clone(),
+                    _lock: self.lock.clone(),
                     _over: over,
                 }
             };
@@ -419,10 +425,10 @@ fn make_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-fn lock(path: &Path) -> io::Result<File> {
+fn lock(path: &Path) -> io::Result<Lock> {
     let file = File::create(path)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(std::fs::TryLockError::WouldBlock) => Err(io::Error::new(
             io::ErrorKind::WouldBlock,
             "in use by another process runtime",

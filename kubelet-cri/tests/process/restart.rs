@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use futures::FutureExt;
 use kubelet_cri::process::ProcessRuntime;
 use kubelet_cri::verbs::{ContainerKey, ContainerRuntime, ContainerSpec};
 use kubelet_cri::{RuntimeService, v1};
@@ -103,6 +104,31 @@ async fn dropping_the_runtime_leaves_containers_to_the_next() {
         node.status(&id).await.state(),
         v1::ContainerState::ContainerExited
     );
+}
+
+#[tokio::test]
+async fn a_start_under_way_when_the_runtime_is_dropped_is_over_before_the_next_one_looks() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = async || loop {
+        match ProcessRuntime::builder(dir.path()).open().await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::task::yield_now().await,
+            opened => return opened.unwrap(),
+        }
+    };
+    for attempt in 0..20 {
+        let mut spec = ContainerSpec::new(ContainerKey::new("uid", "main", attempt), "any");
+        spec.command = vec!["sleep".into(), nap(987035)];
+        let runtime = open().await;
+        // Dropped as soon as it waits.
+        let _ = runtime.start(&spec).now_or_never();
+        drop(runtime);
+
+        let runtime = patiently(open()).await;
+        let container = runtime.start(&spec).await.unwrap();
+        assert_eq!(runtime.list().await.unwrap(), [container]);
+        runtime.remove(&spec.key).await.unwrap();
+        assert!(sleepers(987035).is_empty());
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,166 @@
+//! Where a clause is tried: a runtime, and short ways to work with it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use kubelet_cri::verbs::ContainerRuntime;
+use kubelet_cri::{CriAdapter, ImageService, RuntimeService};
+use tokio::time::{Instant, sleep};
+
+use super::fixture::{Fixture, Subject, Time};
+use super::program::{Program, Workload};
+use super::verdict::{During, Outcome, Seen};
+
+/// How often is looked for what does not tell that it came.
+const LOOK_PERIOD: Duration = Duration::from_millis(10);
+
+/// The two services of CRI.
+#[derive(Clone)]
+pub(crate) struct Services {
+    pub(crate) runtime: Arc<dyn RuntimeService>,
+    pub(crate) images: Arc<dyn ImageService>,
+}
+
+pub(crate) struct Bench {
+    fixture: Box<dyn Fixture>,
+    time: Time,
+    pub(crate) dir: PathBuf,
+    pub(crate) offers: &'static [&'static str],
+    /// Makes CRI of a subject that has five verbs.
+    adapter: Option<Services>,
+    made: AtomicU32,
+}
+
+impl Bench {
+    pub(crate) fn new(
+        fixture: Box<dyn Fixture>,
+        time: Time,
+        dir: &Path,
+        offers: &'static [&'static str],
+    ) -> Self {
+        Self {
+            fixture,
+            time,
+            dir: dir.to_owned(),
+            offers,
+            adapter: None,
+            made: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) async fn close(&mut self) {
+        self.adapter = None;
+        self.fixture.close().await;
+    }
+
+    /// The subject, if it has five verbs.
+    pub(crate) fn verbs(&self) -> Outcome<Arc<dyn ContainerRuntime>> {
+        match self.fixture.subject() {
+            Subject::Verbs(runtime) => Ok(runtime),
+            Subject::Cri(..) => Err(Seen::new(
+                "the fixture's subject is at the height of CRI: hold it to the clauses `cri`",
+            )),
+        }
+    }
+
+    /// The subject as CRI.
+    pub(crate) fn services(&mut self) -> Services {
+        match self.fixture.subject() {
+            Subject::Cri(runtime, images) => Services { runtime, images },
+            Subject::Verbs(runtime) => match &self.adapter {
+                Some(services) => services.clone(),
+                None => {
+                    let services = self.adapt(runtime);
+                    self.adapter = Some(services.clone());
+                    services
+                }
+            },
+        }
+    }
+
+    /// CRI on five verbs. Each adapter has the same records; one at a time.
+    pub(crate) fn adapt(&self, runtime: Arc<dyn ContainerRuntime>) -> Services {
+        self.adapt_within(runtime, 60 * self.pace())
+    }
+
+    pub(crate) fn adapt_within(&self, runtime: Arc<dyn ContainerRuntime>, deadline: Duration) -> Services {
+        let adapter = CriAdapter::builder(runtime)
+            .records_dir(self.dir.join("kit/records"))
+            .deadline(deadline)
+            .clock(self.fixture.clock())
+            .build();
+        Services {
+            runtime: Arc::new(adapter.clone()),
+            images: Arc::new(adapter),
+        }
+    }
+
+    /// The runtime dies and comes back.
+    pub(crate) async fn reopen(&mut self) -> Outcome {
+        self.adapter = None;
+        let reopened = self.fixture.reopen().await;
+        reopened.map_err(|error| Seen::new(format!("the fixture did not reopen: {error}")))
+    }
+
+    pub(crate) fn offers(&self, what: &str) -> bool {
+        self.offers.contains(&what)
+    }
+
+    pub(crate) fn pace(&self) -> Duration {
+        self.fixture.pace()
+    }
+
+    pub(crate) fn clock(&self) -> kubelet_core::Clock {
+        self.fixture.clock()
+    }
+
+    pub(crate) fn workload(&self, program: &Program) -> Workload {
+        self.fixture.workload(program)
+    }
+
+    /// A UID that no other pod has, of this clause or another.
+    pub(crate) fn uid(&self) -> String {
+        let folder = self.dir.file_name().unwrap_or_default().to_string_lossy();
+        let made = self.made.fetch_add(1, Ordering::Relaxed);
+        format!("{}-{made}", folder.trim_start_matches('.'))
+    }
+
+    /// A file for the log of a container, in a folder that is there.
+    pub(crate) fn log_path(&self, pod: &str, container: &str, attempt: u32) -> Outcome<PathBuf> {
+        let dir = self.log_dir(pod).join(container);
+        std::fs::create_dir_all(&dir).during("make the folder of a log")?;
+        Ok(dir.join(format!("{attempt}.log")))
+    }
+
+    pub(crate) fn log_dir(&self, pod: &str) -> PathBuf {
+        self.dir.join("kit/logs").join(pod)
+    }
+
+    /// Looks again and again until there is something to be had.
+    pub(crate) async fn until<T>(
+        &self,
+        what: &str,
+        mut look: impl AsyncFnMut() -> Outcome<Option<T>>,
+    ) -> Outcome<T> {
+        let patience = self.time.patience();
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(found) = look().await? {
+                return Ok(found);
+            }
+            if Instant::now() > deadline {
+                return Err(Seen::new(format!("{what}: not within {patience:?}")));
+            }
+            sleep(LOOK_PERIOD).await;
+        }
+    }
+
+    /// The answer of a call that must come.
+    pub(crate) async fn answer<T>(&self, what: &str, call: impl Future<Output = T>) -> Outcome<T> {
+        let patience = self.time.patience();
+        let answer = tokio::time::timeout(patience, call).await;
+        answer.map_err(|_| Seen::new(format!("{what}: no answer within {patience:?}")))
+    }
+}

@@ -1,0 +1,175 @@
+//! What a wrapper around a runtime does to calls, at either height.
+
+use std::future::pending;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+/// What is done to one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It does not reach the runtime, and has no answer.
+    Hangs,
+    /// The runtime does it; the answer never comes.
+    HangsWhenDone,
+    /// The runtime does it; the answer is an error.
+    ReplyLost,
+    /// It does not reach the runtime; the answer is an error.
+    Refused,
+    /// Its answer takes this much longer.
+    Slow(Duration),
+}
+
+/// What is done to lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lie {
+    /// They are empty.
+    Empty,
+    /// The first is missing.
+    FirstMissing,
+    /// Each is there twice.
+    Doubled,
+    /// The order is turned round.
+    Reversed,
+}
+
+impl Lie {
+    fn tell<T: Clone>(self, list: &mut Vec<T>) {
+        match self {
+            Self::Empty => list.clear(),
+            Self::FirstMissing if list.is_empty() => {}
+            Self::FirstMissing => drop(list.remove(0)),
+            Self::Doubled => list.extend(list.clone()),
+            Self::Reversed => list.reverse(),
+        }
+    }
+}
+
+/// A call failed on its way.
+#[derive(Debug)]
+pub(crate) struct Lost;
+
+/// The faults of one wrapper. Calls are named as the height names them.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    state: Mutex<State>,
+    hanging: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Taken by the next call of that name; in order.
+    scripted: Vec<(&'static str, Fault)>,
+    every: Option<Fault>,
+    lie: Option<Lie>,
+}
+
+impl Faults {
+    /// The next call of this name meets this fault; more for one name come one after the other.
+    pub(crate) fn next(&self, call: &'static str, fault: Fault) {
+        self.state.lock().scripted.push((call, fault));
+    }
+
+    /// From now on every call meets this fault; none if it is `None`.
+    pub(crate) fn every(&self, fault: Option<Fault>) {
+        self.state.lock().every = fault;
+    }
+
+    /// From now on lists lie; `None`: they tell the truth.
+    pub(crate) fn lie(&self, lie: Option<Lie>) {
+        self.state.lock().lie = lie;
+    }
+
+    /// Whether all that was scripted was met.
+    pub(crate) fn all_met(&self) -> bool {
+        self.state.lock().scripted.is_empty()
+    }
+
+    /// A list, true or not.
+    pub(crate) fn list<T: Clone>(&self, mut list: Vec<T>) -> Vec<T> {
+        if let Some(lie) = self.state.lock().lie {
+            lie.tell(&mut list);
+        }
+        list
+    }
+
+    /// Makes a call, with the fault that it meets.
+    pub(crate) async fn call<T>(&self, name: &'static str, call: impl Future<Output = T>) -> Result<T, Lost> {
+        match self.take(name) {
+            None => Ok(call.await),
+            Some(Fault::Hangs) => self.hang().await,
+            Some(Fault::HangsWhenDone) => {
+                call.await;
+                self.hang().await
+            }
+            Some(Fault::ReplyLost) => {
+                call.await;
+                Err(Lost)
+            }
+            Some(Fault::Refused) => Err(Lost),
+            Some(Fault::Slow(time)) => {
+                let answer = call.await;
+                sleep(time).await;
+                Ok(answer)
+            }
+        }
+    }
+
+    /// Until a call hangs.
+    pub(crate) async fn hangs(&self) {
+        self.hanging.notified().await;
+    }
+
+    async fn hang<T>(&self) -> T {
+        self.hanging.notify_one();
+        pending().await
+    }
+
+    fn take(&self, name: &'static str) -> Option<Fault> {
+        let mut state = self.state.lock();
+        let at = state.scripted.iter().position(|(call, _)| *call == name);
+        at.map(|at| state.scripted.remove(at).1).or(state.every)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lies() {
+        for (lie, expected) in [
+            (Lie::Empty, vec![]),
+            (Lie::FirstMissing, vec![2, 3]),
+            (Lie::Doubled, vec![1, 2, 3, 1, 2, 3]),
+            (Lie::Reversed, vec![3, 2, 1]),
+        ] {
+            let faults = Faults::default();
+            faults.lie(Some(lie));
+            assert_eq!(faults.list(vec![1, 2, 3]), expected, "{lie:?}");
+            faults.lie(None);
+            assert_eq!(faults.list(vec![1]), [1]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn faults_are_met_in_order() {
+        let faults = Faults::default();
+        faults.next("start", Fault::ReplyLost);
+        faults.next("start", Fault::Refused);
+        faults.next("stop", Fault::Hangs);
+        let done = Mutex::new(0);
+        let call = || faults.call("start", async { *done.lock() += 1 });
+        assert!(call().await.is_err() && call().await.is_err() && call().await.is_ok());
+        assert_eq!(*done.lock(), 2);
+        let hanging = faults.call("stop", async { *done.lock() += 1 });
+        assert!(
+            tokio::time::timeout(Duration::from_secs(9), hanging)
+                .await
+                .is_err()
+        );
+        assert!(faults.all_met() && *done.lock() == 2);
+    }
+}
