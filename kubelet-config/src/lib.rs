@@ -57,6 +57,7 @@
 
 #[cfg(feature = "apiserver")]
 mod api_source;
+mod checkpoint_source;
 pub mod credential_provider;
 mod document;
 mod error;
@@ -65,6 +66,7 @@ mod error_chain;
 mod feature_gates;
 #[cfg(feature = "file")]
 mod file_source;
+mod fnv128a;
 #[cfg(feature = "http")]
 mod http_source;
 pub mod kubelet_configuration;
@@ -74,12 +76,12 @@ mod pod_config;
 mod pod_diff;
 mod pod_storage;
 mod source_status;
-#[cfg(any(feature = "apiserver", feature = "http"))]
 mod source_stream;
 mod yaml;
 
 #[cfg(feature = "apiserver")]
 pub use api_source::ApiServerSource;
+pub use checkpoint_source::CheckpointSource;
 pub use error::{ConfigurationStage, Error, Result};
 pub use feature_gates::{FeatureGate, FeatureGates, FeatureStage};
 #[cfg(feature = "file")]

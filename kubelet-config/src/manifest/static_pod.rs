@@ -5,6 +5,7 @@ use kubelet_core::annotations::CONFIG_HASH;
 use serde_json::Value;
 
 use super::Location;
+use crate::fnv128a::Fnv128a;
 
 /// The namespace of a pod that tells none.
 const NAMESPACE_DEFAULT: &str = "default";
@@ -64,7 +65,7 @@ pub(super) fn content_hash(pod: &Pod, node_name: &str, location: Location<'_>) -
         }
         Location::Url(url) => hasher.write(format!("url:{url}").as_bytes()),
     }
-    format!("{:032x}", hasher.0)
+    hasher.hex()
 }
 
 /// Hashes JSON with sorted keys and no spaces.
@@ -94,38 +95,9 @@ fn hash_value(value: &Value, hasher: &mut Fnv128a) {
     }
 }
 
-/// The FNV-1a hash of 128 bits, the kubelet's choice for this.
-struct Fnv128a(u128);
-
-impl Default for Fnv128a {
-    fn default() -> Self {
-        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
-    }
-}
-
-impl Fnv128a {
-    fn write(&mut self, bytes: &[u8]) {
-        const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-        for byte in bytes {
-            self.0 = (self.0 ^ u128::from(*byte)).wrapping_mul(PRIME);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn fnv_128a_of_known_texts() {
-        let hash = |text: &str| {
-            let mut hasher = Fnv128a::default();
-            hasher.write(text.as_bytes());
-            format!("{:032x}", hasher.0)
-        };
-        assert_eq!(hash(""), "6c62272e07bb014262b821756295c58d");
-        assert_eq!(hash("a"), "d228cb696f1a8caf78912b704e4a8964");
-    }
 
     #[test]
     fn the_toleration_is_there_once() {
