@@ -18,6 +18,8 @@ pub(crate) struct StatusError {
     pub(crate) message: String,
     /// `Status.details`, where there are any.
     pub(crate) details: Option<Value>,
+    /// `Status.metadata.continue`: how to go on with a list all the same.
+    pub(crate) token: Option<String>,
 }
 
 /// One field of an `Invalid` object.
@@ -38,7 +40,13 @@ impl StatusError {
             reason,
             message: message.into(),
             details: None,
+            token: None,
         }
+    }
+
+    pub(crate) fn with_continue(mut self, token: String) -> Self {
+        self.token = Some(token);
+        self
     }
 
     pub(crate) fn with_details(mut self, details: Value) -> Self {
@@ -122,6 +130,9 @@ impl StatusError {
         });
         if !self.reason.is_empty() {
             status["reason"] = json!(self.reason);
+        }
+        if let Some(token) = &self.token {
+            status["metadata"] = json!({"continue": token});
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone();

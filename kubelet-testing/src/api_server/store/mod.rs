@@ -1,0 +1,252 @@
+//! [`Store`]: the objects, their past and who watches them.
+//!
+//! One revision counts all writes. Each resource keeps its objects in the order of their keys, and the latest of its
+//! changes: a watch begins from them, and a list at an older revision is the present with them undone.
+
+mod change;
+mod field_selector;
+mod label_selector;
+mod list_options;
+mod page_token;
+mod selection;
+mod subscription;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+pub(crate) use change::{Change, EventType, line};
+pub(crate) use field_selector::FieldSelector;
+pub(crate) use label_selector::LabelSelector;
+pub(crate) use list_options::{ListOptions, Listed};
+pub(crate) use selection::Selection;
+pub(crate) use subscription::{Ending, Event, Events, Subscription};
+
+use super::resource::{RESOURCES, Resource};
+use subscription::Subscribers;
+
+/// What [`Store::commit`] says to one who looked at an object that is no longer the stored one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Raced;
+
+/// All that is stored.
+#[derive(Debug)]
+pub(crate) struct Store {
+    revision: u64,
+    kinds: Vec<Kind>,
+    history_limit: usize,
+}
+
+/// What is kept of one resource.
+#[derive(Debug, Default)]
+struct Kind {
+    objects: BTreeMap<String, Arc<Value>>,
+    /// Keys of pods by `spec.nodeName`.
+    by_node: BTreeMap<String, BTreeSet<String>>,
+    history: VecDeque<Arc<Change>>,
+    /// The newest revision whose changes may be lost.
+    compacted: u64,
+    subscribers: Subscribers,
+}
+
+impl Store {
+    /// An empty store, that keeps this many changes of each resource.
+    pub(crate) fn new(history_limit: usize) -> Self {
+        Store {
+            revision: 1,
+            kinds: RESOURCES.iter().map(|_| Kind::default()).collect(),
+            history_limit,
+        }
+    }
+
+    /// The revision of the latest write.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub(crate) fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.kind(resource)?
+            .objects
+            .get(&key(resource, namespace, name))
+            .cloned()
+    }
+
+    /// All objects of a resource, of one namespace or (empty) of all, in the order of their keys.
+    pub(crate) fn objects(&self, resource: &Resource, namespace: &str) -> Vec<Arc<Value>> {
+        let Some(kind) = self.kind(resource) else {
+            return Vec::new();
+        };
+        let range = key_range(resource, namespace, None);
+        kind.objects
+            .range::<str, _>(as_bounds(&range))
+            .map(|(_, object)| object.clone())
+            .collect()
+    }
+
+    /// Writes `new` in the place of `old`, the very object that was got before: `None` for one that is to be created, or
+    /// to be removed. Returns the object as stored, or as it was last.
+    ///
+    /// # Errors
+    ///
+    /// [`Raced`] when `old` is not what is stored now.
+    pub(crate) fn commit(
+        &mut self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        old: Option<&Arc<Value>>,
+        new: Option<Value>,
+    ) -> Result<Arc<Value>, Raced> {
+        let Some(index) = index(resource) else {
+            return Err(Raced);
+        };
+        let (revision, history_limit) = (self.revision + 1, self.history_limit);
+        let kind = &mut self.kinds[index];
+        let key = key(resource, namespace, name);
+        let stored = kind.objects.get(&key);
+        let unchanged = match (stored, old) {
+            (None, None) => new.is_some(),
+            (Some(stored), Some(old)) => Arc::ptr_eq(stored, old),
+            _ => false,
+        };
+        if !unchanged {
+            return Err(Raced);
+        }
+        let old = stored.cloned();
+        let new = new.map(|object| Arc::new(at_revision(object, revision)));
+        if let Some(node) = old.as_deref().and_then(node_name)
+            && let Some(keys) = kind.by_node.get_mut(node)
+        {
+            keys.remove(&key);
+            if keys.is_empty() {
+                kind.by_node.remove(node);
+            }
+        }
+        if let Some(node) = new.as_deref().and_then(node_name) {
+            kind.by_node
+                .entry(node.to_owned())
+                .or_default()
+                .insert(key.clone());
+        }
+        match &new {
+            Some(object) => kind.objects.insert(key.clone(), object.clone()),
+            None => kind.objects.remove(&key),
+        };
+        let change = Arc::new(Change::new(revision, key, old, new));
+        kind.history.push_back(change.clone());
+        while kind.history.len() > history_limit {
+            if let Some(lost) = kind.history.pop_front() {
+                kind.compacted = lost.revision;
+            }
+        }
+        kind.subscribers.tell(resource, &change);
+        self.revision = revision;
+        Ok(change.object().clone())
+    }
+
+    /// Forgets all changes: who lists or watches from before now is told `410 Gone`.
+    pub(crate) fn compact(&mut self) {
+        for kind in &mut self.kinds {
+            kind.history.clear();
+            kind.compacted = self.revision;
+        }
+    }
+
+    /// Ends all open watches.
+    pub(crate) fn end_watches(&mut self, ending: Ending) {
+        for kind in &mut self.kinds {
+            kind.subscribers.end(ending, |_| true);
+        }
+    }
+
+    /// Ends the open watches of a resource that `which` (by number) picks.
+    pub(crate) fn end_watch(&mut self, resource: &Resource, ending: Ending, which: impl Fn(u64) -> bool) {
+        if let Some(index) = index(resource) {
+            self.kinds[index].subscribers.end(ending, which);
+        }
+    }
+
+    /// How many watches are open.
+    pub(crate) fn watches(&self) -> usize {
+        self.kinds.iter().map(|kind| kind.subscribers.count()).sum()
+    }
+
+    fn kind(&self, resource: &Resource) -> Option<&Kind> {
+        self.kinds.get(index(resource)?)
+    }
+}
+
+impl Kind {
+    /// The objects with keys in `range`, at a revision that is still remembered.
+    fn at(&self, range: &(Bound<String>, Bound<String>), revision: u64) -> BTreeMap<&str, &Arc<Value>> {
+        let mut objects: BTreeMap<&str, &Arc<Value>> = self
+            .objects
+            .range::<str, _>(as_bounds(range))
+            .map(|(key, object)| (key.as_str(), object))
+            .collect();
+        for change in self.history.iter().rev().take_while(|c| c.revision > revision) {
+            if !std::ops::RangeBounds::<str>::contains(&as_bounds(range), change.key.as_str()) {
+                continue;
+            }
+            match &change.old {
+                Some(old) => objects.insert(&change.key, old),
+                None => objects.remove(change.key.as_str()),
+            };
+        }
+        objects
+    }
+}
+
+fn index(resource: &Resource) -> Option<usize> {
+    RESOURCES
+        .iter()
+        .position(|r| r.plural == resource.plural && r.group == resource.group)
+}
+
+/// As the API server's store orders objects: `namespace/name`.
+fn key(resource: &Resource, namespace: &str, name: &str) -> String {
+    if resource.namespaced {
+        format!("{namespace}/{name}")
+    } else {
+        name.to_owned()
+    }
+}
+
+/// The keys of one namespace, or (empty) of all, from `start` on.
+fn key_range(resource: &Resource, namespace: &str, start: Option<String>) -> (Bound<String>, Bound<String>) {
+    if namespace.is_empty() || !resource.namespaced {
+        return (start.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded);
+    }
+    let start = start.unwrap_or_else(|| format!("{namespace}/"));
+    // `0` is what comes after `/`.
+    (Bound::Included(start), Bound::Excluded(format!("{namespace}0")))
+}
+
+fn as_bounds(range: &(Bound<String>, Bound<String>)) -> (Bound<&str>, Bound<&str>) {
+    (
+        range.0.as_ref().map(String::as_str),
+        range.1.as_ref().map(String::as_str),
+    )
+}
+
+/// The node that an object is bound to; `None` for what isn't.
+fn node_name(object: &Value) -> Option<&str> {
+    object
+        .get("spec")?
+        .get("nodeName")?
+        .as_str()
+        .filter(|node| !node.is_empty())
+}
+
+/// An object with its `resourceVersion`.
+fn at_revision(mut object: Value, revision: u64) -> Value {
+    if let Some(object) = object.as_object_mut() {
+        let metadata = object.entry("metadata").or_insert_with(|| json!({}));
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.insert("resourceVersion".into(), json!(revision.to_string()));
+        }
+    }
+    object
+}
