@@ -66,7 +66,7 @@ mod pod_builder;
 mod wait;
 
 #[cfg(feature = "api-server")]
-pub use api_server::User;
+pub use api_server::{ApiBody, ApiServer, ApiServerBuilder, ApiService, User};
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 pub use containerd::{Containerd, Task};
 pub use error::{Error, Result};

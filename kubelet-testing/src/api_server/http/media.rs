@@ -27,7 +27,8 @@ pub(crate) struct Accepted {
     pub(crate) aggregated: bool,
 }
 
-const PLAIN: Accepted = Accepted {
+/// JSON, and nothing special.
+pub(super) const PLAIN: Accepted = Accepted {
     shape: Shape::Object,
     yaml: false,
     aggregated: false,

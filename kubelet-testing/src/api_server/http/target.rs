@@ -169,7 +169,13 @@ mod tests {
             ("/api/v1/namespaces/n", "Namespace", "", "n", ""),
             ("/api/v1/namespaces/n/status", "Namespace", "", "n", "status"),
             ("/api/v1/nodes/n/status", "Node", "", "n", "status"),
-            ("/apis/coordination.k8s.io/v1/namespaces/n/leases/l", "Lease", "n", "l", ""),
+            (
+                "/apis/coordination.k8s.io/v1/namespaces/n/leases/l",
+                "Lease",
+                "n",
+                "l",
+                "",
+            ),
         ] {
             assert_eq!(objects(path), (kind, namespace.into(), name.into(), subresource));
         }

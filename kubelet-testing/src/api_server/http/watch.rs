@@ -14,7 +14,7 @@ use tower::BoxError;
 use super::media::Shape;
 use super::shape::Presenter;
 use crate::api_server::server::Shared;
-use crate::api_server::store::{Ending, Event, Events, EventType, line};
+use crate::api_server::store::{Ending, Event, EventType, Events, line};
 
 /// How often a watch that allows bookmarks gets one (`defaultBookmarkFrequency`).
 const BOOKMARK_FREQUENCY: Duration = Duration::from_secs(60);
@@ -79,7 +79,7 @@ impl Watch {
                 Some(Ending::Closed) => return None,
                 // It is over when whoever silenced it ends it.
                 Some(Ending::Silent) => {
-                    self.events.next().await;
+                    while self.events.next().await.is_some() {}
                     if self.events.ending() == Some(Ending::Silent) {
                         std::future::pending::<()>().await;
                     }
@@ -135,6 +135,9 @@ impl Watch {
     }
 
     fn line(&mut self, event: EventType, object: &Arc<Value>, first: bool) -> Bytes {
+        if self.presenter.shape == Shape::Object {
+            return line(event.as_str(), object);
+        }
         self.presenter.now = self.shared.now();
         line(event.as_str(), &self.presenter.watched(object, first))
     }

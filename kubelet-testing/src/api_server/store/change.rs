@@ -44,12 +44,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    pub(super) fn new(
-        revision: u64,
-        key: String,
-        old: Option<Arc<Value>>,
-        new: Option<Arc<Value>>,
-    ) -> Self {
+    pub(super) fn new(revision: u64, key: String, old: Option<Arc<Value>>, new: Option<Arc<Value>>) -> Self {
         Change {
             revision,
             key,

@@ -147,6 +147,9 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_selector() {
-        assert_eq!(FieldSelector::parse(pods(), "metadata.name").unwrap_err().code, 400);
+        assert_eq!(
+            FieldSelector::parse(pods(), "metadata.name").unwrap_err().code,
+            400
+        );
     }
 }

@@ -91,7 +91,9 @@ impl Parser {
         while !self.peek().is_empty() {
             if !is_word(self.peek()) && self.peek() != "!" {
                 let found = self.next();
-                return Err(format!("found '{found}', expected: !, identifier, or 'end of string'"));
+                return Err(format!(
+                    "found '{found}', expected: !, identifier, or 'end of string'"
+                ));
             }
             let requirement = self.requirement();
             requirements.push(requirement.map_err(|e| format!("unable to parse requirement: {e}"))?);
@@ -197,8 +199,8 @@ fn tokens(text: &str) -> Vec<String> {
             }
             '(' | ')' | ',' | '<' | '>' => {}
             _ => {
-                while let Some(c) =
-                    chars.next_if(|c| !c.is_whitespace() && !matches!(c, '!' | '=' | '(' | ')' | ',' | '<' | '>'))
+                while let Some(c) = chars
+                    .next_if(|c| !c.is_whitespace() && !matches!(c, '!' | '=' | '(' | ')' | ',' | '<' | '>'))
                 {
                     token.push(c);
                 }
@@ -299,7 +301,10 @@ mod tests {
             ("=a", "found '=', expected: !, identifier, or 'end of string'"),
             ("a,", "found '', expected: identifier after ','"),
             ("a in", "unable to parse requirement: found '' expected: '('"),
-            ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+            (
+                "a in (b",
+                "unable to parse requirement: found '', expected: ',' or ')'",
+            ),
             (
                 "a b",
                 "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
@@ -309,7 +314,11 @@ mod tests {
             assert_eq!(LabelSelector::parse(selector).unwrap_err().message, message);
         }
         for selector in ["a/b/c=d", "-a", "a=-", "a=b=c", "!a=b"] {
-            assert_eq!(LabelSelector::parse(selector).unwrap_err().code, 400, "{selector}");
+            assert_eq!(
+                LabelSelector::parse(selector).unwrap_err().code,
+                400,
+                "{selector}"
+            );
         }
     }
 }

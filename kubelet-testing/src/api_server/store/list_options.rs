@@ -93,7 +93,10 @@ impl ListOptions {
         } else {
             r#""Exact", "NotOlderThan", """#
         };
-        let known = matches!((matching, self.watch), ("" | "NotOlderThan", _) | ("Exact", false));
+        let known = matches!(
+            (matching, self.watch),
+            ("" | "NotOlderThan", _) | ("Exact", false)
+        );
         if !known {
             causes.push(Cause {
                 reason: "FieldValueNotSupported",
@@ -139,8 +142,9 @@ pub(crate) fn parse_revision(text: &str) -> Result<u64, StatusError> {
         return Ok(0);
     }
     text.parse().map_err(|_| {
-        let message =
-            format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax");
+        let message = format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        );
         StatusError::new(500, "", message)
     })
 }
@@ -171,7 +175,9 @@ impl Store {
         let exact = match &token {
             Some(token) => token.revision,
             None if options.resource_version_match == "Exact" => Some(asked),
-            None if options.resource_version_match.is_empty() && options.limit > 0 && asked > 0 => Some(asked),
+            None if options.resource_version_match.is_empty() && options.limit > 0 && asked > 0 => {
+                Some(asked)
+            }
             None => None,
         };
         let Some(index) = index(resource) else {
@@ -195,12 +201,18 @@ impl Store {
         let start = token.map(|token| format!("{below}{}", token.start));
         let range = key_range(resource, &selection.namespace, start);
 
-        let of_node = selection.fields.required("spec.nodeName").filter(|n| !n.is_empty());
+        let of_node = selection
+            .fields
+            .required("spec.nodeName")
+            .filter(|n| !n.is_empty());
         if let (Some(node), true, 0) = (of_node, revision == self.revision, options.limit) {
             let keys = kind.by_node.get(node).into_iter().flatten();
             let objects = keys.filter_map(|key| kind.objects.get(key));
             return Ok(Listed {
-                items: objects.filter(|o| selection.matches(resource, o)).cloned().collect(),
+                items: objects
+                    .filter(|o| selection.matches(resource, o))
+                    .cloned()
+                    .collect(),
                 revision,
                 token: String::new(),
                 remaining: None,
@@ -215,7 +227,14 @@ impl Store {
             snapshot = kind.at(&range, revision);
             Box::new(snapshot.into_iter())
         };
-        Ok(page(objects, resource, selection, options.limit, revision, &below))
+        Ok(page(
+            objects,
+            resource,
+            selection,
+            options.limit,
+            revision,
+            &below,
+        ))
     }
 
     /// Refuses a revision that is yet to come.

@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 pub(crate) use change::{Change, EventType, line};
 pub(crate) use field_selector::FieldSelector;
 pub(crate) use label_selector::LabelSelector;
-pub(crate) use list_options::{ListOptions, Listed};
+pub(crate) use list_options::{ListOptions, Listed, parse_revision};
 pub(crate) use selection::Selection;
-pub(crate) use subscription::{Ending, Event, Events, Subscription};
+pub(crate) use subscription::{Ending, Event, Events};
 
 use super::resource::{RESOURCES, Resource};
 use subscription::Subscribers;

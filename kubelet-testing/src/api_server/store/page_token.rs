@@ -90,11 +90,26 @@ mod tests {
     fn refuses_what_is_none() {
         let encode = |json: &str| URL_SAFE_NO_PAD.encode(json);
         for (token, message) in [
-            ("xx".to_owned(), "invalid character 'Ç' looking for beginning of value"),
-            (encode(r#"{"v":"2","rv":1,"start":"/a"}"#), "server does not recognize this encoded version"),
-            (encode(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"/a"}"#), "incorrect encoded start resourceVersion"),
-            (encode(r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#), "encoded start key empty"),
-            (encode(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"/../a"}"#), "continue key is not valid: ../a"),
+            (
+                "xx".to_owned(),
+                "invalid character 'Ç' looking for beginning of value",
+            ),
+            (
+                encode(r#"{"v":"2","rv":1,"start":"/a"}"#),
+                "server does not recognize this encoded version",
+            ),
+            (
+                encode(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"/a"}"#),
+                "incorrect encoded start resourceVersion",
+            ),
+            (
+                encode(r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#),
+                "encoded start key empty",
+            ),
+            (
+                encode(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"/../a"}"#),
+                "continue key is not valid: ../a",
+            ),
         ] {
             let error = PageToken::decode(&token).unwrap_err();
             assert_eq!(error.code, 400);

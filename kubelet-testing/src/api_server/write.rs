@@ -1,0 +1,467 @@
+//! The path of a write: decoded, managed fields, admission, the kind's strategy, the store.
+//!
+//! A write looks at the stored object, makes the new one and stores it if the object is still the one it looked at; else
+//! it begins again. So nothing but the store's own work is done under its lock.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::managed_fields;
+use super::objects::{self, Decoded, Deletion, FieldValidation, Posted};
+use super::patch::{self, PatchType};
+use super::request::Attributes;
+use super::resource::Resource;
+use super::server::Shared;
+use super::status_error::{Cause, StatusError};
+use super::store::{ListOptions, Listed, Raced, Selection};
+
+/// How often a name is made for `generateName` before its being taken is told.
+const MAX_NAME_GENERATION_CREATE_ATTEMPTS: usize = 8;
+
+const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+/// A write that was done.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// 200, or 201 for what is new.
+    pub(crate) code: u16,
+    pub(crate) object: Arc<Value>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Written {
+    fn new(code: u16, object: impl Into<Arc<Value>>) -> Self {
+        Written {
+            code,
+            object: object.into(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings = warnings;
+        self
+    }
+}
+
+impl Shared {
+    /// `POST` to a collection.
+    ///
+    /// # Errors
+    ///
+    /// As the API server refuses it.
+    pub(crate) fn create(
+        &self,
+        attributes: &Attributes,
+        body: &[u8],
+        validation: FieldValidation,
+    ) -> Result<Written, StatusError> {
+        let decoded = objects::decode(attributes, body, validation)?;
+        self.create_decoded(attributes, decoded)
+    }
+
+    fn create_decoded(&self, attributes: &Attributes, decoded: Decoded) -> Result<Written, StatusError> {
+        let Decoded { mut object, warnings } = decoded;
+        managed_fields::updated(
+            attributes.resource,
+            None,
+            &mut object,
+            &attributes.field_manager,
+            attributes.subresource,
+            attributes.now,
+        );
+        let created = self.store_new(attributes, object)?;
+        Ok(Written::new(201, created).with_warnings(warnings))
+    }
+
+    /// Stores a new object whose managed fields are written.
+    fn store_new(&self, attributes: &Attributes, object: Value) -> Result<Arc<Value>, StatusError> {
+        let resource = attributes.resource;
+        let generated = name_of(&object).is_empty();
+        let mut rng = self.fork_rng();
+        for attempt in 1.. {
+            let prepared = objects::prepare_create(attributes, self, &mut rng, object.clone())?;
+            let name = name_of(&prepared).to_owned();
+            let namespace = &attributes.namespace;
+            let stored = if !attributes.dry_run {
+                self.commit(resource, namespace, &name, None, Some(prepared))
+            } else if self.lookup(resource, namespace, &name).is_some() {
+                Err(Raced)
+            } else {
+                Ok(Arc::new(prepared))
+            };
+            match stored {
+                Ok(stored) => {
+                    if !attributes.dry_run {
+                        self.run_controllers(resource, &stored, &mut rng);
+                    }
+                    return Ok(stored);
+                }
+                Err(Raced) if generated && attempt < MAX_NAME_GENERATION_CREATE_ATTEMPTS => {}
+                Err(Raced) => return Err(StatusError::already_exists(resource, &name)),
+            }
+        }
+        Err(StatusError::already_exists(resource, name_of(&object)))
+    }
+
+    /// `PUT`.
+    ///
+    /// # Errors
+    ///
+    /// As the API server refuses it.
+    pub(crate) fn update(
+        &self,
+        attributes: &Attributes,
+        body: &[u8],
+        validation: FieldValidation,
+    ) -> Result<Written, StatusError> {
+        let decoded = objects::decode(attributes, body, validation)?;
+        loop {
+            let Some(old) = self.lookup(attributes.resource, &attributes.namespace, &attributes.name) else {
+                let whole = attributes.subresource.is_empty();
+                if whole && allows_create_on_update(attributes.resource) {
+                    return self.create_decoded(attributes, decoded);
+                }
+                return Err(StatusError::not_found(attributes.resource, &attributes.name));
+            };
+            let mut new = decoded.object.clone();
+            managed_fields::updated(
+                attributes.resource,
+                Some(&old),
+                &mut new,
+                &attributes.field_manager,
+                attributes.subresource,
+                attributes.now,
+            );
+            match self.replace(attributes, &old, new)? {
+                Ok(stored) => return Ok(Written::new(200, stored).with_warnings(decoded.warnings)),
+                Err(Raced) => {}
+            }
+        }
+    }
+
+    /// `PATCH`.
+    ///
+    /// # Errors
+    ///
+    /// As the API server refuses it.
+    pub(crate) fn patch(
+        &self,
+        attributes: &Attributes,
+        kind: PatchType,
+        patch: &Value,
+        force: bool,
+        validation: FieldValidation,
+    ) -> Result<Written, StatusError> {
+        if kind == PatchType::Apply {
+            return self.apply(attributes, patch, force, validation);
+        }
+        let resource = attributes.resource;
+        loop {
+            let old = self
+                .lookup(resource, &attributes.namespace, &attributes.name)
+                .ok_or_else(|| StatusError::not_found(resource, &attributes.name))?;
+            let patched = patch::patch(kind, resource, &old, patch)?;
+            let decoded = objects::decode_patched(attributes, patched, validation)?;
+            let mut new = decoded.object;
+            managed_fields::updated(
+                resource,
+                Some(&old),
+                &mut new,
+                &attributes.field_manager,
+                attributes.subresource,
+                attributes.now,
+            );
+            match self.replace(attributes, &old, new)? {
+                Ok(stored) => return Ok(Written::new(200, stored).with_warnings(decoded.warnings)),
+                Err(Raced) => {}
+            }
+        }
+    }
+
+    /// Server-side apply: creates what is not there.
+    fn apply(
+        &self,
+        attributes: &Attributes,
+        applied: &Value,
+        force: bool,
+        validation: FieldValidation,
+    ) -> Result<Written, StatusError> {
+        let resource = attributes.resource;
+        loop {
+            let old = self.lookup(resource, &attributes.namespace, &attributes.name);
+            let applied = objects::decode_patched(attributes, applied.clone(), validation)?;
+            if old.is_none() && !attributes.subresource.is_empty() {
+                return Err(StatusError::not_found(resource, &attributes.name));
+            }
+            let object = managed_fields::apply(
+                resource,
+                old.as_deref(),
+                &applied.object,
+                &attributes.field_manager,
+                force,
+                attributes.subresource,
+                attributes.now,
+            )?;
+            let new = objects::decode_patched(attributes, object, validation)?.object;
+            let Some(old) = old else {
+                match self.store_new(attributes, new) {
+                    Err(taken) if taken.reason == "AlreadyExists" => continue,
+                    created => return Ok(Written::new(201, created?).with_warnings(applied.warnings)),
+                }
+            };
+            match self.replace(attributes, &old, new)? {
+                Ok(stored) => return Ok(Written::new(200, stored).with_warnings(applied.warnings)),
+                Err(Raced) => {}
+            }
+        }
+    }
+
+    /// Puts a decoded object in the place of `old`, or removes it, when the last that held it back is gone.
+    fn replace(
+        &self,
+        attributes: &Attributes,
+        old: &Arc<Value>,
+        new: Value,
+    ) -> Result<Result<Arc<Value>, Raced>, StatusError> {
+        let resource = attributes.resource;
+        let asked = new["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        if !matches!(asked, "" | "0") && old["metadata"]["resourceVersion"] != asked {
+            return Err(StatusError::conflict(resource, &attributes.name, MODIFIED));
+        }
+        let mut new = objects::prepare_update(attributes, self, old, new)?;
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
+        if new == **old {
+            return Ok(Ok(old.clone()));
+        }
+        if attributes.dry_run {
+            return Ok(Ok(new.into()));
+        }
+        let (namespace, name) = (&attributes.namespace, &attributes.name);
+        if objects::removable(resource, &new) {
+            let removed = self.commit(resource, namespace, name, Some(old), None);
+            return Ok(removed.map(|_| new.into()));
+        }
+        let stored = self.commit(resource, namespace, name, Some(old), Some(new));
+        if let Ok(stored) = &stored {
+            self.run_controllers(resource, stored, &mut self.fork_rng());
+        }
+        Ok(stored)
+    }
+
+    /// `POST` to a sub-resource.
+    ///
+    /// # Errors
+    ///
+    /// As the API server refuses it.
+    pub(crate) fn post_subresource(
+        &self,
+        attributes: &Attributes,
+        body: &[u8],
+        validation: FieldValidation,
+    ) -> Result<Written, StatusError> {
+        let resource = attributes.resource;
+        let Decoded {
+            object: body,
+            warnings,
+        } = objects::decode(attributes, body, validation)?;
+        loop {
+            let parent = self
+                .lookup(resource, &attributes.namespace, &attributes.name)
+                .ok_or_else(|| StatusError::not_found(resource, &attributes.name))?;
+            let mut rng = self.fork_rng();
+            let posted = objects::post_subresource(attributes, self, &mut rng, &parent, body.clone())?;
+            let answer = match posted {
+                Posted::Answer(answer) => answer,
+                Posted::Update { answer, .. } | Posted::Delete { answer, .. } if attributes.dry_run => answer,
+                Posted::Update { object, answer } => {
+                    let (namespace, name) = (&attributes.namespace, &attributes.name);
+                    match self.commit(resource, namespace, name, Some(&parent), Some(object)) {
+                        Ok(_) => answer,
+                        Err(Raced) => continue,
+                    }
+                }
+                Posted::Delete { options, answer } => {
+                    let attributes = Attributes {
+                        verb: "delete",
+                        subresource: "",
+                        ..attributes.clone()
+                    };
+                    self.delete(&attributes, &options)?;
+                    answer
+                }
+            };
+            return Ok(Written::new(201, answer).with_warnings(warnings));
+        }
+    }
+
+    /// `DELETE` of one object.
+    ///
+    /// # Errors
+    ///
+    /// As the API server refuses it.
+    pub(crate) fn delete(&self, attributes: &Attributes, options: &Value) -> Result<Written, StatusError> {
+        let (resource, name) = (attributes.resource, &attributes.name);
+        loop {
+            let old = self
+                .lookup(resource, &attributes.namespace, name)
+                .ok_or_else(|| StatusError::not_found(resource, name))?;
+            match self.delete_once(attributes, &old, options)? {
+                Ok((object, removed)) if removed && !objects::returns_deleted(resource) => {
+                    return Ok(Written::new(200, success(resource, &object)));
+                }
+                Ok((object, _)) => return Ok(Written::new(200, object)),
+                Err(Raced) => {}
+            }
+        }
+    }
+
+    /// The object as it is answered, and whether it is gone.
+    fn delete_once(
+        &self,
+        attributes: &Attributes,
+        old: &Arc<Value>,
+        options: &Value,
+    ) -> Result<Result<(Arc<Value>, bool), Raced>, StatusError> {
+        let (resource, namespace, name) = (attributes.resource, &attributes.namespace, &attributes.name);
+        let commit =
+            |old: &Arc<Value>, new: Option<Value>| self.commit(resource, namespace, name, Some(old), new);
+        Ok(match objects::prepare_delete(attributes, self, old, options)? {
+            Deletion::Pending => Ok((old.clone(), false)),
+            Deletion::Remove if attributes.dry_run => Ok((old.clone(), true)),
+            Deletion::Store(new) if attributes.dry_run => Ok((new.into(), false)),
+            Deletion::Remove => commit(old, None).map(|object| (object, true)),
+            Deletion::Store(new) => match commit(old, Some(new)) {
+                Ok(stored) if objects::removable(resource, &stored) => {
+                    commit(&stored, None).map(|_| (stored, true))
+                }
+                Ok(stored) => {
+                    self.run_controllers(resource, &stored, &mut self.fork_rng());
+                    Ok((stored, false))
+                }
+                Err(raced) => Err(raced),
+            },
+        })
+    }
+
+    /// `DELETE` of a collection: what the selection has now. Returns what it had.
+    ///
+    /// # Errors
+    ///
+    /// As the API server refuses it; what was deleted before that stays deleted.
+    pub(crate) fn delete_collection(
+        &self,
+        attributes: &Attributes,
+        selection: &Selection,
+        options: &Value,
+    ) -> Result<Listed, StatusError> {
+        let mut listed = self.list(attributes.resource, selection, &ListOptions::default())?;
+        for item in &mut listed.items {
+            let one = Attributes {
+                name: name_of(item).to_owned(),
+                ..attributes.clone()
+            };
+            match self.delete(&one, options) {
+                Ok(_) => {}
+                Err(gone) if gone.reason == "NotFound" => {}
+                Err(refused) => return Err(refused),
+            }
+        }
+        listed.revision = self.revision();
+        Ok(listed)
+    }
+
+    /// What controllers do at once when they see an object: fill a new namespace, approve and sign certificates.
+    fn run_controllers(&self, resource: &'static Resource, object: &Arc<Value>, rng: &mut fastrand::Rng) {
+        match resource.plural {
+            "namespaces" if object["metadata"]["deletionTimestamp"].is_null() => {
+                let namespace = name_of(object);
+                for (resource, object) in objects::beside_namespace(namespace, self.now(), rng) {
+                    let name = name_of(&object).to_owned();
+                    // Already there: nothing to do, as for the controllers.
+                    let _ = self.commit(resource, namespace, &name, None, Some(object));
+                }
+            }
+            "certificatesigningrequests" => self.sign(resource, object),
+            _ => {}
+        }
+    }
+
+    fn sign(&self, resource: &'static Resource, request: &Arc<Value>) {
+        let Some(signer) = self.signer() else { return };
+        let mut request = request.clone();
+        let (now, name) = (self.now(), name_of(&request).to_owned());
+        while let Some(next) = signer
+            .approve(&request, now)
+            .or_else(|| signer.sign(&request, now))
+        {
+            match self.commit(resource, "", &name, Some(&request), Some(next)) {
+                Ok(stored) => request = stored,
+                // Whoever was faster is looked at in its turn.
+                Err(Raced) => return,
+            }
+        }
+    }
+}
+
+/// `fieldManager` where it must be given.
+///
+/// # Errors
+///
+/// 422 for an apply without one.
+pub(crate) fn required_field_manager(given: &str) -> Result<(), StatusError> {
+    if !given.is_empty() {
+        return Ok(());
+    }
+    let cause = Cause {
+        reason: "FieldValueRequired",
+        field: "fieldManager".into(),
+        message: "Required value: is required for apply patch".into(),
+    };
+    Err(StatusError::invalid(&PATCH_OPTIONS, "", &[cause]))
+}
+
+static PATCH_OPTIONS: Resource = Resource {
+    group: "meta.k8s.io",
+    version: "v1",
+    plural: "patchoptions",
+    singular: "patchoptions",
+    kind: "PatchOptions",
+    namespaced: false,
+    short_names: &[],
+    subresources: &[],
+};
+
+/// Whether a `PUT` makes what isn't there (`AllowCreateOnUpdate`).
+fn allows_create_on_update(resource: &Resource) -> bool {
+    matches!(
+        resource.plural,
+        "leases" | "events" | "services" | "runtimeclasses"
+    ) && resource.plural != "runtimeclasses"
+}
+
+pub(crate) fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// The `Status` that answers a deletion.
+fn success(resource: &Resource, object: &Value) -> Value {
+    let mut details = resource.details(name_of(object));
+    details["uid"] = object["metadata"]["uid"].clone();
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
+
+/// The body of a `DELETE`: `DeleteOptions`, or nothing.
+///
+/// # Errors
+///
+/// 400 for what is neither.
+pub(crate) fn delete_options(body: &Bytes) -> Result<Value, StatusError> {
+    if body.is_empty() {
+        return Ok(json!({}));
+    }
+    serde_json::from_slice(body).map_err(|e| StatusError::bad_request(e.to_string()))
+}
