@@ -136,9 +136,8 @@ impl Shared {
                 attributes.subresource,
                 attributes.now,
             );
-            match self.replace(attributes, &old, new)? {
-                Ok(stored) => return Ok(Written::new(200, stored).with_warnings(decoded.warnings)),
-                Err(Raced) => {}
+            if let Ok(stored) = self.replace(attributes, &old, new)? {
+                return Ok(Written::new(200, stored).with_warnings(decoded.warnings));
             }
         }
     }
@@ -175,9 +174,8 @@ impl Shared {
                 attributes.subresource,
                 attributes.now,
             );
-            match self.replace(attributes, &old, new)? {
-                Ok(stored) => return Ok(Written::new(200, stored).with_warnings(decoded.warnings)),
-                Err(Raced) => {}
+            if let Ok(stored) = self.replace(attributes, &old, new)? {
+                return Ok(Written::new(200, stored).with_warnings(decoded.warnings));
             }
         }
     }
@@ -213,9 +211,8 @@ impl Shared {
                     created => return Ok(Written::new(201, created?).with_warnings(applied.warnings)),
                 }
             };
-            match self.replace(attributes, &old, new)? {
-                Ok(stored) => return Ok(Written::new(200, stored).with_warnings(applied.warnings)),
-                Err(Raced) => {}
+            if let Ok(stored) = self.replace(attributes, &old, new)? {
+                return Ok(Written::new(200, stored).with_warnings(applied.warnings));
             }
         }
     }

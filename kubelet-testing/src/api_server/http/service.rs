@@ -69,7 +69,7 @@ where
             let (head, body) = request.into_parts();
             let call = match Call::new(service, &head) {
                 Ok(call) => call,
-                Err(response) => return Ok(response),
+                Err(error) => return Ok(refusal(&error, "application/json", false)),
             };
             let body = match Limited::new(body, MAX_REQUEST_BODY_BYTES).collect().await {
                 Ok(body) => body.to_bytes(),
@@ -94,14 +94,12 @@ struct Call {
 
 impl Call {
     /// Understands the head of a request: who asks, for what, how to answer.
-    fn new(service: ApiService, head: &http::request::Parts) -> Result<Call, Response<ApiBody>> {
+    fn new(service: ApiService, head: &http::request::Parts) -> Result<Call, StatusError> {
         let parameters = parameters(head.uri.query());
-        let pretty = is_true(parameters.get("pretty"));
-        let early = |error: &StatusError| refusal(error, "application/json", pretty);
         let shared = service.shared;
         let user = match service.user {
             Some(user) => user,
-            None => bearer(&shared, &head.headers).map_err(|error| early(&error))?,
+            None => bearer(&shared, &head.headers)?,
         };
         let target = Target::of(head.uri.path());
         // What the documents are written in, they find out themselves.
@@ -115,7 +113,7 @@ impl Call {
             target,
             parameters,
             headers: head.headers.clone(),
-            accepted: accepted.map_err(|error| early(&error))?,
+            accepted: accepted?,
             shared,
         })
     }
