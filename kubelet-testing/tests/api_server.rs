@@ -11,7 +11,7 @@ use futures::{StreamExt, TryStreamExt};
 use serde_json::json;
 
 fn server() -> ApiServer {
-    let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let start = Timestamp::constant(1_767_225_600, 0);
     ApiServer::builder()
         .clock(Clock::starting_at(start))
         .seed(7)
