@@ -1,0 +1,90 @@
+//! Tells whether a kubelet would start with its configuration files: prints the configuration that would be in force,
+//! as `/configz` shows it, or all that is wrong with the files.
+//!
+//! ```console
+//! $ cargo run --example validate-config -- /var/lib/kubelet/config.yaml --config-dir /etc/kubernetes/kubelet.conf.d
+//! ```
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use kubelet_config::kubelet_configuration::validation::Host;
+use kubelet_config::kubelet_configuration::{ConfigurationLoader, Decoding, LoadedConfiguration};
+use kubelet_config::{ConfigurationStage, Error};
+
+/// Prints the configuration that a kubelet v1.36 would run with, or why it would not.
+#[derive(Parser)]
+#[command(name = "validate-config")]
+struct Args {
+    /// The kubelet's configuration file, YAML or JSON.
+    config: PathBuf,
+
+    /// A folder of drop-ins that are laid over it.
+    #[arg(long, value_name = "DIR")]
+    config_dir: Option<PathBuf>,
+
+    /// Only warn of fields that are unknown or there twice, as the kubelet does.
+    #[arg(long)]
+    lenient: bool,
+
+    /// Judge it for this machine, instead of for one with cgroup v2.
+    #[arg(long)]
+    this_node: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match load(&args) {
+        Ok(loaded) => show(&loaded).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
+        Err(error) => {
+            complain(&error, &args);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn load(args: &Args) -> Result<LoadedConfiguration, Error> {
+    let host = if args.this_node { Host::detect() } else { Host::default() };
+    let decoding = if args.lenient { Decoding::LenientFallback } else { Decoding::Strict };
+    let loader = ConfigurationLoader::new().config(&args.config).host(host).decoding(decoding);
+    match &args.config_dir {
+        None => loader.load(),
+        Some(folder) => loader.config_dir(folder).load(),
+    }
+}
+
+fn show(loaded: &LoadedConfiguration) -> std::io::Result<()> {
+    let mut notes = std::io::stderr().lock();
+    for ignored in &loaded.ignored {
+        writeln!(notes, "ignored: {ignored}")?;
+    }
+    for skipped in &loaded.skipped_drop_ins {
+        writeln!(notes, "skipped: {}: does not end in .conf", skipped.display())?;
+    }
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, &loaded.config.masked().configz())?;
+    writeln!(out)
+}
+
+/// One line for each problem: the file, the stage at which it was found, the field and what is wrong with it.
+fn complain(error: &Error, args: &Args) {
+    let mut lines = std::io::stderr().lock();
+    let (stage, file, problems) = match error {
+        Error::Configuration { stage, file, problems, .. } => (*stage, file.clone(), problems.clone()),
+        Error::Validation(invalid) => {
+            let problems = invalid.errors().iter().map(ToString::to_string).collect();
+            (ConfigurationStage::Validate, None, problems)
+        }
+        other => {
+            _ = writeln!(lines, "{other}");
+            return;
+        }
+    };
+    // What is wrong with the whole is wrong with the file and what was laid over it.
+    let file = file.unwrap_or_else(|| args.config.clone());
+    for problem in problems {
+        _ = writeln!(lines, "{}: {stage}: {problem}", file.display());
+    }
+}
