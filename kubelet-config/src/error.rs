@@ -76,6 +76,40 @@ pub enum Error {
         problems: Vec<String>,
     },
 
+    /// An argument of the command line that is no flag of the kubelet's, or lacks its value.
+    #[error("{message}: {argument}")]
+    Argument {
+        /// What it is about.
+        argument: String,
+        /// What is wrong with it.
+        message: String,
+    },
+
+    /// The value of a flag is not of its type.
+    #[error("invalid argument {value:?} for \"--{flag}\" flag: {message}")]
+    Flag {
+        /// The flag's name, without the dashes.
+        flag: String,
+        /// What was given.
+        value: String,
+        /// What is wrong with it.
+        message: String,
+    },
+
+    /// The command line has an argument that is no flag; the kubelet has no commands.
+    #[error("unknown command {command}")]
+    UnknownCommand {
+        /// The first of these arguments.
+        command: String,
+    },
+
+    /// The node may not give itself labels that it was told to (`--node-labels`).
+    #[error("invalid node labels: {}", .problems.join("; "))]
+    NodeLabels {
+        /// One line each, with the label.
+        problems: Vec<String>,
+    },
+
     /// A configuration was read that a kubelet does not run with.
     #[error(transparent)]
     Validation(#[from] ValidationErrors),
@@ -89,8 +123,12 @@ pub enum ConfigurationStage {
     Load,
     /// The drop-in files were merged into it.
     DropIns,
-    /// The command line was applied to it.
+    /// The command line was read, or applied to it.
     Flags,
+    /// What the command line has besides flags was looked at.
+    Arguments,
+    /// The flags that are no fields of it were validated.
+    ValidateFlags,
     /// The feature gates were set.
     FeatureGates,
     /// The whole was validated.
@@ -103,6 +141,8 @@ impl fmt::Display for ConfigurationStage {
             Self::Load => "load",
             Self::DropIns => "drop-ins",
             Self::Flags => "flags",
+            Self::Arguments => "arguments",
+            Self::ValidateFlags => "validateFlags",
             Self::FeatureGates => "featureGates",
             Self::Validate => "validate",
         })
@@ -115,6 +155,9 @@ impl Error {
         match self {
             Self::Configuration { stage, .. } => Some(*stage),
             Self::FeatureGates { .. } => Some(ConfigurationStage::FeatureGates),
+            Self::Argument { .. } | Self::Flag { .. } => Some(ConfigurationStage::Flags),
+            Self::UnknownCommand { .. } => Some(ConfigurationStage::Arguments),
+            Self::NodeLabels { .. } => Some(ConfigurationStage::ValidateFlags),
             Self::Validation(_) => Some(ConfigurationStage::Validate),
             _ => None,
         }

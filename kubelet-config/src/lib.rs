@@ -66,6 +66,8 @@ mod error_chain;
 mod feature_gates;
 #[cfg(feature = "file")]
 mod file_source;
+#[cfg(feature = "cli")]
+pub mod flags;
 mod fnv128a;
 #[cfg(feature = "http")]
 mod http_source;
