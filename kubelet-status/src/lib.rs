@@ -8,6 +8,8 @@
 //!   changed: at once, each burst as one patch, never what did not change, again where it failed.
 //! * Sinks: [`MemorySink`], [`JsonLines`], [`LogSink`], `ApiServerSink` (feature `apiserver`), and [`FanOut`] for
 //!   several at once.
+//! * [`EventBroadcaster`] brings events to an [`EventSink`], such as `ApiServerEvents` (feature `apiserver`), counted,
+//!   combined and limited as the kubelet's are.
 //!
 //! The manager is what the `Kubelet` assembly of `kubelet-core` takes as its `statuses`. It works alone just
 //! as well. Here it reports to a sink of one's own:
@@ -78,6 +80,7 @@
 mod conditions;
 mod container_statuses;
 mod error;
+mod events;
 mod generate;
 mod manager;
 mod merge;
@@ -96,8 +99,9 @@ mod status_ext;
 mod terminate;
 mod transitions;
 
+pub use events::{EventBroadcaster, EventRecorderHandle, EventSink, EventSinkError};
 pub use generate::{NodeFacts, generate_api_pod_status};
 pub use manager::{StatusManager, StatusManagerConfig, StatusManagerHandle};
 #[cfg(feature = "apiserver")]
-pub use sink::ApiServerSink;
+pub use sink::{ApiServerEvents, ApiServerSink};
 pub use sink::{Blocking, FanOut, JsonLines, LogSink, MemorySink, ReportedPod};

@@ -1,5 +1,6 @@
 //! The sink that the kubelet has: the API server.
 
+mod events;
 mod status_patch;
 
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use kube_client::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube_client::{Client, Error as ClientError};
 use kubelet_core::{Error, PodExt, Result, SinkPod, StatusSink};
+
+pub use self::events::ApiServerEvents;
 
 /// Sends statuses to an API server: a strategic merge patch of the pod's `status` sub-resource that holds what
 /// changed and, as its precondition, the pod's UID (`statusutil.PatchPodStatus`); and the last delete, with grace

@@ -1,0 +1,71 @@
+//! A rate limit.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// So many at once, and then so many a second. On tokio's clock, so that it is not led astray by steps of the wall
+/// clock.
+#[derive(Debug)]
+pub(crate) struct TokenBucket {
+    qps: f64,
+    burst: f64,
+    tokens: f64,
+    at: Instant,
+}
+
+impl TokenBucket {
+    /// A full one.
+    pub(crate) fn new(qps: f64, burst: u32, now: Instant) -> Self {
+        let burst = f64::from(burst);
+        Self {
+            qps,
+            burst,
+            tokens: burst,
+            at: now,
+        }
+    }
+
+    /// Takes a token if there is one.
+    pub(crate) fn try_take(&mut self, now: Instant) -> bool {
+        self.wait(now).is_zero() && {
+            self.tokens -= 1.0;
+            true
+        }
+    }
+
+    /// How long until there is a token.
+    pub(crate) fn wait(&mut self, now: Instant) -> Duration {
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.tokens = (self.tokens + elapsed * self.qps).min(self.burst);
+        self.at = now;
+        // A token all but a rounding error is one.
+        let missing = 1.0 - 1e-9 - self.tokens;
+        if missing <= 0.0 {
+            return Duration::ZERO;
+        }
+        Duration::try_from_secs_f64(missing / self.qps).unwrap_or(Duration::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_then_a_rate() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs_f64(seconds);
+        let mut bucket = TokenBucket::new(2.0, 3, start);
+        let taken: Vec<bool> = (0..4).map(|_| bucket.try_take(start)).collect();
+        assert_eq!(taken, [true, true, true, false]);
+        assert!((0.24..=0.25).contains(&bucket.wait(at(0.25)).as_secs_f64()));
+        assert!(bucket.try_take(at(0.5)) && !bucket.try_take(at(0.75)));
+        // Never more than the burst.
+        let taken = (0..5).filter(|_| bucket.try_take(at(1000.0))).count();
+        assert_eq!(taken, 3);
+        let mut none = TokenBucket::new(0.0, 0, start);
+        assert!(!none.try_take(at(1e6)));
+        assert_eq!(none.wait(start), Duration::MAX);
+    }
+}
