@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Field, Problems, names};
+use super::{Field, Problems, names, os};
 
 /// Probes and hooks of a container that may have them.
 pub(super) fn validate(container: &Container, spec: &PodSpec, field: &Field, problems: &mut Problems) {
@@ -21,9 +21,8 @@ pub(super) fn validate(container: &Container, spec: &PodSpec, field: &Field, pro
                 Handler::of_hook(hook).validate(grace, &field.child(name), problems);
             }
         }
-        if lifecycle.stop_signal.is_some() && spec.os.is_none() {
-            let why = "may not be set for containers with empty `spec.os.name`";
-            problems.forbidden(&field.child("stopSignal"), why);
+        if let Some(signal) = &lifecycle.stop_signal {
+            os::validate_stop_signal(signal, spec, &field.child("stopSignal"), problems);
         }
     }
     for (name, probe) in [

@@ -1,18 +1,20 @@
 //! Whether a pod can be, by the API's rules (`ValidatePodCreate` of `pkg/apis/core/validation`).
-//!
-//! What concerns only a scheduler (affinity, topology spread) or Windows is not looked at.
 
 use k8s_openapi::api::core::v1::Pod;
 
+mod annotations;
 mod container;
 mod env;
 mod handler;
 mod metadata;
+mod os;
 mod problems;
 mod resources;
+mod scheduling;
 mod security;
 mod spec;
 mod volume;
+mod volume_source;
 
 use crate::names;
 use problems::{Field, Problems};
@@ -21,8 +23,12 @@ use problems::{Field, Problems};
 pub(super) fn validate(pod: &Pod) -> Vec<String> {
     let mut problems = Problems::default();
     metadata::validate(&pod.metadata, &Field::root("metadata"), &mut problems);
+    let annotations = Field::root("metadata").child("annotations");
+    annotations::validate(pod, &annotations, &mut problems);
     if let Some(spec) = &pod.spec {
-        spec::validate(spec, &Field::root("spec"), &mut problems);
+        let field = Field::root("spec");
+        spec::validate(spec, &field, &mut problems);
+        annotations::validate_agreement(pod, spec, &field, &mut problems);
     }
     problems.into_lines()
 }

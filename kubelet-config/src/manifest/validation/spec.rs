@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec, Toleration};
 
-use super::{Field, Problems, container, names, resources, security, volume};
+use super::{Field, Problems, container, names, os, resources, scheduling, security, volume};
 
 const MAX_DNS_NAMESERVERS: usize = 3;
 const MAX_DNS_SEARCH_PATHS: usize = 32;
@@ -19,6 +19,7 @@ pub(super) fn validate(spec: &PodSpec, field: &Field, problems: &mut Problems) {
     container::validate_all(spec, &volumes, field, problems);
     resources::validate_pod(spec, field, problems);
     security::validate_pod(spec, field, problems);
+    scheduling::validate(spec, field, problems);
     volume::validate_tokens(spec, field, problems);
 
     let restart = spec.restart_policy.as_deref().unwrap_or_default();
@@ -59,9 +60,7 @@ pub(super) fn validate(spec: &PodSpec, field: &Field, problems: &mut Problems) {
             &["PreemptLowerPriority", "Never"],
         );
     }
-    if let Some(os) = &spec.os {
-        problems.unless_one_of(&field.child("os"), &os.name, &["linux", "windows"]);
-    }
+    os::validate(spec, field, problems);
     if spec.ephemeral_containers.is_some() {
         problems.forbidden(&field.child("ephemeralContainers"), "cannot be set on create");
     }
@@ -148,7 +147,7 @@ fn validate_dns_config(policy: &str, config: Option<&PodDNSConfig>, field: &Fiel
     }
 }
 
-fn validate_toleration(toleration: &Toleration, field: &Field, problems: &mut Problems) {
+pub(super) fn validate_toleration(toleration: &Toleration, field: &Field, problems: &mut Problems) {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let (key, operator) = (text(&toleration.key), text(&toleration.operator));
     let (value, effect) = (text(&toleration.value), text(&toleration.effect));

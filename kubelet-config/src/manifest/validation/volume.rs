@@ -1,4 +1,4 @@
-//! Volumes. Of those that a static pod may not have anyway, only that there is one is looked at.
+//! Volumes, and those whose content the kubelet makes.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use serde_json::Value;
 
 use super::container::Volumes;
-use super::{Field, Problems, env, names};
+use super::{Field, Problems, env, names, volume_source};
 use crate::manifest::quantity::Quantity;
 
 const FIELDS: [&str; 5] = [
@@ -112,17 +112,7 @@ fn validate_source(volume: &Volume, field: &Field, problems: &mut Problems) {
         let field = field.child("image").child("pullPolicy");
         problems.unless_one_of(&field, policy, &["Always", "IfNotPresent", "Never"]);
     }
-    if let Some(nfs) = &volume.nfs {
-        let field = field.child("nfs");
-        for (name, value) in [("server", &nfs.server), ("path", &nfs.path)] {
-            if value.is_empty() {
-                problems.required(&field.child(name), "");
-            }
-        }
-        if !nfs.path.starts_with('/') {
-            problems.invalid(&field.child("path"), &nfs.path, "must be an absolute path");
-        }
-    }
+    volume_source::validate(volume, field, problems);
 }
 
 fn validate_host_path(host_path: &HostPathVolumeSource, field: &Field, problems: &mut Problems) {
