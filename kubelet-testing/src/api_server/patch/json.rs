@@ -1,8 +1,9 @@
 //! JSON patch, RFC 6902, with the API server's limits.
 
-use json_patch::{Patch, PatchOperation};
-use serde_json::Value;
+use json_patch::PatchOperation;
+use serde_json::{Value, json};
 
+use super::super::schema::json_type;
 use super::super::status_error::StatusError;
 use super::{MAX_DEPTH, unprocessable, within_depth};
 
@@ -19,8 +20,7 @@ const MAX_COPY_BYTES: usize = 3 * 1024 * 1024;
 /// 400 for what is no JSON patch, 413 for too many operations, 422 for a test that fails, a path that leads nowhere and
 /// too much that is copied.
 pub(super) fn patch(current: &Value, patch: &Value) -> Result<Value, StatusError> {
-    let Patch(operations) = serde_json::from_value(patch.clone())
-        .map_err(|e| StatusError::bad_request(format!("error decoding patch: {e}")))?;
+    let operations = operations(patch)?;
     if operations.len() > MAX_OPERATIONS {
         return Err(StatusError::new(
             413,
@@ -33,7 +33,8 @@ pub(super) fn patch(current: &Value, patch: &Value) -> Result<Value, StatusError
     }
     let mut patched = current.clone();
     let mut copied = 0;
-    for operation in &operations {
+    for operation in operations {
+        let operation = &operation.ok_or_else(unprocessable)?;
         if let PatchOperation::Copy(copy) = operation {
             copied += size(copy.from.resolve(&patched).unwrap_or(&Value::Null));
             if copied > MAX_COPY_BYTES {
@@ -49,6 +50,36 @@ pub(super) fn patch(current: &Value, patch: &Value) -> Result<Value, StatusError
         json_patch::patch(&mut patched, std::slice::from_ref(operation)).map_err(|_| unprocessable())?;
     }
     Ok(patched)
+}
+
+/// The operations; `None` for one that the API server can read but not carry out.
+fn operations(patch: &Value) -> Result<Vec<Option<PatchOperation>>, StatusError> {
+    let Some(list) = patch.as_array() else {
+        return Err(undecodable(patch, "Go value of type []handlers.jsonPatchOp"));
+    };
+    list.iter().map(operation).collect()
+}
+
+fn operation(value: &Value) -> Result<Option<PatchOperation>, StatusError> {
+    let Some(operation) = value.as_object() else {
+        return Err(undecodable(value, "Go value of type handlers.jsonPatchOp"));
+    };
+    for name in ["op", "path", "from"] {
+        if let Some(value) = operation.get(name).filter(|v| !v.is_null() && !v.is_string()) {
+            let place = format!("Go struct field jsonPatchOp.{name} of type string");
+            return Err(undecodable(value, &place));
+        }
+    }
+    let mut operation = operation.clone();
+    operation.entry("value").or_insert(Value::Null);
+    Ok(serde_json::from_value(json!(operation)).ok())
+}
+
+fn undecodable(value: &Value, place: &str) -> StatusError {
+    StatusError::bad_request(format!(
+        "error decoding patch: json: cannot unmarshal {} into {place}",
+        json_type(value)
+    ))
 }
 
 /// A field that isn't there passes for null in a `test`, as in the API server's library.
@@ -85,8 +116,6 @@ fn size(value: &Value) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -117,7 +146,10 @@ mod tests {
                 json!([{"op": "add", "path": "/metadata/labels/x", "value": "1"}]),
                 422,
             ),
-            (json!([{"op": "bogus", "path": "/metadata"}]), 400),
+            (json!([{"op": "bogus", "path": "/metadata"}]), 422),
+            (json!([{"op": "add"}]), 422),
+            (json!([{"op": "add", "path": 1}]), 400),
+            (json!(["add"]), 400),
             (json!({"metadata": {}}), 400),
             (
                 Value::Array(vec![

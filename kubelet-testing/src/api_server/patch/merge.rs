@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::super::schema::json_type;
 use super::super::status_error::StatusError;
 
 /// Lays the patch over the object; null removes.
@@ -10,10 +11,14 @@ use super::super::status_error::StatusError;
 ///
 /// 400 for a patch that is no object.
 pub(super) fn patch(current: &Value, patch: &Value) -> Result<Value, StatusError> {
+    if patch.is_null() {
+        return Err(StatusError::bad_request("Invalid JSON Patch"));
+    }
     if !patch.is_object() {
-        return Err(StatusError::bad_request(
-            "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}",
-        ));
+        return Err(StatusError::bad_request(format!(
+            "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            json_type(patch)
+        )));
     }
     let mut patched = current.clone();
     json_patch::merge(&mut patched, patch);

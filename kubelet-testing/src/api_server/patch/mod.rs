@@ -4,12 +4,16 @@
 //! [`schema`](super::schema). Server-side apply needs to know who owns what, so
 //! [`managed_fields`](super::managed_fields) has it.
 
+mod element_order;
+mod go;
 mod json;
 mod merge;
+mod strategic;
 
 use serde_json::Value;
 
 use super::resource::Resource;
+use super::schema;
 use super::status_error::StatusError;
 
 /// How deep an object or patch may nest. As deep as JSON is read; a patch cannot get round it.
@@ -57,11 +61,10 @@ pub(crate) fn patch(
     if !within_depth(patch, MAX_DEPTH) {
         return Err(StatusError::bad_request("exceeded max depth"));
     }
-    let _ = resource;
     match kind {
         PatchType::Json => json::patch(current, patch),
         PatchType::Merge => merge::patch(current, patch),
-        PatchType::StrategicMerge => merge::patch(current, patch),
+        PatchType::StrategicMerge => strategic::patch(schema::of(resource), current, patch),
         PatchType::Apply => Err(StatusError::new(
             415,
             "UnsupportedMediaType",
