@@ -10,6 +10,7 @@ use flate2::read::GzDecoder;
 use kubelet_config::flags::{CommandLine, Flag, Version};
 use kubelet_config::kubelet_configuration::GoDuration;
 use kubelet_config::{Error, KubeletConfiguration};
+use proptest::prelude::*;
 use serde::Deserialize;
 
 /// Flags that the recorded binary was built without: it was not given the log format `json`, and shows its help
@@ -450,5 +451,57 @@ fn copy(from: &serde_json::Value, to: &mut serde_json::Value, path: &[&str]) {
         },
         [first, rest @ ..] => copy(&from[first], &mut to[*first], rest),
         [] => {}
+    }
+}
+
+/// An argument: a flag of ours or something like one, with or without a value.
+fn argument() -> impl Strategy<Value = String> {
+    let names: Vec<_> = Flag::all().map(Flag::name).collect();
+    let value = prop_oneof![
+        "[a-z0-9=,:<;\"_.-]{0,8}",
+        Just("true".to_owned()),
+        Just("1".to_owned()),
+        Just("1m".to_owned())
+    ];
+    let flag = (
+        prop::sample::select(names),
+        prop::option::of(value.clone()),
+        any::<bool>(),
+    )
+        .prop_map(|(name, value, underscores)| {
+            let name = if underscores {
+                name.replace('-', "_")
+            } else {
+                name.to_owned()
+            };
+            let value = value.map(|value| format!("={value}")).unwrap_or_default();
+            format!("--{name}{value}")
+        });
+    prop_oneof![4 => flag, 1 => value, 1 => "-{0,3}[hvx=0-9]{0,3}", 1 => any::<String>()]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Nothing breaks it, and what was read can be applied, once and again.
+    #[test]
+    fn any_arguments_are_read_or_refused(args in prop::collection::vec(argument(), 0..6)) {
+        if let Ok(line) = CommandLine::parse(&args) {
+            let mut config = KubeletConfiguration::default();
+            line.apply(&mut config).unwrap();
+            line.apply(&mut config).unwrap();
+        }
+    }
+
+    /// A value may stand in the flag's argument or the next, whatever it looks like.
+    #[test]
+    fn both_places_of_a_value_are_one(
+        flag in prop::sample::select(Flag::all().filter(|flag| flag.no_value_means().is_none()).collect::<Vec<_>>()),
+        value in "[ -~]{0,12}",
+        after in argument(),
+    ) {
+        let joined = CommandLine::parse([format!("--{}={value}", flag.name()), after.clone()]);
+        let apart = CommandLine::parse([format!("--{}", flag.name()), value, after]);
+        prop_assert_eq!(format!("{joined:?}"), format!("{apart:?}"));
     }
 }

@@ -45,25 +45,26 @@ fn arg(flag: &'static Flag) -> Arg {
     }
 }
 
-/// The flags given, in their order, and what else there is for a `command` that has flags of its own.
-///
+/// What a command line has.
+pub(super) struct Parsed {
+    /// The flags given, with the text of their values, in order.
+    pub(super) given: Vec<(&'static Flag, String)>,
+    /// The first argument that is no flag.
+    pub(super) command: Option<String>,
+    /// What else there is, for a command with flags of its own.
+    pub(super) matches: ArgMatches,
+}
+
 /// # Errors
 ///
-/// [`Error::Argument`], [`Error::UnknownCommand`].
-pub(super) fn parse(
-    command: Command,
-    args: Vec<OsString>,
-) -> Result<(Vec<(&'static Flag, String)>, ArgMatches)> {
+/// [`Error::Argument`], and [`Error::Flag`] for a value that is not UTF-8.
+pub(super) fn parse(command: Command, args: Vec<OsString>) -> Result<Parsed> {
     let args = normalize(&command, args);
     let mut matches = command.try_get_matches_from(args).map_err(refused)?;
-    if let Some(first) = matches
+    let command = matches
         .remove_many::<OsString>(COMMANDS)
-        .and_then(|mut args| args.next())
-    {
-        return Err(Error::UnknownCommand {
-            command: first.to_string_lossy().into_owned(),
-        });
-    }
+        .and_then(|mut commands| commands.next())
+        .map(|command| command.to_string_lossy().into_owned());
     let mut given = Vec::new();
     for flag in Flag::all() {
         let (Some(at), Some(values)) = (
@@ -83,7 +84,11 @@ pub(super) fn parse(
     }
     given.sort_by_key(|&(at, ..)| at);
     let given = given.into_iter().map(|(_, flag, value)| (flag, value)).collect();
-    Ok((given, matches))
+    Ok(Parsed {
+        given,
+        command,
+        matches,
+    })
 }
 
 /// Reads `_` in names of flags as `-` (`WordSepNormalizeFunc`), and leaves values alone.

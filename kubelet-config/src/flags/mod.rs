@@ -9,7 +9,8 @@
 //!
 //! std::fs::write(
 //!     &file,
-//!     "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, maxPods: 50, port: 10350}",
+//!     r#"{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+//!         "maxPods": 50, "port": 10350}"#,
 //! )?;
 //! let file = file.to_string_lossy();
 //! let args = ["--config", &file, "--max_pods=7", "--node-labels=example.com/rack=r1"];
@@ -32,6 +33,7 @@ mod node_labels;
 mod numbers;
 mod own_flags;
 mod program;
+mod quantity;
 mod reserved_memory;
 mod server;
 mod slot;
@@ -101,14 +103,17 @@ impl CommandLine {
         I::Item: Into<OsString>,
     {
         let args = args.into_iter().map(Into::into).collect();
-        let (given, matches) = command::parse(command, args)?;
+        let parsed = command::parse(command, args)?;
         let mut command_line = Self {
-            given,
+            given: parsed.given,
             flags: KubeletFlags::default(),
             program: Program::default(),
         };
         command_line.read_values()?;
-        Ok((command_line, matches))
+        match parsed.command {
+            Some(command) => Err(Error::UnknownCommand { command }),
+            None => Ok((command_line, parsed.matches)),
+        }
     }
 
     /// The kubelet's flags as clap has them, for its help, or to add others to. Parse with it through

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_core::quantity::Amount;
 
 use super::numbers::parse_decimal;
+use super::quantity;
 use crate::kubelet_configuration::MemoryReservation;
 
 pub(super) fn parse(text: &str) -> Result<Vec<MemoryReservation>, String> {
@@ -35,9 +35,7 @@ fn limit(text: &str) -> Result<(String, Quantity), String> {
     if kind != "memory" && !kind.starts_with("hugepages-") {
         return Err(format!("{kind:?} is not a type of memory"));
     }
-    let quantity = Quantity(amount.to_owned());
-    Amount::try_from(&quantity).map_err(|error| error.to_string())?;
-    Ok((kind.to_owned(), quantity))
+    Ok((kind.to_owned(), quantity::parse(amount)?))
 }
 
 /// The two parts of a text with just one separator.

@@ -34,7 +34,7 @@ impl CommandLine {
     ///
     /// # Errors
     ///
-    /// [`Error::NodeLabels`] for labels that a node may not give itself, and what
+    /// [`Error::NodeLabels`](crate::Error::NodeLabels) for labels that a node may not give itself, and what
     /// [`ConfigurationLoader::load_with_flags`] fails with.
     pub fn load(&self, host: &Host) -> Result<KubeletServer> {
         let mut of_flags = KubeletConfiguration::without_file();

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_core::quantity::Amount;
 
 use super::numbers::{parse_int, parse_level};
 use super::program::Version;
-use super::{comma_separated, reserved_memory, taints};
+use super::{comma_separated, quantity, reserved_memory, taints};
 use crate::feature_gates;
 use crate::kubelet_configuration::{GoDuration, MemoryReservation, VModuleItem};
 use crate::names;
@@ -87,11 +86,7 @@ impl Slot<'_> {
                     slot.entry(name).or_default().push(value);
                 }
             }
-            Self::Quantity(slot) => {
-                let quantity = Quantity(value.to_owned());
-                Amount::try_from(&quantity).map_err(|error| error.to_string())?;
-                *slot = quantity;
-            }
+            Self::Quantity(slot) => *slot = quantity::parse(value)?,
             // As if it was not given.
             Self::ReservedMemory(_) if value.is_empty() => {}
             Self::ReservedMemory(slot) => {
