@@ -1,7 +1,10 @@
 //! Fakes that behave: test a Kubernetes node agent without a cluster, in virtual time.
 //!
+//! * [`MemoryCri`]: a container runtime in memory that speaks CRI as containerd does, with faults scripted or drawn from a
+//!   seed.
 //! * [`MemoryRuntime`]: a container runtime in memory, on the five verbs of `kubelet-cri`; a [`Run`] scripts what a
 //!   container does.
+//! * [`Calls`]: records what a fake was asked for, with assertions that show the whole list.
 //! * [`PodBuilder`]: pods that read like their manifests.
 //! * [`FakeRecorder`]: keeps the events that an agent records.
 //! * [`wait_until`]: waits for a thing, never for a time.
@@ -55,24 +58,30 @@
 #[cfg(feature = "api-server")]
 #[allow(dead_code)]
 mod api_server;
+mod calls;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 mod containerd;
 mod error;
 mod fake_recorder;
+pub mod memory_cri;
 mod memory_runtime;
 mod pod_builder;
+mod run;
 mod wait;
 
 #[cfg(feature = "api-server")]
 pub use api_server::{ApiBody, ApiServer, ApiServerBuilder, ApiService, User};
+pub use calls::Calls;
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 pub use containerd::{Containerd, Task};
 pub use error::{Error, Result};
 pub use fake_recorder::{FakeRecorder, RecordedEvent};
-pub use memory_runtime::{MemoryRuntime, Run, Tally};
+pub use memory_cri::MemoryCri;
+pub use memory_runtime::{MemoryRuntime, Tally};
 pub use pod_builder::{ContainerBuilder, PodBuilder};
+pub use run::Run;
 pub use wait::{PATIENCE, wait_until};
 
 #[cfg(doctest)]

@@ -1,6 +1,5 @@
 //! A container runtime in memory.
 
-mod run;
 mod state;
 
 use std::collections::HashSet;
@@ -19,10 +18,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-pub use self::run::Run;
-use self::run::{Script, Start};
 use self::state::State;
 use crate::Result;
+use crate::run::{Run, Script, Start};
 use crate::wait::patiently;
 
 /// A container runtime in memory, on the five verbs of `kubelet-cri`: containers are records that live and end on tokio's
@@ -99,11 +97,7 @@ impl MemoryRuntime {
         applies: impl Fn(&ContainerSpec) -> bool + Send + Sync + 'static,
         runs: impl IntoIterator<Item = Run>,
     ) {
-        let script = Script {
-            applies: Arc::new(applies),
-            runs: runs.into_iter().collect(),
-        };
-        self.inner.state.lock().scripts.push(script);
+        self.inner.state.lock().scripts.push(Script::new(applies, runs));
     }
 
     /// Ends the running instances of a container with this code, as if by themselves: 137 for a `kill -9`. Says how many
@@ -118,7 +112,7 @@ impl MemoryRuntime {
         let mut ended = 0;
         for (_, record) in named {
             if record.look(now).is_running() {
-                record.end_by(now, code);
+                record.life.end_by(now, code);
                 ended += 1;
             }
         }
@@ -258,9 +252,9 @@ impl ContainerRuntime for MemoryRuntime {
         self.reachable()?;
         let hangs = match self.inner.state.lock().records.get_mut(key) {
             None => return Ok(()),
-            Some(record) if record.stop_hangs() => true,
+            Some(record) if record.life.stop_hangs() => true,
             Some(record) => {
-                record.ask_to_stop(Instant::now(), grace);
+                record.life.ask_to_stop(Instant::now(), grace);
                 false
             }
         };

@@ -8,15 +8,12 @@ use kubelet_cri::verbs::{Container, ContainerKey, ContainerSpec};
 use tokio::time::Instant;
 
 use super::Tally;
-use super::run::{Run, Script, Stop};
-
-/// What a process comes to that SIGKILL ends.
-const SIGKILL_CODE: i32 = 128 + 9;
+use crate::run::{Life, Run, Script};
 
 #[derive(Default)]
 pub(super) struct State {
     /// Later ones win.
-    pub(super) scripts: Vec<Script>,
+    pub(super) scripts: Vec<Script<ContainerSpec>>,
     pub(super) records: BTreeMap<ContainerKey, Record>,
     pub(super) tallies: BTreeMap<(PodUid, String), Tally>,
     pub(super) away: bool,
@@ -27,10 +24,7 @@ pub(super) struct Record {
     container: Container,
     started: Instant,
     started_at: Timestamp,
-    /// When it ends and with which code, as far as is known now.
-    ends: Option<(Instant, i32)>,
-    stop: Stop,
-    stopping: bool,
+    pub(super) life: Life,
 }
 
 impl State {
@@ -42,11 +36,7 @@ impl State {
             .or_default();
         let number = tally.tries;
         tally.tries += 1;
-        let script = self.scripts.iter().rev().find(|script| (script.applies)(spec));
-        script
-            .and_then(|script| script.run(number))
-            .cloned()
-            .unwrap_or_else(Run::forever)
+        Script::run(&self.scripts, spec, number)
     }
 
     pub(super) fn start(&mut self, key: &ContainerKey, run: &Run, now: Instant, started_at: Timestamp) {
@@ -54,9 +44,7 @@ impl State {
             container: Container::running(key.clone(), started_at),
             started: now,
             started_at,
-            ends: run.ends.map(|(after, code)| (now + after, code)),
-            stop: run.stop.clone(),
-            stopping: false,
+            life: Life::new(run, now),
         };
         self.records.insert(key.clone(), record);
         let every_attempt = ContainerKey {
@@ -96,12 +84,12 @@ impl State {
 impl Record {
     /// The container as it is now: an end that is due has come.
     pub(super) fn look(&mut self, now: Instant) -> &Container {
-        if let Some((end, code)) = self.ends.filter(|(end, _)| *end <= now) {
+        if let Some((end, ending)) = self.life.end().filter(|(end, _)| *end <= now) {
             let finished_at = self
                 .started_at
                 .checked_add(end - self.started)
                 .unwrap_or(Timestamp::MAX);
-            self.container.exited(code, finished_at);
+            self.container.exited(ending.code, finished_at);
         }
         &self.container
     }
@@ -109,31 +97,6 @@ impl Record {
     /// When it ends, if it runs and that is known.
     pub(super) fn end(&mut self, now: Instant) -> Option<Instant> {
         let runs = self.look(now).is_running();
-        self.ends.filter(|_| runs).map(|(end, _)| end)
-    }
-
-    /// Whether not even force ends it.
-    pub(super) fn stop_hangs(&self) -> bool {
-        self.stop == Stop::Hangs
-    }
-
-    /// It was asked to end, by force after `grace`.
-    pub(super) fn ask_to_stop(&mut self, now: Instant, grace: std::time::Duration) {
-        if grace.is_zero() {
-            self.end_by(now, SIGKILL_CODE);
-            return;
-        }
-        if let (Stop::Ends(time, code), false) = (&self.stop, self.stopping) {
-            self.end_by(now + *time, *code);
-        }
-        self.stopping = true;
-        self.end_by(now + grace, SIGKILL_CODE);
-    }
-
-    /// It ends then, unless it ends before.
-    pub(super) fn end_by(&mut self, end: Instant, code: i32) {
-        if self.ends.is_none_or(|(known, _)| end < known) {
-            self.ends = Some((end, code));
-        }
+        self.life.end().filter(|_| runs).map(|(end, _)| end)
     }
 }

@@ -1,0 +1,190 @@
+//! Making a runtime.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kubelet_core::Clock;
+use kubelet_cri::v1;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::addresses::AddressRange;
+use super::events::Watchers;
+use super::images::Images;
+use super::state::{Away, State};
+use super::store::Store;
+use super::{Faults, Inner, Latency, MemoryCri};
+use crate::Calls;
+
+/// Makes a [`MemoryCri`] that is not as all are.
+///
+/// ```
+/// use kubelet_core::Clock;
+/// use kubelet_testing::memory_cri::{Latency, MemoryCri};
+///
+/// let runtime = MemoryCri::builder(Clock::system())
+///     .seed(42)
+///     .latency(Latency::none())
+///     .pod_cidr([10, 244, 1, 0], 24)
+///     .runtime_handler("kata")
+///     .build();
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct MemoryCriBuilder {
+    clock: Clock,
+    seed: u64,
+    latency: Latency,
+    name: String,
+    version: String,
+    pod_cidrs: Vec<(IpAddr, u8)>,
+    handlers: BTreeSet<String>,
+    cgroup_driver: v1::CgroupDriver,
+    log_root: Option<PathBuf>,
+    open_registry: bool,
+    streaming_url: Option<String>,
+    record_looks: bool,
+}
+
+impl MemoryCriBuilder {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            seed: 0,
+            latency: Latency::containerd(),
+            name: "memory".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pod_cidrs: Vec::new(),
+            handlers: BTreeSet::from([String::new(), "runc".to_owned()]),
+            cgroup_driver: v1::CgroupDriver::Cgroupfs,
+            log_root: None,
+            open_registry: true,
+            streaming_url: None,
+            record_looks: false,
+        }
+    }
+
+    /// What ids and drawn faults follow from; 0 if not set.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// How long calls take; [`Latency::containerd`] if not set.
+    pub fn latency(mut self, latency: Latency) -> Self {
+        self.latency = latency;
+        self
+    }
+
+    /// What `Version` says; `memory` and this crate's version if not set. A kubelet puts the name into its container ids:
+    /// `memory://…`.
+    pub fn name(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
+        self.name = name.into();
+        self.version = version.into();
+        self
+    }
+
+    /// A network that pods get an address of, `address/prefix`; 10.88.0.0/16 if not set. With a second one, of the other
+    /// family, pods have two.
+    pub fn pod_cidr(mut self, address: impl Into<IpAddr>, prefix: u8) -> Self {
+        self.pod_cidrs.push((address.into(), prefix));
+        self
+    }
+
+    /// A runtime handler beside `runc` and the default.
+    pub fn runtime_handler(mut self, name: impl Into<String>) -> Self {
+        self.handlers.insert(name.into());
+        self
+    }
+
+    /// What `RuntimeConfig` says; cgroupfs if not set.
+    pub fn cgroup_driver(mut self, driver: v1::CgroupDriver) -> Self {
+        self.cgroup_driver = driver;
+        self
+    }
+
+    /// Logs of containers that belong below this folder are written, at the time when they are due or when somebody next
+    /// looks; without it none is.
+    pub fn write_logs_below(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.log_root = Some(folder.into());
+        self
+    }
+
+    /// Nothing can be pulled but what is [published](MemoryCri::publish). Otherwise anything can.
+    pub fn closed_registry(mut self) -> Self {
+        self.open_registry = false;
+        self
+    }
+
+    /// Where `Exec`, `Attach` and `PortForward` send to, `http://host:port`; without it they are `Unimplemented`. It is the
+    /// test that listens there.
+    pub fn streaming_url(mut self, base: impl Into<String>) -> Self {
+        self.streaming_url = Some(base.into());
+        self
+    }
+
+    /// Records lists, statuses and the like too ([`Call::only_looks`](super::Call::only_looks)). An idle agent makes some
+    /// thousand an hour.
+    pub fn record_looks(mut self) -> Self {
+        self.record_looks = true;
+        self
+    }
+
+    /// The runtime.
+    pub fn build(mut self) -> MemoryCri {
+        if self.pod_cidrs.is_empty() {
+            self.pod_cidrs.push((Ipv4Addr::new(10, 88, 0, 0).into(), 16));
+        }
+        let faults = Faults::new(self.seed);
+        let state = State {
+            clock: self.clock,
+            seed: self.seed,
+            faults: faults.clone(),
+            log_root: self.log_root,
+            sandboxes: Store::default(),
+            containers: Store::default(),
+            pods: BTreeMap::new(),
+            sandbox_names: BTreeMap::new(),
+            container_names: BTreeMap::new(),
+            scripts: Vec::new(),
+            execs: Vec::new(),
+            images: Images::new(self.open_registry),
+            addresses: self
+                .pod_cidrs
+                .into_iter()
+                .map(|(address, prefix)| AddressRange::new(address, prefix))
+                .collect(),
+            watchers: Watchers::default(),
+            tallies: BTreeMap::new(),
+            violations: Vec::new(),
+            away: Away::No,
+            runtime_trouble: None,
+            network_trouble: None,
+            due: BTreeSet::new(),
+            ids: 0,
+            // The host has some processes of its own.
+            pids: 1000,
+            last_made: 0,
+        };
+        let inner = Inner {
+            clock: self.clock,
+            latency: self.latency,
+            name: self.name,
+            version: self.version,
+            handlers: self.handlers,
+            cgroup_driver: self.cgroup_driver,
+            streaming_url: self.streaming_url,
+            record_looks: self.record_looks,
+            calls: Calls::new(),
+            faults,
+            state: Mutex::new(state),
+            changes: watch::Sender::new(()),
+            crashes: watch::Sender::new(()),
+        };
+        MemoryCri {
+            inner: Arc::new(inner),
+        }
+    }
+}

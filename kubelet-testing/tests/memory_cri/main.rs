@@ -1,0 +1,15 @@
+//! The CRI runtime in memory behaves as containerd does, and goes wrong as a test wants it to.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod agent;
+mod all_calls;
+mod crashes;
+mod events;
+mod faults;
+mod images;
+mod life_cycle;
+mod lists;
+mod logs;
+mod rig;
+mod timing;
