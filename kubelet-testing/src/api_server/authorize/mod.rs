@@ -1,18 +1,35 @@
 //! Who may do what: the Node authorizer, RBAC as far as an agent meets it, and `NodeRestriction`.
 
+mod node;
+mod restriction;
+
 use serde_json::Value;
 
-use super::request::{Attributes, View};
+use super::request::{Attributes, User, View};
 use super::status_error::StatusError;
 
 /// Judges a request by its attributes alone, before its body is read.
+///
+/// Masters may do everything, nodes what the Node authorizer lets them, everybody may ask for and see certificates who
+/// bootstraps a node. There are no roles.
 ///
 /// # Errors
 ///
 /// 403 `Forbidden`.
 pub(crate) fn authorize(attributes: &Attributes, view: &dyn View) -> Result<(), StatusError> {
-    let _ = (attributes, view);
-    Ok(())
+    let is_in = |group: &str| attributes.user.groups.iter().any(|own| own == group);
+    if is_in("system:masters") {
+        return Ok(());
+    }
+    let reason = match node_name(&attributes.user) {
+        Some(node) => match node::authorize(node, attributes, view) {
+            Ok(()) => return Ok(()),
+            Err(reason) => reason,
+        },
+        None if is_in("system:bootstrappers") && is_bootstrap(attributes) => return Ok(()),
+        None => String::new(),
+    };
+    Err(forbidden(attributes, &reason))
 }
 
 /// Admission by `NodeRestriction`: what a node's kubelet may write. `objects::prepare_*` call it in its turn.
@@ -28,6 +45,51 @@ pub(crate) fn admit(
     new: Option<&Value>,
     view: &dyn View,
 ) -> Result<(), StatusError> {
-    let _ = (attributes, old, new, view);
-    Ok(())
+    match node_name(&attributes.user) {
+        Some(node) => restriction::admit(node, attributes, old, new, view),
+        None => Ok(()),
+    }
+}
+
+/// The node whose kubelet a user is (`nodeidentifier`).
+fn node_name(user: &User) -> Option<&str> {
+    let name = user.name.strip_prefix("system:node:")?;
+    user.groups
+        .iter()
+        .any(|group| group == "system:nodes")
+        .then_some(name)
+}
+
+/// What the role `system:node-bootstrapper` has.
+fn is_bootstrap(attributes: &Attributes) -> bool {
+    attributes.resource.plural == "certificatesigningrequests"
+        && attributes.subresource.is_empty()
+        && matches!(attributes.verb, "create" | "get" | "list" | "watch")
+}
+
+fn forbidden(attributes: &Attributes, reason: &str) -> StatusError {
+    let Attributes {
+        user,
+        verb,
+        resource,
+        subresource,
+        namespace,
+        name,
+        ..
+    } = attributes;
+    let mut plural = resource.plural.to_owned();
+    if !subresource.is_empty() {
+        plural = format!("{plural}/{subresource}");
+    }
+    let place = if namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace {namespace:?}")
+    };
+    let colon = if reason.is_empty() { "" } else { ": " };
+    let why = format!(
+        "User {:?} cannot {verb} resource {plural:?} in API group {:?} {place}{colon}{reason}",
+        user.name, resource.group
+    );
+    StatusError::forbidden(resource, name, &why)
 }

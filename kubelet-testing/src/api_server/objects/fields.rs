@@ -4,6 +4,56 @@ use serde_json::Value;
 
 use super::super::resource::Resource;
 use super::super::status_error::StatusError;
+use super::value::Fields;
+
+/// What objects of a kind can be selected by besides their names.
+fn labels(resource: &Resource) -> &'static [&'static str] {
+    match (resource.group, resource.kind) {
+        (_, "Pod") => &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "spec.host",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ],
+        (_, "Node") => &["spec.unschedulable"],
+        ("", "Event") => &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        (_, "Event") => &[
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reason",
+            "reportingController",
+            "type",
+        ],
+        (_, "Namespace") => &["status.phase"],
+        (_, "Secret") => &["type"],
+        (_, "Service") => &["spec.clusterIP", "spec.type"],
+        (_, "CertificateSigningRequest") => &["spec.signerName"],
+        _ => &[],
+    }
+}
 
 /// Refuses a field label that the kind cannot be selected by.
 ///
@@ -11,17 +61,42 @@ use super::super::status_error::StatusError;
 ///
 /// 400 `field label not supported`.
 pub(crate) fn check_field_label(resource: &Resource, label: &str) -> Result<(), StatusError> {
-    let _ = (resource, label);
-    Ok(())
+    // Kinds with labels of their own know no namespace if they have none; the others know it all the same.
+    let own = labels(resource);
+    let known = label == "metadata.name"
+        || label == "metadata.namespace" && (resource.namespaced || own.is_empty())
+        || own.contains(&label);
+    if known {
+        return Ok(());
+    }
+    let message = if own.is_empty() {
+        format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+    } else {
+        format!("field label not supported: {label}")
+    };
+    Err(StatusError::bad_request(message))
 }
 
 /// The value of a label that [`check_field_label`] let pass; empty where the object has none.
 pub(crate) fn selectable_field(resource: &Resource, object: &Value, label: &str) -> String {
-    let _ = resource;
-    let pointer = format!("/{}", label.replace('.', "/"));
-    match object.pointer(&pointer) {
-        Some(Value::String(s)) => s.clone(),
-        Some(Value::Null) | None => String::new(),
-        Some(other) => other.to_string(),
+    match (resource.kind, label) {
+        ("Pod", "spec.hostNetwork") => return object["spec"].flag("hostNetwork").to_string(),
+        ("Pod", "spec.host") => return object["spec"].text("nodeName").to_owned(),
+        ("Pod", "status.podIP") => return object["status"]["podIPs"][0].text("ip").to_owned(),
+        // Let pass, but no pod's fields have it.
+        ("Pod", "status.podIPs") => return String::new(),
+        ("Node", "spec.unschedulable") => return object["spec"].flag("unschedulable").to_string(),
+        ("Event", "source") => {
+            let component = object["source"].text("component");
+            let reporter = object.text("reportingComponent");
+            return if component.is_empty() { reporter } else { component }.to_owned();
+        }
+        _ => {}
     }
+    let pointer = format!("/{}", label.replace('.', "/"));
+    object
+        .pointer(&pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
 }

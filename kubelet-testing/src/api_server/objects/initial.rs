@@ -1,14 +1,29 @@
 //! What a cluster has from the start, and what a namespace is born with.
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::resource::Resource;
+use super::metadata;
+
+/// The namespaces that every cluster has.
+const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// The namespaces every cluster has, each with what belongs into it; without `resourceVersion`, in the order to store.
 pub(crate) fn initial_objects(now: Timestamp, rng: &mut fastrand::Rng) -> Vec<(&'static Resource, Value)> {
-    let _ = (now, rng);
-    Vec::new()
+    let mut objects = Vec::new();
+    for name in NAMESPACES {
+        let namespace = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+            "spec": {"finalizers": ["kubernetes"]},
+            "status": {"phase": "Active"},
+        });
+        objects.extend(born("namespaces", namespace, now, rng));
+        objects.extend(beside_namespace(name, now, rng));
+    }
+    objects
 }
 
 /// What the controllers put into a new namespace: the `default` service account and `kube-root-ca.crt`; without
@@ -18,6 +33,39 @@ pub(crate) fn beside_namespace(
     now: Timestamp,
     rng: &mut fastrand::Rng,
 ) -> Vec<(&'static Resource, Value)> {
-    let _ = (namespace, now, rng);
-    Vec::new()
+    let authority = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "kube-root-ca.crt",
+            "namespace": namespace,
+            "annotations": {
+                "kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when \
+                     using internal endpoints such as the internal service IP or kubernetes.default.svc. No other \
+                     usage is guaranteed across distributions of Kubernetes clusters.",
+            },
+        },
+        // The server speaks plain HTTP: there is nothing to verify, but the key is there.
+        "data": {"ca.crt": ""},
+    });
+    let account = json!({
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "default", "namespace": namespace},
+    });
+    [("configmaps", authority), ("serviceaccounts", account)]
+        .into_iter()
+        .filter_map(|(plural, object)| born(plural, object, now, rng))
+        .collect()
+}
+
+fn born(
+    plural: &str,
+    mut object: Value,
+    now: Timestamp,
+    rng: &mut fastrand::Rng,
+) -> Option<(&'static Resource, Value)> {
+    object["metadata"]["uid"] = json!(metadata::uid(rng));
+    object["metadata"]["creationTimestamp"] = json!(metadata::time(now));
+    Some((Resource::find("", "v1", plural)?, object))
 }

@@ -1,36 +1,250 @@
-//! `ObjectMeta`: system fields, generated names.
+//! `ObjectMeta`: system fields, generated names, validation.
 
-use serde_json::{Value, json};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value, json};
 
 use super::super::request::Attributes;
 use super::super::status_error::StatusError;
+use super::names;
+use super::problems::{Field, Problems};
 
 /// The letters of random suffixes: no vowels, nothing that looks like another.
 const ALPHANUMS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// A generated name is at most 63 bytes long, five of which are the suffix (`maxGeneratedNameLength`).
+const MAX_GENERATED_NAME_LENGTH: usize = 58;
+/// The most that keys and values of annotations have together, in bytes (`TotalAnnotationSizeLimitB`).
+const TOTAL_ANNOTATION_SIZE_LIMIT: usize = 256 << 10;
 
-/// Names a new object and fills in what only the server writes.
-pub(super) fn fill(
-    attributes: &Attributes,
-    rng: &mut fastrand::Rng,
-    object: &mut Value,
-) -> Result<(), StatusError> {
-    let meta = &mut object["metadata"];
-    if meta["name"].as_str().unwrap_or_default().is_empty()
-        && let Some(base) = meta["generateName"].as_str()
-    {
-        let name = format!("{base}{}", suffix(rng));
-        meta["name"] = json!(name);
-    }
-    meta["uid"] = json!(uid(rng));
-    meta["creationTimestamp"] = json!(time(attributes.now));
-    if attributes.resource.namespaced {
-        meta["namespace"] = json!(attributes.namespace);
+/// What a kind asks of its names.
+pub(super) type NameForm = fn(&str) -> Vec<String>;
+
+/// `EnsureObjectNamespaceMatchesRequestNamespace`.
+pub(super) fn agree_on_namespace(attributes: &Attributes, object: &mut Value) -> Result<(), StatusError> {
+    let told = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    if !attributes.resource.namespaced {
+        remove(object, "/metadata", "namespace");
+    } else if told.is_empty() {
+        object["metadata"]["namespace"] = json!(attributes.namespace);
+    } else if told != attributes.namespace {
+        return Err(StatusError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     Ok(())
 }
 
+/// Names a new object and fills in what only the server writes.
+pub(super) fn fill(attributes: &Attributes, rng: &mut fastrand::Rng, object: &mut Value) {
+    let Value::Object(meta) = &mut object["metadata"] else {
+        return;
+    };
+    for wiped in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "resourceVersion",
+    ] {
+        meta.remove(wiped);
+    }
+    let text = |key: &str| meta.get(key).and_then(Value::as_str).unwrap_or_default();
+    if text("name").is_empty() && !text("generateName").is_empty() {
+        let base = text("generateName");
+        let end = (0..=MAX_GENERATED_NAME_LENGTH.min(base.len()))
+            .rev()
+            .find(|end| base.is_char_boundary(*end));
+        let name = format!("{}{}", &base[..end.unwrap_or(0)], suffix(rng));
+        meta.insert("name".into(), json!(name));
+    }
+    meta.insert("uid".into(), json!(uid(rng)));
+    meta.insert("creationTimestamp".into(), json!(time(attributes.now)));
+}
+
+/// What an update may not change whoever asks: taken from the stored object (`rest.BeforeUpdate`).
+pub(super) fn keep(old: &Value, new: &mut Value) {
+    let (old, Value::Object(new)) = (&old["metadata"], &mut new["metadata"]) else {
+        return;
+    };
+    if new.get("uid").is_none_or(|uid| uid == "") {
+        copy(old, new, "uid");
+    }
+    copy(old, new, "creationTimestamp");
+    if !old["deletionTimestamp"].is_null() {
+        copy(old, new, "deletionTimestamp");
+    }
+    if !new.contains_key("deletionGracePeriodSeconds") {
+        copy(old, new, "deletionGracePeriodSeconds");
+    }
+}
+
+/// Sets a field to another object's, or removes it.
+pub(super) fn copy(from: &Value, to: &mut Map<String, Value>, key: &str) {
+    match from.get(key) {
+        Some(value) => to.insert(key.into(), value.clone()),
+        None => to.remove(key),
+    };
+}
+
+/// As [`copy`], for objects as a whole.
+pub(super) fn copy_field(from: &Value, to: &mut Value, key: &str) {
+    if let Value::Object(to) = to {
+        copy(from, to, key);
+    }
+}
+
+/// Removes a field below a path, if both are there.
+pub(super) fn remove(object: &mut Value, path: &str, key: &str) {
+    if let Some(Value::Object(at)) = object.pointer_mut(path) {
+        at.remove(key);
+    }
+}
+
+/// `ValidateObjectMetaAccessor`.
+pub(super) fn validate(object: &Value, namespaced: bool, form: NameForm, problems: &mut Problems) {
+    let (meta, field) = (&object["metadata"], Field::root("metadata"));
+    let text = |key: &str| meta[key].as_str().unwrap_or_default();
+    let prefix = text("generateName");
+    if !prefix.is_empty() {
+        // Something follows it, so it may end with a dash.
+        let stem = match prefix.strip_suffix('-') {
+            Some(stem) if !stem.is_empty() => stem,
+            _ => prefix,
+        };
+        for why in form(stem) {
+            problems.invalid(&field.child("generateName"), prefix, &why);
+        }
+    }
+    if text("name").is_empty() {
+        problems.required(&field.child("name"), "name or generateName is required");
+    } else {
+        problems.unless_formed(&field.child("name"), text("name"), form);
+    }
+    if namespaced {
+        if text("namespace").is_empty() {
+            problems.required(&field.child("namespace"), "");
+        } else {
+            problems.unless_formed(&field.child("namespace"), text("namespace"), names::dns_label);
+        }
+    }
+    problems.if_negative(
+        &field.child("generation"),
+        meta["generation"].as_i64().unwrap_or_default(),
+    );
+    validate_labels(&meta["labels"], &field.child("labels"), problems);
+    validate_annotations(&meta["annotations"], &field.child("annotations"), problems);
+    validate_owners(meta, &field.child("ownerReferences"), problems);
+    validate_finalizers(meta, &field.child("finalizers"), problems);
+}
+
+/// `ValidateObjectMetaAccessorUpdate`.
+pub(super) fn validate_update(new: &Value, old: &Value, problems: &mut Problems) {
+    let (new, old, field) = (&new["metadata"], &old["metadata"], Field::root("metadata"));
+    if !old["deletionTimestamp"].is_null() {
+        let finalizers = |meta: &Value| meta["finalizers"].as_array().cloned().unwrap_or_default();
+        let known = finalizers(old);
+        let mut extra: Vec<String> = finalizers(new)
+            .iter()
+            .filter(|finalizer| !known.contains(finalizer))
+            .map(Value::to_string)
+            .collect();
+        if !extra.is_empty() {
+            extra.sort();
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                extra.join(", ")
+            );
+            problems.forbidden(&field.child("finalizers"), &why);
+        }
+    }
+    let generation = |meta: &Value| meta["generation"].as_i64().unwrap_or_default();
+    if generation(new) < generation(old) {
+        problems.invalid(
+            &field.child("generation"),
+            generation(new),
+            "must not be decremented",
+        );
+    }
+    for key in [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+    ] {
+        problems.unless_same(&field.child(key), &new[key], &old[key]);
+    }
+    validate_labels(&new["labels"], &field.child("labels"), problems);
+    validate_annotations(&new["annotations"], &field.child("annotations"), problems);
+    validate_owners(new, &field.child("ownerReferences"), problems);
+}
+
+/// `ValidateLabels`.
+pub(super) fn validate_labels(labels: &Value, field: &Field, problems: &mut Problems) {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        problems.unless_formed(field, key, names::qualified_name);
+        problems.unless_formed(field, value.as_str().unwrap_or_default(), names::label_value);
+    }
+}
+
+/// `ValidateAnnotations`.
+pub(super) fn validate_annotations(annotations: &Value, field: &Field, problems: &mut Problems) {
+    let mut size = 0;
+    for (key, value) in annotations.as_object().into_iter().flatten() {
+        for why in names::qualified_name(&key.to_lowercase()) {
+            problems.invalid(field, key.as_str(), &why);
+        }
+        size += key.len() + value.as_str().unwrap_or_default().len();
+    }
+    if size > TOTAL_ANNOTATION_SIZE_LIMIT {
+        problems.too_long(field, TOTAL_ANNOTATION_SIZE_LIMIT);
+    }
+}
+
+fn validate_owners(meta: &Value, field: &Field, problems: &mut Problems) {
+    let mut controller: Option<String> = None;
+    for owner in meta["ownerReferences"].as_array().into_iter().flatten() {
+        let text = |key: &str| owner[key].as_str().unwrap_or_default();
+        for (key, why) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
+            if text(key).is_empty() {
+                problems.invalid(&field.child(key), "", why);
+            }
+        }
+        if owner["controller"] == true {
+            let this = format!("{}/{}", text("kind"), text("name"));
+            match &controller {
+                Some(first) => {
+                    let why = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for \
+                         {first} and {this}"
+                    );
+                    problems.invalid(field, meta["ownerReferences"].clone(), &why);
+                }
+                None => controller = Some(this),
+            }
+        }
+    }
+}
+
+fn validate_finalizers(meta: &Value, field: &Field, problems: &mut Problems) {
+    let mut seen = Vec::new();
+    for finalizer in meta["finalizers"].as_array().into_iter().flatten() {
+        let name = finalizer.as_str().unwrap_or_default();
+        problems.unless_formed(field, name, names::qualified_name);
+        seen.push(name);
+    }
+    if seen.contains(&"orphan") && seen.contains(&"foregroundDeletion") {
+        let why = "finalizer orphan and foregroundDeletion cannot be both set";
+        problems.invalid(field, meta["finalizers"].clone(), why);
+    }
+}
+
 /// A time as the API writes it: whole seconds, UTC.
-pub(crate) fn time(at: k8s_openapi::jiff::Timestamp) -> String {
+pub(crate) fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 

@@ -9,63 +9,41 @@
 //!
 //! All of it is pure: what is stored is seen through a [`View`], time is in the [`Attributes`], randomness is handed in.
 
-// Until the service calls them.
+// Until the service calls them all.
 #![allow(unused_imports)]
 
+mod admission;
+mod config;
+mod csr;
 mod decode;
 mod deletion;
+mod event;
 mod fields;
 mod initial;
+mod json_syntax;
+mod lease;
 mod metadata;
+mod names;
+mod namespace;
+mod node;
+mod pod;
 mod posted;
+mod problems;
+mod quantity;
+mod runtime_class;
+mod service;
+mod service_account;
+mod strategy;
+mod token_request;
+mod value;
 
-use serde_json::Value;
-
-pub(crate) use decode::{Decoded, FieldValidation, decode, decode_patched};
+pub(crate) use admission::told_name;
+pub(crate) use decode::{Decoded, FieldValidation, check_applied, decode, decode_patched};
 pub(crate) use deletion::{Deletion, prepare_delete, removable, returns_deleted};
+pub(crate) use event::convert as convert_event;
 pub(crate) use fields::{check_field_label, selectable_field};
 pub(crate) use initial::{beside_namespace, initial_objects};
+pub(crate) use metadata::time;
 pub(crate) use posted::{Posted, post_subresource};
-
-use super::request::{Attributes, View};
-use super::status_error::StatusError;
-
-/// Makes of a decoded object the one to store: admission, system fields (`uid`, `creationTimestamp`, a name for
-/// `generateName`, `generation`), the kind's strategy, validation.
-///
-/// The caller sets `resourceVersion`, and refuses a name that is taken.
-///
-/// # Errors
-///
-/// What admission or validation refuse.
-pub(crate) fn prepare_create(
-    attributes: &Attributes,
-    view: &dyn View,
-    rng: &mut fastrand::Rng,
-    object: Value,
-) -> Result<Value, StatusError> {
-    let mut object = object;
-    super::authorize::admit(attributes, None, Some(&object), view)?;
-    metadata::fill(attributes, rng, &mut object)?;
-    Ok(object)
-}
-
-/// Makes of a decoded object the one to store in the place of `old`: for the object itself and for the sub-resources
-/// that are written with `PUT` and `PATCH` (`status`, `approval`, `resize`, `ephemeralcontainers`).
-///
-/// What a request may not change is taken from `old` or refused, as the API server does for the field. An object that
-/// comes back equal to `old` is not to be written. `resourceVersion` in `new` is the precondition: the caller compares it
-/// with `old`'s beforehand.
-///
-/// # Errors
-///
-/// What admission or validation refuse.
-pub(crate) fn prepare_update(
-    attributes: &Attributes,
-    view: &dyn View,
-    old: &Value,
-    new: Value,
-) -> Result<Value, StatusError> {
-    super::authorize::admit(attributes, Some(old), Some(&new), view)?;
-    Ok(new)
-}
+pub(crate) use strategy::{prepare_create, prepare_update};
+pub(crate) use value::Fields;

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::super::request::{Attributes, View};
 use super::super::status_error::StatusError;
+use super::{admission, pod, token_request};
 
 /// What a `POST` to a sub-resource comes to; each is answered with 201 and `answer`.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +29,19 @@ pub(crate) fn post_subresource(
     parent: &Value,
     body: Value,
 ) -> Result<Posted, StatusError> {
-    let _ = (attributes, view, rng, parent);
-    Ok(Posted::Answer(body))
+    match attributes.subresource {
+        "token" => token_request::grant(attributes, view, rng, parent, body),
+        "binding" => {
+            admission::post(attributes, view, &body)?;
+            pod::bind(attributes, view, parent, &body)
+        }
+        "eviction" => {
+            admission::post(attributes, view, &body)?;
+            pod::evict(attributes, parent, &body)
+        }
+        other => Err(StatusError::bad_request(format!(
+            "{} has no sub-resource {other:?} to post to",
+            attributes.resource.qualified()
+        ))),
+    }
 }

@@ -1,0 +1,205 @@
+//! The Node authorizer (`plugin/pkg/auth/authorizer/node`): a node sees what its pods refer to.
+
+use serde_json::Value;
+
+use super::super::objects::Fields;
+use super::super::request::{Attributes, View};
+use super::super::resource::Resource;
+
+const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
+const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+
+/// Whether the kubelet of `node` may do this; if not, why, as far as there is something to say.
+pub(super) fn authorize(node: &str, attributes: &Attributes, view: &dyn View) -> Result<(), String> {
+    let Attributes {
+        verb,
+        resource,
+        subresource,
+        ..
+    } = attributes;
+    match (resource.group, resource.plural) {
+        ("", "secrets" | "configmaps") => read_referenced(node, attributes, view),
+        ("", "serviceaccounts") => service_account(node, attributes, view),
+        ("coordination.k8s.io", "leases") => lease(node, attributes),
+        ("", "nodes") => own_node(node, attributes),
+        ("", "pods") => pod(node, attributes, view),
+        // The rest is the role `system:node`.
+        (group, plural) => {
+            let verbs: &[&str] = match (group, plural, *subresource) {
+                ("", "services", "") => &["get", "list", "watch"],
+                (_, "events", "") => &["create", "update", "patch"],
+                ("certificates.k8s.io", "certificatesigningrequests", "") => {
+                    &["create", "get", "list", "watch"]
+                }
+                ("node.k8s.io", "runtimeclasses", "") => &["get", "list", "watch"],
+                _ => &[],
+            };
+            allow_if(verbs.contains(verb), "")
+        }
+    }
+}
+
+fn allow_if(allowed: bool, why: &str) -> Result<(), String> {
+    if allowed { Ok(()) } else { Err(why.to_owned()) }
+}
+
+fn read_referenced(node: &str, attributes: &Attributes, view: &dyn View) -> Result<(), String> {
+    let reads = matches!(attributes.verb, "get" | "list" | "watch");
+    allow_if(reads, "can only read resources of this type")?;
+    allow_if(attributes.subresource.is_empty(), "cannot read subresource")?;
+    allow_if(
+        !attributes.namespace.is_empty(),
+        "can only read namespaced object of this type",
+    )?;
+    related(node, attributes, view)
+}
+
+fn service_account(node: &str, attributes: &Attributes, view: &dyn View) -> Result<(), String> {
+    if attributes.verb == "get" && attributes.subresource.is_empty() {
+        return read_referenced(node, attributes, view);
+    }
+    allow_if(
+        attributes.verb == "create" && !attributes.name.is_empty(),
+        "can only create tokens for individual service accounts",
+    )?;
+    allow_if(
+        attributes.subresource == "token",
+        "can only create token subresource of serviceaccount",
+    )?;
+    related(node, attributes, view)
+}
+
+fn lease(node: &str, attributes: &Attributes) -> Result<(), String> {
+    let verb = attributes.verb;
+    allow_if(
+        matches!(verb, "get" | "create" | "update" | "patch" | "delete"),
+        "can only get, create, update, patch, or delete a node lease",
+    )?;
+    allow_if(
+        attributes.namespace == NODE_LEASE_NAMESPACE,
+        &format!("can only access leases in the {NODE_LEASE_NAMESPACE:?} system namespace"),
+    )?;
+    allow_if(
+        verb == "create" || attributes.name == node,
+        "can only access node lease with the same name as the requesting node",
+    )
+}
+
+fn own_node(node: &str, attributes: &Attributes) -> Result<(), String> {
+    let name = attributes.name.as_str();
+    match (attributes.subresource, attributes.verb) {
+        ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
+        ("", "get" | "list" | "watch") if name == node => Ok(()),
+        ("", "get" | "list" | "watch") if name.is_empty() => Err(format!(
+            "node '{node}' cannot read all nodes, only its own Node object"
+        )),
+        ("", "get" | "list" | "watch") => Err(format!(
+            "node '{node}' cannot read '{name}', only its own Node object"
+        )),
+        _ => Err(String::new()),
+    }
+}
+
+fn pod(node: &str, attributes: &Attributes, view: &dyn View) -> Result<(), String> {
+    match (attributes.subresource, attributes.verb) {
+        ("", "get") => related(node, attributes, view),
+        ("", "list" | "watch") => {
+            let selects = |requirement: &str| {
+                let value = requirement.trim().strip_prefix("spec.nodeName=");
+                value.is_some_and(|value| value.strip_prefix('=').unwrap_or(value) == node)
+            };
+            if attributes.field_selector.split(',').any(selects) {
+                return Ok(());
+            }
+            if !attributes.name.is_empty() {
+                return related(node, attributes, view);
+            }
+            Err("can only list/watch pods with spec.nodeName field selector".into())
+        }
+        ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Ok(()),
+        _ => Err(String::new()),
+    }
+}
+
+/// Whether one of the node's pods refers to the object, or is it.
+fn related(node: &str, attributes: &Attributes, view: &dyn View) -> Result<(), String> {
+    let (namespace, name) = (attributes.namespace.as_str(), attributes.name.as_str());
+    allow_if(!name.is_empty(), "No Object name found")?;
+    let is_related = match (attributes.resource.plural, Resource::find("", "v1", "pods")) {
+        (_, None) => false,
+        ("pods", Some(pods)) => view
+            .get(pods, namespace, name)
+            .is_some_and(|pod| pod["spec"].text("nodeName") == node),
+        (plural, Some(pods)) => view.list(pods, namespace).iter().any(|pod| {
+            pod["spec"].text("nodeName") == node && !is_mirror(pod) && refers(&pod["spec"], plural, name)
+        }),
+    };
+    allow_if(
+        is_related,
+        &format!("no relationship found between node '{node}' and this object"),
+    )
+}
+
+/// The mirror of a static pod opens nothing to its node.
+fn is_mirror(pod: &Value) -> bool {
+    pod["metadata"]["annotations"].has("kubernetes.io/config.mirror")
+}
+
+fn refers(spec: &Value, plural: &str, name: &str) -> bool {
+    match plural {
+        "serviceaccounts" => spec.text("serviceAccountName") == name,
+        "secrets" => {
+            let pulls = spec
+                .list("imagePullSecrets")
+                .iter()
+                .any(|secret| secret.text("name") == name);
+            pulls
+                || refers_by_key(spec, "secret", name)
+                || spec
+                    .list("volumes")
+                    .iter()
+                    .any(|volume| volume["secret"].text("secretName") == name || other_secret(volume, name))
+        }
+        _ => {
+            refers_by_key(spec, "configMap", name)
+                || spec
+                    .list("volumes")
+                    .iter()
+                    .any(|volume| volume["configMap"].text("name") == name)
+        }
+    }
+}
+
+/// References of containers and of projected volumes.
+fn refers_by_key(spec: &Value, kind: &str, name: &str) -> bool {
+    let (key_ref, reference) = (format!("{kind}KeyRef"), format!("{kind}Ref"));
+    let in_containers = CONTAINER_LISTS
+        .into_iter()
+        .flat_map(|key| spec.list(key))
+        .any(|container| {
+            let env = container
+                .list("env")
+                .iter()
+                .any(|variable| variable["valueFrom"][&key_ref].text("name") == name);
+            env || container
+                .list("envFrom")
+                .iter()
+                .any(|from| from[&reference].text("name") == name)
+        });
+    in_containers
+        || spec
+            .list("volumes")
+            .iter()
+            .flat_map(|volume| volume["projected"].list("sources"))
+            .any(|source| source[kind].text("name") == name)
+}
+
+/// Secrets that other sources of volumes need.
+fn other_secret(volume: &Value, name: &str) -> bool {
+    let by_reference = ["cephfs", "rbd", "iscsi", "flexVolume", "scaleIO", "storageos"]
+        .iter()
+        .any(|source| volume[source]["secretRef"].text("name") == name);
+    by_reference
+        || volume["azureFile"].text("secretName") == name
+        || volume["csi"]["nodePublishSecretRef"].text("name") == name
+}
