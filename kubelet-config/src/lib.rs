@@ -6,6 +6,8 @@
 //! * [`PodStorage`] is the merger in it, a pure state machine for those who have a loop of their own.
 //! * `FileSource` (feature `file`, on by default) reads static pods from a folder or a file.
 //! * [`manifest`] makes the pod of a node from the text of a manifest: decoded, defaulted, validated.
+//! * [`kubelet_configuration`] is the node's own configuration: [`KubeletConfiguration`] from its file and drop-ins,
+//!   with defaults and validation; [`credential_provider`] the one of registries' credentials.
 //! * [`FeatureGates`] are the kubelet's, with their stages, defaults and dependencies.
 //! * `flags` (feature `cli`) reads a kubelet's command line.
 //!

@@ -293,7 +293,7 @@ fn values_are_those_of_yaml_1_1() {
             json!("1Mi"),
         ),
         (
-            "registerWithTaints: [{key: a, effect: NoSchedule}]",
+            "registerWithTaints: [{key: a, value: '', effect: NoSchedule}]",
             "/registerWithTaints/0",
             json!({"key": "a", "effect": "NoSchedule"}),
         ),

@@ -230,6 +230,7 @@ fn a_wrong_drop_in_is_named() {
         ("a: [\n".into(), "line"),
         ("apiVersion: v1\nkind: Pod".into(), "a Pod of v1"),
         ("maxPods: 5".into(), "'Kind' is missing"),
+        (HEADER.replace("kind", "Kind"), "must be written like that"),
     ] {
         let node = Node::new("")
             .drop_in("05.conf", "maxPods: 5")

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::quantity::{Amount, Format};
 use serde::{Deserialize, Deserializer};
@@ -155,6 +156,15 @@ pub(super) fn quantities<'de, D: Deserializer<'de>>(
     let read = BTreeMap::<String, Quantity>::deserialize(deserializer)?;
     let canonical = |(name, quantity)| Ok((name, canonical(quantity)?));
     read.into_iter().map(canonical).collect()
+}
+
+/// Taints, of which an empty value is none.
+pub(super) fn taints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Taint>, D::Error> {
+    let mut taints = Vec::<Taint>::deserialize(deserializer)?;
+    for taint in &mut taints {
+        taint.value = taint.value.take().filter(|value| !value.is_empty());
+    }
+    Ok(taints)
 }
 
 fn canonical<E: serde::de::Error>(quantity: Quantity) -> Result<Quantity, E> {

@@ -5,7 +5,6 @@
 //! field back to its default. Relative paths stay as they are.
 
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -94,6 +93,12 @@ fn read(path: &Path) -> Result<Document> {
     }
     let document = Document::read(&text).map_err(rejected)?;
     check_kind(&document).map_err(rejected)?;
+    let content = &document.root.content;
+    if !(content.sets("kind") && content.sets("apiVersion")) {
+        return Err(rejected(
+            "'kind' and 'apiVersion' must be written like that".into(),
+        ));
+    }
     if !document.duplicates.is_empty() {
         return Err(self::rejected(document.duplicates, path));
     }
@@ -111,7 +116,7 @@ impl Files {
     fn find(&mut self, path: &Path) -> Result<()> {
         let unreadable = |error: std::io::Error| rejected(vec![error.to_string()], path);
         if !fs::symlink_metadata(path).map_err(unreadable)?.is_dir() {
-            let name = path.as_os_str().as_bytes();
+            let name = path.as_os_str().as_encoded_bytes();
             let is_drop_in = name.ends_with(DROP_IN_FILE_EXTENSION);
             let files = if is_drop_in {
                 &mut self.drop_ins
@@ -169,5 +174,52 @@ fn prune_nulls(value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(prune_nulls),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Those of RFC 7386, its appendix A, that have an object on both sides, and where the kubelet's library differs.
+    #[test]
+    fn patches() {
+        for (target, patch, expected) in [
+            (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
+            (json!({"a": "b"}), json!({"a": null}), json!({})),
+            (json!({"a": "b", "b": "c"}), json!({"a": null}), json!({"b": "c"})),
+            (json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"})),
+            (json!({"a": "c"}), json!({"a": ["b"]}), json!({"a": ["b"]})),
+            (
+                json!({"a": {"b": "c"}}),
+                json!({"a": {"b": "d", "c": null}}),
+                json!({"a": {"b": "d"}}),
+            ),
+            (json!({"a": [{"b": "c"}]}), json!({"a": [1]}), json!({"a": [1]})),
+            (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
+            (
+                json!({}),
+                json!({"a": {"bb": {"ccc": null}}}),
+                json!({"a": {"bb": {}}}),
+            ),
+            (json!({"a": null}), json!({"a": {"b": null}}), json!({"a": {}})),
+            // Nulls within a list: objects lose them, unless the list takes the place of an object.
+            (
+                json!({"a": [1]}),
+                json!({"a": [null, {"b": null}]}),
+                json!({"a": [null, {}]}),
+            ),
+            (
+                json!({"a": {"b": 1}}),
+                json!({"a": [{"b": null}]}),
+                json!({"a": [{"b": null}]}),
+            ),
+        ] {
+            let mut merged = target.clone();
+            merge_patch(&mut merged, patch.clone());
+            assert_eq!(merged, expected, "{target} + {patch}");
+        }
     }
 }

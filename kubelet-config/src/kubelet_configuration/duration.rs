@@ -286,6 +286,21 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn what_is_written_is_read_again(nanos: i64) {
+            let duration = GoDuration::from_nanos(nanos);
+            proptest::prop_assert_eq!(duration.to_string().parse::<GoDuration>().unwrap(), duration);
+        }
+
+        #[test]
+        fn no_text_is_too_odd(text in "[-+]?([0-9]{0,20}(\\.[0-9]{0,20})?(ns|us|µs|ms|s|m|h|d)?){0,4}") {
+            if let Ok(duration) = text.parse::<GoDuration>() {
+                proptest::prop_assert_eq!(duration.to_string().parse::<GoDuration>().unwrap(), duration);
+            }
+        }
+    }
+
     #[test]
     fn refuses_what_go_refuses() {
         for text in [

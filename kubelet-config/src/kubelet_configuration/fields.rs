@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 
+use super::decode::taints;
 use super::duration::GoDuration;
 use super::logging::LoggingConfiguration;
 use super::omit::{go_float, is_zero};
@@ -20,6 +21,8 @@ use super::sections::{
 /// API is text here, as the kubelet leaves it to validation to tell a wrong one.
 ///
 /// As JSON it is written as the kubelet writes it: zero values are left out where Kubernetes' API leaves them out.
+/// [`Deserialize`] reads that again; the rules for files, by which zero or `null` may mean a default, are
+/// [`from_yaml`](Self::from_yaml)'s.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeletConfiguration {
@@ -358,7 +361,7 @@ pub struct KubeletConfiguration {
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_reservation_policy: String,
     /// Taints that the node registers with.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(deserialize_with = "taints", skip_serializing_if = "is_zero")]
     pub register_with_taints: Vec<Taint>,
     /// Whether the node registers itself with the API server. Default: `true`.
     pub register_node: bool,
