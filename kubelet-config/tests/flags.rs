@@ -389,6 +389,11 @@ fn help_and_version_are_asked_for() {
         assert!(help.contains(&format!("--{}", flag.name())), "{}", flag.name());
     }
     assert!(help.contains("[default: /var/lib/kubelet]"), "{help}");
+    assert!(
+        help.contains("EventedPLEG=true|false (ALPHA - default=false)"),
+        "{help}"
+    );
+    assert!(!help.contains("NodeSwap=true"), "{help}");
 }
 
 /// Every field that a flag stands for is set by it, and nothing else is.

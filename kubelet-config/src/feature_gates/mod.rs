@@ -89,10 +89,8 @@ impl FeatureGates {
     /// [`Error::FeatureGates`] with all problems: a gate that is unknown, one that is locked to the other
     /// value, one that is on while a gate that it depends on is off. Nothing is set then.
     pub fn set_from_map(&mut self, gates: &BTreeMap<String, bool>) -> Result<()> {
-        let next = self.with(gates).map_err(|problems| Error::FeatureGates {
-            problems: problems.iter().map(ToString::to_string).collect(),
-        })?;
-        for name in gates.keys() {
+        let next = self.with(gates)?;
+        for name in next.given.keys().filter(|name| !self.given.contains_key(*name)) {
             warn_of_end(name);
         }
         *self = next;
@@ -168,6 +166,14 @@ impl FeatureGates {
             })
         };
         table::DEPENDENCIES.iter().filter_map(unmet).collect()
+    }
+}
+
+impl From<Vec<GateProblem>> for Error {
+    fn from(problems: Vec<GateProblem>) -> Self {
+        Self::FeatureGates {
+            problems: problems.iter().map(ToString::to_string).collect(),
+        }
     }
 }
 

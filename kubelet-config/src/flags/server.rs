@@ -39,7 +39,7 @@ impl CommandLine {
     pub fn load(&self, host: &Host) -> Result<KubeletServer> {
         let mut of_flags = KubeletConfiguration::without_file();
         self.apply(&mut of_flags)?;
-        FeatureGates::new().set_from_map(&of_flags.feature_gates)?;
+        FeatureGates::new().with(&of_flags.feature_gates)?;
         self.check()?;
 
         let mut loader = ConfigurationLoader::new()

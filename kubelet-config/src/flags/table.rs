@@ -6,8 +6,8 @@ use super::kubelet_flags::KubeletFlags;
 use super::program::Program;
 use super::slot::Slot;
 use super::{configuration_flags, own_flags};
-use crate::KubeletConfiguration;
 use crate::kubelet_configuration::GoDuration;
+use crate::{FeatureGate, FeatureGates, FeatureStage, KubeletConfiguration};
 
 /// A flag of the kubelet v1.36.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Flag {
         })
     }
 
-    /// One line of help.
+    /// One line of help; and for the feature gates one for each that may be set.
     pub(super) fn help(&self) -> String {
         let mut help = match self.target {
             Target::Configuration { field, .. } => format!("The configuration's field {field}"),
@@ -116,6 +116,13 @@ impl Flag {
         }
         if self.deprecated.is_some() {
             help.push_str(" [deprecated]");
+        }
+        if self.name == "feature-gates" {
+            let unfinished =
+                |gate: &&FeatureGate| matches!(gate.stage, FeatureStage::Alpha | FeatureStage::Beta);
+            for gate in FeatureGates::known().filter(unfinished) {
+                help.push_str(&format!("\n{gate}"));
+            }
         }
         help
     }

@@ -7,16 +7,17 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Host {
-    /// Whether the node's cgroups are v1. They are unless `/sys/fs/cgroup` is the unified hierarchy.
+    /// Whether the node's cgroups are v1.
     pub cgroup_v1: bool,
     /// Whether the agent can write its log in the format `json`, as the kubelet can; `text` is always there.
     pub json_log_format: bool,
 }
 
 impl Host {
-    /// The node that this runs on, as `/sys/fs/cgroup` shows it.
+    /// The node that this runs on: its cgroups are v1 if there is a `/sys/fs/cgroup` that is not the unified
+    /// hierarchy.
     pub fn detect() -> Self {
-        Self::default().with_cgroup_v1(!is_unified(Path::new("/sys/fs/cgroup")))
+        Self::default().with_cgroup_v1(is_cgroup_v1(Path::new("/sys/fs/cgroup")))
     }
 
     /// Sets [`cgroup_v1`](Self::cgroup_v1).
@@ -45,8 +46,8 @@ impl Default for Host {
 }
 
 /// The root of a unified hierarchy, and only that, lists its controllers there.
-fn is_unified(root: &Path) -> bool {
-    root.join("cgroup.controllers").exists()
+fn is_cgroup_v1(root: &Path) -> bool {
+    root.exists() && !root.join("cgroup.controllers").exists()
 }
 
 #[cfg(test)]
@@ -56,8 +57,9 @@ mod tests {
     #[test]
     fn cgroup_v2_is_told_by_its_controllers() {
         let root = tempfile::tempdir().unwrap();
-        assert!(!is_unified(root.path()));
+        assert!(is_cgroup_v1(root.path()));
         std::fs::write(root.path().join("cgroup.controllers"), "cpu memory").unwrap();
-        assert!(is_unified(root.path()));
+        assert!(!is_cgroup_v1(root.path()));
+        assert!(!is_cgroup_v1(&root.path().join("none")));
     }
 }
