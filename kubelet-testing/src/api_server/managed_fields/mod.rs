@@ -1,14 +1,43 @@
 //! Managed fields: who set what, and server-side apply.
+//!
+//! `metadata.managedFields` has one [entry](entries) for each manager, operation, version and sub-resource, with the
+//! [set](field_set) of fields it owns. What an update [changed](compare) becomes its manager's and nobody else's; what is
+//! applied may change another's fields only by force, and takes away what was applied before and isn't any more.
+
+mod apply;
+mod compare;
+mod conflict;
+mod entries;
+mod field_set;
+mod form;
+mod merge;
+mod prune;
+#[cfg(test)]
+mod recorded;
+mod reset;
+mod validate;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
+pub(crate) use apply::apply;
+
+use self::compare::{Comparison, compare};
+use self::entries::{Id, Managed, Operation, Owner};
+use self::field_set::FieldSet;
+use self::form::Form;
+use self::reset::Reset;
 use super::resource::Resource;
-use super::status_error::StatusError;
+use super::schema;
+
+/// What an update without a manager's name is told of.
+const UNKNOWN_MANAGER: &str = "unknown";
 
 /// Writes `metadata.managedFields` of an object about to be created or updated: what differs from `old` is the manager's.
 ///
-/// To be called with the decoded and defaulted object, before admission and the kind's strategy.
+/// To be called with the decoded, normalised and defaulted object, before admission and the kind's strategy, as in the API
+/// server; so what these two add belongs to nobody. An update may hand over managed fields of its own, or an empty list
+/// to forget them all.
 pub(crate) fn updated(
     resource: &Resource,
     old: Option<&Value>,
@@ -17,26 +46,172 @@ pub(crate) fn updated(
     subresource: &str,
     now: Timestamp,
 ) {
-    let _ = (resource, old, new, manager, subresource, now);
+    let live_managed = old.and_then(managed_fields).unwrap_or(&Value::Null);
+    let handed_over = managed_fields(new).cloned().unwrap_or_default();
+    let managed = if !subresource.is_empty() {
+        Managed::decode(live_managed)
+    } else if is_reset(&handed_over) {
+        None
+    } else {
+        match Managed::decode(&handed_over) {
+            Some(managed) if !managed.is_empty() => Some(managed),
+            _ => Managed::decode(live_managed),
+        }
+    };
+    let mut managed = managed.unwrap_or_default();
+    set_managed_fields(new, Value::Null);
+
+    // What has an owner for none of its fields is from before they were kept.
+    if old.is_none() || !managed.is_empty() {
+        let kind = Target::of(resource, subresource);
+        kind.update(old, new, &mut managed, manager, now);
+    }
+    set_managed_fields(new, managed.encode());
 }
 
-/// Server-side apply: lays what `manager` wants over the object as it is, takes away what it wanted before and doesn't
-/// any more, and writes `metadata.managedFields`.
-///
-/// # Errors
-///
-/// 400 for what cannot be applied, 409 with every field that is another's unless `force` is set.
-pub(crate) fn apply(
-    resource: &Resource,
-    current: Option<&Value>,
-    applied: &Value,
-    manager: &str,
-    force: bool,
-    subresource: &str,
-    now: Timestamp,
-) -> Result<Value, StatusError> {
-    let _ = (resource, manager, force, subresource, now);
-    let mut object = current.cloned().unwrap_or_else(|| applied.clone());
-    json_patch::merge(&mut object, applied);
-    Ok(object)
+/// Takes back the new times in `metadata.managedFields` of an object that is otherwise as it was, so that nothing is
+/// written. To be called when admission and the kind's strategy have done their work.
+pub(crate) fn keep_times(old: &Value, new: &mut Value) {
+    let timeless = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(Value::Array(entries)) = object.pointer_mut("/metadata/managedFields") {
+            for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+                entry.remove("time");
+            }
+        }
+        object
+    };
+    if old != new
+        && managed_fields(old) != managed_fields(new)
+        && timeless(old) == timeless(new)
+        && let Some(managed) = managed_fields(old).cloned()
+    {
+        set_managed_fields(new, managed);
+    }
+}
+
+/// What is written to: a resource's objects or what one of its sub-resources takes.
+struct Target {
+    form: Form,
+    api_version: String,
+    subresource: String,
+    reset: Reset,
+    /// An object of which nothing is set, as the API server writes it.
+    empty: Value,
+}
+
+impl Target {
+    fn of(resource: &Resource, subresource: &str) -> Self {
+        let (name, api_version) = match (resource.plural, subresource) {
+            ("serviceaccounts", "token") => ("TokenRequest", "authentication.k8s.io/v1".to_string()),
+            ("pods", "binding") => ("Binding", resource.api_version()),
+            ("pods", "eviction") => ("Eviction", "policy/v1".to_string()),
+            _ => (schema::of(resource).name, resource.api_version()),
+        };
+        let r#type = schema::named(name);
+        let mut empty = Value::Null;
+        r#type.normalize(&mut empty);
+        Target {
+            form: Form::Struct(r#type),
+            api_version,
+            subresource: subresource.to_string(),
+            reset: Reset::of(resource, subresource),
+            empty,
+        }
+    }
+
+    fn id(&self, manager: &str, operation: Operation) -> Id {
+        let manager = if manager.is_empty() {
+            UNKNOWN_MANAGER
+        } else {
+            manager
+        };
+        let api_version = match operation {
+            Operation::Update => self.api_version.clone(),
+            // Whoever applies keeps its entry from version to version.
+            Operation::Apply => String::new(),
+        };
+        Id {
+            operation,
+            manager: manager.to_string(),
+            api_version,
+            subresource: self.subresource.clone(),
+        }
+    }
+
+    /// Gives the manager what `new` has and `old` has not, or otherwise.
+    fn update(&self, old: Option<&Value>, new: &Value, managed: &mut Managed, manager: &str, now: Timestamp) {
+        let changes = compare(&self.form, Some(old.unwrap_or(&self.empty)), Some(new));
+        managed.take_away(&self.filtered(&changes), None);
+        let changed = changes.modified.union(&changes.added);
+        let own = self.reset.filter(&changed).difference(&system_fields());
+        if own.is_empty() {
+            return;
+        }
+        let id = self.id(manager, Operation::Update);
+        let fields = match managed.owners.remove(&id) {
+            Some(previous) => previous.fields.union(&own),
+            None => own,
+        };
+        let owner = Owner {
+            api_version: self.api_version.clone(),
+            fields,
+            time: Some(now),
+        };
+        managed.owners.insert(id, owner);
+        managed.cap_updates();
+    }
+
+    /// The changes that count: without what the kind's strategy takes back.
+    fn filtered(&self, changes: &Comparison) -> Comparison {
+        Comparison {
+            added: self.reset.filter(&changes.added),
+            modified: self.reset.filter(&changes.modified),
+            removed: self.reset.filter(&changes.removed),
+        }
+    }
+}
+
+/// The fields that are the API server's own, whoever sends them.
+fn system_fields() -> FieldSet {
+    let mut fields = FieldSet::of(&[&["apiVersion"], &["kind"], &["metadata"]]);
+    for name in [
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    ] {
+        fields.insert(&["metadata", name]);
+    }
+    fields
+}
+
+fn managed_fields(object: &Value) -> Option<&Value> {
+    object.pointer("/metadata/managedFields")
+}
+
+/// Null takes them out.
+fn set_managed_fields(object: &mut Value, managed: Value) {
+    let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
+        return;
+    };
+    if managed.is_null() {
+        metadata.remove("managedFields");
+    } else {
+        metadata.insert("managedFields".into(), managed);
+    }
+}
+
+/// An empty list, or a list of one empty entry.
+fn is_reset(handed_over: &Value) -> bool {
+    match handed_over.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([only]) => only.as_object().is_some_and(|entry| entry.is_empty()),
+        _ => false,
+    }
 }

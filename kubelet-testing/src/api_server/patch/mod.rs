@@ -8,6 +8,10 @@ mod element_order;
 mod go;
 mod json;
 mod merge;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod recorded;
 mod strategic;
 
 use serde_json::Value;

@@ -13,7 +13,7 @@ mod unknown;
 use serde_json::Value;
 
 pub(crate) use check::json_type;
-pub(crate) use table::{Field, Kind, Type};
+pub(crate) use table::{Field, Kind, Topology, Type};
 
 use super::resource::Resource;
 

@@ -35,6 +35,10 @@ impl Field {
         let mut value = value;
         normalize(&self.kind, &mut value);
         if is_empty_container(&self.kind, &value) {
+            // An empty list of them says that they are to be forgotten.
+            if self.name == "managedFields" {
+                return Some(value);
+            }
             return self.always.then_some(Value::Null);
         }
         let optional = !self.always && !self.pointer && !matches!(self.kind, Kind::Struct(_));

@@ -1,0 +1,138 @@
+//! Server-side apply.
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use super::super::resource::Resource;
+use super::super::schema::{self, json_type};
+use super::super::status_error::StatusError;
+use super::compare::{compare, fields};
+use super::conflict;
+use super::entries::{Id, Managed, Operation, Owner};
+use super::field_set::FieldSet;
+use super::merge::merge;
+use super::prune::prune;
+use super::validate::validate;
+use super::{Target, managed_fields, set_managed_fields, system_fields};
+
+/// Who owns what was there before anybody applied, if that wasn't kept.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// Server-side apply: lays what `manager` wants over the object as it is, takes away what it wanted before and doesn't
+/// any more, and writes `metadata.managedFields`. What comes back is still to be decoded and defaulted; it is equal to
+/// `current` but for managed fields if nothing changed.
+///
+/// # Errors
+///
+/// 400 for an object of another kind or version, 409 with every field that is another's unless `force` is set, and 500,
+/// as the API server, for one that doesn't fit its type.
+pub(crate) fn apply(
+    resource: &Resource,
+    current: Option<&Value>,
+    applied: &Value,
+    manager: &str,
+    force: bool,
+    subresource: &str,
+    now: Timestamp,
+) -> Result<Value, StatusError> {
+    check(resource, applied)?;
+    let target = Target::of(resource, subresource);
+    let mut live = current.cloned().unwrap_or_else(|| target.empty.clone());
+    let mut managed = match managed_fields(&live) {
+        None => Managed::default(),
+        Some(entries) => {
+            Managed::decode(entries).ok_or_else(|| internal("failed to decode managed fields".into()))?
+        }
+    };
+    set_managed_fields(&mut live, Value::Null);
+    if managed.is_empty() {
+        target.update(None, &live, &mut managed, BEFORE_FIRST_APPLY, now);
+    }
+    validate(schema::of(resource), applied).map_err(|why| {
+        let text = |name: &str| applied["metadata"][name].as_str().unwrap_or_default();
+        internal(format!(
+            "failed to create typed patch object ({}/{}; {}): {why}",
+            text("namespace"),
+            text("name"),
+            version_and_kind(applied)
+        ))
+    })?;
+
+    let id = target.id(manager, Operation::Apply);
+    let previous = managed.owners.remove(&id);
+    let wanted = target.reset.filter(&fields(&target.form, applied));
+    let owner = Owner {
+        api_version: target.api_version.clone(),
+        fields: wanted,
+        time: previous.as_ref().and_then(|owner| owner.time),
+    };
+    managed.owners.insert(id.clone(), owner);
+
+    let merged = merge(&target.form, Some(&live), Some(applied)).unwrap_or_default();
+    let before = previous.map(|owner| owner.fields).unwrap_or_default();
+    let mut object = prune(&target.form, &merged, &before, &managed);
+
+    let changes = target.filtered(&compare(&target.form, Some(&live), Some(&object)));
+    if !force {
+        refuse_conflicts(&managed, &id, &changes.modified.union(&changes.added))?;
+    }
+    managed.take_away(&changes, Some(&id));
+    let changed = object != live;
+    if let Some(owner) = managed.owners.get_mut(&id) {
+        owner.fields = owner.fields.difference(&system_fields());
+        if changed {
+            owner.time = Some(now);
+        }
+    }
+    managed.owners.retain(|_, owner| !owner.fields.is_empty());
+    set_managed_fields(&mut object, managed.encode());
+    Ok(object)
+}
+
+fn check(resource: &Resource, applied: &Value) -> Result<(), StatusError> {
+    if !applied.is_object() {
+        return Err(StatusError::bad_request(format!(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value \
+             of type map[string]interface {{}}",
+            json_type(applied)
+        )));
+    }
+    if applied["apiVersion"] != resource.api_version() || applied["kind"] != resource.kind {
+        return Err(StatusError::bad_request(format!(
+            "invalid object type: {}",
+            version_and_kind(applied)
+        )));
+    }
+    if managed_fields(applied).is_some_and(|entries| !entries.is_null()) {
+        return Err(StatusError::bad_request("metadata.managedFields must be nil"));
+    }
+    Ok(())
+}
+
+/// `apps/v1, Kind=Deployment`; the core group is empty.
+fn version_and_kind(object: &Value) -> String {
+    let text = |name: &str| object[name].as_str().unwrap_or_default();
+    let (group, version) = text("apiVersion")
+        .split_once('/')
+        .unwrap_or(("", text("apiVersion")));
+    format!("{group}/{version}, Kind={}", text("kind"))
+}
+
+fn refuse_conflicts(managed: &Managed, id: &Id, changed: &FieldSet) -> Result<(), StatusError> {
+    let mut conflicts: Vec<(&Id, FieldSet)> = managed
+        .owners
+        .iter()
+        .filter(|(other, _)| *other != id)
+        .map(|(other, owner)| (other, owner.fields.intersection(changed)))
+        .filter(|(_, fields)| !fields.is_empty())
+        .collect();
+    if conflicts.is_empty() {
+        return Ok(());
+    }
+    conflicts.sort_by_key(|(id, _)| (&id.manager, id.operation, &id.api_version, &id.subresource));
+    Err(conflict::error(&conflicts))
+}
+
+fn internal(message: String) -> StatusError {
+    StatusError::new(500, "", message)
+}
