@@ -15,6 +15,8 @@ mod prune;
 #[cfg(test)]
 mod recorded;
 mod reset;
+#[cfg(test)]
+mod tests;
 mod validate;
 
 use k8s_openapi::jiff::Timestamp;
