@@ -1,31 +1,58 @@
 //! The merger: what a full snapshot and one pod's change cost among a thousand pods.
 //!
 //! `cargo bench -p benches --bench pod_storage`
+//!
+//! The reference, for one pod's change among 1,000 two-container pods, on two cores: 8.5 ms and 5.1 MB allocated, since
+//! the whole set is compared each time.
 #![allow(missing_docs, reason = "criterion's macros make public items")]
+#![allow(clippy::print_stdout, reason = "a bench prints what it found")]
 
+use std::alloc::System;
 use std::hint::black_box;
 use std::sync::Arc;
+use std::time::Instant;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_config::manifest::{self, Location};
 use kubelet_config::{PodConfigNotificationMode, PodStorage, SourceUpdate};
 use kubelet_core::{Clock, LogEvents};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
-fn pod(index: usize, image: &str) -> Arc<Pod> {
-    let mut pod = Pod::default();
-    pod.metadata.namespace = Some("bench".into());
-    pod.metadata.name = Some(format!("pod-{index}"));
-    pod.metadata.uid = Some(format!("uid-{index}"));
-    let container = |name: &str| Container {
-        name: name.into(),
-        image: Some(image.into()),
-        ..Container::default()
-    };
-    pod.spec = Some(PodSpec {
-        containers: vec![container("a"), container("b")],
-        ..PodSpec::default()
-    });
-    Arc::new(pod)
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// As an API server has it: all defaults filled in.
+const MANIFEST: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, namespace: bench, uid: NAME, labels: {app: bench, tier: back}}
+spec:
+  containers:
+  - {name: a, image: 'busybox:IMAGE', command: [sleep, '1000'], env: [{name: A, value: a}, {name: B, value: b}],
+     ports: [{containerPort: 80}], resources: {limits: {cpu: 100m, memory: 100Mi}},
+     readinessProbe: {httpGet: {path: /, port: 80}}, volumeMounts: [{name: v, mountPath: /v}]}
+  - {name: b, image: 'busybox:IMAGE', command: [sleep, '1000'], volumeMounts: [{name: v, mountPath: /v}]}
+  volumes: [{name: v, emptyDir: {}}]
+";
+
+fn pod(index: usize, image: &str) -> Pod {
+    let text = MANIFEST
+        .replace("NAME", &format!("pod-{index}"))
+        .replace("IMAGE", image);
+    match manifest::decode(text.as_bytes(), "node-1", Location::Url("bench:")) {
+        Ok(manifest) => manifest.pod,
+        Err(error) => unreachable!("{error}"),
+    }
+}
+
+fn pods(count: usize) -> Vec<Arc<Pod>> {
+    (0..count).map(|index| Arc::new(pod(index, "1"))).collect()
+}
+
+/// The same pods, read once more.
+fn read_again(pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
+    pods.iter().map(|pod| Arc::new(Pod::clone(pod))).collect()
 }
 
 fn storage(pods: &[Arc<Pod>]) -> PodStorage {
@@ -37,14 +64,22 @@ fn storage(pods: &[Arc<Pod>]) -> PodStorage {
 
 fn merge(criterion: &mut Criterion) {
     for count in [1_000, 10_000] {
-        let pods: Vec<Arc<Pod>> = (0..count).map(|index| pod(index, "busybox")).collect();
+        let told = pods(count);
         let mut group = criterion.benchmark_group(format!("{count} pods"));
-        let mut full = storage(&pods);
-        group.bench_function("snapshot in which nothing changed", |bencher| {
-            bencher.iter(|| full.merge("api", SourceUpdate::Snapshot(black_box(&pods).clone())));
+        let mut full = storage(&told);
+        group.bench_function("a snapshot of the same pods", |bencher| {
+            bencher.iter(|| full.merge("api", SourceUpdate::Snapshot(black_box(&told).clone())));
         });
-        let mut one = storage(&pods);
-        let versions = [pod(7, "busybox:1"), pod(7, "busybox:2")];
+        let again = [read_again(&told), read_again(&told)];
+        let mut turn = 0;
+        group.bench_function("a snapshot of equal pods, read anew", |bencher| {
+            bencher.iter(|| {
+                turn += 1;
+                full.merge("api", SourceUpdate::Snapshot(black_box(&again[turn % 2]).clone()))
+            });
+        });
+        let mut one = storage(&told);
+        let versions = [Arc::new(pod(7, "2")), Arc::new(pod(7, "3"))];
         let mut turn = 0;
         group.bench_function("one pod's change", |bencher| {
             bencher.iter(|| {
@@ -57,6 +92,56 @@ fn merge(criterion: &mut Criterion) {
         });
         group.finish();
     }
+    summary();
+}
+
+/// The figures beside the reference's, with what is allocated.
+fn summary() {
+    println!(
+        "\n{:<44} {:>10} {:>13} {:>12}",
+        "", "time", "allocations", "bytes"
+    );
+    println!(
+        "{:<44} {:>10} {:>13} {:>12}",
+        "the kubelet: one change among 1,000", "8.5 ms", "", "5.1 MB"
+    );
+    for count in [1_000, 10_000] {
+        let told = pods(count);
+        let mut storage = storage(&told);
+        let versions: Vec<_> = (0..200).map(|turn| pod(7, &turn.to_string())).collect();
+        report(&format!("one change among {count}"), versions, |version| {
+            storage.merge("api", SourceUpdate::Applied(Arc::new(version)));
+        });
+        let same = (0..50).map(|_| told.clone()).collect();
+        report(&format!("{count} pods, the same"), same, |told| {
+            storage.merge("api", SourceUpdate::Snapshot(told));
+        });
+        let mut equal = self::storage(&told);
+        let again = (0..20).map(|_| read_again(&told)).collect();
+        report(&format!("{count} pods, equal and read anew"), again, |told| {
+            equal.merge("api", SourceUpdate::Snapshot(told));
+        });
+    }
+}
+
+/// The median of the times, and what the last run allocated.
+fn report<T>(what: &str, inputs: Vec<T>, mut run: impl FnMut(T)) {
+    let mut times = Vec::with_capacity(inputs.len());
+    let mut last = None;
+    for input in inputs {
+        let region = Region::new(ALLOCATOR);
+        let start = Instant::now();
+        run(input);
+        times.push(start.elapsed());
+        last = Some(region.change());
+    }
+    times.sort();
+    let (median, stats) = (times[times.len() / 2], last.unwrap_or_default());
+    let micros = format!("{:.1} µs", median.as_secs_f64() * 1e6);
+    println!(
+        "{what:<44} {micros:>10} {:>13} {:>12}",
+        stats.allocations, stats.bytes_allocated
+    );
 }
 
 criterion_group!(benches, merge);

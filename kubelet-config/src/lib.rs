@@ -4,7 +4,9 @@
 //! * [`PodConfig`] reads [`PodSource`]s and sends [`PodUpdate`]s: what to add, update, delete, remove or
 //!   reconcile.
 //! * [`PodStorage`] is the merger in it, a pure state machine for those who have a loop of their own.
-//! * `FileSource` (feature `file`, on by default) reads static pods from a folder or a file.
+//! * `FileSource` (feature `file`, on by default) reads static pods from a folder or a file, `HttpSource` (feature
+//!   `http`) from a URL; `ApiServerSource` (feature `apiserver`) reads the pods that an API server binds to the node.
+//! * [`CheckpointSource`] keeps the pods of any of them on disk, for a restart without it.
 //! * [`manifest`] makes the pod of a node from the text of a manifest: decoded, defaulted, validated.
 //! * [`kubelet_configuration`] is the node's own configuration: [`KubeletConfiguration`] from its file and drop-ins,
 //!   with defaults and validation; [`credential_provider`] the one of registries' credentials.

@@ -150,6 +150,71 @@ async fn a_file_renamed_over_another_counts_once() {
     );
 }
 
+/// As a mounted config map is replaced: the files are links through a folder that is itself a link.
+#[tokio::test]
+async fn links_are_followed_and_all_replaced_at_once() {
+    fn point(source: &Source, version: &str) {
+        symlink(format!("..v{version}"), source.path("..new")).unwrap();
+        fs::rename(source.path("..new"), source.path("..data")).unwrap();
+    }
+    let mut source = Source::over(&[]);
+    assert!(source.snapshot().await.is_empty());
+    for version in ["1", "2"] {
+        let folder = source.path(&format!("..v{version}"));
+        fs::create_dir(&folder).unwrap();
+        for name in ["a", "b"] {
+            let text = manifest(name, &format!("i:{version}"));
+            fs::write(folder.join(format!("{name}.yaml")), text).unwrap();
+        }
+    }
+    point(&source, "1");
+    for name in ["a.yaml", "b.yaml"] {
+        symlink(format!("..data/{name}"), source.path(name)).unwrap();
+    }
+    let images = |pods: &[Arc<Pod>]| pods.iter().map(|pod| image(pod).to_owned()).collect::<Vec<_>>();
+    let mut first = Vec::new();
+    while first.len() < 2 {
+        first = images(&source.snapshot().await);
+    }
+    assert_eq!(first, ["i:1", "i:1"]);
+    point(&source, "2");
+    assert_eq!(
+        images(&source.snapshot().await),
+        ["i:2", "i:2"],
+        "both in one snapshot"
+    );
+}
+
+#[tokio::test]
+async fn files_that_come_and_vanish_harm_no_other() {
+    let mut source = Source::over(&[("web.yaml", &manifest("web", "i:1"))]);
+    assert_eq!(source.snapshot().await.len(), 1);
+    let folder = source.folder.path().to_owned();
+    let flurry = std::thread::spawn(move || {
+        for turn in 0..2_000 {
+            let file = folder.join(format!("{}.yaml", turn % 7));
+            fs::write(&file, manifest(&format!("brief-{}", turn % 7), "i:1")).unwrap();
+            fs::remove_file(&file).unwrap();
+        }
+        fs::write(folder.join("zz.yaml"), manifest("zz", "i:1")).unwrap();
+    });
+    loop {
+        match source.next().await {
+            SourceUpdate::Snapshot(pods) => {
+                let names = names(&pods);
+                assert!(names.contains(&"default/web-node-1".to_owned()), "{names:?}");
+                if names == ["default/web-node-1", "default/zz-node-1"] {
+                    break;
+                }
+            }
+            // One may be caught while it is written.
+            SourceUpdate::Problem { item, .. } => assert!(!item.ends_with("web.yaml"), "{item}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    flurry.join().unwrap();
+}
+
 #[tokio::test]
 async fn what_is_broken_is_told_by_name_and_harms_no_other() {
     let mut source = Source::over(&[("web.yaml", &manifest("web", "i:1"))]);

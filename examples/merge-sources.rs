@@ -1,0 +1,64 @@
+//! Pods from a folder and from a URL, merged into one stream, its operations printed as they come.
+//!
+//! `cargo run --example merge-sources -- --manifests examples/manifests --url http://127.0.0.1:8000/pods.yaml`
+//!
+//! Serve something to merge with `python3 -m http.server`, then add, edit and remove manifests, and watch. Ctrl-C ends it.
+
+use std::io::{Write, stderr, stdout};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use kubelet_config::{FileSource, HttpSource, PodConfig};
+use kubelet_core::PodExt;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+/// Merges the pods of a folder and of a URL, and prints what is to be done.
+#[derive(Parser)]
+struct Args {
+    /// A folder of manifests, or one manifest.
+    #[arg(long, value_name = "PATH")]
+    manifests: Option<PathBuf>,
+    /// The URL of a pod or a list of pods.
+    #[arg(long)]
+    url: Option<String>,
+    /// The node's name, which ends the names of its pods.
+    #[arg(long, default_value = "node-1")]
+    node_name: String,
+    /// Seconds between two reads of the URL.
+    #[arg(long, value_name = "SECONDS", default_value_t = 20.0)]
+    period: f64,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
+    let args = Args::parse();
+    let mut config = PodConfig::builder();
+    if let Some(path) = args.manifests {
+        config = config.source(FileSource::new(path, &args.node_name));
+    }
+    if let Some(url) = args.url {
+        let period = Duration::try_from_secs_f64(args.period)?;
+        config = config.source(HttpSource::new(url, &args.node_name)?.check_frequency(period));
+    }
+    let config = config.build()?;
+    let (handle, shutdown) = (config.handle(), CancellationToken::new());
+    let (tx, mut updates) = mpsc::channel(50);
+    let merging = tokio::spawn(config.run(tx, shutdown.clone()));
+    tokio::spawn(async move {
+        let _ = tokio::signal::ctrl_c().await;
+        shutdown.cancel();
+    });
+    while let Some(update) = updates.recv().await {
+        let op = format!("{:?}", update.op).to_uppercase();
+        let pods: Vec<_> = update.pods.iter().map(|pod| pod.key().to_string()).collect();
+        let (source, pods) = (update.source, pods.join(" "));
+        let total = handle.merged_state().len();
+        writeln!(stdout(), "{op:<9} {source:<4} [{pods}] {total} in all")?;
+    }
+    Ok(merging.await??)
+}
