@@ -7,6 +7,7 @@ mod container;
 mod containers;
 mod events;
 mod exec;
+mod exec_calls;
 mod faults;
 mod image_service;
 mod images;
@@ -22,6 +23,7 @@ mod serve;
 mod state;
 mod stats;
 mod store;
+mod termination_message;
 
 use std::collections::BTreeSet;
 use std::fmt;

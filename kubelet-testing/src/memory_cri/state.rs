@@ -2,7 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::{Clock, PodUid};
@@ -18,14 +18,10 @@ use super::log_file::LogFile;
 use super::random::hex64;
 use super::sandbox::{Sandbox, is_host_network};
 use super::store::Store;
+use super::termination_message::leave_message;
 use super::{Faults, Subject};
 use crate::Tally;
 use crate::run::{Ending, Life, Run, Script};
-
-/// What is written into a termination message file at most: the kubelet's `MaxContainerTerminationMessageLength`.
-const MAX_TERMINATION_MESSAGE: usize = 4096;
-/// Where the kubelet's annotation says the message belongs.
-const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
 
 pub(super) struct State {
     pub(super) clock: Clock,
@@ -499,29 +495,5 @@ impl State {
             }
         }
         numbers.len()
-    }
-}
-
-/// Leaves the termination message where the kubelet looks for it: in the file that it made and asked to be mounted.
-fn leave_message(planned: &Planned, run: &Run) {
-    let Some(message) = &run.termination_message else {
-        return;
-    };
-    let config = &planned.container;
-    let Some(path) = config.annotations.get(TERMINATION_MESSAGE_PATH) else {
-        return;
-    };
-    let Some(mount) = config.mounts.iter().find(|mount| mount.container_path == *path) else {
-        return;
-    };
-    let file = Path::new(&mount.host_path);
-    let message = &message.as_bytes()[..message.len().min(MAX_TERMINATION_MESSAGE)];
-    if let Err(error) = std::fs::OpenOptions::new()
-        .write(true)
-        .truncate(true)
-        .open(file)
-        .and_then(|mut file| std::io::Write::write_all(&mut file, message))
-    {
-        tracing::warn!(path = %file.display(), %error, "termination message cannot be written");
     }
 }
