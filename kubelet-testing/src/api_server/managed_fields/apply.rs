@@ -10,6 +10,7 @@ use super::compare::{compare, fields};
 use super::conflict;
 use super::entries::{Id, Managed, Operation, Owner};
 use super::field_set::FieldSet;
+use super::last_applied::{self, KUBECTL};
 use super::merge::merge;
 use super::prune::prune;
 use super::validate::validate;
@@ -59,34 +60,81 @@ pub(crate) fn apply(
     })?;
 
     let id = target.id(manager, Operation::Apply);
-    let previous = managed.owners.remove(&id);
-    let wanted = target.reset.filter(&fields(&target.form, applied));
+    let mut object = match attempt(&target, &live, applied, managed.clone(), &id, force, now) {
+        Ok(object) => object,
+        Err(mut conflicts) => {
+            let allowed = (manager == KUBECTL).then(|| last_applied::unchanged(&target.form, &live));
+            if let Some(Some(allowed)) = allowed {
+                for (_, fields) in &mut conflicts {
+                    *fields = fields.difference(&allowed);
+                }
+                conflicts.retain(|(_, fields)| !fields.is_empty());
+            }
+            if !conflicts.is_empty() {
+                return Err(conflict::error(&conflicts));
+            }
+            attempt(&target, &live, applied, managed, &id, true, now).map_err(|c| conflict::error(&c))?
+        }
+    };
+    if manager == KUBECTL {
+        last_applied::update(&mut object, applied);
+    }
+    Ok(object)
+}
+
+/// Fields that are another's.
+type Conflicts = Vec<(Id, FieldSet)>;
+
+fn attempt(
+    target: &Target,
+    live: &Value,
+    applied: &Value,
+    mut managed: Managed,
+    id: &Id,
+    force: bool,
+    now: Timestamp,
+) -> Result<Value, Conflicts> {
+    let form = &target.form;
+    let previous = managed.owners.remove(id);
     let owner = Owner {
         api_version: target.api_version.clone(),
-        fields: wanted,
+        fields: target.reset.filter(&fields(form, applied)),
         time: previous.as_ref().and_then(|owner| owner.time),
     };
     managed.owners.insert(id.clone(), owner);
 
-    let merged = merge(&target.form, Some(&live), Some(applied)).unwrap_or_default();
+    let merged = merge(form, Some(live), Some(applied)).unwrap_or_default();
     let before = previous.map(|owner| owner.fields).unwrap_or_default();
-    let mut object = prune(&target.form, &merged, &before, &managed);
+    let mut object = prune(form, &merged, &before, &managed);
 
-    let changes = target.filtered(&compare(&target.form, Some(&live), Some(&object)));
-    if !force {
-        refuse_conflicts(&managed, &id, &changes.modified.union(&changes.added))?;
+    let changes = target.filtered(&compare(form, Some(live), Some(&object)));
+    let conflicts = conflicts(&managed, id, &changes.modified.union(&changes.added));
+    if !force && !conflicts.is_empty() {
+        return Err(conflicts);
     }
-    managed.take_away(&changes, Some(&id));
-    let changed = object != live;
-    if let Some(owner) = managed.owners.get_mut(&id) {
+    managed.take_away(&changes, Some(id));
+    if let Some(owner) = managed.owners.get_mut(id) {
         owner.fields = owner.fields.difference(&system_fields());
-        if changed {
+        if object != *live {
             owner.time = Some(now);
         }
     }
     managed.owners.retain(|_, owner| !owner.fields.is_empty());
     set_managed_fields(&mut object, managed.encode());
     Ok(object)
+}
+
+/// What others own of what changed, in the order of managers.
+fn conflicts(managed: &Managed, id: &Id, changed: &FieldSet) -> Conflicts {
+    let mut conflicts: Conflicts = managed
+        .owners
+        .iter()
+        .filter(|(other, _)| *other != id)
+        .map(|(other, owner)| (other.clone(), owner.fields.intersection(changed)))
+        .filter(|(_, fields)| !fields.is_empty())
+        .collect();
+    conflicts.sort_by(|(a, _), (b, _)| (&a.manager, a).cmp(&(&b.manager, b)));
+    conflicts
 }
 
 fn check(resource: &Resource, applied: &Value) -> Result<(), StatusError> {
@@ -116,21 +164,6 @@ fn version_and_kind(object: &Value) -> String {
         .split_once('/')
         .unwrap_or(("", text("apiVersion")));
     format!("{group}/{version}, Kind={}", text("kind"))
-}
-
-fn refuse_conflicts(managed: &Managed, id: &Id, changed: &FieldSet) -> Result<(), StatusError> {
-    let mut conflicts: Vec<(&Id, FieldSet)> = managed
-        .owners
-        .iter()
-        .filter(|(other, _)| *other != id)
-        .map(|(other, owner)| (other, owner.fields.intersection(changed)))
-        .filter(|(_, fields)| !fields.is_empty())
-        .collect();
-    if conflicts.is_empty() {
-        return Ok(());
-    }
-    conflicts.sort_by_key(|(id, _)| (&id.manager, id.operation, &id.api_version, &id.subresource));
-    Err(conflict::error(&conflicts))
 }
 
 fn internal(message: String) -> StatusError {

@@ -7,7 +7,7 @@ use super::entries::{Id, Operation};
 use super::field_set::FieldSet;
 
 /// 409 with every field that is another's; `conflicts` tells whose, in the order of managers.
-pub(super) fn error(conflicts: &[(&Id, FieldSet)]) -> StatusError {
+pub(super) fn error(conflicts: &[(Id, FieldSet)]) -> StatusError {
     let mut causes = Vec::new();
     let mut lines = Vec::new();
     for (id, set) in conflicts {

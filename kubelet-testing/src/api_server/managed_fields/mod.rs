@@ -10,6 +10,7 @@ mod conflict;
 mod entries;
 mod field_set;
 mod form;
+mod last_applied;
 mod merge;
 mod prune;
 #[cfg(test)]

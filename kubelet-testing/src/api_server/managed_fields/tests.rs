@@ -189,6 +189,39 @@ fn list_elements_are_owned_by_key() {
     );
 }
 
+/// `kubectl apply` with `--server-side` takes over what it applied without.
+#[test]
+fn kubectl_takes_over_what_it_applied_before() {
+    let name = "kubectl.kubernetes.io/last-applied-configuration";
+    let mut current = stored(config_map(json!({"a": "1", "b": "1"})));
+    current["metadata"]["annotations"] = json!({name: config_map(json!({"a": "1", "b": "0"})).to_string()});
+    updated(
+        config_maps(),
+        None,
+        &mut current,
+        "kubectl-client-side-apply",
+        "",
+        at(1),
+    );
+
+    // `b` was changed since.
+    let refusal = apply_map(Some(&current), json!({"a": "2", "b": "2"}), "kubectl", false, 2).unwrap_err();
+    assert_eq!(
+        refusal.message,
+        "Apply failed with 1 conflict: conflict with \"kubectl-client-side-apply\" using v1: .data.b"
+    );
+    assert_eq!(
+        apply_map(Some(&current), json!({"a": "2"}), "me", false, 2)
+            .unwrap_err()
+            .code,
+        409
+    );
+    let taken = apply_map(Some(&current), json!({"a": "2"}), "kubectl", false, 2).unwrap();
+    assert_eq!(taken["data"], json!({"a": "2", "b": "1"}));
+    let annotation = taken["metadata"]["annotations"][name].as_str().unwrap();
+    assert_eq!(annotation, format!("{}\n", config_map(json!({"a": "2"}))));
+}
+
 #[test]
 fn applies_that_make_no_sense_are_refused() {
     let cases = [

@@ -14,7 +14,7 @@ mod properties;
 mod recorded;
 mod strategic;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::resource::Resource;
 use super::schema;
@@ -68,7 +68,13 @@ pub(crate) fn patch(
     match kind {
         PatchType::Json => json::patch(current, patch),
         PatchType::Merge => merge::patch(current, patch),
-        PatchType::StrategicMerge => strategic::patch(schema::of(resource), current, patch),
+        PatchType::StrategicMerge => {
+            let patched = strategic::patch(schema::of(resource), current, patch)?;
+            schema::of(resource)
+                .check_converted(&patched)
+                .map_err(|why| invalid(patch, &why))?;
+            Ok(patched)
+        }
         PatchType::Apply => Err(StatusError::new(
             415,
             "UnsupportedMediaType",
@@ -87,6 +93,14 @@ fn unprocessable() -> StatusError {
     .with_details(Value::Object(Default::default()))
 }
 
+/// What a strategic merge patch is refused with whose outcome doesn't fit the types.
+fn invalid(patch: &Value, why: &str) -> StatusError {
+    let message = format!("Invalid value: {:?}: {why}", go::go_print(patch));
+    let cause = json!({"reason": "FieldValueInvalid", "message": message, "field": "patch"});
+    StatusError::new(422, "Invalid", format!(" \"\" is invalid: patch: {message}"))
+        .with_details(json!({"causes": [cause]}))
+}
+
 /// Whether a value nests at most `levels` deep.
 fn within_depth(value: &Value, levels: usize) -> bool {
     let Some(below) = levels.checked_sub(1) else {
@@ -102,6 +116,20 @@ fn within_depth(value: &Value, levels: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_strategic_merge_patch_of_wrong_types() {
+        let pods = Resource::find("", "v1", "pods").unwrap();
+        let document = json!({"spec": {"priority": "x"}});
+        let refusal = patch(PatchType::StrategicMerge, pods, &json!({"spec": {}}), &document).unwrap_err();
+        assert_eq!(
+            (refusal.code, refusal.message.as_str()),
+            (
+                422,
+                " \"\" is invalid: patch: Invalid value: \"map[spec:map[priority:x]]\": unrecognized type: int32"
+            )
+        );
+    }
 
     #[test]
     fn content_types() {

@@ -64,18 +64,9 @@ impl Place {
                 }
             }
             (Kind::Bytes, Value::String(text)) => base64_ok(text),
-            (Kind::Time | Kind::MicroTime, Value::String(text)) => {
-                go_time::parse(text, *kind == Kind::MicroTime).map(drop)
+            (Kind::Time | Kind::MicroTime | Kind::Quantity | Kind::IntOrString, _) => {
+                check_custom(kind, value)
             }
-            (Kind::Time | Kind::MicroTime, _) => Err(mismatch_of_value(json_type(value), "string")),
-            (Kind::Quantity, Value::String(text)) => quantity::canonical(text).map(drop),
-            (Kind::Quantity, _) => quantity::canonical(&value.to_string()).map(drop),
-            (Kind::IntOrString, Value::String(_)) => Ok(()),
-            (Kind::IntOrString, Value::Number(n)) => match n.as_i64().map(i32::try_from) {
-                Some(Ok(_)) => Ok(()),
-                _ => Err(mismatch_of_value(&format!("number {n}"), "int32")),
-            },
-            (Kind::IntOrString, _) => Err(mismatch_of_value(json_type(value), "int32")),
             (Kind::Struct(name), _) => self.check_struct(super::named(name), value),
             (Kind::List(element), Value::Array(list)) => {
                 list.iter().try_for_each(|value| self.check(element, value))
@@ -100,6 +91,24 @@ impl Place {
             self.r#struct,
             self.fields.join(".")
         )
+    }
+}
+
+/// The types with a decoder of their own, which doesn't know where it is.
+pub(super) fn check_custom(kind: &Kind, value: &Value) -> Result<(), String> {
+    match (kind, value) {
+        (Kind::Time | Kind::MicroTime, Value::String(text)) => {
+            go_time::parse(text, *kind == Kind::MicroTime).map(drop)
+        }
+        (Kind::Time | Kind::MicroTime, _) => Err(mismatch_of_value(json_type(value), "string")),
+        (Kind::Quantity, Value::String(text)) => quantity::canonical(text).map(drop),
+        (Kind::Quantity, _) => quantity::canonical(&value.to_string()).map(drop),
+        (Kind::IntOrString, Value::Number(n)) if n.as_i64().is_none_or(|n| i32::try_from(n).is_err()) => {
+            Err(mismatch_of_value(&format!("number {n}"), "int32"))
+        }
+        (Kind::IntOrString, Value::String(_) | Value::Number(_)) => Ok(()),
+        (Kind::IntOrString, _) => Err(mismatch_of_value(json_type(value), "int32")),
+        _ => Ok(()),
     }
 }
 
@@ -129,7 +138,7 @@ fn go_struct(name: &'static str) -> String {
 }
 
 /// What Go calls the type; those of the API are all of a package `v1`.
-fn go_type(kind: &Kind) -> String {
+pub(super) fn go_type(kind: &Kind) -> String {
     match kind {
         Kind::String("string") => "string".into(),
         Kind::String(name) if name.contains('.') => (*name).into(),
@@ -150,7 +159,7 @@ fn go_type(kind: &Kind) -> String {
     }
 }
 
-fn base64_ok(text: &str) -> Result<(), String> {
+pub(super) fn base64_ok(text: &str) -> Result<(), String> {
     let engine = base64::engine::general_purpose::STANDARD;
     match engine.decode(text.replace(['\r', '\n'], "")) {
         Ok(_) => Ok(()),

@@ -4,6 +4,7 @@
 //! API server does. [`patch`](super::patch) and [`managed_fields`](super::managed_fields) ask it how lists and maps merge.
 
 mod check;
+mod convert;
 mod go_time;
 mod normalize;
 mod quantity;
