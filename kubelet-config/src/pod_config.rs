@@ -8,7 +8,7 @@ use futures::stream::{self, BoxStream, SelectAll, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::{Clock, EventRecorder, LogEvents, PodSource, PodUpdate, PodUpdates, SourceUpdate};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Error, PodStorage, Result, SourceStatus};
@@ -42,6 +42,7 @@ pub enum PodConfigNotificationMode {
 pub struct PodConfig {
     sources: Vec<(Arc<str>, Box<dyn PodSource>)>,
     storage: Arc<Mutex<PodStorage>>,
+    sync: Arc<Notify>,
 }
 
 impl PodConfig {
@@ -55,6 +56,7 @@ impl PodConfig {
         PodConfigHandle {
             sources: self.sources.iter().map(|(name, _)| name.clone()).collect(),
             storage: self.storage.clone(),
+            sync: self.sync.clone(),
         }
     }
 
@@ -75,7 +77,11 @@ impl PodConfig {
         updates: mpsc::Sender<PodUpdate>,
         shutdown: CancellationToken,
     ) -> kubelet_core::Result<()> {
-        let Self { sources, storage } = self;
+        let Self {
+            sources,
+            storage,
+            sync,
+        } = self;
         let mut words: SelectAll<BoxStream<'static, (Arc<str>, Option<SourceUpdate>)>> = sources
             .into_iter()
             .map(|(name, source)| {
@@ -85,13 +91,22 @@ impl PodConfig {
             })
             .collect();
         let relay = async {
-            while let Some((source, word)) = words.next().await {
-                let steps = match word {
-                    Some(word) => storage.lock().merge(&source, word),
-                    None => {
-                        storage.lock().end(&source);
-                        continue;
-                    }
+            let mut ended = false;
+            loop {
+                let steps = tokio::select! {
+                    biased;
+                    () = sync.notified() => storage.lock().sync(),
+                    word = words.next(), if !ended => match word {
+                        Some((source, Some(word))) => storage.lock().merge(&source, word),
+                        Some((source, None)) => {
+                            storage.lock().end(&source);
+                            continue;
+                        }
+                        None => {
+                            ended = true;
+                            continue;
+                        }
+                    },
                 };
                 for step in steps {
                     if updates.send(step).await.is_err() {
@@ -99,7 +114,6 @@ impl PodConfig {
                     }
                 }
             }
-            updates.closed().await;
         };
         tokio::select! {
             biased;
@@ -131,12 +145,19 @@ impl PodUpdates for PodConfig {
 pub struct PodConfigHandle {
     sources: Arc<[Arc<str>]>,
     storage: Arc<Mutex<PodStorage>>,
+    sync: Arc<Notify>,
 }
 
 impl PodConfigHandle {
     /// All pods of all sources (`MergedState`).
     pub fn merged_state(&self) -> Vec<Arc<Pod>> {
         self.storage.lock().merged_state()
+    }
+
+    /// Has all pods told once more, in place among the other updates: for each source that was seen a `SET` of its pods
+    /// (`Sync`). For consumers that lost their way. The kubelet's sync loop takes no `SET`.
+    pub fn sync(&self) {
+        self.sync.notify_one();
     }
 
     /// How a source stands.
@@ -168,6 +189,27 @@ impl PodConfigBuilder {
     pub fn source(mut self, source: impl PodSource) -> Self {
         self.sources.push(Box::new(source));
         self
+    }
+
+    /// Adds a source of this name that says what is sent to the channel (`Channel`). It holds one word; who sends the
+    /// next waits until that is taken in. When all senders are dropped the source has ended.
+    ///
+    /// ```
+    /// use kubelet_config::{PodConfig, SourceUpdate};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (config, mine) = PodConfig::builder().channel("mine");
+    /// let config = config.build()?;
+    /// mine.send(SourceUpdate::Snapshot(vec![])).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn channel(self, source: impl Into<String>) -> (Self, mpsc::Sender<SourceUpdate>) {
+        let (sender, words) = mpsc::channel(1);
+        let name = source.into();
+        (self.source(ChannelSource { name, words }), sender)
     }
 
     /// How changes are told. Default: [`Incremental`](PodConfigNotificationMode::Incremental).
@@ -216,6 +258,24 @@ impl PodConfigBuilder {
         Ok(PodConfig {
             sources,
             storage: Arc::new(Mutex::new(storage)),
+            sync: Arc::default(),
         })
+    }
+}
+
+/// A source that says what is sent to it.
+struct ChannelSource {
+    name: String,
+    words: mpsc::Receiver<SourceUpdate>,
+}
+
+impl PodSource for ChannelSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn updates(self: Box<Self>) -> BoxStream<'static, SourceUpdate> {
+        let mut words = self.words;
+        stream::poll_fn(move |context| words.poll_recv(context)).boxed()
     }
 }

@@ -88,6 +88,22 @@ impl PodStorage {
         changes.tell(self.mode, first, pods)
     }
 
+    /// A `SET` of all its pods for each source that was seen, by name: what a consumer knows who heard everything.
+    pub fn sync(&self) -> Vec<PodUpdate> {
+        let mut seen: Vec<_> = self
+            .sources
+            .values()
+            .filter(|pods| pods.status.is_seen())
+            .collect();
+        seen.sort_by(|a, b| a.name.cmp(&b.name));
+        let set = |pods: &SourcePods| PodUpdate {
+            op: PodOperation::Set,
+            pods: pods.all(),
+            source: pods.name.clone(),
+        };
+        seen.into_iter().map(set).collect()
+    }
+
     /// Marks a source that will say no more. Its pods stay.
     pub(crate) fn end(&mut self, source: &str) {
         if let Some(pods) = self.sources.get_mut(source) {

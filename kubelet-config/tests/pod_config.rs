@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures::stream;
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_config::{Error, PodConfig, PodOperation, PodUpdate, PodUpdates, SourceStatus, StreamSource};
+use kubelet_config::{
+    Error, PodConfig, PodOperation, PodUpdate, PodUpdates, SourceStatus, SourceUpdate, StreamSource,
+};
 use kubelet_core::PodExt;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -111,6 +113,42 @@ async fn a_slow_consumer_loses_nothing_and_holds_the_source_back() {
     assert_eq!(uids, expected);
     assert!(held_back > 0);
     // Who listens no more ends it.
+    drop(updates);
+    tokio::time::timeout(GUARD, running)
+        .await
+        .expect("an end")
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_channel_is_a_source_and_sync_tells_all_again() {
+    let (config, one) = PodConfig::builder().channel("one");
+    let (config, two) = config.channel("two");
+    let (config, _silent) = config.channel("silent");
+    let config = config.build().unwrap();
+    let handle = config.handle();
+    let (tx, mut updates) = mpsc::channel(1);
+    let running = tokio::spawn(config.run(tx, CancellationToken::new()));
+    let brief = |update: PodUpdate| {
+        let uids: Vec<_> = update.pods.iter().map(|pod| pod.uid_str().to_owned()).collect();
+        format!("{} {:?} {}", update.source, update.op, uids.join(","))
+    };
+    one.send(SourceUpdate::Snapshot(vec![pod("1")])).await.unwrap();
+    assert_eq!(brief(next(&mut updates).await), "one Add 1");
+    two.send(SourceUpdate::Snapshot(vec![])).await.unwrap();
+    assert_eq!(brief(next(&mut updates).await), "two Add ");
+    one.send(SourceUpdate::Applied(pod("2"))).await.unwrap();
+    assert_eq!(brief(next(&mut updates).await), "one Add 2");
+
+    handle.sync();
+    assert_eq!(brief(next(&mut updates).await), "one Set 1,2");
+    assert_eq!(brief(next(&mut updates).await), "two Set ");
+    // Also when no source will say more.
+    drop((one, two, _silent));
+    handle.sync();
+    assert_eq!(brief(next(&mut updates).await), "one Set 1,2");
+    assert_eq!(brief(next(&mut updates).await), "two Set ");
     drop(updates);
     tokio::time::timeout(GUARD, running)
         .await
