@@ -31,6 +31,7 @@ pub struct ApiServer {
 /// Sets up an [`ApiServer`].
 #[derive(Debug)]
 pub struct ApiServerBuilder {
+    signs_certificates: bool,
     clock: Clock,
     seed: u64,
     history: usize,
@@ -56,6 +57,7 @@ impl ApiServer {
     /// Sets up a server.
     pub fn builder() -> ApiServerBuilder {
         ApiServerBuilder {
+            signs_certificates: false,
             clock: Clock::system(),
             seed: 0,
             history: HISTORY,
@@ -118,6 +120,14 @@ impl Default for ApiServer {
 }
 
 impl ApiServerBuilder {
+    /// Approves and signs certificate signing requests as the controller manager does: the client certificates of
+    /// kubelets at once, their serving certificates when somebody approved them. Without it requests wait for the test.
+    #[must_use]
+    pub fn sign_certificates(mut self) -> Self {
+        self.signs_certificates = true;
+        self
+    }
+
     /// What tells the time; the system's clock, unless another is given.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
@@ -143,6 +153,11 @@ impl ApiServerBuilder {
     /// Starts the server, if one will call it so: nothing runs until it is asked something.
     pub fn build(self) -> ApiServer {
         let mut rng = fastrand::Rng::with_seed(self.seed);
+        // An Ed25519 key can be made of any 32 bytes: there is always one.
+        let signer = self
+            .signs_certificates
+            .then(|| Signer::new(&mut rng.fork(), self.clock.now()).ok())
+            .flatten();
         let mut store = Store::new(self.history);
         for (resource, object) in objects::initial_objects(self.clock.now(), &mut rng) {
             let namespace = object["metadata"]["namespace"]
@@ -159,7 +174,7 @@ impl ApiServerBuilder {
                 rng: Mutex::new(rng),
                 clock: self.clock,
                 tokens: Mutex::new(BTreeMap::new()),
-                signer: None,
+                signer,
             }),
         }
     }

@@ -333,7 +333,7 @@ impl Shared {
             Deletion::Remove => commit(old, None).map(|object| (object, true)),
             Deletion::Store(new) => match commit(old, Some(new)) {
                 Ok(stored) if objects::removable(resource, &stored) => {
-                    commit(&stored, None).map(|_| (stored, true))
+                    commit(&stored, None).map(|removed| (removed, true))
                 }
                 Ok(stored) => {
                     self.run_controllers(resource, &stored, &mut self.fork_rng());
@@ -367,7 +367,6 @@ impl Shared {
                 Err(refused) => return Err(refused),
             }
         }
-        listed.revision = self.revision();
         Ok(listed)
     }
 

@@ -75,9 +75,12 @@ pub(super) fn resources(group: &str, version: &str) -> Value {
     let group_version = Some(group)
         .filter(|g| !g.is_empty())
         .map_or_else(|| version.to_owned(), |group| format!("{group}/{version}"));
-    json!({
-        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
-    })
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
+    // The core group's list bears none.
+    if !group.is_empty() {
+        list["apiVersion"] = json!("v1");
+    }
+    list
 }
 
 /// `/api` and `/apis` in one answer each, as newer clients ask for them.

@@ -57,12 +57,14 @@ pub(super) fn grant(
     }
     // Mutating admission judges what was sent.
     admission::post(attributes, view, &request)?;
-    if request["spec"].list("audiences").is_empty() {
+    let sent = request["spec"].clone();
+    if sent.list("audiences").is_empty() {
         request["spec"]["audiences"] = json!([tokens::ISSUER]);
     }
     request["metadata"] = json!({
         "name": meta["name"], "namespace": meta["namespace"], "uid": uid,
         "creationTimestamp": metadata::time(attributes.now),
+        "managedFields": managed_fields(attributes, &sent),
     });
     let seconds = request["spec"].number("expirationSeconds").unwrap_or(0);
     let wrong = match seconds {
@@ -95,6 +97,25 @@ pub(super) fn grant(
         "expirationTimestamp": metadata::time(attributes.now + SignedDuration::from_secs(seconds)),
     });
     Ok(Posted::Answer(request))
+}
+
+/// Who asked for what.
+fn managed_fields(attributes: &Attributes, sent: &Value) -> Value {
+    let mut fields = json!({"f:expirationSeconds": {}});
+    if !sent.list("audiences").is_empty() {
+        fields["f:audiences"] = json!({});
+    }
+    if sent.has("boundObjectRef") {
+        fields["f:boundObjectRef"] = json!({".": {}});
+        for (key, _) in sent.entries("boundObjectRef") {
+            fields["f:boundObjectRef"][format!("f:{key}")] = json!({});
+        }
+    }
+    json!([{
+        "manager": attributes.field_manager, "operation": "Update", "subresource": "token",
+        "apiVersion": "authentication.k8s.io/v1", "time": metadata::time(attributes.now),
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": fields},
+    }])
 }
 
 /// What the token lives and dies with: a pod (whose node is told too), a secret or a node.

@@ -1,10 +1,17 @@
 //! The `continue` token of a list.
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 use crate::api_server::status_error::StatusError;
+
+/// As Go reads it: bits that are left over at the end do no harm.
+const LENIENT: GeneralPurpose = {
+    const CONFIG: GeneralPurposeConfig = NO_PAD.with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&URL_SAFE, CONFIG)
+};
 
 /// Where a list goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +38,7 @@ impl PageToken {
     ///
     /// 400 for what is none.
     pub(super) fn decode(token: &str) -> Result<Self, StatusError> {
-        let data = URL_SAFE_NO_PAD
+        let data = LENIENT
             .decode(token)
             .map_err(|_| invalid(": illegal base64 data"))?;
         let token: Value = serde_json::from_slice(&data).map_err(|_| {
