@@ -189,30 +189,30 @@ impl Shared {
         validation: FieldValidation,
     ) -> Result<Written, StatusError> {
         let resource = attributes.resource;
+        let warnings = objects::check_applied(attributes, applied, validation)?;
         loop {
             let old = self.lookup(resource, &attributes.namespace, &attributes.name);
-            let applied = objects::decode_patched(attributes, applied.clone(), validation)?;
             if old.is_none() && !attributes.subresource.is_empty() {
                 return Err(StatusError::not_found(resource, &attributes.name));
             }
             let object = managed_fields::apply(
                 resource,
                 old.as_deref(),
-                &applied.object,
+                applied,
                 &attributes.field_manager,
                 force,
                 attributes.subresource,
                 attributes.now,
             )?;
-            let new = objects::decode_patched(attributes, object, validation)?.object;
+            let new = objects::decode_patched(attributes, object, FieldValidation::Ignore)?.object;
             let Some(old) = old else {
                 match self.store_new(attributes, new) {
                     Err(taken) if taken.reason == "AlreadyExists" => continue,
-                    created => return Ok(Written::new(201, created?).with_warnings(applied.warnings)),
+                    created => return Ok(Written::new(201, created?).with_warnings(warnings)),
                 }
             };
             if let Ok(stored) = self.replace(attributes, &old, new)? {
-                return Ok(Written::new(200, stored).with_warnings(applied.warnings));
+                return Ok(Written::new(200, stored).with_warnings(warnings));
             }
         }
     }

@@ -29,7 +29,10 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(crate) fn new(records: &[Value]) -> Self {
-        let start = records.iter().find_map(|record| moment(&record["response"])).expect("a time in the recording");
+        let start = records
+            .iter()
+            .find_map(|record| moment(&record["response"]))
+            .expect("a time in the recording");
         let clock = Clock::starting_at(start);
         let server = ApiServer::builder()
             .clock(clock.clone())
