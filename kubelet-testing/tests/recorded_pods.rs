@@ -1,6 +1,8 @@
 //! Holds what the API server in memory makes of a pod to what a real one, v1.36.2, made of it: 74 manifests and the objects
 //! they became, compared as a whole but for status, UIDs, versions and times.
 
+#![allow(clippy::expect_used)]
+
 use std::io::Read;
 
 use flate2::read::GzDecoder;

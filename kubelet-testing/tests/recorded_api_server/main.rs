@@ -8,6 +8,8 @@
 //!
 //! `RECORDED_API_SERVER` names another recording (JSON lines) to replay instead.
 
+#![allow(clippy::expect_used)]
+
 mod compare;
 mod others;
 mod replay;

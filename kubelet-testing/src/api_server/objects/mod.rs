@@ -9,9 +9,6 @@
 //!
 //! All of it is pure: what is stored is seen through a [`View`], time is in the [`Attributes`], randomness is handed in.
 
-// Until the service calls them all.
-#![allow(unused_imports)]
-
 mod admission;
 mod config;
 mod csr;
@@ -40,6 +37,8 @@ mod value;
 pub(crate) use admission::told_name;
 pub(crate) use decode::{Decoded, FieldValidation, check_applied, decode, decode_patched};
 pub(crate) use deletion::{Deletion, prepare_delete, removable, returns_deleted};
+// Until the store shows events of one group in the other.
+#[allow(unused_imports)]
 pub(crate) use event::convert as convert_event;
 pub(crate) use fields::{check_field_label, selectable_field};
 pub(crate) use initial::{beside_namespace, initial_objects};
