@@ -30,19 +30,16 @@ impl Signer {
         let request = request::parse(spec.text("request")).ok()?;
         check_client(&request, &usages(csr)).ok()?;
         let is_in = |group: &str| spec.list("groups").iter().any(|member| member == group);
-        let message = if spec.text("username") == request.common_name && is_in("system:nodes") {
-            "Auto approving self kubelet client certificate after SubjectAccessReview."
-        } else if is_in("system:masters") {
-            // Who may do all is found allowed to renew himself, whoever he is.
-            if spec.text("username") == request.common_name {
-                "Auto approving self kubelet client certificate after SubjectAccessReview."
-            } else {
-                "Auto approving kubelet client certificate after SubjectAccessReview."
-            }
-        } else if is_in("system:bootstrappers") {
-            "Auto approving kubelet client certificate after SubjectAccessReview."
-        } else {
+        let own = spec.text("username") == request.common_name;
+        let allowed =
+            is_in("system:masters") || is_in("system:bootstrappers") || own && is_in("system:nodes");
+        if !allowed {
             return None;
+        }
+        let message = if own {
+            "Auto approving self kubelet client certificate after SubjectAccessReview."
+        } else {
+            "Auto approving kubelet client certificate after SubjectAccessReview."
         };
         Some(with_condition(csr, "Approved", "AutoApproved", message, now))
     }
@@ -170,4 +167,133 @@ fn check_usages(usages: &[&str], required: [&str; 3]) -> Result<(), String> {
         return Err(format!("usages did not match [{}]", required.join(" ")));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use rcgen::{CertificateParams, DnType, KeyPair, SanType};
+
+    use super::*;
+
+    fn request(common_name: &str, group: &str, names: &[&str]) -> String {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        for name in names {
+            let name = (*name).try_into().unwrap();
+            params.subject_alt_names.push(SanType::DnsName(name));
+        }
+        STANDARD.encode(params.serialize_request(&key).unwrap().pem().unwrap())
+    }
+
+    fn csr(signer: &str, user: &str, group: &str, request: &str, usages: &[&str]) -> Value {
+        json!({
+            "metadata": {"name": "c", "uid": "8ce69dad-8f8c-4f88-9d6c-164221525f89"},
+            "spec": {"signerName": signer, "username": user, "groups": [group], "request": request, "usages": usages},
+            "status": {},
+        })
+    }
+
+    #[test]
+    fn approves_and_signs_as_the_controllers_do() {
+        const CLIENT: [&str; 2] = ["digital signature", "client auth"];
+        const SERVING: [&str; 3] = ["digital signature", "key encipherment", "server auth"];
+        let now = Timestamp::from_second(1_767_225_600).unwrap();
+        let signer = Signer::new(&mut fastrand::Rng::with_seed(1), now).unwrap();
+        assert!(signer.certificate().starts_with("-----BEGIN CERTIFICATE-----"));
+        let node = request("system:node:n", "system:nodes", &[]);
+        let serving = request("system:node:n", "system:nodes", &["n"]);
+        let stranger = request("somebody", "system:nodes", &[]);
+        let wrong = request("system:node:n", "system:masters", &[]);
+        // Signer, user, group, request, usages; whether it is approved, and once approved whether it is signed.
+        type Case<'a> = (&'a str, &'a str, &'a str, &'a str, &'a [&'a str], bool, bool);
+        let cases: [Case<'_>; 8] = [
+            (
+                CLIENT_SIGNER,
+                "system:node:n",
+                "system:nodes",
+                &node,
+                &CLIENT,
+                true,
+                true,
+            ),
+            (
+                CLIENT_SIGNER,
+                "b",
+                "system:bootstrappers",
+                &node,
+                &CLIENT,
+                true,
+                true,
+            ),
+            (
+                CLIENT_SIGNER,
+                "system:node:m",
+                "system:nodes",
+                &node,
+                &CLIENT,
+                false,
+                true,
+            ),
+            (
+                CLIENT_SIGNER,
+                "b",
+                "system:bootstrappers",
+                &stranger,
+                &CLIENT,
+                false,
+                false,
+            ),
+            (
+                CLIENT_SIGNER,
+                "b",
+                "system:bootstrappers",
+                &wrong,
+                &CLIENT,
+                false,
+                false,
+            ),
+            (
+                CLIENT_SIGNER,
+                "b",
+                "system:bootstrappers",
+                &node,
+                &SERVING,
+                false,
+                false,
+            ),
+            (
+                SERVING_SIGNER,
+                "system:node:n",
+                "system:nodes",
+                &serving,
+                &SERVING,
+                false,
+                true,
+            ),
+            (
+                SERVING_SIGNER,
+                "system:node:n",
+                "system:nodes",
+                &node,
+                &SERVING,
+                false,
+                false,
+            ),
+        ];
+        for (name, user, group, request, usages, approved, signed) in cases {
+            let csr = csr(name, user, group, request, usages);
+            assert_eq!(signer.approve(&csr, now).is_some(), approved, "{csr}");
+            assert!(signer.sign(&csr, now).is_none(), "nobody approved it: {csr}");
+            let csr = with_condition(&csr, "Approved", "Test", "", now);
+            let done = signer.sign(&csr, now).unwrap();
+            assert_eq!(!done["status"].text("certificate").is_empty(), signed, "{done}");
+            assert_eq!(has_condition(&done, "Failed"), !signed, "{done}");
+            assert!(signer.sign(&done, now).is_none(), "once is enough: {done}");
+        }
+    }
 }

@@ -35,7 +35,7 @@ impl Replay {
             .expect("a time in the recording");
         let clock = Clock::starting_at(start);
         let server = ApiServer::builder()
-            .clock(clock.clone())
+            .clock(clock)
             .seed(1)
             .sign_certificates()
             .build();
