@@ -57,7 +57,7 @@
 
 #[cfg(feature = "api-server")]
 #[allow(dead_code)]
-mod api_server;
+pub mod api_server;
 mod calls;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -72,7 +72,7 @@ mod run;
 mod wait;
 
 #[cfg(feature = "api-server")]
-pub use api_server::{ApiBody, ApiServer, ApiServerBuilder, ApiService, User};
+pub use api_server::{ApiServer, User};
 pub use calls::Calls;
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 pub use containerd::{Containerd, Task};

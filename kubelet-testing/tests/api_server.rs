@@ -1,15 +1,26 @@
-//! A kube client against the API server in memory.
+//! kube clients against the API server in memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "api_server/client.rs"]
+mod client;
+#[path = "api_server/faults.rs"]
+mod faults;
+#[path = "api_server/listing.rs"]
+mod listing;
+#[path = "api_server/loopback.rs"]
+mod loopback;
+#[path = "api_server/watching.rs"]
+mod watching;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kube_client::Api;
-use kube_client::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube_client::api::PostParams;
+use kube_client::{Api, Error};
 use kubelet_core::Clock;
-use kubelet_testing::{ApiServer, PodBuilder};
+use kubelet_testing::ApiServer;
+use serde_json::{Value, json};
 
-use futures::{StreamExt, TryStreamExt};
-use serde_json::json;
-
+/// A server whose clock begins with the year 2026.
 fn server() -> ApiServer {
     let start = Timestamp::constant(1_767_225_600, 0);
     ApiServer::builder()
@@ -18,44 +29,37 @@ fn server() -> ApiServer {
         .build()
 }
 
-fn pod(name: &str) -> Pod {
-    let mut pod = (*PodBuilder::new(name)
-        .container("main", "busybox:1.36", |c| c)
-        .build())
-    .clone();
-    pod.metadata.uid = None;
-    pod.status = None;
-    pod
+fn pods(server: &ApiServer) -> Api<Pod> {
+    Api::namespaced(server.client(), "default")
 }
 
-#[tokio::test(start_paused = true)]
-async fn creates_gets_lists_patches_watches_and_deletes() {
-    let server = server();
-    let pods: Api<Pod> = Api::namespaced(server.client(), "default");
-    let made = pods.create(&PostParams::default(), &pod("web")).await.unwrap();
-    let version = made.metadata.resource_version.clone().unwrap();
-    assert!(made.metadata.uid.is_some());
-    assert_eq!(pods.get("web").await.unwrap(), made);
-    let listed = pods.list(&ListParams::default()).await.unwrap();
-    assert_eq!(listed.items.len(), 1);
-    assert_eq!(listed.metadata.resource_version.as_ref(), Some(&version));
+fn pod(name: &str) -> Pod {
+    pod_of(json!({"metadata": {"name": name, "labels": {"app": name}}}))
+}
 
-    let mut watch = pods
-        .watch(&WatchParams::default(), &version)
-        .await
-        .unwrap()
-        .boxed();
-    let patch = Patch::Merge(json!({"metadata": {"labels": {"app": "web"}}}));
-    let patched = pods.patch("web", &PatchParams::default(), &patch).await.unwrap();
-    assert_ne!(patched.metadata.resource_version, Some(version.clone()));
-    let Some(WatchEvent::Modified(seen)) = watch.try_next().await.unwrap() else {
-        panic!("no event")
-    };
-    assert_eq!(seen, patched);
+/// A pod with one container beside what is given.
+fn pod_of(mut pod: Value) -> Pod {
+    pod["spec"]["containers"] = json!([{"name": "main", "image": "busybox:1.36"}]);
+    serde_json::from_value(pod).unwrap()
+}
 
-    pods.delete("web", &DeleteParams::default().grace_period(0))
-        .await
-        .unwrap();
-    while !matches!(watch.try_next().await.unwrap(), Some(WatchEvent::Deleted(_))) {}
-    assert!(pods.get_opt("web").await.unwrap().is_none());
+async fn create(pods: &Api<Pod>, name: &str) -> Pod {
+    pods.create(&PostParams::default(), &pod(name)).await.unwrap()
+}
+
+fn version(pod: &Pod) -> String {
+    pod.metadata.resource_version.clone().unwrap()
+}
+
+fn name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap()
+}
+
+/// The code and reason of a refusal.
+#[track_caller]
+fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (u16, String) {
+    match result {
+        Err(Error::Api(status)) => (status.code, status.reason),
+        other => panic!("not refused: {other:?}"),
+    }
 }

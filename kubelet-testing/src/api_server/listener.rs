@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::http::TOKEN_PATH;
 use super::request::User;
 use super::server::ApiServer;
 
@@ -46,13 +47,26 @@ impl ApiServer {
         Ok(())
     }
 
-    /// The text of a kubeconfig for a server at `address`, that makes `kubectl` a user of it.
+    /// The text of a kubeconfig for a server at `address`, that makes `kubectl` (or a kube client) a user of it.
+    ///
+    /// The user's token is in the URL, since `kubectl` sends no credentials over plain HTTP.
     pub fn kubeconfig(&self, address: SocketAddr, user: User) -> String {
         let token = self.token_for(user);
-        format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: memory\nclusters:\n- name: memory\n  cluster:\n    server: \
-             http://{address}\nusers:\n- name: memory\n  user:\n    token: {token}\ncontexts:\n- name: memory\n  context:\n    \
-             cluster: memory\n    user: memory\n"
-        )
+        [
+            "apiVersion: v1",
+            "kind: Config",
+            "current-context: memory",
+            "clusters:",
+            "- name: memory",
+            "  cluster:",
+            &format!("    server: http://{address}{TOKEN_PATH}{token}"),
+            "users:",
+            "- name: memory",
+            "contexts:",
+            "- name: memory",
+            "  context: {cluster: memory, user: memory}",
+            "",
+        ]
+        .join("\n")
     }
 }

@@ -10,14 +10,18 @@ use serde_json::Value;
 
 use k8s_openapi::jiff::Timestamp;
 
+use super::call::ApiCall;
 use super::certificates::Signer;
+use super::faults::Faults;
 use super::http::ApiService;
 use super::objects;
+use super::outage::Outage;
 use super::request::{User, View};
 use super::resource::Resource;
 use super::status_error::StatusError;
 use super::store::{ListOptions, Listed, Raced, Selection, Store};
 use super::write::name_of;
+use crate::Calls;
 
 /// How many changes of each resource are remembered, unless it is said otherwise.
 const HISTORY: usize = 4096;
@@ -35,6 +39,7 @@ pub struct ApiServerBuilder {
     clock: Clock,
     seed: u64,
     history: usize,
+    record_reads: bool,
 }
 
 /// What all handles share.
@@ -46,6 +51,10 @@ pub(crate) struct Shared {
     /// Users by bearer token.
     tokens: Mutex<BTreeMap<String, User>>,
     signer: Option<Signer>,
+    pub(crate) faults: Faults,
+    pub(crate) outage: Outage,
+    calls: Calls<ApiCall>,
+    record_reads: bool,
 }
 
 impl ApiServer {
@@ -61,6 +70,7 @@ impl ApiServer {
             clock: Clock::system(),
             seed: 0,
             history: HISTORY,
+            record_reads: false,
         }
     }
 
@@ -97,6 +107,12 @@ impl ApiServer {
         self.shared.token_for(user)
     }
 
+    /// The certificate, as PEM, of the authority that signs by
+    /// [`sign_certificates`](ApiServerBuilder::sign_certificates); `None` without it.
+    pub fn certificate_authority(&self) -> Option<&str> {
+        self.shared.signer.as_ref().map(Signer::certificate)
+    }
+
     /// Forgets the past: who lists or watches from an earlier `resourceVersion` is told `410 Gone`.
     pub fn compact(&self) {
         self.shared.store.lock().compact();
@@ -105,6 +121,17 @@ impl ApiServer {
     /// The `resourceVersion` of the latest write.
     pub fn resource_version(&self) -> u64 {
         self.shared.revision()
+    }
+
+    /// What goes wrong: nothing, until it is told to.
+    pub fn faults(&self) -> &Faults {
+        &self.shared.faults
+    }
+
+    /// The requests that came, for assertions: those that write, or (by
+    /// [`record_reads`](ApiServerBuilder::record_reads)) all. It grows until it is [cleared](Calls::clear).
+    pub fn calls(&self) -> &Calls<ApiCall> {
+        &self.shared.calls
     }
 
     /// How many watches are open.
@@ -150,6 +177,13 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Records the requests that only look too: `get`, `list` and `watch`.
+    #[must_use]
+    pub fn record_reads(mut self) -> Self {
+        self.record_reads = true;
+        self
+    }
+
     /// Starts the server, if one will call it so: nothing runs until it is asked something.
     pub fn build(self) -> ApiServer {
         let mut rng = fastrand::Rng::with_seed(self.seed);
@@ -175,6 +209,10 @@ impl ApiServerBuilder {
                 clock: self.clock,
                 tokens: Mutex::new(BTreeMap::new()),
                 signer,
+                faults: Faults::new(self.seed),
+                outage: Outage::default(),
+                calls: Calls::new(),
+                record_reads: self.record_reads,
             }),
         }
     }
@@ -223,6 +261,17 @@ impl Shared {
 
     pub(crate) fn with_store<T>(&self, f: impl FnOnce(&mut Store) -> T) -> T {
         f(&mut self.store.lock())
+    }
+
+    /// Keeps a request, if it is one to keep; returns its number for [`answered`](Self::answered).
+    pub(crate) fn record(&self, call: ApiCall) -> Option<u64> {
+        (self.record_reads || !call.verb.only_looks()).then(|| self.calls.record(call))
+    }
+
+    pub(crate) fn answered(&self, call: Option<u64>, status: u16) {
+        if let Some(number) = call {
+            self.calls.amend(number, |call| call.status = Some(status));
+        }
     }
 
     pub(crate) fn token_for(&self, user: User) -> String {

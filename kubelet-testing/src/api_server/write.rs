@@ -231,6 +231,7 @@ impl Shared {
         }
         let mut new = objects::prepare_update(attributes, self, old, new)?;
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
+        managed_fields::keep_times(old, &mut new);
         if new == **old {
             return Ok(Ok(old.clone()));
         }
@@ -240,6 +241,7 @@ impl Shared {
         let (namespace, name) = (&attributes.namespace, &attributes.name);
         if objects::removable(resource, &new) {
             let removed = self.commit(resource, namespace, name, Some(old), None);
+            self.after_removal(namespace);
             return Ok(removed.map(|_| new.into()));
         }
         let stored = self.commit(resource, namespace, name, Some(old), Some(new));
@@ -306,12 +308,14 @@ impl Shared {
             let old = self
                 .lookup(resource, &attributes.namespace, name)
                 .ok_or_else(|| StatusError::not_found(resource, name))?;
-            match self.delete_once(attributes, &old, options)? {
-                Ok((object, removed)) if removed && !objects::returns_deleted(resource) => {
+            if let Ok((object, removed)) = self.delete_once(attributes, &old, options)? {
+                if removed {
+                    self.after_removal(&attributes.namespace);
+                }
+                if removed && !objects::returns_deleted(resource) {
                     return Ok(Written::new(200, success(resource, &object)));
                 }
-                Ok((object, _)) => return Ok(Written::new(200, object)),
-                Err(Raced) => {}
+                return Ok(Written::new(200, object));
             }
         }
     }
@@ -368,38 +372,6 @@ impl Shared {
             }
         }
         Ok(listed)
-    }
-
-    /// What controllers do at once when they see an object: fill a new namespace, approve and sign certificates.
-    fn run_controllers(&self, resource: &'static Resource, object: &Arc<Value>, rng: &mut fastrand::Rng) {
-        match resource.plural {
-            "namespaces" if object["metadata"]["deletionTimestamp"].is_null() => {
-                let namespace = name_of(object);
-                for (resource, object) in objects::beside_namespace(namespace, self.now(), rng) {
-                    let name = name_of(&object).to_owned();
-                    // Already there: nothing to do, as for the controllers.
-                    let _ = self.commit(resource, namespace, &name, None, Some(object));
-                }
-            }
-            "certificatesigningrequests" => self.sign(resource, object),
-            _ => {}
-        }
-    }
-
-    fn sign(&self, resource: &'static Resource, request: &Arc<Value>) {
-        let Some(signer) = self.signer() else { return };
-        let mut request = request.clone();
-        let (now, name) = (self.now(), name_of(&request).to_owned());
-        while let Some(next) = signer
-            .approve(&request, now)
-            .or_else(|| signer.sign(&request, now))
-        {
-            match self.commit(resource, "", &name, Some(&request), Some(next)) {
-                Ok(stored) => request = stored,
-                // Whoever was faster is looked at in its turn.
-                Err(Raced) => return,
-            }
-        }
     }
 }
 

@@ -134,6 +134,11 @@ pub(super) fn json_body(content_type: &str, body: bytes::Bytes) -> Result<bytes:
     match content_type {
         "" | "application/json" => Ok(body),
         "application/yaml" => Ok(yaml(&body)?.to_string().into()),
+        "application/vnd.kubernetes.protobuf" => Err(StatusError::new(
+            415,
+            "UnsupportedMediaType",
+            "this API server reads application/json and application/yaml, but no application/vnd.kubernetes.protobuf",
+        )),
         _ => Err(StatusError::new(
             415,
             "UnsupportedMediaType",

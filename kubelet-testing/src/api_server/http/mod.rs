@@ -11,3 +11,4 @@ mod watch;
 
 pub use answer::ApiBody;
 pub use service::ApiService;
+pub(crate) use service::TOKEN_PATH;

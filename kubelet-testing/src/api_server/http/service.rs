@@ -1,6 +1,7 @@
 //! [`ApiService`]: from an HTTP request to its response.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,18 +21,25 @@ use super::target::{ObjectPath, Target, parameters};
 use super::watch::Watch;
 use super::{discovery, openapi};
 use crate::api_server::authorize;
+use crate::api_server::call::{ApiCall, Verb};
+use crate::api_server::faults::Trouble;
 use crate::api_server::objects::FieldValidation;
 use crate::api_server::patch::PatchType;
 use crate::api_server::request::{Attributes, User};
 use crate::api_server::server::Shared;
 use crate::api_server::status_error::StatusError;
-use crate::api_server::store::{FieldSelector, LabelSelector, ListOptions, Selection, line, parse_revision};
-use crate::api_server::write::{Written, delete_options, required_field_manager};
+use crate::api_server::store::{
+    Ending, FieldSelector, LabelSelector, ListOptions, Selection, line, parse_revision,
+};
+use crate::api_server::write::{Written, delete_options, name_of, required_field_manager};
 
 /// The longest body (`maxRequestBodyBytes`).
 const MAX_REQUEST_BODY_BYTES: usize = 3 * 1024 * 1024;
 /// The shortest time of a watch that doesn't ask for one (`--min-request-timeout`); it is up to twice as long.
 const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
+
+/// What comes before a token in a path.
+pub(crate) const TOKEN_PATH: &str = "/token/";
 
 /// The server as an HTTP service. Clones are the same server.
 ///
@@ -65,20 +73,82 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let service = self.clone();
-        Box::pin(async move {
-            let (head, body) = request.into_parts();
-            let call = match Call::new(service, &head) {
-                Ok(call) => call,
-                Err(error) => return Ok(refusal(&error, "application/json", false)),
-            };
-            let body = match Limited::new(body, MAX_REQUEST_BODY_BYTES).collect().await {
-                Ok(body) => body.to_bytes(),
-                Err(error) if error.is::<LengthLimitError>() => return Ok(call.refuse(&too_large())),
-                Err(error) => return Err(error),
-            };
-            Ok(call.answer(body).unwrap_or_else(|error| call.refuse(&error)))
-        })
+        Box::pin(async move { service.respond(request).await })
     }
+}
+
+impl ApiService {
+    async fn respond<B>(self, request: Request<B>) -> Result<Response<ApiBody>, BoxError>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let shared = self.shared.clone();
+        shared.outage.check()?;
+        let (head, body) = request.into_parts();
+        let mut call = match Call::new(self, &head) {
+            Ok(call) => call,
+            Err(error) => return Ok(refusal(&error, "application/json", false)),
+        };
+        let body = match Limited::new(body, MAX_REQUEST_BODY_BYTES).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) if error.is::<LengthLimitError>() => return Ok(call.refuse(&too_large())),
+            Err(error) => return Err(error),
+        };
+        let Target::Objects(path) = &call.target else {
+            return Ok(call.answer(body).unwrap_or_else(|error| call.refuse(&error)));
+        };
+        let about = call.about(path, &body);
+        let trouble = shared.faults.of(&about);
+        let record = shared.record(about);
+        let (lost, hangs) = (io::ErrorKind::ConnectionReset, None);
+        let refused = match &trouble {
+            None | Some(Trouble::ReplyLost | Trouble::ReplyDelayed(_) | Trouble::ReplyHangs) => None,
+            Some(Trouble::ConnectionLost) => return Err(io::Error::from(lost).into()),
+            Some(Trouble::Hangs) => return Err(never(shared.outage.wait(hangs).await).into()),
+            Some(Trouble::Slow(by)) => {
+                shared.outage.wait(Some(*by)).await?;
+                None
+            }
+            Some(Trouble::Refused {
+                code,
+                reason,
+                message,
+                retry_after,
+            }) => {
+                let error = StatusError::new(*code, reason, message);
+                Some(match retry_after {
+                    Some(seconds) => error.with_details(serde_json::json!({"retryAfterSeconds": seconds})),
+                    None => error,
+                })
+            }
+            Some(Trouble::Gone) => {
+                call.gone = true;
+                None
+            }
+            Some(Trouble::Ends(ending, after)) => {
+                call.ends = Some((*ending, *after));
+                None
+            }
+        };
+        let answer = refused.map_or_else(|| call.answer(body), Err);
+        let response = answer.unwrap_or_else(|error| call.refuse(&error));
+        match trouble {
+            Some(Trouble::ReplyLost) => return Err(io::Error::from(lost).into()),
+            Some(Trouble::ReplyHangs) => return Err(never(shared.outage.wait(hangs).await).into()),
+            Some(Trouble::ReplyDelayed(by)) => shared.outage.wait(Some(by)).await?,
+            _ => {}
+        }
+        shared.answered(record, response.status().as_u16());
+        Ok(response)
+    }
+}
+
+/// The end of a wait that has none but an error.
+fn never(waited: io::Result<()>) -> io::Error {
+    waited
+        .err()
+        .unwrap_or_else(|| io::ErrorKind::ConnectionReset.into())
 }
 
 /// One request whose head is understood.
@@ -90,6 +160,10 @@ struct Call {
     parameters: BTreeMap<String, String>,
     headers: HeaderMap,
     accepted: Accepted,
+    /// A fault: the watch is told that its revision is too old.
+    gone: bool,
+    /// A fault: the watch ends so.
+    ends: Option<(Ending, Duration)>,
 }
 
 impl Call {
@@ -97,11 +171,13 @@ impl Call {
     fn new(service: ApiService, head: &http::request::Parts) -> Result<Call, StatusError> {
         let parameters = parameters(head.uri.query());
         let shared = service.shared;
-        let user = match service.user {
-            Some(user) => user,
-            None => bearer(&shared, &head.headers)?,
+        let (token, path) = token_in(head.uri.path());
+        let user = match (service.user, token) {
+            (Some(user), _) => user,
+            (None, Some(token)) => shared.authenticate(token).ok_or_else(unauthorized)?,
+            (None, None) => bearer(&shared, &head.headers)?,
         };
-        let target = Target::of(head.uri.path());
+        let target = Target::of(path);
         // What the documents are written in, they find out themselves.
         let accepted = match target {
             Target::OpenApiV2 | Target::Health => Ok(media::PLAIN),
@@ -114,6 +190,8 @@ impl Call {
             parameters,
             headers: head.headers.clone(),
             accepted: accepted?,
+            gone: false,
+            ends: None,
             shared,
         })
     }
@@ -216,9 +294,17 @@ impl Call {
         let selection = self.selection(attributes)?;
         let content_type = self.accepted.content_type();
         let resource = attributes.resource;
-        let subscribed = self
-            .shared
-            .with_store(|store| store.watch(resource, selection, &options));
+        let subscribed = if self.gone {
+            let message = format!(
+                "too old resource version: {} ({})",
+                options.resource_version,
+                self.shared.revision()
+            );
+            Err(StatusError::new(410, "Expired", message))
+        } else {
+            self.shared
+                .with_store(|store| store.watch(resource, selection, &options))
+        };
         let subscription = match subscribed {
             Ok(subscription) => subscription,
             // Too late for a status: this is said in the stream.
@@ -240,6 +326,7 @@ impl Call {
             presenter,
             timeout,
             bookmarks,
+            self.ends,
         );
         Ok(stream(content_type, watch.into_stream()))
     }
@@ -268,19 +355,6 @@ impl Call {
     }
 
     fn attributes(&self, path: &ObjectPath) -> Attributes {
-        let collection = path.name.is_empty();
-        let watch = is_true(self.parameters.get("watch"));
-        let verb = match self.method.as_str() {
-            "GET" | "HEAD" if watch => "watch",
-            "GET" | "HEAD" if collection => "list",
-            "GET" | "HEAD" => "get",
-            "POST" => "create",
-            "PUT" => "update",
-            "PATCH" => "patch",
-            "DELETE" if collection => "deletecollection",
-            "DELETE" => "delete",
-            _ => "",
-        };
         // The object named by a namespace is in it, for those who judge.
         let namespace = if path.resource.plural == "namespaces" {
             String::new()
@@ -289,7 +363,7 @@ impl Call {
         };
         Attributes {
             user: self.user.clone(),
-            verb,
+            verb: self.verb(path).map_or("", Verb::as_str),
             resource: path.resource,
             subresource: path.subresource,
             namespace,
@@ -298,6 +372,45 @@ impl Call {
             field_manager: self.field_manager(),
             dry_run: self.parameter("dryRun") == "All",
             now: self.shared.now(),
+        }
+    }
+
+    /// What is asked for; `None` for a method that nothing takes.
+    fn verb(&self, path: &ObjectPath) -> Option<Verb> {
+        let collection = path.name.is_empty();
+        Some(match self.method.as_str() {
+            "GET" | "HEAD" if is_true(self.parameters.get("watch")) => Verb::Watch,
+            "GET" | "HEAD" if collection => Verb::List,
+            "GET" | "HEAD" => Verb::Get,
+            "POST" => Verb::Create,
+            "PUT" => Verb::Update,
+            "PATCH" => Verb::Patch,
+            "DELETE" if collection => Verb::DeleteCollection,
+            "DELETE" => Verb::Delete,
+            _ => return None,
+        })
+    }
+
+    /// What the record and the faults know of it.
+    fn about(&self, path: &ObjectPath, body: &[u8]) -> ApiCall {
+        let verb = self.verb(path).unwrap_or(Verb::Get);
+        let resource = match path.subresource {
+            "" => path.resource.plural.to_owned(),
+            subresource => format!("{}/{subresource}", path.resource.plural),
+        };
+        let name = if verb == Verb::Create && path.name.is_empty() {
+            name_in(body)
+        } else {
+            path.name.clone()
+        };
+        ApiCall {
+            user: self.user.name.clone(),
+            verb,
+            resource,
+            namespace: path.namespace.clone(),
+            name,
+            at: self.shared.now(),
+            status: None,
         }
     }
 
@@ -465,7 +578,26 @@ fn bearer(shared: &Shared, headers: &HeaderMap) -> Result<User, StatusError> {
         .ok()
         .and_then(|value| value.strip_prefix("Bearer "))
         .and_then(|token| shared.authenticate(token.trim()))
-        .ok_or_else(|| StatusError::new(401, "Unauthorized", "Unauthorized"))
+        .ok_or_else(unauthorized)
+}
+
+/// The token at the beginning of a path, as our kubeconfigs have it: kubectl sends no credentials over plain HTTP.
+fn token_in(path: &str) -> (Option<&str>, &str) {
+    let Some(rest) = path.strip_prefix(TOKEN_PATH) else {
+        return (None, path);
+    };
+    let (token, rest) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    (Some(token), rest)
+}
+
+fn unauthorized() -> StatusError {
+    StatusError::new(401, "Unauthorized", "Unauthorized")
+}
+
+/// The name of the object in a body; empty where there is none to be seen.
+fn name_in(body: &[u8]) -> String {
+    let object: Value = serde_json::from_slice(body).unwrap_or_default();
+    name_of(&object).to_owned()
 }
 
 fn is_true(parameter: Option<&String>) -> bool {

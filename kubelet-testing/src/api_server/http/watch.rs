@@ -14,7 +14,7 @@ use tower::BoxError;
 use super::media::Shape;
 use super::shape::Presenter;
 use crate::api_server::server::Shared;
-use crate::api_server::store::{Ending, Event, EventType, Events, line};
+use crate::api_server::store::{Ending, Event, EventType, Events, is_twin, line, shown};
 
 /// How often a watch that allows bookmarks gets one (`defaultBookmarkFrequency`).
 const BOOKMARK_FREQUENCY: Duration = Duration::from_secs(60);
@@ -31,6 +31,8 @@ pub(super) struct Watch {
     bookmark_at: Option<Instant>,
     /// A bookmark that is due, and told once all events up to its revision are.
     bookmark: Option<u64>,
+    /// A fault that is to come.
+    fault: Option<(Instant, Ending)>,
     timer: Pin<Box<Sleep>>,
     /// Whether something was shown already.
     begun: bool,
@@ -43,6 +45,7 @@ impl Watch {
         presenter: Presenter,
         timeout: Duration,
         bookmarks: bool,
+        fault: Option<(Ending, Duration)>,
     ) -> Self {
         let now = Instant::now();
         let mut watch = Watch {
@@ -52,6 +55,7 @@ impl Watch {
             deadline: now + timeout,
             bookmark_at: None,
             bookmark: None,
+            fault: fault.map(|(ending, after)| (now + after, ending)),
             timer: Box::pin(sleep_until(now)),
             begun: false,
         };
@@ -72,15 +76,15 @@ impl Watch {
 
     async fn next(&mut self) -> Option<Result<Bytes, BoxError>> {
         loop {
-            match self.events.ending() {
+            match self.ending() {
                 Some(Ending::Broken) => {
                     return Some(Err(io::Error::from(io::ErrorKind::ConnectionReset).into()));
                 }
                 Some(Ending::Closed) => return None,
-                // It is over when whoever silenced it ends it.
+                // Until the server ends.
                 Some(Ending::Silent) => {
                     while self.events.next().await.is_some() {}
-                    if self.events.ending() == Some(Ending::Silent) {
+                    if self.ending() == Some(Ending::Silent) {
                         std::future::pending::<()>().await;
                     }
                     continue;
@@ -100,11 +104,15 @@ impl Watch {
                 biased;
                 event = self.events.next() => match event {
                     Some(event) => return Some(Ok(self.show(event))),
+                    // It was too slow.
                     None if self.events.ending().is_none() => return None,
                     None => {}
                 },
                 () = self.timer.as_mut() => {
                     let now = Instant::now();
+                    if self.ending().is_some() {
+                        continue;
+                    }
                     if now >= self.deadline {
                         return None;
                     }
@@ -113,6 +121,15 @@ impl Watch {
                     self.set_timer();
                 }
             }
+        }
+    }
+
+    /// How it ends, once it does: by what befell all watches, or by its own fault.
+    fn ending(&self) -> Option<Ending> {
+        let own = self.fault.filter(|(at, _)| *at <= Instant::now());
+        match (self.events.ending(), own) {
+            (None, Some((_, own))) => Some(own),
+            (ending, _) => ending,
         }
     }
 
@@ -125,10 +142,10 @@ impl Watch {
                 if self.bookmark.is_some_and(|revision| revision < change.revision) {
                     self.bookmark = None;
                 }
-                if self.presenter.shape == Shape::Object {
+                if self.presenter.shape == Shape::Object && !is_twin(self.presenter.resource) {
                     change.line(event)
                 } else {
-                    self.line(event, change.shown(event), first)
+                    self.line(event, &shown(self.presenter.resource, change.shown(event)), first)
                 }
             }
         }
@@ -151,7 +168,8 @@ impl Watch {
     }
 
     fn set_timer(&mut self) {
-        let at = self.bookmark_at.unwrap_or(self.deadline);
-        self.timer.as_mut().reset(at.min(self.deadline));
+        let others = [self.bookmark_at, self.fault.map(|(at, _)| at)];
+        let at = others.into_iter().flatten().fold(self.deadline, Instant::min);
+        self.timer.as_mut().reset(at);
     }
 }

@@ -70,7 +70,7 @@ pub(crate) fn prepare_delete(
 pub(crate) fn removable(resource: &Resource, object: &Value) -> bool {
     let meta = &object["metadata"];
     let over = if resource.kind == "Namespace" {
-        !meta["deletionTimestamp"].is_null()
+        !meta["deletionTimestamp"].is_null() && is_empty(&object["spec"]["finalizers"])
     } else {
         meta["deletionGracePeriodSeconds"] == 0
     };

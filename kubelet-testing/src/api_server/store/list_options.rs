@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::page_token::PageToken;
-use super::{Selection, Store, index, key_range};
+use super::{Selection, Store, index, key_range, shown};
 use crate::api_server::resource::Resource;
 use crate::api_server::status_error::{Cause, StatusError};
 
@@ -276,7 +276,7 @@ fn page<'a>(
     let mut objects = objects.peekable();
     while let Some((key, object)) = objects.next() {
         if selection.matches(resource, object) {
-            listed.items.push(object.clone());
+            listed.items.push(shown(resource, object));
         }
         if limit > 0 && listed.items.len() == limit && objects.peek().is_some() {
             let start = format!("{}\0", key.strip_prefix(below).unwrap_or(key));

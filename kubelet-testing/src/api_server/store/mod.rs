@@ -10,6 +10,7 @@ mod list_options;
 mod page_token;
 mod selection;
 mod subscription;
+mod twins;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -23,6 +24,8 @@ pub(crate) use label_selector::LabelSelector;
 pub(crate) use list_options::{ListOptions, Listed, parse_revision};
 pub(crate) use selection::Selection;
 pub(crate) use subscription::{Ending, Event, Events};
+
+pub(crate) use twins::{is_twin, shown};
 
 use super::resource::{RESOURCES, Resource};
 use subscription::Subscribers;
@@ -67,10 +70,11 @@ impl Store {
     }
 
     pub(crate) fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        self.kind(resource)?
+        let object = self
+            .kind(resource)?
             .objects
-            .get(&key(resource, namespace, name))
-            .cloned()
+            .get(&key(resource, namespace, name))?;
+        Some(shown(resource, object))
     }
 
     /// All objects of a resource, of one namespace or (empty) of all, in the order of their keys.
@@ -81,12 +85,12 @@ impl Store {
         let range = key_range(resource, namespace, None);
         kind.objects
             .range::<str, _>(as_bounds(&range))
-            .map(|(_, object)| object.clone())
+            .map(|(_, object)| shown(resource, object))
             .collect()
     }
 
-    /// Writes `new` in the place of `old`, the very object that was got before: `None` for one that is to be created, or
-    /// to be removed. Returns the object as stored, or as it was last.
+    /// Writes `new` in the place of `old`, as it was got before: `None` for one that is to be created, or to be removed.
+    /// Returns the object as stored, or as it was last.
     ///
     /// # Errors
     ///
@@ -108,14 +112,16 @@ impl Store {
         let stored = kind.objects.get(&key);
         let unchanged = match (stored, old) {
             (None, None) => new.is_some(),
-            (Some(stored), Some(old)) => Arc::ptr_eq(stored, old),
+            (Some(stored), Some(old)) => {
+                stored["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"]
+            }
             _ => false,
         };
         if !unchanged {
             return Err(Raced);
         }
         let old = stored.cloned();
-        let new = new.map(|object| Arc::new(at_revision(object, revision)));
+        let new = new.map(|object| Arc::new(at_revision(twins::to_store(resource, object), revision)));
         if let Some(node) = old.as_deref().and_then(node_name)
             && let Some(keys) = kind.by_node.get_mut(node)
         {
@@ -141,9 +147,9 @@ impl Store {
                 kind.compacted = lost.revision;
             }
         }
-        kind.subscribers.tell(resource, &change);
+        kind.subscribers.tell(&change);
         self.revision = revision;
-        Ok(change.object().clone())
+        Ok(shown(resource, change.object()))
     }
 
     /// Forgets all changes: who lists or watches from before now is told `410 Gone`.
@@ -157,14 +163,7 @@ impl Store {
     /// Ends all open watches.
     pub(crate) fn end_watches(&mut self, ending: Ending) {
         for kind in &mut self.kinds {
-            kind.subscribers.end(ending, |_| true);
-        }
-    }
-
-    /// Ends the open watches of a resource that `which` (by number) picks.
-    pub(crate) fn end_watch(&mut self, resource: &Resource, ending: Ending, which: impl Fn(u64) -> bool) {
-        if let Some(index) = index(resource) {
-            self.kinds[index].subscribers.end(ending, which);
+            kind.subscribers.end(ending);
         }
     }
 
@@ -200,6 +199,7 @@ impl Kind {
 }
 
 fn index(resource: &Resource) -> Option<usize> {
+    let resource = twins::stored(resource);
     RESOURCES
         .iter()
         .position(|r| r.plural == resource.plural && r.group == resource.group)

@@ -2,16 +2,13 @@
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, NO_PAD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use serde_json::{Value, json};
 
 use crate::api_server::status_error::StatusError;
 
-/// As Go reads it: bits that are left over at the end do no harm.
-const LENIENT: GeneralPurpose = {
-    const CONFIG: GeneralPurposeConfig = NO_PAD.with_decode_allow_trailing_bits(true);
-    GeneralPurpose::new(&URL_SAFE, CONFIG)
-};
+/// As Go reads it: what is left over of the last letter doesn't count.
+const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
 /// Where a list goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +24,7 @@ impl PageToken {
     pub(super) fn encode(&self) -> String {
         let revision = self.revision.map_or(json!(-1), |r| json!(r));
         let start = json!(format!("/{}", self.start));
-        URL_SAFE_NO_PAD.encode(format!(
+        BASE64.encode(format!(
             r#"{{"v":"meta.k8s.io/v1","rv":{revision},"start":{start}}}"#
         ))
     }
@@ -38,7 +35,7 @@ impl PageToken {
     ///
     /// 400 for what is none.
     pub(super) fn decode(token: &str) -> Result<Self, StatusError> {
-        let data = LENIENT
+        let data = BASE64
             .decode(token)
             .map_err(|_| invalid(": illegal base64 data"))?;
         let token: Value = serde_json::from_slice(&data).map_err(|_| {
@@ -95,7 +92,7 @@ mod tests {
 
     #[test]
     fn refuses_what_is_none() {
-        let encode = |json: &str| URL_SAFE_NO_PAD.encode(json);
+        let encode = |json: &str| BASE64.encode(json);
         for (token, message) in [
             (
                 "xx".to_owned(),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{FieldSelector, LabelSelector};
+use super::{FieldSelector, LabelSelector, twins};
 use crate::api_server::resource::Resource;
 
 /// A namespace, labels and fields.
@@ -25,7 +25,9 @@ pub(super) enum Interest {
 }
 
 impl Selection {
+    /// Whether a stored object is selected, as the resource shows it.
     pub(crate) fn matches(&self, resource: &Resource, object: &Value) -> bool {
+        let object = &*twins::seen(resource, object);
         (self.namespace.is_empty() || object["metadata"]["namespace"] == self.namespace.as_str())
             && self.labels.matches(&object["metadata"]["labels"])
             && self.fields.matches(resource, object)

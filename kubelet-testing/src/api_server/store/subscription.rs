@@ -44,8 +44,6 @@ pub(crate) enum Event {
 /// What a watch receives.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    /// Which watch this is, for faults.
-    pub(crate) id: u64,
     pub(crate) events: Events,
 }
 
@@ -93,12 +91,12 @@ impl Events {
 #[derive(Debug, Default)]
 pub(super) struct Subscribers {
     by_interest: BTreeMap<Interest, Vec<Subscriber>>,
-    count: u64,
 }
 
 #[derive(Debug)]
 struct Subscriber {
-    id: u64,
+    /// As which it shows the objects.
+    resource: &'static Resource,
     selection: Selection,
     sender: mpsc::Sender<(Arc<Change>, EventType)>,
     ending: Arc<AtomicU8>,
@@ -106,7 +104,7 @@ struct Subscriber {
 
 impl Subscribers {
     /// Tells a change to all whom it concerns, and lets go of those who are gone or too slow.
-    pub(super) fn tell(&mut self, resource: &Resource, change: &Arc<Change>) {
+    pub(super) fn tell(&mut self, change: &Arc<Change>) {
         if self.by_interest.is_empty() {
             return;
         }
@@ -128,19 +126,16 @@ impl Subscribers {
             let Some(subscribers) = self.by_interest.get_mut(&interest) else {
                 continue;
             };
-            subscribers.retain(|subscriber| subscriber.tell(resource, change));
+            subscribers.retain(|subscriber| subscriber.tell(change));
             if subscribers.is_empty() {
                 self.by_interest.remove(&interest);
             }
         }
     }
 
-    pub(super) fn end(&mut self, ending: Ending, which: impl Fn(u64) -> bool) {
+    pub(super) fn end(&mut self, ending: Ending) {
         for subscribers in self.by_interest.values_mut() {
             subscribers.retain(|subscriber| {
-                if !which(subscriber.id) {
-                    return true;
-                }
                 subscriber.ending.store(ending as u8, Ordering::Release);
                 ending == Ending::Silent && !subscriber.sender.is_closed()
             });
@@ -152,11 +147,14 @@ impl Subscribers {
         self.by_interest.values().flatten().filter(open).count()
     }
 
-    fn add(&mut self, selection: Selection, events: VecDeque<Event>) -> Subscription {
+    fn add(
+        &mut self,
+        resource: &'static Resource,
+        selection: Selection,
+        events: VecDeque<Event>,
+    ) -> Subscription {
         let (sender, receiver) = mpsc::channel(WATCHER_CAPACITY);
         let ending = Arc::new(AtomicU8::new(0));
-        self.count += 1;
-        let id = self.count;
         // Nothing is told to watches on names that don't change any more: here is where those that left are let go.
         self.by_interest.retain(|_, subscribers| {
             subscribers.retain(|subscriber| !subscriber.sender.is_closed());
@@ -164,13 +162,12 @@ impl Subscribers {
         });
         let subscribers = self.by_interest.entry(selection.interest()).or_default();
         subscribers.push(Subscriber {
-            id,
+            resource,
             selection,
             sender,
             ending: ending.clone(),
         });
         Subscription {
-            id,
             events: Events {
                 first: events,
                 receiver,
@@ -182,11 +179,11 @@ impl Subscribers {
 
 impl Subscriber {
     /// Whether it is to be kept.
-    fn tell(&self, resource: &Resource, change: &Arc<Change>) -> bool {
+    fn tell(&self, change: &Arc<Change>) -> bool {
         if self.ending.load(Ordering::Acquire) == Ending::Silent as u8 {
             return !self.sender.is_closed();
         }
-        match change.event(resource, &self.selection) {
+        match change.event(self.resource, &self.selection) {
             Some(event) => self.sender.try_send((change.clone(), event)).is_ok(),
             None => true,
         }
@@ -201,7 +198,7 @@ impl Store {
     /// 410 for a revision that is forgotten: the watch is to say it as an event.
     pub(crate) fn watch(
         &mut self,
-        resource: &Resource,
+        resource: &'static Resource,
         selection: Selection,
         options: &ListOptions,
     ) -> Result<Subscription, StatusError> {
@@ -235,6 +232,6 @@ impl Store {
                 Some(Event::Change(change.clone(), event))
             }));
         }
-        Ok(self.kinds[index].subscribers.add(selection, first))
+        Ok(self.kinds[index].subscribers.add(resource, selection, first))
     }
 }
