@@ -62,8 +62,26 @@ pub enum Error {
     NotReached {
         /// What was waited for.
         what: String,
-        /// How long, on tokio's clock.
+        /// How long, on tokio's clock or the host's.
         within: Duration,
+    },
+
+    /// What a test waits for did not come; something else was seen.
+    #[error("{what}: not within {within:?}; last seen: {last}")]
+    NeverSeen {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        within: Duration,
+        /// What was seen last.
+        last: String,
+    },
+
+    /// Something was left behind that should have gone.
+    #[error("left behind: {what}")]
+    Leaked {
+        /// Each thing, in words.
+        what: String,
     },
 
     /// What a test waits for cannot come any more: whoever would change it is gone.

@@ -5,9 +5,11 @@
 //! * [`MemoryRuntime`]: a container runtime in memory, on the five verbs of `kubelet-cri`; a [`Run`] scripts what a
 //!   container does.
 //! * [`Calls`]: records what a fake was asked for, with assertions that show the whole list.
-//! * [`PodBuilder`]: pods that read like their manifests.
+//! * [`PodBuilder`], [`PodStatusBuilder`], [`RuntimeStatusBuilder`]: pods that read like their manifests, their statuses in
+//!   the API, and what a runtime says of them.
 //! * [`FakeRecorder`]: keeps the events that an agent records.
-//! * [`wait_until`]: waits for a thing, never for a time.
+//! * [`wait_until`], [`eventually!`]: wait for a thing, never for a time.
+//! * [`LeakCheck`]: tasks, files and child processes that were left behind.
 //! * `conformance` (feature of that name): hold a runtime of your own to what the engine above it relies on.
 //! * `Containerd` (feature `containerd`, Linux): a real containerd of a test's own, that leaves nothing behind.
 //!
@@ -65,10 +67,12 @@ pub mod conformance;
 mod containerd;
 mod error;
 mod fake_recorder;
+mod leak_check;
 pub mod memory_cri;
 mod memory_runtime;
 mod pod_builder;
 mod run;
+mod status_builder;
 mod wait;
 
 #[cfg(feature = "api-server")]
@@ -78,11 +82,21 @@ pub use calls::Calls;
 pub use containerd::{Containerd, Task};
 pub use error::{Error, Result};
 pub use fake_recorder::{FakeRecorder, RecordedEvent};
+pub use leak_check::{LeakCheck, Leaks};
 pub use memory_cri::MemoryCri;
 pub use memory_runtime::{MemoryRuntime, Tally};
-pub use pod_builder::{ContainerBuilder, PodBuilder};
+pub use pod_builder::{ContainerBuilder, PodBuilder, probe};
 pub use run::Run;
+pub use status_builder::{
+    ContainerStatusBuilder, PodStatusBuilder, RuntimeContainerBuilder, RuntimeStatusBuilder,
+};
 pub use wait::{PATIENCE, wait_until};
+
+/// What `eventually!` is made of.
+#[doc(hidden)]
+pub mod __wait {
+    pub use crate::wait::{Patience, watched};
+}
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

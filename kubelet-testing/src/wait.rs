@@ -1,9 +1,10 @@
 //! Waiting for a thing, not for a time.
 
+use std::fmt;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep};
 
 use crate::{Error, Result};
 
@@ -11,9 +12,15 @@ use crate::{Error, Result};
 /// virtual time it passes in a moment.
 pub const PATIENCE: Duration = Duration::from_secs(60 * 60);
 
+/// How long they are patient where tokio's clock is the host's.
+const REAL_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often is looked, on tokio's clock, at what does not tell that it changed: often at first, later less so.
+const LOOK_PERIODS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
 /// Waits until what is watched is as wanted: looks once at the start and then at each change, never in between.
 ///
-/// `what` names the wish in the error: "web is ready".
+/// `what` names the wish in the error: "web is ready". [`eventually!`](crate::eventually!) shows what was seen last, too.
 ///
 /// ```
 /// use kubelet_testing::wait_until;
@@ -35,7 +42,8 @@ pub const PATIENCE: Duration = Duration::from_secs(60 * 60);
 ///
 /// # Errors
 ///
-/// [`Error::NotReached`] after [`PATIENCE`], or when nothing can change any more.
+/// [`Error::NotReached`] after [`PATIENCE`], or after a minute where tokio's clock is the host's;
+/// [`Error::Ended`] when nothing can change any more.
 ///
 /// # Cancel safety
 ///
@@ -51,13 +59,174 @@ pub async fn wait_until<T>(
     })
 }
 
-/// Gives up after [`PATIENCE`].
-pub(crate) async fn patiently<T>(what: &str, wait: impl Future<Output = T>) -> Result<T> {
-    let not_reached = |_| Error::NotReached {
-        what: what.to_owned(),
-        within: PATIENCE,
+/// Waits until a condition holds, as an assertion: looks again and again, sleeps for no time of yours, and gives what it
+/// saw. A condition that does not come to hold fails the test with the condition and what was seen last.
+///
+/// * `eventually!(watch: RECEIVER, |seen| CONDITION)` looks at a `tokio::sync::watch` receiver: once at the start and then
+///   at each change, never in between. The recorders and sinks of these crates have a `watch()` for that. Nothing is
+///   polled, and a condition that holds only between two changes that come at once may be missed.
+/// * `eventually!(EXPRESSION, |seen| CONDITION)` is for what does not tell that it changed: the expression, which may
+///   `.await`, is worked out anew every 10 ms of tokio's clock, and each second at last. In virtual time that costs nothing:
+///   the clock jumps.
+///
+/// Both take a message after the condition, as `assert!` does. They are patient for [`PATIENCE`](crate::PATIENCE) of
+/// tokio's clock, or for a minute where that is the host's.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use kubelet_core::{Clock, PodUid};
+/// use kubelet_cri::verbs::{ContainerKey, ContainerRuntime, ContainerSpec};
+/// use kubelet_testing::{MemoryRuntime, Run, eventually};
+/// use tokio::sync::watch;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let runtime = MemoryRuntime::new(Clock::system());
+/// runtime.script("job", [Run::exits(3).after(Duration::from_secs(600))]);
+/// let key = ContainerKey::new("8a3f", "job", 0);
+/// runtime.start(&ContainerSpec::new(key.clone(), "busybox:1.36")).await?;
+///
+/// let ended = eventually!(runtime.inspect(&key).await?, |job| !job.is_running(), "the job ends");
+/// assert_eq!(ended.exit().map(|exit| exit.code), Some(3));
+///
+/// let restarts = watch::Sender::new(7);
+/// assert_eq!(eventually!(watch: restarts.subscribe(), |restarts| *restarts > 3), 7);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Panics
+///
+/// When the condition did not come to hold, like an assertion.
+#[macro_export]
+macro_rules! eventually {
+    (watch: $watched:expr, |$seen:pat_param| $condition:expr $(,)?) => {
+        $crate::eventually!(watch: $watched, |$seen| $condition, "{}", ::core::stringify!($condition))
     };
-    timeout(PATIENCE, wait).await.map_err(not_reached)
+    (watch: $watched:expr, |$seen:pat_param| $condition:expr, $($message:tt)+) => {
+        match $crate::__wait::watched($watched, &::std::format!($($message)+), |$seen| $condition).await {
+            ::core::result::Result::Ok(seen) => seen,
+            ::core::result::Result::Err(error) => ::core::panic!("{error}"),
+        }
+    };
+    ($look:expr, |$seen:pat_param| $condition:expr $(,)?) => {
+        $crate::eventually!($look, |$seen| $condition, "{}", ::core::stringify!($condition))
+    };
+    ($look:expr, |$seen:pat_param| $condition:expr, $($message:tt)+) => {{
+        let mut patience = $crate::__wait::Patience::begin();
+        loop {
+            let seen = $look;
+            let reached = match &seen { $seen => $condition };
+            if reached {
+                break seen;
+            }
+            if let ::core::result::Result::Err(error) =
+                patience.look_again(|| ::std::format!($($message)+), &seen).await
+            {
+                ::core::panic!("{error}");
+            }
+        }
+    }};
+}
+
+/// Gives up after [`PATIENCE`], or sooner in real time.
+pub(crate) async fn patiently<T>(what: &str, wait: impl Future<Output = T>) -> Result<T> {
+    let patience = Patience::begin();
+    tokio::select! {
+        biased;
+        reached = wait => Ok(reached),
+        within = patience.ends() => Err(Error::NotReached { what: what.to_owned(), within }),
+    }
+}
+
+/// As [`wait_until`], but gives what it saw, and shows it in its error.
+#[doc(hidden)]
+pub async fn watched<T: Clone + fmt::Debug>(
+    mut watched: watch::Receiver<T>,
+    what: &str,
+    reached: impl FnMut(&T) -> bool,
+) -> Result<T> {
+    let waited = {
+        let wait = async { watched.wait_for(reached).await.map(|seen| seen.clone()) };
+        let patience = Patience::begin();
+        tokio::select! {
+            biased;
+            seen = wait => Ok(seen),
+            within = patience.ends() => Err(within),
+        }
+    };
+    let last = || format!("{:?}", *watched.borrow());
+    match waited {
+        Ok(Ok(seen)) => Ok(seen),
+        Ok(Err(_)) => Err(Error::Ended {
+            what: format!("{what}: last seen {}", last()),
+        }),
+        Err(within) => Err(Error::NeverSeen {
+            what: what.to_owned(),
+            within,
+            last: last(),
+        }),
+    }
+}
+
+/// How long somebody waits.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Patience {
+    begun: Instant,
+    /// Whether tokio's clock is the host's cannot be asked; but the host's cannot be paused.
+    begun_on_host: std::time::Instant,
+}
+
+impl Patience {
+    /// From now on.
+    pub fn begin() -> Self {
+        Self {
+            begun: Instant::now(),
+            begun_on_host: std::time::Instant::now(),
+        }
+    }
+
+    /// How long was waited, if that is long enough.
+    fn ended(&self) -> Option<Duration> {
+        let (waited, on_host) = (self.begun.elapsed(), self.begun_on_host.elapsed());
+        if waited >= PATIENCE {
+            Some(PATIENCE)
+        } else {
+            (on_host >= REAL_PATIENCE).then_some(REAL_PATIENCE)
+        }
+    }
+
+    /// When it is at its end; how long that was.
+    async fn ends(&self) -> Duration {
+        loop {
+            if let Some(waited) = self.ended() {
+                return waited;
+            }
+            let left = PATIENCE.saturating_sub(self.begun.elapsed());
+            sleep(left.min(REAL_PATIENCE)).await;
+        }
+    }
+
+    /// Waits until it is time for another look.
+    pub async fn look_again<T: fmt::Debug>(&mut self, what: impl FnOnce() -> String, last: &T) -> Result<()> {
+        if let Some(within) = self.ended() {
+            return Err(Error::NeverSeen {
+                what: what(),
+                within,
+                last: format!("{last:?}"),
+            });
+        }
+        sleep(look_period(self.begun.elapsed())).await;
+        Ok(())
+    }
+}
+
+/// How long it is to the next look, after so long a wait.
+pub(crate) fn look_period(waited: Duration) -> Duration {
+    let (first, last) = LOOK_PERIODS;
+    (waited / 64).clamp(first, last)
 }
 
 #[cfg(test)]
@@ -79,5 +248,47 @@ mod tests {
             error.to_string(),
             "two: will not come, since nothing changes any more"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_change_is_looked_at_and_what_was_seen_is_given() {
+        let sender = watch::Sender::new(0);
+        let looks = std::cell::Cell::new(0);
+        let waiting = async {
+            eventually!(watch: sender.subscribe(), |value| {
+                looks.set(looks.get() + 1);
+                *value == 3
+            })
+        };
+        let counting = async {
+            for value in 1..=3 {
+                sleep(Duration::from_secs(600)).await;
+                sender.send_replace(value);
+            }
+        };
+        let (seen, ()) = tokio::join!(waiting, counting);
+        assert_eq!((seen, looks.get()), (3, 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_tell_is_looked_at_again_and_again() {
+        let begun = Instant::now();
+        let seen = eventually!(begun.elapsed(), |elapsed| elapsed.as_secs() >= 600);
+        assert_eq!(seen.as_secs(), 600);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_shows_the_wish_and_what_was_seen_last() {
+        let sender = watch::Sender::new(7);
+        let error = watched(sender.subscribe(), "eight", |value| *value == 8)
+            .await
+            .unwrap_err();
+        assert_eq!(error.to_string(), "eight: not within 3600s; last seen: 7");
+        drop(sender);
+
+        let failing = tokio::spawn(async { eventually!(Some(7), |value| value.is_none(), "none of {}", 7) });
+        let panic = failing.await.unwrap_err().into_panic();
+        let message = panic.downcast_ref::<String>().unwrap();
+        assert_eq!(message, "none of 7: not within 3600s; last seen: Some(7)");
     }
 }

@@ -31,7 +31,7 @@ fn run(program: &Program) -> Run {
 #[async_trait]
 impl Fixture for Memory {
     async fn open(_: &Path) -> Opened<Self> {
-        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
+        let clock = Clock::starting_at(Timestamp::from_second(1_700_000_000)?);
         Ok(Some(Self {
             runtime: MemoryRuntime::new(clock),
             clock,
@@ -64,4 +64,15 @@ impl Fixture for Memory {
     }
 }
 
-kubelet_testing::conformance!(verbs: Memory, offers: [signals, restart, events]);
+mod verbs {
+    use super::*;
+
+    kubelet_testing::conformance!(verbs: Memory, offers: [signals, restart, events]);
+}
+
+/// Through `CriAdapter`.
+mod cri {
+    use super::*;
+
+    kubelet_testing::conformance!(cri: Memory, offers: [signals, restart, events]);
+}

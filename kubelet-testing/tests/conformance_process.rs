@@ -56,4 +56,15 @@ impl Fixture for Processes {
     }
 }
 
-kubelet_testing::conformance!(verbs: Processes, offers: [signals, restart, logs, exec, images, events]);
+mod verbs {
+    use super::*;
+
+    kubelet_testing::conformance!(verbs: Processes, offers: [signals, restart, logs, exec, images, events]);
+}
+
+/// Through `CriAdapter`.
+mod cri {
+    use super::*;
+
+    kubelet_testing::conformance!(cri: Processes, offers: [signals, restart, logs, exec, events]);
+}

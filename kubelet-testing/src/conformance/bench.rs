@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use kubelet_cri::verbs::ContainerRuntime;
 use kubelet_cri::{CriAdapter, ImageService, RuntimeService};
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::fixture::{Fixture, Subject, Time};
 use super::program::{Program, Workload};
 use super::verdict::{During, Outcome, Seen};
-
-/// How often is looked for what does not tell that it came.
-const LOOK_PERIOD: Duration = Duration::from_millis(10);
+use crate::wait::look_period;
 
 /// The two services of CRI.
 #[derive(Clone)]
@@ -29,7 +28,7 @@ pub(crate) struct Bench {
     pub(crate) dir: PathBuf,
     pub(crate) offers: &'static [&'static str],
     /// Makes CRI of a subject that has five verbs.
-    adapter: Option<Services>,
+    adapter: Mutex<Option<Services>>,
     made: AtomicU32,
 }
 
@@ -45,13 +44,13 @@ impl Bench {
             time,
             dir: dir.to_owned(),
             offers,
-            adapter: None,
+            adapter: Mutex::default(),
             made: AtomicU32::new(0),
         }
     }
 
     pub(crate) async fn close(&mut self) {
-        self.adapter = None;
+        *self.adapter.lock() = None;
         self.fixture.close().await;
     }
 
@@ -66,17 +65,13 @@ impl Bench {
     }
 
     /// The subject as CRI.
-    pub(crate) fn services(&mut self) -> Services {
+    pub(crate) fn services(&self) -> Services {
         match self.fixture.subject() {
             Subject::Cri(runtime, images) => Services { runtime, images },
-            Subject::Verbs(runtime) => match &self.adapter {
-                Some(services) => services.clone(),
-                None => {
-                    let services = self.adapt(runtime);
-                    self.adapter = Some(services.clone());
-                    services
-                }
-            },
+            Subject::Verbs(runtime) => {
+                let mut adapter = self.adapter.lock();
+                adapter.get_or_insert_with(|| self.adapt(runtime)).clone()
+            }
         }
     }
 
@@ -99,7 +94,7 @@ impl Bench {
 
     /// The runtime dies and comes back.
     pub(crate) async fn reopen(&mut self) -> Outcome {
-        self.adapter = None;
+        *self.adapter.lock() = None;
         let reopened = self.fixture.reopen().await;
         reopened.map_err(|error| Seen::new(format!("the fixture did not reopen: {error}")))
     }
@@ -145,15 +140,15 @@ impl Bench {
         mut look: impl AsyncFnMut() -> Outcome<Option<T>>,
     ) -> Outcome<T> {
         let patience = self.time.patience();
-        let deadline = Instant::now() + patience;
+        let begun = Instant::now();
         loop {
             if let Some(found) = look().await? {
                 return Ok(found);
             }
-            if Instant::now() > deadline {
+            if begun.elapsed() > patience {
                 return Err(Seen::new(format!("{what}: not within {patience:?}")));
             }
-            sleep(LOOK_PERIOD).await;
+            sleep(look_period(begun.elapsed())).await;
         }
     }
 

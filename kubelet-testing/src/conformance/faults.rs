@@ -36,14 +36,14 @@ pub(crate) enum Lie {
 }
 
 impl Lie {
-    fn tell<T: Clone>(self, list: &mut Vec<T>) {
+    fn tell<T: Clone>(self, mut list: Vec<T>) -> Vec<T> {
         match self {
             Self::Empty => list.clear(),
-            Self::FirstMissing if list.is_empty() => {}
-            Self::FirstMissing => drop(list.remove(0)),
+            Self::FirstMissing => drop(list.drain(..list.len().min(1))),
             Self::Doubled => list.extend(list.clone()),
             Self::Reversed => list.reverse(),
         }
+        list
     }
 }
 
@@ -88,11 +88,20 @@ impl Faults {
     }
 
     /// A list, true or not.
-    pub(crate) fn list<T: Clone>(&self, mut list: Vec<T>) -> Vec<T> {
-        if let Some(lie) = self.state.lock().lie {
-            lie.tell(&mut list);
+    pub(crate) fn list<T: Clone>(&self, list: Vec<T>) -> Vec<T> {
+        match self.state.lock().lie {
+            None => list,
+            Some(lie) => lie.tell(list),
         }
-        list
+    }
+
+    /// A list of sandboxes: empty or turned round. An engine that sees containers without their sandbox, or two sandboxes
+    /// that are ready, has to end what runs, and does.
+    pub(crate) fn list_of_sandboxes<T: Clone>(&self, list: Vec<T>) -> Vec<T> {
+        match self.state.lock().lie {
+            None | Some(Lie::FirstMissing | Lie::Doubled) => list,
+            Some(lie) => lie.tell(list),
+        }
     }
 
     /// Makes a call, with the fault that it meets.

@@ -8,7 +8,7 @@
 //! test idempotence::starts_of_one_key_at_once_are_one_container ... ok
 //! ```
 //!
-//! The clauses are in [`verbs::CLAUSES`] (five verbs) and, for the height of CRI, in `cri::CLAUSES`. A broken one is told in
+//! The clauses are in [`verbs::CLAUSES`] (five verbs) and, for the height of CRI, in [`cri::CLAUSES`]. A broken one is told in
 //! words:
 //!
 //! ```text
@@ -69,6 +69,7 @@
 
 mod bench;
 mod clause;
+pub mod cri;
 mod cut_short;
 mod engine;
 mod faults;
@@ -76,6 +77,7 @@ mod fixture;
 mod log;
 mod program;
 mod tests_macro;
+mod under_engine;
 pub mod verbs;
 mod verdict;
 

@@ -2,12 +2,13 @@
 
 use kubelet_cri::verbs::ContainerKey;
 
-use super::engine::rig;
+use super::engine::Verbs;
 use super::steps::NO_GRACE;
 use crate::conformance::bench::Bench;
 use crate::conformance::cut_short::cut_short;
 use crate::conformance::engine::same_containers_run;
 use crate::conformance::program::Program;
+use crate::conformance::under_engine::Height;
 use crate::conformance::verdict::{During, Outcome, ensure};
 
 const AGAIN: &str = "after the runtime was opened again";
@@ -128,12 +129,12 @@ pub(super) async fn twice_is_as_once(bench: &mut Bench) -> Outcome {
 }
 
 pub(super) async fn an_agent_on_the_runtime_opened_again_takes_over_what_runs(bench: &mut Bench) -> Outcome {
-    let (engine, _) = rig(bench).await?;
+    let (engine, _) = Verbs::rig(bench).await?;
     let pod = bench.pod(&[("main", Program::Forever)]);
     let before = engine.run(bench, &pod).await?;
     drop(engine);
     bench.reopen().await?;
-    let (engine, _) = rig(bench).await?;
+    let (engine, _) = Verbs::rig(bench).await?;
     let after = engine.run(bench, &pod).await?;
     same_containers_run(&before, &after)?;
     engine.end(bench, &pod).await

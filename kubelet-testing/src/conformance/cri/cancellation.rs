@@ -1,0 +1,153 @@
+//! Callers that go before they have their answer, as they do at a deadline. What they leave is found by its labels, and
+//! cleared away.
+
+use kubelet_cri::v1;
+use kubelet_cri::v1::ContainerState;
+
+use super::steps::{NO_GRACE, Sandbox, run_request};
+use crate::conformance::bench::Bench;
+use crate::conformance::cut_short::cut_short;
+use crate::conformance::program::Program;
+use crate::conformance::verdict::{During, Outcome, ensure};
+
+/// At how many awaits a call is cut short at most.
+const AWAITS: u32 = 6;
+
+/// Clears a pod away until nothing is left; a runtime may take a while to know of what was cut short.
+async fn cleared_away(bench: &Bench, sandbox: &Sandbox) -> Outcome {
+    bench
+        .until("nothing is left of a pod whose call was cut short", async || {
+            Ok(bench.clear_away(sandbox.uid()).await?.then_some(()))
+        })
+        .await
+}
+
+pub(super) async fn a_run_of_a_sandbox_cut_short_can_be_tried_again(bench: &mut Bench) -> Outcome {
+    for polls in 1..=AWAITS {
+        let services = bench.services();
+        let config = bench.sandbox_config();
+        let run = cut_short(services.runtime.run_pod_sandbox(run_request(&config)), polls);
+        let answer = bench.answer("RunPodSandbox", run).await?;
+        let finished = answer.is_some();
+        if let Some(answer) = answer {
+            answer?;
+        }
+        let mut sandbox = Sandbox {
+            id: String::new(),
+            config,
+        };
+        // What the first call has begun may stand in the way for a while; it must come to light and be gone then.
+        sandbox.id = bench
+            .until("another run of the sandbox", async || {
+                bench.clear_away(sandbox.uid()).await?;
+                let request = run_request(&sandbox.config);
+                Ok(services
+                    .runtime
+                    .run_pod_sandbox(request)
+                    .await
+                    .ok()
+                    .map(|made| made.pod_sandbox_id))
+            })
+            .await?;
+        let id = bench.create(&sandbox, &Program::Forever).await?;
+        bench.start_container(&id).await?;
+        bench.container_is(&id, ContainerState::ContainerRunning).await?;
+        cleared_away(bench, &sandbox).await?;
+        if finished {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn a_creation_cut_short_leaves_no_name_taken_for_ever(bench: &mut Bench) -> Outcome {
+    for polls in 1..=AWAITS {
+        let (services, sandbox) = (bench.services(), bench.sandbox().await?);
+        let request = bench.create_request(&sandbox, "main", 0, &Program::Forever)?;
+        let create = cut_short(services.runtime.create_container(request.clone()), polls);
+        let answer = bench.answer("CreateContainer", create).await?;
+        // It is in the list, or can be made.
+        let filter = v1::ContainerFilter {
+            pod_sandbox_id: sandbox.id.clone(),
+            ..Default::default()
+        };
+        let id = bench
+            .until("the container in the list, or another creation", async || {
+                let listed = bench.list_containers(filter.clone()).await?.pop();
+                if let Some(listed) = listed {
+                    return Ok(Some(listed.id));
+                }
+                let created = services.runtime.create_container(request.clone()).await;
+                Ok(created.ok().map(|created| created.container_id))
+            })
+            .await?;
+        bench.start_container(&id).await?;
+        bench.container_is(&id, ContainerState::ContainerRunning).await?;
+        let list = bench.list_containers(filter).await?;
+        ensure!(list.len() == 1, "one container was made; the list has {list:?}");
+        cleared_away(bench, &sandbox).await?;
+        if answer.is_some() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn a_start_cut_short_shows_what_it_came_to(bench: &mut Bench) -> Outcome {
+    for polls in 1..=AWAITS {
+        let (services, sandbox) = (bench.services(), bench.sandbox().await?);
+        let id = bench.create(&sandbox, &Program::Forever).await?;
+        let request = v1::StartContainerRequest {
+            container_id: id.clone(),
+        };
+        let start = cut_short(services.runtime.start_container(request), polls);
+        let answer = bench.answer("StartContainer", start).await?;
+        // Made, running or ended; but in the list, and the next attempt runs once it is out of the way.
+        let listed = bench.listed_container(&id).await?;
+        ensure!(listed.is_some(), "a start that was cut short made it disappear");
+        let removed = async || {
+            let stopped = bench.stop_container(&id, NO_GRACE).await;
+            Ok(stopped.and(bench.remove_container(&id).await).ok())
+        };
+        bench
+            .until("the removal of a container whose start was cut short", removed)
+            .await?;
+        bench.container_is_gone(&id).await?;
+        let next = bench.create_as(&sandbox, "main", 1, &Program::Forever).await?;
+        bench.start_container(&next).await?;
+        bench
+            .container_is(&next, ContainerState::ContainerRunning)
+            .await?;
+        cleared_away(bench, &sandbox).await?;
+        bench.container_is_gone(&id).await.during("later")?;
+        if answer.is_some() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn a_stop_cut_short_can_be_tried_again(bench: &mut Bench) -> Outcome {
+    for polls in 1..=AWAITS {
+        let (sandbox, id) = bench.start_pod(&Program::Forever).await?;
+        let services = bench.services();
+        let request = v1::StopContainerRequest {
+            container_id: id.clone(),
+            timeout: NO_GRACE,
+        };
+        let stop = cut_short(services.runtime.stop_container(request), polls);
+        let answer = bench.answer("StopContainer", stop).await?;
+        bench.stop_container(&id, NO_GRACE).await?;
+        bench.container_is(&id, ContainerState::ContainerExited).await?;
+        let request = v1::StopPodSandboxRequest {
+            pod_sandbox_id: sandbox.id.clone(),
+        };
+        let stop = cut_short(services.runtime.stop_pod_sandbox(request), polls);
+        bench.answer("StopPodSandbox", stop).await?;
+        cleared_away(bench, &sandbox).await?;
+        if answer.is_some() {
+            break;
+        }
+    }
+    Ok(())
+}

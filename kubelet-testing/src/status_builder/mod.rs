@@ -1,0 +1,7 @@
+//! Statuses that read like what is shown of a pod: the API's, and a runtime's.
+
+mod api;
+mod runtime;
+
+pub use api::{ContainerStatusBuilder, PodStatusBuilder};
+pub use runtime::{RuntimeContainerBuilder, RuntimeStatusBuilder};
