@@ -1,4 +1,6 @@
-//! The CRI runtime in memory holds to the clauses, in virtual time.
+//! The CRI runtime in memory holds to the clauses, in virtual time; and where something is wrong with it, the kit says so.
+
+#![allow(clippy::panic, reason = "a test")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,14 +9,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::Clock;
+use kubelet_cri::Code;
 use kubelet_cri::verbs::ErrorClass;
 use kubelet_testing::Run;
-use kubelet_testing::conformance::{Fixture, FixtureError, Opened, Program, Subject, Time, Workload};
-use kubelet_testing::memory_cri::{ExecReply, Latency, MemoryCri};
+use kubelet_testing::conformance::{Fixture, FixtureError, Opened, Program, Subject, Time, Workload, cri};
+use kubelet_testing::memory_cri::{Call, ExecReply, Latency, MemoryCri};
 
 const IMAGE: &str = "docker.io/library/busybox:1.36";
 
-struct Memory {
+/// With a fault of this number; with none for 0.
+struct Memory<const FAULT: usize = 0> {
     runtime: MemoryCri,
     clock: Clock,
 }
@@ -47,7 +51,7 @@ fn reply(program: &Program) -> ExecReply {
 }
 
 #[async_trait]
-impl Fixture for Memory {
+impl<const FAULT: usize> Fixture for Memory<FAULT> {
     async fn open(dir: &Path) -> Opened<Self> {
         let clock = Clock::starting_at(Timestamp::from_second(1_700_000_000)?);
         let runtime = MemoryCri::builder(clock)
@@ -55,6 +59,15 @@ impl Fixture for Memory {
             .write_logs_below(dir)
             .build();
         runtime.add_image(IMAGE);
+        let fails = |call| runtime.faults().on(call).fails(Code::Unknown, "no");
+        match FAULT {
+            STOPS_FAIL => fails(Call::StopContainer),
+            REMOVALS_FAIL => fails(Call::RemoveContainer),
+            STATUS_HANGS => runtime.faults().on(Call::ContainerStatus).hangs(),
+            SILENT => runtime.faults().on_any_event().lost(),
+            SANDBOX_REPLIES_ARE_LOST => runtime.faults().on(Call::RunPodSandbox).reply_lost(),
+            _ => {}
+        }
         Ok(Some(Self { runtime, clock }))
     }
 
@@ -64,13 +77,21 @@ impl Fixture for Memory {
 
     /// The runtime crashes and is there again; its containers run on.
     async fn reopen(&mut self) -> Result<(), FixtureError> {
-        self.runtime.crash();
+        match FAULT {
+            LOSES_ALL => self.runtime.reboot(Duration::ZERO),
+            _ => self.runtime.crash(),
+        }
         self.runtime.come_back();
         Ok(())
     }
 
     fn workload(&self, program: &Program) -> Workload {
         let words = program.words();
+        let program = match program {
+            Program::Exits(_) if FAULT == ALL_IS_WELL => &Program::Exits(0),
+            Program::Heeds(_) if FAULT == DEAF => &Program::Ignores,
+            program => program,
+        };
         let (command, exec) = (words.clone(), words.clone());
         self.runtime.script_where(
             move |planned| planned.container.command == command,
@@ -91,3 +112,45 @@ impl Fixture for Memory {
 }
 
 kubelet_testing::conformance!(cri: Memory, offers: [signals, restart, logs, exec, stats, events]);
+
+const ALL_IS_WELL: usize = 1;
+const DEAF: usize = 2;
+const LOSES_ALL: usize = 3;
+const STOPS_FAIL: usize = 4;
+const REMOVALS_FAIL: usize = 5;
+const STATUS_HANGS: usize = 6;
+const SILENT: usize = 7;
+const SANDBOX_REPLIES_ARE_LOST: usize = 8;
+
+fn catches<const FAULT: usize>(clauses: &[&str]) {
+    for clause in clauses {
+        let Some((group, name)) = clause.split_once("::") else {
+            panic!("{clause} has no group")
+        };
+        match cri::check::<Memory<FAULT>>(group, name, CONFORMANCE_OFFERS) {
+            Ok(()) => panic!("it passes {clause}"),
+            Err(broken) => assert!(broken.clause == *clause && !broken.seen.is_empty(), "{broken}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_caught() {
+    catches::<ALL_IS_WELL>(&[
+        "ends::exit_codes_are_told_as_they_are",
+        "engine::a_container_that_ended_is_started_anew",
+    ]);
+    catches::<DEAF>(&["signals::the_stop_signal_comes_first"]);
+    catches::<LOSES_ALL>(&[
+        "restart::what_ran_is_found_again",
+        "restart::an_agent_on_the_runtime_opened_again_takes_over_what_runs",
+    ]);
+    catches::<STOPS_FAIL>(&["idempotence::a_second_stop_of_a_container_changes_nothing"]);
+    catches::<REMOVALS_FAIL>(&["containers::what_is_removed_is_not_found"]);
+    catches::<STATUS_HANGS>(&["containers::what_is_started_runs"]);
+    catches::<SILENT>(&[
+        "events::start_end_and_removal_are_told",
+        "events::an_end_by_itself_is_told",
+    ]);
+    catches::<SANDBOX_REPLIES_ARE_LOST>(&["sandboxes::a_sandbox_is_ready_once_it_was_run"]);
+}
