@@ -46,8 +46,8 @@ macro_rules! __conformance_cri {
         nothing_is_started_twice:
             "A start of what runs or ended is an error, and changes nothing.";
         what_ended_stays_until_it_is_removed:
-            "A container that ended stays in the list as it ended until it is removed; its times are in \
-             order.";
+            "A container that ended stays in the list as it ended until it is removed; it started and ended after it was \
+             created.";
         what_is_removed_is_not_found:
             "What was removed, ended, stopped or never started, is in no list, and its status is `NotFound`.";
         a_removal_kills_what_runs:
