@@ -72,6 +72,8 @@ pub mod memory_cri;
 mod memory_runtime;
 mod pod_builder;
 mod run;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod status_builder;
 mod wait;
 
@@ -87,6 +89,8 @@ pub use memory_cri::MemoryCri;
 pub use memory_runtime::{MemoryRuntime, Tally};
 pub use pod_builder::{ContainerBuilder, PodBuilder, probe};
 pub use run::Run;
+#[cfg(feature = "simulation")]
+pub use simulation::{FaultPlan, Simulation, Workload};
 pub use status_builder::{
     ContainerStatusBuilder, PodStatusBuilder, RuntimeContainerBuilder, RuntimeStatusBuilder,
 };

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubelet_core::Clock;
 use kubelet_cri::v1;
@@ -46,6 +47,7 @@ pub struct MemoryCriBuilder {
     open_registry: bool,
     streaming_url: Option<String>,
     record_looks: bool,
+    request_timeout: Option<Duration>,
 }
 
 impl MemoryCriBuilder {
@@ -63,6 +65,7 @@ impl MemoryCriBuilder {
             open_registry: true,
             streaming_url: None,
             record_looks: false,
+            request_timeout: None,
         }
     }
 
@@ -132,6 +135,13 @@ impl MemoryCriBuilder {
         self
     }
 
+    /// A call that meets a fault by which it never ends fails with `DeadlineExceeded` after so long, as calls of the kubelet's
+    /// client do (`runtimeRequestTimeout`). Otherwise it hangs until its caller drops it.
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = Some(timeout);
+        self
+    }
+
     /// The runtime.
     pub fn build(mut self) -> MemoryCri {
         if self.pod_cidrs.is_empty() {
@@ -177,6 +187,7 @@ impl MemoryCriBuilder {
             cgroup_driver: self.cgroup_driver,
             streaming_url: self.streaming_url,
             record_looks: self.record_looks,
+            request_timeout: self.request_timeout,
             calls: Calls::new(),
             faults,
             state: Mutex::new(state),

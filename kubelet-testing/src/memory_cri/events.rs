@@ -130,6 +130,7 @@ impl Watcher {
                 }
                 Next::Nothing(Some(until)) => {
                     tokio::select! {
+                        biased;
                         () = sleep_until(until) => {}
                         _ = self.changes.changed() => {}
                     }

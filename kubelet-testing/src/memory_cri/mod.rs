@@ -134,6 +134,7 @@ struct Inner {
     cgroup_driver: v1::CgroupDriver,
     streaming_url: Option<String>,
     record_looks: bool,
+    request_timeout: Option<Duration>,
     calls: Calls<CriCall>,
     faults: Faults,
     state: Mutex<State>,
@@ -394,6 +395,7 @@ impl MemoryCri {
             }
         };
         tokio::select! {
+            biased;
             _ = changes.changed() => {}
             () = is_due => {}
         }

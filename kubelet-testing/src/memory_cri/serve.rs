@@ -86,7 +86,18 @@ impl MemoryCri {
                 sleep(by).await;
                 Ok(())
             }
-            Trouble::Hangs => pending().await,
+            Trouble::Hangs => match self.inner.request_timeout {
+                None => pending().await,
+                Some(after) => {
+                    sleep(after).await;
+                    Err(Error::call(
+                        Code::DeadlineExceeded,
+                        call.name(),
+                        "",
+                        "context deadline exceeded",
+                    ))
+                }
+            },
             Trouble::Crash(away) => {
                 self.crash_for(away);
                 // This call is cut off with all others.

@@ -188,6 +188,7 @@ impl MemoryRuntime {
             }
         };
         tokio::select! {
+            biased;
             _ = changes.changed() => {}
             () = ended => {}
         }

@@ -1,0 +1,158 @@
+//! What goes wrong in a simulation, and how often.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What goes wrong, drawn from the simulation's seed. Everything is off at first.
+///
+/// ```
+/// use std::time::Duration;
+/// use kubelet_testing::FaultPlan;
+///
+/// let faults = FaultPlan::none().runtime_calls(0.05).agent_restarts(Duration::from_secs(600));
+/// # let _ = faults;
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+pub struct FaultPlan {
+    pub(super) runtime_calls: f64,
+    pub(super) api_requests: f64,
+    pub(super) container_events: f64,
+    pub(super) container_crashes: Option<Duration>,
+    pub(super) agent_restarts: Option<Duration>,
+    pub(super) runtime_outages: Option<(Duration, Duration)>,
+    pub(super) api_outages: Option<(Duration, Duration)>,
+}
+
+impl FaultPlan {
+    /// Nothing.
+    pub fn none() -> Self {
+        Self {
+            runtime_calls: 0.0,
+            api_requests: 0.0,
+            container_events: 0.0,
+            container_crashes: None,
+            agent_restarts: None,
+            runtime_outages: None,
+            api_outages: None,
+        }
+    }
+
+    /// Bad weather: of everything some.
+    pub fn storm() -> Self {
+        Self::none()
+            .runtime_calls(0.05)
+            .api_requests(0.05)
+            .container_events(0.1)
+            .container_crashes(Duration::from_secs(120))
+            .agent_restarts(Duration::from_secs(900))
+            .runtime_outages(Duration::from_secs(1200), Duration::from_secs(60))
+            .api_outages(Duration::from_secs(1500), Duration::from_secs(90))
+    }
+
+    /// Of the calls to the runtimes this part meets a fault: an error before the work or after it, a lost reply, a delay, or no
+    /// answer at all. 0 for none, 1 for all.
+    pub fn runtime_calls(mut self, rate: f64) -> Self {
+        self.runtime_calls = rate;
+        self
+    }
+
+    /// Of the agents' requests to the API server this part meets a fault: 429, 500, a lost reply, a dropped connection, a
+    /// delay.
+    pub fn api_requests(mut self, rate: f64) -> Self {
+        self.api_requests = rate;
+        self
+    }
+
+    /// Of the runtimes' container events this part is lost, doubled, late or out of order.
+    pub fn container_events(mut self, rate: f64) -> Self {
+        self.container_events = rate;
+        self
+    }
+
+    /// About so often a running container is killed from outside (137).
+    pub fn container_crashes(mut self, every: Duration) -> Self {
+        self.container_crashes = Some(every);
+        self
+    }
+
+    /// About so often an agent is killed, as by `kill -9`, and started anew a few seconds later.
+    pub fn agent_restarts(mut self, every: Duration) -> Self {
+        self.agent_restarts = Some(every);
+        self
+    }
+
+    /// About so often a runtime is away for a while, and its containers run on.
+    pub fn runtime_outages(mut self, every: Duration, length: Duration) -> Self {
+        self.runtime_outages = Some((every, length));
+        self
+    }
+
+    /// About so often the API server is away for a while.
+    pub fn api_outages(mut self, every: Duration, length: Duration) -> Self {
+        self.api_outages = Some((every, length));
+        self
+    }
+}
+
+/// As it is written in a test.
+impl fmt::Display for FaultPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FaultPlan::none()")?;
+        for (name, rate) in [
+            ("runtime_calls", self.runtime_calls),
+            ("api_requests", self.api_requests),
+            ("container_events", self.container_events),
+        ] {
+            if rate > 0.0 {
+                write!(f, ".{name}({rate})")?;
+            }
+        }
+        for (name, every) in [
+            ("container_crashes", self.container_crashes),
+            ("agent_restarts", self.agent_restarts),
+        ] {
+            if let Some(every) = every {
+                write!(f, ".{name}({})", Time(every))?;
+            }
+        }
+        for (name, outages) in [
+            ("runtime_outages", self.runtime_outages),
+            ("api_outages", self.api_outages),
+        ] {
+            if let Some((every, length)) = outages {
+                write!(f, ".{name}({}, {})", Time(every), Time(length))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A duration as it is written in a test.
+pub(super) struct Time(pub(super) Duration);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.subsec_millis() == 0 {
+            write!(f, "Duration::from_secs({})", self.0.as_secs())
+        } else {
+            write!(f, "Duration::from_millis({})", self.0.as_millis())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_written_as_in_a_test() {
+        let plan = FaultPlan::none()
+            .runtime_calls(0.05)
+            .agent_restarts(Duration::from_secs(600))
+            .api_outages(Duration::from_secs(900), Duration::from_millis(1500));
+        let text = "FaultPlan::none().runtime_calls(0.05).agent_restarts(Duration::from_secs(600))\
+            .api_outages(Duration::from_secs(900), Duration::from_millis(1500))";
+        assert_eq!(plan.to_string(), text);
+    }
+}
