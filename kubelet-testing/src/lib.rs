@@ -58,7 +58,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "api-server")]
-#[allow(dead_code)]
 pub mod api_server;
 mod calls;
 #[cfg(feature = "conformance")]
