@@ -20,8 +20,8 @@ use super::history::{History, Journal, Step};
 use super::witness::{Witness, disagreement, orphans};
 use super::workload::{Churn, random_pod, script};
 use super::{FaultPlan, Simulation};
-use crate::memory_cri::MemoryCri;
 use crate::api_server::Verb;
+use crate::memory_cri::MemoryCri;
 use crate::{ApiServer, User};
 
 /// The date of every simulation's start: 2026-01-01T00:00:00Z.
@@ -319,8 +319,8 @@ impl Driver {
         self.journal.note(format!("user creates {namespace}/{name}"));
         let made = self.pods(&namespace).create(&PostParams::default(), &pod).await;
         if let Err(error) = made {
-            self.problems
-                .push(format!("pod {namespace}/{name} cannot be made: {error}"));
+            self.journal
+                .note(format!("user cannot create {namespace}/{name}: {error}"));
         }
     }
 

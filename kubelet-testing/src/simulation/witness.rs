@@ -35,7 +35,8 @@ struct Seen {
 impl Seen {
     /// The others went unseen.
     fn keep_only(&mut self, listed: &[Pod]) {
-        self.pods.retain(|uid, _| listed.iter().any(|pod| pod.uid_str() == uid));
+        self.pods
+            .retain(|uid, _| listed.iter().any(|pod| pod.uid_str() == uid));
     }
 }
 
