@@ -61,8 +61,11 @@ pub(super) fn v2() -> Value {
     })
 }
 
+/// What the media type of [`v2_protobuf`] begins with when it is asked for; older clients write the version otherwise.
+pub(super) const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2";
+
 /// The media type of [`v2_protobuf`].
-pub(super) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+pub(super) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// `/openapi/v2` as kubectl reads it: the message `openapi.v2.Document` with the same that [`v2`] says.
 pub(super) fn v2_protobuf() -> Bytes {

@@ -215,7 +215,7 @@ impl Call {
             Target::Groups => discovery::groups(),
             Target::Group(group) => discovery::group(group),
             Target::Resources { group, version } => discovery::resources(group, version),
-            Target::OpenApiV2 if self.accepts(openapi::V2_PROTOBUF) => {
+            Target::OpenApiV2 if self.accepts(openapi::V2_PROTOBUF_ASKED) => {
                 return Ok(whole(200, openapi::V2_PROTOBUF, openapi::v2_protobuf()));
             }
             Target::OpenApiV2 => openapi::v2(),
