@@ -38,7 +38,7 @@ pub(crate) fn apply(
 ) -> Result<Value, StatusError> {
     check(resource, applied)?;
     let target = Target::of(resource, subresource);
-    let mut live = current.cloned().unwrap_or_else(|| target.empty.clone());
+    let mut live = current.cloned().unwrap_or_else(|| target.empty());
     let mut managed = match managed_fields(&live) {
         None => Managed::default(),
         Some(entries) => {

@@ -35,6 +35,9 @@ impl Comparison {
 
 /// Compares two values; `None` is what isn't there, which is not the same as null.
 pub(super) fn compare(form: &Form, old: Option<&Value>, new: Option<&Value>) -> Comparison {
+    if old == new {
+        return Comparison::default();
+    }
     let mut changes = match form {
         Form::Leaf => return Comparison::leaf(old, new),
         Form::Struct(_) | Form::Map(_) => {

@@ -99,8 +99,6 @@ struct Target {
     api_version: String,
     subresource: String,
     reset: Reset,
-    /// An object of which nothing is set, as the API server writes it.
-    empty: Value,
 }
 
 impl Target {
@@ -111,16 +109,21 @@ impl Target {
             ("pods", "eviction") => ("Eviction", "policy/v1".to_string()),
             _ => (schema::of(resource).name, resource.api_version()),
         };
-        let r#type = schema::named(name);
-        let mut empty = Value::Null;
-        r#type.normalize(&mut empty);
         Target {
-            form: Form::Struct(r#type),
+            form: Form::Struct(schema::named(name)),
             api_version,
             subresource: subresource.to_string(),
             reset: Reset::of(resource, subresource),
-            empty,
         }
+    }
+
+    /// An object of which nothing is set, as the API server writes it.
+    fn empty(&self) -> Value {
+        let mut empty = Value::Null;
+        if let Form::Struct(r#type) = self.form {
+            r#type.normalize(&mut empty);
+        }
+        empty
     }
 
     fn id(&self, manager: &str, operation: Operation) -> Id {
@@ -144,7 +147,10 @@ impl Target {
 
     /// Gives the manager what `new` has and `old` has not, or otherwise.
     fn update(&self, old: Option<&Value>, new: &Value, managed: &mut Managed, manager: &str, now: Timestamp) {
-        let changes = compare(&self.form, Some(old.unwrap_or(&self.empty)), Some(new));
+        let changes = match old {
+            Some(old) => compare(&self.form, Some(old), Some(new)),
+            None => compare(&self.form, Some(&self.empty()), Some(new)),
+        };
         managed.take_away(&self.filtered(&changes), None);
         let changed = changes.modified.union(&changes.added);
         let own = self.reset.filter(&changed).difference(&system_fields());

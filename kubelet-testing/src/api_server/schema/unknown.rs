@@ -7,43 +7,66 @@ use super::table::{Kind, Type};
 impl Type {
     /// The fields of an object that the type doesn't have, as paths: `spec.containers[0].bogus`.
     pub(crate) fn unknown_fields(&self, object: &Value) -> Vec<String> {
-        let mut found = Vec::new();
-        self.walk(object, "", &mut found);
-        found
-    }
-
-    fn walk(&self, object: &Value, path: &str, found: &mut Vec<String>) {
-        let Some(object) = object.as_object() else {
-            return;
-        };
-        for (name, value) in object {
-            let path = if path.is_empty() {
-                name.clone()
-            } else {
-                format!("{path}.{name}")
-            };
-            match self.field(name) {
-                Some(field) => walk(&field.kind, value, &path, found),
-                None => found.push(path),
-            }
-        }
+        let mut search = Search::default();
+        search.object(self, object);
+        search.found
     }
 }
 
-fn walk(kind: &Kind, value: &Value, path: &str, found: &mut Vec<String>) {
-    match (kind, value) {
-        (Kind::Struct(name), Value::Object(_)) => super::named(name).walk(value, path, found),
-        (Kind::List(element), Value::Array(list)) => {
-            for (i, value) in list.iter().enumerate() {
-                walk(element, value, &format!("{path}[{i}]"), found);
+enum Step<'a> {
+    Name(&'a str),
+    Index(usize),
+}
+
+#[derive(Default)]
+struct Search<'a> {
+    path: Vec<Step<'a>>,
+    found: Vec<String>,
+}
+
+impl<'a> Search<'a> {
+    fn object(&mut self, r#type: &Type, object: &'a Value) {
+        for (name, value) in object.as_object().into_iter().flatten() {
+            self.path.push(Step::Name(name));
+            match r#type.field(name) {
+                Some(field) => self.value(&field.kind, value),
+                None => self.found.push(self.path()),
+            }
+            self.path.pop();
+        }
+    }
+
+    fn value(&mut self, kind: &Kind, value: &'a Value) {
+        match (kind, value) {
+            (Kind::Struct(name), _) => self.object(super::named(name), value),
+            (Kind::List(element), Value::Array(list)) => {
+                for (i, value) in list.iter().enumerate() {
+                    self.path.push(Step::Index(i));
+                    self.value(element, value);
+                    self.path.pop();
+                }
+            }
+            (Kind::Map(element), Value::Object(map)) => {
+                for (key, value) in map {
+                    self.path.push(Step::Name(key));
+                    self.value(element, value);
+                    self.path.pop();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn path(&self) -> String {
+        let mut path = String::new();
+        for step in &self.path {
+            match step {
+                Step::Name(name) if path.is_empty() => path.push_str(name),
+                Step::Name(name) => path.push_str(&format!(".{name}")),
+                Step::Index(i) => path.push_str(&format!("[{i}]")),
             }
         }
-        (Kind::Map(element), Value::Object(map)) => {
-            for (key, value) in map {
-                walk(element, value, &format!("{path}.{key}"), found);
-            }
-        }
-        _ => {}
+        path
     }
 }
 
