@@ -134,7 +134,7 @@ struct SourcePods {
     pods: HashMap<PodUid, Known>,
     /// Which pod has a name at present: a name that comes again under another UID is another pod.
     names: HashMap<PodKey, PodUid>,
-    /// Counts snapshots and arrivals.
+    /// Counts looks at snapshots, and arrivals.
     ticks: u64,
 }
 
@@ -188,6 +188,9 @@ impl SourcePods {
         recorder: &dyn EventRecorder,
         clock: &Clock,
     ) {
+        if self.is_as_told(&told) {
+            return;
+        }
         self.ticks += 1;
         let snapshot = self.ticks;
         let mut refused = vec![false; told.len()];
@@ -230,6 +233,19 @@ impl SourcePods {
                 changes.removes.extend(self.remove(&uid));
             }
         }
+    }
+
+    /// Whether these are the very pods that the source handed in before, all of them and no other. Most snapshots are.
+    fn is_as_told(&mut self, told: &[Arc<Pod>]) -> bool {
+        self.ticks += 1;
+        let look = self.ticks;
+        told.len() == self.pods.len()
+            && told.iter().all(|pod| {
+                self.pods.get_mut(pod.uid_str()).is_some_and(|known| {
+                    let first_time = std::mem::replace(&mut known.listed, look) != look;
+                    first_time && std::ptr::eq(known.told.as_ptr(), Arc::as_ptr(pod))
+                })
+            })
     }
 
     fn apply(&mut self, told: Arc<Pod>, changes: &mut Changes, recorder: &dyn EventRecorder, clock: &Clock) {

@@ -185,6 +185,32 @@ fn what_is_there_twice_is_told_and_passed_over() {
     assert_eq!(brief(&storage.merge("t", set(&[&same_name]))), "Add(2)");
 }
 
+/// The same `Arc`s again are no news, but only if they are all there, once, and no other.
+#[test]
+fn the_same_again_in_other_numbers() {
+    let (mut storage, events) = storage(Incremental);
+    let (a, b, c) = (pod("a", "1", "i"), pod("b", "2", "i"), pod("c", "3", "i"));
+    let mut merge = |pods: &[&Arc<Pod>]| brief(&storage.merge("s", set(pods)));
+    assert_eq!(merge(&[&a, &b]), "Add(1,2)");
+    assert_eq!(merge(&[&b, &a]), "");
+    assert_eq!(
+        merge(&[&a, &a]),
+        "Remove(2)",
+        "one of them twice, the other not at all"
+    );
+    assert_eq!(events.0.lock().len(), 1);
+    assert_eq!(merge(&[&a, &c]), "Add(3)");
+    assert_eq!(
+        merge(&[&a, &b]),
+        "Remove(3) Add(2)",
+        "as many as before, but another"
+    );
+    // One of them has taken the other's name: the first wins, and the one that was known goes.
+    let rival = pod("b", "4", "i");
+    assert_eq!(merge(&[&rival, &b]), "Remove(1,2) Add(4)");
+    assert_eq!(merge(&[&rival]), "");
+}
+
 #[test]
 fn what_would_lead_out_of_its_folder_is_passed_over() {
     let (mut storage, events) = storage(Incremental);
