@@ -59,8 +59,10 @@ async fn watched(server: &ApiServer) -> JoinSet<()> {
 async fn patch(pods: &Api<Pod>, round: u64) {
     let name = format!("pod-{}", round as usize * 7 % PODS);
     let status = json!({"status": {"phase": "Running", "podIP": format!("10.{}.{}.1", round / 256 % 256, round % 256)}});
-    let patched = pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(status));
-    patched.await.expect("not patched");
+    let (params, patch) = (PatchParams::default(), Patch::Strategic(status));
+    pods.patch_status(&name, &params, &patch)
+        .await
+        .expect("not patched");
 }
 
 fn writes(criterion: &mut Criterion) {
