@@ -3,48 +3,78 @@
 use std::io;
 use std::net::SocketAddr;
 
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper::rt::Executor;
+use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::http::TOKEN_PATH;
 use super::request::User;
 use super::server::ApiServer;
 
+/// Runs the streams of HTTP/2 connections, until it is told to stop.
+#[derive(Clone)]
+struct Streams {
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = stream => {}
+            }
+        });
+    }
+}
+
 impl ApiServer {
-    /// Serves HTTP/1.1 and HTTP/2, without TLS, until `shutdown`. Users come from the `Authorization` header.
+    /// Serves HTTP/1.1 and HTTP/2, without TLS, until `shutdown`. Users come from the `Authorization` header, or from the
+    /// URL as in a [`kubeconfig`](Self::kubeconfig).
     ///
-    /// All connections are tasks of this future: they end with it. Dropping it is a shutdown at once; nothing is lost, a
-    /// write is done or not.
+    /// All that it starts has ended when it returns. Dropping it is a shutdown at once; nothing is lost, a write is done or
+    /// not.
     ///
     /// # Errors
     ///
     /// When the listener fails for good.
     pub async fn serve(&self, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
         let mut connections = JoinSet::new();
-        loop {
+        let streams = Streams {
+            tasks: TaskTracker::new(),
+            stop: shutdown.child_token(),
+        };
+        let _stop_when_dropped = streams.stop.clone().drop_guard();
+        let end = loop {
             let stream = tokio::select! {
-                () = shutdown.cancelled() => break,
+                () = shutdown.cancelled() => break Ok(()),
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => stream,
                     // The one who called is gone.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                    Err(error) => return Err(error),
+                    Err(error) => break Err(error),
                 },
                 Some(_) = connections.join_next() => continue,
             };
             let service = TowerToHyperService::new(self.service());
+            let server = auto::Builder::new(streams.clone());
             connections.spawn(async move {
-                let server = auto::Builder::new(TokioExecutor::new());
                 // A connection that breaks is the client's to notice.
                 let _ = server.serve_connection(TokioIo::new(stream), service).await;
             });
-        }
+        };
         connections.shutdown().await;
-        Ok(())
+        streams.stop.cancel();
+        streams.tasks.close();
+        streams.tasks.wait().await;
+        end
     }
 
     /// The text of a kubeconfig for a server at `address`, that makes `kubectl` (or a kube client) a user of it.

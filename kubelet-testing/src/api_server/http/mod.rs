@@ -2,13 +2,15 @@
 
 mod answer;
 mod discovery;
+mod exchange;
 mod media;
 mod openapi;
+mod parameters;
 mod service;
 mod shape;
 mod target;
 mod watch;
 
 pub use answer::ApiBody;
+pub(crate) use exchange::TOKEN_PATH;
 pub use service::ApiService;
-pub(crate) use service::TOKEN_PATH;

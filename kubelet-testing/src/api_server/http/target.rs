@@ -1,7 +1,6 @@
 //! [`Target`]: what a request's path means.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use percent_encoding::percent_decode_str;
 
@@ -137,17 +136,6 @@ fn object(
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     })
-}
-
-/// The parameters behind a path; of one that is given again, the first.
-pub(super) fn parameters(query: Option<&str>) -> BTreeMap<String, String> {
-    let mut parameters = BTreeMap::new();
-    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
-        parameters
-            .entry(name.into_owned())
-            .or_insert_with(|| value.into_owned());
-    }
-    parameters
 }
 
 #[cfg(test)]
