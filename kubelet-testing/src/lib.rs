@@ -4,6 +4,8 @@
 //!   seed.
 //! * [`MemoryRuntime`]: a container runtime in memory, on the five verbs of `kubelet-cri`; a [`Run`] scripts what a
 //!   container does.
+//! * `ApiServer` (feature `api-server`): an API server in memory, for kube clients in the process and for `kubectl` over
+//!   loopback.
 //! * [`Calls`]: records what a fake was asked for, with assertions that show the whole list.
 //! * [`PodBuilder`], [`PodStatusBuilder`], [`RuntimeStatusBuilder`]: pods that read like their manifests, their statuses in
 //!   the API, and what a runtime says of them.
