@@ -6,6 +6,7 @@
 //!   container does.
 //! * `ApiServer` (feature `api-server`): an API server in memory, for kube clients in the process and for `kubectl` over
 //!   loopback.
+//! * `Simulation` (feature `simulation`): whole clusters in virtual time, agents, runtimes and an API server, from one seed.
 //! * [`Calls`]: records what a fake was asked for, with assertions that show the whole list.
 //! * [`PodBuilder`], [`PodStatusBuilder`], [`RuntimeStatusBuilder`]: pods that read like their manifests, their statuses in
 //!   the API, and what a runtime says of them.
@@ -57,6 +58,7 @@
 //!
 //! A whole agent is put together the same way: a `CriAdapter` on the [`MemoryRuntime`], a `CriRuntime` on the adapter, a
 //! `Kubelet` on that, all with one `Clock::starting_at`.
+#![cfg_attr(feature = "simulation", doc = include_str!("simulation/ten_lines.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "api-server")]

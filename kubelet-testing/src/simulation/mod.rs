@@ -5,13 +5,13 @@
 //! use kubelet_testing::{FaultPlan, Simulation, Workload};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let hour = Duration::from_secs(3600);
-//! let history = Simulation::seed(7)
-//!     .node("node-1")
-//!     .workload(Workload::churn(5))
-//!     .faults(FaultPlan::storm())
-//!     .run(hour)?;
-//! assert!(history.count("StartContainer") > 0);
+//! let simulation = |seed| {
+//!     let simulation = Simulation::seed(seed).node("node-1").workload(Workload::churn(2));
+//!     simulation.faults(FaultPlan::none().agent_restarts(Duration::from_secs(60)))
+//! };
+//! let history = simulation(7).run(Duration::from_secs(300))?;
+//! assert!(history.count("the agent is killed") > 0);
+//! assert_eq!(history, simulation(7).run(Duration::from_secs(300))?);
 //! # Ok(())
 //! # }
 //! ```
