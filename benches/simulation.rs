@@ -14,12 +14,20 @@ fn simulations(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("simulation");
     group.sample_size(10);
     group.bench_function("an idle node's hour", |bencher| {
-        bencher.iter(|| Simulation::seed(1).node("node-1").run(Duration::from_secs(3600)).expect("it failed"));
+        bencher.iter(|| {
+            Simulation::seed(1)
+                .node("node-1")
+                .run(Duration::from_secs(3600))
+                .expect("it failed")
+        });
     });
     group.bench_function("ten minutes of a storm", |bencher| {
         bencher.iter(|| {
             let simulation = Simulation::seed(1).node("node-1").workload(Workload::churn(5));
-            simulation.faults(FaultPlan::storm()).run(Duration::from_secs(600)).expect("it failed")
+            simulation
+                .faults(FaultPlan::storm())
+                .run(Duration::from_secs(600))
+                .expect("it failed")
         });
     });
     group.finish();
