@@ -51,7 +51,14 @@ async fn watched(server: &ApiServer) -> JoinSet<()> {
         let version = server.resource_version().to_string();
         let watch = pods.watch(&params, &version).await.expect("no watch");
         let mut watch = watch.boxed();
-        tasks.spawn(async move { while let Ok(Some(_)) = watch.try_next().await {} });
+        tasks.spawn(async move {
+            // Each ends after five minutes, as those of kube's do.
+            loop {
+                while let Ok(Some(_)) = watch.try_next().await {}
+                let again = pods.watch(&params, &version).await;
+                watch = again.expect("no watch").boxed();
+            }
+        });
     }
     tasks
 }

@@ -96,7 +96,8 @@ macro_rules! __conformance_cri {
             "A `RunPodSandbox` that is dropped at any await leaves nothing, or a sandbox that comes into the \
              list and can be removed; then the same one can be run, and a container in it.";
         a_creation_cut_short_leaves_no_name_taken_for_ever:
-            "A `CreateContainer` that is dropped leaves a container in the list, or one that can be created.";
+            "A `CreateContainer` that is dropped leaves a container in the list, or one that can be created; what is \
+             in the list starts, or can be removed and created.";
         a_start_cut_short_shows_what_it_came_to:
             "A `StartContainer` that is dropped leaves the container in the list; it can be stopped and \
              removed, and the next attempt runs.";
