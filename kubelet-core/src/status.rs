@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use tokio_util::sync::CancellationToken;
 
 use crate::runtime::{PodStatus, SyncFailure};
-use crate::{NoProbes, PodUid, ProbeResults, Result};
+use crate::{ContainerId, NoProbes, PodUid, ProbeResults, Result};
 
 /// Keeps each pod's API status and sends what changed to a [`StatusSink`]. Answers to the kubelet's
 /// `status.Manager`, and is implemented by `kubelet-status`.
@@ -21,7 +21,8 @@ pub trait PodStatusManager: Send + 'static {
     async fn run(self: Box<Self>, shutdown: CancellationToken);
 }
 
-/// What `syncPod` asks of the statuses. Every call returns at once; sending is the manager's business.
+/// What the pod workers, the sync loop and the probes tell and ask of the statuses. Every call returns at once;
+/// sending is the manager's business.
 pub trait PodStatusReporter: Send + Sync {
     /// The API status that follows from what the runtime says and what was reported before
     /// (`generateAPIPodStatus`). Changes nothing.
@@ -36,6 +37,18 @@ pub trait PodStatusReporter: Send + Sync {
     /// All containers of the pod have ended and its resources are given back: its status is final, and if it
     /// is to be deleted it may be (`TerminatePod`).
     fn terminate_pod(&self, pod: &Arc<Pod>);
+
+    /// A readiness probe's result changed: so do the container's status and the pod's `Ready` and
+    /// `ContainersReady` (`SetContainerReadiness`). Nothing happens for a container that was not reported yet.
+    fn set_container_readiness(&self, uid: &PodUid, container: &ContainerId, ready: bool);
+
+    /// A startup probe's result changed (`SetContainerStartup`). Nothing happens for a container that was not
+    /// reported yet.
+    fn set_container_startup(&self, uid: &PodUid, container: &ContainerId, started: bool);
+
+    /// The pod, or the mirror of a static pod, as its source has it now: where it shows another status than
+    /// ours, ours is sent again, and what has ended and is to go is deleted (`needsReconcile`, `needsUpdate`).
+    fn observe_pod(&self, pod: &Arc<Pod>);
 
     /// Forgets the statuses of all other pods (`RemoveOrphanedStatuses`).
     fn remove_orphaned_statuses(&self, known: &HashSet<PodUid>);

@@ -46,7 +46,7 @@ pub struct SyncLoop {
     pub runtime: Arc<dyn Runtime>,
     /// Whether the runtime can be worked with.
     pub runtime_state: RuntimeState,
-    /// Told which pods are still known.
+    /// Told of pods as their sources have them, and which are still known.
     pub statuses: Arc<dyn PodStatusReporter>,
     /// Forgotten with their pods.
     pub start_failures: StartFailures,
@@ -157,6 +157,7 @@ impl SyncLoop {
                 if pod.is_mirror() || pod.is_terminal_phase() || has_readiness_gates(&pod) {
                     self.set_pod(pod, SyncPodType::Sync);
                 } else {
+                    self.statuses.observe_pod(&pod);
                     self.pods.set_pod(pod);
                 }
             }),
@@ -185,6 +186,7 @@ impl SyncLoop {
     }
 
     fn set_pod(&self, pod: Arc<Pod>, update: SyncPodType) {
+        self.statuses.observe_pod(&pod);
         self.pods.set_pod(pod.clone());
         if pod.is_mirror() {
             self.sync_owner_of_mirror(&pod);

@@ -201,24 +201,6 @@ struct Shared {
 }
 
 impl StatusManagerHandle {
-    /// A probe found the container ready, or not: changes its status and the pod's `Ready` and
-    /// `ContainersReady` (`SetContainerReadiness`). Nothing happens for a container that was not reported.
-    pub fn set_container_readiness(&self, uid: &PodUid, container: &ContainerId, ready: bool) {
-        self.change(|records, now| records.set_container_readiness(uid, container, ready, now));
-    }
-
-    /// A probe found the container started, or not (`SetContainerStartup`). Nothing happens for a container
-    /// that was not reported.
-    pub fn set_container_startup(&self, uid: &PodUid, container: &ContainerId, started: bool) {
-        self.change(|records, now| records.set_container_startup(uid, container, started, now));
-    }
-
-    /// The pod as its source has it now. If it has ended and is to be deleted, it is; if the source shows
-    /// another status than ours, ours is sent again when all are looked through (`needsReconcile`).
-    pub fn observe_pod(&self, pod: &Arc<Pod>) {
-        self.change(|records, _| Ok(records.observe_pod(pod)));
-    }
-
     /// The node's IPs or abilities changed: what is generated from now on says so.
     pub fn set_node_facts(&self, node: NodeFacts) {
         *self.0.node.write() = node;
@@ -260,6 +242,18 @@ impl PodStatusReporter for StatusManagerHandle {
 
     fn terminate_pod(&self, pod: &Arc<Pod>) {
         self.change(|records, now| records.terminate_pod(pod, now));
+    }
+
+    fn set_container_readiness(&self, uid: &PodUid, container: &ContainerId, ready: bool) {
+        self.change(|records, now| records.set_container_readiness(uid, container, ready, now));
+    }
+
+    fn set_container_startup(&self, uid: &PodUid, container: &ContainerId, started: bool) {
+        self.change(|records, now| records.set_container_startup(uid, container, started, now));
+    }
+
+    fn observe_pod(&self, pod: &Arc<Pod>) {
+        self.change(|records, _| Ok(records.observe_pod(pod)));
     }
 
     fn remove_orphaned_statuses(&self, known: &HashSet<PodUid>) {
