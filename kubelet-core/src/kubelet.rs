@@ -19,8 +19,9 @@ use crate::start_failures::StartFailures;
 use crate::sync_loop::SyncLoop;
 use crate::sync_pod::RuntimePodSyncer;
 use crate::{
-    Disk, Error, EventRecorder, Jitter, LogEvents, NoProbes, NoVolumes, PlegHandle,
-    PodLifecycleEventGenerator, PodStatusManager, ProbeResults, Result, RootDir, VolumeManager,
+    Clock, Disk, Error, EventRecorder, Jitter, LogEvents, NoProbes, NoVolumes, PlegHandle,
+    PodLifecycleEventGenerator, PodStatusManager, ProbeManager, ProbeManagerConfig, ProbeResultCache,
+    ProbeResults, Prober, Result, RootDir, VolumeManager,
 };
 
 /// A whole node agent over the traits of this crate: sources, runtime, PLEG, statuses; the pod workers and
@@ -52,6 +53,7 @@ pub struct Kubelet {
     pleg: Box<dyn PodLifecycleEventGenerator>,
     statuses: Box<dyn PodStatusManager>,
     workers: PodWorkers,
+    probes: Option<ProbeManager>,
     sync_loop: SyncLoop,
     gc_policy: GcPolicy,
     handle: KubeletHandle,
@@ -74,7 +76,7 @@ impl Kubelet {
     }
 
     /// Runs the agent until `shutdown`, then stops its parts in the order in which pods flow: sources, sync
-    /// loop and workers first, then the PLEG, last the statuses, which send what they can. Containers are
+    /// loop, workers and probes first, then the PLEG, last the statuses, which send what they can. Containers are
     /// left as they are, as a kubelet leaves them; to end them first see [`KubeletHandle::end_pods`].
     ///
     /// All tasks have ended when it returns.
@@ -110,6 +112,13 @@ impl Kubelet {
             workers.run(token).await;
             Ok(())
         });
+        if let Some(probes) = self.probes {
+            let token = upper.clone();
+            upper_tasks.spawn(async move {
+                probes.run(token).await;
+                Ok(())
+            });
+        }
         let token = upper.clone();
         upper_tasks.spawn(async move {
             sync_loop.run(token).await;
@@ -250,12 +259,14 @@ pub struct KubeletBuilder {
     statuses: Option<Box<dyn PodStatusManager>>,
     recorder: Option<Arc<dyn EventRecorder>>,
     probes: Option<Arc<dyn ProbeResults>>,
+    prober: Option<(Box<dyn Prober>, ProbeResultCache)>,
     volumes: Option<Arc<dyn VolumeManager>>,
     root_dir: RootDir,
     disk: Disk,
     workers: PodWorkersConfig,
     gc_policy: GcPolicy,
     jitter: Option<Jitter>,
+    clock: Clock,
 }
 
 impl KubeletBuilder {
@@ -289,7 +300,21 @@ impl KubeletBuilder {
         self
     }
 
-    /// What the probes found; by default nothing is probed.
+    /// Who probes containers; by default nothing is probed, and a container with a readiness probe is never ready.
+    /// `results` is where it is kept what was found: give it to the runtime too, which kills what does not live.
+    pub fn prober(mut self, prober: impl Prober, results: ProbeResultCache) -> Self {
+        self.prober = Some((Box::new(prober), results));
+        self
+    }
+
+    /// The clock of the runtime's timestamps, which initial delays of probes are measured with; the operating
+    /// system's by default.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// What probes found that somebody else makes, in place of a [`prober`](Self::prober).
     pub fn probes(mut self, probes: Arc<dyn ProbeResults>) -> Self {
         self.probes = Some(probes);
         self
@@ -364,19 +389,31 @@ impl KubeletBuilder {
         let runtime_state = RuntimeState::new();
         runtime_state.add_pleg(pleg_handle.clone());
         let start_failures = StartFailures::new();
+        let jitter = self.jitter.unwrap_or_default();
+        let mut results = self.probes.unwrap_or_else(|| Arc::new(NoProbes));
+        let probes = self.prober.map(|(prober, found)| {
+            results = Arc::new(found.clone());
+            let config = ProbeManagerConfig {
+                clock: self.clock,
+                jitter: jitter.clone(),
+                recorder: recorder.clone(),
+            };
+            ProbeManager::new(prober, found, statuses.reporter(), config)
+        });
+        let prober = probes.as_ref().map(ProbeManager::handle);
         let syncer = RuntimePodSyncer {
             runtime: runtime.clone(),
             runtime_state: runtime_state.clone(),
             statuses: statuses.reporter(),
             start_failures: start_failures.clone(),
-            probes: self.probes.unwrap_or_else(|| Arc::new(NoProbes)),
+            probes: results,
+            prober: prober.clone(),
             volumes: self.volumes.unwrap_or_else(|| Arc::new(NoVolumes)),
             recorder: recorder.clone(),
             pleg: pleg_handle.clone(),
             root_dir: self.root_dir.clone(),
             disk: self.disk,
         };
-        let jitter = self.jitter.unwrap_or_default();
         let workers = PodWorkers::new(Arc::new(syncer), cache.clone(), self.workers, jitter)
             .with_pleg(pleg_handle.clone())
             .with_recorder(recorder);
@@ -390,6 +427,8 @@ impl KubeletBuilder {
         let sync_loop = SyncLoop {
             updates: received,
             events: pleg_handle.subscribe(),
+            prober,
+            probe_updates: probes.as_ref().map(ProbeManager::updates),
             sources: handle.sources.clone(),
             pods: handle.pods.clone(),
             workers: handle.workers.clone(),
@@ -409,6 +448,7 @@ impl KubeletBuilder {
             pleg,
             statuses,
             workers,
+            probes,
             sync_loop,
             gc_policy: self.gc_policy,
             handle,
@@ -428,6 +468,10 @@ impl KubeletBuilder {
             (
                 !self.root_dir.path().is_absolute(),
                 "the root dir is not an absolute path",
+            ),
+            (
+                self.prober.is_some() && self.probes.is_some(),
+                "both a prober and results of somebody else's probes",
             ),
             (
                 self.workers.resync_interval.is_zero(),

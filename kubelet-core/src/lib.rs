@@ -9,6 +9,7 @@
 //! | [`Runtime`]: list, status, sync, kill       | [`PodWorkers`]: one state machine per pod         |
 //! | [`PodLifecycleEventGenerator`]              | [`PodCache`]: the newest status of each pod       |
 //! | [`PodStatusManager`], [`StatusSink`]        | [`SyncLoop`]: who wakes whom                      |
+//! | [`Prober`]: one attempt at a container      | [`ProbeManager`]: liveness, readiness, startup    |
 //! | [`EventRecorder`], [`VolumeManager`] …      | [`Kubelet`]: all of it, assembled                 |
 //!
 //! Implementations of the traits live in sister crates: `kubelet-config` (sources), `kubelet-pleg`,
@@ -127,6 +128,7 @@ mod pod_workers;
 mod probe;
 mod qos;
 pub mod quantity;
+pub mod restart_rules;
 pub mod runtime;
 mod runtime_state;
 mod start_failures;
@@ -158,7 +160,10 @@ pub use pod_syncer::{PodStatusFn, PodSyncer, SyncOutcome, SyncPodType};
 pub use pod_workers::{
     KillPod, PodWorkerState, PodWorkerSync, PodWorkers, PodWorkersConfig, PodWorkersHandle, UpdatePod,
 };
-pub use probe::{NoProbes, ProbeResult, ProbeResults};
+pub use probe::{
+    NoProbes, ProbeKind, ProbeManager, ProbeManagerConfig, ProbeManagerHandle, ProbeOutcome, ProbeResult,
+    ProbeResultCache, ProbeResults, ProbeTarget, ProbeUpdates, Prober,
+};
 pub use qos::{compute_qos_class, qos_class};
 pub use runtime::{PodStateProvider, Runtime, RuntimeReader};
 pub use runtime_state::RuntimeState;

@@ -16,12 +16,13 @@ use crate::pod_dirs::OrphanedPodDirs;
 use crate::pod_manager::PodManager;
 use crate::pod_source::{PodOperation, PodUpdate, SourcesReady};
 use crate::pod_syncer::SyncPodType;
-use crate::pod_workers::{KillPod, PodWorkersHandle, UpdatePod};
+use crate::pod_workers::{KillPod, PodWorkerState, PodWorkersHandle, UpdatePod};
 use crate::runtime::{Runtime, RuntimePod};
 use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::{
-    Disk, PlegEvents, PodExt, PodLifecycleEvent, PodLifecycleEventType, PodStatusReporter, PodUid, RootDir,
+    Disk, PlegEvents, PodExt, PodLifecycleEvent, PodLifecycleEventType, PodStatusReporter, PodUid,
+    ProbeManagerHandle, ProbeUpdates, RootDir,
 };
 
 /// Brings configuration and lifecycle events to the pod workers, and every 2 s cleans up after pods that are
@@ -34,6 +35,10 @@ pub struct SyncLoop {
     pub updates: mpsc::Receiver<PodUpdate>,
     /// What changed in the runtime.
     pub events: PlegEvents,
+    /// Who probes, if anyone does: told which pods may run.
+    pub prober: Option<ProbeManagerHandle>,
+    /// The pods to sync because of their probes.
+    pub probe_updates: Option<ProbeUpdates>,
     /// Which sources were heard; the loop notes it.
     pub sources: SourcesReady,
     /// The desired pods; the loop writes them.
@@ -67,6 +72,9 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(1);
 enum Heard {
     Config(PodUpdate),
     Pleg(PodUid, Vec<PodLifecycleEvent>),
+    Probe(PodUid),
+    /// Sources and PLEG have no more to say.
+    End,
 }
 
 impl SyncLoop {
@@ -108,13 +116,14 @@ impl SyncLoop {
                 next = heard.next() => match next {
                     Some(Heard::Config(update)) => self.handle_update(update),
                     Some(Heard::Pleg(uid, events)) => self.handle_events(&uid, &events),
-                    None => return,
+                    Some(Heard::Probe(uid)) => self.sync_known_pod(&uid),
+                    Some(Heard::End) | None => return,
                 },
             }
         }
     }
 
-    /// Configuration and lifecycle events in turns, so that neither starves the other.
+    /// Configuration, lifecycle events and probes in turns, so that none starves another.
     fn listen(&mut self) -> BoxStream<'static, Heard> {
         let (_, closed) = mpsc::channel(1);
         let updates = std::mem::replace(&mut self.updates, closed);
@@ -127,7 +136,15 @@ impl SyncLoop {
             let (uid, of_pod) = events.next().await?;
             Some((Heard::Pleg(uid, of_pod), events))
         });
-        stream::select(config, pleg).boxed()
+        let heard = stream::select(config, pleg).chain(stream::iter([Heard::End]));
+        let Some(updates) = self.probe_updates.take() else {
+            return heard.boxed();
+        };
+        let probes = stream::unfold(updates, async |mut updates| {
+            let uid = updates.next().await;
+            Some((Heard::Probe(uid), updates))
+        });
+        stream::select(heard, probes).boxed()
     }
 
     /// `HandlePodAdditions`, `…Updates`, `…Removes`, `…Reconcile`
@@ -211,7 +228,14 @@ impl SyncLoop {
         let worth_a_sync = events
             .iter()
             .any(|event| event.event_type != PodLifecycleEventType::ContainerRemoved);
-        if let (true, Some(pod)) = (worth_a_sync, self.pods.pod(uid)) {
+        if worth_a_sync {
+            self.sync_known_pod(uid);
+        }
+    }
+
+    /// `HandlePodSyncs`
+    fn sync_known_pod(&self, uid: &PodUid) {
+        if let Some(pod) = self.pods.pod(uid) {
             let mirror = self.pods.mirror_of(&pod);
             self.workers
                 .update_pod(UpdatePod::new(SyncPodType::Sync, pod).with_mirror(mirror));
@@ -228,7 +252,14 @@ impl SyncLoop {
         gone.known.extend(self.workers.uids());
         let desired = self.pods.pods();
         let listed: HashSet<PodUid> = desired.iter().map(|pod| pod.uid()).collect();
-        let mut known: HashSet<PodUid> = self.workers.sync_known_pods(&listed).into_keys().collect();
+        let known = self.workers.sync_known_pods(&listed);
+        if let Some(prober) = &self.prober {
+            let may_run = known
+                .iter()
+                .filter(|(_, sync)| sync.state != PodWorkerState::Terminated);
+            prober.cleanup_pods(&may_run.map(|(uid, _)| uid.clone()).collect());
+        }
+        let mut known: HashSet<PodUid> = known.into_keys().collect();
 
         let restarted = desired
             .iter()

@@ -13,7 +13,7 @@ use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::{
     Disk, Error, Event, EventRecorder, EventType, PlegHandle, PodExt, PodStatusInput, PodStatusReporter,
-    PodUid, ProbeResults, Result, RootDir, VolumeManager,
+    PodUid, ProbeManagerHandle, ProbeResults, Result, RootDir, VolumeManager,
 };
 
 /// The kubelet's own [`PodSyncer`]: generates and reports the status, waits for network and volumes, has the
@@ -31,6 +31,8 @@ pub struct RuntimePodSyncer {
     pub start_failures: StartFailures,
     /// What the probes found.
     pub probes: Arc<dyn ProbeResults>,
+    /// Who probes, if anyone does.
+    pub prober: Option<ProbeManagerHandle>,
     /// Who mounts its volumes.
     pub volumes: Arc<dyn VolumeManager>,
     /// Where events go.
@@ -88,6 +90,9 @@ impl PodSyncer for RuntimePodSyncer {
             );
         })?;
 
+        if let Some(prober) = &self.prober {
+            prober.add_pod(pod);
+        }
         let result = self.runtime.sync_pod(pod, status).await;
         if self.start_failures.update(&uid, &result) {
             // The kubelet tells with the next sync, which a back-off puts off until it is over.
@@ -137,6 +142,9 @@ impl PodSyncer for RuntimePodSyncer {
         }
         self.statuses.set_pod_status(pod, api_status);
 
+        if let Some(prober) = &self.prober {
+            prober.stop_liveness_and_startup(&uid);
+        }
         // Asked anew and not taken from `status`: a container that the cache has not seen yet must end too.
         let running = self.runtime_pod(pod).await?;
         self.runtime
@@ -146,6 +154,9 @@ impl PodSyncer for RuntimePodSyncer {
                 self.warn(pod, "FailedKillPod", format!("error killing pod: {error}"));
             })?;
 
+        if let Some(prober) = &self.prober {
+            prober.remove_pod(&uid);
+        }
         let mut stopped = self.runtime.pod_status(&*self.runtime_pod(pod).await?).await?;
         let still_running: Vec<&str> = stopped
             .running_containers()
@@ -202,6 +213,9 @@ impl RuntimePodSyncer {
                 .filter_map(|sandbox| sandbox.created_at)
                 .min()
                 .map(api_time);
+        }
+        if let Some(prober) = &self.prober {
+            prober.probe_unready(&status.uid, &api_status);
         }
         api_status
     }

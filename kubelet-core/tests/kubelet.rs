@@ -495,6 +495,7 @@ async fn a_pod_that_ends_and_cannot_be_read_is_not_said_to_have_lost_its_contain
         statuses: PodStatusManager::reporter(&statuses),
         start_failures: StartFailures::new(),
         probes: Arc::new(NoProbes),
+        prober: None,
         volumes: Arc::new(NoVolumes),
         recorder: Arc::new(LogEvents),
         pleg: GenericPleg::new(runtime.clone(), cache).handle(),
