@@ -1,12 +1,17 @@
 //! Probes: which containers live, are ready, have started (`pkg/kubelet/prober`).
 
+mod handle;
 mod manager;
 mod metrics;
 mod prober;
 mod results;
 mod schedule;
+mod table;
+mod updates;
 mod worker;
 
-pub use manager::{ProbeManager, ProbeManagerConfig, ProbeManagerHandle, ProbeUpdates};
+pub use handle::ProbeManagerHandle;
+pub use manager::{ProbeManager, ProbeManagerConfig};
 pub use prober::{ProbeKind, ProbeOutcome, ProbeTarget, Prober};
 pub use results::{NoProbes, ProbeResult, ProbeResultCache, ProbeResults};
+pub use updates::ProbeUpdates;

@@ -229,7 +229,8 @@ fn all_containers_restart(pod: &Pod, status: &ApiPodStatus) -> bool {
             .chain(&status.container_statuses);
         let mut named = statuses.flatten().filter(|status| status.name == container.name);
         // Regular ones come last, and win.
-        let end = named.next_back()
+        let end = named
+            .next_back()
             .and_then(|status| status.state.as_ref()?.terminated.as_ref());
         end.is_some_and(|end| asks_to_restart_all_containers(container, end.exit_code))
     })

@@ -117,7 +117,8 @@ fn what_a_look_leads_to() {
     let succeeded: Edit = |s| s["phase"] = json!("Succeeded");
     let empty: Edit = |s| s["containerStatuses"] = json!([]);
     // kind, pod, status, seconds since the start → what is done, the result then
-    let table: &[(ProbeKind, Edit, Edit, i64, Look, Option<ProbeResult>)] = &[
+    type Row = (ProbeKind, Edit, Edit, i64, Look, Option<ProbeResult>);
+    let table: &[Row] = &[
         (Liveness, same, same, 60, Measure, Some(Success)),
         (Readiness, same, same, 60, Measure, Some(Failure)),
         (Startup, same, not_started, 60, Measure, Some(Unknown)),
@@ -178,7 +179,8 @@ fn what_a_look_leads_to() {
 #[test]
 fn results_count_when_measured_often_enough_in_a_row() {
     // kind, measured in a row → the result after each, and whether it is still measured
-    let table: &[(ProbeKind, &[(ProbeResult, ProbeResult, Look)])] = &[
+    type Step = (ProbeResult, ProbeResult, Look);
+    let table: &[(ProbeKind, &[Step])] = &[
         (
             Readiness,
             &[
