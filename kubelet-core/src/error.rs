@@ -116,6 +116,19 @@ pub enum Error {
         source: Source,
     },
 
+    /// A status sink is too busy, and said when to come back.
+    #[error("status of pod {pod} ({uid}), to be sent again in {retry_after:?}: {source}")]
+    StatusSinkBusy {
+        /// The pod.
+        pod: PodKey,
+        /// Its UID.
+        uid: PodUid,
+        /// Not before this has passed.
+        retry_after: Duration,
+        /// What the sink said.
+        source: Source,
+    },
+
     /// Reading or writing what is kept of a pod on disk failed.
     #[error("{path}{}: {source}", about(.pod))]
     Io {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus as ApiPodStatus};
 use tokio_util::sync::CancellationToken;
 
 use crate::runtime::{PodStatus, SyncFailure};
@@ -38,6 +38,10 @@ pub trait PodStatusReporter: Send + Sync {
     /// is to be deleted it may be (`TerminatePod`).
     fn terminate_pod(&self, pod: &Arc<Pod>);
 
+    /// The pod's sandbox, its network and its volumes are there, and its containers come next: the pod is
+    /// `PodReadyToStartContainers` at once, not with its next status (`OnPodSandboxReady`).
+    fn on_pod_sandbox_ready(&self, pod: &Arc<Pod>);
+
     /// A readiness probe's result changed: so do the container's status and the pod's `Ready` and
     /// `ContainersReady` (`SetContainerReadiness`). Nothing happens for a container that was not reported yet.
     fn set_container_readiness(&self, uid: &PodUid, container: &ContainerId, ready: bool);
@@ -70,6 +74,8 @@ pub struct PodStatusInput<'a> {
     pub terminal: bool,
     /// Why the agent ends the pod, if it does: its phase is `Failed` then (`PodSyncHandler.ShouldEvict`).
     pub eviction: Option<&'a Eviction>,
+    /// Whether a resize in place waits or is being done. The status manager puts in what it was told.
+    pub resize_conditions: &'a [PodCondition],
 }
 
 /// Why the agent itself ends a pod (`lifecycle.ShouldEvictResponse`).
@@ -91,6 +97,7 @@ impl<'a> PodStatusInput<'a> {
             probes: &NoProbes,
             terminal: false,
             eviction: None,
+            resize_conditions: &[],
         }
     }
 }

@@ -15,8 +15,8 @@ pub(crate) const CONTAINERS_READY: &str = "ContainersReady";
 pub(crate) const READY_TO_START_CONTAINERS: &str = "PodReadyToStartContainers";
 pub(crate) const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
 pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
-const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
-const RESIZE_PENDING: &str = "PodResizePending";
+pub(crate) const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+pub(crate) const RESIZE_PENDING: &str = "PodResizePending";
 
 const POD_COMPLETED: &str = "PodCompleted";
 const POD_FAILED: &str = "PodFailed";
@@ -61,6 +61,11 @@ pub(crate) fn ready_to_start_containers(pod: &Pod, runtime: &PodStatus) -> PodCo
         false => Verdict::no("", ""),
     };
     condition(pod, READY_TO_START_CONTAINERS, verdict)
+}
+
+/// `PodReadyToStartContainers` as soon as it is known.
+pub(crate) fn sandbox_is_ready(pod: &Pod) -> PodCondition {
+    condition(pod, READY_TO_START_CONTAINERS, Verdict::yes())
 }
 
 /// `Initialized`: all init containers have done their work, and sidecars have started.

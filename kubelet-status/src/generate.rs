@@ -59,7 +59,7 @@ pub fn generate_api_pod_status(
     readiness.apply_to_regular(status.container_statuses.as_deref_mut().unwrap_or_default());
     readiness.apply_to_init(status.init_container_statuses.as_deref_mut().unwrap_or_default());
 
-    status.conditions = Some(pod_conditions(pod, input.runtime, previous, &status));
+    status.conditions = Some(pod_conditions(input, previous, &status));
     set_host_ips(&mut status, pod, node);
     status
 }
@@ -158,11 +158,11 @@ fn any_active_regular_container(pod: &Pod, runtime: &PodStatus) -> bool {
 
 /// The conditions of others as they are, then what was decided once and stays, then our own.
 fn pod_conditions(
-    pod: &Pod,
-    runtime: &PodStatus,
+    input: &PodStatusInput<'_>,
     previous: &ApiPodStatus,
     status: &ApiPodStatus,
 ) -> Vec<PodCondition> {
+    let (pod, runtime): (&Pod, _) = (input.pod, input.runtime);
     let phase = status_ext::phase(status);
     let statuses = chain(&status.init_container_statuses, &status.container_statuses);
 
@@ -173,6 +173,7 @@ fn pod_conditions(
         .filter(|condition| !conditions::is_owned(&condition.type_))
         .cloned()
         .collect();
+    all.extend_from_slice(input.resize_conditions);
     if let Some(disruption) = find_condition(previous, conditions::DISRUPTION_TARGET) {
         conditions::replace_or_append(&mut all, disruption.clone());
     }

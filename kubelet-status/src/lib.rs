@@ -70,6 +70,7 @@
 //! # Where it goes its own way
 //!
 //! * Sends of different pods overlap; the kubelet's are one after the other.
+//! * A status is one request where what the API server has is known; the kubelet reads the pod before each patch.
 //! * A terminal phase is told once no container of the pod is reported as running, or its end is complete;
 //!   the kubelet asks its pod workers.
 //! * What a pod's cgroup holds is not looked at for `status.resources` of a pod that the API server shows as
@@ -82,26 +83,31 @@ mod container_statuses;
 mod error;
 mod events;
 mod generate;
+mod handle;
 mod manager;
 mod merge;
 mod metrics;
 mod normalize;
 mod phase;
 mod pod_ips;
+mod pod_startup_latency;
 mod quantity;
 mod readiness;
 mod records;
+mod resize;
 mod resources;
 mod restart_rules;
 mod send;
 mod sink;
 mod status_ext;
 mod terminate;
+mod token_bucket;
 mod transitions;
 
 pub use events::{EventBroadcaster, EventRecorderHandle, EventSink, EventSinkError};
 pub use generate::{NodeFacts, generate_api_pod_status};
-pub use manager::{StatusManager, StatusManagerConfig, StatusManagerHandle};
+pub use handle::StatusManagerHandle;
+pub use manager::{StatusManager, StatusManagerConfig};
 #[cfg(feature = "apiserver")]
 pub use sink::{ApiServerEvents, ApiServerSink};
 pub use sink::{Blocking, FanOut, JsonLines, LogSink, MemorySink, ReportedPod};

@@ -1,28 +1,25 @@
 //! The engine that keeps every pod's API status and tells the sink what changed.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
-use k8s_openapi::jiff::Timestamp;
-use kubelet_core::{
-    Clock, ContainerId, PodExt, PodStatusInput, PodStatusManager, PodStatusReporter, PodUid, StatusSink,
-};
+use kubelet_core::{Clock, PodStatusManager, PodStatusReporter, PodUid, StatusSink};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::error::Error;
-use crate::records::{Now, Outcome, Records};
-use crate::send::send;
-use crate::{NodeFacts, generate_api_pod_status};
+use crate::NodeFacts;
+use crate::handle::{Shared, StatusManagerHandle};
+use crate::records::Outcome;
+use crate::send::Sender;
+use crate::token_bucket::RateLimit;
 
 /// How often all statuses are looked through (`syncPeriod`).
 const SYNC_PERIOD: Duration = Duration::from_secs(10);
@@ -37,7 +34,12 @@ pub struct StatusManagerConfig {
     pub clock: Clock,
     /// How many pods are sent at a time, 16 by default. One pod is never sent twice at a time.
     pub max_in_flight: usize,
-    /// How long the sink may take over one pod before it counts as failed, 30 s by default. While it takes
+    /// How many requests a second are made of a sink that stores pods, an API server, 50 by default; 0 is no limit
+    /// (`kubeAPIQPS`). A sink that stores none is told at once.
+    pub qps: u32,
+    /// How many requests may be made at once before `qps` holds, 100 by default (`kubeAPIBurst`).
+    pub burst: u32,
+    /// How long the sink may take over one call before it counts as failed, 30 s by default. While it takes
     /// that long it holds up no other pod, as long as fewer than `max_in_flight` are held up so.
     pub sink_timeout: Duration,
     /// How long what is still to be sent may take at shutdown, 5 s by default.
@@ -50,6 +52,8 @@ impl Default for StatusManagerConfig {
             node: NodeFacts::default(),
             clock: Clock::system(),
             max_in_flight: 16,
+            qps: 50,
+            burst: 100,
             sink_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(5),
         }
@@ -63,9 +67,13 @@ impl Default for StatusManagerConfig {
 /// happens to a pod between two sends is one patch, in memory there is one status per pod however slow the
 /// sink is, and where nothing differs nothing is sent. The sink's calls for one pod never overlap.
 ///
+/// A sink that stores pods is told of a change in one call: what it has is known from its last answer, or from the
+/// source that reads pods there ([`observe_pod`](PodStatusReporter::observe_pod)). It is asked what it has only when
+/// that is not known: of a static pod, and after a call that failed.
+///
 /// Answers to the kubelet's `status.Manager`.
 pub struct StatusManager {
-    sink: Box<dyn StatusSink>,
+    sender: Sender,
     config: StatusManagerConfig,
     handle: StatusManagerHandle,
 }
@@ -86,7 +94,13 @@ impl StatusManager {
             started_at: config.clock.now(),
         };
         Self {
-            sink: Box::new(sink),
+            sender: Sender {
+                sink: Box::new(sink),
+                limit: RateLimit::new(config.qps, config.burst),
+                timeout: config.sink_timeout,
+                clock: config.clock,
+                stores_nothing: AtomicBool::new(false),
+            },
             config,
             handle: StatusManagerHandle(Arc::new(shared)),
         }
@@ -152,10 +166,9 @@ impl StatusManager {
             let Some(job) = self.handle.0.records.lock().next(Instant::now()) else {
                 return;
             };
-            let timeout = self.config.sink_timeout;
             in_flight.push(Box::pin(async move {
                 let uid = job.uid.clone();
-                (uid, send(&*self.sink, job, timeout, &self.handle.0.clock).await)
+                (uid, self.sender.send(job).await)
             }));
         }
     }
@@ -184,85 +197,5 @@ impl PodStatusManager for StatusManager {
 
     async fn run(self: Box<Self>, shutdown: CancellationToken) {
         StatusManager::run(*self, shutdown).await;
-    }
-}
-
-/// What the rest of an agent tells and asks the [`StatusManager`]. Cheap to clone; no call waits.
-#[derive(Clone)]
-pub struct StatusManagerHandle(Arc<Shared>);
-
-struct Shared {
-    records: Mutex<Records>,
-    /// Some pod has something to be sent.
-    changed: Notify,
-    node: RwLock<NodeFacts>,
-    clock: Clock,
-    started_at: Timestamp,
-}
-
-impl StatusManagerHandle {
-    /// The node's IPs or abilities changed: what is generated from now on says so.
-    pub fn set_node_facts(&self, node: NodeFacts) {
-        *self.0.node.write() = node;
-    }
-
-    /// Applies a change, and wakes the manager if there is something to send.
-    fn change(&self, change: impl FnOnce(&mut Records, &Now) -> Result<bool, Error>) {
-        let now = Now {
-            wall: self.0.clock.api_now(),
-            instant: Instant::now(),
-        };
-        let result = change(&mut self.0.records.lock(), &now);
-        match result {
-            Ok(true) => self.0.changed.notify_one(),
-            Ok(false) => {}
-            Err(error) => tracing::error!(%error, "status update aborted"),
-        }
-    }
-}
-
-impl PodStatusReporter for StatusManagerHandle {
-    fn generate(&self, input: &PodStatusInput<'_>) -> ApiPodStatus {
-        let reported = self.pod_status(&input.pod.uid());
-        let no_status = ApiPodStatus::default();
-        let previous = reported
-            .as_deref()
-            .or(input.pod.status.as_ref())
-            .unwrap_or(&no_status);
-        generate_api_pod_status(input, previous, &self.0.node.read(), self.0.started_at)
-    }
-
-    fn pod_status(&self, uid: &PodUid) -> Option<Arc<ApiPodStatus>> {
-        self.0.records.lock().status(uid).cloned()
-    }
-
-    fn set_pod_status(&self, pod: &Arc<Pod>, status: ApiPodStatus) {
-        self.change(|records, now| records.set_pod_status(pod, status, now));
-    }
-
-    fn terminate_pod(&self, pod: &Arc<Pod>) {
-        self.change(|records, now| records.terminate_pod(pod, now));
-    }
-
-    fn set_container_readiness(&self, uid: &PodUid, container: &ContainerId, ready: bool) {
-        self.change(|records, now| records.set_container_readiness(uid, container, ready, now));
-    }
-
-    fn set_container_startup(&self, uid: &PodUid, container: &ContainerId, started: bool) {
-        self.change(|records, now| records.set_container_startup(uid, container, started, now));
-    }
-
-    fn observe_pod(&self, pod: &Arc<Pod>) {
-        self.change(|records, _| Ok(records.observe_pod(pod)));
-    }
-
-    fn remove_orphaned_statuses(&self, known: &HashSet<PodUid>) {
-        self.change(|records, _| Ok(records.remove_orphaned(known)));
-    }
-}
-
-impl fmt::Debug for StatusManagerHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StatusManagerHandle").finish_non_exhaustive()
     }
 }

@@ -201,3 +201,192 @@ fn sort_init(pod: &Pod, statuses: &mut [ContainerStatus]) {
             .unwrap_or(usize::MAX)
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn status(value: Value) -> ApiPodStatus {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn container(name: &str, state: Value) -> Value {
+        json!({"name": name, "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state})
+    }
+
+    fn pod(init: &[&str], regular: usize) -> Pod {
+        let init: Vec<Value> = init.iter().map(|name| json!({"name": name})).collect();
+        let regular: Vec<Value> = (0..regular).map(|n| json!({"name": format!("c{n}")})).collect();
+        serde_json::from_value(json!({"spec": {"initContainers": init, "containers": regular}})).unwrap()
+    }
+
+    #[test]
+    fn times_lose_what_is_less_than_a_second() {
+        let long = "2026-01-01T00:00:01.999999999Z";
+        let mut cut = status(json!({"startTime": long,
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": long, "lastProbeTime": long}],
+            "containerStatuses": [container("a", json!({"running": {"startedAt": long}}))],
+            "initContainerStatuses": [container("i", json!({"terminated": {"exitCode": 0, "startedAt": long, "finishedAt": long}}))]}));
+        normalize(&pod(&["i"], 1), &mut cut);
+        let text = json!(cut).to_string();
+        assert!(
+            !text.contains('.') && text.matches("2026-01-01T00:00:01Z").count() == 6,
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn messages_of_all_containers_together_have_twelve_kibibytes() {
+        // containers, bytes of the message, bytes that stay
+        for (containers, long, stays) in [
+            (1, 20_000, 12_288),
+            (1, 100, 100),
+            (4, 20_000, 3_072),
+            (48, 300, 256),
+        ] {
+            let state = || json!({"terminated": {"exitCode": 1, "message": "x".repeat(long)}});
+            let mut cut = container("c0", state());
+            cut["lastState"] = state();
+            let mut cut = status(json!({"containerStatuses": [cut]}));
+            normalize(&pod(&[], containers), &mut cut);
+            let shown = &cut.container_statuses.unwrap()[0];
+            for state in [&shown.state, &shown.last_state] {
+                let message = state
+                    .as_ref()
+                    .unwrap()
+                    .terminated
+                    .as_ref()
+                    .unwrap()
+                    .message
+                    .as_ref()
+                    .unwrap();
+                assert_eq!(message.len(), stays, "{containers} {long}");
+            }
+        }
+        // A letter is not cut in two.
+        let message = json!({"terminated": {"exitCode": 1, "message": "ä".repeat(10_000)}});
+        let mut cut = status(json!({"containerStatuses": [container("c0", message)]}));
+        normalize(&pod(&[], 5), &mut cut);
+        let end = cut.container_statuses.unwrap()[0]
+            .state
+            .clone()
+            .unwrap()
+            .terminated
+            .unwrap();
+        assert_eq!(end.message.unwrap().len(), 2_456);
+    }
+
+    #[test]
+    fn the_order_of_containers_makes_no_difference() {
+        let names = |status: &Option<Vec<ContainerStatus>>| -> String {
+            status
+                .iter()
+                .flatten()
+                .map(|status| status.name.as_str())
+                .collect()
+        };
+        let list = |names: &str| -> Vec<Value> {
+            names
+                .chars()
+                .map(|name| container(&name.to_string(), json!({"running": {}})))
+                .collect()
+        };
+        let of = |order: &str| {
+            let mut shown = status(
+                json!({"containerStatuses": list(order), "initContainerStatuses": list(order),
+                "ephemeralContainerStatuses": list(order)}),
+            );
+            // The spec's order is not the alphabet's; `x` stands in no spec.
+            normalize(&pod(&["c", "a", "b"], 1), &mut shown);
+            shown
+        };
+        let first = of("abcx");
+        assert_eq!(names(&first.container_statuses), "abcx");
+        assert_eq!(names(&first.init_container_statuses), "cabx");
+        for order in ["xcba", "bxac", "cabx"] {
+            assert!(same_by_kubelet(&first, &of(order)), "{order}");
+        }
+        assert!(!same_by_kubelet(&first, &of("abc")));
+    }
+
+    #[test]
+    fn what_is_others_business_makes_no_difference() {
+        let ours = || {
+            json!({"phase": "Running", "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}]})
+        };
+        let with = |change: &dyn Fn(&mut Value)| {
+            let mut changed = ours();
+            change(&mut changed);
+            status(changed)
+        };
+        fn push(status: &mut Value, condition: Value) {
+            status["conditions"].as_array_mut().unwrap().push(condition);
+        }
+        type Change = fn(&mut Value);
+        let table: [(Change, bool); 12] = [
+            (
+                |s| push(s, json!({"type": "example.com/x", "status": "True"})),
+                true,
+            ),
+            (
+                |s| s["conditions"][0]["lastTransitionTime"] = json!("2027-01-01T00:00:00Z"),
+                true,
+            ),
+            (|s| s["conditions"][0]["observedGeneration"] = json!(2), true),
+            (|s| s["resourceClaimStatuses"] = json!([{"name": "c"}]), true),
+            (
+                |s| {
+                    s["extendedResourceClaimStatus"] =
+                        json!({"requestMappings": [], "resourceClaimName": "c"})
+                },
+                true,
+            ),
+            (|s| s["message"] = json!(""), true),
+            (|s| s["podIPs"] = json!([]), true),
+            (|s| s["conditions"][0]["status"] = json!("False"), false),
+            (|s| s["conditions"][0]["message"] = json!("no"), false),
+            (
+                |s| push(s, json!({"type": "DisruptionTarget", "status": "True"})),
+                false,
+            ),
+            (|s| s["observedGeneration"] = json!(2), false),
+            (|s| s["allocatedResources"] = json!({"cpu": "1"}), false),
+        ];
+        for (index, (change, same)) in table.into_iter().enumerate() {
+            assert_eq!(
+                same_by_kubelet(&status(ours()), &with(&change)),
+                same,
+                "change {index}"
+            );
+        }
+    }
+
+    #[test]
+    fn transition_times_move_with_the_status_alone() {
+        let at = |second: u8| format!("2026-01-01T00:00:0{second}Z");
+        let condition = |kind: &str, status: &str, time: Option<u8>| json!({"type": kind, "status": status, "reason": "R", "lastTransitionTime": time.map(at)});
+        // type, before, after → the second of its transition
+        for (kind, before, after, second) in [
+            ("Ready", Some("True"), "True", Some(1)),
+            ("Ready", Some("True"), "False", Some(9)),
+            ("Ready", None, "True", Some(9)),
+            ("DisruptionTarget", Some("True"), "True", Some(1)),
+            ("AllContainersRestarting", Some("False"), "True", Some(9)),
+            // Who sets the time of these is whoever sets these.
+            ("PodResizePending", Some("True"), "True", None),
+            ("example.com/x", Some("True"), "False", None),
+        ] {
+            let old: Vec<Value> = before
+                .iter()
+                .map(|status| condition(kind, status, Some(1)))
+                .collect();
+            let mut new = status(json!({"conditions": [condition(kind, after, None)]}));
+            let now = Time(at(9).parse().unwrap());
+            set_transition_times(&mut new, &status(json!({"conditions": old})), &now);
+            let shown = json!(new.conditions.unwrap()[0].last_transition_time);
+            assert_eq!(shown, json!(second.map(at)), "{kind} {before:?} {after}");
+        }
+    }
+}

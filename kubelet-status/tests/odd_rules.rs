@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus as ApiPodStatus};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::jiff::Timestamp;
-use kubelet_core::runtime::{ContainerState, ContainerStatus, ContainerUser, PodStatus};
+use kubelet_core::runtime::{ContainerResources, ContainerState, ContainerStatus, ContainerUser, PodStatus};
 use kubelet_core::{ContainerId, Eviction, PodExt, PodStatusInput};
 use kubelet_status::{NodeFacts, generate_api_pod_status};
 use serde_json::{Value, json};
@@ -295,4 +296,142 @@ fn volume_mounts_user_and_resources() {
         container["resources"],
         json!({"requests": {"cpu": "100m"}, "limits": {"memory": "64Mi"}})
     );
+}
+
+#[test]
+fn a_resize_shows_between_others_conditions_and_the_kubelets_own() {
+    let resize: Vec<PodCondition> = serde_json::from_value(json!([
+        {"type": "PodResizePending", "status": "True", "reason": "Deferred", "message": "no room", "observedGeneration": 5},
+        {"type": "PodResizeInProgress", "status": "True", "observedGeneration": 4}]))
+    .unwrap();
+    let mut pod = one_container("Always");
+    pod["metadata"]["generation"] = json!(6);
+    pod["status"] = json!({"conditions": [
+        {"type": "PodResizePending", "status": "True", "reason": "Infeasible", "message": "of an earlier spec"},
+        {"type": "example.com/x", "status": "True"}]});
+    let case = Case::new(pod);
+    let mut input = PodStatusInput::new(&case.pod, &case.runtime);
+    let shown = |input: &PodStatusInput<'_>| {
+        json!(generate_api_pod_status(
+            input,
+            &case.previous,
+            &case.node,
+            Timestamp::UNIX_EPOCH
+        ))
+    };
+    // What the API server shows of resizes is the kubelet's own word of before.
+    assert_eq!(condition(&shown(&input), "PodResizePending"), &Value::Null);
+    input.resize_conditions = &resize;
+    let status = shown(&input);
+    let first: Vec<&Value> = status["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| &c["type"])
+        .take(4)
+        .collect();
+    assert_eq!(
+        first,
+        [
+            "example.com/x",
+            "PodResizePending",
+            "PodResizeInProgress",
+            "PodReadyToStartContainers"
+        ]
+    );
+    // It is about the spec that it was asked for, and all else about the newest.
+    let generation = |type_| condition(&status, type_)["observedGeneration"].clone();
+    assert_eq!(
+        [
+            generation("PodResizePending"),
+            generation("PodResizeInProgress"),
+            generation("Ready")
+        ],
+        [5, 4, 6]
+    );
+    assert_eq!(condition(&status, "PodResizePending")["reason"], "Deferred");
+}
+
+#[test]
+fn a_resized_container_shows_what_it_is_allocated_and_what_it_has() {
+    let resources = |cpu: &str, memory: &str| json!({"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}});
+    let pod = json!({"metadata": {"uid": "u"}, "spec": {"containers": [{"name": "a", "image": "i", "resources": resources("2", "2Gi")}]},
+        "status": {"phase": "Running"}});
+    let mut before = reported(json!({"running": {}}), 0);
+    before["containerID"] = json!("fake://a1");
+    before["resources"] = resources("1", "1Gi");
+    let previous =
+        json!({"phase": "Running", "containerStatuses": [before], "resources": resources("1", "1Gi")});
+    // It is allocated more, and the runtime has not applied it yet.
+    let mut case = Case::new(pod)
+        .previous(previous)
+        .container("a1", "a", ContainerState::Running, 0);
+    let quantity = |amount: &str| Some(Quantity(amount.to_owned()));
+    let mut applied = ContainerResources::default();
+    (applied.cpu_request, applied.cpu_limit, applied.memory_limit) =
+        (quantity("1"), quantity("1"), quantity("1Gi"));
+    case.runtime.containers[0].resources = Some(applied.clone());
+    let status = case.generate();
+    let shown = &status["containerStatuses"][0];
+    assert_eq!(shown["allocatedResources"], json!({"cpu": "2", "memory": "2Gi"}));
+    assert_eq!(shown["resources"], resources("1", "1Gi"));
+    assert_eq!(status["allocatedResources"], json!({"cpu": "2", "memory": "2Gi"}));
+    // Then it has.
+    (applied.cpu_request, applied.cpu_limit, applied.memory_limit) =
+        (quantity("2"), quantity("2"), quantity("2Gi"));
+    applied.memory_request = quantity("2Gi");
+    case.runtime.containers[0].resources = Some(applied);
+    assert_eq!(
+        case.generate()["containerStatuses"][0]["resources"],
+        resources("2", "2Gi")
+    );
+    // A container that does not run shows what it will be given.
+    case.runtime.containers[0].state = ContainerState::Exited;
+    assert_eq!(
+        case.generate()["containerStatuses"][0]["resources"],
+        resources("2", "2Gi")
+    );
+}
+
+#[test]
+fn readiness_gates_are_read_from_the_conditions_of_others() {
+    // the gate's condition → Ready, reason, message; ContainersReady
+    for (gate, ready, reason, message) in [
+        (
+            None,
+            "False",
+            json!("ReadinessGatesNotReady"),
+            json!("corresponding condition of pod readiness gate \"example.com/g\" does not exist."),
+        ),
+        (
+            Some("False"),
+            "False",
+            json!("ReadinessGatesNotReady"),
+            json!("the status of pod readiness gate \"example.com/g\" is not \"True\", but False"),
+        ),
+        (
+            Some("Unknown"),
+            "False",
+            json!("ReadinessGatesNotReady"),
+            json!("the status of pod readiness gate \"example.com/g\" is not \"True\", but Unknown"),
+        ),
+        (Some("True"), "True", Value::Null, Value::Null),
+    ] {
+        let mut pod = one_container("Always");
+        pod["spec"]["readinessGates"] = json!([{"conditionType": "example.com/g"}]);
+        let conditions: Vec<Value> = gate
+            .iter()
+            .map(|status| json!({"type": "example.com/g", "status": status}))
+            .collect();
+        pod["status"] = json!({"conditions": conditions});
+        let status = Case::new(pod)
+            .container("a1", "a", ContainerState::Running, 0)
+            .generate();
+        let is_ready = condition(&status, "Ready");
+        assert_eq!(
+            (&is_ready["status"], &is_ready["reason"], &is_ready["message"]),
+            (&json!(ready), &reason, &message)
+        );
+        assert_eq!(condition(&status, "ContainersReady")["status"], "True");
+    }
 }

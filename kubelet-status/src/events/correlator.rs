@@ -12,7 +12,7 @@ use lru::LruCache;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::token_bucket::TokenBucket;
+use crate::token_bucket::TokenBucket;
 
 /// How many kinds of events are remembered (`maxLruCacheEntries`).
 const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);

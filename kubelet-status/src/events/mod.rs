@@ -1,7 +1,6 @@
 //! Events on their way to where they are kept.
 
 mod correlator;
-mod token_bucket;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::correlator::{Correlated, EventCorrelator};
-use self::token_bucket::TokenBucket;
+use crate::token_bucket::RateLimit;
 
 /// How many events may wait (`maxQueuedEvents`).
 const QUEUED: usize = 1000;
@@ -114,7 +113,7 @@ pub struct EventBroadcaster {
     sink: Box<dyn EventSink>,
     handle: EventRecorderHandle,
     queue: mpsc::Receiver<ApiEvent>,
-    rate: Option<(f64, u32)>,
+    rate: (u32, u32),
     jitter: Jitter,
 }
 
@@ -147,7 +146,7 @@ impl EventBroadcaster {
             sink: Box::new(sink),
             handle,
             queue,
-            rate: Some((50.0, 100)),
+            rate: (50, 100),
             jitter: Jitter::default(),
         }
     }
@@ -155,7 +154,7 @@ impl EventBroadcaster {
     /// At most so many events a second after so many at once (`eventRecordQPS`, `eventBurst`); 0 a second is no limit.
     #[must_use]
     pub fn with_rate(mut self, qps: u32, burst: u32) -> Self {
-        self.rate = (qps > 0).then_some((f64::from(qps), burst.max(1)));
+        self.rate = (qps, burst);
         self
     }
 
@@ -197,11 +196,11 @@ impl EventBroadcaster {
         drop(handle);
         let sending = async {
             let mut correlator = EventCorrelator::default();
-            let mut limit = rate.map(|(qps, burst)| TokenBucket::new(qps, burst, Instant::now()));
+            let limit = RateLimit::new(rate.0, rate.1);
             while let Some(event) = queue.recv().await {
                 let correlated = correlator.correlate(event, clock.now(), Instant::now());
                 if correlated != Correlated::Drop {
-                    send(&*sink, &correlated, limit.as_mut(), &jitter).await;
+                    send(&*sink, &correlated, &limit, &jitter).await;
                 }
             }
         };
@@ -210,12 +209,7 @@ impl EventBroadcaster {
 }
 
 /// One event, until it is taken or given up (`recordToSink`).
-async fn send(
-    sink: &dyn EventSink,
-    correlated: &Correlated,
-    mut limit: Option<&mut TokenBucket>,
-    jitter: &Jitter,
-) {
+async fn send(sink: &dyn EventSink, correlated: &Correlated, limit: &RateLimit, jitter: &Jitter) {
     let (event, patch) = match correlated {
         Correlated::Create(event) => (event, None),
         Correlated::Patch(event, patch) => (event, Some(patch)),
@@ -224,11 +218,11 @@ async fn send(
     let (pod, reason) = (event.involved_object.name.as_deref(), event.reason.as_deref());
     for tried in 1..=TRIES {
         let mut outcome = match patch {
-            Some(patch) => attempt(limit.as_deref_mut(), sink.patch(event, patch)).await,
-            None => attempt(limit.as_deref_mut(), sink.create(event)).await,
+            Some(patch) => attempt(limit, sink.patch(event, patch)).await,
+            None => attempt(limit, sink.create(event)).await,
         };
         if patch.is_some() && matches!(outcome, Err(EventSinkError::NotFound)) {
-            outcome = attempt(limit.as_deref_mut(), sink.create(event)).await;
+            outcome = attempt(limit, sink.create(event)).await;
         }
         match outcome {
             Ok(()) => return,
@@ -255,15 +249,10 @@ async fn send(
 
 /// One request, when the rate allows it, within the time that it may take.
 async fn attempt(
-    limit: Option<&mut TokenBucket>,
+    limit: &RateLimit,
     request: impl Future<Output = Result<(), EventSinkError>>,
 ) -> Result<(), EventSinkError> {
-    if let Some(limit) = limit {
-        while !limit.try_take(Instant::now()) {
-            // A whole millisecond at least: tokio's clock has no finer.
-            tokio::time::sleep(limit.wait(Instant::now()).max(Duration::from_millis(1))).await;
-        }
-    }
+    limit.take().await;
     tokio::time::timeout(SINK_TIMEOUT, request)
         .await
         .unwrap_or_else(|elapsed| Err(EventSinkError::NotReached(elapsed.into())))

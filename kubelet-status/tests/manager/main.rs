@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use fake::{Running, Store, ended, pod, running, waiting};
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus as ApiPodStatus};
-use kubelet_core::{ContainerId, PodExt, PodStatusReporter, PodUid};
+use kubelet_core::runtime::PodStatus;
+use kubelet_core::{ContainerId, PodExt, PodStatusInput, PodStatusReporter, PodUid};
 use kubelet_status::{MemorySink, StatusManagerConfig};
 use serde_json::json;
 
@@ -170,7 +171,7 @@ async fn failures_are_tried_again_with_growing_waits_and_the_latest_status() {
 async fn a_hung_sink_call_holds_up_no_other_pod_and_ends() {
     let store = Store::default();
     let mut config = StatusManagerConfig::default();
-    config.max_in_flight = 2;
+    (config.max_in_flight, config.qps) = (2, 0);
     let manager = Running::with(store.clone(), config);
     let hung = pod("hung", "0", json!({}));
     store.insert(&hung);
@@ -371,4 +372,71 @@ async fn the_memory_sink_shows_the_latest_and_loses_who_is_gone() {
     manager.stop().await;
     assert_eq!(sink.get(&kept.uid()).unwrap().phase.as_deref(), Some("Succeeded"));
     assert_eq!(sink.all()[0].pod.uid(), kept.uid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_start_time_stays() {
+    let manager = Running::start(MemorySink::new());
+    let start = |uid: &str| {
+        let status = manager.handle.pod_status(&PodUid::new(uid)).unwrap();
+        status.start_time.as_ref().unwrap().0.to_string()
+    };
+    let shown = pod(
+        "shown",
+        "1",
+        json!({"status": {"startTime": "2025-12-31T23:00:00Z"}}),
+    );
+    let new = pod("new", "2", json!({}));
+    for status in [waiting(), running()] {
+        for pod in [&shown, &new] {
+            manager.handle.set_pod_status(pod, status.clone());
+        }
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(
+            [start("1"), start("2")],
+            ["2025-12-31T23:00:00Z", "2026-01-01T00:00:00Z"]
+        );
+    }
+    manager.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resize_is_over_with_its_pod() {
+    let manager = Running::start(MemorySink::new());
+    let pod = pod("a", "1", json!({}));
+    let runtime = PodStatus::empty(pod.uid(), pod.key(), tokio::time::Instant::now());
+    let shown = |terminal: bool| {
+        let mut input = PodStatusInput::new(&pod, &runtime);
+        input.terminal = terminal;
+        let status = manager.handle.generate(&input);
+        manager.handle.set_pod_status(&pod, status);
+        let status = manager.handle.pod_status(&pod.uid()).unwrap();
+        let conditions = status.conditions.iter().flatten();
+        let resizes = conditions.filter(|condition| condition.type_.starts_with("PodResize"));
+        resizes.cloned().collect::<Vec<_>>()
+    };
+    let earlier = json!({"status": {"conditions": [{"type": "PodResizeInProgress", "status": "True", "observedGeneration": 3}]}});
+    manager
+        .handle
+        .backfill_pod_resize_conditions(&[fake::pod("a", "1", earlier)]);
+    manager
+        .handle
+        .set_pod_resize_pending_condition(&pod.uid(), "Deferred", "no room", 4);
+    tokio::time::advance(Duration::from_secs(5)).await;
+    manager
+        .handle
+        .set_pod_resize_pending_condition(&pod.uid(), "Deferred", "still no room", 4);
+    let [pending, in_progress] = &shown(false)[..] else {
+        panic!("two conditions")
+    };
+    assert_eq!(
+        (pending.message.as_deref(), pending.observed_generation),
+        (Some("still no room"), Some(4))
+    );
+    let seconds = [&pending.last_transition_time, &pending.last_probe_time]
+        .map(|time| time.as_ref().unwrap().0.to_string());
+    assert_eq!(seconds, ["2026-01-01T00:00:00Z", "2026-01-01T00:00:05Z"]);
+    assert_eq!(in_progress.observed_generation, Some(3));
+    assert!(shown(true).is_empty() && shown(false).is_empty());
+    manager.stop().await;
 }

@@ -4,6 +4,7 @@ mod events;
 mod status_patch;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
@@ -57,9 +58,8 @@ impl StatusSink for ApiServerSink {
         old: &ApiPodStatus,
         new: &ApiPodStatus,
     ) -> Result<Option<Arc<Pod>>> {
-        let Some(patch) =
-            status_patch::status_patch(pod.uid_str(), old, new).map_err(|error| failed(pod, error))?
-        else {
+        let patch = status_patch::status_patch(pod.uid_str(), old, new);
+        let Some(patch) = patch.map_err(|error| failed(pod, ClientError::SerdeError(error)))? else {
             return Ok(Some(pod.clone()));
         };
         let patched = self
@@ -86,10 +86,23 @@ impl StatusSink for ApiServerSink {
     }
 }
 
-fn failed(pod: &Pod, error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::StatusSink {
-        pod: pod.key(),
-        uid: pod.uid(),
-        source: Arc::new(error),
+fn failed(pod: &Pod, error: ClientError) -> Error {
+    let (pod, uid) = (pod.key(), pod.uid());
+    let retry_after = match &error {
+        ClientError::Api(status) => status
+            .details
+            .as_ref()
+            .map_or(0, |details| details.retry_after_seconds),
+        _ => 0,
+    };
+    let source = Arc::new(error);
+    match retry_after {
+        0 => Error::StatusSink { pod, uid, source },
+        seconds => Error::StatusSinkBusy {
+            pod,
+            uid,
+            retry_after: Duration::from_secs(seconds.into()),
+            source,
+        },
     }
 }

@@ -1,8 +1,44 @@
-//! A rate limit.
+//! Rate limits.
 
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
+
+/// A limit that several tasks keep to together; without one, none.
+#[derive(Debug)]
+pub(crate) struct RateLimit(Option<Mutex<TokenBucket>>);
+
+impl RateLimit {
+    /// `burst` at once, and then `qps` a second; a `qps` of 0 is no limit.
+    pub(crate) fn new(qps: u32, burst: u32) -> Self {
+        let bucket = || TokenBucket::new(f64::from(qps), burst.max(1), Instant::now());
+        Self((qps > 0).then(|| Mutex::new(bucket())))
+    }
+
+    /// Waits until one more is allowed. Cancel safe: who stops waiting took nothing.
+    pub(crate) async fn take(&self) {
+        let Some(bucket) = &self.0 else { return };
+        loop {
+            let wait = {
+                let (mut bucket, now) = (bucket.lock(), Instant::now());
+                match bucket.try_take(now) {
+                    true => return,
+                    false => bucket.wait(now),
+                }
+            };
+            // A whole millisecond at least: tokio's clock has no finer.
+            tokio::time::sleep(wait.max(Duration::from_millis(1))).await;
+        }
+    }
+
+    /// What was taken was not used.
+    pub(crate) fn give_back(&self) {
+        if let Some(bucket) = &self.0 {
+            bucket.lock().give_back();
+        }
+    }
+}
 
 /// So many at once, and then so many a second. On tokio's clock, so that it is not led astray by steps of the wall
 /// clock.
@@ -32,6 +68,10 @@ impl TokenBucket {
             self.tokens -= 1.0;
             true
         }
+    }
+
+    fn give_back(&mut self) {
+        self.tokens = (self.tokens + 1.0).min(self.burst);
     }
 
     /// How long until there is a token.

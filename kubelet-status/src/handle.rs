@@ -1,0 +1,216 @@
+//! What the rest of an agent tells and asks the manager.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus as ApiPodStatus};
+use k8s_openapi::jiff::Timestamp;
+use kubelet_core::{Clock, ContainerId, PodExt, PodStatusInput, PodStatusReporter, PodUid};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::error::Error;
+use crate::records::{Now, Records};
+use crate::resize::{DEFERRED, INFEASIBLE, ResizeConditions};
+use crate::{NodeFacts, generate_api_pod_status};
+
+/// What the rest of an agent tells and asks the [`StatusManager`](crate::StatusManager). Cheap to clone; no call waits.
+///
+/// Most of it is [`PodStatusReporter`]; beside it stand resizes in place, which wait or are being done
+/// (`PodResizePending`, `PodResizeInProgress`), and image pulls, which no pod's start is blamed for. What a resize
+/// is said to be shows in the pod's status when that is [generated](PodStatusReporter::generate) next; with the
+/// pod's end it is over.
+#[derive(Clone)]
+pub struct StatusManagerHandle(pub(crate) Arc<Shared>);
+
+pub(crate) struct Shared {
+    pub(crate) records: Mutex<Records>,
+    /// Some pod has something to be sent.
+    pub(crate) changed: Notify,
+    pub(crate) node: RwLock<NodeFacts>,
+    pub(crate) clock: Clock,
+    pub(crate) started_at: Timestamp,
+}
+
+impl StatusManagerHandle {
+    /// The node's IPs or abilities changed: what is generated from now on says so.
+    pub fn set_node_facts(&self, node: NodeFacts) {
+        *self.0.node.write() = node;
+    }
+
+    /// The pod's resize conditions (`GetPodResizeConditions`).
+    pub fn pod_resize_conditions(&self, uid: &PodUid) -> Vec<PodCondition> {
+        let records = self.0.records.lock();
+        records
+            .resize_conditions(uid)
+            .map(ResizeConditions::list)
+            .unwrap_or_default()
+    }
+
+    /// A resize waits, `Infeasible` or, whatever else the reason is, `Deferred` (`SetPodResizePendingCondition`).
+    /// Tells whether the reason or the generation is new.
+    pub fn set_pod_resize_pending_condition(
+        &self,
+        uid: &PodUid,
+        reason: &str,
+        message: &str,
+        observed_generation: i64,
+    ) -> bool {
+        let now = self.0.clock.api_now();
+        self.resize(uid, |resize| {
+            resize.set_pending(reason, message, observed_generation, &now)
+        })
+    }
+
+    /// A resize is being done (`SetPodResizeInProgressCondition`). One that is going on keeps its generation, and
+    /// its reason and message unless there is a new one of either. Returns the generation of what is being done,
+    /// and whether the condition changed but for its times.
+    pub fn set_pod_resize_in_progress_condition(
+        &self,
+        uid: &PodUid,
+        reason: &str,
+        message: &str,
+        observed_generation: i64,
+    ) -> (i64, bool) {
+        let now = self.0.clock.api_now();
+        self.resize(uid, |resize| {
+            resize.set_in_progress(reason, message, observed_generation, &now)
+        })
+    }
+
+    /// No resize waits any more (`ClearPodResizePendingCondition`).
+    pub fn clear_pod_resize_pending_condition(&self, uid: &PodUid) {
+        self.resize(uid, ResizeConditions::clear_pending);
+    }
+
+    /// No resize is being done any more (`ClearPodResizeInProgressCondition`): the generation of the one that was.
+    pub fn clear_pod_resize_in_progress_condition(&self, uid: &PodUid) -> Option<i64> {
+        self.resize(uid, ResizeConditions::clear_in_progress)
+    }
+
+    /// Whether a resize waits until the node has room (`IsPodResizeDeferred`).
+    pub fn is_pod_resize_deferred(&self, uid: &PodUid) -> bool {
+        self.resize_pends_as(uid, DEFERRED)
+    }
+
+    /// Whether a resize waits that the node will never have room for (`IsPodResizeInfeasible`).
+    pub fn is_pod_resize_infeasible(&self, uid: &PodUid) -> bool {
+        self.resize_pends_as(uid, INFEASIBLE)
+    }
+
+    /// What an earlier run of the agent said of resizes, as the pods' statuses show it
+    /// (`BackfillPodResizeConditions`).
+    pub fn backfill_pod_resize_conditions(&self, pods: &[Arc<Pod>]) {
+        let now = self.0.clock.api_now();
+        for pod in pods {
+            self.resize(&pod.uid(), |resize| resize.backfill(pod, &now));
+        }
+    }
+
+    /// An image is being pulled for the pod (`RecordImageStartedPulling`): until
+    /// [it is there](Self::record_image_finished_pulling) the time does not count for
+    /// `kubelet_pod_start_sli_duration_seconds`.
+    pub fn record_image_started_pulling(&self, uid: &PodUid) {
+        let now = self.0.clock.now();
+        self.0
+            .records
+            .lock()
+            .startup_latency()
+            .image_started_pulling(uid, now);
+    }
+
+    /// An image is there, or could not be pulled (`RecordImageFinishedPulling`).
+    pub fn record_image_finished_pulling(&self, uid: &PodUid) {
+        let now = self.0.clock.now();
+        self.0
+            .records
+            .lock()
+            .startup_latency()
+            .image_finished_pulling(uid, now);
+    }
+
+    fn resize<T>(&self, uid: &PodUid, change: impl FnOnce(&mut ResizeConditions) -> T) -> T {
+        let mut records = self.0.records.lock();
+        records.resizes(|resizes| change(resizes.entry(uid.clone()).or_default()))
+    }
+
+    fn resize_pends_as(&self, uid: &PodUid, reason: &str) -> bool {
+        let records = self.0.records.lock();
+        let pending = records
+            .resize_conditions(uid)
+            .and_then(ResizeConditions::pending_reason);
+        pending == Some(reason)
+    }
+
+    /// Applies a change, and wakes the manager if there is something to send.
+    fn change(&self, change: impl FnOnce(&mut Records, &Now) -> Result<bool, Error>) {
+        let now = Now {
+            wall: self.0.clock.api_now(),
+            instant: Instant::now(),
+        };
+        let result = change(&mut self.0.records.lock(), &now);
+        match result {
+            Ok(true) => self.0.changed.notify_one(),
+            Ok(false) => {}
+            Err(error) => tracing::error!(%error, "status update aborted"),
+        }
+    }
+}
+
+impl PodStatusReporter for StatusManagerHandle {
+    fn generate(&self, input: &PodStatusInput<'_>) -> ApiPodStatus {
+        let uid = input.pod.uid();
+        if input.terminal {
+            self.resize(&uid, |resize| *resize = ResizeConditions::default());
+        }
+        let (reported, resizes) = (self.pod_status(&uid), self.pod_resize_conditions(&uid));
+        let no_status = ApiPodStatus::default();
+        let previous = reported
+            .as_deref()
+            .or(input.pod.status.as_ref())
+            .unwrap_or(&no_status);
+        let mut input = *input;
+        input.resize_conditions = &resizes;
+        generate_api_pod_status(&input, previous, &self.0.node.read(), self.0.started_at)
+    }
+
+    fn pod_status(&self, uid: &PodUid) -> Option<Arc<ApiPodStatus>> {
+        self.0.records.lock().status(uid).cloned()
+    }
+
+    fn set_pod_status(&self, pod: &Arc<Pod>, status: ApiPodStatus) {
+        self.change(|records, now| records.set_pod_status(pod, status, now));
+    }
+
+    fn terminate_pod(&self, pod: &Arc<Pod>) {
+        self.change(|records, now| records.terminate_pod(pod, now));
+    }
+
+    fn on_pod_sandbox_ready(&self, pod: &Arc<Pod>) {
+        self.change(|records, now| records.on_pod_sandbox_ready(pod, now));
+    }
+
+    fn set_container_readiness(&self, uid: &PodUid, container: &ContainerId, ready: bool) {
+        self.change(|records, now| records.set_container_readiness(uid, container, ready, now));
+    }
+
+    fn set_container_startup(&self, uid: &PodUid, container: &ContainerId, started: bool) {
+        self.change(|records, now| records.set_container_startup(uid, container, started, now));
+    }
+
+    fn observe_pod(&self, pod: &Arc<Pod>) {
+        self.change(|records, now| Ok(records.observe_pod(pod, now)));
+    }
+
+    fn remove_orphaned_statuses(&self, known: &HashSet<PodUid>) {
+        self.change(|records, _| Ok(records.remove_orphaned(known)));
+    }
+}
+
+impl fmt::Debug for StatusManagerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatusManagerHandle").finish_non_exhaustive()
+    }
+}

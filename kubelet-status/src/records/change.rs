@@ -1,0 +1,260 @@
+//! What changes a pod's status, and what may not.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus as ApiPodStatus};
+use kubelet_core::{ContainerId, PodExt, PodUid, annotations};
+
+use super::{Known, Now, Record, Records, Turn};
+use crate::conditions;
+use crate::error::Error;
+use crate::normalize::{normalize, same_by_kubelet, set_transition_times};
+use crate::status_ext::{chain, is_terminal, phase, terminated};
+use crate::terminate::terminate;
+use crate::{metrics, transitions};
+
+impl Records {
+    /// `SetPodStatus`. Tells whether there is something new to send.
+    pub(crate) fn set_pod_status(
+        &mut self,
+        pod: &Arc<Pod>,
+        mut status: ApiPodStatus,
+        now: &Now,
+    ) -> Result<bool, Error> {
+        status.observed_generation = conditions::observed_generation(pod);
+        // A pod that is to go is sent even without change: whatever its worker does may be what it waits for.
+        self.update(pod, status, pod.is_deleting(), false, now)
+    }
+
+    /// `OnPodSandboxReady`
+    pub(crate) fn on_pod_sandbox_ready(&mut self, pod: &Arc<Pod>, now: &Now) -> Result<bool, Error> {
+        let mut status = match self.status(&pod.uid()) {
+            Some(status) => ApiPodStatus::clone(status),
+            None => pod.status.clone().unwrap_or_default(),
+        };
+        let ready = conditions::sandbox_is_ready(pod);
+        conditions::replace_or_append(status.conditions.get_or_insert_default(), ready);
+        self.set_pod_status(pod, status, now)
+    }
+
+    /// `TerminatePod`
+    pub(crate) fn terminate_pod(&mut self, pod: &Arc<Pod>, now: &Now) -> Result<bool, Error> {
+        let reported = self.status(&pod.uid());
+        let was_reported = reported.is_some();
+        let mut status = match reported {
+            Some(status) => ApiPodStatus::clone(status),
+            None => pod.status.clone().unwrap_or_default(),
+        };
+        terminate(pod, &mut status, was_reported);
+        self.update(pod, status, true, true, now)
+    }
+
+    /// `SetContainerReadiness`
+    pub(crate) fn set_container_readiness(
+        &mut self,
+        uid: &PodUid,
+        container: &ContainerId,
+        ready: bool,
+        now: &Now,
+    ) -> Result<bool, Error> {
+        let Some((pod, mut status)) = self.of_container(uid, container, |status| status.ready != ready)
+        else {
+            return Ok(false);
+        };
+        if let Some(status) = find_container(&mut status, container) {
+            status.ready = ready;
+        }
+        let mut conditions = status.conditions.take().unwrap_or_default();
+        let all = chain(&status.init_container_statuses, &status.container_statuses);
+        let is_ready = conditions::ready(&pod, &conditions, &all, phase(&status));
+        conditions::replace_or_append(&mut conditions, is_ready);
+        let containers_ready = conditions::containers_ready(&pod, &all, phase(&status));
+        conditions::replace_or_append(&mut conditions, containers_ready);
+        status.conditions = Some(conditions);
+        self.update(&pod, status, false, false, now)
+    }
+
+    /// `SetContainerStartup`
+    pub(crate) fn set_container_startup(
+        &mut self,
+        uid: &PodUid,
+        container: &ContainerId,
+        started: bool,
+        now: &Now,
+    ) -> Result<bool, Error> {
+        let differs = |status: &ContainerStatus| status.started != Some(started);
+        let Some((pod, mut status)) = self.of_container(uid, container, differs) else {
+            return Ok(false);
+        };
+        if let Some(status) = find_container(&mut status, container) {
+            status.started = Some(started);
+        }
+        self.update(&pod, status, false, false, now)
+    }
+
+    /// The pod and its status, if this container of it is known and `differs` from what it is to be.
+    fn of_container(
+        &self,
+        uid: &PodUid,
+        container: &ContainerId,
+        differs: impl FnOnce(&ContainerStatus) -> bool,
+    ) -> Option<(Arc<Pod>, ApiPodStatus)> {
+        let record = self.known(uid);
+        let id = container.to_string();
+        let status = record.and_then(|record| {
+            let all = record
+                .status
+                .container_statuses
+                .iter()
+                .chain(&record.status.init_container_statuses);
+            all.flatten()
+                .find(|status| status.container_id.as_deref() == Some(id.as_str()))
+        });
+        let (Some(record), Some(status)) = (record, status) else {
+            tracing::info!(%uid, container = id, "a probe's result is about a container that was not reported yet");
+            return None;
+        };
+        differs(status).then(|| (record.pod.clone(), ApiPodStatus::clone(&record.status)))
+    }
+
+    /// `updateStatusInternal`
+    fn update(
+        &mut self,
+        pod: &Arc<Pod>,
+        mut status: ApiPodStatus,
+        force: bool,
+        mut finished: bool,
+        now: &Now,
+    ) -> Result<bool, Error> {
+        let uid = pod.uid();
+        let mirror = self.mirrors.get(&pod.key()).filter(|_| pod.is_static());
+        let record = self.by_uid.get_mut(&uid);
+        let no_status = ApiPodStatus::default();
+        let old: &ApiPodStatus = match &record {
+            Some(record) => &record.status,
+            None => {
+                let shown = mirror.filter(|mirror| is_mirror_of(mirror, pod)).unwrap_or(pod);
+                shown.status.as_ref().unwrap_or(&no_status)
+            }
+        };
+        if let Some(record) = &record
+            && record.finished
+            && !pod.is_static()
+        {
+            finished = true;
+        }
+
+        transitions::check(pod, old, &status)?;
+        if is_terminal(phase(old)) && !is_terminal(phase(&status)) {
+            tracing::error!(
+                pod = %pod.key(), %uid, from = phase(old), to = phase(&status),
+                "pod attempted to leave a terminal phase"
+            );
+            status.phase.clone_from(&old.phase);
+            status.reason.clone_from(&old.reason);
+            status.message.clone_from(&old.message);
+        }
+        set_transition_times(&mut status, old, &now.wall);
+        status.start_time = old
+            .start_time
+            .clone()
+            .or(status.start_time)
+            .or_else(|| Some(now.wall.clone()));
+        status.observed_generation = status.observed_generation.max(old.observed_generation);
+        normalize(pod, &mut status);
+        count_terminations(old, &status);
+
+        match record {
+            Some(record) => {
+                record.pod = pod.clone();
+                if !pod.is_static() {
+                    record.known.saw(pod);
+                }
+                let came_back = std::mem::take(&mut record.orphaned);
+                if !force && !came_back && same_by_kubelet(&record.status, &status) {
+                    return Ok(false);
+                }
+                if !record.is_unsent() {
+                    record.changed_at = now.instant;
+                }
+                record.status = Arc::new(status);
+                record.version += 1;
+                record.finished = finished;
+            }
+            None => {
+                let mut known = Known::default();
+                match mirror {
+                    Some(mirror) => known.saw(mirror),
+                    None => !pod.is_static() && known.saw(pod),
+                };
+                let record = Record {
+                    pod: pod.clone(),
+                    status: Arc::new(status),
+                    version: 1,
+                    sent: 0,
+                    known,
+                    finished,
+                    changed_at: now.instant,
+                    differs: false,
+                    orphaned: false,
+                    turn: Turn::Idle,
+                    failures: 0,
+                };
+                self.by_uid.insert(uid.clone(), record);
+            }
+        }
+        self.queue(&uid);
+        Ok(true)
+    }
+}
+
+/// Whether it shows this version of the static pod, and not one before.
+fn is_mirror_of(mirror: &Pod, pod: &Pod) -> bool {
+    let annotation = |pod: &Pod, name| pod.metadata.annotations.as_ref()?.get(name).cloned();
+    let hashes =
+        annotation(mirror, annotations::CONFIG_MIRROR).zip(annotation(pod, annotations::CONFIG_HASH));
+    hashes.is_none_or(|(shown, own)| shown == own)
+}
+
+fn find_container<'a>(
+    status: &'a mut ApiPodStatus,
+    container: &ContainerId,
+) -> Option<&'a mut ContainerStatus> {
+    let id = container.to_string();
+    status
+        .container_statuses
+        .iter_mut()
+        .chain(&mut status.init_container_statuses)
+        .flatten()
+        .find(|status| status.container_id.as_deref() == Some(id.as_str()))
+}
+
+/// Each end of a container counts once: when it is reported first.
+fn count_terminations(old: &ApiPodStatus, new: &ApiPodStatus) {
+    let kinds = [
+        ("container", &old.container_statuses, &new.container_statuses),
+        (
+            "init_container",
+            &old.init_container_statuses,
+            &new.init_container_statuses,
+        ),
+        (
+            "ephemeral_container",
+            &old.ephemeral_container_statuses,
+            &new.ephemeral_container_statuses,
+        ),
+    ];
+    for (kind, old, new) in kinds {
+        for status in new.iter().flatten() {
+            let had_ended = || {
+                let old = old.iter().flatten().find(|old| old.name == status.name);
+                old.is_some_and(|old| terminated(&old.state).is_some())
+            };
+            if let Some(end) = terminated(&status.state)
+                && !had_ended()
+            {
+                metrics::container_terminated(kind, end.exit_code, end.reason.as_deref().unwrap_or_default());
+            }
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! What is kept of each pod: its status, what of it the sink knows, and whose turn it is to be sent.
+//!
+//! No clock, no sink, no task: [`Records`] is told what time it is and what came of a send.
+
+mod change;
+mod known;
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubelet_core::{PodExt, PodKey, PodUid};
+use rustc_hash::FxHashMap;
+use tokio::time::Instant;
+
+pub(crate) use self::known::Known;
+use crate::metrics;
+use crate::normalize::{normalize, same_by_kubelet};
+use crate::pod_startup_latency::PodStartupLatencyTracker;
+use crate::resize::ResizeConditions;
+use crate::status_ext::{is_terminal, phase};
+
+/// How long a status waits after it could not be sent; doubled each time.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+/// The longest wait, no more than it takes to look through all statuses.
+const LAST_RETRY: Duration = Duration::from_secs(10);
+
+/// The two clocks' times at which something is told.
+#[derive(Clone)]
+pub(crate) struct Now {
+    pub(crate) wall: Time,
+    pub(crate) instant: Instant,
+}
+
+/// One turn: what is to be done in the sink for one pod.
+pub(crate) struct Job {
+    pub(crate) uid: PodUid,
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) task: Task,
+}
+
+pub(crate) enum Task {
+    /// Send this status, and delete the pod if it has ended and is to go.
+    Send(Send),
+    /// The pod is gone from its source.
+    Forget,
+}
+
+pub(crate) struct Send {
+    pub(crate) status: Arc<ApiPodStatus>,
+    pub(crate) version: u64,
+    /// All containers have ended and all is given back.
+    pub(crate) finished: bool,
+    /// What is known of what the sink has.
+    pub(crate) known: Known,
+}
+
+/// What came of a [`Job`].
+pub(crate) enum Outcome {
+    /// The sink has this version now, in these words; and the pod so, if it stores pods.
+    Sent(u64, Arc<ApiPodStatus>, Option<Arc<Pod>>),
+    /// The sink has no such pod, yet or any more.
+    Absent,
+    /// The pod is gone from the sink, or another one has its name.
+    Gone,
+    /// The sink keeps no copy of the status.
+    Forgotten,
+    /// It could not be done, and is not to be tried again for so long.
+    Failed(Option<Duration>),
+}
+
+/// The statuses of all pods.
+#[derive(Default)]
+pub(crate) struct Records {
+    by_uid: FxHashMap<PodUid, Record>,
+    /// Whose turn it is. Every pod stands here once at most.
+    ready: VecDeque<PodUid>,
+    /// Whose turn it will be.
+    delayed: BTreeSet<(Instant, PodUid)>,
+    /// The mirrors of static pods, as the API server has them.
+    mirrors: FxHashMap<PodKey, Arc<Pod>>,
+    /// Resizes in place that wait or are being done.
+    resizes: FxHashMap<PodUid, ResizeConditions>,
+    startup_latency: PodStartupLatencyTracker,
+}
+
+struct Record {
+    pod: Arc<Pod>,
+    status: Arc<ApiPodStatus>,
+    /// Counts the changes of the status.
+    version: u64,
+    /// The version that the sink has.
+    sent: u64,
+    known: Known,
+    finished: bool,
+    /// When the status changed first since it was sent last.
+    changed_at: Instant,
+    /// The pod's source shows another status than ours.
+    differs: bool,
+    /// The pod is gone from its source.
+    orphaned: bool,
+    turn: Turn,
+    failures: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Idle,
+    Ready,
+    Delayed(Instant),
+    Sending,
+}
+
+impl Record {
+    /// Whether it is the static pod that the mirror of this name shows.
+    fn is_static_of(&self, mirror: &PodKey) -> bool {
+        self.pod.is_static() && self.pod.key() == *mirror
+    }
+
+    /// Whether the API server shows another status than ours (`needsReconcile`).
+    fn is_shown_otherwise(&self, there: &Pod) -> bool {
+        !shows(there, &self.status)
+    }
+
+    fn is_unsent(&self) -> bool {
+        self.sent < self.version
+    }
+
+    /// It has ended, and its source wants it gone (`canBeDeleted`).
+    fn is_deletable(&self) -> bool {
+        self.finished && self.pod.is_deleting() && !self.pod.is_mirror() && is_terminal(phase(&self.status))
+    }
+}
+
+impl Records {
+    /// The status reported last, by the pod's UID or its mirror's.
+    pub(crate) fn status(&self, uid: &PodUid) -> Option<&Arc<ApiPodStatus>> {
+        let of_mirror = || {
+            let mirror = self.mirrors.values().find(|mirror| mirror.uid() == *uid)?;
+            let key = mirror.key();
+            self.by_uid
+                .values()
+                .find(|record| !record.orphaned && record.is_static_of(&key))
+        };
+        self.known(uid).or_else(of_mirror).map(|record| &record.status)
+    }
+
+    /// The pod, or a static pod's mirror, as its source has it now. Tells whether something is to be sent at once.
+    pub(crate) fn observe_pod(&mut self, pod: &Arc<Pod>, now: &Now) -> bool {
+        if pod.is_mirror() {
+            return self.observe_mirror(pod);
+        }
+        if !pod.is_static() {
+            self.startup_latency.observed_pod_on_watch(pod, &now.wall);
+        }
+        let uid = pod.uid();
+        let Some(record) = self.by_uid.get_mut(&uid) else {
+            return false;
+        };
+        record.pod = pod.clone();
+        if !pod.is_static() && record.known.saw(pod) {
+            record.differs = record.is_shown_otherwise(pod);
+        }
+        let deletable = record.is_deletable();
+        if deletable {
+            self.queue(&uid);
+        }
+        deletable
+    }
+
+    fn observe_mirror(&mut self, mirror: &Arc<Pod>) -> bool {
+        let key = mirror.key();
+        let before = self.mirrors.insert(key.clone(), mirror.clone());
+        let of_static = |(_, record): &(&PodUid, &mut Record)| record.is_static_of(&key);
+        let Some((uid, record)) = self.by_uid.iter_mut().find(of_static) else {
+            return false;
+        };
+        if !record.known.saw(mirror) {
+            return false;
+        }
+        record.differs = record.is_shown_otherwise(mirror);
+        // A mirror that was made anew shows nothing yet: it does not wait until all are looked through.
+        let is_new = before.is_none_or(|before| before.uid_str() != mirror.uid_str());
+        let uid = (is_new && record.differs).then(|| uid.clone());
+        uid.as_ref().inspect(|uid| self.queue(uid)).is_some()
+    }
+
+    /// `RemoveOrphanedStatuses`. Tells whether there were any.
+    pub(crate) fn remove_orphaned(&mut self, known: &HashSet<PodUid>) -> bool {
+        let orphans: Vec<PodUid> = self
+            .by_uid
+            .iter()
+            .filter(|(uid, record)| !record.orphaned && !known.contains(*uid))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in &orphans {
+            if let Some(record) = self.by_uid.get_mut(uid) {
+                record.orphaned = true;
+            }
+            self.queue(uid);
+        }
+        self.startup_latency.retain(known);
+        self.resizes(|resizes| resizes.retain(|uid, _| known.contains(uid)));
+        if !self.mirrors.is_empty() {
+            let statics = self.by_uid.values().filter(|record| record.pod.is_static());
+            let shown: HashSet<PodKey> = statics.map(|record| record.pod.key()).collect();
+            self.mirrors.retain(|key, _| shown.contains(key));
+        }
+        !orphans.is_empty()
+    }
+
+    /// A pod's resize conditions.
+    pub(crate) fn resize_conditions(&self, uid: &PodUid) -> Option<&ResizeConditions> {
+        self.resizes.get(uid)
+    }
+
+    /// How long pods take to start.
+    pub(crate) fn startup_latency(&mut self) -> &mut PodStartupLatencyTracker {
+        &mut self.startup_latency
+    }
+
+    /// Changes resize conditions, and counts them.
+    pub(crate) fn resizes<T>(
+        &mut self,
+        change: impl FnOnce(&mut FxHashMap<PodUid, ResizeConditions>) -> T,
+    ) -> T {
+        let had_any = !self.resizes.is_empty();
+        let changed = change(&mut self.resizes);
+        self.resizes.retain(|_, conditions| !conditions.is_empty());
+        if had_any || !self.resizes.is_empty() {
+            metrics::resizes(self.resizes.values());
+        }
+        changed
+    }
+
+    /// Looks through all: whoever has something left to be done gets a turn.
+    pub(crate) fn queue_outstanding(&mut self) {
+        let outstanding: Vec<PodUid> = self
+            .by_uid
+            .iter()
+            .filter(|(_, record)| {
+                record.is_unsent() || record.orphaned || record.is_deletable() || record.differs
+            })
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in &outstanding {
+            self.queue(uid);
+        }
+    }
+
+    /// Whoever has something left to be done gets a turn now, and does not wait for a sink that failed.
+    pub(crate) fn queue_all(&mut self) {
+        self.queue_outstanding();
+        for (_, uid) in std::mem::take(&mut self.delayed) {
+            if let Some(record) = self.by_uid.get_mut(&uid) {
+                record.turn = Turn::Ready;
+                self.ready.push_back(uid);
+            }
+        }
+    }
+
+    /// The next pod whose turn it is. It gets no other until [`finish`](Self::finish).
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Job> {
+        while self.delayed.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, uid)) = self.delayed.pop_first() else {
+                break;
+            };
+            if let Some(record) = self.by_uid.get_mut(&uid) {
+                record.turn = Turn::Ready;
+                self.ready.push_back(uid);
+            }
+        }
+        loop {
+            let uid = self.ready.pop_front()?;
+            let Some(record) = self.by_uid.get_mut(&uid) else {
+                continue;
+            };
+            record.turn = Turn::Sending;
+            record.differs = false;
+            // What the sink was not told yet goes first, even of a pod that is gone.
+            let task = match record.orphaned && !record.is_unsent() {
+                true => Task::Forget,
+                false => Task::Send(Send {
+                    status: record.status.clone(),
+                    version: record.version,
+                    finished: record.finished,
+                    known: record.known.clone(),
+                }),
+            };
+            return Some(Job {
+                pod: record.pod.clone(),
+                uid,
+                task,
+            });
+        }
+    }
+
+    /// When the first wait ends.
+    pub(crate) fn next_retry(&self) -> Option<Instant> {
+        self.delayed.first().map(|(at, _)| *at)
+    }
+
+    /// A turn has ended.
+    pub(crate) fn finish(&mut self, uid: &PodUid, outcome: Outcome, now: Instant) {
+        let Some(record) = self.by_uid.get_mut(uid) else {
+            return;
+        };
+        record.turn = Turn::Idle;
+        if !matches!(outcome, Outcome::Failed(_)) {
+            record.failures = 0;
+        }
+        match outcome {
+            Outcome::Sent(version, status, there) => {
+                if record.sent < version {
+                    metrics::pod_status_synced(now.duration_since(record.changed_at));
+                }
+                if let Some(there) = &there {
+                    self.startup_latency.status_updated(there);
+                }
+                record.sent = version;
+                if let Some(there) = &there
+                    && !shows(there, &status)
+                {
+                    // It was patched from an older one than it was by then: what differs still is put right.
+                    record.differs = true;
+                }
+                record.known.sent(status, there);
+                if record.is_unsent() {
+                    record.changed_at = now;
+                }
+                if record.is_unsent() || record.orphaned {
+                    self.queue(uid);
+                }
+            }
+            // A mirror pod may come; a pod that was deleted will be told of. Either way there is time.
+            Outcome::Absent if record.orphaned => {
+                record.sent = record.version;
+                self.queue(uid);
+            }
+            Outcome::Absent => record.known.there = None,
+            Outcome::Forgotten if !record.orphaned => {
+                // It came back meanwhile.
+                record.known = Known::default();
+                record.sent = 0;
+                self.queue(uid);
+            }
+            Outcome::Gone | Outcome::Forgotten => {
+                self.by_uid.remove(uid);
+                self.startup_latency.forget(uid);
+                self.resizes(|resizes| resizes.remove(uid));
+            }
+            Outcome::Failed(retry_after) => {
+                record.known.failed();
+                let wait = FIRST_RETRY * 2_u32.saturating_pow(record.failures.min(16));
+                record.failures += 1;
+                let at = now + wait.min(LAST_RETRY).max(retry_after.unwrap_or_default());
+                record.turn = Turn::Delayed(at);
+                self.delayed.insert((at, uid.clone()));
+            }
+        }
+    }
+
+    fn known(&self, uid: &PodUid) -> Option<&Record> {
+        self.by_uid.get(uid).filter(|record| !record.orphaned)
+    }
+
+    /// Gives the pod a turn, unless it has one, waits for a sink that failed, or is being sent: then it gets
+    /// one afterwards.
+    fn queue(&mut self, uid: &PodUid) {
+        if let Some(record) = self.by_uid.get_mut(uid)
+            && record.turn == Turn::Idle
+        {
+            record.turn = Turn::Ready;
+            self.ready.push_back(uid.clone());
+        }
+    }
+}
+
+/// Whether the pod's status, as the sink has it, is this one as far as it is ours.
+fn shows(pod: &Pod, status: &ApiPodStatus) -> bool {
+    let mut shown = pod.status.clone().unwrap_or_default();
+    normalize(pod, &mut shown);
+    same_by_kubelet(&shown, status)
+}
