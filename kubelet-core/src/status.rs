@@ -39,8 +39,11 @@ pub trait PodStatusReporter: Send + Sync {
     fn terminate_pod(&self, pod: &Arc<Pod>);
 
     /// The pod's sandbox, its network and its volumes are there, and its containers come next: the pod is
-    /// `PodReadyToStartContainers` at once, not with its next status (`OnPodSandboxReady`).
-    fn on_pod_sandbox_ready(&self, pod: &Arc<Pod>);
+    /// `PodReadyToStartContainers` at once (`OnPodSandboxReady`). Who does nothing, the default, says so with the pod's
+    /// next status.
+    fn on_pod_sandbox_ready(&self, pod: &Arc<Pod>) {
+        let _ = pod;
+    }
 
     /// A readiness probe's result changed: so do the container's status and the pod's `Ready` and
     /// `ContainersReady` (`SetContainerReadiness`). Nothing happens for a container that was not reported yet.
