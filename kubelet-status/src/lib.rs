@@ -11,8 +11,9 @@
 //! * [`EventBroadcaster`] brings events to an [`EventSink`], such as `ApiServerEvents` (feature `apiserver`), counted,
 //!   combined and limited as the kubelet's are.
 //!
-//! The manager is what the `Kubelet` assembly of `kubelet-core` takes as its `statuses`. It works alone just
-//! as well. Here it reports to a sink of one's own:
+//! The manager is what the `Kubelet` assembly of `kubelet-core` takes as its `statuses`
+//! (`cargo run --example status-lines` is a whole agent that tells its own sink). It works alone just as well. Here it
+//! reports to a sink of one's own:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -73,6 +74,7 @@
 //! * A status is one request where what the API server has is known; the kubelet reads the pod before each patch.
 //! * A terminal phase is told once no container of the pod is reported as running, or its end is complete;
 //!   the kubelet asks its pod workers.
+//! * Nothing resizes pods in place yet: whoever does tells the handle, and the status shows it.
 //! * What a pod's cgroup holds is not looked at for `status.resources` of a pod that the API server shows as
 //!   `Running`: what was shown stays.
 #![cfg_attr(docsrs, feature(doc_cfg))]
