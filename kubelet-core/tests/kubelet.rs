@@ -454,6 +454,29 @@ async fn a_pod_that_ended_by_its_sources_word_is_killed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_ended_long_ago_goes_when_its_source_wants_it_gone() {
+    let (node, [api]) = Node::start(Pods::default(), ["api"]);
+    api.send(vec![Arc::new(pod("a"))]).unwrap();
+    node.wait_for_phase("a", "Running").await;
+    let mut ended = pod("a");
+    ended.status.get_or_insert_default().phase = Some("Failed".into());
+    api.send(vec![Arc::new(ended.clone())]).unwrap();
+    node.wait_for_phase("a", "Failed").await;
+    // Its worker is done with it, and looks at it no more.
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(node.statuses.get(&"a".into()).is_some());
+    let now = "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap();
+    ended.metadata.deletion_timestamp = Some(kubelet_core::clock::api_time(now));
+    api.send(vec![Arc::new(ended)]).unwrap();
+    let mut pods = node.statuses.watch();
+    tokio::time::timeout(Duration::from_secs(60), pods.wait_for(|pods| pods.is_empty()))
+        .await
+        .unwrap()
+        .unwrap();
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_folder_of_a_pod_that_was_not_looked_at_yet_stays() {
     let runtime = Pods::default();
     runtime.running("slow");
