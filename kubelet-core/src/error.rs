@@ -129,6 +129,24 @@ pub enum Error {
         source: Source,
     },
 
+    /// The mirror of a static pod could not be created or deleted.
+    #[error("mirror pod {pod}: {source}")]
+    MirrorPod {
+        /// The name that it shares with its static pod.
+        pod: PodKey,
+        /// What the API server said.
+        source: Source,
+    },
+
+    /// The node could not be read.
+    #[error("node {name}: {source}")]
+    Node {
+        /// The node's name.
+        name: String,
+        /// What was said.
+        source: Source,
+    },
+
     /// Reading or writing what is kept of a pod on disk failed.
     #[error("{path}{}: {source}", about(.pod))]
     Io {

@@ -9,6 +9,9 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::{CriticalPodAdmissionHandler, PredicateAdmitHandler};
+use crate::deadline::within;
+use crate::explain::Explainer;
 use crate::pod_cache::PodCache;
 use crate::pod_manager::PodManager;
 use crate::pod_source::{PodUpdates, SourcesReady};
@@ -19,9 +22,10 @@ use crate::start_failures::StartFailures;
 use crate::sync_loop::SyncLoop;
 use crate::sync_pod::RuntimePodSyncer;
 use crate::{
-    Clock, Disk, Error, EventRecorder, Jitter, LogEvents, NoProbes, NoVolumes, PlegHandle,
-    PodLifecycleEventGenerator, PodStatusManager, ProbeManager, ProbeManagerConfig, ProbeResultCache,
-    ProbeResults, Prober, Result, RootDir, VolumeManager,
+    Admission, Clock, Disk, Error, EventRecorder, Jitter, LogEvents, MirrorClient, MirrorPods, NoProbes,
+    NoVolumes, NodeGetter, PlegHandle, PodAdmitHandler, PodLifecycleEventGenerator, PodStatusManager, PodUid,
+    ProbeManager, ProbeManagerConfig, ProbeResultCache, ProbeResults, Prober, Result, RootDir, Step,
+    VolumeManager,
 };
 
 /// A whole node agent over the traits of this crate: sources, runtime, PLEG, statuses; the pod workers and
@@ -61,6 +65,8 @@ pub struct Kubelet {
 
 /// `containerGCPeriod` (`ContainerGCPeriod` in `kubelet.go`)
 const GC_PERIOD: Duration = Duration::from_secs(60);
+/// How long one collection may take before it is given up and begun anew.
+const GC_DEADLINE: Duration = Duration::from_secs(15 * 60);
 /// Updates that may wait for the sync loop before the sources are held back (`PodConfig`'s channel).
 const UPDATES_WAITING: usize = 50;
 
@@ -178,6 +184,7 @@ pub struct KubeletHandle {
     cache: PodCache,
     sources: SourcesReady,
     runtime_state: RuntimeState,
+    explainer: Explainer,
 }
 
 impl KubeletHandle {
@@ -204,6 +211,19 @@ impl KubeletHandle {
     /// Whether the runtime can be worked with.
     pub fn runtime_state(&self) -> &RuntimeState {
         &self.runtime_state
+    }
+
+    /// Why a pod is where it is: what it has passed, and what it waits for, in order.
+    ///
+    /// ```no_run
+    /// # fn example(kubelet: kubelet_core::KubeletHandle) {
+    /// for step in kubelet.explain(&"8f1c2d".into()) {
+    ///     println!("{step}"); // listed by file; tried again in 9.5s: … ; container web: CrashLoopBackOff: …
+    /// }
+    /// # }
+    /// ```
+    pub fn explain(&self, uid: &PodUid) -> Vec<Step> {
+        self.explainer.explain(uid, self)
     }
 
     /// Ends all pods, each within its own grace period or the given one if that is shorter, and returns when
@@ -240,7 +260,7 @@ impl Collector {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                result = self.runtime.garbage_collect(&policy, &self.workers) => {
+                result = within("garbage collection", None, GC_DEADLINE, self.runtime.garbage_collect(&policy, &self.workers)) => {
                     if let Err(error) = result {
                         tracing::error!(%error, "Container garbage collection failed");
                     }
@@ -261,12 +281,15 @@ pub struct KubeletBuilder {
     probes: Option<Arc<dyn ProbeResults>>,
     prober: Option<(Box<dyn Prober>, ProbeResultCache)>,
     volumes: Option<Arc<dyn VolumeManager>>,
+    node: Option<Arc<dyn NodeGetter>>,
+    admission: Admission,
+    mirrors: Option<Arc<dyn MirrorClient>>,
     root_dir: RootDir,
     disk: Disk,
+    clock: Clock,
     workers: PodWorkersConfig,
     gc_policy: GcPolicy,
     jitter: Option<Jitter>,
-    clock: Clock,
 }
 
 impl KubeletBuilder {
@@ -307,13 +330,6 @@ impl KubeletBuilder {
         self
     }
 
-    /// The clock of the runtime's timestamps, which initial delays of probes are measured with; the operating
-    /// system's by default.
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
-    }
-
     /// What probes found that somebody else makes, in place of a [`prober`](Self::prober).
     pub fn probes(mut self, probes: Arc<dyn ProbeResults>) -> Self {
         self.probes = Some(probes);
@@ -326,6 +342,25 @@ impl KubeletBuilder {
         self
     }
 
+    /// Asks this handler whether a new pod may run, after those given before. By default every pod may.
+    pub fn admission(mut self, handler: Arc<dyn PodAdmitHandler>) -> Self {
+        self.admission = self.admission.with(handler);
+        self
+    }
+
+    /// The node that the agent runs on. A new pod must fit it, in resources, labels, name, ports and taints; critical
+    /// pods are made room for (see [`PredicateAdmitHandler`]). Mirror pods belong to it.
+    pub fn node(mut self, node: Arc<dyn NodeGetter>) -> Self {
+        self.node = Some(node);
+        self
+    }
+
+    /// Who makes the mirrors of static pods on an API server; without, there are none. Needs [`node`](Self::node).
+    pub fn mirrors(mut self, client: Arc<dyn MirrorClient>) -> Self {
+        self.mirrors = Some(client);
+        self
+    }
+
     /// Where what belongs to pods is kept; `/var/lib/kubelet` by default. Must be absolute.
     pub fn root_dir(mut self, root_dir: impl Into<std::path::PathBuf>) -> Self {
         self.root_dir = RootDir::new(root_dir);
@@ -335,6 +370,13 @@ impl KubeletBuilder {
     /// Who works on files; another thread by default.
     pub fn disk(mut self, disk: Disk) -> Self {
         self.disk = disk;
+        self
+    }
+
+    /// What time it is, for active deadlines and initial delays of probes: the clock of the runtime's timestamps;
+    /// the operating system's by default.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
         self
     }
 
@@ -401,28 +443,46 @@ impl KubeletBuilder {
             ProbeManager::new(prober, found, statuses.reporter(), config)
         });
         let prober = probes.as_ref().map(ProbeManager::handle);
+        let mirrors = match (self.mirrors, &self.node) {
+            (Some(client), Some(node)) => MirrorPods::new(client, node.clone()),
+            _ => MirrorPods::default(),
+        };
         let syncer = RuntimePodSyncer {
             runtime: runtime.clone(),
             runtime_state: runtime_state.clone(),
             statuses: statuses.reporter(),
             start_failures: start_failures.clone(),
-            probes: results,
+            probes: results.clone(),
             prober: prober.clone(),
             volumes: self.volumes.unwrap_or_else(|| Arc::new(NoVolumes)),
             recorder: recorder.clone(),
             pleg: pleg_handle.clone(),
             root_dir: self.root_dir.clone(),
             disk: self.disk,
+            clock: self.clock,
+            mirrors: mirrors.clone(),
         };
         let workers = PodWorkers::new(Arc::new(syncer), cache.clone(), self.workers, jitter)
             .with_pleg(pleg_handle.clone())
-            .with_recorder(recorder);
+            .with_recorder(recorder.clone());
+        let mut admission = self.admission;
+        if let Some(node) = self.node {
+            let preemption = CriticalPodAdmissionHandler::new(workers.handle(), recorder.clone());
+            let predicates = PredicateAdmitHandler::new(node).with_failure_handler(Arc::new(preemption));
+            admission = admission.with(Arc::new(predicates));
+        }
         let handle = KubeletHandle {
             pods: PodManager::new(),
             workers: workers.handle(),
             cache: cache.clone(),
             sources: SourcesReady::new(names),
             runtime_state: runtime_state.clone(),
+            explainer: Explainer {
+                statuses: statuses.reporter(),
+                start_failures: start_failures.clone(),
+                probes: results.clone(),
+                clock: self.clock,
+            },
         };
         let sync_loop = SyncLoop {
             updates: received,
@@ -439,6 +499,10 @@ impl KubeletBuilder {
             start_failures,
             root_dir: self.root_dir,
             disk: self.disk,
+            mirrors,
+            admission,
+            recorder,
+            max_per_pod_container: self.gc_policy.max_per_pod_container,
         };
         Ok(Kubelet {
             updates,
@@ -464,6 +528,10 @@ impl KubeletBuilder {
             (
                 self.statuses.is_none(),
                 "no status manager: say who keeps the pods' statuses",
+            ),
+            (
+                self.mirrors.is_some() && self.node.is_none(),
+                "mirror pods without a node: say which node they belong to",
             ),
             (
                 !self.root_dir.path().is_absolute(),

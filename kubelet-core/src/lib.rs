@@ -106,16 +106,23 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
+mod active_deadline;
+pub mod admission;
 pub mod annotations;
 pub mod clock;
 mod config_objects;
+mod container_deletor;
 mod container_id;
+mod deadline;
 mod disk;
 mod error;
 mod event;
+mod explain;
 pub mod jitter;
 mod kubelet;
 pub mod labels;
+mod mirror_pods;
+mod node_getter;
 mod paths;
 mod pleg;
 mod pod;
@@ -124,6 +131,7 @@ mod pod_dirs;
 mod pod_manager;
 mod pod_source;
 mod pod_syncer;
+mod pod_watch;
 mod pod_workers;
 mod probe;
 mod qos;
@@ -137,14 +145,18 @@ mod sync_loop;
 mod sync_pod;
 mod volume;
 
+pub use admission::{Admission, PodAdmitAttributes, PodAdmitHandler, Rejection};
 pub use clock::Clock;
 pub use config_objects::{ConfigObjects, NoConfigObjects};
 pub use container_id::{ContainerId, ParseContainerIdError};
 pub use disk::Disk;
 pub use error::{Error, Result};
 pub use event::{Event, EventRecorder, EventType, LogEvents};
+pub use explain::Step;
 pub use jitter::Jitter;
 pub use kubelet::{Kubelet, KubeletBuilder, KubeletHandle};
+pub use mirror_pods::{MirrorClient, MirrorPods, is_mirror_pod_of, mirror_pod_of};
+pub use node_getter::{FixedNode, NodeGetter};
 pub use paths::RootDir;
 pub use pleg::{
     PlegEvents, PlegHandle, PlegPublisher, PodLifecycleEvent, PodLifecycleEventGenerator,
@@ -157,6 +169,7 @@ pub use pod_source::{
     PodOperation, PodSource, PodUpdate, PodUpdates, SourceUpdate, SourcesReady, StreamSource,
 };
 pub use pod_syncer::{PodStatusFn, PodSyncer, SyncOutcome, SyncPodType};
+pub use pod_watch::PodWatch;
 pub use pod_workers::{
     KillPod, PodWorkerState, PodWorkerSync, PodWorkers, PodWorkersConfig, PodWorkersHandle, UpdatePod,
 };

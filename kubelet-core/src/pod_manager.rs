@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
-use crate::{PodExt, PodKey, PodUid};
+use crate::pod_watch::Subscriptions;
+use crate::{PodExt, PodKey, PodUid, PodWatch};
 
 /// The desired pods by UID and by name, as the sync loop last heard of them. A cheap handle; only the sync
 /// loop changes it.
@@ -24,6 +25,7 @@ struct Inner {
     by_key: FxHashMap<PodKey, PodUid>,
     mirrors: FxHashMap<PodUid, Arc<Pod>>,
     mirrors_by_key: FxHashMap<PodKey, PodUid>,
+    subscriptions: Subscriptions,
 }
 
 impl PodManager {
@@ -42,7 +44,11 @@ impl PodManager {
             false => (&mut inner.pods, &mut inner.by_key),
         };
         by_key.insert(key, uid.clone());
-        pods.insert(uid, pod);
+        let is_mirror = pod.is_mirror();
+        pods.insert(uid.clone(), pod);
+        if !is_mirror {
+            inner.subscriptions.tell(&uid);
+        }
     }
 
     /// The pod is gone from its source (`RemovePod`).
@@ -59,6 +65,17 @@ impl PodManager {
         if by_key.get(&key) == Some(&uid) {
             by_key.remove(&key);
         }
+        if !pod.is_mirror() {
+            inner.subscriptions.tell(&uid);
+        }
+    }
+
+    /// All desired pods, and then each that comes, changes or goes; mirrors are left out. Any number may watch, each
+    /// at its own pace.
+    pub fn watch(&self) -> PodWatch {
+        let mut inner = self.inner.write();
+        let inner = &mut *inner;
+        PodWatch::new(self.clone(), inner.subscriptions.add(inner.pods.keys()))
     }
 
     /// The pod of this UID (`GetPodByUID`); mirrors are not looked at.
@@ -97,6 +114,44 @@ impl PodManager {
     pub fn pod_of_mirror(&self, mirror: &Pod) -> Option<Arc<Pod>> {
         self.pod_by_key(&mirror.key())
     }
+
+    /// All mirrors, those without a static pod too.
+    pub fn mirrors(&self) -> Vec<Arc<Pod>> {
+        self.inner.read().mirrors.values().cloned().collect()
+    }
+
+    /// The mirrors of static pods that no source lists any more, in the order of their names
+    /// (`GetPodsAndMirrorPods`).
+    pub fn orphaned_mirrors(&self) -> Vec<Arc<Pod>> {
+        let inner = self.inner.read();
+        let orphans = inner.mirrors.values();
+        let mut orphans: Vec<Arc<Pod>> = orphans
+            .filter(|mirror| !inner.by_key.contains_key(&mirror.key()))
+            .cloned()
+            .collect();
+        orphans.sort_by_cached_key(|mirror| (mirror.key(), mirror.uid()));
+        orphans
+    }
+
+    /// The UID under which the pod runs: for a mirror's that of its static pod, for any other itself
+    /// (`TranslatePodUID`).
+    pub fn translate_pod_uid(&self, uid: &PodUid) -> PodUid {
+        let inner = self.inner.read();
+        let translated = inner
+            .mirrors
+            .get(uid)
+            .and_then(|mirror| inner.by_key.get(&mirror.key()));
+        translated.unwrap_or(uid).clone()
+    }
+
+    /// By the UID of each static pod: the UID of its mirror, if it has one (`GetUIDTranslations`).
+    pub fn uid_translations(&self) -> FxHashMap<PodUid, Option<PodUid>> {
+        let inner = self.inner.read();
+        let static_pods = inner.pods.iter().filter(|(_, pod)| pod.is_static());
+        static_pods
+            .map(|(uid, pod)| (uid.clone(), inner.mirrors_by_key.get(&pod.key()).cloned()))
+            .collect()
+    }
 }
 
 #[cfg(test)]
@@ -127,6 +182,47 @@ mod tests {
         assert_eq!(manager.pod_of_mirror(&mirror), Some(fixed.clone()));
         manager.remove_pod(&mirror);
         assert_eq!((manager.len(), manager.mirror_of(&fixed)), (1, None));
+    }
+
+    #[test]
+    fn the_uid_of_a_mirror_is_translated_whoever_comes_first() {
+        let fixed = pod("web", "static", Some((annotations::CONFIG_SOURCE, "file")));
+        let mirror = pod("web", "mirror", Some((annotations::CONFIG_MIRROR, "hash")));
+        let of_api = pod("api", "api", Some((annotations::CONFIG_SOURCE, "api")));
+        for order in [[&fixed, &mirror, &of_api], [&of_api, &mirror, &fixed]] {
+            let manager = PodManager::new();
+            order.into_iter().for_each(|pod| manager.set_pod(pod.clone()));
+            for (uid, translated) in [
+                ("mirror", "static"),
+                ("static", "static"),
+                ("api", "api"),
+                ("", ""),
+            ] {
+                assert_eq!(manager.translate_pod_uid(&uid.into()).as_str(), translated);
+            }
+            let translations = manager.uid_translations();
+            assert_eq!(translations.len(), 1, "only static pods have a mirror");
+            assert_eq!(translations.get("static"), Some(&Some("mirror".into())));
+
+            manager.remove_pod(&mirror);
+            assert_eq!(manager.translate_pod_uid(&"mirror".into()).as_str(), "mirror");
+            assert_eq!(manager.uid_translations().get("static"), Some(&None));
+        }
+    }
+
+    #[test]
+    fn a_mirror_is_an_orphan_while_no_pod_bears_its_name() {
+        let manager = PodManager::new();
+        let fixed = pod("web", "static", Some((annotations::CONFIG_SOURCE, "file")));
+        let mirror = pod("web", "mirror", Some((annotations::CONFIG_MIRROR, "hash")));
+        let other = pod("db", "other", Some((annotations::CONFIG_MIRROR, "hash")));
+        for pod in [&fixed, &mirror, &other] {
+            manager.set_pod(pod.clone());
+        }
+        assert_eq!(manager.orphaned_mirrors(), std::slice::from_ref(&other));
+        manager.remove_pod(&fixed);
+        assert_eq!(manager.orphaned_mirrors(), [other, mirror]);
+        assert_eq!(manager.mirrors().len(), 2);
     }
 
     #[test]

@@ -161,6 +161,13 @@ impl SourcesReady {
         self.seen.lock().contains(source)
     }
 
+    /// The sources that were not heard yet.
+    pub fn silent(&self) -> Vec<String> {
+        let seen = self.seen.lock();
+        let silent = self.expected.iter().filter(|source| !seen.contains(*source));
+        silent.map(|source| source.to_string()).collect()
+    }
+
     /// Whether every source was heard.
     pub fn all_ready(&self) -> bool {
         let seen = self.seen.lock();

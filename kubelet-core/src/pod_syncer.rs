@@ -28,8 +28,6 @@ pub enum SyncPodType {
 pub struct SyncOutcome {
     /// The pod has reached a terminal phase by itself: it is to be ended.
     pub terminal: bool,
-    /// Look at the pod again at this time at the latest (an active deadline, say), on tokio's clock.
-    pub resync_at: Option<Instant>,
 }
 
 /// Changes the API status of a pod that is killed, e.g. to say it was evicted (`PodStatusFunc`).
@@ -53,6 +51,13 @@ pub trait PodSyncer: Send + Sync + 'static {
         mirror: Option<&Arc<Pod>>,
         status: &Arc<PodStatus>,
     ) -> Result<SyncOutcome>;
+
+    /// Whatever comes of a sync: look at the pod again at this time at the latest (its active deadline, say), on
+    /// tokio's clock. A time that has passed says nothing. By default there is none.
+    fn look_again_at(&self, pod: &Arc<Pod>) -> Option<Instant> {
+        let _ = pod;
+        None
+    }
 
     /// Stops all containers of the pod; `Ok` means that none runs (`SyncTerminatingPod`).
     ///

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::deadline::{RUNTIME_REQUEST_TIMEOUT, within};
 use crate::runtime::{Readiness, Runtime, RuntimeStatus};
 use crate::{Error, PlegHandle, Result};
 
@@ -102,7 +103,7 @@ impl RuntimeState {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                status = runtime.status() => self.update(status),
+                status = within("runtime status", None, RUNTIME_REQUEST_TIMEOUT, runtime.status()) => self.update(status),
             }
             self.asked_once.cancel();
         }

@@ -1,19 +1,24 @@
 //! `syncPod`: one pod brought closer to what it should be, over the traits of this crate.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 
+use tokio::time::Instant;
+
+use crate::active_deadline::{active_deadline, past_active_deadline};
 use crate::clock::api_time;
+use crate::deadline::{RUNTIME_REQUEST_TIMEOUT, within};
 use crate::pod_syncer::{PodStatusFn, PodSyncer, SyncOutcome, SyncPodType};
 use crate::runtime::{PodStatus, Runtime, RuntimePod};
 use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::{
-    Disk, Error, Event, EventRecorder, EventType, PlegHandle, PodExt, PodStatusInput, PodStatusReporter,
-    PodUid, ProbeManagerHandle, ProbeResults, Result, RootDir, VolumeManager,
+    Clock, Disk, Error, Event, EventRecorder, EventType, MirrorPods, PlegHandle, PodExt, PodStatusInput,
+    PodStatusReporter, PodUid, ProbeManagerHandle, ProbeResults, Result, RootDir, VolumeManager,
 };
 
 /// The kubelet's own [`PodSyncer`]: generates and reports the status, waits for network and volumes, has the
@@ -43,6 +48,10 @@ pub struct RuntimePodSyncer {
     pub root_dir: RootDir,
     /// Who makes it.
     pub disk: Disk,
+    /// What time it is: for active deadlines.
+    pub clock: Clock,
+    /// Who looks after the mirrors of static pods.
+    pub mirrors: MirrorPods,
 }
 
 /// How long a pod's volumes may take before the sync is tried anew (`podAttachAndMountTimeout`).
@@ -55,19 +64,24 @@ const ORPHAN_GRACE_PERIOD: Duration = Duration::from_secs(1);
 impl PodSyncer for RuntimePodSyncer {
     async fn sync_pod(
         &self,
-        _update: SyncPodType,
+        update: SyncPodType,
         pod: &Arc<Pod>,
-        _mirror: Option<&Arc<Pod>>,
+        mirror: Option<&Arc<Pod>>,
         status: &Arc<PodStatus>,
     ) -> Result<SyncOutcome> {
+        if update == SyncPodType::Create {
+            self.observe_since_first_seen("kubelet_pod_worker_start_duration_seconds", pod);
+        }
         let api_status = self.generate(pod, status, false);
-        let terminal = matches!(api_status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        // On the host's network a pod has the host's IPs, of which the runtime knows nothing.
+        let status = with_ips(status, &api_status);
+        let phase = api_status.phase.clone().unwrap_or_default();
+        if phase == "Running" && self.reported_phase(pod).as_deref() == Some("Pending") {
+            self.observe_since_first_seen("kubelet_pod_start_duration_seconds", pod);
+        }
         self.statuses.set_pod_status(pod, api_status);
-        if terminal {
-            return Ok(SyncOutcome {
-                terminal: true,
-                resync_at: None,
-            });
+        if matches!(&*phase, "Succeeded" | "Failed") {
+            return Ok(SyncOutcome { terminal: true });
         }
 
         if !pod.host_network()
@@ -77,12 +91,100 @@ impl PodSyncer for RuntimePodSyncer {
             return Err(error);
         }
 
+        // A static pod may be what the API server is made of: it does not wait for its mirror.
+        let ((), synced) = tokio::join!(
+            self.mirrors.reconcile(pod, mirror),
+            self.set_up_and_run(pod, &status)
+        );
+        synced
+    }
+
+    fn look_again_at(&self, pod: &Arc<Pod>) -> Option<Instant> {
+        let deadline = active_deadline(pod, self.statuses.pod_status(&pod.uid()).as_deref())?;
+        let left = deadline.duration_since(self.clock.now());
+        Instant::now().checked_add(left.try_into().unwrap_or_default())
+    }
+
+    async fn sync_terminating_pod(
+        &self,
+        pod: &Arc<Pod>,
+        status: &Arc<PodStatus>,
+        grace_period: Option<Duration>,
+        status_fn: Option<&PodStatusFn>,
+    ) -> Result<()> {
+        let uid = pod.uid();
+        let mut api_status = match self.statuses.pod_status(&uid) {
+            // It could not be read in time, or there is nothing. Made of it, a status would tell of
+            // containers that were lost, and they may still run.
+            Some(told) if status.sandboxes.is_empty() && status.containers.is_empty() => {
+                ApiPodStatus::clone(&told)
+            }
+            _ => self.generate(pod, status, false),
+        };
+        if let Some(change) = status_fn {
+            change(&mut api_status);
+        }
+        self.statuses.set_pod_status(pod, api_status);
+
+        if let Some(prober) = &self.prober {
+            prober.stop_liveness_and_startup(&uid);
+        }
+        // Asked anew and not taken from `status`: a container that the cache has not seen yet must end too.
+        let running = self.runtime_pod(pod).await?;
+        self.kill(Some(pod), &running, grace_period).await?;
+
+        if let Some(prober) = &self.prober {
+            prober.remove_pod(&uid);
+        }
+        let mut stopped = self.read_status(&*self.runtime_pod(pod).await?).await?;
+        let still_running: Vec<&str> = stopped
+            .running_containers()
+            .map(|container| container.name.as_str())
+            .collect();
+        if !still_running.is_empty() {
+            return Err(Error::SyncPod {
+                pod: pod.key(),
+                uid,
+                message: format!("containers run after the pod was killed: {still_running:?}"),
+            });
+        }
+        // A stopped sandbox has no IPs any more; the last status shows those the pod had
+        // (`preserveDataFromBeforeStopping`).
+        stopped.ips.clone_from(&status.ips);
+        let api_status = self.generate(pod, &stopped, true);
+        self.statuses.set_pod_status(pod, api_status);
+        Ok(())
+    }
+
+    async fn sync_terminating_runtime_pod(&self, running: &Arc<RuntimePod>) -> Result<()> {
+        // Asked anew: who reported it may have seen an old list, and must not stop what is not there.
+        match self.listed(&running.uid).await? {
+            Some(running) => self.kill(None, &running, Some(ORPHAN_GRACE_PERIOD)).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn sync_terminated_pod(&self, pod: &Arc<Pod>, status: &Arc<PodStatus>) -> Result<()> {
+        let api_status = self.generate(pod, status, true);
+        self.statuses.set_pod_status(pod, api_status);
+        let unmounted = self.volumes.wait_for_unmount(pod);
+        within("unmount volumes", Some(&pod.uid()), MOUNT_DEADLINE, unmounted).await?;
+        self.statuses.terminate_pod(pod);
+        Ok(())
+    }
+}
+
+impl RuntimePodSyncer {
+    /// What a pod needs on the host before it can run, and then the runtime's part.
+    async fn set_up_and_run(&self, pod: &Arc<Pod>, status: &PodStatus) -> Result<SyncOutcome> {
         let uid = pod.uid();
         self.make_pod_dirs(&uid).await.inspect_err(|error| {
             let message = format!("error making pod data directories: {error}");
             self.warn(pod, "Failed", message);
         })?;
-        self.mount(pod).await.inspect_err(|error| {
+        let mounted = self.volumes.wait_for_attach_and_mount(pod);
+        let mounted = within("attach and mount volumes", Some(&uid), MOUNT_DEADLINE, mounted).await;
+        mounted.inspect_err(|error| {
             self.warn(
                 pod,
                 "FailedMount",
@@ -121,90 +223,15 @@ impl PodSyncer for RuntimePodSyncer {
         Ok(SyncOutcome::default())
     }
 
-    async fn sync_terminating_pod(
-        &self,
-        pod: &Arc<Pod>,
-        status: &Arc<PodStatus>,
-        grace_period: Option<Duration>,
-        status_fn: Option<&PodStatusFn>,
-    ) -> Result<()> {
-        let uid = pod.uid();
-        let mut api_status = match self.statuses.pod_status(&uid) {
-            // It could not be read in time, or there is nothing. Made of it, a status would tell of
-            // containers that were lost, and they may still run.
-            Some(told) if status.sandboxes.is_empty() && status.containers.is_empty() => {
-                ApiPodStatus::clone(&told)
-            }
-            _ => self.generate(pod, status, false),
-        };
-        if let Some(change) = status_fn {
-            change(&mut api_status);
-        }
-        self.statuses.set_pod_status(pod, api_status);
-
-        if let Some(prober) = &self.prober {
-            prober.stop_liveness_and_startup(&uid);
-        }
-        // Asked anew and not taken from `status`: a container that the cache has not seen yet must end too.
-        let running = self.runtime_pod(pod).await?;
-        self.runtime
-            .kill_pod(Some(pod), &running, grace_period)
-            .await
-            .inspect_err(|error| {
-                self.warn(pod, "FailedKillPod", format!("error killing pod: {error}"));
-            })?;
-
-        if let Some(prober) = &self.prober {
-            prober.remove_pod(&uid);
-        }
-        let mut stopped = self.runtime.pod_status(&*self.runtime_pod(pod).await?).await?;
-        let still_running: Vec<&str> = stopped
-            .running_containers()
-            .map(|container| container.name.as_str())
-            .collect();
-        if !still_running.is_empty() {
-            return Err(Error::SyncPod {
-                pod: pod.key(),
-                uid,
-                message: format!("containers run after the pod was killed: {still_running:?}"),
-            });
-        }
-        // A stopped sandbox has no IPs any more; the last status shows those the pod had
-        // (`preserveDataFromBeforeStopping`).
-        stopped.ips.clone_from(&status.ips);
-        let api_status = self.generate(pod, &stopped, true);
-        self.statuses.set_pod_status(pod, api_status);
-        Ok(())
-    }
-
-    async fn sync_terminating_runtime_pod(&self, running: &Arc<RuntimePod>) -> Result<()> {
-        // Asked anew: who reported it may have seen an old list, and must not stop what is not there.
-        match self.runtime.pod(&running.uid).await? {
-            Some(running) => {
-                self.runtime
-                    .kill_pod(None, &running, Some(ORPHAN_GRACE_PERIOD))
-                    .await
-            }
-            None => Ok(()),
-        }
-    }
-
-    async fn sync_terminated_pod(&self, pod: &Arc<Pod>, status: &Arc<PodStatus>) -> Result<()> {
-        let api_status = self.generate(pod, status, true);
-        self.statuses.set_pod_status(pod, api_status);
-        self.volumes.wait_for_unmount(pod).await?;
-        self.statuses.terminate_pod(pod);
-        Ok(())
-    }
-}
-
-impl RuntimePodSyncer {
     fn generate(&self, pod: &Arc<Pod>, status: &PodStatus, terminal: bool) -> ApiPodStatus {
         let failures = self.start_failures.of_pod(&status.uid);
+        let reported = self.statuses.pod_status(&status.uid);
+        let eviction = past_active_deadline(pod, reported.as_deref(), &self.clock, &*self.recorder);
         let mut input = PodStatusInput::new(pod, status);
         input.start_failures = failures.as_deref();
         input.probes = &*self.probes;
         input.terminal = terminal;
+        input.eviction = eviction.as_ref();
         let mut api_status = self.statuses.generate(&input);
         if api_status.start_time.is_none() {
             // The agent was restarted and no source keeps the pod's status: it began with its first sandbox.
@@ -220,10 +247,60 @@ impl RuntimePodSyncer {
         api_status
     }
 
+    fn reported_phase(&self, pod: &Pod) -> Option<String> {
+        self.statuses.pod_status(&pod.uid())?.phase.clone()
+    }
+
+    /// How long it is since the agent first saw the pod, where a source noted that.
+    fn observe_since_first_seen(&self, metric: &'static str, pod: &Pod) {
+        let seen = pod.annotation(crate::annotations::CONFIG_FIRST_SEEN);
+        if let Some(seen) = seen.and_then(|seen| seen.parse().ok()) {
+            let since = self.clock.now().duration_since(seen);
+            metrics::histogram!(metric).record(since.as_secs_f64());
+        }
+    }
+
+    async fn listed(&self, uid: &PodUid) -> Result<Option<Arc<RuntimePod>>> {
+        within(
+            "get pod",
+            Some(uid),
+            RUNTIME_REQUEST_TIMEOUT,
+            self.runtime.pod(uid),
+        )
+        .await
+    }
+
     async fn runtime_pod(&self, pod: &Pod) -> Result<Arc<RuntimePod>> {
         let uid = pod.uid();
-        let found = self.runtime.pod(&uid).await?;
+        let found = self.listed(&uid).await?;
         Ok(found.unwrap_or_else(|| Arc::new(RuntimePod::empty(uid, pod.key()))))
+    }
+
+    async fn read_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+        let status = self.runtime.pod_status(pod);
+        within("get pod status", Some(&pod.uid), RUNTIME_REQUEST_TIMEOUT, status).await
+    }
+
+    /// Kills the pod, within its grace period and the time that the runtime may take beside it: for its containers, and
+    /// for its sandboxes.
+    async fn kill(
+        &self,
+        pod: Option<&Arc<Pod>>,
+        running: &RuntimePod,
+        grace: Option<Duration>,
+    ) -> Result<()> {
+        let own = pod.map_or(0, |pod| pod.termination_grace_period_seconds());
+        let own = Duration::from_secs(u64::try_from(own).unwrap_or_default());
+        let deadline = grace.unwrap_or(own).saturating_add(RUNTIME_REQUEST_TIMEOUT * 2);
+        let killed = self.runtime.kill_pod(pod, running, grace);
+        let killed = within("kill pod", Some(&running.uid), deadline, killed).await;
+        killed.inspect_err(|error| {
+            let message = format!("error killing pod: {error}");
+            match pod {
+                Some(pod) => self.warn(pod, "FailedKillPod", message),
+                None => self.warn(&as_api_pod(running), "FailedKillPod", message),
+            }
+        })
     }
 
     /// `makePodDataDirs`
@@ -241,17 +318,6 @@ impl RuntimePodSyncer {
         made.await.map_err(|error| Error::io(&at, Some(uid), error))
     }
 
-    async fn mount(&self, pod: &Arc<Pod>) -> Result<()> {
-        let mounted = tokio::time::timeout(MOUNT_DEADLINE, self.volumes.wait_for_attach_and_mount(pod)).await;
-        mounted.unwrap_or_else(|_| {
-            Err(Error::Timeout {
-                what: "attach and mount volumes",
-                pod: Some(pod.uid()),
-                after: MOUNT_DEADLINE,
-            })
-        })
-    }
-
     fn warn(&self, pod: &Pod, reason: &str, message: String) {
         self.recorder.record(Event {
             pod,
@@ -261,4 +327,29 @@ impl RuntimePodSyncer {
             message,
         });
     }
+}
+
+/// The status with the IPs that the API shows, where those are others.
+fn with_ips<'a>(status: &'a PodStatus, api_status: &ApiPodStatus) -> Cow<'a, PodStatus> {
+    let listed = api_status.pod_ips.iter().flatten();
+    let mut ips: Vec<String> = listed.map(|shown| shown.ip.clone()).collect();
+    if ips.is_empty() {
+        ips.extend(api_status.pod_ip.clone().filter(|ip| !ip.is_empty()));
+    }
+    match ips == status.ips {
+        true => Cow::Borrowed(status),
+        false => Cow::Owned(PodStatus {
+            ips,
+            ..status.clone()
+        }),
+    }
+}
+
+/// All that is known of a pod that only the runtime knows (`Pod.ToAPIPod`).
+fn as_api_pod(running: &RuntimePod) -> Pod {
+    let mut pod = Pod::default();
+    pod.metadata.namespace = Some(running.key.namespace.to_string());
+    pod.metadata.name = Some(running.key.name.to_string());
+    pod.metadata.uid = Some(running.uid.as_str().to_owned());
+    pod
 }

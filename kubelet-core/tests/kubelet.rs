@@ -1,282 +1,26 @@
 //! The assembly over a runtime of pods, in virtual time: who is started, killed, told and forgotten, and when.
 #![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
-use std::collections::BTreeMap;
+mod rig;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::stream::{self, StreamExt};
-use k8s_openapi::api::core::v1::Pod;
+use futures::stream;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_config::PodConfig;
-use kubelet_core::runtime::{
-    Container, ContainerState, ContainerStatus, PodStatus, PodSyncResult, Readiness, RuntimePod,
-    RuntimeStatus, Sandbox, SandboxState, SandboxStatus, SyncAction, SyncFailure,
-};
+use kubelet_core::runtime::{PodStatus, SyncFailure};
 use kubelet_core::{
-    ContainerId, Disk, Error, Kubelet, KubeletHandle, LogEvents, NoProbes, NoVolumes, PlegHandle, PodCache,
-    PodExt, PodKey, PodLifecycleEventGenerator, PodStatusManager, PodSyncer, PodUid, Result, RootDir,
-    Runtime, RuntimePodSyncer, RuntimeReader, RuntimeState, StartFailures, StreamSource, SyncPodType,
+    Clock, Disk, Error, Kubelet, LogEvents, MirrorPods, NoProbes, NoVolumes, PlegHandle, PodCache, PodExt,
+    PodLifecycleEventGenerator, PodStatusManager, PodSyncer, RootDir, RuntimePodSyncer, RuntimeReader,
+    RuntimeState, StartFailures, StreamSource, SyncPodType,
 };
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager};
-use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use rig::{Node, Pods, gone, pod};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-/// A runtime to which a pod is one thing that runs or does not.
-#[derive(Default)]
-struct Pods {
-    pods: Mutex<BTreeMap<PodUid, (PodKey, bool)>>,
-    /// What was done, told to the test.
-    done: watch::Sender<Vec<String>>,
-    network_down: Mutex<bool>,
-    runtime_down: Mutex<bool>,
-    fails: Mutex<Option<SyncFailure>>,
-    list_fails: Mutex<bool>,
-    kill_hangs: watch::Sender<bool>,
-    /// The pod whose status never comes.
-    status_hangs: Mutex<Option<PodUid>>,
-}
-
-impl Pods {
-    fn note(&self, what: String) {
-        self.done.send_modify(|done| done.push(what));
-    }
-
-    fn running(&self, uid: &str) {
-        self.pods
-            .lock()
-            .insert(uid.into(), (PodKey::new("ns", uid), true));
-    }
-
-    async fn wait_for(&self, what: &str) {
-        let mut done = self.done.subscribe();
-        let found = done.wait_for(|done| done.iter().any(|it| it == what));
-        let found = tokio::time::timeout(Duration::from_secs(600), found).await;
-        assert!(found.is_ok(), "{what:?} never came: {:?}", self.done.borrow());
-    }
-
-    fn did(&self, what: &str) -> bool {
-        self.done.borrow().iter().any(|it| it == what)
-    }
-}
-
-#[async_trait]
-impl RuntimeReader for Pods {
-    async fn pods(&self, _all: bool) -> Result<Vec<Arc<RuntimePod>>> {
-        if *self.list_fails.lock() {
-            return Err(Error::runtime("ListPods", std::io::Error::other("down")));
-        }
-        let pods = self.pods.lock();
-        let listed = pods.iter().map(|(uid, (key, running))| {
-            let mut pod = RuntimePod::empty(uid.clone(), key.clone());
-            let (container, sandbox) = match running {
-                true => (ContainerState::Running, SandboxState::Ready),
-                false => (ContainerState::Exited, SandboxState::NotReady),
-            };
-            pod.containers.push(Container::new(
-                ContainerId::new("pods", format!("{uid}-c")),
-                "c",
-                container,
-            ));
-            pod.sandboxes.push(Sandbox::new(
-                ContainerId::new("pods", format!("{uid}-s")),
-                sandbox,
-            ));
-            Arc::new(pod)
-        });
-        Ok(listed.collect())
-    }
-
-    async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
-        if self.status_hangs.lock().as_ref() == Some(&pod.uid) {
-            std::future::pending().await
-        }
-        let mut status = PodStatus::empty(pod.uid.clone(), pod.key.clone(), Instant::now());
-        for container in &pod.containers {
-            status.containers.push(ContainerStatus::new(
-                container.id.clone(),
-                &*container.name,
-                container.state,
-            ));
-        }
-        for sandbox in &pod.sandboxes {
-            let created_at = Some(Timestamp::UNIX_EPOCH);
-            status.sandboxes.push(SandboxStatus {
-                created_at,
-                ..SandboxStatus::new(sandbox.id.id(), sandbox.state)
-            });
-        }
-        Ok(status)
-    }
-}
-
-#[async_trait]
-impl Runtime for Pods {
-    fn runtime_type(&self) -> &str {
-        "pods"
-    }
-
-    async fn status(&self) -> Result<RuntimeStatus> {
-        if *self.runtime_down.lock() {
-            return Err(Error::runtime("Status", std::io::Error::other("down")));
-        }
-        let network_ready = match *self.network_down.lock() {
-            true => Readiness::NotReady("no cni".into()),
-            false => Readiness::Ready,
-        };
-        Ok(RuntimeStatus {
-            runtime_ready: Readiness::Ready,
-            network_ready,
-        })
-    }
-
-    async fn sync_pod(&self, pod: &Arc<Pod>, status: &PodStatus) -> PodSyncResult {
-        let mut result = PodSyncResult::default();
-        if let Some(failure) = self.fails.lock().clone() {
-            result.failed(SyncAction::StartContainer, "c", failure);
-            return result;
-        }
-        if !status.is_running() {
-            self.running(pod.uid_str());
-            self.note(format!("started {}", pod.uid()));
-            result.succeeded(SyncAction::StartContainer, "c");
-        }
-        result
-    }
-
-    async fn kill_pod(
-        &self,
-        pod: Option<&Arc<Pod>>,
-        running: &RuntimePod,
-        grace: Option<Duration>,
-    ) -> Result<()> {
-        if *self.kill_hangs.borrow() {
-            self.note(format!("kill of {} hangs", running.uid));
-        }
-        let _ = self.kill_hangs.subscribe().wait_for(|hangs| !hangs).await;
-        if let Some(pod) = self.pods.lock().get_mut(&running.uid) {
-            pod.1 = false;
-        }
-        let known = if pod.is_some() { "" } else { " unknown" };
-        self.note(format!(
-            "killed{known} {} in {}",
-            running.uid,
-            grace.unwrap_or_default().as_secs()
-        ));
-        Ok(())
-    }
-
-    fn forget_pod(&self, uid: &PodUid) {
-        self.note(format!("forgot {uid}"));
-    }
-}
-
-fn pod(uid: &str) -> Pod {
-    serde_json::from_value(serde_json::json!({
-        "metadata": {"namespace": "ns", "name": uid, "uid": uid},
-        "spec": {
-            "containers": [{"name": "c", "image": "i"}],
-            "terminationGracePeriodSeconds": 7,
-        },
-    }))
-    .unwrap()
-}
-
-type Snapshot = mpsc::UnboundedSender<Vec<Arc<Pod>>>;
-
-struct Node {
-    runtime: Arc<Pods>,
-    statuses: MemorySink,
-    handle: KubeletHandle,
-    root: tempfile::TempDir,
-    shutdown: CancellationToken,
-    running: JoinHandle<Result<()>>,
-}
-
-impl Node {
-    /// A node with these sources, and what to tell through each.
-    fn start<const N: usize>(runtime: Pods, sources: [&str; N]) -> (Self, [Snapshot; N]) {
-        Self::start_listing_every(Duration::from_secs(1), runtime, sources)
-    }
-
-    fn start_listing_every<const N: usize>(
-        relist_period: Duration,
-        runtime: Pods,
-        sources: [&str; N],
-    ) -> (Self, [Snapshot; N]) {
-        let mut config = PodConfig::builder();
-        let senders = sources.map(|name| {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            let snapshots = stream::unfold(receiver, async |mut receiver| {
-                Some((receiver.recv().await?, receiver))
-            });
-            config = std::mem::replace(&mut config, PodConfig::builder())
-                .source(StreamSource::new(name, snapshots.boxed()));
-            sender
-        });
-        let (runtime, statuses, cache) = (Arc::new(runtime), MemorySink::new(), PodCache::new());
-        let root = tempfile::tempdir().unwrap();
-        let pleg = GenericPleg::new(runtime.clone(), cache.clone()).with_relist_period(relist_period);
-        let kubelet = Kubelet::builder()
-            .pods(config.build().unwrap())
-            .pleg(pleg, cache)
-            .runtime(runtime.clone())
-            .statuses(StatusManager::new(statuses.clone()))
-            .root_dir(root.path())
-            .build()
-            .unwrap();
-        let (handle, shutdown) = (kubelet.handle(), CancellationToken::new());
-        let running = tokio::spawn(kubelet.run(shutdown.clone()));
-        (
-            Self {
-                runtime,
-                statuses,
-                handle,
-                root,
-                shutdown,
-                running,
-            },
-            senders,
-        )
-    }
-
-    async fn wait_for_phase(&self, uid: &str, phase: &str) {
-        let mut pods = self.statuses.watch();
-        let found = pods.wait_for(|pods| {
-            pods.get(uid)
-                .is_some_and(|pod| pod.status.phase.as_deref() == Some(phase))
-        });
-        let found = tokio::time::timeout(Duration::from_secs(600), found)
-            .await
-            .map(drop);
-        assert!(
-            found.is_ok(),
-            "{uid} never was {phase}: {:?}",
-            self.statuses.get(&uid.into())
-        );
-    }
-
-    async fn stop(self) {
-        self.shutdown.cancel();
-        self.running.await.unwrap().unwrap();
-    }
-}
-
-/// Waits until the folder is not there any more. Nobody tells, so it is looked at each virtual second.
-async fn gone(folder: &std::path::Path) {
-    let looked = async {
-        while folder.exists() {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    };
-    let looked = tokio::time::timeout(Duration::from_secs(600), looked).await;
-    assert!(looked.is_ok(), "{} stays", folder.display());
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_comes_runs_and_goes_and_nothing_of_it_stays() {
@@ -524,6 +268,8 @@ async fn a_pod_that_ends_and_cannot_be_read_is_not_said_to_have_lost_its_contain
         pleg: GenericPleg::new(runtime.clone(), cache).handle(),
         root_dir: RootDir::new(root.path()),
         disk: Disk::default(),
+        clock: Clock::system(),
+        mirrors: MirrorPods::default(),
     };
     runtime.running("a");
     let mut on_host = pod("a");

@@ -111,5 +111,5 @@ pub use generate::{NodeFacts, generate_api_pod_status};
 pub use handle::StatusManagerHandle;
 pub use manager::{StatusManager, StatusManagerConfig};
 #[cfg(feature = "apiserver")]
-pub use sink::{ApiServerEvents, ApiServerSink};
+pub use sink::{ApiServerEvents, ApiServerMirrorClient, ApiServerNode, ApiServerSink};
 pub use sink::{Blocking, FanOut, JsonLines, LogSink, MemorySink, ReportedPod};

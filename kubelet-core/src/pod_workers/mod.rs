@@ -1,5 +1,7 @@
 //! The pod workers: one state machine per pod UID, sync → terminating → terminated.
 
+mod explain;
+mod kill_now;
 mod record;
 mod registry;
 #[cfg(test)]
@@ -22,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 pub use record::PodWorkerState;
-use registry::{Registry, Work};
+use registry::{Ended, Registry, Work};
 pub use update::{KillPod, UpdatePod};
 
 use crate::pod_cache::PodCache;
@@ -151,9 +153,9 @@ impl PodWorkers {
         running.shutdown().await;
     }
 
-    fn dispatch(&self, running: &mut JoinSet<Result<SyncOutcome>>, of_task: &mut HashMap<Id, Task>) {
+    fn dispatch(&self, running: &mut JoinSet<Ended>, of_task: &mut HashMap<Id, Task>) {
         loop {
-            let Some(work) = self.shared.registry.lock().next() else {
+            let Some(work) = self.shared.registry.lock().next(Instant::now()) else {
                 return;
             };
             let task = Task {
@@ -172,22 +174,27 @@ impl PodWorkers {
         }
     }
 
-    fn complete(&self, ended: Result<(Id, Result<SyncOutcome>), JoinError>, of_task: &mut HashMap<Id, Task>) {
-        let (id, result) = match ended {
-            Ok((id, result)) => (id, result),
-            Err(error) => (error.id(), Err(Error::runtime("sync", error))),
+    fn complete(&self, ended: Result<(Id, Ended), JoinError>, of_task: &mut HashMap<Id, Task>) {
+        let id = match &ended {
+            Ok((id, _)) => *id,
+            Err(error) => error.id(),
         };
         let Some(Task { uid, state }) = of_task.remove(&id) else {
             return;
         };
-        match &result {
+        let ended = match ended {
+            Ok((_, ended)) => ended,
+            Err(error) => Ended {
+                state,
+                result: Err(Error::runtime_pod("sync", &uid, error)),
+                look_again_at: None,
+            },
+        };
+        match &ended.result {
             Ok(_) | Err(Error::Cancelled | Error::BackOff { .. }) => {}
             Err(error) => tracing::error!(%uid, ?state, %error, "Error syncing pod, skipping"),
         }
-        self.shared
-            .registry
-            .lock()
-            .complete(&uid, state, result, Instant::now());
+        self.shared.registry.lock().complete(&uid, ended, Instant::now());
     }
 }
 
@@ -228,8 +235,14 @@ struct Worker {
 }
 
 impl Worker {
-    async fn work(&self, work: Work) -> Result<SyncOutcome> {
-        let started = work.updated_at;
+    async fn work(&self, work: Work) -> Ended {
+        let (started, state) = (work.updated_at, work.state);
+        let pod = work
+            .request
+            .target
+            .pod()
+            .filter(|_| state == PodWorkerState::Sync)
+            .cloned();
         let operation = match (work.state, work.request.update_type) {
             (PodWorkerState::Terminated, _) => "terminated",
             (PodWorkerState::Terminating, _) => "kill",
@@ -247,7 +260,12 @@ impl Worker {
             metrics::histogram!("kubelet_pod_worker_duration_seconds", "operation_type" => operation)
                 .record(started.elapsed());
         }
-        result
+        let look_again_at = pod.and_then(|pod| self.syncer.look_again_at(&pod));
+        Ended {
+            state,
+            result,
+            look_again_at,
+        }
     }
 
     async fn act(&self, work: Work) -> Result<SyncOutcome> {
@@ -298,6 +316,7 @@ impl Worker {
                 .observed_at(&work.uid)
                 .is_none_or(|observed| observed <= time)
         {
+            crate::explain::count_deferral("status");
             pleg.request_relist(&work.uid);
         }
         match work.newer_than {

@@ -40,6 +40,10 @@ pub(super) struct PodRecord {
     pub(super) active: Option<Request>,
     /// A sync runs now.
     pub(super) in_flight: Option<CancellationToken>,
+    /// When that began.
+    pub(super) began_at: Option<Instant>,
+    /// Why the last one failed, if it did.
+    pub(super) last_error: Option<String>,
     /// Stands in the queue of those to begin.
     pub(super) queued: bool,
     /// Look at the pod again then.
@@ -87,6 +91,8 @@ impl PodRecord {
             pending: None,
             active: None,
             in_flight: None,
+            began_at: None,
+            last_error: None,
             queued: false,
             wake_at: None,
             synced_at: None,
@@ -122,6 +128,12 @@ impl PodRecord {
             (false, true) => PodWorkerState::Terminating,
             (false, false) => PodWorkerState::Sync,
         }
+    }
+
+    /// What its containers are given to end.
+    pub(super) fn grace_period(&self) -> Option<Duration> {
+        let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(1));
+        self.grace_period.map(seconds)
     }
 
     /// The newest pod asked for.

@@ -11,6 +11,7 @@ use super::record::{Effect, PodRecord, PodWorkerState, Request};
 use super::turns::Turns;
 use super::update::{Target, UpdatePod};
 use super::{PodWorkerSync, PodWorkersConfig};
+use crate::explain::count_deferral;
 use crate::pod_syncer::{PodStatusFn, SyncPodType};
 use crate::{Error, Jitter, PodExt, PodUid, SyncOutcome};
 
@@ -41,6 +42,15 @@ pub(super) struct Work {
     pub(super) cancel: CancellationToken,
     /// When the oldest update in it came.
     pub(super) updated_at: Option<Instant>,
+}
+
+/// How one thing that was done for a pod has ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) state: PodWorkerState,
+    pub(super) result: Result<SyncOutcome, Error>,
+    /// Look at the pod again then at the latest, if that is still to come.
+    pub(super) look_again_at: Option<Instant>,
 }
 
 impl Registry {
@@ -124,16 +134,16 @@ impl Registry {
     }
 
     /// The next thing to do, if there is one (`startPodSync`).
-    pub(super) fn next(&mut self) -> Option<Work> {
+    pub(super) fn next(&mut self, now: Instant) -> Option<Work> {
         while let Some(uid) = self.queue.pop_front() {
-            if let Some(work) = self.begin(&uid) {
+            if let Some(work) = self.begin(&uid, now) {
                 return Some(work);
             }
         }
         None
     }
 
-    fn begin(&mut self, uid: &PodUid) -> Option<Work> {
+    fn begin(&mut self, uid: &PodUid, now: Instant) -> Option<Work> {
         let record = self.records.get_mut(uid)?;
         record.queued = false;
         if record.in_flight.is_some() || record.pending.is_none() {
@@ -144,6 +154,7 @@ impl Registry {
             .as_ref()
             .is_some_and(|request| matches!(request.target, Target::Runtime(_)));
         if !record.started && !runtime_only && !self.may_start(uid) {
+            count_deferral("turn");
             return None;
         }
         let record = self.records.get_mut(uid)?;
@@ -156,13 +167,13 @@ impl Registry {
         }
         let cancel = CancellationToken::new();
         record.in_flight = Some(cancel.clone());
-        let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(1));
+        record.began_at = Some(now);
         let work = Work {
             uid: uid.clone(),
             state,
             request,
             newer_than: record.synced_at,
-            grace_period: record.grace_period.map(seconds),
+            grace_period: record.grace_period(),
             status_fn: record.status_fn.clone(),
             cancel,
             updated_at: record.updated_at.take(),
@@ -200,17 +211,18 @@ impl Registry {
 
     /// Takes in the end of what [`next`](Self::next) gave out (`completeSync`, `completeTerminating`,
     /// `completeTerminated`, `completeWork`).
-    pub(super) fn complete(
-        &mut self,
-        uid: &PodUid,
-        state: PodWorkerState,
-        result: Result<SyncOutcome, Error>,
-        now: Instant,
-    ) {
+    pub(super) fn complete(&mut self, uid: &PodUid, ended: Ended, now: Instant) {
+        let Ended {
+            state,
+            result,
+            look_again_at,
+        } = ended;
         let Some(record) = self.records.get_mut(uid) else {
             return;
         };
         record.in_flight = None;
+        record.began_at = None;
+        record.last_error = result.as_ref().err().map(ToString::to_string);
         if !matches!(result, Err(Error::Cancelled)) {
             record.synced_at = Some(now);
         }
@@ -251,12 +263,15 @@ impl Registry {
             return;
         }
         let wake_at = match result {
-            Ok(SyncOutcome { resync_at, .. }) => {
-                let resync = now + self.jitter.apply(self.config.resync_interval, RESYNC_JITTER);
-                resync_at.map_or(resync, |at| at.clamp(now, resync))
+            Ok(_) => now + self.jitter.apply(self.config.resync_interval, RESYNC_JITTER),
+            Err(error) => {
+                count_deferral("retry");
+                now + self.jitter.apply(self.back_off(&error, now), BACK_OFF_JITTER)
             }
-            Err(error) => now + self.jitter.apply(self.back_off(&error, now), BACK_OFF_JITTER),
         };
+        let wake_at = look_again_at
+            .filter(|at| *at > now)
+            .map_or(wake_at, |at| at.min(wake_at));
         self.set_timer(uid, Some(wake_at));
     }
 
@@ -403,6 +418,11 @@ impl Registry {
 
     pub(super) fn is_synced(&self) -> bool {
         self.synced
+    }
+
+    /// Who runs under this full name, if a static pod does.
+    pub(super) fn started_uid(&self, key: &crate::PodKey) -> Option<&PodUid> {
+        self.turns.started(key)
     }
 
     /// The record that runs under this full name, if a static pod does.

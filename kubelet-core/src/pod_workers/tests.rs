@@ -55,6 +55,14 @@ fn with_phase(uid: &str, phase: &str) -> Arc<Pod> {
     Arc::new(pod)
 }
 
+fn ended(state: PodWorkerState, result: Result<SyncOutcome>) -> Ended {
+    Ended {
+        state,
+        result,
+        look_again_at: None,
+    }
+}
+
 /// What a syncer was asked, in order.
 #[derive(Clone, Debug, PartialEq)]
 enum Call {
@@ -375,12 +383,7 @@ async fn a_pod_that_completes_by_itself_is_ended_and_never_begun_again() {
     let mut bench = Bench::new();
     bench.update(SyncPodType::Create, &Arc::new(pod("a")));
     let (_, answer) = bench.next().await;
-    answer
-        .send(Ok(SyncOutcome {
-            terminal: true,
-            resync_at: None,
-        }))
-        .unwrap();
+    answer.send(Ok(SyncOutcome { terminal: true })).unwrap();
     bench.expect(Terminating("a".into(), 30)).await;
     bench.expect(Terminated("a".into())).await;
     bench.update(SyncPodType::Create, &Arc::new(pod("z")));
@@ -618,13 +621,13 @@ fn who_may_have_what_in_which_state() {
         now,
         |_| None,
     );
-    let work = registry.next().unwrap();
+    let work = registry.next(now).unwrap();
     assert_eq!((work.state, work.newer_than), (PodWorkerState::Sync, None));
-    assert!(registry.next().is_none(), "one at a time");
-    registry.complete(&uid, work.state, Ok(SyncOutcome::default()), now);
-    assert!(registry.next().is_none() && registry.next_timer().is_some());
+    assert!(registry.next(now).is_none(), "one at a time");
+    registry.complete(&uid, ended(work.state, Ok(SyncOutcome::default())), now);
+    assert!(registry.next(now).is_none() && registry.next_timer().is_some());
     registry.fire_timers(registry.next_timer().unwrap());
-    let work = registry.next().unwrap();
+    let work = registry.next(now).unwrap();
     assert_eq!(work.newer_than, Some(now), "the next sync needs a newer status");
     // An eviction marks the content for removal at once, a mere kill does not.
     let evict = KillPod {
@@ -641,7 +644,7 @@ fn who_may_have_what_in_which_state() {
 fn begun(pod: UpdatePod, now: Instant) -> (Registry, Work) {
     let mut registry = Registry::new(PodWorkersConfig::default(), Jitter::from_seed(1));
     registry.update(pod, now, |_| None);
-    let work = registry.next().unwrap();
+    let work = registry.next(now).unwrap();
     (registry, work)
 }
 
@@ -650,8 +653,8 @@ fn a_syncer_that_gives_up_by_itself_is_not_called_again_at_once() {
     let now = std::time::Instant::now().into();
     let create = UpdatePod::new(SyncPodType::Create, Arc::new(pod("a")));
     let (mut registry, work) = begun(create, now);
-    registry.complete(&work.uid, work.state, Err(Error::Cancelled), now);
-    assert!(registry.next().is_none());
+    registry.complete(&work.uid, ended(work.state, Err(Error::Cancelled)), now);
+    assert!(registry.next(now).is_none());
     assert!(registry.next_timer().unwrap() >= now + Duration::from_secs(10));
 }
 
@@ -662,9 +665,9 @@ fn a_mirror_that_went_is_not_shown_to_the_next_sync() {
     let create = UpdatePod::new(SyncPodType::Create, first.clone()).with_mirror(Some(mirror.clone()));
     let (mut registry, work) = begun(create, now);
     assert_eq!(work.request.mirror, Some(mirror));
-    registry.complete(&work.uid, work.state, Ok(SyncOutcome::default()), now);
+    registry.complete(&work.uid, ended(work.state, Ok(SyncOutcome::default())), now);
     registry.update(UpdatePod::new(SyncPodType::Update, first), now, |_| None);
-    assert_eq!(registry.next().unwrap().request.mirror, None);
+    assert_eq!(registry.next(now).unwrap().request.mirror, None);
 }
 
 #[test]
@@ -672,10 +675,64 @@ fn the_end_of_a_pod_that_nobody_lists_is_tried_again_with_every_look() {
     let now = std::time::Instant::now().into();
     let (mut registry, work) = begun(UpdatePod::kill_runtime_pod(runtime_pod("a")), now);
     registry.sync_known_pods(&HashSet::new());
-    assert!(registry.next().is_none(), "it is being ended");
+    assert!(registry.next(now).is_none(), "it is being ended");
     let error = Error::runtime("StopPodSandbox", std::io::Error::other("busy"));
-    registry.complete(&work.uid, work.state, Err(error), now);
-    assert!(registry.next().is_none());
+    registry.complete(&work.uid, ended(work.state, Err(error)), now);
+    assert!(registry.next(now).is_none());
     registry.sync_known_pods(&HashSet::new());
-    assert_eq!(registry.next().unwrap().uid, work.uid);
+    assert_eq!(registry.next(now).unwrap().uid, work.uid);
+}
+
+#[test]
+fn when_a_pod_is_looked_at_again() {
+    let now = Instant::from_std(std::time::Instant::now());
+    let in_seconds = |seconds| now + Duration::from_secs(seconds);
+    let (uid, key) = (PodUid::from("a"), PodKey::new("ns", "a"));
+    let failed = |message: &str| Error::SyncPod {
+        pod: key.clone(),
+        uid: uid.clone(),
+        message: message.to_owned(),
+    };
+    let back_off = |until| Error::BackOff {
+        pod: key.clone(),
+        uid: uid.clone(),
+        until,
+        message: "back-off".to_owned(),
+    };
+    let network = || Error::NetworkNotReady {
+        message: "no cni".to_owned(),
+    };
+    let well = || Ok(SyncOutcome::default());
+    type Case = (&'static str, Result<SyncOutcome>, Option<u64>, (f64, f64));
+    let cases: [Case; 9] = [
+        ("all is well", well(), None, (60.0, 90.0)),
+        ("an error", Err(failed("no")), None, (10.0, 15.0)),
+        ("a back-off", Err(back_off(in_seconds(40))), None, (40.0, 60.0)),
+        ("a back-off that is over", Err(back_off(now)), None, (0.0, 0.0)),
+        (
+            "a long back-off",
+            Err(back_off(in_seconds(600))),
+            None,
+            (60.0, 90.0),
+        ),
+        ("no network", Err(network()), None, (1.0, 1.5)),
+        ("a deadline", well(), Some(20), (20.0, 20.0)),
+        (
+            "a deadline within a back-off",
+            Err(back_off(in_seconds(40))),
+            Some(5),
+            (5.0, 5.0),
+        ),
+        ("a deadline that is over", well(), Some(0), (60.0, 90.0)),
+    ];
+    for (case, result, deadline, (from, to)) in cases {
+        let (mut registry, work) = begun(UpdatePod::new(SyncPodType::Create, Arc::new(pod("a"))), now);
+        let ended = Ended {
+            look_again_at: deadline.map(in_seconds),
+            ..ended(work.state, result)
+        };
+        registry.complete(&work.uid, ended, now);
+        let after = (registry.next_timer().unwrap() - now).as_secs_f64();
+        assert!((from..=to).contains(&after), "{case}: {after}");
+    }
 }

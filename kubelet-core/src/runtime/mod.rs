@@ -22,7 +22,7 @@ pub use pod_status::{
 };
 pub use sync_result::{PodSyncResult, SyncAction, SyncFailure, SyncResult};
 
-use crate::{PodUid, Result};
+use crate::{ContainerId, PodUid, Result};
 
 /// The read half of a runtime: what a pod lifecycle event generator needs, and no more.
 ///
@@ -96,6 +96,13 @@ pub trait Runtime: RuntimeReader {
     /// has nothing to remove.
     async fn garbage_collect(&self, policy: &GcPolicy, pods: &dyn PodStateProvider) -> Result<()> {
         let _ = (policy, pods);
+        Ok(())
+    }
+
+    /// Removes a container that has ended, and its logs (`DeleteContainer`). Idempotent. The default leaves it to
+    /// [`garbage_collect`](Self::garbage_collect).
+    async fn delete_container(&self, container: &ContainerId) -> Result<()> {
+        let _ = container;
         Ok(())
     }
 

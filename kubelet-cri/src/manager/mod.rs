@@ -27,8 +27,8 @@ use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::{GcPolicy, PodStatus, PodSyncResult, Readiness, RuntimePod, RuntimeStatus};
 use kubelet_core::{
-    Clock, ConfigObjects, Error, EventRecorder, PodStateProvider, PodUid, ProbeResults, Result, Runtime,
-    RuntimeReader, VolumeManager,
+    Clock, ConfigObjects, ContainerId, Error, EventRecorder, PodStateProvider, PodUid, ProbeResults, Result,
+    Runtime, RuntimeReader, VolumeManager,
 };
 use parking_lot::Mutex;
 
@@ -191,6 +191,11 @@ impl Runtime for CriRuntime {
 
     async fn garbage_collect(&self, policy: &GcPolicy, pods: &dyn PodStateProvider) -> Result<()> {
         self.collect_garbage(policy, pods).await
+    }
+
+    async fn delete_container(&self, container: &ContainerId) -> Result<()> {
+        let removed = self.remove_container(container.id(), false).await;
+        removed.map_err(|message| Error::runtime("RemoveContainer", std::io::Error::other(message)))
     }
 
     fn forget_pod(&self, uid: &PodUid) {

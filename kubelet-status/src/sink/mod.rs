@@ -8,7 +8,7 @@ mod log;
 mod memory;
 
 #[cfg(feature = "apiserver")]
-pub use api_server::{ApiServerEvents, ApiServerSink};
+pub use api_server::{ApiServerEvents, ApiServerMirrorClient, ApiServerNode, ApiServerSink};
 pub use fan_out::FanOut;
 pub use json_lines::{Blocking, JsonLines};
 pub use log::LogSink;

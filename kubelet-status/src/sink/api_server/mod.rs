@@ -1,6 +1,8 @@
 //! The sink that the kubelet has: the API server.
 
 mod events;
+mod mirror_client;
+mod node;
 mod status_patch;
 
 use std::sync::Arc;
@@ -13,6 +15,8 @@ use kube_client::{Client, Error as ClientError};
 use kubelet_core::{Error, PodExt, Result, SinkPod, StatusSink};
 
 pub use self::events::ApiServerEvents;
+pub use self::mirror_client::ApiServerMirrorClient;
+pub use self::node::ApiServerNode;
 
 /// Sends statuses to an API server: a strategic merge patch of the pod's `status` sub-resource that holds what
 /// changed and, as its precondition, the pod's UID (`statusutil.PatchPodStatus`); and the last delete, with grace

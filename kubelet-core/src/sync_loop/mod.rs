@@ -1,5 +1,7 @@
 //! The sync loop: hears of changes from all sides and tells the pod workers.
 
+mod housekeeping;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,23 +9,24 @@ use std::time::Duration;
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use crate::container_deletor::ContainerDeletor;
 use crate::pod_cache::PodCache;
-use crate::pod_dirs::OrphanedPodDirs;
 use crate::pod_manager::PodManager;
 use crate::pod_source::{PodOperation, PodUpdate, SourcesReady};
 use crate::pod_syncer::SyncPodType;
-use crate::pod_workers::{KillPod, PodWorkerState, PodWorkersHandle, UpdatePod};
-use crate::runtime::{Runtime, RuntimePod};
+use crate::pod_workers::{KillPod, PodWorkersHandle, UpdatePod};
+use crate::runtime::{PodStateProvider, Runtime};
 use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::{
-    Disk, PlegEvents, PodExt, PodLifecycleEvent, PodLifecycleEventType, PodStatusReporter, PodUid,
-    ProbeManagerHandle, ProbeUpdates, RootDir,
+    Admission, Disk, Event, EventRecorder, EventType, MirrorPods, PlegEvents, PodAdmitAttributes, PodExt,
+    PodLifecycleEvent, PodLifecycleEventType, PodStatusReporter, PodUid, ProbeManagerHandle, ProbeUpdates,
+    Rejection, RootDir,
 };
+use housekeeping::{GonePods, Removals};
 
 /// Brings configuration and lifecycle events to the pod workers, and every 2 s cleans up after pods that are
 /// gone. Answers to the kubelet's `syncLoop` and `HandlePodCleanups`.
@@ -59,6 +62,15 @@ pub struct SyncLoop {
     pub root_dir: RootDir,
     /// Who removes them.
     pub disk: Disk,
+    /// Who says whether a new pod may run.
+    pub admission: Admission,
+    /// Where it is told that one may not.
+    pub recorder: Arc<dyn EventRecorder>,
+    /// Who deletes the mirrors of static pods that are no more.
+    pub mirrors: MirrorPods,
+    /// How many dead containers of each name a pod keeps, at least one
+    /// ([`GcPolicy::max_per_pod_container`](crate::runtime::GcPolicy::max_per_pod_container)).
+    pub max_per_pod_container: Option<u32>,
 }
 
 /// `housekeepingPeriod`
@@ -80,13 +92,20 @@ enum Heard {
 impl SyncLoop {
     /// Loops until `shutdown`, or until there is nothing more to hear.
     pub async fn run(mut self, shutdown: CancellationToken) {
-        let mut removal = JoinSet::new();
+        let mut removals = Removals::default();
+        let deletor = ContainerDeletor::new(self.max_per_pod_container);
+        let deleting = deletor.clone().run(self.runtime.clone());
         // Nothing is half done at an await below: the loop may be dropped at any of them.
-        shutdown.run_until_cancelled(self.run_on(&mut removal)).await;
-        removal.shutdown().await;
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = self.run_on(&deletor, &mut removals) => {}
+            () = deleting => {}
+        }
+        removals.shutdown().await;
     }
 
-    async fn run_on(&mut self, removal: &mut JoinSet<()>) {
+    async fn run_on(&mut self, deletor: &ContainerDeletor, removals: &mut Removals) {
         let mut heard = self.listen();
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING_PERIOD);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -110,12 +129,12 @@ impl SyncLoop {
                 biased;
                 _ = housekeeping.tick() => {
                     let started = Instant::now();
-                    self.clean_up(&mut gone_pods, removal);
+                    self.clean_up(&mut gone_pods, removals);
                     metrics::histogram!("kubelet_housekeeping_duration_seconds").record(started.elapsed());
                 }
                 next = heard.next() => match next {
-                    Some(Heard::Config(update)) => self.handle_update(update),
-                    Some(Heard::Pleg(uid, events)) => self.handle_events(&uid, &events),
+                    Some(Heard::Config(update)) => self.handle_update(update).await,
+                    Some(Heard::Pleg(uid, events)) => self.handle_events(&uid, &events, deletor),
                     Some(Heard::Probe(uid)) => self.sync_known_pod(&uid),
                     Some(Heard::End) | None => return,
                 },
@@ -148,30 +167,25 @@ impl SyncLoop {
     }
 
     /// `HandlePodAdditions`, `…Updates`, `…Removes`, `…Reconcile`
-    fn handle_update(&self, update: PodUpdate) {
+    async fn handle_update(&self, update: PodUpdate) {
         tracing::debug!(source = %update.source, op = ?update.op, pods = update.pods.len(), "SyncLoop");
         let PodUpdate { op, mut pods, source } = update;
         match op {
             PodOperation::Add => {
                 // Older pods first, so that those that were admitted before a restart are again.
                 pods.sort_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
-                pods.into_iter()
-                    .for_each(|pod| self.set_pod(pod, SyncPodType::Create));
+                for pod in pods {
+                    self.add_pod(pod).await;
+                }
             }
             PodOperation::Update | PodOperation::Delete => {
                 pods.into_iter()
                     .for_each(|pod| self.set_pod(pod, SyncPodType::Update));
             }
-            PodOperation::Remove => pods.into_iter().for_each(|pod| {
-                self.pods.remove_pod(&pod);
-                match pod.is_mirror() {
-                    true => self.sync_owner_of_mirror(&pod),
-                    false => self.workers.update_pod(UpdatePod::kill(pod, KillPod::default())),
-                }
-            }),
+            PodOperation::Remove => pods.into_iter().for_each(|pod| self.remove_pod(pod)),
             PodOperation::Reconcile => pods.into_iter().for_each(|pod| {
                 // Others may have ended it, or opened a readiness gate; all else in a status is our own word.
-                if pod.is_mirror() || pod.is_terminal_phase() || has_readiness_gates(&pod) {
+                if pod.is_mirror() || self.has_ended_elsewhere(&pod) || has_readiness_gates(&pod) {
                     self.set_pod(pod, SyncPodType::Sync);
                 } else {
                     self.statuses.observe_pod(&pod);
@@ -179,27 +193,69 @@ impl SyncLoop {
                 }
             }),
             // Sent by a source that knows of no differences; the merger makes them of it.
-            PodOperation::Set => self.handle_set(pods, &source),
+            PodOperation::Set => self.handle_set(pods, &source).await,
         }
         self.sources.add(&source);
     }
 
     /// All pods of a source at once: what a merger in snapshot mode sends.
-    fn handle_set(&self, pods: Vec<Arc<Pod>>, source: &str) {
+    async fn handle_set(&self, pods: Vec<Arc<Pod>>, source: &str) {
         let listed: HashSet<PodUid> = pods.iter().map(|pod| pod.uid()).collect();
         let known = self.pods.pods();
-        let of_source = known.into_iter().filter(|pod| pod.source() == Some(source));
+        let known = known.into_iter().chain(self.pods.mirrors());
+        let of_source = known.filter(|pod| pod.source() == Some(source));
         for gone in of_source.filter(|pod| !listed.contains(&pod.uid())) {
-            self.pods.remove_pod(&gone);
-            self.workers.update_pod(UpdatePod::kill(gone, KillPod::default()));
+            self.remove_pod(gone);
         }
         for pod in pods {
-            let kind = match self.pods.pod(&pod.uid()) {
-                Some(_) => SyncPodType::Update,
-                None => SyncPodType::Create,
-            };
-            self.set_pod(pod, kind);
+            match self.pods.pod(&pod.uid()) {
+                Some(_) => self.set_pod(pod, SyncPodType::Update),
+                None => self.add_pod(pod).await,
+            }
         }
+    }
+
+    /// A pod that is new here runs if it is admitted.
+    async fn add_pod(&self, pod: Arc<Pod>) {
+        // One that ends, or has ended, needs what it holds until it is gone.
+        let asks = !pod.is_mirror()
+            && !pod.is_terminal_phase()
+            && !self.workers.is_pod_termination_requested(&pod.uid());
+        if asks && let Err(rejection) = self.admit(&pod).await {
+            // Known all the same: it is desired, and nobody else's to clean up after.
+            self.statuses.observe_pod(&pod);
+            self.pods.set_pod(pod.clone());
+            self.reject(&pod, &rejection);
+            return;
+        }
+        self.set_pod(pod, SyncPodType::Create);
+    }
+
+    /// `AllocationManager.AddPod`
+    async fn admit(&self, pod: &Arc<Pod>) -> Result<(), Rejection> {
+        if self.admission.is_empty() {
+            return Ok(());
+        }
+        let mut others = self.pods.pods();
+        others.retain(|other| other.uid_str() != pod.uid_str() && !self.is_inactive(other));
+        // In one order in every run.
+        others.sort_by_cached_key(|other| other.uid());
+        self.admission.admit(&PodAdmitAttributes::new(pod, &others)).await
+    }
+
+    /// `rejectPod`
+    fn reject(&self, pod: &Arc<Pod>, rejection: &Rejection) {
+        let Rejection { reason, message } = rejection;
+        tracing::info!(pod = %pod.key(), uid = pod.uid_str(), reason, message, "Pod admission denied");
+        rejection.count();
+        self.recorder.record(Event {
+            pod,
+            field_path: None,
+            event_type: EventType::Warning,
+            reason,
+            message: message.clone(),
+        });
+        self.statuses.set_pod_status(pod, rejection.pod_status(pod));
     }
 
     fn set_pod(&self, pod: Arc<Pod>, update: SyncPodType) {
@@ -214,22 +270,27 @@ impl SyncLoop {
             .update_pod(UpdatePod::new(update, pod).with_mirror(mirror));
     }
 
+    /// Its source says that it has ended, and we did not say so.
+    fn has_ended_elsewhere(&self, pod: &Pod) -> bool {
+        let told = self.statuses.pod_status(&pod.uid());
+        let told = told.is_some_and(|told| matches!(told.phase.as_deref(), Some("Succeeded" | "Failed")));
+        pod.is_terminal_phase() && !told
+    }
+
+    fn remove_pod(&self, pod: Arc<Pod>) {
+        self.pods.remove_pod(&pod);
+        match pod.is_mirror() {
+            true => self.sync_owner_of_mirror(&pod),
+            false => self.workers.update_pod(UpdatePod::kill(pod, KillPod::default())),
+        }
+    }
+
     /// A mirror came, changed or went: its static pod looks after it (`HandleMirrorPod`).
     fn sync_owner_of_mirror(&self, mirror: &Pod) {
         if let Some(pod) = self.pods.pod_of_mirror(mirror) {
             let mirror = self.pods.mirror_of(&pod);
             self.workers
                 .update_pod(UpdatePod::new(SyncPodType::Update, pod).with_mirror(mirror));
-        }
-    }
-
-    fn handle_events(&self, uid: &PodUid, events: &[PodLifecycleEvent]) {
-        // A container that was removed tells nothing that its end did not (`isSyncPodWorthy`).
-        let worth_a_sync = events
-            .iter()
-            .any(|event| event.event_type != PodLifecycleEventType::ContainerRemoved);
-        if worth_a_sync {
-            self.sync_known_pod(uid);
         }
     }
 
@@ -242,64 +303,23 @@ impl SyncLoop {
         }
     }
 
-    /// `HandlePodCleanups`
-    fn clean_up(&self, gone: &mut GonePods, removal: &mut JoinSet<()>) {
-        if !self.sources.all_ready() {
-            // What is not listed yet may still come.
-            return;
-        }
-        // A pod may have come, ended and be forgotten by its worker since the last time.
-        gone.known.extend(self.workers.uids());
-        let desired = self.pods.pods();
-        let listed: HashSet<PodUid> = desired.iter().map(|pod| pod.uid()).collect();
-        let known = self.workers.sync_known_pods(&listed);
-        if let Some(prober) = &self.prober {
-            let may_run = known
-                .iter()
-                .filter(|(_, sync)| sync.state != PodWorkerState::Terminated);
-            prober.cleanup_pods(&may_run.map(|(uid, _)| uid.clone()).collect());
-        }
-        let mut known: HashSet<PodUid> = known.into_keys().collect();
-
-        let restarted = desired
+    fn handle_events(&self, uid: &PodUid, events: &[PodLifecycleEvent], deletor: &ContainerDeletor) {
+        // A container that was removed tells nothing that its end did not (`isSyncPodWorthy`).
+        let worth_a_sync = events
             .iter()
-            .filter(|pod| !known.contains(pod.uid_str()) && !pod.is_terminal_phase());
-        for pod in restarted {
-            tracing::info!(pod = %pod.key(), uid = pod.uid_str(), "Pod is restarted: a former one of its UID has ended");
-            metrics::counter!("kubelet_restarted_pods_total", "static" => if pod.is_static() { "true" } else { "" })
-                .increment(1);
-            let mirror = self.pods.mirror_of(pod);
-            self.workers
-                .update_pod(UpdatePod::new(SyncPodType::Create, pod.clone()).with_mirror(mirror));
+            .any(|event| event.event_type != PodLifecycleEventType::ContainerRemoved);
+        if worth_a_sync {
+            self.sync_known_pod(uid);
         }
-        known.extend(listed);
-
-        for (uid, key) in self.cache.running_pods() {
-            if known.insert(uid.clone()) {
-                tracing::info!(pod = %key, %uid, "Clean up containers for orphaned pod we had not seen before");
-                metrics::counter!("kubelet_orphaned_runtime_pods_total").increment(1);
-                self.workers
-                    .update_pod(UpdatePod::kill_runtime_pod(Arc::new(RuntimePod::empty(uid, key))));
+        let died = events
+            .iter()
+            .filter(|event| event.event_type == PodLifecycleEventType::ContainerDied);
+        for container in died.filter_map(|event| event.container.as_ref()) {
+            // `cleanUpContainersInPod`
+            if let Ok(status) = self.cache.get(uid) {
+                let remove_all = self.workers.should_pod_content_be_removed(uid);
+                deletor.delete_containers_in_pod(container.id(), &status, remove_all);
             }
-        }
-        self.statuses.remove_orphaned_statuses(&known);
-        self.start_failures.retain(&known);
-        if removal.try_join_next().is_some() || removal.is_empty() {
-            let (root_dir, cache, workers) =
-                (self.root_dir.clone(), self.cache.clone(), self.workers.clone());
-            removal.spawn(
-                OrphanedPodDirs {
-                    root_dir,
-                    disk: self.disk,
-                    cache,
-                    workers,
-                    known: known.clone(),
-                }
-                .remove(),
-            );
-        }
-        for uid in gone.since_last(known) {
-            self.runtime.forget_pod(&uid);
         }
     }
 }
@@ -307,23 +327,4 @@ impl SyncLoop {
 fn has_readiness_gates(pod: &Pod) -> bool {
     let gates = pod.spec.as_ref().and_then(|spec| spec.readiness_gates.as_ref());
     gates.is_some_and(|gates| !gates.is_empty())
-}
-
-/// Which pods were known at the last clean-up, or since, and are not any more.
-#[derive(Default)]
-struct GonePods {
-    known: HashSet<PodUid>,
-}
-
-impl GonePods {
-    fn since_last(&mut self, known: HashSet<PodUid>) -> Vec<PodUid> {
-        let before = std::mem::replace(&mut self.known, known);
-        let mut gone: Vec<PodUid> = before
-            .into_iter()
-            .filter(|uid| !self.known.contains(uid))
-            .collect();
-        // In one order in every run.
-        gone.sort_unstable();
-        gone
-    }
 }

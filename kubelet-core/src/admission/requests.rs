@@ -1,0 +1,247 @@
+//! What a pod asks of its node, and what a node has to give.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::quantity::Amount;
+
+/// Amounts by the name of the resource; CPU in thousandths, all else in whole units.
+pub(super) type Amounts = BTreeMap<String, i64>;
+
+type Sums<'a> = BTreeMap<&'a str, Amount>;
+type List = BTreeMap<String, Quantity>;
+
+/// What the pod asks for: the sum over its containers, or the most that its init containers need at one time if
+/// that is more, or what is asked for the pod as a whole; and its overhead (`resource.PodRequests`).
+///
+/// # Errors
+///
+/// Names the amount that cannot be read.
+pub(super) fn pod_requests(pod: &Pod) -> Result<Amounts, String> {
+    sum(pod, false).map(amounts)
+}
+
+/// What a pod that was admitted holds: of each container what it asks for, was allocated or has, whichever is most.
+/// What cannot be read of it counts as nothing: it was refused as such.
+pub(super) fn held_by(pod: &Pod) -> Amounts {
+    sum(pod, true).map(amounts).unwrap_or_default()
+}
+
+/// Reads what a node has to give.
+pub(super) fn allocatable(list: Option<&List>) -> Amounts {
+    let readable = list.into_iter().flatten().filter_map(|(name, quantity)| {
+        let amount = Amount::try_from(quantity).ok()?;
+        Some((name.as_str(), amount))
+    });
+    amounts(readable.collect())
+}
+
+/// Whether this is an extended resource: one that neither Kubernetes nor its nodes know by themselves
+/// (`helper.IsExtendedResourceName`).
+pub(super) fn is_extended(resource: &str) -> bool {
+    let native = !resource.contains('/') || resource.contains("kubernetes.io/");
+    !native && !resource.starts_with("requests.")
+}
+
+fn amounts(sums: Sums<'_>) -> Amounts {
+    let amount = |name: &str, amount: Amount| match name {
+        "cpu" => amount.milli_value(),
+        _ => amount.value(),
+    };
+    sums.into_iter()
+        .map(|(name, sum)| (name.to_owned(), amount(name, sum)))
+        .collect()
+}
+
+fn sum(pod: &Pod, held: bool) -> Result<Sums<'_>, String> {
+    let Some(spec) = &pod.spec else {
+        return Ok(Sums::new());
+    };
+    let mut total = Sums::new();
+    for container in &spec.containers {
+        add(&mut total, &of_container(pod, container, held)?);
+    }
+    // An init container runs beside the sidecars that were started before it.
+    let (mut sidecars, mut most) = (Sums::new(), Sums::new());
+    for container in spec.init_containers.iter().flatten() {
+        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
+        let mut needed = of_container(pod, container, held && is_sidecar)?;
+        if is_sidecar {
+            add(&mut total, &needed);
+            add(&mut sidecars, &needed);
+            needed.clone_from(&sidecars);
+        } else {
+            add(&mut needed, &sidecars);
+        }
+        raise(&mut most, &needed);
+    }
+    raise(&mut total, &most);
+    let whole = spec
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.requests.as_ref());
+    for (name, amount) in read(whole, "the pod")? {
+        if matches!(name, "cpu" | "memory") || name.starts_with("hugepages-") {
+            total.insert(name, amount);
+        }
+    }
+    add(&mut total, &read(spec.overhead.as_ref(), "overhead")?);
+    Ok(total)
+}
+
+fn of_container<'a>(pod: &'a Pod, container: &'a Container, held: bool) -> Result<Sums<'a>, String> {
+    let resources = container.resources.as_ref();
+    let mut asked = read(
+        resources.and_then(|resources| resources.requests.as_ref()),
+        &container.name,
+    )?;
+    if let Some(status) = container_status(pod, &container.name).filter(|_| held)
+        && let Some(actual) = &status.resources
+    {
+        if is_resize_infeasible(pod) {
+            asked.clear();
+        }
+        raise(&mut asked, &read(actual.requests.as_ref(), &container.name)?);
+        raise(
+            &mut asked,
+            &read(status.allocated_resources.as_ref(), &container.name)?,
+        );
+    }
+    Ok(asked)
+}
+
+fn container_status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let regular = status.container_statuses.iter().flatten();
+    let mut all = regular.chain(status.init_container_statuses.iter().flatten());
+    all.find(|status| status.name == name)
+}
+
+fn is_resize_infeasible(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let mut conditions = status
+        .into_iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .find(|condition| condition.type_ == "PodResizePending")
+        .is_some_and(|condition| condition.reason.as_deref() == Some("Infeasible"))
+}
+
+fn read<'a>(list: Option<&'a List>, of: &str) -> Result<Sums<'a>, String> {
+    let read = list.into_iter().flatten().map(|(name, quantity)| {
+        let amount = Amount::try_from(quantity).map_err(|error| format!("{name} of {of}: {error}"))?;
+        Ok((name.as_str(), amount))
+    });
+    read.collect()
+}
+
+fn add<'a>(sums: &mut Sums<'a>, more: &Sums<'a>) {
+    for (name, amount) in more {
+        let sum = sums.entry(name).or_default();
+        *sum = *sum + *amount;
+    }
+}
+
+fn raise<'a>(sums: &mut Sums<'a>, at_least: &Sums<'a>) {
+    for (name, amount) in at_least {
+        let sum = sums.entry(name).or_default();
+        *sum = (*sum).max(*amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn of(spec: Value) -> Vec<(String, i64)> {
+        let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
+        pod_requests(&pod).unwrap().into_iter().collect()
+    }
+
+    fn container(name: &str, cpu: &str) -> Value {
+        json!({"name": name, "resources": {"requests": {"cpu": cpu}}})
+    }
+
+    fn sidecar(name: &str, cpu: &str) -> Value {
+        let mut sidecar = container(name, cpu);
+        sidecar["restartPolicy"] = "Always".into();
+        sidecar
+    }
+
+    #[test]
+    fn containers_sidecars_init_containers_and_overhead_make_the_sum() {
+        let cases = [
+            (
+                json!({"containers": [container("a", "100m"), container("b", "1")]}),
+                1100,
+            ),
+            (
+                json!({"containers": [container("a", "1")], "initContainers": [container("i", "2")]}),
+                2000,
+            ),
+            // The sidecar that comes after an init container does not run beside it.
+            (
+                json!({
+                    "containers": [container("a", "1")],
+                    "initContainers": [sidecar("s", "500m"), container("i", "2"), sidecar("t", "1")],
+                }),
+                2500,
+            ),
+            (
+                json!({"containers": [container("a", "1")], "resources": {"requests": {"cpu": "3"}}}),
+                3000,
+            ),
+            (
+                json!({"containers": [container("a", "1")], "overhead": {"cpu": "250m"}}),
+                1250,
+            ),
+        ];
+        for (spec, cpu) in cases {
+            assert_eq!(of(spec.clone()), [("cpu".to_owned(), cpu)], "{spec}");
+        }
+        assert_eq!(of(json!({"containers": [{"name": "a"}]})), []);
+    }
+
+    #[test]
+    fn a_pod_that_runs_holds_what_it_was_given_until_it_has_less() {
+        let mut pod: Pod = serde_json::from_value(json!({
+            "spec": {"containers": [container("a", "1")]},
+            "status": {"containerStatuses": [{
+                "name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "3"}},
+            }]},
+        }))
+        .unwrap();
+        assert_eq!(held_by(&pod).get("cpu"), Some(&3000));
+        assert_eq!(pod_requests(&pod).unwrap().get("cpu"), Some(&1000));
+        // What it asks for and will not get does not count.
+        let condition = json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
+        let status = pod.status.as_mut().unwrap();
+        status.conditions = serde_json::from_value(condition).unwrap();
+        pod.spec.as_mut().unwrap().containers = vec![serde_json::from_value(container("a", "9")).unwrap()];
+        assert_eq!(held_by(&pod).get("cpu"), Some(&3000));
+    }
+
+    #[test]
+    fn an_amount_that_cannot_be_read_is_named() {
+        let pod = json!({"spec": {"containers": [container("web", "much")]}});
+        let error = pod_requests(&serde_json::from_value(pod).unwrap()).unwrap_err();
+        assert!(error.contains("cpu of web"), "{error}");
+    }
+
+    #[test]
+    fn extended_resources_are_told_by_their_names() {
+        for (resource, extended) in [
+            ("cpu", false),
+            ("hugepages-2Mi", false),
+            ("kubernetes.io/batteries", false),
+            ("example.com/gpu", true),
+            ("requests.example.com/gpu", false),
+        ] {
+            assert_eq!(is_extended(resource), extended, "{resource}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Removes the dead containers of a pod as soon as there is one more than is kept.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::ContainerId;
+use crate::deadline::{RUNTIME_REQUEST_TIMEOUT, within};
+use crate::runtime::{ContainerState, PodStatus, Runtime};
+
+/// `minDeadContainerInPod`
+const MIN_DEAD_CONTAINER_IN_POD: u32 = 1;
+
+/// Removes dead containers one after the other, beside the sync loop. The kubelet's `podContainerDeletor`, but what
+/// waits is a set: nothing is dropped. A cheap handle.
+#[derive(Clone, Debug)]
+pub(crate) struct ContainerDeletor {
+    waiting: Arc<Waiting>,
+    containers_to_keep: usize,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    containers: Mutex<BTreeSet<ContainerId>>,
+    changed: Notify,
+}
+
+impl ContainerDeletor {
+    /// Keeps so many dead containers of each name, and at least one; `None` is one.
+    pub(crate) fn new(max_per_pod_container: Option<u32>) -> Self {
+        let keep = max_per_pod_container
+            .unwrap_or_default()
+            .max(MIN_DEAD_CONTAINER_IN_POD);
+        Self {
+            waiting: Arc::default(),
+            containers_to_keep: usize::try_from(keep).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// This container of the pod has ended: older ones of its name go. With `remove_all` every dead one of the pod goes.
+    pub(crate) fn delete_containers_in_pod(&self, died: &str, status: &PodStatus, remove_all: bool) {
+        let gone = match remove_all {
+            true => containers_to_delete(None, status, 0),
+            false => containers_to_delete(Some(died), status, self.containers_to_keep),
+        };
+        if !gone.is_empty() {
+            self.waiting.containers.lock().extend(gone);
+            self.waiting.changed.notify_one();
+        }
+    }
+
+    /// Removes what is to go, without end.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe, but for a removal that has begun: the collector of garbage makes up for it.
+    pub(crate) async fn run(self, runtime: Arc<dyn Runtime>) {
+        loop {
+            let next = self.waiting.containers.lock().pop_first();
+            match next {
+                Some(container) => delete(&*runtime, &container).await,
+                None => self.waiting.changed.notified().await,
+            }
+        }
+    }
+}
+
+async fn delete(runtime: &dyn Runtime, container: &ContainerId) {
+    let deleted = runtime.delete_container(container);
+    if let Err(error) = within("delete container", None, RUNTIME_REQUEST_TIMEOUT, deleted).await {
+        // The next one that dies, or the collector of garbage, finds it again.
+        tracing::info!(%container, %error, "DeleteContainer returned error");
+    }
+}
+
+/// The exited containers of the name that this container bears, or of all names, but for the newest `keep`
+/// (`getContainersToDeleteInPod`). None where the container is not known.
+fn containers_to_delete(died: Option<&str>, status: &PodStatus, keep: usize) -> Vec<ContainerId> {
+    let name = died.map(|id| status.containers.iter().find(|container| container.id.id() == id));
+    let name = match name {
+        Some(None) => return Vec::new(),
+        Some(Some(container)) => Some(&container.name),
+        None => None,
+    };
+    let mut exited: Vec<_> = status
+        .containers
+        .iter()
+        .filter(|container| container.state == ContainerState::Exited)
+        .filter(|container| name.is_none_or(|name| *name == container.name))
+        .collect();
+    exited.sort_by_key(|container| std::cmp::Reverse(container.created_at));
+    exited
+        .iter()
+        .skip(keep)
+        .map(|container| container.id.clone())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::ContainerStatus;
+    use crate::{PodKey, PodUid};
+    use k8s_openapi::jiff::Timestamp;
+    use tokio::time::Instant;
+
+    fn status(containers: &[(&str, &str, i64, ContainerState)]) -> PodStatus {
+        let mut status = PodStatus::empty(PodUid::new("u"), PodKey::new("ns", "p"), Instant::now());
+        for (id, name, created, state) in containers {
+            status.containers.push(ContainerStatus {
+                created_at: Some(Timestamp::from_second(*created).unwrap()),
+                ..ContainerStatus::new(ContainerId::new("r", *id), *name, *state)
+            });
+        }
+        status
+    }
+
+    #[test]
+    fn the_newest_dead_ones_of_a_name_are_kept() {
+        use ContainerState::*;
+        let pod = status(&[
+            ("a1", "a", 1, Exited),
+            ("a2", "a", 2, Exited),
+            ("a3", "a", 3, Exited),
+            ("a4", "a", 4, Running),
+            ("b1", "b", 1, Exited),
+            ("b2", "b", 2, Created),
+        ]);
+        let cases: [(Option<&str>, usize, &[&str]); 6] = [
+            (Some("a3"), 2, &["a1"]),
+            (Some("a3"), 1, &["a2", "a1"]),
+            (Some("b1"), 1, &[]),
+            (Some("unknown"), 0, &[]),
+            (None, 0, &["a3", "a2", "a1", "b1"]),
+            (None, 3, &["b1"]),
+        ];
+        for (died, keep, expected) in cases {
+            let mut gone: Vec<_> = containers_to_delete(died, &pod, keep);
+            let mut expected: Vec<_> = expected.iter().map(|id| ContainerId::new("r", *id)).collect();
+            gone.sort();
+            expected.sort();
+            assert_eq!(gone, expected, "{died:?} {keep}");
+        }
+    }
+
+    #[test]
+    fn at_least_one_stays() {
+        for (asked, kept) in [(None, 1), (Some(0), 1), (Some(1), 1), (Some(3), 3)] {
+            assert_eq!(ContainerDeletor::new(asked).containers_to_keep, kept);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Mirror pods: the images of static pods on the API server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use crate::annotations::{CONFIG_HASH, CONFIG_MIRROR};
+use crate::deadline::within;
+use crate::{NodeGetter, PodExt, PodKey, PodUid, Result};
+
+/// Creates and deletes mirror pods on the API server. Answers to the kubelet's `pod.MirrorClient`.
+///
+/// # Cancel safety
+///
+/// Any call may be dropped and made again.
+#[async_trait]
+pub trait MirrorClient: Send + Sync {
+    /// Creates this mirror pod (see [`mirror_pod_of`]). That one with the same hash is there already is no error.
+    async fn create_mirror_pod(&self, mirror: Pod) -> Result<()>;
+
+    /// Deletes the mirror pod of this name at once (grace period 0) if its UID is still this one. Whether it was
+    /// deleted: one that is gone, or is another by now, is no error.
+    async fn delete_mirror_pod(&self, key: &PodKey, uid: &PodUid) -> Result<bool>;
+}
+
+/// The mirror pod that shows this static pod: the same pod, with the static pod's hash as its annotation
+/// `kubernetes.io/config.mirror` and the node as its owner.
+///
+/// The API server gives it a UID of its own.
+pub fn mirror_pod_of(pod: &Pod, node: &Node) -> Pod {
+    let mut mirror = pod.clone();
+    let hash = pod.annotation(CONFIG_HASH).unwrap_or_default().to_owned();
+    let annotations = mirror.metadata.annotations.get_or_insert_default();
+    annotations.insert(CONFIG_MIRROR.to_owned(), hash);
+    mirror.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: node.metadata.name.clone().unwrap_or_default(),
+        uid: node.metadata.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }]);
+    mirror
+}
+
+/// Whether this mirror shows this static pod as it is now (`pod.IsMirrorPodOf`): the same name, and the hash of
+/// its manifest. An outdated mirror, or one that somebody else made of another manifest, does not.
+pub fn is_mirror_pod_of(mirror: &Pod, pod: &Pod) -> bool {
+    mirror.metadata.name == pod.metadata.name
+        && mirror.metadata.namespace == pod.metadata.namespace
+        && mirror
+            .annotation(CONFIG_MIRROR)
+            .is_some_and(|hash| hash == pod.annotation(CONFIG_HASH).unwrap_or_default())
+}
+
+/// How long one call about a mirror pod may take. A static pod may be the API server itself: it must not wait for it.
+const MIRROR_CALL_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Keeps the mirrors of static pods as they should be; by default, without an API server, there are none.
+///
+/// A failure is logged and tried again with the next sync: a static pod runs with its mirror or without.
+#[derive(Clone, Default)]
+pub struct MirrorPods {
+    parts: Option<(Arc<dyn MirrorClient>, Arc<dyn NodeGetter>)>,
+}
+
+impl MirrorPods {
+    /// Mirrors that `client` makes, owned by the node.
+    pub fn new(client: Arc<dyn MirrorClient>, node: Arc<dyn NodeGetter>) -> Self {
+        Self {
+            parts: Some((client, node)),
+        }
+    }
+
+    /// Creates the mirror of a static pod, or deletes and creates it anew where it is outdated or being deleted
+    /// (`tryReconcileMirrorPods`).
+    pub(crate) async fn reconcile(&self, pod: &Arc<Pod>, mirror: Option<&Arc<Pod>>) {
+        let Some((client, node)) = self.parts.as_ref().filter(|_| pod.is_static()) else {
+            return;
+        };
+        if let Some(mirror) = mirror {
+            let good = !mirror.is_deleting() && is_mirror_pod_of(mirror, pod);
+            if good || !delete(&**client, mirror).await {
+                return;
+            }
+        }
+        let uid = pod.uid();
+        let created = within("create mirror pod", Some(&uid), MIRROR_CALL_DEADLINE, async {
+            let node = node.fresh_node().await?;
+            if node.metadata.deletion_timestamp.is_some() {
+                tracing::info!(pod = %pod.key(), %uid, "No need to create a mirror pod: the node is being deleted");
+                return Ok(());
+            }
+            if node.metadata.uid.as_deref().unwrap_or_default().is_empty() {
+                tracing::warn!(pod = %pod.key(), %uid, "No mirror pod is created: the UID of the node is not known");
+                return Ok(());
+            }
+            tracing::info!(pod = %pod.key(), %uid, "Creating a mirror pod for static pod");
+            client.create_mirror_pod(mirror_pod_of(pod, &node)).await
+        });
+        if let Err(error) = created.await {
+            tracing::error!(pod = %pod.key(), %uid, %error, "Failed creating a mirror pod");
+        }
+    }
+
+    /// Deletes mirrors of static pods that are no more.
+    pub(crate) async fn delete_orphans(self, mirrors: Vec<Arc<Pod>>) {
+        if let Some((client, _)) = &self.parts {
+            join_all(mirrors.iter().map(|mirror| delete(&**client, mirror))).await;
+        }
+    }
+}
+
+async fn delete(client: &dyn MirrorClient, mirror: &Pod) -> bool {
+    let (key, uid) = (mirror.key(), mirror.uid());
+    tracing::info!(pod = %key, %uid, "Deleting a mirror pod");
+    let deleted = client.delete_mirror_pod(&key, &uid);
+    let deleted = within("delete mirror pod", Some(&uid), MIRROR_CALL_DEADLINE, deleted).await;
+    deleted.unwrap_or_else(|error| {
+        tracing::error!(pod = %key, %uid, %error, "Failed deleting a mirror pod");
+        false
+    })
+}
+
+impl std::fmt::Debug for MirrorPods {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MirrorPods").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::annotations::{API_SOURCE, CONFIG_SOURCE, FILE_SOURCE};
+    use crate::{Error, FixedNode};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+    use parking_lot::Mutex;
+
+    /// Notes what it was asked; each flag makes one kind of call go wrong.
+    #[derive(Default)]
+    struct Server {
+        calls: Mutex<Vec<String>>,
+        not_there: bool,
+        refuses: bool,
+        hangs: bool,
+    }
+
+    #[async_trait]
+    impl MirrorClient for Server {
+        async fn create_mirror_pod(&self, mirror: Pod) -> Result<()> {
+            let hash = mirror.annotation(CONFIG_MIRROR).unwrap_or_default();
+            self.calls.lock().push(format!("create {} {hash}", mirror.key()));
+            match self.refuses {
+                true => Err(Error::runtime("create", std::io::Error::other("refused"))),
+                false => Ok(()),
+            }
+        }
+
+        async fn delete_mirror_pod(&self, key: &PodKey, uid: &PodUid) -> Result<bool> {
+            self.calls.lock().push(format!("delete {key} {uid}"));
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
+            match self.refuses {
+                true => Err(Error::runtime("delete", std::io::Error::other("refused"))),
+                false => Ok(!self.not_there),
+            }
+        }
+    }
+
+    fn pod(uid: &str, annotations: &[(&str, &str)]) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.namespace = Some("ns".into());
+        pod.metadata.name = Some("web".into());
+        pod.metadata.uid = Some(uid.into());
+        let annotations = annotations
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        pod.metadata.annotations = Some(annotations.collect());
+        pod
+    }
+
+    fn static_pod(hash: &str) -> Arc<Pod> {
+        Arc::new(pod("s", &[(CONFIG_SOURCE, FILE_SOURCE), (CONFIG_HASH, hash)]))
+    }
+
+    fn mirror(hash: &str) -> Pod {
+        pod("m", &[(CONFIG_SOURCE, API_SOURCE), (CONFIG_MIRROR, hash)])
+    }
+
+    fn node(uid: &str, deleting: bool) -> Arc<Node> {
+        let mut node = Node::default();
+        node.metadata.name = Some("node-1".into());
+        node.metadata.uid = Some(uid.into());
+        node.metadata.deletion_timestamp = deleting.then(|| Time(Timestamp::UNIX_EPOCH));
+        Arc::new(node)
+    }
+
+    async fn reconciled(server: Server, node: Arc<Node>, pod: &Arc<Pod>, mirror: Option<Pod>) -> Vec<String> {
+        let server = Arc::new(server);
+        let mirrors = MirrorPods::new(server.clone(), Arc::new(FixedNode::new(node)));
+        mirrors.reconcile(pod, mirror.map(Arc::new).as_ref()).await;
+        std::mem::take(&mut *server.calls.lock())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mirror_is_made_when_it_is_missing_outdated_or_being_deleted() {
+        let deleting = || {
+            let mut mirror = mirror("1");
+            mirror.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+            mirror
+        };
+        let foreign = pod("m", &[(CONFIG_SOURCE, API_SOURCE)]);
+        let (create, delete) = ("create ns/web 1", "delete ns/web m");
+        let cases: [(&str, Option<Pod>, Server, &[&str]); 8] = [
+            ("missing", None, Server::default(), &[create]),
+            ("good", Some(mirror("1")), Server::default(), &[]),
+            (
+                "outdated",
+                Some(mirror("0")),
+                Server::default(),
+                &[delete, create],
+            ),
+            (
+                "being deleted",
+                Some(deleting()),
+                Server::default(),
+                &[delete, create],
+            ),
+            (
+                "not a mirror",
+                Some(foreign),
+                Server::default(),
+                &[delete, create],
+            ),
+            (
+                "outdated and gone",
+                Some(mirror("0")),
+                Server {
+                    not_there: true,
+                    ..Server::default()
+                },
+                &[delete],
+            ),
+            (
+                "outdated, and the server is away",
+                Some(mirror("0")),
+                Server {
+                    refuses: true,
+                    ..Server::default()
+                },
+                &[delete],
+            ),
+            (
+                "outdated, and the server hangs",
+                Some(mirror("0")),
+                Server {
+                    hangs: true,
+                    ..Server::default()
+                },
+                &[delete],
+            ),
+        ];
+        for (case, mirror, server, expected) in cases {
+            let calls = reconciled(server, node("n", false), &static_pod("1"), mirror).await;
+            assert_eq!(calls, expected, "{case}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_mirror_is_made_without_a_node_to_own_it_or_of_a_pod_of_the_api_server() {
+        for node in [node("", false), node("n", true)] {
+            assert!(
+                reconciled(Server::default(), node, &static_pod("1"), None)
+                    .await
+                    .is_empty()
+            );
+        }
+        let of_api = Arc::new(pod("p", &[(CONFIG_SOURCE, API_SOURCE)]));
+        assert!(
+            reconciled(Server::default(), node("n", false), &of_api, None)
+                .await
+                .is_empty()
+        );
+        MirrorPods::default().reconcile(&static_pod("1"), None).await;
+    }
+
+    #[test]
+    fn a_mirror_bears_the_hash_and_belongs_to_the_node() {
+        let made = mirror_pod_of(&static_pod("abc"), &node("n-uid", false));
+        assert!(made.is_mirror() && is_mirror_pod_of(&made, &static_pod("abc")));
+        assert!(!is_mirror_pod_of(&made, &static_pod("abd")));
+        let owner = &made.metadata.owner_references.as_ref().unwrap()[0];
+        let owner = (
+            &*owner.api_version,
+            &*owner.kind,
+            &*owner.name,
+            &*owner.uid,
+            owner.controller,
+        );
+        assert_eq!(owner, ("v1", "Node", "node-1", "n-uid", Some(true)));
+        assert_eq!(made.annotation(CONFIG_HASH), Some("abc"), "the others stay");
+    }
+}

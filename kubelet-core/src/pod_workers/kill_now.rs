@@ -1,0 +1,67 @@
+//! Ends a pod and waits for it, for those who need what it holds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::oneshot;
+
+use super::{KillPod, PodWorkersHandle, UpdatePod};
+use crate::deadline::within;
+use crate::{Event, EventRecorder, EventType, PodExt, PodStatusFn, Result};
+
+/// What the runtime is given beside the grace period.
+const MIN_TIMEOUT: u64 = 10;
+
+impl PodWorkersHandle {
+    /// Ends the pod and waits until its containers have ended, for one and a half of its grace period and at least
+    /// 10 s (`killPodNow`). `status_fn` says in its status why.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`](crate::Error::Timeout), and an event `ExceededGracePeriod`. The pod goes on ending.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it stops the wait and not the pod's end.
+    pub async fn kill_pod_now(
+        &self,
+        pod: &Arc<Pod>,
+        evict: bool,
+        grace_period: Option<Duration>,
+        status_fn: Option<PodStatusFn>,
+        recorder: &dyn EventRecorder,
+    ) -> Result<()> {
+        let own = || {
+            let own = pod.spec.as_ref()?.termination_grace_period_seconds?;
+            u64::try_from(own).ok()
+        };
+        let grace = grace_period.map_or_else(|| own().unwrap_or_default(), |given| given.as_secs());
+        let timeout = Duration::from_secs(grace.saturating_add(grace / 2).max(MIN_TIMEOUT));
+        let (completed, ended) = oneshot::channel();
+        self.update_pod(UpdatePod::kill(
+            pod.clone(),
+            KillPod {
+                evict,
+                grace_period,
+                status_fn,
+                completed: Some(completed),
+            },
+        ));
+        let ended = async {
+            // One that is dropped: there is nothing left to end.
+            let _ = ended.await;
+            Ok(())
+        };
+        let ended = within("kill pod", Some(&pod.uid()), timeout, ended).await;
+        ended.inspect_err(|_| {
+            recorder.record(Event {
+                pod,
+                field_path: None,
+                event_type: EventType::Warning,
+                reason: "ExceededGracePeriod",
+                message: "Container runtime did not kill the pod within specified grace period.".to_owned(),
+            });
+        })
+    }
+}

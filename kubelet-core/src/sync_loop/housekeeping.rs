@@ -1,0 +1,237 @@
+//! What the sync loop tidies up every 2 s (`HandlePodCleanups`).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use tokio::task::JoinSet;
+
+use super::SyncLoop;
+use crate::pod_dirs::OrphanedPodDirs;
+use crate::pod_syncer::SyncPodType;
+use crate::pod_workers::{KillPod, PodWorkerState, PodWorkerSync, UpdatePod};
+use crate::runtime::RuntimePod;
+use crate::{PodExt, PodKey, PodUid};
+
+impl SyncLoop {
+    /// Brings the workers in line with the desired pods, and lets all who keep something of a pod forget those that
+    /// are gone.
+    pub(super) fn clean_up(&self, gone: &mut GonePods, removals: &mut Removals) {
+        if !self.sources.all_ready() {
+            // What is not listed yet may still come.
+            return;
+        }
+        // A pod may have come, ended and be forgotten by its worker since the last time.
+        gone.known.extend(self.workers.uids());
+        let desired = self.pods.pods();
+        let mut known: HashSet<PodUid> = desired.iter().map(|pod| pod.uid()).collect();
+        let mut working = self.workers.sync_known_pods(&known);
+        if let Some(prober) = &self.prober {
+            let may_run = working
+                .iter()
+                .filter(|(_, sync)| sync.state != PodWorkerState::Terminated);
+            prober.cleanup_pods(&may_run.map(|(uid, _)| uid.clone()).collect());
+        }
+        let active: Vec<&Arc<Pod>> = desired.iter().filter(|pod| !self.is_inactive(pod)).collect();
+        observe_pods(&desired, &active, self.pods.mirrors().len());
+
+        for pod in active {
+            self.restart(pod, &mut working);
+        }
+        let running = self.cache.running_pods();
+        self.finish_terminal_pods(&desired, &running, &working);
+        for (uid, key) in running {
+            self.end_orphan(uid, key, &mut working);
+        }
+        observe_workers(&working);
+
+        known.extend(working.into_keys());
+        self.statuses.remove_orphaned_statuses(&known);
+        self.start_failures.retain(&known);
+        self.remove_dirs(&known, &mut removals.dirs);
+        self.delete_orphaned_mirrors(&mut removals.mirrors);
+        for uid in gone.since_last(known) {
+            self.runtime.forget_pod(&uid);
+        }
+    }
+
+    /// Whether nothing of the pod runs or will (`isPodInactive`): it has ended, or was turned away.
+    pub(super) fn is_inactive(&self, pod: &Arc<Pod>) -> bool {
+        let uid = pod.uid();
+        let reported = || self.statuses.pod_status(&uid);
+        let terminal = || {
+            pod.is_terminal_phase()
+                || reported()
+                    .is_some_and(|told| matches!(told.phase.as_deref(), Some("Succeeded" | "Failed")))
+        };
+        self.workers.is_pod_known_terminated(&uid)
+            || (terminal() && !self.workers.is_pod_termination_requested(&uid))
+    }
+
+    /// Begins a pod that should run and that no worker knows: a former one of its UID has ended.
+    fn restart(&self, pod: &Arc<Pod>, working: &mut HashMap<PodUid, PodWorkerSync>) {
+        let uid = pod.uid();
+        if working.contains_key(&uid) {
+            return;
+        }
+        tracing::info!(pod = %pod.key(), %uid, "Pod is restarted: a former one of its UID has ended");
+        metrics::counter!("kubelet_restarted_pods_total", "static" => flag(pod.is_static())).increment(1);
+        let mirror = self.pods.mirror_of(pod);
+        self.workers
+            .update_pod(UpdatePod::new(SyncPodType::Create, pod.clone()).with_mirror(mirror));
+        let begun = PodWorkerSync {
+            state: PodWorkerState::Sync,
+            orphan: false,
+            has_config: true,
+            is_static: pod.is_static(),
+        };
+        working.insert(uid, begun);
+    }
+
+    /// Pods that are to be deleted, have ended, and that no worker knows (they were turned away, say): a worker sees
+    /// to it that they are (`filterTerminalPodsToDelete`).
+    fn finish_terminal_pods(
+        &self,
+        desired: &[Arc<Pod>],
+        running: &[(PodUid, PodKey)],
+        working: &HashMap<PodUid, PodWorkerSync>,
+    ) {
+        let over = desired
+            .iter()
+            .filter(|pod| pod.is_deleting() && pod.is_terminal_phase());
+        let unknown = over.filter(|pod| !working.contains_key(pod.uid_str()));
+        for pod in unknown.filter(|pod| running.iter().all(|(uid, _)| uid.as_str() != pod.uid_str())) {
+            tracing::info!(pod = %pod.key(), uid = pod.uid_str(), "Finishing a pod that has ended and is deleted");
+            self.workers
+                .update_pod(UpdatePod::kill(pod.clone(), KillPod::default()));
+        }
+    }
+
+    /// Ends what runs and belongs to nobody.
+    fn end_orphan(&self, uid: PodUid, key: PodKey, working: &mut HashMap<PodUid, PodWorkerSync>) {
+        // A pod whose worker has ended it is listed a little longer than it runs.
+        if working.contains_key(&uid) || self.pods.pod(&uid).is_some() {
+            return;
+        }
+        tracing::info!(pod = %key, %uid, "Clean up containers for orphaned pod we had not seen before");
+        metrics::counter!("kubelet_orphaned_runtime_pods_total").increment(1);
+        let running = Arc::new(RuntimePod::empty(uid.clone(), key));
+        self.workers.update_pod(UpdatePod::kill_runtime_pod(running));
+        let ending = PodWorkerSync {
+            state: PodWorkerState::Terminating,
+            orphan: true,
+            has_config: false,
+            is_static: false,
+        };
+        working.insert(uid, ending);
+    }
+
+    /// `cleanupOrphanedPodDirs`
+    fn remove_dirs(&self, known: &HashSet<PodUid>, removal: &mut JoinSet<()>) {
+        if removal.try_join_next().is_some() || removal.is_empty() {
+            let dirs = OrphanedPodDirs {
+                root_dir: self.root_dir.clone(),
+                disk: self.disk,
+                cache: self.cache.clone(),
+                workers: self.workers.clone(),
+                known: known.clone(),
+            };
+            removal.spawn(dirs.remove());
+        }
+    }
+
+    /// Mirrors whose static pods are no more, and have ended (`deleteOrphanedMirrorPods`).
+    fn delete_orphaned_mirrors(&self, removal: &mut JoinSet<()>) {
+        while removal.try_join_next().is_some() {}
+        let mut orphans = self.pods.orphaned_mirrors();
+        orphans.retain(|mirror| !self.workers.is_static_pod_terminating(&mirror.key()));
+        if removal.is_empty() && !orphans.is_empty() {
+            removal.spawn(self.mirrors.clone().delete_orphans(orphans));
+        }
+    }
+}
+
+/// What is removed beside the loop, each kind by one task at a time: a disk or an API server that hangs holds up
+/// nothing but the next removal.
+#[derive(Default)]
+pub(super) struct Removals {
+    dirs: JoinSet<()>,
+    mirrors: JoinSet<()>,
+}
+
+impl Removals {
+    pub(super) async fn shutdown(mut self) {
+        self.dirs.shutdown().await;
+        self.mirrors.shutdown().await;
+    }
+}
+
+/// Which pods were known at the last clean-up, or since, and are not any more.
+#[derive(Default)]
+pub(super) struct GonePods {
+    known: HashSet<PodUid>,
+}
+
+impl GonePods {
+    fn since_last(&mut self, known: HashSet<PodUid>) -> Vec<PodUid> {
+        let before = std::mem::replace(&mut self.known, known);
+        let mut gone: Vec<PodUid> = before
+            .into_iter()
+            .filter(|uid| !self.known.contains(uid))
+            .collect();
+        // In one order in every run.
+        gone.sort_unstable();
+        gone
+    }
+}
+
+/// A flag as the kubelet's metrics label it.
+fn flag(set: bool) -> &'static str {
+    if set { "true" } else { "" }
+}
+
+fn gauge(value: usize) -> f64 {
+    value as f64
+}
+
+fn observe_pods(desired: &[Arc<Pod>], active: &[&Arc<Pod>], mirrors: usize) {
+    for is_static in [false, true] {
+        let desired = desired.iter().filter(|pod| pod.is_static() == is_static).count();
+        metrics::gauge!("kubelet_desired_pods", "static" => flag(is_static)).set(gauge(desired));
+        let active = active.iter().filter(|pod| pod.is_static() == is_static).count();
+        metrics::gauge!("kubelet_active_pods", "static" => flag(is_static)).set(gauge(active));
+    }
+    metrics::gauge!("kubelet_mirror_pods").set(gauge(mirrors));
+}
+
+/// `kubelet_working_pods`, by where each worker is and what is known of its pod.
+fn observe_workers(working: &HashMap<PodUid, PodWorkerSync>) {
+    let states = [
+        (PodWorkerState::Sync, "sync"),
+        (PodWorkerState::Terminating, "terminating"),
+        (PodWorkerState::Terminated, "terminated"),
+    ];
+    let kinds = [
+        ("desired", false, true, Some(false)),
+        ("desired", false, true, Some(true)),
+        ("orphan", true, true, Some(false)),
+        ("orphan", true, true, Some(true)),
+        ("runtime_only", true, false, None),
+    ];
+    for (state, lifecycle) in states {
+        for (config, orphan, has_config, is_static) in kinds {
+            let of_kind = working.values().filter(|sync| {
+                let expected = is_static.unwrap_or_default();
+                (sync.state, sync.orphan, sync.has_config, sync.is_static)
+                    == (state, orphan, has_config, expected)
+            });
+            metrics::gauge!(
+                "kubelet_working_pods",
+                "lifecycle" => lifecycle,
+                "config" => config,
+                "static" => is_static.map_or("unknown", flag)
+            )
+            .set(gauge(of_kind.count()));
+        }
+    }
+}
