@@ -3,12 +3,13 @@
 //! * [`v1`]: the messages of CRI v1 as of Kubernetes 1.36, all 41 calls.
 //! * [`RuntimeService`], [`ImageService`]: the two services as traits over these messages.
 //! * [`CriRuntime`]: the generic runtime manager, which runs pods on them as the kubelet would.
+//! * [`NodeProber`]: the kubelet's probes; commands through `ExecSync`, with the feature `probes` HTTP, TCP and gRPC too.
 //! * `CriClient` (feature `client`, on by default): the two services behind a `unix://` or `tcp://` endpoint.
 //! * [`ContainerRuntime`], [`CriAdapter`]: five verbs for a runtime of one's own, and CRI made of them.
 //! * `ProcessRuntime` (feature `process`): containers as child processes of the host; no root, no daemon, no image.
 //! * `CriServer` (feature `server`): serves the two services on a unix socket, for `crictl` or a Go kubelet.
 //!
-//! Without `client` and `server` there is no gRPC or HTTP in the tree.
+//! Without `client`, `probes` and `server` there is no gRPC or HTTP in the tree.
 //!
 //! ```no_run
 //! # #[cfg(feature = "client")]
@@ -30,6 +31,7 @@
 mod client;
 mod error;
 mod manager;
+mod probe;
 #[cfg(feature = "server")]
 mod server;
 mod services;
@@ -45,6 +47,9 @@ pub use error::{Code, Error};
 pub use manager::{
     CgroupDriver, CriRuntime, CriRuntimeBuilder, ImagePullSettings, NodeSettings, pod_actions,
 };
+#[cfg(feature = "probes")]
+pub use probe::NetworkProber;
+pub use probe::NodeProber;
 #[cfg(feature = "server")]
 pub use server::{CriServer, CriSocket};
 pub use services::{ImageService, RuntimeService};

@@ -43,6 +43,27 @@ fn pods_run_as_their_images_say() {
 }
 
 #[test]
+fn probed_pods_live_through_restarts_of_their_agent() {
+    let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 5});
+    let dialled = json!({"tcpSocket": {"port": 80}, "periodSeconds": 3});
+    let probed: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "web"},
+        "spec": {"containers": [{"name": "main", "image": "nginx",
+            "startupProbe": probe, "readinessProbe": dialled, "livenessProbe": probe}]},
+    }))
+    .unwrap();
+    let history = Simulation::seed(5)
+        .node("node-1")
+        .workload(Workload::pods([probed]))
+        .faults(FaultPlan::none().agent_restarts(Duration::from_secs(120)))
+        .run(HOUR)
+        .unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(history.count("the agent is killed") > 5, "{history}");
+    assert_eq!(history.count("StartContainer web/main"), 1, "{history}");
+    assert_eq!(history.count("event Unhealthy"), 0, "{history}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_history() {
     let history = |seed| {
         let simulation = Simulation::seed(seed).node("node-1").node("node-2");

@@ -114,7 +114,7 @@ impl CrashLoopBackOff {
 }
 
 /// A duration in Go's words, to whole seconds: `10s`, `1m20s`, `5m0s`.
-pub(super) fn go_seconds(duration: Duration) -> String {
+pub(crate) fn go_seconds(duration: Duration) -> String {
     let (hours, minutes, seconds) = (
         duration.as_secs() / 3600,
         duration.as_secs() / 60 % 60,

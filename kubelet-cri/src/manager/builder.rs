@@ -183,6 +183,8 @@ impl CriRuntimeBuilder {
             probes: self.probes,
             volumes: self.volumes,
             config_objects: self.config_objects,
+            #[cfg(feature = "probes")]
+            http: crate::probe::http::HttpClient::new(crate::probe::http::Redirects::Any),
         })
     }
 

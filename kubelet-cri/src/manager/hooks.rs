@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
 
 use super::CriRuntime;
 use super::container::describe;
@@ -18,11 +18,11 @@ impl CriRuntime {
     pub(super) async fn run_hook(
         &self,
         pod: &Pod,
-        container: &str,
+        container: &Container,
         id: &str,
         hook: &LifecycleHandler,
     ) -> Result<(), String> {
-        let whose = || format!("for Container {container:?} in Pod {:?}", describe(pod));
+        let whose = || format!("for Container {:?} in Pod {:?}", container.name, describe(pod));
         if let Some(exec) = &hook.exec {
             let command = exec.command.clone().unwrap_or_default();
             self.exec_hook(id, &command).await.map_err(|(error, output)| {
@@ -37,12 +37,15 @@ impl CriRuntime {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             Ok(())
         } else if let Some(http) = &hook.http_get {
-            let path = http.path.as_deref().unwrap_or_default();
-            let error = "HTTP hooks are not offered by this agent";
-            Err(format!(
-                "HTTP lifecycle hook ({path}) {} failed - error: {error}",
-                whose()
-            ))
+            #[cfg(feature = "probes")]
+            let called = self.http_hook(pod, container, http).await;
+            #[cfg(not(feature = "probes"))]
+            let called: Result<(), String> = Err("HTTP hooks are not offered by this agent".to_owned());
+            called.map_err(|error| {
+                let path = http.path.as_deref().unwrap_or_default();
+                let whose = whose();
+                format!("HTTP lifecycle hook ({path}) {whose} failed - error: {error}")
+            })
         } else {
             Err(format!("Cannot run handler: invalid handler: {hook:?}"))
         }

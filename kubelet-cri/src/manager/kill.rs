@@ -73,7 +73,7 @@ impl CriRuntime {
             && grace_period > 0
         {
             let start = Instant::now();
-            let run = self.run_hook(&pod, &container.name, kill.id.id(), hook);
+            let run = self.run_hook(&pod, &container, kill.id.id(), hook);
             match tokio::time::timeout(seconds(grace_period), run).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {

@@ -7,6 +7,8 @@ mod container;
 mod events;
 mod gc;
 mod hooks;
+#[cfg(feature = "probes")]
+mod http_hook;
 pub(crate) mod images;
 mod kill;
 mod log_files;
@@ -33,6 +35,7 @@ use kubelet_core::{
 use parking_lot::Mutex;
 
 use self::back_off::CrashLoopBackOff;
+pub(crate) use self::back_off::go_seconds;
 use self::config::HandlerFeatures;
 use self::images::ImageManager;
 use self::read::Listing;
@@ -69,6 +72,8 @@ pub struct CriRuntime {
     probes: Arc<dyn ProbeResults>,
     volumes: Arc<dyn VolumeManager>,
     config_objects: Arc<dyn ConfigObjects>,
+    #[cfg(feature = "probes")]
+    http: crate::probe::http::HttpClient,
 }
 
 impl CriRuntime {

@@ -140,7 +140,7 @@ impl CriRuntime {
         let Some(hook) = post_start else {
             return Ok(());
         };
-        let Err(message) = self.run_hook(pod, &container.name, &id, hook).await else {
+        let Err(message) = self.run_hook(pod, container, &id, hook).await else {
             return Ok(());
         };
         // What the hook said may be secret.

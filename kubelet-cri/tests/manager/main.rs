@@ -5,6 +5,7 @@
 
 mod fake;
 mod garbage;
+mod http_hooks;
 mod killing;
 mod life_cycle;
 mod pod_actions;

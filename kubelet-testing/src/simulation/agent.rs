@@ -12,9 +12,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube_client::Client;
 use kubelet_config::{ApiServerSource, PodConfig};
 use kubelet_core::{
-    Clock, Disk, Event, EventRecorder, Jitter, Kubelet, PodCache, PodExt, PodUid, RootDir, VolumeManager,
+    Clock, Disk, Event, EventRecorder, Jitter, Kubelet, PodCache, PodExt, PodUid, ProbeOutcome,
+    ProbeResultCache, ProbeTarget, Prober, RootDir, VolumeManager,
 };
-use kubelet_cri::{CriRuntime, NodeSettings};
+use kubelet_cri::{CriRuntime, NodeProber, NodeSettings};
 use kubelet_pleg::EventedPleg;
 use kubelet_status::{ApiServerSink, StatusManager, StatusManagerConfig};
 use tokio_util::sync::CancellationToken;
@@ -94,6 +95,10 @@ pub(super) async fn run_kubelet(node: SimulatedNode, shutdown: CancellationToken
     });
     let recorder = Arc::new(recorder);
     let runtime = Arc::new(runtime);
+    let (results, prober) = (
+        ProbeResultCache::new(),
+        NodeProber::new(runtime.clone()).network(Reachable),
+    );
     let starting = CriRuntime::builder(runtime.clone(), runtime)
         .node(NodeSettings::default())
         .root_dir(&root_dir)
@@ -102,6 +107,7 @@ pub(super) async fn run_kubelet(node: SimulatedNode, shutdown: CancellationToken
         .clock(clock)
         .volumes(volumes.clone())
         .events(recorder.clone())
+        .probes(Arc::new(results.clone()))
         .build();
     let Some(runtime) = shutdown.run_until_cancelled(starting).await else {
         return Ok(());
@@ -121,6 +127,8 @@ pub(super) async fn run_kubelet(node: SimulatedNode, shutdown: CancellationToken
             statuses,
         ))
         .recorder(recorder)
+        .prober(prober, results)
+        .clock(clock)
         .volumes(volumes)
         .root_dir(root_dir)
         .disk(disk)
@@ -128,6 +136,16 @@ pub(super) async fn run_kubelet(node: SimulatedNode, shutdown: CancellationToken
         .jitter(jitter)
         .build()?;
     Ok(kubelet.run(shutdown).await?)
+}
+
+/// Whatever is probed over the network answers: there is none here.
+struct Reachable;
+
+#[async_trait]
+impl Prober for Reachable {
+    async fn probe(&self, _: &ProbeTarget) -> ProbeOutcome {
+        ProbeOutcome::Success
+    }
 }
 
 /// Notes events in the history.

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 /// anything else, a `$(` that is never closed.
 ///
 /// `lookup` decides what becomes of a name that it does not know: see [`reference`].
-pub(super) fn expand<'a>(input: &str, mut lookup: impl FnMut(&str) -> Cow<'a, str>) -> String {
+pub(crate) fn expand<'a>(input: &str, mut lookup: impl FnMut(&str) -> Cow<'a, str>) -> String {
     let mut output = String::with_capacity(input.len());
     let mut rest = input;
     while let Some(at) = rest.find('$') {
@@ -28,7 +28,7 @@ pub(super) fn expand<'a>(input: &str, mut lookup: impl FnMut(&str) -> Cow<'a, st
 }
 
 /// What an unknown name is replaced by: the reference itself.
-pub(super) fn reference(name: &str) -> Cow<'static, str> {
+pub(crate) fn reference(name: &str) -> Cow<'static, str> {
     Cow::Owned(format!("$({name})"))
 }
 

@@ -10,7 +10,7 @@ mod dns;
 mod downward;
 mod environment;
 mod error;
-mod expansion;
+pub(crate) mod expansion;
 mod files;
 mod go_json;
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Whether a container that does not run is to be started again.
 
-use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kubelet_core::PodExt;
+use kubelet_core::restart_rules::{asks_to_restart_all_containers, container_should_restart};
 use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus};
 
 use super::ContainerToReset;
@@ -18,7 +19,10 @@ pub(super) fn should_be_restarted(
     match status.map(|status| (status.state, status.exit_code)) {
         None | Some((ContainerState::Unknown | ContainerState::Created, _)) => true,
         Some((ContainerState::Running, _)) => false,
-        Some((ContainerState::Exited, exit_code)) => restarts_after_exit(container, pod, exit_code),
+        Some((ContainerState::Exited, exit_code)) => {
+            let spec = pod.spec.as_ref();
+            spec.is_none_or(|spec| container_should_restart(container, spec, exit_code))
+        }
     }
 }
 
@@ -62,38 +66,5 @@ pub(super) fn containers_to_reset(spec: &PodSpec, pod_status: &PodStatus) -> Vec
 }
 
 fn asks_to_restart_all(container: &Container, status: &ContainerStatus) -> bool {
-    status.state == ContainerState::Exited
-        && matching_rule(container, status.exit_code)
-            .is_some_and(|rule| rule.action == "RestartAllContainers")
-}
-
-/// `podutil.ContainerShouldRestart`: the container's rules, then its policy, then the pod's.
-fn restarts_after_exit(container: &Container, pod: &Pod, exit_code: i32) -> bool {
-    let own_policy = container.restart_policy.as_deref();
-    if own_policy.is_some() {
-        let rule = matching_rule(container, exit_code);
-        if rule.is_some_and(|rule| matches!(rule.action.as_str(), "Restart" | "RestartAllContainers")) {
-            return true;
-        }
-    }
-    let known = own_policy.filter(|policy| matches!(*policy, "Always" | "OnFailure" | "Never"));
-    match known.unwrap_or(pod.restart_policy()) {
-        "OnFailure" => exit_code != 0,
-        "Never" => false,
-        _ => true,
-    }
-}
-
-/// The first rule that speaks of this exit code (`FindMatchingContainerRestartRule`).
-fn matching_rule(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
-    container.restart_policy_rules.iter().flatten().find(|rule| {
-        rule.exit_codes.as_ref().is_some_and(|codes| {
-            let listed = codes.values.iter().flatten().any(|code| *code == exit_code);
-            match codes.operator.as_str() {
-                "In" => listed,
-                "NotIn" => !listed,
-                _ => false,
-            }
-        })
-    })
+    status.state == ContainerState::Exited && asks_to_restart_all_containers(container, status.exit_code)
 }
