@@ -143,8 +143,12 @@ impl ProbeManager {
     fn start_due(&self, acts: &mut JoinSet<Act>) {
         let shared = &*self.handle.0;
         let now = Instant::now();
-        let mut state = shared.state.lock();
-        while let Some(id) = state.take_due(now) {
+        loop {
+            // Anew for each: those who add and remove pods are not to wait for all.
+            let mut state = shared.state.lock();
+            let Some(id) = state.take_due(now) else {
+                return;
+            };
             let Some(entry) = state.workers.get_mut(&id) else {
                 continue;
             };

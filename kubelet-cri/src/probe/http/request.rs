@@ -135,7 +135,9 @@ mod tests {
             all.sort();
             all
         };
-        let table: &[(&[(&str, &str)], &[&str], Option<&str>)] = &[
+        // asked for → sent, and the host
+        type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], Option<&'a str>);
+        let table: &[Row<'_>] = &[
             (&[], &["accept: */*", "user-agent: kube-probe/1.36"], None),
             (
                 &[("User-Agent", "foo/1.0"), ("Accept", "text/html")],
