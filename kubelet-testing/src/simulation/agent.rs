@@ -132,7 +132,6 @@ pub(super) async fn run_kubelet(node: SimulatedNode, shutdown: CancellationToken
         .volumes(volumes)
         .root_dir(root_dir)
         .disk(disk)
-        .clock(clock)
         .jitter(jitter)
         .build()?;
     Ok(kubelet.run(shutdown).await?)
