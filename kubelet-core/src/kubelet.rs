@@ -22,10 +22,10 @@ use crate::start_failures::StartFailures;
 use crate::sync_loop::SyncLoop;
 use crate::sync_pod::RuntimePodSyncer;
 use crate::{
-    Admission, Clock, Disk, Error, EventRecorder, Jitter, LogEvents, MirrorClient, MirrorPods, NoProbes,
-    NoVolumes, NodeGetter, PlegHandle, PodAdmitHandler, PodLifecycleEventGenerator, PodStatusManager, PodUid,
-    ProbeManager, ProbeManagerConfig, ProbeResultCache, ProbeResults, Prober, Result, RootDir, Step,
-    VolumeManager,
+    Admission, Checkpoints, Clock, Disk, Error, EventRecorder, Jitter, LogEvents, MirrorClient, MirrorPods,
+    NoProbes, NoVolumes, NodeGetter, PlegHandle, PodAdmitHandler, PodLifecycleEventGenerator,
+    PodStatusManager, PodUid, ProbeManager, ProbeManagerConfig, ProbeResultCache, ProbeResults, Prober,
+    Result, RootDir, Step, VolumeManager,
 };
 
 /// A whole node agent over the traits of this crate: sources, runtime, PLEG, statuses; the pod workers and
@@ -284,6 +284,7 @@ pub struct KubeletBuilder {
     node: Option<Arc<dyn NodeGetter>>,
     admission: Admission,
     mirrors: Option<Arc<dyn MirrorClient>>,
+    checkpoints: bool,
     root_dir: RootDir,
     disk: Disk,
     clock: Clock,
@@ -367,6 +368,13 @@ impl KubeletBuilder {
         self
     }
 
+    /// Keeps the last status of each pod in its folder, so that a restart of the agent shows nowhere: for pods of
+    /// sources that keep no statuses, such as files. Each changed status is then a write to the disk; off by default.
+    pub fn checkpoints(mut self, on: bool) -> Self {
+        self.checkpoints = on;
+        self
+    }
+
     /// Who works on files; another thread by default.
     pub fn disk(mut self, disk: Disk) -> Self {
         self.disk = disk;
@@ -443,6 +451,9 @@ impl KubeletBuilder {
             ProbeManager::new(prober, found, statuses.reporter(), config)
         });
         let prober = probes.as_ref().map(ProbeManager::handle);
+        let checkpoints = self
+            .checkpoints
+            .then(|| Checkpoints::new(self.root_dir.clone(), self.disk));
         let mirrors = match (self.mirrors, &self.node) {
             (Some(client), Some(node)) => MirrorPods::new(client, node.clone()),
             _ => MirrorPods::default(),
@@ -460,6 +471,7 @@ impl KubeletBuilder {
             root_dir: self.root_dir.clone(),
             disk: self.disk,
             clock: self.clock,
+            checkpoints: checkpoints.clone(),
             mirrors: mirrors.clone(),
         };
         let workers = PodWorkers::new(Arc::new(syncer), cache.clone(), self.workers, jitter)
@@ -501,6 +513,7 @@ impl KubeletBuilder {
             disk: self.disk,
             mirrors,
             admission,
+            checkpoints,
             recorder,
             max_per_pod_container: self.gc_policy.max_per_pod_container,
         };

@@ -109,6 +109,7 @@
 mod active_deadline;
 pub mod admission;
 pub mod annotations;
+mod checkpoint;
 pub mod clock;
 mod config_objects;
 mod container_deletor;
@@ -146,6 +147,7 @@ mod sync_pod;
 mod volume;
 
 pub use admission::{Admission, PodAdmitAttributes, PodAdmitHandler, Rejection};
+pub use checkpoint::Checkpoints;
 pub use clock::Clock;
 pub use config_objects::{ConfigObjects, NoConfigObjects};
 pub use container_id::{ContainerId, ParseContainerIdError};

@@ -17,8 +17,9 @@ use crate::runtime::{PodStatus, Runtime, RuntimePod};
 use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::{
-    Clock, Disk, Error, Event, EventRecorder, EventType, MirrorPods, PlegHandle, PodExt, PodStatusInput,
-    PodStatusReporter, PodUid, ProbeManagerHandle, ProbeResults, Result, RootDir, VolumeManager,
+    Checkpoints, Clock, Disk, Error, Event, EventRecorder, EventType, MirrorPods, PlegHandle, PodExt,
+    PodStatusInput, PodStatusReporter, PodUid, ProbeManagerHandle, ProbeResults, Result, RootDir,
+    VolumeManager,
 };
 
 /// The kubelet's own [`PodSyncer`]: generates and reports the status, waits for network and volumes, has the
@@ -50,6 +51,8 @@ pub struct RuntimePodSyncer {
     pub disk: Disk,
     /// What time it is: for active deadlines.
     pub clock: Clock,
+    /// Where the last status of each pod is kept over a restart of the agent, if it is.
+    pub checkpoints: Option<Checkpoints>,
     /// Who looks after the mirrors of static pods.
     pub mirrors: MirrorPods,
 }
@@ -80,6 +83,7 @@ impl PodSyncer for RuntimePodSyncer {
             self.observe_since_first_seen("kubelet_pod_start_duration_seconds", pod);
         }
         self.statuses.set_pod_status(pod, api_status);
+        self.save(pod).await;
         if matches!(&*phase, "Succeeded" | "Failed") {
             return Ok(SyncOutcome { terminal: true });
         }
@@ -153,6 +157,7 @@ impl PodSyncer for RuntimePodSyncer {
         stopped.ips.clone_from(&status.ips);
         let api_status = self.generate(pod, &stopped, true);
         self.statuses.set_pod_status(pod, api_status);
+        self.save(pod).await;
         Ok(())
     }
 
@@ -182,6 +187,8 @@ impl RuntimePodSyncer {
             let message = format!("error making pod data directories: {error}");
             self.warn(pod, "Failed", message);
         })?;
+        // Before anything is started: after a crash it is known that the pod had begun.
+        self.save(pod).await;
         let mounted = self.volumes.wait_for_attach_and_mount(pod);
         let mounted = within("attach and mount volumes", Some(&uid), MOUNT_DEADLINE, mounted).await;
         mounted.inspect_err(|error| {
@@ -200,6 +207,7 @@ impl RuntimePodSyncer {
             // The kubelet tells with the next sync, which a back-off puts off until it is over.
             self.statuses
                 .set_pod_status(pod, self.generate(pod, status, false));
+            self.save(pod).await;
         }
         if let Some(message) = result.summary() {
             return Err(match result.back_off_until() {
@@ -245,6 +253,14 @@ impl RuntimePodSyncer {
             prober.probe_unready(&status.uid, &api_status);
         }
         api_status
+    }
+
+    /// Records the status reported last.
+    async fn save(&self, pod: &Pod) {
+        let uid = pod.uid();
+        if let (Some(checkpoints), Some(status)) = (&self.checkpoints, self.statuses.pod_status(&uid)) {
+            checkpoints.save(&uid, &status).await;
+        }
     }
 
     fn reported_phase(&self, pod: &Pod) -> Option<String> {

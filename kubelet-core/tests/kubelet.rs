@@ -269,6 +269,7 @@ async fn a_pod_that_ends_and_cannot_be_read_is_not_said_to_have_lost_its_contain
         root_dir: RootDir::new(root.path()),
         disk: Disk::default(),
         clock: Clock::system(),
+        checkpoints: None,
         mirrors: MirrorPods::default(),
     };
     runtime.running("a");

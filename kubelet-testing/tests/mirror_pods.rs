@@ -113,11 +113,18 @@ impl Agent {
         }
     }
 
+    /// The mirror that shows the static pod of this hash, and that it runs.
     async fn mirror_of(&self, hash: &str) -> Pod {
         let shows = |pod: Option<&Pod>| {
-            pod.is_some_and(|pod| pod.annotation(annotations::CONFIG_MIRROR) == Some(hash))
+            pod.is_some_and(|pod| {
+                let status = pod.status.as_ref();
+                pod.annotation(annotations::CONFIG_MIRROR) == Some(hash)
+                    && status.and_then(|status| status.phase.as_deref()) == Some("Running")
+            })
         };
-        self.until(&format!("a mirror of {hash}"), shows).await.unwrap()
+        self.until(&format!("a running mirror of {hash}"), shows)
+            .await
+            .unwrap()
     }
 
     async fn stop(self) {
@@ -153,11 +160,6 @@ fn static_pod(hash: &str) -> Arc<Pod> {
 async fn a_static_pod_is_shown_by_a_mirror_while_it_is_there() {
     let agent = Agent::start().await;
     agent.manifests.send_replace(vec![static_pod("one")]);
-    let running = |pod: Option<&Pod>| {
-        let status = pod.and_then(|pod| pod.status.as_ref());
-        status.is_some_and(|status| status.phase.as_deref() == Some("Running"))
-    };
-    agent.until("a mirror that runs", running).await;
     let first = agent.mirror_of("one").await;
     let owners = first.metadata.owner_references.clone().unwrap();
     let node: Node = Api::all(agent.server.client()).get("node-1").await.unwrap();

@@ -48,6 +48,9 @@ impl SyncLoop {
         known.extend(working.into_keys());
         self.statuses.remove_orphaned_statuses(&known);
         self.start_failures.retain(&known);
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.retain(&known);
+        }
         self.remove_dirs(&known, &mut removals.dirs);
         self.delete_orphaned_mirrors(&mut removals.mirrors);
         for uid in gone.since_last(known) {

@@ -22,9 +22,9 @@ use crate::runtime::{PodStateProvider, Runtime};
 use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::{
-    Admission, Disk, Event, EventRecorder, EventType, MirrorPods, PlegEvents, PodAdmitAttributes, PodExt,
-    PodLifecycleEvent, PodLifecycleEventType, PodStatusReporter, PodUid, ProbeManagerHandle, ProbeUpdates,
-    Rejection, RootDir,
+    Admission, Checkpoints, Disk, Event, EventRecorder, EventType, MirrorPods, PlegEvents,
+    PodAdmitAttributes, PodExt, PodLifecycleEvent, PodLifecycleEventType, PodStatusReporter, PodUid,
+    ProbeManagerHandle, ProbeUpdates, Rejection, RootDir,
 };
 use housekeeping::{GonePods, Removals};
 
@@ -66,6 +66,8 @@ pub struct SyncLoop {
     pub admission: Admission,
     /// Where it is told that one may not.
     pub recorder: Arc<dyn EventRecorder>,
+    /// What the agent before this one recorded of its pods, if it is kept.
+    pub checkpoints: Option<Checkpoints>,
     /// Who deletes the mirrors of static pods that are no more.
     pub mirrors: MirrorPods,
     /// How many dead containers of each name a pod keeps, at least one
@@ -106,6 +108,9 @@ impl SyncLoop {
     }
 
     async fn run_on(&mut self, deletor: &ContainerDeletor, removals: &mut Removals) {
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.load().await;
+        }
         let mut heard = self.listen();
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING_PERIOD);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -217,6 +222,10 @@ impl SyncLoop {
 
     /// A pod that is new here runs if it is admitted.
     async fn add_pod(&self, pod: Arc<Pod>) {
+        let pod = match &self.checkpoints {
+            Some(checkpoints) => checkpoints.restore(pod),
+            None => pod,
+        };
         // One that ends, or has ended, needs what it holds until it is gone.
         let asks = !pod.is_mirror()
             && !pod.is_terminal_phase()
