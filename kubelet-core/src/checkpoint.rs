@@ -7,7 +7,7 @@
 use std::fs;
 use std::hash::Hasher;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ fn read_all(dir: &Path) -> io::Result<FxHashMap<PodUid, ApiPodStatus>> {
             Ok(Some(status)) => drop(found.insert(uid, status)),
             Ok(None) => {}
             Err(problem) => {
-                tracing::warn!(%uid, file = %PathBuf::from(file).display(), problem, "The record of a pod is passed over");
+                tracing::warn!(%uid, file = %file.display(), problem, "The record of a pod is passed over");
             }
         }
     }

@@ -197,7 +197,7 @@ mod tests {
         let mut node = Node::default();
         node.metadata.name = Some("node-1".into());
         node.metadata.uid = Some(uid.into());
-        node.metadata.deletion_timestamp = deleting.then(|| Time(Timestamp::UNIX_EPOCH));
+        node.metadata.deletion_timestamp = deleting.then_some(Time(Timestamp::UNIX_EPOCH));
         Arc::new(node)
     }
 
