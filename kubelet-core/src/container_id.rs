@@ -1,12 +1,13 @@
 //! The id of a container or sandbox, with the runtime that gave it.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
 /// A container's id together with its runtime's name; in text `containerd://3f0c…`, the form of
 /// `status.containerStatuses[].containerID` (`container.ContainerID`). Cloning is cheap.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct ContainerId {
     runtime: Arc<str>,
     id: Arc<str>,
@@ -29,6 +30,21 @@ impl ContainerId {
     /// The id as the runtime knows it.
     pub fn id(&self) -> &str {
         &self.id
+    }
+}
+
+/// Ids that share their text need no look at it: so it mostly is where lists are compared.
+impl PartialEq for ContainerId {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |a: &Arc<str>, b: &Arc<str>| Arc::ptr_eq(a, b) || a == b;
+        same(&self.id, &other.id) && same(&self.runtime, &other.runtime)
+    }
+}
+
+impl Hash for ContainerId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.runtime.hash(state);
+        self.id.hash(state);
     }
 }
 

@@ -1,10 +1,12 @@
 //! Pod lifecycle events: what changed in the runtime, told as a set of pods and never as a queue.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -86,18 +88,32 @@ impl PlegPublisher {
 
     /// Tells every subscriber of these events. Never blocks and never drops: an event that a subscriber has
     /// not taken yet is not stored a second time, so that what is pending is bounded by what exists.
-    pub fn publish(&self, events: &[PodLifecycleEvent]) {
+    pub fn publish(&self, events: Vec<PodLifecycleEvent>) {
         if events.is_empty() {
             return;
         }
-        self.subscribers.lock().retain(|subscriber| {
-            let Some(subscription) = subscriber.upgrade() else {
-                return false;
-            };
-            subscription.pending.lock().extend(events);
-            subscription.changed.notify_one();
-            true
-        });
+        let mut subscribers = self.subscribers.lock();
+        subscribers.retain(|subscriber| subscriber.strong_count() > 0);
+        if let Some((last, others)) = subscribers.split_last() {
+            for subscriber in others {
+                tell(subscriber, events.clone());
+            }
+            tell(last, events);
+        }
+    }
+}
+
+fn tell(subscriber: &Weak<Subscription>, events: Vec<PodLifecycleEvent>) {
+    let Some(subscription) = subscriber.upgrade() else {
+        return;
+    };
+    let mut pending = subscription.pending.lock();
+    // Whoever has something to take was woken already, and takes all there is.
+    let wakes = pending.order.is_empty();
+    pending.extend(events);
+    drop(pending);
+    if wakes {
+        subscription.changed.notify_one();
     }
 }
 
@@ -166,19 +182,31 @@ struct Subscription {
 #[derive(Debug, Default)]
 struct Pending {
     order: VecDeque<PodUid>,
-    events: HashMap<PodUid, Vec<PodLifecycleEvent>>,
+    events: FxHashMap<PodUid, Vec<PodLifecycleEvent>>,
     closed: bool,
 }
 
 impl Pending {
-    fn extend(&mut self, events: &[PodLifecycleEvent]) {
+    /// They are mostly all of one pod, of which nothing is pending: then they are kept as they came.
+    fn extend(&mut self, mut events: Vec<PodLifecycleEvent>) {
+        let Some(uid) = events.first().map(|event| event.uid.clone()) else {
+            return;
+        };
+        if events.iter().all(|event| event.uid == uid)
+            && let Entry::Vacant(vacant) = self.events.entry(uid.clone())
+        {
+            self.order.push_back(uid);
+            without_doubles(&mut events);
+            vacant.insert(events);
+            return;
+        }
         for event in events {
             let of_pod = self.events.entry(event.uid.clone()).or_insert_with(|| {
                 self.order.push_back(event.uid.clone());
                 Vec::new()
             });
-            if !of_pod.contains(event) {
-                of_pod.push(event.clone());
+            if !of_pod.contains(&event) {
+                of_pod.push(event);
             }
         }
     }
@@ -187,6 +215,18 @@ impl Pending {
         let uid = self.order.pop_front()?;
         let events = self.events.remove(&uid).unwrap_or_default();
         Some((uid, events))
+    }
+}
+
+fn without_doubles(events: &mut Vec<PodLifecycleEvent>) {
+    let mut index = 1;
+    while index < events.len() {
+        let (before, after) = events.split_at(index);
+        if before.contains(&after[0]) {
+            events.remove(index);
+        } else {
+            index += 1;
+        }
     }
 }
 
@@ -208,15 +248,15 @@ mod tests {
         let publisher = PlegPublisher::new();
         let mut slow = publisher.subscribe();
         for _ in 0..10_000 {
-            publisher.publish(&[event("a", ContainerStarted)]);
-            publisher.publish(&[event("b", ContainerStarted), event("a", ContainerDied)]);
+            publisher.publish(vec![event("a", ContainerStarted), event("a", ContainerStarted)]);
+            publisher.publish(vec![event("b", ContainerStarted), event("a", ContainerDied)]);
         }
         assert_eq!(slow.len(), 2);
         let (uid, events) = slow.next().await.unwrap();
         assert_eq!(uid.as_str(), "a");
         assert_eq!(events, [event("a", ContainerStarted), event("a", ContainerDied)]);
         assert_eq!(slow.next().await.unwrap().0.as_str(), "b");
-        publisher.publish(&[event("a", ContainerRemoved)]);
+        publisher.publish(vec![event("a", ContainerRemoved)]);
         drop(publisher);
         assert_eq!(slow.next().await.unwrap().1, [event("a", ContainerRemoved)]);
         assert!(slow.next().await.is_none());

@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -12,7 +13,7 @@ use crate::annotations;
 ///
 /// For a static pod it is the UID its source gave it, not that of its mirror on the API server.
 /// Cloning is cheap.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct PodUid(Arc<str>);
 
 impl PodUid {
@@ -29,6 +30,20 @@ impl PodUid {
     /// Whether the pod has no UID. No pod that came through a source is without one.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+/// UIDs that share their text need no look at it.
+impl PartialEq for PodUid {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+/// As the text does: [`Borrow`] promises it.
+impl Hash for PodUid {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
     }
 }
 

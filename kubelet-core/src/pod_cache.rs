@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::runtime::PodStatus;
@@ -17,6 +17,7 @@ use crate::{PodKey, PodUid, Result};
 #[derive(Clone, Debug, Default)]
 pub struct PodCache {
     inner: Arc<Mutex<Inner>>,
+    wait_began: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -111,6 +112,16 @@ impl PodCache {
         let _ = self.get_observed(&PodUid::new("")).await;
     }
 
+    /// Waits until somebody begins to [wait](Self::get_newer_than) for a pod; at once, if somebody did since the
+    /// last time. Only the PLEG calls this.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn somebody_waits(&self) {
+        self.wait_began.notified().await;
+    }
+
     /// The pods that somebody waits for. A PLEG that lists rarely looks at them meanwhile.
     pub fn awaited(&self) -> Vec<PodUid> {
         let inner = self.inner.lock();
@@ -137,6 +148,7 @@ impl PodCache {
             });
             woken
         };
+        self.wait_began.notify_one();
         match woken.await {
             Ok(status) => status,
             // The sender lives in the cache, of which we hold a handle, until it has sent.
@@ -148,7 +160,11 @@ impl PodCache {
     /// for it. Only the PLEG calls this.
     pub fn set(&self, uid: &PodUid, status: Result<Arc<PodStatus>>, observed: Instant) {
         let mut inner = self.inner.lock();
-        inner.pods.insert(uid.clone(), Entry { status, observed });
+        let entry = Entry { status, observed };
+        match inner.pods.get_mut(uid) {
+            Some(before) => *before = entry,
+            None => drop(inner.pods.insert(uid.clone(), entry)),
+        }
         inner.wake(uid, None);
     }
 
@@ -222,6 +238,9 @@ impl Inner {
     }
 
     fn wake(&mut self, uid: &PodUid, absent_at: Option<Instant>) {
+        if self.waiters.is_empty() {
+            return;
+        }
         let Some(waiters) = self.waiters.remove(uid) else {
             return;
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, Fuse, FusedFuture, FutureExt};
 use futures::stream::StreamExt;
 use kubelet_core::{Jitter, PlegHandle, PodCache, RuntimeReader};
-use tokio::time::{Instant, MissedTickBehavior, Sleep, interval, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::evented::connection::{Connection, News};
@@ -19,6 +19,9 @@ use crate::shared::{Owner, Shared};
 
 /// How much of the stream of hints is taken in one go.
 const MAX_NEWS_AT_ONCE: usize = 256;
+
+/// While lists come rarer than this, single pods are looked after.
+const TEND_PERIOD: Duration = Duration::from_secs(1);
 
 /// A PLEG, to be run.
 pub(crate) struct Engine {
@@ -40,12 +43,14 @@ impl Engine {
     pub(crate) async fn run(self, shutdown: CancellationToken) {
         metrics::describe();
         let shared = self.owner.0.clone();
+        let cache = self.cache.clone();
         let period = self.settings.relist_period;
         let mut connection = None;
-        let mut longest = period;
+        let (mut longest, mut shortest) = (period, period);
         if let Some(evented) = self.evented {
             metrics::describe_evented();
             longest = evented.longest_period;
+            shortest = period.min(TEND_PERIOD);
             connection = Some(Connection::new(self.runtime.clone(), evented.jitter));
         }
         let mut relist = Relist::new(self.runtime, self.cache, self.settings, self.owner);
@@ -56,11 +61,10 @@ impl Engine {
         let mut list: Fuse<BoxFuture<'static, Listed>> = Fuse::terminated();
         let mut list_started = Instant::now();
         let mut cancelled = pin!(shutdown.cancelled());
-        let mut schedule = Schedule::new(period);
-        // A period of zero is no tick.
-        let mut tend = interval(period.max(Duration::from_millis(1)));
-        tend.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut schedule = Schedule::new(shortest);
+        let mut tend = Tend::new(shortest);
         loop {
+            tend.arm(schedule.is_rare && (pace.looks_again() || relist.has_to_tend()));
             tokio::select! {
                 biased;
                 () = &mut cancelled => return,
@@ -102,12 +106,14 @@ impl Engine {
                         relist.inspected(inspected);
                     }
                 }
-                _ = tend.tick(), if schedule.is_rare && list.is_terminated() => {
+                () = &mut tend.next, if tend.is_armed && schedule.is_rare && list.is_terminated() => {
+                    tend.is_armed = false;
                     for uid in pace.look_again() {
                         shared.request_relist(&uid);
                     }
-                    relist.tend();
+                    tend.arm(relist.tend());
                 }
+                () = cache.somebody_waits(), if schedule.is_rare && !tend.is_armed => tend.arm(true),
                 asked = shared.inspection_asked() => {
                     let started = (!list.is_terminated()).then_some(list_started);
                     let inspection = inspect(&relist, &pace, &shared, period, started);
@@ -153,19 +159,44 @@ async fn news(connection: &mut Option<Connection>) -> News {
     }
 }
 
+/// When single pods are looked after next, if there are any to look after: an idle PLEG sleeps.
+struct Tend {
+    period: Duration,
+    next: Pin<Box<Sleep>>,
+    is_armed: bool,
+}
+
+impl Tend {
+    fn new(period: Duration) -> Self {
+        Self {
+            period,
+            next: Box::pin(sleep(Duration::ZERO)),
+            is_armed: false,
+        }
+    }
+
+    fn arm(&mut self, is_needed: bool) {
+        if is_needed && !self.is_armed {
+            self.next.as_mut().reset(Instant::now() + self.period);
+            self.is_armed = true;
+        }
+    }
+}
+
 /// When the next list is due.
 struct Schedule {
-    period: Duration,
+    /// How soon after one list another may come.
+    shortest: Duration,
     listed_at: Option<Instant>,
     next: Pin<Box<Sleep>>,
-    /// The next list comes later than a period after the last.
+    /// The next list comes later than it might.
     is_rare: bool,
 }
 
 impl Schedule {
-    fn new(period: Duration) -> Self {
+    fn new(shortest: Duration) -> Self {
         Self {
-            period,
+            shortest,
             listed_at: None,
             next: Box::pin(sleep(Duration::ZERO)),
             is_rare: false,
@@ -177,19 +208,19 @@ impl Schedule {
         let now = Instant::now();
         self.listed_at = Some(now);
         self.next.as_mut().reset(now + rest);
-        self.is_rare = rest > self.period;
+        self.is_rare = rest > self.shortest;
         if self.is_rare {
-            shared.rests_until(now + rest - self.period);
+            shared.rests_until(now + rest - self.shortest);
         }
     }
 
-    /// The next list is due as soon as the period allows.
+    /// The next list is due as soon as may be.
     fn hasten(&mut self, shared: &Shared) {
         let Some(listed_at) = self.listed_at.filter(|_| self.is_rare) else {
             return;
         };
         let now = Instant::now();
-        let due = (listed_at + self.period).max(now);
+        let due = (listed_at + self.shortest).max(now);
         if due < self.next.deadline() {
             self.next.as_mut().reset(due);
             shared.rests_until(now);

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::{AbortHandle, Aborted, BoxFuture, FutureExt, abortable, ready};
+use futures::future::{AbortHandle, Aborted, BoxFuture, FutureExt, abortable, pending, ready};
 use futures::stream::FuturesUnordered;
 use kubelet_core::runtime::{PodStatus, RuntimePod};
 use kubelet_core::{Error, Result, RuntimeReader};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::ReusableBoxFuture;
 
 /// An inspection that has ended.
 pub(crate) struct Inspected {
@@ -25,7 +26,7 @@ pub(crate) struct Inspected {
 /// What became of an inspection at its start.
 pub(crate) enum Start {
     /// The runtime had the status at hand.
-    Ended(Inspected),
+    Ended(PodStatus),
     UnderWay(AbortHandle),
 }
 
@@ -53,7 +54,11 @@ pub(crate) struct Inspections {
     patience: Duration,
     deadline: Duration,
     pub(crate) running: FuturesUnordered<Reading>,
+    /// Where the runtime's answer is waited for, at first: most have it at hand, and leave the place for the next.
+    at_hand: Call,
 }
+
+type Call = ReusableBoxFuture<'static, Result<PodStatus>>;
 
 impl Inspections {
     pub(crate) fn new(
@@ -68,46 +73,66 @@ impl Inspections {
             patience,
             deadline,
             running: FuturesUnordered::new(),
+            at_hand: ReusableBoxFuture::new(pending()),
         }
     }
 
-    pub(crate) fn start(&self, pod: Arc<RuntimePod>, listed_at: Instant) -> Start {
-        let (runtime, places) = (self.runtime.clone(), self.places.clone());
-        let (patience, deadline) = (self.patience, self.deadline);
+    pub(crate) fn start(&mut self, pod: &Arc<RuntimePod>, listed_at: Instant) -> Start {
+        let (runtime, read) = (self.runtime.clone(), pod.clone());
+        let call = async move { runtime.pod_status(&read).await };
+        let limits = (self.patience, self.deadline);
+        if self.places.available_permits() == 0 {
+            let (places, waiting) = (self.places.clone(), pod.clone());
+            return self.wait(pod, listed_at, async move {
+                let place = places.acquire_owned().await.ok();
+                within(waiting, limits, place, call).await
+            });
+        }
+        self.at_hand.set(call);
+        match unconstrained(&mut self.at_hand).now_or_never() {
+            Some(Ok(status)) => Start::Ended(status),
+            // The next try must not come before this relist is over.
+            Some(Err(error)) => self.wait(pod, listed_at, ready(Err(error))),
+            None => {
+                let call = std::mem::replace(&mut self.at_hand, ReusableBoxFuture::new(pending()));
+                let place = self.places.clone().try_acquire_owned().ok();
+                self.wait(pod, listed_at, within(pod.clone(), limits, place, call))
+            }
+        }
+    }
+
+    fn wait(
+        &self,
+        pod: &Arc<RuntimePod>,
+        listed_at: Instant,
+        status: impl Future<Output = Result<PodStatus>> + Send + 'static,
+    ) -> Start {
         let read = pod.clone();
-        let (inspection, abort) = abortable(async move {
-            let status = inspect(&*runtime, &places, &pod, patience, deadline).await;
+        let (call, abort) = abortable(async move {
+            let status = status.await;
             Inspected {
-                pod,
+                pod: read,
                 listed_at,
                 status,
             }
         });
-        let mut call = inspection.boxed();
-        match unconstrained(&mut call).now_or_never() {
-            Some(Ok(inspected)) if inspected.status.is_ok() => return Start::Ended(inspected),
-            // The next try must not come before this relist is over.
-            Some(failed) => call = ready(failed).boxed(),
-            None => {}
-        }
         self.running.push(Reading {
-            pod: read,
+            pod: pod.clone(),
             since: Instant::now(),
-            call,
+            call: call.boxed(),
         });
         Start::UnderWay(abort)
     }
 }
 
-async fn inspect(
-    runtime: &dyn RuntimeReader,
-    places: &Semaphore,
-    pod: &RuntimePod,
-    patience: Duration,
-    deadline: Duration,
+/// The answer, if it comes before the deadline; the place is given up earlier, when patience is at its end.
+async fn within(
+    pod: Arc<RuntimePod>,
+    (patience, deadline): (Duration, Duration),
+    place: Option<OwnedSemaphorePermit>,
+    call: impl Future<Output = Result<PodStatus>>,
 ) -> Result<PodStatus> {
-    let place = places.acquire().await;
-    let mut call = pin!(timeout(deadline, runtime.pod_status(pod)));
+    let mut call = pin!(timeout(deadline, call));
     let answer = match timeout(patience, &mut call).await {
         Ok(answer) => answer,
         Err(_) => {

@@ -70,14 +70,19 @@ impl Record {
     }
 
     /// Whether the pod's status should be read now.
-    pub(crate) fn needs_inspection(&self, now: Instant) -> bool {
+    pub(crate) fn needs_inspection(&self) -> bool {
         if self.inspection.is_some() {
             return false;
         }
         if self.failures > 0 {
-            return self.reinspect || self.retry_at.is_none_or(|retry_at| retry_at <= now);
+            return self.reinspect || self.retry_at.is_none_or(|retry_at| retry_at <= Instant::now());
         }
-        self.reinspect || !self.missed.is_empty() || differ(self.told.as_deref(), Some(&self.listed))
+        if self.reinspect || !self.missed.is_empty() {
+            return true;
+        }
+        let told = self.told.as_ref();
+        !told.is_some_and(|told| Arc::ptr_eq(told, &self.listed))
+            && differ(told.map(|told| &**told), Some(&self.listed))
     }
 
     /// Whether all that was listed is told.
@@ -134,7 +139,10 @@ impl Record {
     }
 
     /// Remembers what `before` had and neither what was told nor `now` has.
-    fn miss(&mut self, before: &RuntimePod, now: Option<&RuntimePod>) {
+    fn miss(&mut self, before: &Arc<RuntimePod>, now: Option<&RuntimePod>) {
+        if self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, before)) {
+            return;
+        }
         for container in transition::members(before) {
             if !transition::has(self.told.as_deref(), container)
                 && !transition::has(now, container)

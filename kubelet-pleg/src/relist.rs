@@ -205,32 +205,38 @@ impl Relist {
             listed_at,
             status,
         } = inspected;
-        let (uid, key) = (pod.uid.clone(), pod.key.clone());
-        let Some(record) = self.records.get_mut(&uid) else {
+        let uid = &pod.uid;
+        let Some(record) = self.records.get_mut(uid) else {
             return;
         };
         // The pod was there as listed until then.
         let newest = self.listed_at.unwrap_or(record.listed_at).max(record.listed_at);
         match status {
             Ok(status) => {
-                let (status, events) = record.inspected(pod, status);
-                self.cache.set(&uid, Ok(status.clone()), listed_at);
-                self.tell(&key, events, Some(&status));
-                if !self.see_to(&uid) && newest > listed_at {
-                    self.cache.set_observed_time(&uid, newest);
+                let (status, events) = record.inspected(pod.clone(), status);
+                self.cache.set(uid, Ok(status.clone()), listed_at);
+                tell(&self.owner, &pod.key, events, Some(&status));
+                if !self.see_to(uid) && newest > listed_at {
+                    self.cache.set_observed_time(uid, newest);
                 }
             }
             Err(error) => {
-                tracing::error!(pod = %key, %uid, %error, "unable to read the status of the pod");
+                tracing::error!(pod = %pod.key, %uid, %error, "unable to read the status of the pod");
                 record.failed(Instant::now(), self.settings.relist_period);
                 // An error is no older for having been long in coming.
-                self.cache.set(&uid, Err(error), newest);
+                self.cache.set(uid, Err(error), newest);
             }
         }
     }
 
     fn take_in(&mut self, mut pods: Vec<Arc<RuntimePod>>, started: Instant) {
         let mut see_to: Vec<PodUid> = self.unsettled.iter().cloned().collect();
+        for uid in self.owner.0.take_reinspects() {
+            if let Some(record) = self.records.get_mut(&uid) {
+                record.reinspect = true;
+                see_to.push(uid);
+            }
+        }
         if let Some(found) = &mut self.found {
             found.clear();
         }
@@ -243,11 +249,8 @@ impl Relist {
                 if last == pod {
                     // The record has it already, and no second one is kept.
                     pod.clone_from(last);
-                } else if self.take_in_pod(pod, started) {
-                    if let Some(found) = &mut self.found {
-                        found.push(pod.uid.clone());
-                    }
-                    see_to.push(pod.uid.clone());
+                } else {
+                    self.take_in_listed(pod, started);
                 }
             }
             self.last_list = Some(pods);
@@ -262,12 +265,7 @@ impl Relist {
                     _ => {}
                 }
                 count += 1;
-                if self.take_in_pod(pod, started) {
-                    if let Some(found) = &mut self.found {
-                        found.push(pod.uid.clone());
-                    }
-                    see_to.push(pod.uid.clone());
-                }
+                self.take_in_listed(pod, started);
             }
             if self.records.len() > count {
                 let gone: Vec<PodUid> = self
@@ -284,12 +282,6 @@ impl Relist {
                 }
             }
             self.last_list = (count == pods.len()).then_some(pods);
-        }
-        for uid in self.owner.0.take_reinspects() {
-            if let Some(record) = self.records.get_mut(&uid) {
-                record.reinspect = true;
-                see_to.push(uid);
-            }
         }
         for uid in see_to {
             self.see_to(&uid);
@@ -330,21 +322,38 @@ impl Relist {
         })
     }
 
+    /// Whether there are pods to be read again.
+    pub(crate) fn has_to_tend(&self) -> bool {
+        !self.unsettled.is_empty() || self.owner.0.has_reinspects()
+    }
+
     /// Asks for the lists of single pods that would else wait for the next list of all, when that comes rarely:
-    /// those to be read again, by request or because it failed before, and those that somebody waits for.
-    pub(crate) fn tend(&self) {
-        let now = Instant::now();
+    /// those to be read again, by request or because it failed before, and those that somebody waits for. Says
+    /// whether somebody does.
+    pub(crate) fn tend(&self) -> bool {
         let shared = &self.owner.0;
         shared.relist_reinspects();
         let failed = self.unsettled.iter().filter(|uid| {
             let record = self.records.get(*uid);
-            record.is_some_and(|record| record.needs_inspection(now))
+            record.is_some_and(Record::needs_inspection)
         });
         for uid in failed {
             shared.request_relist(uid);
         }
-        for uid in self.cache.awaited() {
-            shared.request_relist(&uid);
+        let awaited = self.cache.awaited();
+        for uid in &awaited {
+            shared.request_relist(uid);
+        }
+        !awaited.is_empty()
+    }
+
+    /// Takes in one pod of the list of all, and sees to it if it changed: while it is at hand, for lists are long.
+    fn take_in_listed(&mut self, pod: &Arc<RuntimePod>, started: Instant) {
+        if self.take_in_pod(pod, started) {
+            if let Some(found) = &mut self.found {
+                found.push(pod.uid.clone());
+            }
+            self.see_to(&pod.uid);
         }
     }
 
@@ -372,12 +381,17 @@ impl Relist {
             self.unsettled.remove(uid);
             return false;
         };
-        if record.needs_inspection(Instant::now()) {
+        if record.needs_inspection() {
             let listed_at = self.listed_at.unwrap_or(record.listed_at).max(record.listed_at);
             record.reinspect = false;
-            match self.inspections.start(record.listed.clone(), listed_at) {
-                Start::Ended(inspected) => {
-                    self.inspected(inspected);
+            match self.inspections.start(&record.listed, listed_at) {
+                Start::Ended(status) => {
+                    let (status, events) = record.inspected(record.listed.clone(), status);
+                    self.cache.set(uid, Ok(status.clone()), listed_at);
+                    tell(&self.owner, &record.listed.key, events, Some(&status));
+                    if !self.unsettled.is_empty() {
+                        self.unsettled.remove(uid);
+                    }
                     return false;
                 }
                 Start::UnderWay(abort) => record.inspection = Some(abort),
@@ -397,18 +411,18 @@ impl Relist {
             self.running.remove(&record.listed);
             self.cache.delete(uid);
             let key = record.listed.key.clone();
-            self.tell(&key, record.gone(), None);
+            tell(&self.owner, &key, record.gone(), None);
         }
     }
+}
 
-    fn tell(&self, pod: &PodKey, mut events: Vec<PodLifecycleEvent>, status: Option<&PodStatus>) {
-        for event in &events {
-            trace_event(pod, event, status);
-        }
-        // The kubelet does not tell of these either: nobody can act upon an unknown state.
-        events.retain(|event| event.event_type != PodLifecycleEventType::ContainerChanged);
-        self.owner.0.publish(&events);
+fn tell(owner: &Owner, pod: &PodKey, mut events: Vec<PodLifecycleEvent>, status: Option<&PodStatus>) {
+    for event in &events {
+        trace_event(pod, event, status);
     }
+    // The kubelet does not tell of these either: nobody can act upon an unknown state.
+    events.retain(|event| event.event_type != PodLifecycleEventType::ContainerChanged);
+    owner.0.publish(events);
 }
 
 /// Whether two lists have the same pods in the same order: so it is mostly, and nothing needs to be looked up then.

@@ -74,7 +74,7 @@ impl Shared {
         self.health.lock().threshold = threshold;
     }
 
-    pub(crate) fn publish(&self, events: &[PodLifecycleEvent]) {
+    pub(crate) fn publish(&self, events: Vec<PodLifecycleEvent>) {
         if let Some(publisher) = &*self.publisher.lock() {
             publisher.publish(events);
         }
@@ -186,6 +186,10 @@ impl Shared {
             .unwrap_or_default()
     }
 
+    pub(crate) fn has_reinspects(&self) -> bool {
+        !self.asked.lock().reinspect.is_empty()
+    }
+
     pub(crate) fn take_reinspects(&self) -> FxHashSet<PodUid> {
         std::mem::take(&mut self.asked.lock().reinspect)
     }
@@ -224,6 +228,8 @@ impl PlegHandle for Shared {
 
     fn request_reinspect(&self, uid: &PodUid) {
         self.asked.lock().reinspect.insert(uid.clone());
+        // While lists are rare, one of this pod alone is to be made.
+        self.relist_asked.notify_one();
     }
 
     fn healthy(&self) -> Result<()> {

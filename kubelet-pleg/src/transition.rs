@@ -1,5 +1,7 @@
 //! What happened to a pod between two listings: two records in, events out. No time, no I/O.
 
+use std::ops::ControlFlow;
+
 use kubelet_core::runtime::{Container, ContainerState, RuntimePod, Sandbox, SandboxState};
 use kubelet_core::{ContainerId, PodLifecycleEvent, PodLifecycleEventType, PodUid};
 
@@ -57,28 +59,31 @@ pub(crate) fn events(
     new: Option<&RuntimePod>,
 ) -> Vec<PodLifecycleEvent> {
     let mut events = Vec::new();
-    for_each_change(old, new, |id, old, new| {
+    let _: ControlFlow<()> = for_each_change(old, new, |id, old, new| {
         // An id that a record bears twice is one container.
         if events
             .iter()
             .any(|event: &PodLifecycleEvent| event.container.as_ref() == Some(id))
         {
-            return;
+            return ControlFlow::Continue(());
+        }
+        if events.is_empty() {
+            // One change or two it is, mostly.
+            events.reserve_exact(2);
         }
         events.extend(event_types(old, new).iter().map(|event_type| PodLifecycleEvent {
             uid: uid.clone(),
             event_type: *event_type,
             container: Some(id.clone()),
         }));
+        ControlFlow::Continue(())
     });
     events
 }
 
 /// Whether [`events`] would have something to tell.
 pub(crate) fn differ(old: Option<&RuntimePod>, new: Option<&RuntimePod>) -> bool {
-    let mut differ = false;
-    for_each_change(old, new, |_, _, _| differ = true);
-    differ
+    for_each_change(old, new, |_, _, _| ControlFlow::Break(())).is_break()
 }
 
 /// The containers and sandboxes of a record, by id.
@@ -92,49 +97,76 @@ pub(crate) fn has(pod: Option<&RuntimePod>, id: &ContainerId) -> bool {
     pod.is_some_and(|pod| members(pod).any(|member| member == id))
 }
 
-fn for_each_change(
+fn for_each_change<B>(
     old: Option<&RuntimePod>,
     new: Option<&RuntimePod>,
-    mut change: impl FnMut(&ContainerId, State, State),
-) {
-    let mut compare = |id, position, old, new| {
-        let state = state_of(new, id, position);
-        if old != state {
-            change(id, old, state);
+    mut change: impl FnMut(&ContainerId, State, State) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    let mut compare = |id, old, new| {
+        if old == new {
+            return ControlFlow::Continue(());
         }
+        change(id, old, new)
     };
+    // Whether the new record has whom the old one has, each in its place: then it has nobody else.
+    let mut in_place =
+        containers(old).len() == containers(new).len() && sandboxes(old).len() == sandboxes(new).len();
     for (position, container) in containers(old).iter().enumerate() {
-        compare(&container.id, position, container.state.into(), new);
+        let (state, found_in_place) = state_of(new, &container.id, position, containers_at);
+        in_place &= found_in_place;
+        compare(&container.id, container.state.into(), state)?;
     }
     for (position, sandbox) in sandboxes(old).iter().enumerate() {
-        compare(&sandbox.id, position, sandbox.state.into(), new);
+        let (state, found_in_place) = state_of(new, &sandbox.id, position, sandboxes_at);
+        in_place &= found_in_place;
+        compare(&sandbox.id, sandbox.state.into(), state)?;
+    }
+    if in_place {
+        return ControlFlow::Continue(());
     }
     for (position, container) in containers(new).iter().enumerate() {
-        if state_of(old, &container.id, position) == State::NonExistent {
-            change(&container.id, State::NonExistent, container.state.into());
+        if let (State::NonExistent, _) = state_of(old, &container.id, position, containers_at) {
+            compare(&container.id, State::NonExistent, container.state.into())?;
         }
     }
     for (position, sandbox) in sandboxes(new).iter().enumerate() {
-        if state_of(old, &sandbox.id, position) == State::NonExistent {
-            change(&sandbox.id, State::NonExistent, sandbox.state.into());
+        if let (State::NonExistent, _) = state_of(old, &sandbox.id, position, sandboxes_at) {
+            compare(&sandbox.id, State::NonExistent, sandbox.state.into())?;
         }
+    }
+    ControlFlow::Continue(())
+}
+
+/// The state of a container or sandbox in a record, and whether it has the same place there. Runtimes mostly list
+/// in one order, so that place is looked at first.
+fn state_of(
+    pod: Option<&RuntimePod>,
+    id: &ContainerId,
+    position: usize,
+    member_at: impl Fn(&RuntimePod, usize) -> Option<(&ContainerId, State)>,
+) -> (State, bool) {
+    if let Some((member, state)) = pod.and_then(|pod| member_at(pod, position))
+        && member == id
+    {
+        return (state, true);
+    }
+    if let Some(container) = containers(pod).iter().find(|container| container.id == *id) {
+        return (container.state.into(), false);
+    }
+    match sandboxes(pod).iter().find(|sandbox| sandbox.id == *id) {
+        Some(sandbox) => (sandbox.state.into(), false),
+        None => (State::NonExistent, false),
     }
 }
 
-/// The state of a container or sandbox in a record. Runtimes mostly list in one order, so the place it had in
-/// the other record is looked at first.
-fn state_of(pod: Option<&RuntimePod>, id: &ContainerId, position: usize) -> State {
-    let (containers, sandboxes) = (containers(pod), sandboxes(pod));
-    if let Some(container) = containers.get(position).filter(|container| container.id == *id) {
-        return container.state.into();
-    }
-    if let Some(container) = containers.iter().find(|container| container.id == *id) {
-        return container.state.into();
-    }
-    match sandboxes.iter().find(|sandbox| sandbox.id == *id) {
-        Some(sandbox) => sandbox.state.into(),
-        None => State::NonExistent,
-    }
+fn containers_at(pod: &RuntimePod, position: usize) -> Option<(&ContainerId, State)> {
+    let container = pod.containers.get(position)?;
+    Some((&container.id, container.state.into()))
+}
+
+fn sandboxes_at(pod: &RuntimePod, position: usize) -> Option<(&ContainerId, State)> {
+    let sandbox = pod.sandboxes.get(position)?;
+    Some((&sandbox.id, sandbox.state.into()))
 }
 
 fn containers(pod: Option<&RuntimePod>) -> &[Container] {

@@ -1,27 +1,34 @@
-//! A runtime that is observed: how often it was listed, and when.
+//! A runtime that is observed: when it was listed, and when it hinted at a pod.
 
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, StreamExt};
 use kubelet_core::runtime::{PodStatus, RuntimePod};
 use kubelet_core::{PodUid, Result, RuntimeReader};
 use tokio::time::Instant;
 
-/// Notes each list of the whole runtime that a PLEG makes.
+/// Notes each list of the whole runtime that a PLEG makes, and each hint that it is given.
 pub(crate) struct Observed {
     runtime: Arc<dyn RuntimeReader>,
     lists: Mutex<Vec<Instant>>,
+    hints: Arc<Mutex<Vec<(Instant, PodUid)>>>,
 }
 
 impl Observed {
     pub(crate) fn new(runtime: Arc<dyn RuntimeReader>) -> Arc<Self> {
-        Arc::new(Self { runtime, lists: Mutex::default() })
+        Arc::new(Self { runtime, lists: Mutex::default(), hints: Arc::default() })
     }
 
     /// When each list began.
     pub(crate) fn lists(&self) -> Vec<Instant> {
         self.lists.lock().unwrap().clone()
+    }
+
+    /// When the PLEG was first given a hint at this pod since then.
+    pub(crate) fn hinted(&self, pod: &PodUid, since: Instant) -> Option<Instant> {
+        let hints = self.hints.lock().unwrap();
+        hints.iter().find(|(at, hinted)| hinted == pod && *at >= since).map(|(at, _)| *at)
     }
 }
 
@@ -41,6 +48,13 @@ impl RuntimeReader for Observed {
     }
 
     async fn pod_hints(&self) -> Result<Option<BoxStream<'static, Result<PodUid>>>> {
-        self.runtime.pod_hints().await
+        let Some(hints) = self.runtime.pod_hints().await? else { return Ok(None) };
+        let noted = self.hints.clone();
+        let hints = hints.inspect(move |hint| {
+            if let Ok(pod) = hint {
+                noted.lock().unwrap().push((Instant::now(), pod.clone()));
+            }
+        });
+        Ok(Some(hints.boxed()))
     }
 }

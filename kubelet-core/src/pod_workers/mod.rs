@@ -226,6 +226,9 @@ async fn sleep_until(at: Option<Instant>) {
 /// How long an end waits for a fresh status before it goes on with what is known.
 const TERMINATING_STATUS_DEADLINE: Duration = Duration::from_secs(10);
 
+/// The shortest that tokio's timers wait.
+const CLOCK_TICK: Duration = Duration::from_millis(1);
+
 /// What one sync needs; a task of its own.
 struct Worker {
     cache: PodCache,
@@ -317,6 +320,10 @@ impl Worker {
                 .is_none_or(|observed| observed <= time)
         {
             crate::explain::count_deferral("status");
+            // No list that begins in this very moment would be newer: a clock may be coarse, or virtual.
+            while Instant::now() <= time {
+                tokio::time::sleep(CLOCK_TICK).await;
+            }
             pleg.request_relist(&work.uid);
         }
         match work.newer_than {

@@ -53,6 +53,9 @@ impl RuntimePod {
 pub struct Container {
     /// Its id.
     pub id: ContainerId,
+    // Before what costs more to compare.
+    /// Its state.
+    pub state: ContainerState,
     /// Its name in the pod's spec.
     pub name: String,
     /// The image it was asked to run, `NAME:TAG`.
@@ -65,8 +68,6 @@ pub struct Container {
     pub image_runtime_handler: String,
     /// The kubelet's hash of the container's spec; 0 where unknown.
     pub hash: u64,
-    /// Its state.
-    pub state: ContainerState,
     /// The id of the sandbox it belongs to.
     pub sandbox_id: String,
     /// When it was made.

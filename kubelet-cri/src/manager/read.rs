@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use futures::future::try_join;
 use futures::{StreamExt, TryStreamExt, stream};
 use indexmap::IndexMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -18,7 +19,7 @@ use kubelet_core::{ContainerId, Error, PodKey, PodUid, Result, labels};
 use tokio::time::Instant;
 
 use super::CriRuntime;
-use super::config::{AnnotatedContainerInfo, LabeledInfo};
+use super::config::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo};
 use super::termination_message::termination_message;
 use crate::v1;
 
@@ -37,9 +38,12 @@ pub(super) struct Listing<'a> {
 impl CriRuntime {
     /// Pods newest first, as far as the runtime tells when their first sandbox was made.
     pub(super) async fn list_pods(&self, listing: Listing<'_>) -> Result<Vec<Arc<RuntimePod>>> {
-        let mut pods: IndexMap<PodUid, RuntimePod> = IndexMap::new();
-        for sandbox in self.list_sandboxes(listing).await? {
-            let Some(metadata) = sandbox.metadata.as_ref().filter(|_| !sandbox.id.is_empty()) else {
+        let (sandboxes, containers) =
+            try_join(self.list_sandboxes(listing), self.list_containers(listing)).await?;
+        let mut pods: IndexMap<PodUid, RuntimePod> = IndexMap::with_capacity(sandboxes.len());
+        for sandbox in sandboxes {
+            let state = sandbox_state(sandbox.state());
+            let Some(metadata) = sandbox.metadata.filter(|_| !sandbox.id.is_empty()) else {
                 continue;
             };
             let uid = PodUid::new(&metadata.uid);
@@ -51,33 +55,38 @@ impl CriRuntime {
             pod.created_at = created_at;
             pod.sandboxes.push(Sandbox {
                 id: self.container_id(&sandbox.id),
-                state: sandbox_state(sandbox.state()),
+                state,
                 attempt: metadata.attempt,
                 created_at,
             });
         }
-        for container in self.list_containers(listing).await? {
-            let (Some(metadata), Some(image)) = (&container.metadata, &container.image) else {
+        for container in containers {
+            let state = container_state(container.state());
+            let (Some(metadata), Some(image)) = (container.metadata, container.image) else {
                 continue;
             };
             if container.id.is_empty() {
                 continue;
             }
-            let labeled = LabeledInfo::from_labels(&container.labels);
-            let annotated = AnnotatedContainerInfo::from_annotations(&container.annotations);
-            let pod = pods
-                .entry(labeled.uid.clone())
-                .or_insert_with(|| RuntimePod::empty(labeled.uid, labeled.key));
+            let uid = container.labels.get(labels::POD_UID).map_or("", String::as_str);
+            let pod = match pods.get_mut(uid) {
+                Some(pod) => pod,
+                None => {
+                    let labeled = LabeledInfo::from_labels(&container.labels);
+                    let empty = RuntimePod::empty(labeled.uid.clone(), labeled.key);
+                    pods.entry(labeled.uid).or_insert(empty)
+                }
+            };
             pod.containers.push(Container {
                 id: self.container_id(&container.id),
-                name: metadata.name.clone(),
-                image: image.image.clone(),
+                state,
+                name: metadata.name,
+                image: image.image,
                 image_id: image_id(&container.image_id, &container.image_ref),
-                image_ref: container.image_ref.clone(),
-                image_runtime_handler: image.runtime_handler.clone(),
-                hash: annotated.hash,
-                state: container_state(container.state()),
-                sandbox_id: container.pod_sandbox_id.clone(),
+                image_ref: container.image_ref,
+                image_runtime_handler: image.runtime_handler,
+                hash: container_hash(&container.annotations),
+                sandbox_id: container.pod_sandbox_id,
                 created_at: timestamp(container.created_at),
             });
         }
@@ -133,11 +142,16 @@ impl CriRuntime {
     /// What is gone since it was listed is left out.
     pub(super) async fn read_pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
         let mut status = PodStatus::empty(pod.uid.clone(), pod.key.clone(), Instant::now());
-        let calls = pod
+        let sandboxes = pod
             .sandboxes
             .iter()
             .map(|sandbox| self.sandbox_status(&pod.uid, sandbox.id.id()));
-        let sandboxes = in_order(calls.collect()).await?;
+        let containers = pod
+            .containers
+            .iter()
+            .map(|container| self.container_status(Some(&pod.uid), container.id.id()));
+        let (sandboxes, containers) =
+            try_join(in_order(sandboxes.collect()), in_order(containers.collect())).await?;
         if let Some(Some(newest)) = sandboxes.first()
             && newest.state() == v1::PodSandboxState::SandboxReady
         {
@@ -145,11 +159,6 @@ impl CriRuntime {
         }
         status.sandboxes = sandboxes.into_iter().flatten().map(to_sandbox_status).collect();
 
-        let calls = pod
-            .containers
-            .iter()
-            .map(|container| self.container_status(Some(&pod.uid), container.id.id()));
-        let containers = in_order(calls.collect()).await?;
         for (container, listed) in containers.into_iter().zip(&pod.containers) {
             let Some(container) = container else {
                 continue;
@@ -312,6 +321,16 @@ fn container_state(state: v1::ContainerState) -> ContainerState {
         v1::ContainerState::ContainerExited => ContainerState::Exited,
         v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
     }
+}
+
+/// The one annotation that a list needs; 0 where it is missing or cannot be read.
+fn container_hash(annotations: &BTreeMap<String, String>) -> u64 {
+    let Some(hash) = annotations.get(CONTAINER_HASH) else {
+        return 0;
+    };
+    u64::from_str_radix(hash, 16)
+        .inspect_err(|error| tracing::error!(annotation = CONTAINER_HASH, value = hash, %error, "cannot read an annotation"))
+        .unwrap_or(0)
 }
 
 /// Runtimes before v1.30 of CRI give no id.

@@ -103,7 +103,12 @@ impl Pace {
         }
     }
 
-    /// The pods to be listed again, at the end of each shortest period.
+    /// Whether there are pods to be listed again.
+    pub(crate) fn looks_again(&self) -> bool {
+        !self.look_again.is_empty() || !self.look_again_later.is_empty()
+    }
+
+    /// The pods to be listed again, each time that single pods are looked after.
     pub(crate) fn look_again(&mut self) -> FxHashSet<PodUid> {
         let next = std::mem::take(&mut self.look_again_later);
         std::mem::replace(&mut self.look_again, next)

@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// An agent, and all that it is made of.
-struct Agent {
-    pods: watch::Sender<Vec<Arc<Pod>>>,
-    sink: MemorySink,
+pub(crate) struct Agent {
+    pub(crate) pods: watch::Sender<Vec<Arc<Pod>>>,
+    pub(crate) sink: MemorySink,
     recorder: FakeRecorder,
     runtime: MemoryCri,
     shutdown: CancellationToken,
@@ -32,14 +32,16 @@ struct Agent {
     root: TempDir,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Pleg {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Pleg {
     Generic,
     Evented,
+    /// Its lists are an hour apart.
+    EventedAlone,
 }
 
 impl Agent {
-    async fn start(runtime: MemoryCri, clock: Clock, pleg: Pleg) -> Self {
+    pub(crate) async fn start(runtime: MemoryCri, clock: Clock, pleg: Pleg) -> Self {
         Self::start_in(TempDir::new().unwrap(), runtime, clock, pleg).await
     }
 
@@ -79,8 +81,16 @@ impl Agent {
                 let pleg = GenericPleg::new(cri, cache.clone()).with_clock(clock);
                 tokio::spawn(kubelet.pleg(pleg, cache).build().unwrap().run(shutdown.clone()))
             }
-            Pleg::Evented => {
-                let pleg = EventedPleg::new(cri, cache.clone()).with_clock(clock);
+            Pleg::Evented | Pleg::EventedAlone => {
+                let period = if pleg == Pleg::Evented {
+                    SECOND
+                } else {
+                    3600 * SECOND
+                };
+                let pleg = EventedPleg::new(cri, cache.clone())
+                    .with_clock(clock)
+                    .with_relist_period(period)
+                    .with_relist_threshold(3 * period.max(60 * SECOND));
                 tokio::spawn(kubelet.pleg(pleg, cache).build().unwrap().run(shutdown.clone()))
             }
         };
@@ -95,7 +105,7 @@ impl Agent {
         }
     }
 
-    async fn until(&self, pod: &PodUid, what: &str, reached: impl Fn(&PodStatus) -> bool) {
+    pub(crate) async fn until(&self, pod: &PodUid, what: &str, reached: impl Fn(&PodStatus) -> bool) {
         let reached = wait_until(self.sink.watch(), what, |pods| {
             pods.get(pod).is_some_and(|pod| reached(&pod.status))
         });
@@ -110,7 +120,7 @@ impl Agent {
     }
 
     /// Nothing ran twice, nothing was left behind; then the end.
-    async fn stop(self) -> TempDir {
+    pub(crate) async fn stop(self) -> TempDir {
         self.runtime.assert_consistent();
         for (pod, container, tally) in self.runtime.tallies() {
             assert!(
@@ -125,7 +135,7 @@ impl Agent {
     }
 }
 
-fn clock() -> Clock {
+pub(crate) fn clock() -> Clock {
     Clock::starting_at(k8s_openapi::jiff::Timestamp::from_second(1_700_000_000).unwrap())
 }
 
@@ -135,7 +145,7 @@ fn pod(name: &str) -> Arc<Pod> {
         .build()
 }
 
-fn is(phase: &'static str) -> impl Fn(&PodStatus) -> bool {
+pub(crate) fn is(phase: &'static str) -> impl Fn(&PodStatus) -> bool {
     move |status| status.phase.as_deref() == Some(phase)
 }
 

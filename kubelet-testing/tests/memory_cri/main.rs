@@ -7,6 +7,7 @@ mod all_calls;
 mod crashes;
 mod events;
 mod faults;
+mod how_soon;
 mod images;
 mod life_cycle;
 mod lists;

@@ -39,7 +39,7 @@ use crate::v1;
 pub(crate) use container::container_config;
 pub(crate) use error::ConfigError;
 pub(crate) use hash::hash_container;
-pub(crate) use labels::{AnnotatedContainerInfo, LabeledInfo};
+pub(crate) use labels::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo};
 pub use node::{CgroupDriver, NodeSettings};
 pub(crate) use sandbox::{pod_logs_directory, pod_sandbox_config};
 
