@@ -29,8 +29,8 @@ const EVENTED_RELIST_PERIOD: Duration = Duration::from_secs(300);
 ///
 /// A hint asks for the list of its one pod, at once. Nothing it says goes into the cache; lists alone do. So a
 /// hint that is lost, late, doubled, out of order, or about a pod that nobody knows, changes nothing but how
-/// soon a change is seen. Each pod that was hinted at is listed once more one or two relist periods later,
-/// should a hint have come before the fact.
+/// soon a change is seen. Each pod that was hinted at is listed once more a second or two later, should a hint
+/// have come before the fact.
 ///
 /// # How often is listed
 ///
@@ -49,11 +49,11 @@ const EVENTED_RELIST_PERIOD: Duration = Duration::from_secs(300);
 ///
 /// # While lists are rare
 ///
-/// Each relist period, single pods are listed that would else wait for the next list of all: those that cannot be
-/// read, ever rarer up to every 10 s; those of [`request_reinspect`](PlegHandle::request_reinspect); and
-/// those that somebody [waits for](PodCache::get_newer_than) in the cache. When the list of a single pod fails,
-/// or takes longer than a relist period, a list of all is made in its stead as soon as the relist period allows.
-/// Whatever asks for a single pod while a list of all is under way waits for its end.
+/// Each second (each relist period, if that is shorter), single pods are listed that would else wait for the next
+/// list of all, if there are any; an idle PLEG sleeps. They are: those that cannot be read, ever rarer up to every
+/// 10 s; those of [`request_reinspect`](PlegHandle::request_reinspect); and those that somebody [waits for](PodCache::get_newer_than) in the cache. When the list of a single pod fails,
+/// or takes longer than a relist period, a list of all is made in its stead, a second (a relist period, if that is
+/// shorter) after the last. Whatever asks for a single pod while a list of all is under way waits for its end.
 ///
 /// [Healthy](PlegHandle::healthy) is a PLEG that was not due to list for longer than the threshold without having
 /// done so: the time that it rests by design does not count.

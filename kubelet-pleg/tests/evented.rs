@@ -274,6 +274,51 @@ async fn a_waiter_is_served_while_lists_are_rare() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn with_lists_an_hour_apart_single_pods_are_looked_after_each_second() {
+    let runtime = FakeRuntime::default();
+    runtime.hints(Hints::Open);
+    let mut pleg = Running::evented(runtime, |pleg| pleg.with_relist_period(3600 * SECOND));
+    pleg.runtime.called("pods", 1).await;
+    sleep(SECOND / 10).await;
+    pleg.runtime.run("a", &[("c", ContainerState::Running)]);
+    pleg.runtime.hint("a");
+    let start = Instant::now();
+    assert_eq!(pleg.next().await.1[0], "c ContainerStarted");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    // Who waits and did not ask, and who waits on.
+    for uid in ["a", "nobody", "a"] {
+        let start = Instant::now();
+        pleg.seen(uid).await.unwrap();
+        assert!(start.elapsed() <= 2 * SECOND, "{uid} {:?}", start.elapsed());
+    }
+    pleg.handle.request_reinspect(&"a".into());
+    let start = Instant::now();
+    assert_eq!(pleg.next().await.1, ["PodSync"]);
+    assert!(start.elapsed() <= SECOND);
+    // A hint before the fact.
+    pleg.runtime.hint("a");
+    sleep(SECOND / 10).await;
+    pleg.runtime.run("a", &[("c", ContainerState::Exited)]);
+    let start = Instant::now();
+    assert_eq!(pleg.next().await.1, ["c ContainerDied"]);
+    assert!(start.elapsed() <= 2 * SECOND);
+    assert_eq!(pleg.runtime.calls("pods"), 1);
+    // A pod that cannot be listed alone.
+    pleg.runtime.fail_pod_list("a", true);
+    pleg.runtime.remove("a");
+    pleg.runtime.hint("a");
+    let start = Instant::now();
+    assert_eq!(pleg.next().await.1[0], "c ContainerRemoved");
+    assert!(start.elapsed() <= SECOND);
+    assert_eq!(pleg.runtime.calls("pods"), 2);
+    pleg.runtime.fail_pod_list("a", false);
+
+    sleep(3000 * SECOND).await;
+    assert!(pleg.handle.healthy().is_ok(), "rest by design");
+    assert_eq!(pleg.runtime.calls("pods"), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reinspection_does_not_wait_for_a_rare_list() {
     let mut pleg = trusted().await;
     let start = Instant::now();
