@@ -20,8 +20,11 @@ pub struct ApiServerNode {
     client: Client,
     name: Arc<str>,
     initial: Option<Arc<Node>>,
-    last: Arc<Mutex<Option<(Instant, Arc<Node>)>>>,
+    last: Arc<Mutex<Option<Seen>>>,
 }
+
+/// When the node was read, and how it was.
+type Seen = (Instant, Arc<Node>);
 
 /// How long what was read is good enough (`nodeStatusUpdateFrequency`: how often the kubelet looks at its node).
 const KEPT_FOR: Duration = Duration::from_secs(10);
