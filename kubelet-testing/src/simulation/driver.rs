@@ -1,6 +1,6 @@
-//! Drives a simulation: starts the nodes, lets users and faults act when their time comes, and judges.
+//! Drives a simulation: starts the nodes, lets users and faults act when their time comes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,64 +9,59 @@ use k8s_openapi::jiff::Timestamp;
 use kube_client::Client;
 use kube_client::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kubelet_core::{Clock, PodExt, PodUid};
-use kubelet_cri::{Code, v1};
+use kubelet_cri::v1;
 use serde_json::json;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::agent::{AgentError, HistoryRecorder, SimulatedClient, SimulatedNode, StartAgent};
-use super::history::{History, Journal, Step};
-use super::witness::{Witness, disagreement, orphans};
+use super::history::{History, Journal};
+use super::witness::Witness;
 use super::workload::{Churn, random_pod, script};
 use super::{FaultPlan, Simulation};
-use crate::api_server::Verb;
 use crate::memory_cri::MemoryCri;
 use crate::{ApiServer, User};
 
 /// The date of every simulation's start: 2026-01-01T00:00:00Z.
 const START: i64 = 1_767_225_600;
-/// How long all may take to come to rest: more than the longest back-off of the kubelet, and some.
-const REST: Duration = Duration::from_secs(30 * 60);
 /// How long calls to a runtime may take (`runtimeRequestTimeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long an agent may take to end.
-const END: Duration = Duration::from_secs(5 * 60);
 
 pub(super) struct Driver {
     rng: fastrand::Rng,
-    start: Instant,
-    journal: Journal,
-    witness: Witness,
-    api: ApiServer,
-    admin: Client,
-    nodes: Vec<Node>,
+    pub(super) start: Instant,
+    pub(super) journal: Journal,
+    pub(super) witness: Witness,
+    pub(super) api: ApiServer,
+    pub(super) admin: Client,
+    pub(super) nodes: Vec<Node>,
     agent: StartAgent,
     faults: FaultPlan,
     churn: Option<Churn>,
     /// What is to be done when; the number keeps those of one moment apart, in order.
-    agenda: BTreeMap<(Instant, u64), Act>,
+    pub(super) agenda: BTreeMap<(Instant, u64), Act>,
     acts: u64,
     pods_made: u64,
-    problems: Vec<String>,
+    pub(super) problems: Vec<String>,
 }
 
-struct Node {
-    name: String,
+pub(super) struct Node {
+    pub(super) name: String,
     client: SimulatedClient,
-    runtime: MemoryCri,
-    clock: Clock,
+    pub(super) runtime: MemoryCri,
+    pub(super) clock: Clock,
     root_dir: std::path::PathBuf,
-    running: Option<Running>,
+    pub(super) running: Option<Running>,
 }
 
-struct Running {
-    agent: JoinHandle<Result<(), AgentError>>,
-    shutdown: CancellationToken,
+pub(super) struct Running {
+    pub(super) agent: JoinHandle<Result<(), AgentError>>,
+    pub(super) shutdown: CancellationToken,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Act {
+pub(super) enum Act {
     Churn,
     CrashContainer,
     KillAgent,
@@ -120,7 +115,7 @@ impl Driver {
                 .pod_cidr(network, 24)
                 .build();
             script(&runtime);
-            set_faults(&runtime, &faults);
+            faults.befall_runtime(&runtime);
             let client = SimulatedClient(api.client_as(User::node(&name)));
             Node {
                 client,
@@ -132,7 +127,8 @@ impl Driver {
             }
         });
         let nodes: Vec<Node> = nodes.collect();
-        set_api_faults(&api, &nodes, &faults);
+        let users = nodes.iter().map(|node| User::node(&node.name).name);
+        users.for_each(|user| faults.befall_user(&api, &user));
         let journal = Journal::new(start);
         Self {
             rng,
@@ -405,7 +401,7 @@ impl Driver {
             .end(&PodUid::new(label("io.kubernetes.pod.uid")), name, 137);
     }
 
-    fn start_agent(&mut self, number: usize) {
+    pub(super) fn start_agent(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         if node.running.is_some() {
             return;
@@ -435,194 +431,9 @@ impl Driver {
             running.agent.abort();
         }
     }
-
-    /// Looks for what should never be.
-    fn look(&mut self) {
-        self.problems.extend(self.witness.problems());
-        for node in &self.nodes {
-            let violations = node.runtime.violations();
-            self.problems.extend(
-                violations
-                    .into_iter()
-                    .map(|violation| format!("{}: {violation}", node.name)),
-            );
-            // An agent has no reason to end.
-            if node
-                .running
-                .as_ref()
-                .is_some_and(|running| running.agent.is_finished())
-            {
-                self.problems.push(format!("{}: the agent ended", node.name));
-            }
-        }
-    }
-
-    /// Nothing goes wrong any more, and all comes to rest.
-    async fn rest(&mut self) {
-        if !self.problems.is_empty() {
-            return;
-        }
-        self.journal.note("the faults end");
-        self.agenda.clear();
-        self.api.faults().clear();
-        for number in 0..self.nodes.len() {
-            self.nodes[number].runtime.faults().clear();
-            self.nodes[number].runtime.come_back();
-            self.start_agent(number);
-        }
-        let (mut agreed, end) = (BTreeSet::new(), Instant::now() + REST);
-        loop {
-            let pods = self.witness.pods();
-            let mut open = Vec::new();
-            for node in &self.nodes {
-                let containers = node.runtime.containers();
-                let is_here = |pod: &&Pod| {
-                    pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(&node.name)
-                };
-                for pod in pods.iter().filter(is_here) {
-                    // Those that crash again and again agree now and then; once is enough, but for those that are to go.
-                    if agreed.contains(pod.uid_str()) && !pod.is_deleting() {
-                        continue;
-                    }
-                    match disagreement(pod, &containers) {
-                        None => drop(agreed.insert(pod.uid_str().to_owned())),
-                        Some(how) => open.push(format!("{}: pod {} {how}", node.name, pod.key())),
-                    }
-                }
-                let orphans = orphans(&pods, &containers).into_iter();
-                open.extend(orphans.map(|orphan| format!("{}: {orphan}", node.name)));
-            }
-            self.look();
-            if open.is_empty() || !self.problems.is_empty() {
-                return;
-            }
-            if Instant::now() >= end {
-                let minutes = REST.as_secs() / 60;
-                self.problems.extend(
-                    open.into_iter()
-                        .map(|how| format!("{minutes} min after the last fault: {how}")),
-                );
-                return;
-            }
-            sleep(Duration::from_secs(1)).await;
-        }
-    }
-
-    /// All agents end.
-    async fn end(&mut self) {
-        for node in &mut self.nodes {
-            let Some(Running { mut agent, shutdown }) = node.running.take() else {
-                continue;
-            };
-            shutdown.cancel();
-            let problem = match timeout(END, &mut agent).await {
-                Ok(Ok(Ok(()))) => continue,
-                Ok(Ok(Err(error))) => format!("the agent ended with an error: {error}"),
-                Ok(Err(error)) => format!("the agent died: {error}"),
-                Err(_) => {
-                    agent.abort();
-                    format!("the agent did not end within {END:?}")
-                }
-            };
-            self.problems.push(format!("{}: {problem}", node.name));
-        }
-    }
-
-    /// Tells all, when nothing runs any more.
-    async fn finish(self, tasks_before: usize) -> (History, Vec<String>) {
-        let Self {
-            journal,
-            witness,
-            nodes,
-            start,
-            mut problems,
-            admin,
-            api,
-            ..
-        } = self;
-        let mut witnesses = vec![journal.steps()];
-        for node in &nodes {
-            let calls = node.runtime.calls().all().into_iter();
-            let origin = node.clock.now();
-            let now = start.elapsed();
-            witnesses.push(
-                calls
-                    .map(|call| {
-                        let before = origin.duration_since(call.at).unsigned_abs();
-                        let what = format!("{} {call:#}", node.name);
-                        Step {
-                            at: now.saturating_sub(before),
-                            what,
-                        }
-                    })
-                    .collect(),
-            );
-        }
-        witnesses.push(witness.steps());
-        drop((nodes, admin, api, witness));
-        // What ends with the last handle is woken for it once more.
-        for _ in 0..100 {
-            if alive_tasks() <= tasks_before {
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
-        let left = alive_tasks().saturating_sub(tasks_before);
-        if left > 0 && problems.is_empty() {
-            problems.push(format!("the agents left {left} tasks behind"));
-        }
-        (History::merged(witnesses), problems)
-    }
 }
 
-fn alive_tasks() -> usize {
+/// Tasks of the runtime that have not ended.
+pub(super) fn alive_tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
-}
-
-/// How calls to a runtime and its events go wrong.
-fn set_faults(runtime: &MemoryCri, plan: &FaultPlan) {
-    let faults = runtime.faults();
-    let part = |parts: f64| plan.runtime_calls / parts;
-    if plan.runtime_calls > 0.0 {
-        faults
-            .on_any_call()
-            .rate(part(5.0))
-            .fails(Code::Internal, "drawn");
-        faults
-            .on_any_call()
-            .rate(part(5.0))
-            .reply_fails(Code::Unknown, "drawn");
-        faults.on_any_call().rate(part(5.0)).reply_lost();
-        faults.on_any_call().rate(part(5.0)).slow(Duration::from_secs(3));
-        faults.on_any_call().rate(part(5.0)).hangs();
-    }
-    if plan.container_events > 0.0 {
-        let rate = plan.container_events / 4.0;
-        faults.on_any_event().rate(rate).lost();
-        faults.on_any_event().rate(rate).doubled();
-        faults.on_any_event().rate(rate).late(Duration::from_secs(20));
-        faults.on_any_event().rate(rate).reordered();
-    }
-}
-
-/// How the agents' requests go wrong.
-fn set_api_faults(api: &ApiServer, nodes: &[Node], plan: &FaultPlan) {
-    if plan.api_requests <= 0.0 {
-        return;
-    }
-    let rate = plan.api_requests / 5.0;
-    for node in nodes {
-        let user = User::node(&node.name).name;
-        let requests = || api.faults().on_any_call().user(&user).rate(rate);
-        requests().fails(500, "drawn");
-        requests().too_many_requests(Duration::from_secs(1));
-        requests().connection_lost();
-        requests().reply_lost();
-        requests().slow(Duration::from_secs(2));
-        let watches = || api.faults().on(Verb::Watch).user(&user).rate(plan.api_requests);
-        watches().gone();
-        watches().broken_after(Duration::from_secs(20));
-        watches().closed_after(Duration::from_secs(20));
-        watches().silent_after(Duration::from_secs(20));
-    }
 }

@@ -3,6 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use kubelet_cri::Code;
+
+use crate::ApiServer;
+use crate::api_server::Verb;
+use crate::memory_cri::MemoryCri;
+
 /// What goes wrong, drawn from the simulation's seed. Everything is off at first.
 ///
 /// ```
@@ -92,6 +98,51 @@ impl FaultPlan {
     pub fn api_outages(mut self, every: Duration, length: Duration) -> Self {
         self.api_outages = Some((every, length));
         self
+    }
+
+    /// How calls to a runtime and its events go wrong.
+    pub(super) fn befall_runtime(&self, runtime: &MemoryCri) {
+        let faults = runtime.faults();
+        let part = |parts: f64| self.runtime_calls / parts;
+        if self.runtime_calls > 0.0 {
+            faults
+                .on_any_call()
+                .rate(part(5.0))
+                .fails(Code::Internal, "drawn");
+            faults
+                .on_any_call()
+                .rate(part(5.0))
+                .reply_fails(Code::Unknown, "drawn");
+            faults.on_any_call().rate(part(5.0)).reply_lost();
+            faults.on_any_call().rate(part(5.0)).slow(Duration::from_secs(3));
+            faults.on_any_call().rate(part(5.0)).hangs();
+        }
+        if self.container_events > 0.0 {
+            let rate = self.container_events / 4.0;
+            faults.on_any_event().rate(rate).lost();
+            faults.on_any_event().rate(rate).doubled();
+            faults.on_any_event().rate(rate).late(Duration::from_secs(20));
+            faults.on_any_event().rate(rate).reordered();
+        }
+    }
+
+    /// How a user's requests go wrong.
+    pub(super) fn befall_user(&self, api: &ApiServer, user: &str) {
+        if self.api_requests <= 0.0 {
+            return;
+        }
+        let rate = self.api_requests / 5.0;
+        let requests = || api.faults().on_any_call().user(user).rate(rate);
+        requests().fails(500, "drawn");
+        requests().too_many_requests(Duration::from_secs(1));
+        requests().connection_lost();
+        requests().reply_lost();
+        requests().slow(Duration::from_secs(2));
+        let watches = || api.faults().on(Verb::Watch).user(user).rate(self.api_requests);
+        watches().gone();
+        watches().broken_after(Duration::from_secs(20));
+        watches().closed_after(Duration::from_secs(20));
+        watches().silent_after(Duration::from_secs(20));
     }
 }
 

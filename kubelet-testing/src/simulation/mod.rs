@@ -20,6 +20,7 @@ mod agent;
 mod driver;
 mod faults;
 mod history;
+mod judge;
 mod witness;
 mod workload;
 
