@@ -51,9 +51,10 @@ impl SyncLoop {
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.retain(&known);
         }
-        self.remove_dirs(&known, &mut removals.dirs);
         self.delete_orphaned_mirrors(&mut removals.mirrors);
-        for uid in gone.since_last(known) {
+        let went = gone.since_last(known);
+        removals.dirs.tend(&gone.known, !went.is_empty());
+        for uid in went {
             self.runtime.forget_pod(&uid);
         }
     }
@@ -129,20 +130,6 @@ impl SyncLoop {
         working.insert(uid, ending);
     }
 
-    /// `cleanupOrphanedPodDirs`
-    fn remove_dirs(&self, known: &HashSet<PodUid>, removal: &mut JoinSet<()>) {
-        if removal.try_join_next().is_some() || removal.is_empty() {
-            let dirs = OrphanedPodDirs {
-                root_dir: self.root_dir.clone(),
-                disk: self.disk,
-                cache: self.cache.clone(),
-                workers: self.workers.clone(),
-                known: known.clone(),
-            };
-            removal.spawn(dirs.remove());
-        }
-    }
-
     /// Mirrors whose static pods are no more, and have ended (`deleteOrphanedMirrorPods`).
     fn delete_orphaned_mirrors(&self, removal: &mut JoinSet<()>) {
         while removal.try_join_next().is_some() {}
@@ -156,13 +143,25 @@ impl SyncLoop {
 
 /// What is removed beside the loop, each kind by one task at a time: a disk or an API server that hangs holds up
 /// nothing but the next removal.
-#[derive(Default)]
 pub(super) struct Removals {
-    dirs: JoinSet<()>,
+    dirs: OrphanedPodDirs,
     mirrors: JoinSet<()>,
 }
 
 impl Removals {
+    pub(super) fn of(sync_loop: &SyncLoop) -> Self {
+        let dirs = OrphanedPodDirs::new(
+            sync_loop.root_dir.clone(),
+            sync_loop.disk,
+            sync_loop.cache.clone(),
+            sync_loop.workers.clone(),
+        );
+        Self {
+            dirs,
+            mirrors: JoinSet::new(),
+        }
+    }
+
     pub(super) async fn shutdown(mut self) {
         self.dirs.shutdown().await;
         self.mirrors.shutdown().await;

@@ -94,7 +94,7 @@ enum Heard {
 impl SyncLoop {
     /// Loops until `shutdown`, or until there is nothing more to hear.
     pub async fn run(mut self, shutdown: CancellationToken) {
-        let mut removals = Removals::default();
+        let mut removals = Removals::of(&self);
         let deletor = ContainerDeletor::new(self.max_per_pod_container);
         let deleting = deletor.clone().run(self.runtime.clone());
         // Nothing is half done at an await below: the loop may be dropped at any of them.

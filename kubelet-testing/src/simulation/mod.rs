@@ -103,7 +103,8 @@ impl Simulation {
 
     /// Runs it for this long, and until all has come to rest.
     ///
-    /// Makes a tokio runtime of its own, so it is called from a plain test, not from an async one.
+    /// Makes a tokio runtime of its own, so it is called from a plain test, not from an async one. It has timers and no
+    /// sockets: while a packet is on its way nothing would keep the paused clock from running on.
     ///
     /// # Errors
     ///
@@ -111,7 +112,7 @@ impl Simulation {
     pub fn run(self, time: Duration) -> Result<History, Box<Failure>> {
         let replay = self.replay(time);
         let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
+            .enable_time()
             .start_paused(true)
             .build();
         let runtime = runtime.map_err(|error| {

@@ -1,0 +1,157 @@
+//! What must hold while a simulation runs, when it has come to rest, and at its end.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::PodExt;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::driver::{Driver, Running, alive_tasks};
+use super::history::{History, Step};
+use super::witness::{disagreement, orphans};
+
+/// How long all may take to come to rest: more than the longest back-off of the kubelet, and some.
+const REST: Duration = Duration::from_secs(30 * 60);
+/// How long an agent may take to end.
+const END: Duration = Duration::from_secs(5 * 60);
+
+impl Driver {
+    /// Looks for what should never be.
+    pub(super) fn look(&mut self) {
+        self.problems.extend(self.witness.problems());
+        for node in &self.nodes {
+            let violations = node.runtime.violations();
+            self.problems.extend(
+                violations
+                    .into_iter()
+                    .map(|violation| format!("{}: {violation}", node.name)),
+            );
+            // An agent has no reason to end.
+            if node
+                .running
+                .as_ref()
+                .is_some_and(|running| running.agent.is_finished())
+            {
+                self.problems.push(format!("{}: the agent ended", node.name));
+            }
+        }
+    }
+
+    /// Nothing goes wrong any more, and all comes to rest.
+    pub(super) async fn rest(&mut self) {
+        if !self.problems.is_empty() {
+            return;
+        }
+        self.journal.note("the faults end");
+        self.agenda.clear();
+        self.api.faults().clear();
+        for number in 0..self.nodes.len() {
+            self.nodes[number].runtime.faults().clear();
+            self.nodes[number].runtime.come_back();
+            self.start_agent(number);
+        }
+        let (mut agreed, end) = (BTreeSet::new(), Instant::now() + REST);
+        loop {
+            let pods = self.witness.pods();
+            let mut open = Vec::new();
+            for node in &self.nodes {
+                let containers = node.runtime.containers();
+                let is_here = |pod: &&Pod| {
+                    pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(&node.name)
+                };
+                for pod in pods.iter().filter(is_here) {
+                    // Those that crash again and again agree now and then; once is enough, but for those that are to go.
+                    if agreed.contains(pod.uid_str()) && !pod.is_deleting() {
+                        continue;
+                    }
+                    match disagreement(pod, &containers) {
+                        None => drop(agreed.insert(pod.uid_str().to_owned())),
+                        Some(how) => open.push(format!("{}: pod {} {how}", node.name, pod.key())),
+                    }
+                }
+                let orphans = orphans(&pods, &containers).into_iter();
+                open.extend(orphans.map(|orphan| format!("{}: {orphan}", node.name)));
+            }
+            self.look();
+            if open.is_empty() || !self.problems.is_empty() {
+                return;
+            }
+            if Instant::now() >= end {
+                let minutes = REST.as_secs() / 60;
+                self.problems.extend(
+                    open.into_iter()
+                        .map(|how| format!("{minutes} min after the last fault: {how}")),
+                );
+                return;
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// All agents end.
+    pub(super) async fn end(&mut self) {
+        for node in &mut self.nodes {
+            let Some(Running { mut agent, shutdown }) = node.running.take() else {
+                continue;
+            };
+            shutdown.cancel();
+            let problem = match timeout(END, &mut agent).await {
+                Ok(Ok(Ok(()))) => continue,
+                Ok(Ok(Err(error))) => format!("the agent ended with an error: {error}"),
+                Ok(Err(error)) => format!("the agent died: {error}"),
+                Err(_) => {
+                    agent.abort();
+                    format!("the agent did not end within {END:?}")
+                }
+            };
+            self.problems.push(format!("{}: {problem}", node.name));
+        }
+    }
+
+    /// Tells all, when nothing runs any more.
+    pub(super) async fn finish(self, tasks_before: usize) -> (History, Vec<String>) {
+        let Self {
+            journal,
+            witness,
+            nodes,
+            start,
+            mut problems,
+            admin,
+            api,
+            ..
+        } = self;
+        let mut witnesses = vec![journal.steps()];
+        for node in &nodes {
+            let calls = node.runtime.calls().all().into_iter();
+            let origin = node.clock.now();
+            let now = start.elapsed();
+            witnesses.push(
+                calls
+                    .map(|call| {
+                        let before = origin.duration_since(call.at).unsigned_abs();
+                        let what = format!("{} {call:#}", node.name);
+                        Step {
+                            at: now.saturating_sub(before),
+                            what,
+                        }
+                    })
+                    .collect(),
+            );
+        }
+        witnesses.push(witness.steps());
+        drop((nodes, admin, api, witness));
+        // What ends with the last handle is woken for it once more.
+        for _ in 0..100 {
+            if alive_tasks() <= tasks_before {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        let left = alive_tasks().saturating_sub(tasks_before);
+        if left > 0 && problems.is_empty() {
+            problems.push(format!("the agents left {left} tasks behind"));
+        }
+        (History::merged(witnesses), problems)
+    }
+}
