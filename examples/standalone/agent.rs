@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::stream::{BoxStream, StreamExt};
 use kubelet_config::{FileSource, PodConfig};
-use kubelet_core::{Kubelet, PodCache, PodSource, Runtime, SourceUpdate, StatusSink};
+use kubelet_core::{Kubelet, PodCache, PodSource, ProbeResultCache, Runtime, SourceUpdate, StatusSink};
 use kubelet_cri::process::ProcessRuntime;
-use kubelet_cri::{CriAdapter, CriClient, CriRuntime, ImageService, NodeSettings, RuntimeService};
+use kubelet_cri::{
+    CriAdapter, CriClient, CriRuntime, ImageService, NodeProber, NodeSettings, RuntimeService,
+};
 use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_status::StatusManager;
 
@@ -35,7 +37,9 @@ impl Agent {
         }
 
         let (services, processes) = services(args, &root_dir).await?;
-        let runtime = cri_runtime(args, services, &root_dir).await?;
+        let probes = ProbeResultCache::new();
+        let prober = NodeProber::new(services.0.clone());
+        let runtime = cri_runtime(args, services, &root_dir, &probes).await?;
         let problems = Problems::default();
         let source = Watched(FileSource::new(manifests, node_name), problems.clone());
         let cache = PodCache::new();
@@ -44,8 +48,12 @@ impl Agent {
             Pleg::Generic => kubelet.pleg(GenericPleg::new(runtime.clone(), cache.clone()), cache),
             Pleg::Evented => kubelet.pleg(EventedPleg::new(runtime.clone(), cache.clone()), cache),
         };
-        let kubelet =
-            kubelet.runtime(runtime).statuses(StatusManager::new(sink)).root_dir(root_dir).build()?;
+        let kubelet = kubelet
+            .runtime(runtime)
+            .statuses(StatusManager::new(sink))
+            .prober(prober, probes)
+            .root_dir(root_dir)
+            .build()?;
         Ok(Self { kubelet, processes, problems })
     }
 }
@@ -93,7 +101,12 @@ async fn services(args: &Args, root_dir: &Path) -> Result<(Services, Option<Arc<
     Ok(((client.clone(), client), None))
 }
 
-async fn cri_runtime(args: &Args, services: Services, root_dir: &Path) -> Result<Arc<dyn Runtime>, Error> {
+async fn cri_runtime(
+    args: &Args,
+    services: Services,
+    root_dir: &Path,
+    probes: &ProbeResultCache,
+) -> Result<Arc<dyn Runtime>, Error> {
     let pod_logs_dir = args.pod_logs_dir.clone().unwrap_or_else(|| match args.runtime.as_str() {
         "process" => root_dir.join("logs"),
         _ => PathBuf::from("/var/log/pods"),
@@ -102,7 +115,8 @@ async fn cri_runtime(args: &Args, services: Services, root_dir: &Path) -> Result
     let builder = CriRuntime::builder(runtime, images)
         .node(NodeSettings::of_this_host())
         .root_dir(root_dir)
-        .pod_logs_dir(pod_logs_dir);
+        .pod_logs_dir(pod_logs_dir)
+        .probes(Arc::new(probes.clone()));
     Ok(Arc::new(builder.build().await?))
 }
 

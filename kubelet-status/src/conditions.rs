@@ -3,9 +3,10 @@
 use k8s_openapi::api::core::v1::PodStatus as ApiPodStatus;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use kubelet_core::PodExt;
+use kubelet_core::restart_rules::is_restartable_init_container;
 use kubelet_core::runtime::{PodStatus, SandboxState};
 
-use crate::restart_rules::{all_containers_removed, is_sidecar, should_all_containers_restart};
+use crate::restart_rules::{all_containers_removed, should_all_containers_restart};
 use crate::status_ext::{find_condition, find_status, is_running, terminated};
 
 pub(crate) const POD_SCHEDULED: &str = "PodScheduled";
@@ -215,7 +216,11 @@ fn containers_ready_verdict(pod: &Pod, statuses: &[&ContainerStatus], phase: &st
     if statuses.is_empty() {
         return Verdict::no("UnknownContainerStatuses", "");
     }
-    let sidecars = spec.init_containers.iter().flatten().filter(|c| is_sidecar(c));
+    let sidecars = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .filter(|c| is_restartable_init_container(c));
     let (mut unknown, mut unready) = (Vec::new(), Vec::new());
     for container in sidecars.chain(&spec.containers) {
         match find_status(statuses, &container.name) {
@@ -254,7 +259,7 @@ fn initialized_verdict(
             unknown.push(container.name.as_str());
             continue;
         };
-        let done = match is_sidecar(container) {
+        let done = match is_restartable_init_container(container) {
             true => status.started == Some(true),
             false => status.ready,
         };

@@ -6,11 +6,12 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
     ContainerStatus as ApiContainerStatus, ContainerUser, LinuxContainerUser, Pod, VolumeMountStatus,
 };
+use kubelet_core::restart_rules::is_restartable_init_container;
 use kubelet_core::runtime::{ContainerState as RuntimeState, ContainerStatus, PodStatus, SyncFailure};
 use kubelet_core::{PodExt, clock::api_time};
 
 use crate::resources::container_resources;
-use crate::restart_rules::{container_will_start, is_sidecar};
+use crate::restart_rules::container_will_start;
 use crate::status_ext::{
     CONTAINER_STATUS_UNKNOWN, RESTARTING_ALL_CONTAINERS, is_running, is_waiting, terminated,
     terminated_unseen, text,
@@ -222,7 +223,7 @@ impl ContainerStatuses<'_> {
             match self.runtime.container(&container.name) {
                 Some(instance) if instance.state == RuntimeState::Exited && instance.exit_code == 0 => return,
                 // The regular containers were made, so it did its work, though nobody remembers.
-                None if !is_sidecar(container)
+                None if !is_restartable_init_container(container)
                     && is_waiting(&status.state)
                     && self.any_regular_container_created() =>
                 {

@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus, Pod, PodSpec};
 use kubelet_core::PodExt;
+use kubelet_core::restart_rules::{container_should_restart, is_restartable_init_container};
 
-use crate::restart_rules::{container_should_restart, is_sidecar};
 use crate::status_ext::{RESTARTING_ALL_CONTAINERS, find_status, is_running, is_waiting, terminated};
 
 /// The phase that follows from `statuses`, regular and init containers' together.
@@ -57,7 +57,12 @@ struct InitCount {
 impl InitCount {
     fn of(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Self {
         let mut count = Self::default();
-        for container in spec.init_containers.iter().flatten().filter(|c| !is_sidecar(c)) {
+        for container in spec
+            .init_containers
+            .iter()
+            .flatten()
+            .filter(|c| !is_restartable_init_container(c))
+        {
             let Some(status) = find_status(statuses, &container.name) else {
                 count.pending += 1;
                 continue;
@@ -95,7 +100,12 @@ struct Count {
 impl Count {
     fn of(spec: &PodSpec, statuses: &[&ContainerStatus]) -> Self {
         let mut count = Self::default();
-        for sidecar in spec.init_containers.iter().flatten().filter(|c| is_sidecar(c)) {
+        for sidecar in spec
+            .init_containers
+            .iter()
+            .flatten()
+            .filter(|c| is_restartable_init_container(c))
+        {
             count.add_sidecar(find_status(statuses, &sidecar.name));
         }
         for container in &spec.containers {

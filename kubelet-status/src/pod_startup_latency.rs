@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kubelet_core::restart_rules::is_restartable_init_container;
 use kubelet_core::{PodExt, PodUid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::conditions::POD_SCHEDULED;
 use crate::metrics;
-use crate::restart_rules::is_sidecar;
 use crate::status_ext::{find_condition, terminated};
 
 /// Follows pods of the API server from when they are first seen until the server is seen to show that all their
@@ -171,7 +171,7 @@ fn init_time(pod: &Pod) -> SignedDuration {
             .iter()
             .flatten()
             .find(|container| container.name == name);
-        of_name.is_some_and(is_sidecar)
+        of_name.is_some_and(is_restartable_init_container)
     };
     let statuses = status.init_container_statuses.iter().flatten();
     statuses

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kubelet_core::restart_rules::is_restartable_init_container;
 use kubelet_core::{ContainerId, ProbeResult, ProbeResults};
 
-use crate::restart_rules::is_sidecar;
 use crate::status_ext::{container_at, is_running, terminated};
 
 /// A container that started this much before the agent ran before it, and is not called unready only
@@ -39,7 +39,7 @@ impl Readiness<'_> {
             let container = container_at(containers, statuses, index);
             let status = &mut statuses[index];
             match container {
-                Some(sidecar) if is_sidecar(sidecar) => self.apply(container, status),
+                Some(sidecar) if is_restartable_init_container(sidecar) => self.apply(container, status),
                 _ => {
                     status.started = Some(self.is_started(None, status));
                     let succeeded = terminated(&status.state).is_some_and(|end| end.exit_code == 0);

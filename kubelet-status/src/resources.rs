@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{
     ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::restart_rules::is_restartable_init_container;
 use kubelet_core::runtime::{ContainerState, ContainerStatus};
 
 use crate::quantity;
-use crate::restart_rules::is_sidecar;
 use crate::status_ext::{is_running, phase};
 
 type ResourceList = BTreeMap<String, Quantity>;
@@ -172,7 +172,7 @@ fn total(spec: &PodSpec, of: impl Fn(&ResourceRequirements) -> Option<&ResourceL
     for container in spec.init_containers.iter().flatten() {
         let own = list(container);
         let now = sum(own.clone(), &sidecars);
-        if is_sidecar(container) {
+        if is_restartable_init_container(container) {
             running = sum(running, &own);
             sidecars = sum(sidecars, &own);
         }

@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus as ApiPodStatus};
 use kubelet_core::PodExt;
+use kubelet_core::restart_rules::is_restartable_init_container;
 
-use crate::restart_rules::is_sidecar;
 use crate::status_ext::{
     CONTAINER_STATUS_UNKNOWN, container_at, is_running, is_terminal, is_waiting, phase, terminated,
     terminated_unseen,
@@ -69,7 +69,9 @@ fn has_initialized(pod: &Pod) -> bool {
     };
     match container_at(init_containers, statuses, statuses.len() - 1) {
         None => false,
-        Some(container) if is_sidecar(container) => is_running(&last.state) && last.started == Some(true),
+        Some(container) if is_restartable_init_container(container) => {
+            is_running(&last.state) && last.started == Some(true)
+        }
         Some(_) => [&last.last_state, &last.state]
             .into_iter()
             .any(|state| terminated(state).is_some_and(|end| end.exit_code == 0)),

@@ -2,9 +2,10 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus as ApiPodStatus};
 use kubelet_core::PodExt;
+use kubelet_core::restart_rules::{container_should_restart, is_restartable_init_container};
 
 use crate::error::Error;
-use crate::restart_rules::{all_containers_could_restart, container_should_restart, is_sidecar};
+use crate::restart_rules::all_containers_could_restart;
 use crate::status_ext::{container_at, terminated};
 
 /// Refuses a status in which a container runs or waits that had ended and is not to run again.
@@ -40,7 +41,7 @@ pub(crate) fn check(pod: &Pod, old: &ApiPodStatus, new: &ApiPodStatus) -> Result
                 container: status.name.clone(),
             });
         };
-        if !is_sidecar(container)
+        if !is_restartable_init_container(container)
             && leaves_its_end(spec, Some(container), status, &new.init_container_statuses)
         {
             return Err(illegal(&status.name));

@@ -1,0 +1,223 @@
+//! The assembly: the parts of a node agent, wired to each other and run as one.
+
+mod builder;
+mod collector;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use self::builder::KubeletBuilder;
+
+use self::collector::Collector;
+use crate::explain::Explainer;
+use crate::pod_cache::PodCache;
+use crate::pod_manager::PodManager;
+use crate::pod_source::{PodUpdates, SourcesReady};
+use crate::pod_workers::{PodWorkers, PodWorkersHandle};
+use crate::runtime::{GcPolicy, Runtime};
+use crate::runtime_state::RuntimeState;
+use crate::sync_loop::SyncLoop;
+use crate::{Error, PodLifecycleEventGenerator, PodStatusManager, PodUid, ProbeManager, Result, Step};
+
+/// A whole node agent over the traits of this crate: sources, runtime, PLEG, statuses; the pod workers and
+/// the sync loop between them are its own. Answers to the kubelet's `Kubelet`.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use kubelet_core::*;
+/// # async fn example(
+/// #     config: impl PodUpdates, runtime: Arc<dyn Runtime>, cache: PodCache,
+/// #     pleg: impl PodLifecycleEventGenerator, statuses: impl PodStatusManager,
+/// # ) -> Result<()> {
+/// let kubelet = Kubelet::builder()
+///     .pods(config) // where pods come from
+///     .runtime(runtime) // what runs them
+///     .pleg(pleg, cache) // who watches them
+///     .statuses(statuses) // who tells of them
+///     .root_dir("/var/lib/kubelet")
+///     .build()?;
+/// let shutdown = tokio_util::sync::CancellationToken::new();
+/// kubelet.run(shutdown).await
+/// # }
+/// ```
+pub struct Kubelet {
+    updates: Box<dyn PodUpdates>,
+    to_sync_loop: mpsc::Sender<crate::PodUpdate>,
+    runtime: Arc<dyn Runtime>,
+    runtime_state: RuntimeState,
+    pleg: Box<dyn PodLifecycleEventGenerator>,
+    statuses: Box<dyn PodStatusManager>,
+    workers: PodWorkers,
+    probes: Option<ProbeManager>,
+    sync_loop: SyncLoop,
+    gc_policy: GcPolicy,
+    handle: KubeletHandle,
+}
+
+impl Kubelet {
+    /// Starts an assembly.
+    pub fn builder() -> KubeletBuilder {
+        KubeletBuilder::default()
+    }
+
+    /// A handle to ask what is going on and to end pods.
+    pub fn handle(&self) -> KubeletHandle {
+        self.handle.clone()
+    }
+
+    /// Runs the agent until `shutdown`, then stops its parts in the order in which pods flow: sources, sync
+    /// loop, workers and probes first, then the PLEG, last the statuses, which send what they can. Containers are
+    /// left as they are, as a kubelet leaves them; to end them first see [`KubeletHandle::end_pods`].
+    ///
+    /// All tasks have ended when it returns.
+    ///
+    /// # Errors
+    ///
+    /// When the merged sources cannot go on, or one of the parts has panicked.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future aborts all its tasks; nothing is lost but statuses that were not sent yet.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
+        let [upper, pleg, statuses] = [(); 3].map(|()| CancellationToken::new());
+        let mut upper_tasks: JoinSet<Result<()>> = JoinSet::new();
+        let mut pleg_tasks: JoinSet<()> = JoinSet::new();
+        let mut status_tasks: JoinSet<()> = JoinSet::new();
+
+        status_tasks.spawn(self.statuses.run(statuses.clone()));
+        pleg_tasks.spawn(self.pleg.run(pleg.clone()));
+        pleg_tasks.spawn(self.runtime_state.run(self.runtime.clone(), pleg.clone()));
+        let collector = Collector {
+            runtime: self.runtime,
+            workers: self.handle.workers.clone(),
+            sources: self.handle.sources.clone(),
+            policy: self.gc_policy,
+        };
+        pleg_tasks.spawn(collector.run(pleg.clone()));
+        let (workers, sync_loop, updates) = (self.workers, self.sync_loop, self.updates);
+        let (token, sender) = (upper.clone(), self.to_sync_loop);
+        upper_tasks.spawn(async move { updates.run(sender, token).await });
+        let token = upper.clone();
+        upper_tasks.spawn(async move {
+            workers.run(token).await;
+            Ok(())
+        });
+        if let Some(probes) = self.probes {
+            let token = upper.clone();
+            upper_tasks.spawn(async move {
+                probes.run(token).await;
+                Ok(())
+            });
+        }
+        let token = upper.clone();
+        upper_tasks.spawn(async move {
+            sync_loop.run(token).await;
+            Ok(())
+        });
+
+        let mut outcome = Ok(());
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                ended = upper_tasks.join_next() => match ended {
+                    // Sources that have said all they will say leave their pods running.
+                    Some(Ok(Ok(()))) => {}
+                    Some(Ok(Err(error))) => { outcome = Err(error); break }
+                    Some(Err(error)) => { outcome = Err(Error::runtime("task", error)); break }
+                    None => break,
+                },
+                // Without them nothing would go on, and nobody would say so.
+                Some(Err(error)) = pleg_tasks.join_next() => {
+                    outcome = Err(Error::runtime("task", error));
+                    break;
+                }
+                Some(Err(error)) = status_tasks.join_next() => {
+                    outcome = Err(Error::runtime("task", error));
+                    break;
+                }
+            }
+        }
+        upper.cancel();
+        join_all(&mut upper_tasks).await;
+        pleg.cancel();
+        join_all(&mut pleg_tasks).await;
+        statuses.cancel();
+        join_all(&mut status_tasks).await;
+        outcome
+    }
+}
+
+async fn join_all<T: 'static>(tasks: &mut JoinSet<T>) {
+    while tasks.join_next().await.is_some() {}
+}
+
+impl fmt::Debug for Kubelet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kubelet")
+            .field("gc_policy", &self.gc_policy)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Asks and steers a running [`Kubelet`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct KubeletHandle {
+    pods: PodManager,
+    workers: PodWorkersHandle,
+    cache: PodCache,
+    sources: SourcesReady,
+    runtime_state: RuntimeState,
+    explainer: Explainer,
+}
+
+impl KubeletHandle {
+    /// The desired pods.
+    pub fn pods(&self) -> &PodManager {
+        &self.pods
+    }
+
+    /// The pod workers.
+    pub fn workers(&self) -> &PodWorkersHandle {
+        &self.workers
+    }
+
+    /// What the runtime last said of each pod.
+    pub fn cache(&self) -> &PodCache {
+        &self.cache
+    }
+
+    /// Which sources have been heard.
+    pub fn sources(&self) -> &SourcesReady {
+        &self.sources
+    }
+
+    /// Whether the runtime can be worked with.
+    pub fn runtime_state(&self) -> &RuntimeState {
+        &self.runtime_state
+    }
+
+    /// Why a pod is where it is: what it has passed, and what it waits for, in order.
+    ///
+    /// ```no_run
+    /// # fn example(kubelet: kubelet_core::KubeletHandle) {
+    /// for step in kubelet.explain(&"8f1c2d".into()) {
+    ///     println!("{step}"); // listed by file; tried again in 9.5s: … ; container web: CrashLoopBackOff: …
+    /// }
+    /// # }
+    /// ```
+    pub fn explain(&self, uid: &PodUid) -> Vec<Step> {
+        self.explainer.explain(uid, self)
+    }
+
+    /// Ends all pods, each within its own grace period or the given one if that is shorter, and returns when
+    /// all that they held is given back: for an agent that takes its pods with it. They are not started again.
+    pub async fn end_pods(&self, grace_period: Option<Duration>) {
+        self.workers.end_pods(self.pods.pods(), grace_period).await;
+    }
+}
