@@ -5,10 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::stream::{BoxStream, StreamExt};
 use kubelet_config::{FileSource, PodConfig};
-use kubelet_core::{Kubelet, PodCache, PodSource, ProbeResultCache, Runtime, SourceUpdate, StatusSink};
+use kubelet_core::{
+    Kubelet, PodCache, PodSource, PodStatusManager as _, ProbeResultCache, Runtime, SourceUpdate, StatusSink,
+};
 use kubelet_cri::process::ProcessRuntime;
 use kubelet_cri::{
-    CriAdapter, CriClient, CriRuntime, ImageService, NodeProber, NodeSettings, RuntimeService,
+    CriAdapter, CriClient, CriRuntime, CriRuntimeBuilder, ImageService, NodeProber, NodeSettings,
+    RuntimeService,
 };
 use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_status::StatusManager;
@@ -39,7 +42,11 @@ impl Agent {
         let (services, processes) = services(args, &root_dir).await?;
         let probes = ProbeResultCache::new();
         let prober = NodeProber::new(services.0.clone());
-        let runtime = cri_runtime(args, services, &root_dir, &probes).await?;
+        let statuses = StatusManager::new(sink);
+        let builder = CriRuntime::builder(services.0, services.1)
+            .probes(Arc::new(probes.clone()))
+            .statuses(statuses.reporter());
+        let runtime = cri_runtime(args, builder, &root_dir).await?;
         let problems = Problems::default();
         let source = Watched(FileSource::new(manifests, node_name), problems.clone());
         let cache = PodCache::new();
@@ -48,12 +55,8 @@ impl Agent {
             Pleg::Generic => kubelet.pleg(GenericPleg::new(runtime.clone(), cache.clone()), cache),
             Pleg::Evented => kubelet.pleg(EventedPleg::new(runtime.clone(), cache.clone()), cache),
         };
-        let kubelet = kubelet
-            .runtime(runtime)
-            .statuses(StatusManager::new(sink))
-            .prober(prober, probes)
-            .root_dir(root_dir)
-            .build()?;
+        let kubelet =
+            kubelet.runtime(runtime).statuses(statuses).prober(prober, probes).root_dir(root_dir).build()?;
         Ok(Self { kubelet, processes, problems })
     }
 }
@@ -103,20 +106,14 @@ async fn services(args: &Args, root_dir: &Path) -> Result<(Services, Option<Arc<
 
 async fn cri_runtime(
     args: &Args,
-    services: Services,
+    builder: CriRuntimeBuilder,
     root_dir: &Path,
-    probes: &ProbeResultCache,
 ) -> Result<Arc<dyn Runtime>, Error> {
     let pod_logs_dir = args.pod_logs_dir.clone().unwrap_or_else(|| match args.runtime.as_str() {
         "process" => root_dir.join("logs"),
         _ => PathBuf::from("/var/log/pods"),
     });
-    let (runtime, images) = services;
-    let builder = CriRuntime::builder(runtime, images)
-        .node(NodeSettings::of_this_host())
-        .root_dir(root_dir)
-        .pod_logs_dir(pod_logs_dir)
-        .probes(Arc::new(probes.clone()));
+    let builder = builder.node(NodeSettings::of_this_host()).root_dir(root_dir).pod_logs_dir(pod_logs_dir);
     Ok(Arc::new(builder.build().await?))
 }
 

@@ -10,7 +10,7 @@ use futures::stream::unfold;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::jiff::Timestamp;
 use kubelet_config::{PodConfig, StreamSource};
-use kubelet_core::{Clock, Jitter, Kubelet, PodCache, PodExt, PodUid};
+use kubelet_core::{Clock, Jitter, Kubelet, PodCache, PodExt, PodStatusManager as _, PodUid};
 use kubelet_cri::{CriAdapter, CriRuntime};
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager};
@@ -54,7 +54,9 @@ impl Agent {
             .clock(clock)
             .records_dir(root.path().join("records"))
             .build();
+        let statuses = StatusManager::new(sink.clone());
         let runtime = CriRuntime::builder(Arc::new(adapter.clone()), Arc::new(adapter))
+            .statuses(statuses.reporter())
             .root_dir(root.path().join("kubelet"))
             .pod_logs_dir(root.path().join("pods"))
             .clock(clock)
@@ -67,7 +69,7 @@ impl Agent {
             .pods(config)
             .runtime(runtime.clone())
             .pleg(GenericPleg::new(runtime, cache.clone()).with_clock(clock), cache)
-            .statuses(StatusManager::new(sink.clone()))
+            .statuses(statuses)
             .recorder(Arc::new(recorder.clone()))
             .root_dir(root.path().join("kubelet"))
             .jitter(Jitter::from_seed(1))
@@ -195,6 +197,16 @@ async fn a_hanging_start_of_one_pod_holds_up_no_other() {
     let begun = Instant::now();
     agent.pods.send_replace(vec![stuck.clone(), web.clone()]);
     agent.until(&web.uid(), "web runs", is("Running")).await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    // Its sync goes on, and that its sandbox is there is told already.
+    let has_sandbox = |status: &PodStatus| {
+        let mut conditions = status.conditions.iter().flatten();
+        conditions
+            .any(|condition| condition.type_ == "PodReadyToStartContainers" && condition.status == "True")
+    };
+    agent
+        .until(&stuck.uid(), "the sandbox of the stuck one", has_sandbox)
+        .await;
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     agent
         .until(&stuck.uid(), "the stuck one runs at last", is("Running"))

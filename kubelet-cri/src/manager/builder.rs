@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kubelet_core::{
     Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoVolumes,
-    ProbeResults, Result, RootDir, VolumeManager,
+    PodStatusReporter, ProbeResults, Result, RootDir, VolumeManager,
 };
 use parking_lot::Mutex;
 
@@ -35,6 +35,7 @@ pub struct CriRuntimeBuilder {
     clock: Clock,
     recorder: Arc<dyn EventRecorder>,
     probes: Arc<dyn ProbeResults>,
+    statuses: Option<Arc<dyn PodStatusReporter>>,
     volumes: Arc<dyn VolumeManager>,
     config_objects: Arc<dyn ConfigObjects>,
 }
@@ -53,6 +54,7 @@ impl CriRuntimeBuilder {
             clock: Clock::system(),
             recorder: Arc::new(LogEvents),
             probes: Arc::new(NoProbes),
+            statuses: None,
             volumes: Arc::new(NoVolumes),
             config_objects: Arc::new(NoConfigObjects),
         }
@@ -127,6 +129,13 @@ impl CriRuntimeBuilder {
         self
     }
 
+    /// Told at once that a pod's sandbox is made and its containers come next; by default the pod's next status tells it
+    /// (`OnPodSandboxReady`).
+    pub fn statuses(mut self, statuses: Arc<dyn PodStatusReporter>) -> Self {
+        self.statuses = Some(statuses);
+        self
+    }
+
     /// What the probes found: failed liveness and startup probes have containers killed.
     pub fn probes(mut self, probes: Arc<dyn ProbeResults>) -> Self {
         self.probes = probes;
@@ -181,6 +190,7 @@ impl CriRuntimeBuilder {
             clock: self.clock,
             recorder: self.recorder,
             probes: self.probes,
+            statuses: self.statuses,
             volumes: self.volumes,
             config_objects: self.config_objects,
             #[cfg(feature = "probes")]

@@ -29,8 +29,8 @@ use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::{GcPolicy, PodStatus, PodSyncResult, Readiness, RuntimePod, RuntimeStatus};
 use kubelet_core::{
-    Clock, ConfigObjects, ContainerId, Error, EventRecorder, PodStateProvider, PodUid, ProbeResults, Result,
-    Runtime, RuntimeReader, VolumeManager,
+    Clock, ConfigObjects, ContainerId, Error, EventRecorder, PodStateProvider, PodStatusReporter, PodUid,
+    ProbeResults, Result, Runtime, RuntimeReader, VolumeManager,
 };
 use parking_lot::Mutex;
 
@@ -70,6 +70,7 @@ pub struct CriRuntime {
     clock: Clock,
     recorder: Arc<dyn EventRecorder>,
     probes: Arc<dyn ProbeResults>,
+    statuses: Option<Arc<dyn PodStatusReporter>>,
     volumes: Arc<dyn VolumeManager>,
     config_objects: Arc<dyn ConfigObjects>,
     #[cfg(feature = "probes")]

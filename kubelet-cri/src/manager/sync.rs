@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus, PodSyncResult, SyncAction};
@@ -22,7 +23,7 @@ use crate::v1;
 struct Stop;
 
 impl CriRuntime {
-    pub(super) async fn sync(&self, pod: &Pod, status: &PodStatus) -> PodSyncResult {
+    pub(super) async fn sync(&self, pod: &Arc<Pod>, status: &PodStatus) -> PodSyncResult {
         let restart_all = should_all_containers_restart(pod, status);
         let actions = compute_pod_actions(pod, status, &*self.probes, restart_all);
         tracing::debug!(pod = %pod.key(), uid = pod.uid_str(), ?actions, "computed pod actions");
@@ -34,7 +35,7 @@ impl CriRuntime {
 
     async fn act(
         &self,
-        pod: &Pod,
+        pod: &Arc<Pod>,
         status: &PodStatus,
         actions: &PodActions,
         result: &mut PodSyncResult,
@@ -170,7 +171,7 @@ impl CriRuntime {
 
     async fn start_all(
         &self,
-        pod: &Pod,
+        pod: &Arc<Pod>,
         status: &PodStatus,
         actions: &PodActions,
         result: &mut PodSyncResult,
@@ -215,6 +216,9 @@ impl CriRuntime {
             })?;
             if !pod.host_network() {
                 pod_ips = Cow::Owned(sandbox_ips(&created));
+            }
+            if let Some(statuses) = &self.statuses {
+                statuses.on_pod_sandbox_ready(pod);
             }
         }
 

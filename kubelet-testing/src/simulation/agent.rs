@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube_client::Client;
 use kubelet_config::{ApiServerSource, PodConfig};
 use kubelet_core::{
-    Clock, Disk, Event, EventRecorder, Jitter, Kubelet, PodCache, PodExt, PodUid, ProbeOutcome,
-    ProbeResultCache, ProbeTarget, Prober, RootDir, VolumeManager,
+    Clock, Disk, Event, EventRecorder, Jitter, Kubelet, PodCache, PodExt, PodStatusManager as _, PodUid,
+    ProbeOutcome, ProbeResultCache, ProbeTarget, Prober, RootDir, VolumeManager,
 };
 use kubelet_cri::{CriRuntime, NodeProber, NodeSettings};
 use kubelet_pleg::EventedPleg;
@@ -99,6 +99,9 @@ pub(super) async fn run_kubelet(node: SimulatedNode, shutdown: CancellationToken
         ProbeResultCache::new(),
         NodeProber::new(runtime.clone()).network(Reachable),
     );
+    let mut config = StatusManagerConfig::default();
+    config.clock = clock;
+    let statuses = StatusManager::with_config(ApiServerSink::new(client.get()), config);
     let starting = CriRuntime::builder(runtime.clone(), runtime)
         .node(NodeSettings::default())
         .root_dir(&root_dir)
@@ -108,6 +111,7 @@ pub(super) async fn run_kubelet(node: SimulatedNode, shutdown: CancellationToken
         .volumes(volumes.clone())
         .events(recorder.clone())
         .probes(Arc::new(results.clone()))
+        .statuses(statuses.reporter())
         .build();
     let Some(runtime) = shutdown.run_until_cancelled(starting).await else {
         return Ok(());
@@ -116,16 +120,11 @@ pub(super) async fn run_kubelet(node: SimulatedNode, shutdown: CancellationToken
     let pleg = EventedPleg::new(runtime.clone(), cache.clone())
         .with_clock(clock)
         .with_jitter(jitter.clone());
-    let mut statuses = StatusManagerConfig::default();
-    statuses.clock = clock;
     let kubelet = Kubelet::builder()
         .pods(PodConfig::builder().source(source).clock(clock).build()?)
         .runtime(runtime)
         .pleg(pleg, cache)
-        .statuses(StatusManager::with_config(
-            ApiServerSink::new(client.get()),
-            statuses,
-        ))
+        .statuses(statuses)
         .recorder(recorder)
         .prober(prober, results)
         .clock(clock)
