@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_core::{KubeletBuilder, Step};
+use kubelet_core::{Disk, KubeletBuilder, Step};
 use rig::{Node, Pods, pod};
 
+/// What is told was recorded before: the disk is written to on the spot.
 fn keeping(root: &std::path::Path) -> impl FnOnce(KubeletBuilder) -> KubeletBuilder {
-    move |builder| builder.checkpoints(true).root_dir(root)
+    move |builder| builder.checkpoints(true).disk(Disk::inline()).root_dir(root)
 }
 
 fn never(uid: &str) -> Arc<Pod> {

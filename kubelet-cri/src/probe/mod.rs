@@ -30,7 +30,7 @@ pub use network::NetworkProber;
 /// # use std::sync::Arc;
 /// # use kubelet_core::{Kubelet, KubeletBuilder, ProbeResultCache};
 /// # use kubelet_cri::{CriRuntime, ImageService, NodeProber, RuntimeService};
-/// # async fn example<S: RuntimeService + ImageService>(cri: Arc<S>, kubelet: KubeletBuilder) -> kubelet_core::Result<()> {
+/// # async fn example<S: RuntimeService + ImageService + 'static>(cri: Arc<S>, kubelet: KubeletBuilder) -> kubelet_core::Result<()> {
 /// let results = ProbeResultCache::new();
 /// let runtime = CriRuntime::builder(cri.clone(), cri.clone())
 ///     .probes(Arc::new(results.clone())) // what does not live is killed
