@@ -27,7 +27,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kubelet_core::{ContainerId, PodExt, PodStatusReporter, Result, SinkPod, StatusSink};
 use kubelet_status::{ApiServerSink, StatusManager, StatusManagerConfig, StatusManagerHandle};
-use kubelet_testing::ApiServer;
+use kubelet_testing::{ApiServer, User};
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tokio::sync::Notify;
@@ -237,7 +237,7 @@ fn flip(_: &mut Criterion) {
         let mut pod = Pod::clone(&pod(0));
         (pod.metadata.uid, pod.metadata.resource_version) = (None, None);
         let pod = Arc::new(server.create(&pod).unwrap());
-        let (service, counted) = (server.service(), bytes.clone());
+        let (service, counted) = (server.service_as(User::node("one")), bytes.clone());
         let service = tower::service_fn(move |request: http::Request<kube_client::client::Body>| {
             let (service, counted) = (service.clone(), counted.clone());
             async move {

@@ -126,17 +126,35 @@ impl Records {
         mut finished: bool,
         now: &Now,
     ) -> Result<bool, Error> {
-        let uid = pod.uid();
-        let mirror = self.mirrors.get(&pod.key()).filter(|_| pod.is_static());
-        let record = self.by_uid.get_mut(&uid);
-        let no_status = ApiPodStatus::default();
-        let old: &ApiPodStatus = match &record {
-            Some(record) => &record.status,
+        let mirror = pod.is_static().then(|| self.mirrors.get(&pod.key())).flatten();
+        let mut record = self.by_uid.get_mut(pod.uid_str());
+        let (known, no_status) = (
+            record.as_ref().map(|record| record.status.clone()),
+            ApiPodStatus::default(),
+        );
+        let old: &ApiPodStatus = match &known {
+            Some(known) => known,
             None => {
                 let shown = mirror.filter(|mirror| is_mirror_of(mirror, pod)).unwrap_or(pod);
                 shown.status.as_ref().unwrap_or(&no_status)
             }
         };
+        status.start_time = old
+            .start_time
+            .clone()
+            .or(status.start_time)
+            .or_else(|| Some(now.wall.clone()));
+        status.observed_generation = status.observed_generation.max(old.observed_generation);
+
+        // Most say again what is known: then there is nothing to check, nor to bring into form.
+        if let Some(record) = &mut record
+            && !force
+            && !record.orphaned
+            && same_by_kubelet(old, &status)
+        {
+            record.saw(pod);
+            return Ok(false);
+        }
         if let Some(record) = &record
             && record.finished
             && !pod.is_static()
@@ -144,6 +162,7 @@ impl Records {
             finished = true;
         }
 
+        let uid = pod.uid();
         transitions::check(pod, old, &status)?;
         if is_terminal(phase(old)) && !is_terminal(phase(&status)) {
             tracing::error!(
@@ -155,21 +174,12 @@ impl Records {
             status.message.clone_from(&old.message);
         }
         set_transition_times(&mut status, old, &now.wall);
-        status.start_time = old
-            .start_time
-            .clone()
-            .or(status.start_time)
-            .or_else(|| Some(now.wall.clone()));
-        status.observed_generation = status.observed_generation.max(old.observed_generation);
         normalize(pod, &mut status);
         count_terminations(old, &status);
 
         match record {
             Some(record) => {
-                record.pod = pod.clone();
-                if !pod.is_static() {
-                    record.known.saw(pod);
-                }
+                record.saw(pod);
                 let came_back = std::mem::take(&mut record.orphaned);
                 if !force && !came_back && same_by_kubelet(&record.status, &status) {
                     return Ok(false);

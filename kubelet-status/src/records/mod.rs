@@ -114,6 +114,16 @@ enum Turn {
 }
 
 impl Record {
+    /// The pod is worked on as it is here.
+    fn saw(&mut self, pod: &Arc<Pod>) {
+        if !Arc::ptr_eq(&self.pod, pod) {
+            self.pod = pod.clone();
+        }
+        if !pod.is_static() {
+            self.known.saw(pod);
+        }
+    }
+
     /// Whether it is the static pod that the mirror of this name shows.
     fn is_static_of(&self, mirror: &PodKey) -> bool {
         self.pod.is_static() && self.pod.key() == *mirror
