@@ -117,7 +117,7 @@ fn status(ready: bool) -> PodStatus {
     .map(|(kind, status)| condition(kind, status))
     .collect();
     let status = json!({"phase": "Running", "conditions": conditions, "hostIP": "10.99.0.1", "podIP": "10.88.0.7",
-        "hostIPs": [{"ip": "10.99.0.1"}], "podIPs": [{"ip": "10.88.0.7"}], "qosClass": "Burstable",
+        "hostIPs": [{"ip": "10.99.0.1"}], "podIPs": [{"ip": "10.88.0.7"}], "qosClass": "BestEffort",
         "containerStatuses": [container("a"), container("b")]});
     serde_json::from_value(status).unwrap()
 }
