@@ -5,7 +5,6 @@
 //! missed. The record is one small file in the pod's folder and goes with it.
 
 use std::fs;
-use std::hash::Hasher;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use parking_lot::Mutex;
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
 use crate::{Disk, PodExt, PodUid, RootDir};
@@ -31,8 +30,8 @@ const LOAD_DEADLINE: Duration = Duration::from_secs(10);
 pub struct Checkpoints {
     root_dir: RootDir,
     disk: Disk,
-    /// By pod: a hash of what was written last.
-    written: Arc<Mutex<FxHashMap<PodUid, u64>>>,
+    /// What was written last.
+    written: Arc<Mutex<FxHashMap<PodUid, Arc<ApiPodStatus>>>>,
     /// What the agent before this one wrote, of pods that were not told of yet.
     found: Arc<Mutex<FxHashMap<PodUid, ApiPodStatus>>>,
 }
@@ -81,17 +80,15 @@ impl Checkpoints {
 
     /// Writes the status unless it is what was written last. That it cannot be written is told of and holds up
     /// nobody; a pod without a folder has no record.
-    pub(crate) async fn save(&self, uid: &PodUid, status: &ApiPodStatus) {
-        let record = json!({"version": VERSION, "uid": uid.as_str(), "status": status}).to_string();
-        let mut hasher = FxHasher::default();
-        hasher.write(record.as_bytes());
-        let hash = hasher.finish();
-        if self.written.lock().get(uid) == Some(&hash) {
+    pub(crate) async fn save(&self, uid: &PodUid, status: &Arc<ApiPodStatus>) {
+        let is_written = |written: &Arc<ApiPodStatus>| Arc::ptr_eq(written, status) || written == status;
+        if self.written.lock().get(uid).is_some_and(is_written) {
             return;
         }
+        let record = json!({"version": VERSION, "uid": uid.as_str(), "status": &**status}).to_string();
         let dir = self.root_dir.pod_dir(uid);
         match self.disk.run(move || write(&dir, record.as_bytes())).await {
-            Ok(()) => drop(self.written.lock().insert(uid.clone(), hash)),
+            Ok(()) => drop(self.written.lock().insert(uid.clone(), status.clone())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::warn!(%uid, %error, "The record of a pod cannot be written"),
         }
@@ -161,6 +158,10 @@ mod tests {
         }
     }
 
+    fn recorded(phase: &str) -> Arc<ApiPodStatus> {
+        Arc::new(status(phase))
+    }
+
     fn pod(uid: &str, told: Option<&str>) -> Arc<Pod> {
         let mut pod = Pod {
             status: told.map(status),
@@ -180,10 +181,10 @@ mod tests {
         let before = checkpoints(root.path());
         for uid in ["a", "b"] {
             fs::create_dir_all(root.path().join("pods").join(uid)).unwrap();
-            before.save(&uid.into(), &status("Running")).await;
-            before.save(&uid.into(), &status("Failed")).await;
+            before.save(&uid.into(), &recorded("Running")).await;
+            before.save(&uid.into(), &recorded("Failed")).await;
         }
-        before.save(&"without-folder".into(), &status("Running")).await;
+        before.save(&"without-folder".into(), &recorded("Running")).await;
 
         let after = checkpoints(root.path());
         after.load().await;
@@ -208,12 +209,12 @@ mod tests {
         fs::create_dir_all(&dir).unwrap();
         let checkpoints = checkpoints(root.path());
         let uid = PodUid::from("a");
-        checkpoints.save(&uid, &status("Running")).await;
+        checkpoints.save(&uid, &recorded("Running")).await;
         fs::remove_file(dir.join(FILE)).unwrap();
-        checkpoints.save(&uid, &status("Running")).await;
+        checkpoints.save(&uid, &recorded("Running")).await;
         assert!(!dir.join(FILE).exists());
         checkpoints.retain(&Default::default());
-        checkpoints.save(&uid, &status("Running")).await;
+        checkpoints.save(&uid, &recorded("Running")).await;
         assert!(dir.join(FILE).exists());
         let names = fs::read_dir(&dir).unwrap().count();
         assert_eq!(names, 1, "nothing is left beside it");

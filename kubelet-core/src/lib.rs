@@ -115,6 +115,7 @@ mod config_objects;
 mod container_deletor;
 mod container_id;
 mod deadline;
+mod dirty_pods;
 mod disk;
 mod error;
 mod event;

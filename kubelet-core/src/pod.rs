@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 
 use crate::annotations;
 
@@ -199,8 +199,7 @@ impl PodExt for Pod {
     }
 
     fn is_terminal_phase(&self) -> bool {
-        let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
-        matches!(phase, Some("Succeeded" | "Failed"))
+        self.status.as_ref().is_some_and(has_terminal_phase)
     }
 
     fn host_network(&self) -> bool {
@@ -231,4 +230,9 @@ impl PodExt for Pod {
             .and_then(|spec| spec.termination_grace_period_seconds)
             .unwrap_or(30)
     }
+}
+
+/// Whether the status says that the pod has ended for good.
+pub(crate) fn has_terminal_phase(status: &PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }

@@ -1,12 +1,10 @@
 //! The desired pods as they change, for any number of local subscribers.
 
-use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 
 use k8s_openapi::api::core::v1::Pod;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
+use crate::dirty_pods::DirtyPods;
 use crate::{PodManager, PodUid};
 
 /// Tells which desired pods came, changed or went; first of all that there were when it was made
@@ -17,12 +15,12 @@ use crate::{PodManager, PodUid};
 #[derive(Debug)]
 pub struct PodWatch {
     pods: PodManager,
-    subscription: Arc<Subscription>,
+    changed: Arc<DirtyPods>,
 }
 
 impl PodWatch {
-    pub(crate) fn new(pods: PodManager, subscription: Arc<Subscription>) -> Self {
-        Self { pods, subscription }
+    pub(crate) fn new(pods: PodManager, changed: Arc<DirtyPods>) -> Self {
+        Self { pods, changed }
     }
 
     /// Waits for the next change: the UID, and the pod as it is now, or `None` if it is not desired any more.
@@ -31,21 +29,14 @@ impl PodWatch {
     ///
     /// Cancel safe.
     pub async fn next(&mut self) -> (PodUid, Option<Arc<Pod>>) {
-        loop {
-            let next = self.subscription.pending.lock().pop();
-            match next {
-                Some(uid) => {
-                    let pod = self.pods.pod(&uid);
-                    return (uid, pod);
-                }
-                None => self.subscription.changed.notified().await,
-            }
-        }
+        let uid = self.changed.next().await;
+        let pod = self.pods.pod(&uid);
+        (uid, pod)
     }
 
     /// How many pods wait to be told of.
     pub fn len(&self) -> usize {
-        self.subscription.pending.lock().queue.len()
+        self.changed.len()
     }
 
     /// Whether all was told.
@@ -54,61 +45,33 @@ impl PodWatch {
     }
 }
 
-/// One subscriber's queue.
-#[derive(Debug, Default)]
-pub(crate) struct Subscription {
-    pending: Mutex<Pending>,
-    changed: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Pending {
-    queue: VecDeque<PodUid>,
-    queued: HashSet<PodUid>,
-}
-
-impl Pending {
-    fn push(&mut self, uid: &PodUid) {
-        if self.queued.insert(uid.clone()) {
-            self.queue.push_back(uid.clone());
-        }
-    }
-
-    fn pop(&mut self) -> Option<PodUid> {
-        let uid = self.queue.pop_front()?;
-        self.queued.remove(&uid);
-        Some(uid)
-    }
-}
-
 /// All who watch; those who are gone are passed over.
 #[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
-    subscribers: Vec<Weak<Subscription>>,
+    subscribers: Vec<Weak<DirtyPods>>,
 }
 
 impl Subscriptions {
     /// A new one, to which these pods are news.
-    pub(crate) fn add<'a>(&mut self, pods: impl Iterator<Item = &'a PodUid>) -> Arc<Subscription> {
-        let subscription = Arc::new(Subscription::default());
+    pub(crate) fn add<'a>(&mut self, pods: impl Iterator<Item = &'a PodUid>) -> Arc<DirtyPods> {
+        let changed = Arc::new(DirtyPods::default());
         let mut uids: Vec<&PodUid> = pods.collect();
         // In one order in every run.
         uids.sort_unstable();
         for uid in uids {
-            subscription.pending.lock().push(uid);
+            changed.push(uid.clone());
         }
-        self.subscribers.push(Arc::downgrade(&subscription));
-        subscription
+        self.subscribers.push(Arc::downgrade(&changed));
+        changed
     }
 
     pub(crate) fn tell(&mut self, uid: &PodUid) {
         self.subscribers.retain(|subscriber| {
-            let Some(subscription) = subscriber.upgrade() else {
-                return false;
-            };
-            subscription.pending.lock().push(uid);
-            subscription.changed.notify_one();
-            true
+            let subscriber = subscriber.upgrade();
+            if let Some(changed) = &subscriber {
+                changed.push(uid.clone());
+            }
+            subscriber.is_some()
         });
     }
 }

@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::restart_rules::is_restartable_init_container;
+
 /// A port of the host: address, protocol, number (`HostPortInfo`).
 type HostPort<'a> = (&'a str, &'a str, i32);
 
@@ -28,7 +30,7 @@ fn host_ports(pod: &Pod) -> impl Iterator<Item = HostPort<'_>> {
     let spec = pod.spec.iter();
     let containers = spec.flat_map(|spec| {
         let sidecars = spec.init_containers.iter().flatten();
-        let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+        let sidecars = sidecars.filter(|container| is_restartable_init_container(container));
         spec.containers.iter().chain(sidecars)
     });
     let ports = containers.flat_map(|container| container.ports.iter().flatten());

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::quantity::Amount;
+use crate::restart_rules::is_restartable_init_container;
 
 /// Amounts by the name of the resource; CPU in thousandths, all else in whole units.
 pub(super) type Amounts = BTreeMap<String, i64>;
@@ -66,7 +67,7 @@ fn sum(pod: &Pod, held: bool) -> Result<Sums<'_>, String> {
     // An init container runs beside the sidecars that were started before it.
     let (mut sidecars, mut most) = (Sums::new(), Sums::new());
     for container in spec.init_containers.iter().flatten() {
-        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
+        let is_sidecar = is_restartable_init_container(container);
         let mut needed = of_container(pod, container, held && is_sidecar)?;
         if is_sidecar {
             add(&mut total, &needed);

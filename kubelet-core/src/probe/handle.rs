@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use super::prober::Place;
 use super::table::{Entry, ProbeTable, WorkerId};
-use super::updates::DirtyPods;
 use super::worker::{ResultSink, Worker, reported_container};
 use super::{ProbeKind, ProbeResult, ProbeResultCache, ProbeResults};
+use crate::dirty_pods::DirtyPods;
 use crate::{Clock, ContainerId, Jitter, PodExt, PodStatusReporter, PodUid};
 
 /// `periodSeconds` where the API server has set none.

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus
 
 use super::prober::{Place, ProbeKind};
 use super::{ProbeResult, ProbeResultCache};
+use crate::pod::has_terminal_phase;
 use crate::restart_rules::{
     asks_to_restart_all_containers, container_should_restart, is_restartable_init_container,
 };
@@ -90,7 +91,7 @@ impl Worker {
         let Some(status) = status else {
             return Look::Wait;
         };
-        if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+        if has_terminal_phase(status) {
             return Look::End;
         }
         let Some((id, reported)) = reported_container(status, &container.name) else {

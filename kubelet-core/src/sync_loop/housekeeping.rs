@@ -62,12 +62,7 @@ impl SyncLoop {
     /// Whether nothing of the pod runs or will (`isPodInactive`): it has ended, or was turned away.
     pub(super) fn is_inactive(&self, pod: &Arc<Pod>) -> bool {
         let uid = pod.uid();
-        let reported = || self.statuses.pod_status(&uid);
-        let terminal = || {
-            pod.is_terminal_phase()
-                || reported()
-                    .is_some_and(|told| matches!(told.phase.as_deref(), Some("Succeeded" | "Failed")))
-        };
+        let terminal = || pod.is_terminal_phase() || self.told_to_have_ended(&uid);
         self.workers.is_pod_known_terminated(&uid)
             || (terminal() && !self.workers.is_pod_termination_requested(&uid))
     }

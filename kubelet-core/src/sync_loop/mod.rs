@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::container_deletor::ContainerDeletor;
+use crate::pod::has_terminal_phase;
 use crate::pod_cache::PodCache;
 use crate::pod_manager::PodManager;
 use crate::pod_source::{PodOperation, PodUpdate, SourcesReady};
@@ -281,9 +282,13 @@ impl SyncLoop {
 
     /// Its source says that it has ended, and we did not say so.
     fn has_ended_elsewhere(&self, pod: &Pod) -> bool {
-        let told = self.statuses.pod_status(&pod.uid());
-        let told = told.is_some_and(|told| matches!(told.phase.as_deref(), Some("Succeeded" | "Failed")));
-        pod.is_terminal_phase() && !told
+        pod.is_terminal_phase() && !self.told_to_have_ended(&pod.uid())
+    }
+
+    /// We said that it has ended.
+    fn told_to_have_ended(&self, uid: &PodUid) -> bool {
+        let told = self.statuses.pod_status(uid);
+        told.is_some_and(|told| has_terminal_phase(&told))
     }
 
     fn remove_pod(&self, pod: Arc<Pod>) {

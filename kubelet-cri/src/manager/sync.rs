@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use kubelet_core::restart_rules::is_restartable_init_container;
 use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus, PodSyncResult, SyncAction};
 use kubelet_core::{Event, EventType, PodExt};
 
@@ -12,9 +13,7 @@ use super::CriRuntime;
 use super::config::pod_sandbox_config;
 use super::container::{Kind, common_part, describe};
 use super::kill::{Kill, Record, failure};
-use super::pod_actions::{
-    KillReason, PodActions, compute_pod_actions, is_sidecar, should_all_containers_restart,
-};
+use super::pod_actions::{KillReason, PodActions, compute_pod_actions, should_all_containers_restart};
 use super::read::sandbox_ips;
 use super::start::{Start, StartContext};
 use crate::v1;
@@ -268,7 +267,7 @@ impl CriRuntime {
             let started = self
                 .start_and_record(context, &Start::new(Kind::Init, container), result)
                 .await;
-            if !started && !is_sidecar(container) {
+            if !started && !is_restartable_init_container(container) {
                 return Err(Stop);
             }
         }

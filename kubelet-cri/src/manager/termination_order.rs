@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::restart_rules::is_restartable_init_container;
 use tokio::sync::watch;
 use tokio::time::Instant;
-
-use super::pod_actions::is_sidecar;
 
 /// Who waits for whom (`terminationOrdering`).
 pub(super) struct TerminationOrder {
@@ -22,13 +21,17 @@ impl TerminationOrder {
     pub(super) fn new<'a>(pod: &Pod, running: impl Iterator<Item = &'a str>) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
         let init_containers = spec.init_containers.as_deref().unwrap_or_default();
-        if !init_containers.iter().any(is_sidecar) {
+        if !init_containers.iter().any(is_restartable_init_container) {
             return None;
         }
         let regular: Vec<String> = spec.containers.iter().map(|c| c.name.clone()).collect();
         let mut waits_for = HashMap::new();
         let mut later: Option<&str> = None;
-        for sidecar in init_containers.iter().rev().filter(|c| is_sidecar(c)) {
+        for sidecar in init_containers
+            .iter()
+            .rev()
+            .filter(|c| is_restartable_init_container(c))
+        {
             let mut names = regular.clone();
             names.extend(later.map(str::to_owned));
             waits_for.insert(sidecar.name.clone(), names);

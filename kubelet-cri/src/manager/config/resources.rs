@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::quantity::Amount;
+use kubelet_core::restart_rules::is_restartable_init_container;
 use kubelet_core::{PodExt, QosClass, qos_class};
 
 use super::{ConfigError, NodeSettings, Result};
@@ -192,11 +193,7 @@ fn is_sidecar(pod: &Pod, container: &Container) -> bool {
         .iter()
         .flat_map(|spec| spec.init_containers.iter().flatten());
     let mut names = init.map(|container| &container.name);
-    is_restartable(container) && names.any(|name| *name == container.name)
-}
-
-fn is_restartable(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
+    is_restartable_init_container(container) && names.any(|name| *name == container.name)
 }
 
 /// A limit for each size of page that the kernel knows, 0 where none is asked for
@@ -261,7 +258,7 @@ fn containers_total(
         let lists = ResourceLists::of_container(container)?;
         let mut now = sidecars.clone();
         add(&mut now, list(&lists));
-        if is_restartable(container) {
+        if is_restartable_init_container(container) {
             add(&mut running, list(&lists));
             sidecars.clone_from(&now);
         }

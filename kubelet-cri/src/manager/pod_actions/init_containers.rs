@@ -1,6 +1,7 @@
 //! Which init containers to start or kill, and whether the pod is initialized.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use kubelet_core::restart_rules::is_restartable_init_container;
 use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus};
 use kubelet_core::{PodExt, ProbeResult, ProbeResults};
 
@@ -28,7 +29,7 @@ pub(super) fn compute(
     let mut to_start = Vec::new();
 
     for (index, container) in containers.iter().enumerate().rev() {
-        let sidecar = is_sidecar(container);
+        let sidecar = is_restartable_init_container(container);
         let Some(status) = pod_status.container(&container.name) else {
             if passed && sidecar {
                 to_start.push(index);
@@ -165,11 +166,6 @@ fn kill_unknown(status: &ContainerStatus, actions: &mut PodActions) {
 /// `isInitContainerFailed`, of one that has exited.
 fn failed(status: &ContainerStatus) -> bool {
     status.reason == "OOMKilled" || status.exit_code != 0
-}
-
-/// An init container that runs beside the regular ones (`IsRestartableInitContainer`).
-pub(crate) fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
 }
 
 /// Exited ones do not count: they may be of the sandbox before.

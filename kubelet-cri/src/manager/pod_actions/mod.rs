@@ -10,7 +10,6 @@ use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus};
 use kubelet_core::{ContainerId, PodExt, ProbeResult, ProbeResults};
 
 use super::config::hash_container;
-pub(crate) use init_containers::is_sidecar;
 pub(crate) use restart::should_all_containers_restart;
 
 /// What to do for a pod, in this order (`podActions`).
