@@ -53,6 +53,18 @@ pub trait PodStatusReporter: Send + Sync {
     /// reported yet.
     fn set_container_startup(&self, uid: &PodUid, container: &ContainerId, started: bool);
 
+    /// An image is being pulled for the pod (`RecordImageStartedPulling`), and a pod's start is not blamed for it. Who
+    /// measures no starts, the default, does nothing.
+    fn record_image_started_pulling(&self, uid: &PodUid) {
+        let _ = uid;
+    }
+
+    /// An image of the pod is there (`RecordImageFinishedPulling`): the pull that began first is over. One that failed
+    /// goes on until the image is there.
+    fn record_image_finished_pulling(&self, uid: &PodUid) {
+        let _ = uid;
+    }
+
     /// The pod, or the mirror of a static pod, as its source has it now: where it shows another status than
     /// ours, ours is sent again, and what has ended and is to go is deleted (`needsReconcile`, `needsUpdate`).
     fn observe_pod(&self, pod: &Arc<Pod>);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus as ApiContainerStatus, ContainerUser, LinuxContainerUser, Pod, VolumeMountStatus,
+    ContainerStatus as ApiContainerStatus, ContainerUser, LinuxContainerUser, Pod, VolumeMount,
+    VolumeMountStatus,
 };
 use kubelet_core::restart_rules::is_restartable_init_container;
 use kubelet_core::runtime::{ContainerState as RuntimeState, ContainerStatus, PodStatus, SyncFailure};
@@ -37,6 +38,7 @@ pub(crate) struct ContainerStatuses<'a> {
     pub(crate) restarting: bool,
     /// Whether the runtime makes read-only mounts so recursively.
     pub(crate) recursive_read_only: bool,
+    pub(crate) stop_signals: bool,
 }
 
 impl ContainerStatuses<'_> {
@@ -213,6 +215,7 @@ impl ContainerStatuses<'_> {
                         .filter(|groups| !groups.is_empty()),
                 }),
             }),
+            stop_signal: status.stop_signal.clone().filter(|_| self.stop_signals),
             ..ApiContainerStatus::default()
         }
     }
@@ -278,7 +281,7 @@ impl ContainerStatuses<'_> {
         let statuses = mounts.iter().map(|mount| {
             let read_only = mount.read_only == Some(true);
             let recursive = match mount.recursive_read_only.as_deref() {
-                Some("IfPossible" | "Enabled") => self.recursive_read_only,
+                Some("IfPossible" | "Enabled") if !is_propagated(mount) => self.recursive_read_only,
                 _ => false,
             };
             VolumeMountStatus {
@@ -292,6 +295,12 @@ impl ContainerStatuses<'_> {
         });
         Some(statuses.collect()).filter(|mounts: &Vec<_>| !mounts.is_empty())
     }
+}
+
+/// Whether it asks for what is mounted later, which goes with no recursive mount (`resolveRecursiveReadOnly`).
+fn is_propagated(mount: &VolumeMount) -> bool {
+    let propagation = mount.mount_propagation.as_deref();
+    propagation.is_some_and(|propagation| propagation != "None")
 }
 
 fn waiting(reason: &str, message: &str) -> ContainerState {

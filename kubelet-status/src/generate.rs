@@ -28,6 +28,9 @@ pub struct NodeFacts {
     pub ipv6_first: bool,
     /// The runtime makes read-only mounts read-only all the way down.
     pub recursive_read_only: bool,
+    /// Container statuses show what signal stops them, as the feature gate `ContainerStopSignals` asks for. An API server
+    /// without that gate drops it each time.
+    pub stop_signals: bool,
 }
 
 /// The API status that follows from what the runtime says and from `previous`, the one reported last (or the
@@ -81,6 +84,7 @@ fn from_runtime(input: &PodStatusInput<'_>, previous: &ApiPodStatus, node: &Node
         start_failures: input.start_failures,
         restarting: should_all_containers_restart(pod, input.runtime, previous),
         recursive_read_only: node.recursive_read_only,
+        stop_signals: node.stop_signals,
     };
     let generate = |kind, specs: &[_], previous: &Option<Vec<_>>| {
         let statuses = containers.generate(kind, specs, previous.as_deref().unwrap_or_default());

@@ -19,9 +19,8 @@ use crate::{NodeFacts, generate_api_pod_status};
 /// What the rest of an agent tells and asks the [`StatusManager`](crate::StatusManager). Cheap to clone; no call waits.
 ///
 /// Most of it is [`PodStatusReporter`]; beside it stand resizes in place, which wait or are being done
-/// (`PodResizePending`, `PodResizeInProgress`), and image pulls, which no pod's start is blamed for. What a resize
-/// is said to be shows in the pod's status when that is [generated](PodStatusReporter::generate) next; with the
-/// pod's end it is over.
+/// (`PodResizePending`, `PodResizeInProgress`). What a resize is said to be shows in the pod's status when that is
+/// [generated](PodStatusReporter::generate) next; with the pod's end it is over.
 #[derive(Clone)]
 pub struct StatusManagerHandle(pub(crate) Arc<Shared>);
 
@@ -109,28 +108,6 @@ impl StatusManagerHandle {
         }
     }
 
-    /// An image is being pulled for the pod (`RecordImageStartedPulling`): until
-    /// [it is there](Self::record_image_finished_pulling) the time does not count for
-    /// `kubelet_pod_start_sli_duration_seconds`.
-    pub fn record_image_started_pulling(&self, uid: &PodUid) {
-        let now = self.0.clock.now();
-        self.0
-            .records
-            .lock()
-            .startup_latency()
-            .image_started_pulling(uid, now);
-    }
-
-    /// An image is there, or could not be pulled (`RecordImageFinishedPulling`).
-    pub fn record_image_finished_pulling(&self, uid: &PodUid) {
-        let now = self.0.clock.now();
-        self.0
-            .records
-            .lock()
-            .startup_latency()
-            .image_finished_pulling(uid, now);
-    }
-
     fn resize<T>(&self, uid: &PodUid, change: impl FnOnce(&mut ResizeConditions) -> T) -> T {
         let mut records = self.0.records.lock();
         records.resizes(|resizes| change(resizes.entry(uid.clone()).or_default()))
@@ -198,6 +175,18 @@ impl PodStatusReporter for StatusManagerHandle {
 
     fn set_container_startup(&self, uid: &PodUid, container: &ContainerId, started: bool) {
         self.change(|records, now| records.set_container_startup(uid, container, started, now));
+    }
+
+    fn record_image_started_pulling(&self, uid: &PodUid) {
+        let now = self.0.clock.now();
+        let mut records = self.0.records.lock();
+        records.startup_latency().image_started_pulling(uid, now);
+    }
+
+    fn record_image_finished_pulling(&self, uid: &PodUid) {
+        let now = self.0.clock.now();
+        let mut records = self.0.records.lock();
+        records.startup_latency().image_finished_pulling(uid, now);
     }
 
     fn observe_pod(&self, pod: &Arc<Pod>) {

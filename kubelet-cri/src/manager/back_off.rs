@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kubelet_core::runtime::ContainerStatus;
 use kubelet_core::{Clock, ContainerId, PodExt, PodUid};
 use parking_lot::Mutex;
@@ -107,6 +108,8 @@ impl CrashLoopBackOff {
     fn instant_of_exit(&self, exited: &ContainerStatus, now: Instant) -> Instant {
         let age = exited
             .finished_at
+            // The runtime does not tell.
+            .filter(|finished| *finished != Timestamp::UNIX_EPOCH)
             .and_then(|finished| Duration::try_from(self.clock.now().duration_since(finished)).ok())
             .unwrap_or_default();
         now.checked_sub(age).unwrap_or(now)
@@ -129,7 +132,6 @@ pub(crate) fn go_seconds(duration: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::jiff::Timestamp;
     use kubelet_core::runtime::ContainerState;
 
     use super::*;

@@ -129,8 +129,9 @@ impl CriRuntimeBuilder {
         self
     }
 
-    /// Told at once that a pod's sandbox is made and its containers come next; by default the pod's next status tells it
-    /// (`OnPodSandboxReady`).
+    /// Told at once that a pod's sandbox is made and its containers come next (`OnPodSandboxReady`), and when its images
+    /// are pulled (`RecordImageStartedPulling`, `RecordImageFinishedPulling`). By default nobody is: the pod's next status
+    /// tells the one, and the time of the others counts for its start.
     pub fn statuses(mut self, statuses: Arc<dyn PodStatusReporter>) -> Self {
         self.statuses = Some(statuses);
         self
@@ -176,7 +177,8 @@ impl CriRuntimeBuilder {
             Some(name) => name,
             None => ask_name(&*self.runtime).await?,
         };
-        let images = ImageManager::new(self.images.clone(), self.recorder.clone(), self.image_pulls);
+        let images = ImageManager::new(self.images.clone(), self.recorder.clone(), self.image_pulls)
+            .reporting_to(self.statuses.clone());
         Ok(CriRuntime {
             runtime_type: runtime_type.into(),
             runtime: self.runtime,

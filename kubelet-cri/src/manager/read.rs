@@ -19,7 +19,7 @@ use kubelet_core::{ContainerId, Error, PodKey, PodUid, Result, labels};
 use tokio::time::Instant;
 
 use super::CriRuntime;
-use super::config::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo};
+use super::config::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo, signal_name};
 use super::termination_message::termination_message;
 use crate::v1;
 
@@ -213,11 +213,12 @@ impl CriRuntime {
         let id = self.container_id(&status.id);
         let mut converted = ContainerStatus::new(id, labeled.container_name, state);
         converted.created_at = timestamp(status.created_at);
+        // What had these moments shows them, be they those of 1970: some could not be started, and have ended all the same.
         if state != ContainerState::Created {
-            converted.started_at = timestamp(status.started_at);
+            converted.started_at = moment(status.started_at);
         }
         if state == ContainerState::Exited {
-            converted.finished_at = timestamp(status.finished_at);
+            converted.finished_at = moment(status.finished_at);
             converted.exit_code = status.exit_code;
             converted.reason.clone_from(&status.reason);
             converted.message.clone_from(&status.message);
@@ -229,6 +230,7 @@ impl CriRuntime {
                 converted.message.push_str(&last_words);
             }
         }
+        converted.stop_signal = signal_name(status.stop_signal());
         converted.hash = annotated.hash;
         converted.restart_count = annotated.restart_count;
         converted.image_id = image_id(&status.image_id, &status.image_ref);
@@ -338,11 +340,14 @@ fn image_id(id: &str, image_ref: &str) -> String {
     if id.is_empty() { image_ref } else { id }.to_owned()
 }
 
-/// From Unix nanoseconds; `None` for 0, by which a runtime says that it did not happen.
+/// From Unix nanoseconds.
+fn moment(nanoseconds: i64) -> Option<Timestamp> {
+    Timestamp::from_nanosecond(nanoseconds.into()).ok()
+}
+
+/// From Unix nanoseconds; `None` for 0, by which a runtime says that it does not know.
 fn timestamp(nanoseconds: i64) -> Option<Timestamp> {
-    (nanoseconds != 0)
-        .then(|| Timestamp::from_nanosecond(nanoseconds.into()).ok())
-        .flatten()
+    moment(nanoseconds).filter(|at| *at != Timestamp::UNIX_EPOCH)
 }
 
 fn uid_selector(uid: Option<&PodUid>) -> BTreeMap<String, String> {
@@ -427,6 +432,30 @@ fn scaled(mut value: i64, base: i64, suffixes: &[&str]) -> Quantity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_moment_may_be_that_of_1970() {
+        for (nanoseconds, is, tells) in [
+            (0, "1970-01-01T00:00:00Z", false),
+            (1_500_000_000, "1970-01-01T00:00:01.5Z", true),
+            (1_795_000_000_000_000_000, "2026-11-18T11:06:40Z", true),
+        ] {
+            assert_eq!(moment(nanoseconds).map(|at| at.to_string()).as_deref(), Some(is));
+            assert_eq!(timestamp(nanoseconds), moment(nanoseconds).filter(|_| tells));
+        }
+    }
+
+    #[test]
+    fn signals_bear_the_apis_names() {
+        for (signal, name) in [
+            (v1::Signal::RuntimeDefault, None),
+            (v1::Signal::Sigterm, Some("SIGTERM")),
+            (v1::Signal::Sigrtminplus1, Some("SIGRTMIN+1")),
+            (v1::Signal::Sigrtmaxminus14, Some("SIGRTMAX-14")),
+        ] {
+            assert_eq!(signal_name(signal).as_deref(), name);
+        }
+    }
 
     #[test]
     fn resources_in_force_as_quantities() {

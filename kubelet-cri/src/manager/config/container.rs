@@ -101,7 +101,16 @@ fn linux_config(node: &NodeSettings, inputs: &ContainerInputs<'_>) -> Result<v1:
 fn stop_signal(container: &Container) -> v1::Signal {
     let lifecycle = container.lifecycle.as_ref();
     let name = lifecycle.and_then(|lifecycle| lifecycle.stop_signal.as_deref());
-    name.and_then(v1::Signal::from_str_name).unwrap_or_default()
+    // `SIGRTMIN+1` is CRI's `SIGRTMINPLUS1`.
+    let name = name.map(|name| name.replace('+', "PLUS").replace('-', "MINUS"));
+    name.and_then(|name| v1::Signal::from_str_name(&name))
+        .unwrap_or_default()
+}
+
+/// The API's name of a signal that a runtime stops with; none where it does not tell (`runtimeSignalToString`).
+pub(crate) fn signal_name(signal: v1::Signal) -> Option<String> {
+    let name = (signal != v1::Signal::RuntimeDefault).then(|| signal.as_str_name())?;
+    Some(name.replace("PLUS", "+").replace("MINUS", "-"))
 }
 
 fn container_files(

@@ -36,7 +36,7 @@ use kubelet_core::ConfigObjects;
 
 use crate::v1;
 
-pub(crate) use container::container_config;
+pub(crate) use container::{container_config, signal_name};
 pub(crate) use error::ConfigError;
 pub(crate) use hash::hash_container;
 pub(crate) use labels::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo};

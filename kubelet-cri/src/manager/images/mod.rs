@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::runtime::SyncFailure;
-use kubelet_core::{Event, EventRecorder, EventType, PodExt, PodUid};
+use kubelet_core::{Event, EventRecorder, EventType, PodExt, PodStatusReporter, PodUid};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -48,6 +48,8 @@ impl Default for ImagePullSettings {
 pub(crate) struct ImageManager {
     service: Arc<dyn ImageService>,
     recorder: Arc<dyn EventRecorder>,
+    /// Who measures how long pods take to start.
+    statuses: Option<Arc<dyn PodStatusReporter>>,
     back_off: PullBackOff,
     /// A turn to pull; `None` where any number may pull at once. Turns are given in the order they were asked for.
     turns: Option<Semaphore>,
@@ -68,9 +70,16 @@ impl ImageManager {
         Self {
             service,
             recorder,
+            statuses: None,
             back_off: PullBackOff::new(settings.back_off_initial, settings.back_off_max),
             turns: at_once.map(|pulls| Semaphore::new(pulls.min(Semaphore::MAX_PERMITS))),
         }
+    }
+
+    /// It tells when it pulls for which pod (`ImagePodPullingTimeRecorder`).
+    pub(crate) fn reporting_to(mut self, statuses: Option<Arc<dyn PodStatusReporter>>) -> Self {
+        self.statuses = statuses;
+        self
     }
 
     /// Returns the reference of the image to create `container` with (`EnsureImageExists`), pulling it if its pull
@@ -172,6 +181,8 @@ impl Request<'_> {
         let Some(image) = status.filter(|image| !image.id.is_empty()) else {
             return Ok(None);
         };
+        // If this pod was about to pull it, another was faster.
+        self.finished_pulling();
         self.note(
             "Pulled",
             format!(
@@ -199,6 +210,9 @@ impl Request<'_> {
             });
         }
 
+        if let Some(statuses) = &self.manager.statuses {
+            statuses.record_image_started_pulling(&uid);
+        }
         self.note("Pulling", format!("Pulling image {:?}", self.image));
         let asked = Instant::now();
         let turn = match &self.manager.turns {
@@ -225,6 +239,7 @@ impl Request<'_> {
                 return Err(self.pull_failed(&uid, text));
             }
         };
+        self.finished_pulling();
         // Only for the event: without it the size is shown as 0.
         let size = self.manager.status(&spec).await;
         let size = size.ok().flatten().map_or(0, |image| image.size);
@@ -261,6 +276,13 @@ impl Request<'_> {
         let kept = format!("{reason}: {message}");
         self.manager.back_off.failed(uid, self.image, kept);
         failure(reason, message)
+    }
+
+    /// A pull that failed is not over before the image is there.
+    fn finished_pulling(&self) {
+        if let Some(statuses) = &self.manager.statuses {
+            statuses.record_image_finished_pulling(&self.pod.uid());
+        }
     }
 
     fn note(&self, reason: &str, message: String) {

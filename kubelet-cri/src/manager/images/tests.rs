@@ -1,6 +1,8 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use async_trait::async_trait;
+use k8s_openapi::api::core::v1::PodStatus;
+use kubelet_core::{ContainerId, PodStatusInput};
 use parking_lot::Mutex;
 use tokio::time::{advance, sleep};
 
@@ -395,4 +397,55 @@ fn sizes_have_labels() {
     for (bytes, label) in cases {
         assert_eq!(size_bucket(bytes), label);
     }
+}
+
+/// Keeps `s`, a pull that began, and `f`, an image that is there.
+#[derive(Default)]
+struct Starts(Mutex<String>);
+
+impl PodStatusReporter for Starts {
+    fn generate(&self, _: &PodStatusInput<'_>) -> PodStatus {
+        PodStatus::default()
+    }
+    fn pod_status(&self, _: &PodUid) -> Option<Arc<PodStatus>> {
+        None
+    }
+    fn set_pod_status(&self, _: &Arc<Pod>, _: PodStatus) {}
+    fn terminate_pod(&self, _: &Arc<Pod>) {}
+    fn set_container_readiness(&self, _: &PodUid, _: &ContainerId, _: bool) {}
+    fn set_container_startup(&self, _: &PodUid, _: &ContainerId, _: bool) {}
+    fn record_image_started_pulling(&self, uid: &PodUid) {
+        self.0.lock().push_str(&format!("s{uid} "));
+    }
+    fn record_image_finished_pulling(&self, uid: &PodUid) {
+        self.0.lock().push_str(&format!("f{uid} "));
+    }
+    fn observe_pod(&self, _: &Arc<Pod>) {}
+    fn remove_orphaned_statuses(&self, _: &HashSet<PodUid>) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_is_over_when_the_image_is_there() {
+    let (images, starts) = (Arc::new(Images::default()), Arc::new(Starts::default()));
+    let events = Arc::new(Events::default());
+    let manager = ImageManager::new(images.clone(), events, ImagePullSettings::default())
+        .reporting_to(Some(starts.clone()));
+    let told = || std::mem::take(&mut *starts.0.lock());
+    let image = v1::Image {
+        id: "sha256:there:1".to_owned(),
+        ..Default::default()
+    };
+    images.present.lock().insert("there:1".to_owned(), image);
+    images.failing.lock().insert("gone:1".to_owned(), not_found());
+
+    ensure(&manager, "1", "new:1", "Always").await.unwrap();
+    assert_eq!(told(), "s1 f1 ");
+    // Another may have pulled it for this pod.
+    ensure(&manager, "2", "there:1", "IfNotPresent").await.unwrap();
+    assert_eq!(told(), "f2 ");
+    // One that fails goes on, while it is backed off as well.
+    ensure(&manager, "3", "gone:1", "").await.unwrap_err();
+    ensure(&manager, "3", "gone:1", "").await.unwrap_err();
+    ensure(&manager, "3", "gone:1", "Never").await.unwrap_err();
+    assert_eq!(told(), "s3 ");
 }
