@@ -6,6 +6,7 @@
 //! * [`NodeProber`]: the kubelet's probes; commands through `ExecSync`, with the feature `probes` HTTP, TCP and gRPC too.
 //! * `CriClient` (feature `client`, on by default): the two services behind a `unix://` or `tcp://` endpoint.
 //! * [`ContainerRuntime`], [`CriAdapter`]: five verbs for a runtime of one's own, and CRI made of them.
+//! * `logs` (feature `logs`): what containers wrote, read and followed; log rotation.
 //! * `ProcessRuntime` (feature `process`): containers as child processes of the host; no root, no daemon, no image.
 //! * `CriServer` (feature `server`): serves the two services on a unix socket, for `crictl` or a Go kubelet.
 //!
@@ -30,6 +31,8 @@
 #[cfg(feature = "client")]
 mod client;
 mod error;
+#[cfg(feature = "logs")]
+pub mod logs;
 mod manager;
 mod probe;
 #[cfg(feature = "server")]

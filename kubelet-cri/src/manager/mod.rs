@@ -12,6 +12,8 @@ mod http_hook;
 pub(crate) mod images;
 mod kill;
 mod log_files;
+#[cfg(feature = "logs")]
+mod logs;
 pub mod pod_actions;
 mod read;
 mod start;

@@ -1,0 +1,255 @@
+//! One line of a log file, in CRI's format or in docker's.
+
+use k8s_openapi::jiff::civil::DateTime;
+use k8s_openapi::jiff::fmt::temporal::DateTimeParser;
+use k8s_openapi::jiff::tz::Offset;
+use k8s_openapi::jiff::{Timestamp, Zoned};
+use serde::Deserialize;
+
+/// What one line of a log file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry<'a> {
+    pub(super) time: LogTime,
+    /// `stdout`, `stderr`; in docker's format whatever is there.
+    pub(super) stream: String,
+    /// What the container wrote; with the line's end where that was its.
+    pub(super) text: std::borrow::Cow<'a, [u8]>,
+    /// The container's line goes on with the next entry, so this one's end is none of its.
+    pub(super) partial: bool,
+}
+
+/// A time, in the zone in which it was written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LogTime {
+    pub(super) at: Timestamp,
+    offset: Offset,
+}
+
+/// How a log file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// `<time> <stdout|stderr> <tag>[:<tag>…] <text>`
+    Cri,
+    /// `{"log":…,"stream":…,"time":…}`
+    DockerJson,
+}
+
+impl Format {
+    /// The first format that the line is in (`getParseFunc`).
+    pub(super) fn of(line: &[u8]) -> Option<Self> {
+        [Self::Cri, Self::DockerJson]
+            .into_iter()
+            .find(|format| format.parse(line).is_ok())
+    }
+
+    /// Takes a line apart; an error is the kubelet's message.
+    pub(super) fn parse<'a>(self, line: &'a [u8]) -> Result<Entry<'a>, String> {
+        match self {
+            Self::Cri => cri(line),
+            Self::DockerJson => docker_json(line),
+        }
+    }
+}
+
+/// `parseCRILog`
+fn cri(line: &[u8]) -> Result<Entry<'_>, String> {
+    let (time, rest) = cut(line).ok_or("timestamp is not found")?;
+    let time = LogTime::parse(time)
+        .ok_or_else(|| format!("unexpected timestamp format {:?}", String::from_utf8_lossy(time)))?;
+    let (stream, rest) = cut(rest).ok_or("stream type is not found")?;
+    if !matches!(stream, b"stdout" | b"stderr") {
+        return Err(format!(
+            "unexpected stream type {:?}",
+            String::from_utf8_lossy(stream)
+        ));
+    }
+    let (tags, text) = cut(rest).ok_or("log tag is not found")?;
+    // More tags than the first may come in a later version.
+    let partial = tags.split(|byte| *byte == b':').next() == Some(b"P");
+    let text = match text.strip_suffix(b"\n") {
+        Some(text) if partial => text,
+        _ => text,
+    };
+    Ok(Entry {
+        time,
+        stream: String::from_utf8_lossy(stream).into_owned(),
+        text: text.into(),
+        partial,
+    })
+}
+
+fn cut(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = line.iter().position(|byte| *byte == b' ')?;
+    Some((&line[..at], &line[at + 1..]))
+}
+
+/// `jsonLog`
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct JsonLog {
+    log: Option<String>,
+    stream: Option<String>,
+    time: Option<String>,
+}
+
+/// `parseDockerJSONLog`
+fn docker_json(line: &[u8]) -> Result<Entry<'_>, String> {
+    let failed = |error: String| format!("failed with {error} to unmarshal log");
+    let json: Option<JsonLog> = serde_json::from_slice(line).map_err(|error| failed(error.to_string()))?;
+    let json = json.unwrap_or_default();
+    let time = match &json.time {
+        None => LogTime::ZERO,
+        Some(time) => {
+            LogTime::parse(time.as_bytes()).ok_or_else(|| failed(format!("parsing time {time:?}")))?
+        }
+    };
+    Ok(Entry {
+        time,
+        stream: json.stream.unwrap_or_default(),
+        text: json.log.unwrap_or_default().into_bytes().into(),
+        partial: false,
+    })
+}
+
+impl LogTime {
+    /// Go's zero time: the first moment of the year 1.
+    const ZERO: Self = Self {
+        at: Timestamp::constant(-62_135_596_800, 0),
+        offset: Offset::UTC,
+    };
+
+    /// RFC 3339 to the letter, with any number of digits behind the seconds.
+    fn parse(text: &[u8]) -> Option<Self> {
+        static PARSER: DateTimeParser = DateTimeParser::new();
+        let zone = match text {
+            [.., b'Z'] => 1,
+            [.., b'+' | b'-', _, _, b':', _, _] => 6,
+            _ => return None,
+        };
+        let shape = text.get(..text.len() - zone)?;
+        if shape.len() < 19 || shape[10] != b'T' || shape[19..].first().is_some_and(|byte| *byte != b'.') {
+            return None;
+        }
+        let pieces = PARSER.parse_pieces(text).ok()?;
+        let offset = pieces.to_numeric_offset()?;
+        let local = DateTime::from_parts(pieces.date(), pieces.time()?);
+        let at = offset.to_timestamp(local).ok()?;
+        Some(Self { at, offset })
+    }
+
+    /// With nine digits behind the seconds (`RFC3339NanoFixed`).
+    pub(super) fn fixed(&self) -> String {
+        let zoned: Zoned = self.at.to_zoned(self.offset.to_time_zone());
+        if self.offset == Offset::UTC {
+            zoned.strftime("%Y-%m-%dT%H:%M:%S.%9fZ").to_string()
+        } else {
+            zoned.strftime("%Y-%m-%dT%H:%M:%S.%9f%:z").to_string()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(line: &str) -> Result<(String, String, String, bool), String> {
+        let entry = Format::Cri.parse(line.as_bytes())?;
+        let text = String::from_utf8_lossy(&entry.text).into_owned();
+        Ok((entry.time.fixed(), entry.stream, text, entry.partial))
+    }
+
+    #[test]
+    fn lines_of_cri() {
+        for (line, time, stream, text, partial) in [
+            (
+                "2016-10-20T18:39:20.57606443Z stdout F cri\n",
+                "2016-10-20T18:39:20.576064430Z",
+                "stdout",
+                "cri\n",
+                false,
+            ),
+            (
+                "2016-10-20T18:39:20.57606443Z stderr P cri\n",
+                "2016-10-20T18:39:20.576064430Z",
+                "stderr",
+                "cri",
+                true,
+            ),
+            (
+                "2016-10-20T18:39:20Z stdout P:X  a b\n",
+                "2016-10-20T18:39:20.000000000Z",
+                "stdout",
+                " a b",
+                true,
+            ),
+            (
+                "2016-10-20T20:39:20.5+02:00 stdout F:X \n",
+                "2016-10-20T20:39:20.500000000+02:00",
+                "stdout",
+                "\n",
+                false,
+            ),
+            (
+                "2016-10-20T20:39:20.5-00:30 stdout FX no end",
+                "2016-10-20T20:39:20.500000000-00:30",
+                "stdout",
+                "no end",
+                false,
+            ),
+            (
+                "2016-10-20T20:39:20.5+00:00 stdout F x",
+                "2016-10-20T20:39:20.500000000Z",
+                "stdout",
+                "x",
+                false,
+            ),
+        ] {
+            let expected = (time.to_owned(), stream.to_owned(), text.to_owned(), partial);
+            assert_eq!(entry(line), Ok(expected), "{line:?}");
+        }
+        for (line, error) in [
+            ("nothing\n", "timestamp is not found"),
+            (
+                "yesterday stdout F x\n",
+                "unexpected timestamp format \"yesterday\"",
+            ),
+            (
+                "2016-10-20t18:39:20Z stdout F x\n",
+                "unexpected timestamp format \"2016-10-20t18:39:20Z\"",
+            ),
+            (
+                "2016-10-20T18:39:20 stdout F x\n",
+                "unexpected timestamp format \"2016-10-20T18:39:20\"",
+            ),
+            ("2016-10-20T18:39:20Z stdout", "stream type is not found"),
+            (
+                "2016-10-20T18:39:20Z stdin F x",
+                "unexpected stream type \"stdin\"",
+            ),
+            ("2016-10-20T18:39:20Z stdout F", "log tag is not found"),
+        ] {
+            assert_eq!(entry(line), Err(error.to_owned()));
+        }
+    }
+
+    #[test]
+    fn lines_of_docker() {
+        let line = br#"{"log":"docker \u00e9\n","stream":"stderr","time":"2016-10-20T18:39:20.57606443Z"}"#;
+        assert_eq!(Format::of(line), Some(Format::DockerJson));
+        let entry = Format::DockerJson.parse(line).unwrap();
+        assert_eq!(
+            (entry.stream.as_str(), entry.text.as_ref()),
+            ("stderr", "docker é\n".as_bytes())
+        );
+        assert_eq!(entry.time.fixed(), "2016-10-20T18:39:20.576064430Z");
+        let bare = Format::DockerJson.parse(b"{}").unwrap();
+        assert_eq!(
+            (bare.stream.as_str(), bare.time.fixed()),
+            ("", "0001-01-01T00:00:00.000000000Z".into())
+        );
+        for line in [&b"neither\n"[..], b"1", br#"{"time":"today"}"#, b""] {
+            assert_eq!(Format::of(line), None);
+        }
+        assert_eq!(Format::of(b"2016-10-20T18:39:20Z stdout F x"), Some(Format::Cri));
+    }
+}

@@ -1,0 +1,118 @@
+//! A file of a log, and the reading of it.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+use super::super::files::{COMPRESSED, RotatedFiles, has_suffix, with_suffix};
+
+/// How much is read at once.
+const BLOCK: u64 = 32 * 1024;
+
+/// A file of a log that is yet to be read.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) path: PathBuf,
+    /// It is the one that is written.
+    is_current: bool,
+    /// Where to begin, in bytes.
+    pub(super) start: u64,
+    /// And how many lines to pass over there.
+    pub(super) skip_lines: u64,
+}
+
+/// A file of a log that is read.
+pub(super) struct Open {
+    /// `None` while it is read from.
+    pub(super) source: Option<Box<dyn Read + Send + Sync>>,
+    /// Which file it is, if it is the one that is written.
+    pub(super) id: Option<FileId>,
+    /// What the log had been rotated to when it was opened.
+    pub(super) known: Vec<PathBuf>,
+}
+
+/// Tells files apart, whatever their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileId(u64, u64);
+
+impl FileId {
+    pub(super) fn of(metadata: &std::fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        Self(metadata.dev(), metadata.ino())
+    }
+}
+
+impl Segment {
+    pub(super) fn current(log: &Path) -> Self {
+        Self {
+            path: log.to_owned(),
+            is_current: true,
+            start: 0,
+            skip_lines: 0,
+        }
+    }
+
+    pub(super) fn rotated(path: PathBuf) -> Self {
+        Self {
+            path,
+            is_current: false,
+            start: 0,
+            skip_lines: 0,
+        }
+    }
+
+    pub(super) fn is_compressed(&self) -> bool {
+        !self.is_current && has_suffix(&self.path, COMPRESSED)
+    }
+
+    pub(super) fn open(&self) -> io::Result<Open> {
+        // Before: what it is rotated to later is none of them.
+        let known = match self.is_current {
+            true => RotatedFiles::of(&self.path)?.in_use,
+            false => Vec::new(),
+        };
+        let (mut file, compressed) = match File::open(&self.path) {
+            // It may have been compressed since it was seen.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound && !self.is_current && !self.is_compressed() =>
+            {
+                let file = File::open(with_suffix(&self.path, COMPRESSED)).map_err(|_| error)?;
+                (file, true)
+            }
+            file => (file?, self.is_compressed()),
+        };
+        if compressed {
+            let mut source = BufReader::new(MultiGzDecoder::new(file));
+            for _ in 0..self.skip_lines {
+                source.skip_until(b'\n')?;
+            }
+            return Ok(Open {
+                source: Some(Box::new(source)),
+                id: None,
+                known,
+            });
+        }
+        let id = match self.is_current {
+            true => Some(FileId::of(&file.metadata()?)),
+            false => None,
+        };
+        file.seek(SeekFrom::Start(self.start))?;
+        Ok(Open {
+            source: Some(Box::new(file)),
+            id,
+            known,
+        })
+    }
+}
+
+/// Adds the next bytes to the buffer, and tells how many.
+pub(super) fn read_on(source: &mut Box<dyn Read + Send + Sync>, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    loop {
+        match source.by_ref().take(BLOCK).read_to_end(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
+}
