@@ -27,7 +27,8 @@ pub trait VolumeManager: Send + Sync {
     async fn wait_for_unmount(&self, pod: &Arc<Pod>) -> Result<()>;
 }
 
-/// No volume can be mounted: a pod that asks for one waits, with a clear error.
+/// No volume can be mounted: a pod that asks for one waits, with a clear error. An image as a volume is the runtime's
+/// to mount.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoVolumes;
 
@@ -35,7 +36,8 @@ pub struct NoVolumes;
 impl VolumeManager for NoVolumes {
     async fn wait_for_attach_and_mount(&self, pod: &Arc<Pod>) -> Result<()> {
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-        let names: Vec<&str> = volumes.map(|volume| volume.name.as_str()).collect();
+        let to_mount = volumes.filter(|volume| volume.image.is_none());
+        let names: Vec<&str> = to_mount.map(|volume| volume.name.as_str()).collect();
         if names.is_empty() {
             return Ok(());
         }

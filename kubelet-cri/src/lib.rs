@@ -48,7 +48,8 @@ pub mod verbs;
 pub use client::{CriClient, CriClientBuilder};
 pub use error::{Code, Error};
 pub use manager::{
-    CgroupDriver, CriRuntime, CriRuntimeBuilder, ImagePullSettings, NodeSettings, pod_actions,
+    CgroupDriver, CredentialProvider, CriRuntime, CriRuntimeBuilder, ImagePullCredentialsVerificationPolicy,
+    ImagePullSettings, NodeSettings, pod_actions,
 };
 #[cfg(feature = "probes")]
 pub use probe::NetworkProber;

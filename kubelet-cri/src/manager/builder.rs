@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use super::CriRuntime;
 use super::back_off::CrashLoopBackOff;
 use super::config::NodeSettings;
-use super::images::{ImageManager, ImagePullSettings};
+use super::credential_provider::{CredentialProvider, CredentialProviders};
+use super::images::{ImageManager, ImageManagerParts, ImagePullSettings};
 use crate::{Code, ImageService, RuntimeService, v1};
 
 /// The first wait for a runtime that does not answer, and the longest.
@@ -28,6 +29,7 @@ pub struct CriRuntimeBuilder {
     images: Arc<dyn ImageService>,
     node: NodeSettings,
     image_pulls: ImagePullSettings,
+    credential_providers: Vec<CredentialProvider>,
     runtime_type: Option<String>,
     runtime_classes: BTreeMap<String, String>,
     container_log_links: Option<PathBuf>,
@@ -47,6 +49,7 @@ impl CriRuntimeBuilder {
             images,
             node: NodeSettings::default(),
             image_pulls: ImagePullSettings::default(),
+            credential_providers: Vec::new(),
             runtime_type: None,
             runtime_classes: BTreeMap::new(),
             container_log_links: None,
@@ -87,6 +90,13 @@ impl CriRuntimeBuilder {
     /// How images are pulled.
     pub fn image_pulls(mut self, settings: ImagePullSettings) -> Self {
         self.image_pulls = settings;
+        self
+    }
+
+    /// A program that is asked for the credentials of registries; all that match an image are. Needs the feature
+    /// `credential-providers`.
+    pub fn credential_provider(mut self, provider: CredentialProvider) -> Self {
+        self.credential_providers.push(provider);
         self
     }
 
@@ -177,8 +187,17 @@ impl CriRuntimeBuilder {
             Some(name) => name,
             None => ask_name(&*self.runtime).await?,
         };
-        let images = ImageManager::new(self.images.clone(), self.recorder.clone(), self.image_pulls)
-            .reporting_to(self.statuses.clone());
+        let images = ImageManager::new(ImageManagerParts {
+            service: self.images.clone(),
+            recorder: self.recorder.clone(),
+            statuses: self.statuses.clone(),
+            settings: self.image_pulls,
+            providers: CredentialProviders::new(self.credential_providers),
+            root_dir: &self.node.root_dir,
+            disk: self.node.disk,
+            clock: self.clock,
+        })
+        .await;
         Ok(CriRuntime {
             runtime_type: runtime_type.into(),
             runtime: self.runtime,
@@ -218,6 +237,13 @@ impl CriRuntimeBuilder {
                 links.is_absolute(),
                 format!("container_log_links {links:?} is not absolute"),
             );
+        }
+        for problem in self
+            .credential_providers
+            .iter()
+            .filter_map(CredentialProvider::problem)
+        {
+            must(false, problem);
         }
         let (initial, max) = self.crash_loop;
         must(

@@ -4,11 +4,13 @@ mod back_off;
 mod builder;
 pub(crate) mod config;
 mod container;
+mod credential_provider;
 mod events;
 mod gc;
 mod hooks;
 #[cfg(feature = "probes")]
 mod http_hook;
+mod image_volumes;
 pub(crate) mod images;
 mod kill;
 mod log_files;
@@ -45,7 +47,8 @@ use crate::{ImageService, RuntimeService, v1};
 
 pub use self::builder::CriRuntimeBuilder;
 pub use self::config::{CgroupDriver, NodeSettings};
-pub use self::images::ImagePullSettings;
+pub use self::credential_provider::CredentialProvider;
+pub use self::images::{ImagePullCredentialsVerificationPolicy, ImagePullSettings};
 
 /// Runs pods on any [`RuntimeService`] and [`ImageService`], with the calls that the kubelet would make
 /// (`kubeGenericRuntimeManager`).

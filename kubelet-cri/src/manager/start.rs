@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, Secret};
 use kubelet_core::PodExt;
 use kubelet_core::runtime::{ContainerState, PodStatus, SyncFailure};
 
@@ -12,6 +13,8 @@ use super::CriRuntime;
 use super::back_off::go_seconds;
 use super::config::{ContainerInputs, HandlerFeatures, ImageUser, container_config, pod_logs_directory};
 use super::container::{ContainerEvents, Kind, describe};
+use super::image_volumes::{ImageVolumes, count_mounted_images, mounted_images};
+use super::images::WantedImage;
 use super::kill::{Kill, failure};
 use super::log_files;
 use super::pod_actions::KillReason;
@@ -26,6 +29,8 @@ pub(super) struct StartContext<'a> {
     pub(super) runtime_handler: &'a str,
     pub(super) handler_features: HandlerFeatures,
     pub(super) pod_ips: &'a [String],
+    pub(super) pull_secrets: &'a [Arc<Secret>],
+    pub(super) image_volumes: &'a ImageVolumes,
 }
 
 /// A container to start.
@@ -46,7 +51,13 @@ impl CriRuntime {
         let label = start.kind.metric_label();
         self.back_off(context, start)?;
         metrics::counter!("kubelet_started_containers_total", "container_type" => label).increment(1);
-        let started = self.create_and_start(context, start).await;
+        let images = mounted_images(
+            context.image_volumes,
+            &start.container,
+            &self.events(context, start),
+        )?;
+        let started = self.create_and_start(context, start, &images).await;
+        count_mounted_images(&images, &start.container, &started);
         if let Err(failure) = &started {
             let code = failure.reason.clone();
             metrics::counter!("kubelet_started_containers_errors_total",
@@ -91,23 +102,27 @@ impl CriRuntime {
         &self,
         context: &StartContext<'_>,
         start: &Start<'_>,
+        image_volumes: &BTreeMap<String, v1::ImageSpec>,
     ) -> Result<(), SyncFailure> {
         let (pod, container) = (context.pod, &*start.container);
         let events = self.events(context, start);
+        let wanted = WantedImage {
+            pod,
+            image: container.image.as_deref().unwrap_or_default(),
+            pull_policy: container.image_pull_policy.as_deref(),
+            field_path: Some(start.kind.field_path(&container.name)),
+            pull_secrets: context.pull_secrets,
+            sandbox_config: context.sandbox_config,
+            runtime_handler: context.runtime_handler,
+        };
         let image_ref = self
             .images
-            .ensure_image_exists(
-                pod,
-                container,
-                &start.kind.field_path(&container.name),
-                context.sandbox_config,
-                context.runtime_handler,
-            )
+            .ensure_image_exists(&wanted)
             .await
             .inspect_err(|failure| events.warning("Failed", format!("Error: {}", failure.reason)))?;
 
         let config = self
-            .config_of(context, start, &image_ref)
+            .config_of(context, start, &image_ref, image_volumes)
             .await
             .map_err(|error| {
                 events.warning("Failed", format!("Error: {error}"));
@@ -167,6 +182,7 @@ impl CriRuntime {
         context: &StartContext<'_>,
         start: &Start<'_>,
         image_ref: &str,
+        image_volumes: &BTreeMap<String, v1::ImageSpec>,
     ) -> Result<v1::ContainerConfig, String> {
         let (pod, container) = (context.pod, &*start.container);
         let restart_count = match context.status.container(&container.name) {
@@ -193,7 +209,7 @@ impl CriRuntime {
             image_ref,
             image_user: &self.image_user(container).await?,
             volumes: &self.volumes.mounted_volumes(&pod.uid()),
-            image_volumes: &BTreeMap::new(),
+            image_volumes,
             service_env: &BTreeMap::new(),
             config_objects: &*self.config_objects,
             target,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, Secret};
 use kubelet_core::restart_rules::is_restartable_init_container;
 use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus, PodSyncResult, SyncAction};
 use kubelet_core::{Event, EventType, PodExt};
@@ -26,9 +26,10 @@ impl CriRuntime {
         let restart_all = should_all_containers_restart(pod, status);
         let actions = compute_pod_actions(pod, status, &*self.probes, restart_all);
         tracing::debug!(pod = %pod.key(), uid = pod.uid_str(), ?actions, "computed pod actions");
+        let pull_secrets = self.pull_secrets(pod).await;
         let mut result = PodSyncResult::default();
         // Either way, what was done so far is told.
-        let _ = self.act(pod, status, &actions, &mut result).await;
+        let _ = self.act(pod, status, &actions, &pull_secrets, &mut result).await;
         result
     }
 
@@ -37,6 +38,7 @@ impl CriRuntime {
         pod: &Arc<Pod>,
         status: &PodStatus,
         actions: &PodActions,
+        pull_secrets: &[Arc<Secret>],
         result: &mut PodSyncResult,
     ) -> Result<(), Stop> {
         if actions.create_sandbox && actions.sandbox_id.is_some() {
@@ -68,7 +70,7 @@ impl CriRuntime {
         if actions.starts_nothing() {
             return Ok(());
         }
-        self.start_all(pod, status, actions, result).await
+        self.start_all(pod, status, actions, pull_secrets, result).await
     }
 
     async fn kill_unwanted(
@@ -173,6 +175,7 @@ impl CriRuntime {
         pod: &Arc<Pod>,
         status: &PodStatus,
         actions: &PodActions,
+        pull_secrets: &[Arc<Secret>],
         result: &mut PodSyncResult,
     ) -> Result<(), Stop> {
         let target = describe(pod);
@@ -230,6 +233,9 @@ impl CriRuntime {
                 return Err(Stop);
             }
         };
+        let image_volumes = self
+            .image_volumes(pod, pull_secrets, &config, &runtime_handler)
+            .await;
         let context = StartContext {
             pod,
             status,
@@ -238,6 +244,8 @@ impl CriRuntime {
             runtime_handler: &runtime_handler,
             handler_features,
             pod_ips: &pod_ips,
+            pull_secrets,
+            image_volumes: &image_volumes,
         };
         self.start_containers(&context, actions, result).await
     }
@@ -338,7 +346,13 @@ impl CriRuntime {
         }
     }
 
-    fn record_pod_event(&self, pod: &Pod, event_type: EventType, reason: &str, message: impl Into<String>) {
+    pub(super) fn record_pod_event(
+        &self,
+        pod: &Pod,
+        event_type: EventType,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
         self.recorder.record(Event {
             pod,
             field_path: None,

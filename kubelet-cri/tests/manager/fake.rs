@@ -32,6 +32,7 @@ struct State {
     scripts: HashMap<String, Script>,
     failures: HashMap<&'static str, Error>,
     calls: Vec<String>,
+    logins: Vec<String>,
     next_id: u32,
 }
 
@@ -132,6 +133,21 @@ impl Fake {
 
     pub(crate) fn forget_containers(&self) {
         self.state().containers.clear();
+    }
+
+    /// The config that the newest container of a name was made with.
+    pub(crate) fn config_of(&self, name: &str) -> v1::ContainerConfig {
+        let state = self.state();
+        let mut named = state
+            .containers
+            .values()
+            .filter(|container| container.config.metadata.as_ref().unwrap().name == name);
+        named.next_back().expect("it was made").config.clone()
+    }
+
+    /// Who images were pulled as, since this was last asked.
+    pub(crate) fn take_logins(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().logins)
     }
 
     pub(crate) fn container_ids(&self) -> Vec<String> {
@@ -447,6 +463,8 @@ impl ImageService for Fake {
     }
 
     async fn pull_image(&self, request: v1::PullImageRequest) -> Result<v1::PullImageResponse> {
+        let login = request.auth.unwrap_or_default().username;
+        self.state().logins.push(login);
         Ok(v1::PullImageResponse {
             image_ref: request.image.unwrap().image,
         })

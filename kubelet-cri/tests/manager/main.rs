@@ -6,6 +6,7 @@
 mod fake;
 mod garbage;
 mod http_hooks;
+mod image_volumes;
 mod killing;
 mod life_cycle;
 mod pod_actions;

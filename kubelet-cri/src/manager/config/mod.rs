@@ -38,6 +38,7 @@ use crate::v1;
 
 pub(crate) use container::{container_config, signal_name};
 pub(crate) use error::ConfigError;
+pub(crate) use go_json::string as go_string;
 pub(crate) use hash::hash_container;
 pub(crate) use labels::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo};
 pub use node::{CgroupDriver, NodeSettings};

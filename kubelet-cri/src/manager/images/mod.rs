@@ -2,47 +2,40 @@
 //! (`pkg/kubelet/images/image_manager.go`).
 
 mod back_off;
+mod docker_config;
+mod keyring;
 mod name;
+mod pull;
+mod pull_records;
+mod registry_url;
+mod settings;
 #[cfg(test)]
 mod tests;
+mod throttle;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kubelet_core::runtime::SyncFailure;
-use kubelet_core::{Event, EventRecorder, EventType, PodExt, PodStatusReporter, PodUid};
-use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use kubelet_core::{
+    Clock, Disk, Event, EventRecorder, EventType, PodExt, PodStatusReporter, PodUid, RootDir,
+};
+use tokio::sync::{OnceCell, Semaphore};
 
 use self::back_off::PullBackOff;
-use self::name::apply_default_image_tag;
-use crate::{Code, Error, ImageService, v1};
+use self::keyring::{Credentials, NodeKeyring};
+use self::name::{apply_default_image_tag, repository};
+use self::pull_records::{Known, PullRecords};
+use self::throttle::Throttle;
+use super::credential_provider::CredentialProviders;
+use crate::{Error, ImageService, v1};
 
-/// How images are pulled: of `KubeletConfiguration` the fields of the same name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ImagePullSettings {
-    /// `serializeImagePulls`: one pull after the other.
-    pub serialize_image_pulls: bool,
-    /// `maxParallelImagePulls`, where pulls are not serialized; `None` for no bound.
-    pub max_parallel_image_pulls: Option<u32>,
-    /// The first wait after a failed pull, 10 s; doubled after each further one.
-    pub back_off_initial: Duration,
-    /// The longest wait, 5 min.
-    pub back_off_max: Duration,
-}
-
-impl Default for ImagePullSettings {
-    fn default() -> Self {
-        Self {
-            serialize_image_pulls: true,
-            max_parallel_image_pulls: None,
-            back_off_initial: Duration::from_secs(10),
-            back_off_max: Duration::from_secs(300),
-        }
-    }
-}
+#[cfg(feature = "credential-providers")]
+pub(crate) use self::docker_config::{DockerConfig, Login};
+pub(crate) use self::keyring::Keyring;
+#[cfg(feature = "credential-providers")]
+pub(crate) use self::registry_url::urls_match;
+pub use self::settings::{ImagePullCredentialsVerificationPolicy, ImagePullSettings};
 
 /// Sees to it that the image of a container is there before the container is created (`images.ImageManager`).
 pub(crate) struct ImageManager {
@@ -53,91 +46,136 @@ pub(crate) struct ImageManager {
     back_off: PullBackOff,
     /// A turn to pull; `None` where any number may pull at once. Turns are given in the order they were asked for.
     turns: Option<Semaphore>,
+    throttle: Option<Throttle>,
+    records: PullRecords,
+    node_keyring: NodeKeyring,
+    providers: CredentialProviders,
+}
+
+/// What an image manager works with.
+pub(crate) struct ImageManagerParts<'a> {
+    pub(crate) service: Arc<dyn ImageService>,
+    pub(crate) recorder: Arc<dyn EventRecorder>,
+    /// Told when it pulls for which pod (`ImagePodPullingTimeRecorder`).
+    pub(crate) statuses: Option<Arc<dyn PodStatusReporter>>,
+    pub(crate) settings: ImagePullSettings,
+    pub(crate) providers: CredentialProviders,
+    pub(crate) root_dir: &'a RootDir,
+    pub(crate) disk: Disk,
+    pub(crate) clock: Clock,
 }
 
 impl ImageManager {
     /// An image manager that pulls through `service`.
-    pub(crate) fn new(
-        service: Arc<dyn ImageService>,
-        recorder: Arc<dyn EventRecorder>,
-        settings: ImagePullSettings,
-    ) -> Self {
+    pub(crate) async fn new(parts: ImageManagerParts<'_>) -> Self {
+        let settings = parts.settings;
         let at_once = match settings.max_parallel_image_pulls {
             _ if settings.serialize_image_pulls => Some(1),
             None | Some(0) => None,
             Some(pulls) => usize::try_from(pulls).ok(),
         };
-        Self {
-            service,
-            recorder,
-            statuses: None,
+        let root_dir = parts.root_dir.path();
+        let records = PullRecords::load(
+            root_dir,
+            settings.credentials_verification,
+            parts.clock,
+            parts.disk,
+        )
+        .await;
+        let files = settings
+            .docker_config_files
+            .unwrap_or_else(|| NodeKeyring::default_files(root_dir));
+        let manager = Self {
+            service: parts.service,
+            recorder: parts.recorder,
+            statuses: parts.statuses,
             back_off: PullBackOff::new(settings.back_off_initial, settings.back_off_max),
             turns: at_once.map(|pulls| Semaphore::new(pulls.min(Semaphore::MAX_PERMITS))),
+            throttle: Throttle::new(settings.registry_pull_qps, settings.registry_burst),
+            records,
+            node_keyring: NodeKeyring::new(files, parts.disk),
+            providers: parts.providers,
+        };
+        manager.settle_intents().await;
+        manager
+    }
+
+    /// What was being pulled when the agent before this one ended is there now or is not.
+    async fn settle_intents(&self) {
+        if !self.records.has_intents() {
+            return;
+        }
+        match self.service.list_images(v1::ListImagesRequest::default()).await {
+            Ok(images) => self.records.settle_intents(&images.images).await,
+            Err(error) => {
+                tracing::warn!(%error, "cannot tell what came of the pulls of the agent before this one")
+            }
         }
     }
 
-    /// It tells when it pulls for which pod (`ImagePodPullingTimeRecorder`).
-    pub(crate) fn reporting_to(mut self, statuses: Option<Arc<dyn PodStatusReporter>>) -> Self {
-        self.statuses = statuses;
-        self
-    }
-
-    /// Returns the reference of the image to create `container` with (`EnsureImageExists`), pulling it if its pull
+    /// Returns the reference of an image to create a container with (`EnsureImageExists`), pulling it if its pull
     /// policy and its presence ask for it.
     ///
     /// A failure bears what `state.waiting` shows: `InvalidImageName`, `ErrImageNeverPull`, `ImageInspectError`,
-    /// `ErrImagePull`, `ImagePullBackOff`, `RegistryUnavailable` or `SignatureValidationFailed`.
-    /// `field_path` is what events name, such as `spec.containers{main}`.
+    /// `ErrImagePull`, `ImagePullBackOff`, `RegistryUnavailable` or `SignatureValidationFailed`; or, where its
+    /// credentials cannot be had, what is wrong with them.
     ///
     /// # Cancel safety
     ///
     /// May be dropped and called again. A pull under way is then cut off on this side; the runtime may go on.
-    pub(crate) async fn ensure_image_exists(
-        &self,
-        pod: &Pod,
-        container: &Container,
-        field_path: &str,
-        sandbox_config: &v1::PodSandboxConfig,
-        runtime_handler: &str,
-    ) -> Result<String, SyncFailure> {
-        let request = Request {
+    pub(crate) async fn ensure_image_exists(&self, wanted: &WantedImage<'_>) -> Result<String, SyncFailure> {
+        let mut request = Request {
             manager: self,
-            pod,
-            image: container.image.as_deref().unwrap_or_default(),
-            field_path,
+            wanted,
+            image: wanted.image,
+            with_tag: String::new(),
+            credentials: OnceCell::new(),
         };
-        let with_tag = apply_default_image_tag(request.image).map_err(|problem| {
-            let message = format!("Failed to apply default image tag {:?}: {problem}", request.image);
-            request.warn("InspectFailed", message.clone());
-            failure("InvalidImageName", message)
-        })?;
-        let policy = PullPolicy::of(container, &with_tag);
-        let spec = v1::ImageSpec {
-            image: with_tag,
-            annotations: pod.metadata.annotations.clone().unwrap_or_default(),
-            runtime_handler: runtime_handler.to_owned(),
-            ..Default::default()
+        let with_tag = apply_default_image_tag(wanted.image);
+        let policy = PullPolicy::of(wanted.pull_policy, with_tag.as_deref().unwrap_or_default());
+        let mut counted = Counted::default();
+        let ensured = match with_tag {
+            Ok(with_tag) => {
+                request.with_tag = with_tag;
+                request.ensure(policy, &mut counted).await
+            }
+            Err(problem) => {
+                let message = format!("Failed to apply default image tag {:?}: {problem}", wanted.image);
+                request.warn("InspectFailed", message.clone());
+                Err(failure("InvalidImageName", message))
+            }
         };
-        if policy != PullPolicy::Always
-            && let Some(image_ref) = request.present(&spec).await?
-        {
-            return Ok(image_ref);
-        }
-        if policy == PullPolicy::Never {
-            let message = format!(
-                "Container image {:?} is not present with pull policy of Never",
-                request.image
-            );
-            request.warn("ErrImageNeverPull", message.clone());
-            return Err(failure("ErrImageNeverPull", message));
-        }
-        request.pull(spec, sandbox_config, None).await
+        counted.count(policy);
+        ensured
     }
 
     /// Forgets how pulls for a pod failed: it is gone.
     pub(crate) fn forget(&self, pod: &PodUid) {
         self.back_off.forget(pod);
     }
+
+    async fn status(&self, spec: &v1::ImageSpec) -> Result<Option<v1::Image>, Error> {
+        let request = v1::ImageStatusRequest {
+            image: Some(spec.clone()),
+            verbose: false,
+        };
+        Ok(self.service.image_status(request).await?.image)
+    }
+}
+
+/// An image that a pod wants, for a container or as a volume.
+pub(crate) struct WantedImage<'a> {
+    pub(crate) pod: &'a Pod,
+    /// As the spec names it.
+    pub(crate) image: &'a str,
+    /// `imagePullPolicy`, or `pullPolicy` of a volume.
+    pub(crate) pull_policy: Option<&'a str>,
+    /// What events name, such as `spec.containers{main}`; `None` for the pod as a whole.
+    pub(crate) field_path: Option<String>,
+    /// The secrets that the pod names, as far as they are there.
+    pub(crate) pull_secrets: &'a [Arc<Secret>],
+    pub(crate) sandbox_config: &'a v1::PodSandboxConfig,
+    pub(crate) runtime_handler: &'a str,
 }
 
 /// `imagePullPolicy`
@@ -149,9 +187,9 @@ enum PullPolicy {
 }
 
 impl PullPolicy {
-    /// The container's; without one, `Always` for `latest` and `IfNotPresent` for any other image, as the API has it.
-    fn of(container: &Container, image_with_tag: &str) -> Self {
-        match container.image_pull_policy.as_deref() {
+    /// The given one; without one, `Always` for `latest` and `IfNotPresent` for any other image, as the API has it.
+    fn of(policy: Option<&str>, image_with_tag: &str) -> Self {
+        match policy {
             Some("Always") => Self::Always,
             Some("Never") => Self::Never,
             Some("IfNotPresent") => Self::IfNotPresent,
@@ -159,18 +197,93 @@ impl PullPolicy {
             _ => Self::IfNotPresent,
         }
     }
+
+    /// As metrics name it.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::IfNotPresent => "ifnotpresent",
+            Self::Never => "never",
+        }
+    }
 }
 
-/// One container that asks for its image.
+/// What `image_manager_ensure_image_requests_total` tells of a request; `None` is `unknown`.
+#[derive(Default)]
+struct Counted {
+    present: Option<bool>,
+    pull_required: Option<bool>,
+}
+
+impl Counted {
+    fn count(&self, policy: PullPolicy) {
+        let label = |known: Option<bool>| match known {
+            None => "unknown",
+            Some(true) => "true",
+            Some(false) => "false",
+        };
+        metrics::counter!(
+            "kubelet_image_manager_ensure_image_requests_total",
+            "pull_policy" => policy.label(),
+            "present_locally" => label(self.present),
+            "pull_required" => label(self.pull_required),
+        )
+        .increment(1);
+    }
+}
+
+/// One that asks for an image.
 struct Request<'a> {
     manager: &'a ImageManager,
-    pod: &'a Pod,
-    /// As the container's spec names it.
+    wanted: &'a WantedImage<'a>,
+    /// As the spec names it.
     image: &'a str,
-    field_path: &'a str,
+    /// With the default tag if it names neither tag nor digest.
+    with_tag: String,
+    /// Looked up once, and not before they are needed.
+    credentials: OnceCell<Result<Vec<Credentials>, String>>,
 }
 
 impl Request<'_> {
+    async fn ensure(&self, policy: PullPolicy, counted: &mut Counted) -> Result<String, SyncFailure> {
+        let spec = v1::ImageSpec {
+            image: self.with_tag.clone(),
+            annotations: self.wanted.pod.metadata.annotations.clone().unwrap_or_default(),
+            runtime_handler: self.wanted.runtime_handler.to_owned(),
+            ..Default::default()
+        };
+        if policy != PullPolicy::Always {
+            let present = self.present(&spec).await?;
+            counted.present = Some(present.is_some());
+            if let Some(image_ref) = present
+                && self.may_use(&image_ref).await?
+            {
+                counted.pull_required = Some(false);
+                // If this pod was about to pull it, another was faster.
+                self.finished_pulling();
+                let message = format!(
+                    "Container image {:?} already present on machine and can be accessed by the pod",
+                    self.image
+                );
+                self.note("Pulled", message);
+                return Ok(image_ref);
+            }
+        }
+        if policy == PullPolicy::Never {
+            // That it is there is not told to who may not use it.
+            counted.pull_required = counted.present.filter(|present| *present);
+            let message = format!(
+                "Container image {:?} is not present with pull policy of Never",
+                self.image
+            );
+            self.warn("ErrImageNeverPull", message.clone());
+            return Err(failure("ErrImageNeverPull", message));
+        }
+        counted.pull_required = Some(true);
+        let credentials = self.credentials().await?;
+        self.pull(spec, credentials).await
+    }
+
     /// The reference of the image if it is there already.
     async fn present(&self, spec: &v1::ImageSpec) -> Result<Option<String>, SyncFailure> {
         let status = self.manager.status(spec).await.map_err(|error| {
@@ -178,110 +291,43 @@ impl Request<'_> {
             self.warn("InspectFailed", message.clone());
             failure("ImageInspectError", message)
         })?;
-        let Some(image) = status.filter(|image| !image.id.is_empty()) else {
-            return Ok(None);
-        };
-        // If this pod was about to pull it, another was faster.
-        self.finished_pulling();
-        self.note(
-            "Pulled",
-            format!(
-                "Container image {:?} already present on machine and can be accessed by the pod",
-                self.image
-            ),
-        );
-        Ok(Some(image.id))
+        Ok(status.map(|image| image.id).filter(|id| !id.is_empty()))
     }
 
-    /// Pulls it, unless the last pull failed a short while ago.
-    async fn pull(
-        &self,
-        spec: v1::ImageSpec,
-        sandbox_config: &v1::PodSandboxConfig,
-        auth: Option<v1::AuthConfig>,
-    ) -> Result<String, SyncFailure> {
-        let uid = self.pod.uid();
-        if let Err(waiting) = self.manager.back_off.check(&uid, self.image) {
-            let message = format!("Back-off pulling image {:?}", self.image);
-            self.note("BackOff", message.clone());
-            return Err(SyncFailure {
-                back_off_until: Some(waiting.until),
-                ..failure("ImagePullBackOff", format!("{message}: {}", waiting.error))
-            });
-        }
-
-        if let Some(statuses) = &self.manager.statuses {
-            statuses.record_image_started_pulling(&uid);
-        }
-        self.note("Pulling", format!("Pulling image {:?}", self.image));
-        let asked = Instant::now();
-        let turn = match &self.manager.turns {
-            Some(turns) => turns.acquire().await.ok(),
-            None => None,
-        };
-        let started = Instant::now();
-        let request = v1::PullImageRequest {
-            image: Some(spec.clone()),
-            auth,
-            sandbox_config: Some(sandbox_config.clone()),
-        };
-        let pulled = match self.manager.service.pull_image(request).await {
-            Ok(response) if response.image_ref.is_empty() => {
-                Err(format!("imageRef of image {:?} is not set", spec.image))
+    /// Whether the pod may use an image that is there.
+    async fn may_use(&self, image_ref: &str) -> Result<bool, SyncFailure> {
+        let records = &self.manager.records;
+        match records.check(self.image, image_ref) {
+            Known::Usable => Ok(true),
+            Known::MustPull => Ok(false),
+            Known::WithCredentials => {
+                let credentials = self.credentials().await?;
+                Ok(records.matches(self.image, image_ref, credentials).await)
             }
-            Ok(response) => Ok(response.image_ref),
-            Err(error) => Err(pull_error_text(&error)),
-        };
-        let image_ref = match pulled {
-            Ok(image_ref) => image_ref,
-            Err(text) => {
-                drop(turn);
-                return Err(self.pull_failed(&uid, text));
-            }
-        };
-        self.finished_pulling();
-        // Only for the event: without it the size is shown as 0.
-        let size = self.manager.status(&spec).await;
-        let size = size.ok().flatten().map_or(0, |image| image.size);
-        drop(turn);
-        let waited = asked.elapsed();
-        self.note(
-            "Pulled",
-            format!(
-                "Successfully pulled image {:?} in {} ({} including waiting). Image size: {size} bytes.",
-                self.image,
-                go_duration(started.elapsed()),
-                go_duration(waited)
-            ),
-        );
-        metrics::histogram!("kubelet_image_pull_duration_seconds", "image_size_in_bytes" => size_bucket(size))
-            .record(waited.as_secs_f64());
-        self.manager.back_off.collect_garbage();
-        Ok(image_ref)
+        }
     }
 
-    /// Some runtimes put a word of CRI in front of what they say (`evalCRIPullErr`).
-    fn pull_failed(&self, uid: &PodUid, text: String) -> SyncFailure {
-        self.warn("Failed", format!("Failed to pull image {:?}: {text}", self.image));
-        let words = [
-            ("RegistryUnavailable", "the registry is unavailable"),
-            ("SignatureValidationFailed", "the signature validation failed"),
-        ];
-        let said = words.iter().find_map(|(word, meaning)| {
-            let rest = text.strip_prefix(word)?;
-            let message = format!("image pull failed for {} because {meaning}{rest}", self.image);
-            Some((*word, message))
-        });
-        let (reason, message) = said.unwrap_or(("ErrImagePull", text));
-        let kept = format!("{reason}: {message}");
-        self.manager.back_off.failed(uid, self.image, kept);
-        failure(reason, message)
+    /// What the image may be pulled with: the pod's secrets first, then what the node has in files, then what plugins
+    /// have for it.
+    async fn credentials(&self) -> Result<&[Credentials], SyncFailure> {
+        let lookup = || async {
+            let repository = repository(&self.with_tag);
+            let mut credentials = Keyring::of_secrets(self.wanted.pull_secrets)?.lookup(&repository);
+            let manager = self.manager;
+            credentials.extend(manager.node_keyring.keyring().await.lookup(&repository));
+            credentials.extend(manager.providers.keyring(&repository).await.lookup(&repository));
+            Ok(credentials)
+        };
+        match self.credentials.get_or_init(lookup).await {
+            Ok(credentials) => Ok(credentials),
+            Err(problem) => Err(failure(problem, problem.clone())),
+        }
     }
 
     /// A pull that failed is not over before the image is there.
     fn finished_pulling(&self) {
         if let Some(statuses) = &self.manager.statuses {
-            statuses.record_image_finished_pulling(&self.pod.uid());
+            statuses.record_image_finished_pulling(&self.wanted.pod.uid());
         }
     }
 
@@ -295,30 +341,12 @@ impl Request<'_> {
 
     fn event(&self, event_type: EventType, reason: &str, message: String) {
         self.manager.recorder.record(Event {
-            pod: self.pod,
-            field_path: Some(self.field_path.to_owned()),
+            pod: self.wanted.pod,
+            field_path: self.wanted.field_path.clone(),
             event_type,
             reason,
             message,
         });
-    }
-}
-
-impl ImageManager {
-    async fn status(&self, spec: &v1::ImageSpec) -> Result<Option<v1::Image>, Error> {
-        let request = v1::ImageStatusRequest {
-            image: Some(spec.clone()),
-            verbose: false,
-        };
-        Ok(self.service.image_status(request).await?.image)
-    }
-}
-
-/// A code that says nothing is left away: what the runtime says then comes first, where its words are looked for.
-fn pull_error_text(error: &Error) -> String {
-    match error.code() {
-        Code::Unknown => error.message(),
-        _ => error.rpc_text(),
     }
 }
 
@@ -328,48 +356,4 @@ fn failure(reason: &str, message: String) -> SyncFailure {
         message,
         back_off_until: None,
     }
-}
-
-/// As Go prints durations, cut to milliseconds: `1m2.5s`, `320ms`, `0s`.
-fn go_duration(duration: Duration) -> String {
-    let millis = duration.as_millis();
-    if millis == 0 {
-        return "0s".to_owned();
-    }
-    if millis < 1000 {
-        return format!("{millis}ms");
-    }
-    let (hours, minutes) = (millis / 3_600_000, millis / 60_000 % 60);
-    let (seconds, fraction) = (millis / 1000 % 60, millis % 1000);
-    let fraction = match fraction {
-        0 => String::new(),
-        rest => format!(".{rest:03}").trim_end_matches('0').to_owned(),
-    };
-    match (hours, minutes) {
-        (0, 0) => format!("{seconds}{fraction}s"),
-        (0, _) => format!("{minutes}m{seconds}{fraction}s"),
-        _ => format!("{hours}h{minutes}m{seconds}{fraction}s"),
-    }
-}
-
-/// The label of `image_pull_duration_seconds` (`GetImageSizeBucket`).
-fn size_bucket(bytes: u64) -> &'static str {
-    const MB: u64 = 1 << 20;
-    const GB: u64 = 1 << 30;
-    let at_most = [
-        (0, "N/A"),
-        (10 * MB, "0-10MB"),
-        (100 * MB, "10MB-100MB"),
-        (500 * MB, "100MB-500MB"),
-        (GB, "500MB-1GB"),
-        (5 * GB, "1GB-5GB"),
-        (10 * GB, "5GB-10GB"),
-        (20 * GB, "10GB-20GB"),
-        (30 * GB, "20GB-30GB"),
-        (40 * GB, "30GB-40GB"),
-        (60 * GB, "40GB-60GB"),
-        (100 * GB, "60GB-100GB"),
-    ];
-    let bucket = at_most.iter().find(|(most, _)| bytes <= *most);
-    bucket.map_or("GT100GB", |(_, label)| label)
 }

@@ -14,20 +14,35 @@ const REPOSITORY_NAME_MAX: usize = 255;
 ///
 /// Why it is no name, in the kubelet's words.
 pub(super) fn apply_default_image_tag(image: &str) -> Result<String, String> {
-    let suffix = parse(image).map_err(|problem| format!("couldn't parse image name {image:?}: {problem}"))?;
-    match suffix {
-        Suffix::Given => Ok(image.to_owned()),
-        Suffix::None => Ok(format!("{image}:{DEFAULT_TAG}")),
+    let parsed = parse(image).map_err(|problem| format!("couldn't parse image name {image:?}: {problem}"))?;
+    match parsed.has_suffix {
+        true => Ok(image.to_owned()),
+        false => Ok(format!("{image}:{DEFAULT_TAG}")),
     }
 }
 
-/// Whether there is a tag or digest.
-enum Suffix {
-    Given,
-    None,
+/// The image's name in full, without tag and digest: `docker.io/library/busybox`. What is no name is left as it is.
+pub(super) fn repository(image: &str) -> String {
+    parse(image).map_or_else(|_| image.to_owned(), |parsed| parsed.repository)
 }
 
-fn parse(image: &str) -> Result<Suffix, String> {
+/// The image's name as it is given, without tag and digest (`trimImageTagDigest`).
+pub(super) fn without_tag_and_digest(image: &str) -> &str {
+    let name = image.split_once('@').map_or(image, |(name, _)| name);
+    match name.rsplit_once(':') {
+        Some((name, tag)) if !tag.contains('/') => name,
+        _ => name,
+    }
+}
+
+struct Parsed {
+    /// With its domain.
+    repository: String,
+    /// There is a tag or digest.
+    has_suffix: bool,
+}
+
+fn parse(image: &str) -> Result<Parsed, String> {
     if image.len() == 64 && image.bytes().all(is_lower_hex) {
         return Err(format!(
             "invalid repository name ({image}), cannot specify 64-byte hexadecimal strings"
@@ -65,10 +80,9 @@ fn parse(image: &str) -> Result<Suffix, String> {
     if digest.is_some_and(|digest| !is_known_digest(digest)) {
         return Err("invalid checksum digest format".to_owned());
     }
-    Ok(if tag.is_some() || digest.is_some() {
-        Suffix::Given
-    } else {
-        Suffix::None
+    Ok(Parsed {
+        repository: format!("{domain}/{path}"),
+        has_suffix: tag.is_some() || digest.is_some(),
     })
 }
 
@@ -207,6 +221,30 @@ mod tests {
         ];
         for image in bare {
             assert_eq!(apply_default_image_tag(image), Ok(format!("{image}:latest")));
+        }
+    }
+
+    #[test]
+    fn names_are_known_without_tag_and_digest() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let cases = [
+            // image, in full, as given
+            ("busybox", "docker.io/library/busybox", "busybox"),
+            ("user/app:1", "docker.io/user/app", "user/app"),
+            ("localhost:5000/app:1", "localhost:5000/app", "localhost:5000/app"),
+            ("localhost:5000/app", "localhost:5000/app", "localhost:5000/app"),
+            (
+                "index.docker.io/app",
+                "docker.io/library/app",
+                "index.docker.io/app",
+            ),
+            ("r.io/app:1@DIGEST", "r.io/app", "r.io/app"),
+            ("r.io/app@DIGEST", "r.io/app", "r.io/app"),
+        ];
+        for (image, full, given) in cases {
+            let image = image.replace("DIGEST", &digest);
+            assert_eq!(repository(&image), full);
+            assert_eq!(without_tag_and_digest(&image), given);
         }
     }
 

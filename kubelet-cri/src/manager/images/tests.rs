@@ -1,18 +1,22 @@
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::PodStatus;
 use kubelet_core::{ContainerId, PodStatusInput};
 use parking_lot::Mutex;
-use tokio::time::{advance, sleep};
+use tokio::time::{Instant, advance, sleep};
 
 use super::*;
+use crate::Code;
 
 /// Holds images by name; pulls take two seconds.
 #[derive(Default)]
 struct Images {
     present: Mutex<BTreeMap<String, v1::Image>>,
     failing: Mutex<BTreeMap<String, Error>>,
+    /// Who may pull an image that is not for everybody.
+    owners: Mutex<BTreeMap<String, String>>,
     pulling: Mutex<Pulling>,
 }
 
@@ -26,7 +30,8 @@ struct Pulling {
 #[async_trait]
 impl ImageService for Images {
     async fn list_images(&self, _: v1::ListImagesRequest) -> Result<v1::ListImagesResponse, Error> {
-        Err(Error::unimplemented("ListImages"))
+        let images = self.present.lock().values().cloned().collect();
+        Ok(v1::ListImagesResponse { images })
     }
 
     async fn image_status(&self, request: v1::ImageStatusRequest) -> Result<v1::ImageStatusResponse, Error> {
@@ -42,6 +47,7 @@ impl ImageService for Images {
 
     async fn pull_image(&self, request: v1::PullImageRequest) -> Result<v1::PullImageResponse, Error> {
         let name = request.image.clone().unwrap().image;
+        let user = request.auth.as_ref().map(|auth| auth.username.clone());
         {
             let mut pulling = self.pulling.lock();
             pulling.requests.push(request);
@@ -53,8 +59,15 @@ impl ImageService for Images {
         if let Some(error) = self.failing.lock().get(&name) {
             return Err(error.clone());
         }
+        if let Some(owner) = self.owners.lock().get(&name)
+            && user.as_ref() != Some(owner)
+        {
+            let text = format!("{} may not", user.as_deref().unwrap_or("nobody"));
+            return Err(Error::call(Code::Unknown, "PullImage", "", text));
+        }
         let image = v1::Image {
             id: format!("sha256:{name}"),
+            repo_tags: vec![name.clone()],
             size: 123,
             ..Default::default()
         };
@@ -90,17 +103,45 @@ struct World {
     images: Arc<Images>,
     events: Arc<Events>,
     manager: Arc<ImageManager>,
+    settings: ImagePullSettings,
+    dir: tempfile::TempDir,
 }
 
-fn world(settings: ImagePullSettings) -> World {
+async fn world(settings: ImagePullSettings) -> World {
     let images = Arc::new(Images::default());
     let events = Arc::new(Events::default());
-    let manager = ImageManager::new(images.clone(), events.clone(), settings);
+    let dir = tempfile::tempdir().unwrap();
+    let manager = manager(&images, &events, &settings, dir.path()).await;
     World {
         images,
         events,
-        manager: Arc::new(manager),
+        manager,
+        settings,
+        dir,
     }
+}
+
+async fn manager(
+    images: &Arc<Images>,
+    events: &Arc<Events>,
+    settings: &ImagePullSettings,
+    root_dir: &std::path::Path,
+) -> Arc<ImageManager> {
+    let mut settings = settings.clone();
+    settings
+        .docker_config_files
+        .get_or_insert_with(|| vec![root_dir.join("config.json")]);
+    let root_dir = RootDir::new(root_dir);
+    let manager = ImageManager::new(ImageManagerParts {
+        service: images.clone(),
+        recorder: events.clone(),
+        settings,
+        providers: CredentialProviders::new(Vec::new()),
+        root_dir: &root_dir,
+        disk: Disk::inline(),
+        clock: Clock::starting_at("2026-01-02T03:04:05Z".parse().unwrap()),
+    });
+    Arc::new(manager.await)
 }
 
 impl World {
@@ -116,6 +157,11 @@ impl World {
         self.images.failing.lock().insert(name.to_owned(), error);
     }
 
+    /// Nobody else may pull it.
+    fn owns(&self, image: &str, user: &str) {
+        self.images.owners.lock().insert(image.into(), user.into());
+    }
+
     async fn ensure(&self, uid: &str, image: &str, policy: &str) -> Result<String, SyncFailure> {
         ensure(&self.manager, uid, image, policy).await
     }
@@ -126,22 +172,33 @@ impl World {
 }
 
 async fn ensure(manager: &ImageManager, uid: &str, image: &str, policy: &str) -> Result<String, SyncFailure> {
+    ensure_with(manager, uid, image, policy, &[]).await
+}
+
+async fn ensure_with(
+    manager: &ImageManager,
+    uid: &str,
+    image: &str,
+    policy: &str,
+    secrets: &[Arc<Secret>],
+) -> Result<String, SyncFailure> {
     let mut pod = Pod::default();
     pod.metadata.uid = Some(uid.into());
     pod.metadata.annotations = Some([("a".to_owned(), "b".to_owned())].into());
-    let container = Container {
-        name: "main".into(),
-        image: Some(image.into()),
-        image_pull_policy: Some(policy.into()).filter(|policy: &String| !policy.is_empty()),
-        ..Default::default()
-    };
     let sandbox = v1::PodSandboxConfig {
         hostname: "web".into(),
         ..Default::default()
     };
-    manager
-        .ensure_image_exists(&pod, &container, "spec.containers{main}", &sandbox, "handler")
-        .await
+    let wanted = WantedImage {
+        pod: &pod,
+        image,
+        pull_policy: Some(policy).filter(|policy| !policy.is_empty()),
+        field_path: Some("spec.containers{main}".into()),
+        pull_secrets: secrets,
+        sandbox_config: &sandbox,
+        runtime_handler: "handler",
+    };
+    manager.ensure_image_exists(&wanted).await
 }
 
 fn not_found() -> Error {
@@ -161,7 +218,7 @@ async fn policies_decide_whether_to_pull() {
         ("a:latest", true, "IfNotPresent", 0),
     ];
     for (image, present, policy, pulls) in cases {
-        let world = world(ImagePullSettings::default());
+        let world = world(ImagePullSettings::default()).await;
         if present {
             world.has(image);
         }
@@ -177,7 +234,7 @@ async fn policies_decide_whether_to_pull() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bare_name_means_its_latest() {
-    let world = world(ImagePullSettings::default());
+    let world = world(ImagePullSettings::default()).await;
     world.has("a:latest");
     assert_eq!(
         world.ensure("u", "a", "IfNotPresent").await,
@@ -193,7 +250,7 @@ async fn a_bare_name_means_its_latest() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pull_is_told_and_bears_all_the_runtime_needs() {
-    let world = world(ImagePullSettings::default());
+    let world = world(ImagePullSettings::default()).await;
     world.ensure("u", "a:1", "").await.unwrap();
     assert_eq!(
         world.events.take(),
@@ -215,7 +272,7 @@ async fn a_pull_is_told_and_bears_all_the_runtime_needs() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_is_refused() {
-    let world = world(ImagePullSettings::default());
+    let world = world(ImagePullSettings::default()).await;
     let cases = [
         (
             "Not A Valid Image",
@@ -254,7 +311,7 @@ async fn what_cannot_be_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_failed_pull_the_next_waits_its_turn() {
-    let world = world(ImagePullSettings::default());
+    let world = world(ImagePullSettings::default()).await;
     world.fails("a:1", not_found());
     let said = "rpc error: code = NotFound desc = no such image";
     for (pull, seconds) in [10, 20, 40, 80, 160, 300, 300].into_iter().enumerate() {
@@ -297,7 +354,7 @@ async fn after_a_failed_pull_the_next_waits_its_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_gone_is_forgotten() {
-    let world = world(ImagePullSettings::default());
+    let world = world(ImagePullSettings::default()).await;
     world.fails("a:1", not_found());
     world.ensure("u", "a:1", "").await.unwrap_err();
     world.manager.forget(&"u".into());
@@ -324,7 +381,7 @@ async fn the_words_of_cri_become_reasons() {
         (unknown("boom"), "ErrImagePull", "boom"),
     ];
     for (error, reason, message) in cases {
-        let world = world(ImagePullSettings::default());
+        let world = world(ImagePullSettings::default()).await;
         world.fails("a:1", error);
         let failure = world.ensure("u", "a:1", "").await.unwrap_err();
         assert_eq!(
@@ -347,7 +404,7 @@ async fn pulls_take_turns() {
         (parallel(None), 5),
     ];
     for (settings, at_once) in cases {
-        let world = world(settings.clone());
+        let world = world(settings.clone()).await;
         let mut pulls = tokio::task::JoinSet::new();
         for pull in 0..5 {
             let manager = world.manager.clone();
@@ -362,41 +419,215 @@ async fn pulls_take_turns() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pull_that_is_dropped_gives_its_turn_back() {
-    let world = world(ImagePullSettings::default());
+    let world = world(ImagePullSettings::default()).await;
     let dropped = tokio::time::timeout(Duration::from_secs(1), world.ensure("u", "a:1", ""));
     assert!(dropped.await.is_err());
     world.ensure("u", "b:1", "").await.unwrap();
 }
 
-#[test]
-fn durations_look_like_gos() {
-    let cases = [
-        (0, "0s"),
-        (7, "7ms"),
-        (1000, "1s"),
-        (1050, "1.05s"),
-        (60_000, "1m0s"),
-        (62_500, "1m2.5s"),
-        (3_600_001, "1h0m0.001s"),
-    ];
-    for (millis, text) in cases {
-        assert_eq!(go_duration(Duration::from_millis(millis)), text);
+#[tokio::test(start_paused = true)]
+async fn a_pull_too_many_at_once_is_refused_and_backs_off() {
+    let mut settings = ImagePullSettings::default();
+    (settings.registry_pull_qps, settings.registry_burst) = (1, 2);
+    let world = world(settings).await;
+    // One after the other, each takes two seconds: the bucket does not run dry.
+    for image in ["a:1", "a:2", "a:3", "a:4"] {
+        world.ensure("u", image, "").await.unwrap();
     }
-    assert_eq!(go_duration(Duration::from_micros(999)), "0s");
+
+    let mut settings = world.settings.clone();
+    settings.serialize_image_pulls = false;
+    let manager = manager(&world.images, &world.events, &settings, world.dir.path()).await;
+    let pull = |image: &'static str| ensure(&manager, "u", image, "");
+    let (first, second, third) = tokio::join!(pull("c:1"), pull("c:2"), pull("c:3"));
+    assert!(first.is_ok() && second.is_ok());
+    let failure = third.unwrap_err();
+    assert_eq!(
+        (failure.reason.as_str(), failure.message.as_str()),
+        ("ErrImagePull", "pull QPS exceeded")
+    );
+    let events = world.events.take();
+    assert!(
+        events.contains(&"Warning Failed: Failed to pull image \"c:3\": pull QPS exceeded".to_owned()),
+        "{events:?}"
+    );
+    assert_eq!(pull("c:3").await.unwrap_err().reason, "ImagePullBackOff");
 }
 
-#[test]
-fn sizes_have_labels() {
-    let cases = [
-        (0, "N/A"),
-        (1, "0-10MB"),
-        (10 << 20, "0-10MB"),
-        ((10 << 20) + 1, "10MB-100MB"),
-        (200 << 30, "GT100GB"),
-    ];
-    for (bytes, label) in cases {
-        assert_eq!(size_bucket(bytes), label);
+fn pull_secret(name: &str, user: &str) -> Arc<Secret> {
+    let json = format!(r#"{{"auths": {{"r.io": {{"username": "{user}", "password": "p"}}}}}}"#);
+    let mut secret = Secret {
+        type_: Some("kubernetes.io/dockerconfigjson".into()),
+        data: Some(
+            [(
+                ".dockerconfigjson".to_owned(),
+                k8s_openapi::ByteString(json.into()),
+            )]
+            .into(),
+        ),
+        ..Default::default()
+    };
+    secret.metadata.name = Some(name.into());
+    secret.metadata.namespace = Some("ns".into());
+    secret.metadata.uid = Some(name.into());
+    Arc::new(secret)
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_are_tried_one_after_the_other() {
+    let world = world(ImagePullSettings::default()).await;
+    world.owns("r.io/a:1", "ann");
+    let node = r#"{"auths": {"r.io": {"username": "node"}}}"#;
+    std::fs::write(world.dir.path().join("config.json"), node).unwrap();
+    let secrets = [pull_secret("s1", "bob"), pull_secret("s2", "ann")];
+
+    let failure = ensure_with(&world.manager, "u", "r.io/a:1", "", &secrets[..1])
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (failure.reason.as_str(), failure.message.as_str()),
+        ("ErrImagePull", "[bob may not, node may not]")
+    );
+    world.events.take();
+    ensure_with(&world.manager, "v", "r.io/a:1", "", &secrets)
+        .await
+        .unwrap();
+    let pulling = world.images.pulling.lock();
+    let asked: Vec<_> = pulling
+        .requests
+        .iter()
+        .map(|request| request.auth.clone().unwrap())
+        .collect();
+    let users: Vec<_> = asked.iter().map(|auth| auth.username.as_str()).collect();
+    assert_eq!(users, ["bob", "node", "bob", "ann"]);
+    assert_eq!(asked[0].password, "p");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_secret_that_cannot_be_read_is_told() {
+    let world = world(ImagePullSettings::default()).await;
+    let mut secret = Secret::clone(&pull_secret("s", "ann"));
+    secret.data = Some(
+        [(
+            ".dockerconfigjson".to_owned(),
+            k8s_openapi::ByteString(b"[]".into()),
+        )]
+        .into(),
+    );
+    let failure = ensure_with(&world.manager, "u", "r.io/a:1", "", &[Arc::new(secret)])
+        .await
+        .unwrap_err();
+    let problem = "secret ns/s: the Docker configuration is not an object";
+    assert_eq!(
+        (failure.reason.as_str(), failure.message.as_str()),
+        (problem, problem)
+    );
+    assert_eq!(world.pulls(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_was_pulled_with_a_secret_is_not_for_everybody() {
+    let world = world(ImagePullSettings::default()).await;
+    world.owns("r.io/a:1", "ann");
+    let secrets = [pull_secret("s", "ann")];
+    ensure_with(&world.manager, "u", "r.io/a:1", "", &secrets)
+        .await
+        .unwrap();
+    assert_eq!(world.pulls(), 1);
+
+    // Whoever has the secret, or another one with the same content, need not pull it.
+    for secrets in [&secrets, &[pull_secret("other", "ann")]] {
+        ensure_with(&world.manager, "v", "r.io/a:1", "", secrets)
+            .await
+            .unwrap();
     }
+    assert_eq!(world.pulls(), 1);
+    world.events.take();
+
+    // Whoever has none must pull it, and cannot.
+    let failure = world.ensure("w", "r.io/a:1", "").await.unwrap_err();
+    assert_eq!(
+        (failure.reason.as_str(), failure.message.as_str()),
+        ("ErrImagePull", "nobody may not")
+    );
+    assert_eq!(
+        world.events.take(),
+        [
+            "Normal Pulling: Pulling image \"r.io/a:1\"",
+            "Warning Failed: Failed to pull image \"r.io/a:1\": nobody may not"
+        ]
+    );
+    let failure = world.ensure("w", "r.io/a:1", "Never").await.unwrap_err();
+    assert_eq!(failure.reason, "ErrImageNeverPull");
+
+    // The next agent knows it too.
+    let manager = manager(&world.images, &world.events, &world.settings, world.dir.path()).await;
+    assert!(ensure(&manager, "x", "r.io/a:1", "").await.is_err());
+    ensure_with(&manager, "x", "r.io/a:1", "Never", &secrets)
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_was_pulled_without_credentials_is_for_everybody() {
+    let world = world(ImagePullSettings::default()).await;
+    world.ensure("u", "r.io/a:1", "").await.unwrap();
+    world.ensure("v", "r.io/a:1", "").await.unwrap();
+    assert_eq!(world.pulls(), 1);
+    // By another name it may be another's.
+    let image = world.images.present.lock()["r.io/a:1"].clone();
+    world.images.present.lock().insert("r.io/b:1".into(), image);
+    world.ensure("v", "r.io/b:1", "").await.unwrap();
+    assert_eq!(world.pulls(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn policies_tell_whether_preloaded_images_need_a_proof() {
+    use ImagePullCredentialsVerificationPolicy::*;
+    let cases = [
+        (NeverVerifyPreloadedImages, 0),
+        (AlwaysVerify, 1),
+        (NeverVerifyAllowlistedImages(vec!["r.io/a".into()]), 0),
+        (NeverVerifyAllowlistedImages(vec!["r.io/b".into()]), 1),
+        (NeverVerify, 0),
+    ];
+    for (policy, pulls) in cases {
+        let settings = ImagePullSettings {
+            credentials_verification: policy.clone(),
+            ..Default::default()
+        };
+        let world = world(settings).await;
+        world.has("r.io/a:1");
+        world.ensure("u", "r.io/a:1", "").await.unwrap();
+        assert_eq!(world.pulls(), pulls, "{policy:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_that_was_cut_off_leaves_word_that_the_image_was_pulled() {
+    let world = world(ImagePullSettings::default()).await;
+    world.owns("r.io/a:1", "ann");
+    let secrets = [pull_secret("s", "ann")];
+    let pull = ensure_with(&world.manager, "u", "r.io/a:1", "", &secrets);
+    assert!(tokio::time::timeout(Duration::from_secs(1), pull).await.is_err());
+    // The runtime went on to its end, and nobody wrote down what with.
+    let image = v1::Image {
+        id: "sha256:r.io/a:1".into(),
+        repo_tags: vec!["r.io/a:1".into()],
+        ..Default::default()
+    };
+    world.images.present.lock().insert("r.io/a:1".into(), image);
+    assert!(world.ensure("v", "r.io/a:1", "").await.is_err());
+
+    let intents = world.dir.path().join("image_manager/pulling");
+    assert_eq!(std::fs::read_dir(&intents).unwrap().count(), 1);
+    let next = manager(&world.images, &world.events, &world.settings, world.dir.path()).await;
+    assert_eq!(std::fs::read_dir(&intents).unwrap().count(), 0, "it is settled");
+    assert!(ensure(&next, "v", "r.io/a:1", "").await.is_err());
+    ensure_with(&next, "w", "r.io/a:1", "", &secrets).await.unwrap();
+    ensure_with(&next, "x", "r.io/a:1", "Never", &secrets)
+        .await
+        .unwrap();
 }
 
 /// Keeps `s`, a pull that began, and `f`, an image that is there.
@@ -426,10 +657,10 @@ impl PodStatusReporter for Starts {
 
 #[tokio::test(start_paused = true)]
 async fn a_pull_is_over_when_the_image_is_there() {
-    let (images, starts) = (Arc::new(Images::default()), Arc::new(Starts::default()));
-    let events = Arc::new(Events::default());
-    let manager = ImageManager::new(images.clone(), events, ImagePullSettings::default())
-        .reporting_to(Some(starts.clone()));
+    let mut world = world(ImagePullSettings::default()).await;
+    let starts = Arc::new(Starts::default());
+    Arc::get_mut(&mut world.manager).unwrap().statuses = Some(starts.clone());
+    let (images, manager) = (&world.images, &world.manager);
     let told = || std::mem::take(&mut *starts.0.lock());
     let image = v1::Image {
         id: "sha256:there:1".to_owned(),
@@ -438,14 +669,14 @@ async fn a_pull_is_over_when_the_image_is_there() {
     images.present.lock().insert("there:1".to_owned(), image);
     images.failing.lock().insert("gone:1".to_owned(), not_found());
 
-    ensure(&manager, "1", "new:1", "Always").await.unwrap();
+    ensure(manager, "1", "new:1", "Always").await.unwrap();
     assert_eq!(told(), "s1 f1 ");
     // Another may have pulled it for this pod.
-    ensure(&manager, "2", "there:1", "IfNotPresent").await.unwrap();
+    ensure(manager, "2", "there:1", "IfNotPresent").await.unwrap();
     assert_eq!(told(), "f2 ");
     // One that fails goes on, while it is backed off as well.
-    ensure(&manager, "3", "gone:1", "").await.unwrap_err();
-    ensure(&manager, "3", "gone:1", "").await.unwrap_err();
-    ensure(&manager, "3", "gone:1", "Never").await.unwrap_err();
+    ensure(manager, "3", "gone:1", "").await.unwrap_err();
+    ensure(manager, "3", "gone:1", "").await.unwrap_err();
+    ensure(manager, "3", "gone:1", "Never").await.unwrap_err();
     assert_eq!(told(), "s3 ");
 }

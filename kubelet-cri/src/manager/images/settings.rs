@@ -1,0 +1,106 @@
+//! How images are pulled.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How images are pulled: of `KubeletConfiguration` the fields of the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ImagePullSettings {
+    /// `serializeImagePulls`: one pull after the other.
+    pub serialize_image_pulls: bool,
+    /// `maxParallelImagePulls`, where pulls are not serialized; `None` for no bound.
+    pub max_parallel_image_pulls: Option<u32>,
+    /// `registryPullQPS`: pulls that may begin in a second, 5 by default; 0 for no bound. One beyond fails with
+    /// `pull QPS exceeded` and backs off.
+    pub registry_pull_qps: u32,
+    /// `registryBurst`: pulls that may begin at once, 10 by default.
+    pub registry_burst: u32,
+    /// The first wait after a failed pull, 10 s; doubled after each further one.
+    pub back_off_initial: Duration,
+    /// The longest wait, 5 min.
+    pub back_off_max: Duration,
+    /// `imagePullCredentialsVerificationPolicy`
+    pub credentials_verification: ImagePullCredentialsVerificationPolicy,
+    /// The node's own credentials: the first of these files that can be read, either a `.dockercfg` (by its name) or
+    /// a `config.json`; read again after 5 min. `None` is where the kubelet looks: in the root folder, then in the
+    /// folder `.docker` of the user and of `/`; then for `.dockercfg` in the root folder, the user's and `/`.
+    pub docker_config_files: Option<Vec<PathBuf>>,
+}
+
+impl Default for ImagePullSettings {
+    fn default() -> Self {
+        Self {
+            serialize_image_pulls: true,
+            max_parallel_image_pulls: None,
+            registry_pull_qps: 5,
+            registry_burst: 10,
+            back_off_initial: Duration::from_secs(10),
+            back_off_max: Duration::from_secs(300),
+            credentials_verification: ImagePullCredentialsVerificationPolicy::default(),
+            docker_config_files: None,
+        }
+    }
+}
+
+/// When a pod must prove, with credentials, that it may use an image that is on the node already
+/// (`ImagePullCredentialsVerificationPolicy`, the feature gate `KubeletEnsureSecretPulledImages`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ImagePullCredentialsVerificationPolicy {
+    /// Never: whoever knows its name may use it.
+    NeverVerify,
+    /// If a kubelet pulled it.
+    #[default]
+    NeverVerifyPreloadedImages,
+    /// Unless it is one of these (`preloadedImagesVerificationAllowlist`): names without tag or digest, or all
+    /// below one that ends in `/*`.
+    NeverVerifyAllowlistedImages(Vec<String>),
+    /// Always.
+    AlwaysVerify,
+}
+
+impl ImagePullCredentialsVerificationPolicy {
+    /// Whether an image needs a proof. `repository` is its name without tag and digest.
+    pub(super) fn requires_verification(&self, repository: &str, pulled_by_kubelet: bool) -> bool {
+        match self {
+            Self::NeverVerify => false,
+            Self::NeverVerifyPreloadedImages => pulled_by_kubelet,
+            Self::NeverVerifyAllowlistedImages(allowed) => {
+                !allowed.iter().any(|pattern| match pattern.strip_suffix('*') {
+                    Some(prefix) => repository.starts_with(prefix),
+                    None => repository == pattern,
+                })
+            }
+            Self::AlwaysVerify => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ImagePullCredentialsVerificationPolicy::*;
+
+    #[test]
+    fn policies_tell_what_needs_a_proof() {
+        let listed = || NeverVerifyAllowlistedImages(vec!["r.io/base".into(), "r.io/free/*".into()]);
+        let cases = [
+            // policy, repository, pulled by a kubelet, needs a proof
+            (NeverVerify, "r.io/a", true, false),
+            (NeverVerifyPreloadedImages, "r.io/a", true, true),
+            (NeverVerifyPreloadedImages, "r.io/a", false, false),
+            (listed(), "r.io/base", true, false),
+            (listed(), "r.io/base/more", false, true),
+            (listed(), "r.io/free/a/b", true, false),
+            (listed(), "r.io/freely", true, true),
+            (AlwaysVerify, "r.io/a", false, true),
+        ];
+        for (policy, repository, pulled, needs) in cases {
+            assert_eq!(
+                policy.requires_verification(repository, pulled),
+                needs,
+                "{policy:?} {repository} {pulled}"
+            );
+        }
+    }
+}
