@@ -16,6 +16,7 @@ use super::back_off::CrashLoopBackOff;
 use super::config::NodeSettings;
 use super::credential_provider::{CredentialProvider, CredentialProviders};
 use super::images::{ImageManager, ImageManagerParts, ImagePullSettings};
+use super::lists::Lists;
 use crate::{Code, ImageService, RuntimeService, v1};
 
 /// The first wait for a runtime that does not answer, and the longest.
@@ -199,6 +200,7 @@ impl CriRuntimeBuilder {
         })
         .await;
         Ok(CriRuntime {
+            lists: Lists::new(self.runtime.clone()),
             runtime_type: runtime_type.into(),
             runtime: self.runtime,
             image_service: self.images,

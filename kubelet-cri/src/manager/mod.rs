@@ -13,6 +13,7 @@ mod http_hook;
 mod image_volumes;
 pub(crate) mod images;
 mod kill;
+mod lists;
 mod log_files;
 #[cfg(feature = "logs")]
 mod logs;
@@ -42,6 +43,7 @@ use self::back_off::CrashLoopBackOff;
 pub(crate) use self::back_off::go_seconds;
 use self::config::HandlerFeatures;
 use self::images::ImageManager;
+use self::lists::Lists;
 use self::read::Listing;
 use crate::{ImageService, RuntimeService, v1};
 
@@ -65,6 +67,7 @@ pub struct CriRuntime {
     runtime: Arc<dyn RuntimeService>,
     image_service: Arc<dyn ImageService>,
     images: ImageManager,
+    lists: Lists,
     crash_loop: CrashLoopBackOff,
     /// What each runtime handler can do, as `Status` last told.
     handlers: Mutex<Option<HashMap<String, HandlerFeatures>>>,

@@ -104,11 +104,8 @@ impl CriRuntime {
             label_selector: uid_selector(listing.uid),
             ..Default::default()
         };
-        let request = v1::ListPodSandboxRequest { filter: Some(filter) };
-        let response = self.runtime.list_pod_sandbox(request).await;
-        let mut sandboxes = response
-            .map_err(|error| about("ListPodSandbox", listing.uid, error))?
-            .items;
+        let listed = self.lists.sandboxes(filter).await;
+        let mut sandboxes = listed.map_err(|error| about("ListPodSandbox", listing.uid, error))?;
         sandboxes.retain(|sandbox| sandbox.labels.contains_key(labels::POD_UID));
         sandboxes.sort_by(|a, b| {
             let attempt = |sandbox: &v1::PodSandbox| sandbox.metadata.as_ref().map(|m| m.attempt);
@@ -129,11 +126,8 @@ impl CriRuntime {
             label_selector: uid_selector(listing.uid),
             ..Default::default()
         };
-        let request = v1::ListContainersRequest { filter: Some(filter) };
-        let response = self.runtime.list_containers(request).await;
-        let mut containers = response
-            .map_err(|error| about("ListContainers", listing.uid, error))?
-            .containers;
+        let listed = self.lists.containers(filter).await;
+        let mut containers = listed.map_err(|error| about("ListContainers", listing.uid, error))?;
         containers.retain(|container| container.labels.contains_key(labels::POD_UID));
         containers.sort_by(|a, b| b.created_at.cmp(&a.created_at).then_with(|| a.id.cmp(&b.id)));
         Ok(containers)

@@ -6,6 +6,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use kubelet_core::Clock;
 use kubelet_cri::{Code, Error, ImageService, RuntimeService, v1};
 use tokio::time::Instant;
@@ -33,6 +35,11 @@ struct State {
     failures: HashMap<&'static str, Error>,
     calls: Vec<String>,
     logins: Vec<String>,
+    /// How many items fit an answer.
+    longest_list: Option<usize>,
+    streams: bool,
+    /// The lists that were asked for.
+    lists: Vec<&'static str>,
     next_id: u32,
 }
 
@@ -143,6 +150,17 @@ impl Fake {
             .values()
             .filter(|container| container.config.metadata.as_ref().unwrap().name == name);
         named.next_back().expect("it was made").config.clone()
+    }
+
+    /// No more items than this fit an answer; with `streams`, lists come as streams too.
+    pub(crate) fn limit_lists(&self, longest: usize, streams: bool) {
+        let mut state = self.state();
+        (state.longest_list, state.streams) = (Some(longest), streams);
+    }
+
+    /// The lists that were asked for, since this was last asked.
+    pub(crate) fn take_lists(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.state().lists)
     }
 
     /// Who images were pulled as, since this was last asked.
@@ -276,7 +294,7 @@ impl RuntimeService for Fake {
         request: v1::ListPodSandboxRequest,
     ) -> Result<v1::ListPodSandboxResponse> {
         let filter = request.filter.unwrap_or_default();
-        let state = self.state();
+        let mut state = self.state();
         let items = state.sandboxes.values().filter(|sandbox| {
             selected(&sandbox.labels, &filter.label_selector)
                 && filter.state.is_none_or(|wanted| wanted.state == sandbox.state)
@@ -290,9 +308,31 @@ impl RuntimeService for Fake {
             annotations: sandbox.annotations.clone(),
             runtime_handler: String::new(),
         });
-        Ok(v1::ListPodSandboxResponse {
-            items: items.collect(),
-        })
+        let items = items.collect();
+        let items = state.fitting("ListPodSandbox", items)?;
+        Ok(v1::ListPodSandboxResponse { items })
+    }
+
+    async fn stream_pod_sandboxes(
+        &self,
+        request: v1::StreamPodSandboxesRequest,
+    ) -> Result<BoxStream<'static, Result<v1::StreamPodSandboxesResponse>>> {
+        let longest = self.start_stream("StreamPodSandboxes")?;
+        let request = v1::ListPodSandboxRequest {
+            filter: request.filter,
+        };
+        let listed = self.list_pod_sandbox(request).await;
+        self.state().longest_list = Some(longest);
+        let parts: Vec<_> = listed?
+            .items
+            .chunks(longest)
+            .map(|part| {
+                Ok(v1::StreamPodSandboxesResponse {
+                    pod_sandboxes: part.to_vec(),
+                })
+            })
+            .collect();
+        Ok(futures::stream::iter(parts).boxed())
     }
 
     async fn create_container(
@@ -383,9 +423,10 @@ impl RuntimeService for Fake {
         request: v1::ListContainersRequest,
     ) -> Result<v1::ListContainersResponse> {
         let filter = request.filter.unwrap_or_default();
-        let state = self.state();
+        let mut state = self.state();
         let containers = state.containers.values().filter(|container| {
             selected(&container.status.labels, &filter.label_selector)
+                && (filter.pod_sandbox_id.is_empty() || filter.pod_sandbox_id == container.sandbox_id)
                 && filter
                     .state
                     .is_none_or(|wanted| wanted.state == container.status.state)
@@ -402,9 +443,31 @@ impl RuntimeService for Fake {
             annotations: container.status.annotations.clone(),
             image_id: String::new(),
         });
-        Ok(v1::ListContainersResponse {
-            containers: containers.collect(),
-        })
+        let containers = containers.collect();
+        let containers = state.fitting("ListContainers", containers)?;
+        Ok(v1::ListContainersResponse { containers })
+    }
+
+    async fn stream_containers(
+        &self,
+        request: v1::StreamContainersRequest,
+    ) -> Result<BoxStream<'static, Result<v1::StreamContainersResponse>>> {
+        let longest = self.start_stream("StreamContainers")?;
+        let request = v1::ListContainersRequest {
+            filter: request.filter,
+        };
+        let listed = self.list_containers(request).await;
+        self.state().longest_list = Some(longest);
+        let parts: Vec<_> = listed?
+            .containers
+            .chunks(longest)
+            .map(|part| {
+                Ok(v1::StreamContainersResponse {
+                    containers: part.to_vec(),
+                })
+            })
+            .collect();
+        Ok(futures::stream::iter(parts).boxed())
     }
 
     async fn container_status(
@@ -435,7 +498,30 @@ impl RuntimeService for Fake {
     }
 }
 
+impl State {
+    fn fitting<T>(&mut self, call: &'static str, items: Vec<T>) -> Result<Vec<T>> {
+        self.lists.push(call);
+        match self.longest_list {
+            Some(longest) if items.len() > longest => {
+                let message = "grpc: trying to send message larger than max (17 vs. 16)";
+                Err(Error::call(Code::ResourceExhausted, call, "", message))
+            }
+            _ => Ok(items),
+        }
+    }
+}
+
 impl Fake {
+    /// Lifts the limit for the list that is sent in parts.
+    fn start_stream(&self, call: &'static str) -> Result<usize> {
+        let mut state = self.state();
+        if !state.streams {
+            return Err(Error::unimplemented(call));
+        }
+        state.lists.push(call);
+        Ok(state.longest_list.take().unwrap_or(usize::MAX))
+    }
+
     fn name_of(&self, id: &str) -> String {
         let state = self.state();
         let container = state.containers.get(id);

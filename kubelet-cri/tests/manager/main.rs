@@ -9,6 +9,7 @@ mod http_hooks;
 mod image_volumes;
 mod killing;
 mod life_cycle;
+mod long_lists;
 mod pod_actions;
 mod pods;
 mod rig;

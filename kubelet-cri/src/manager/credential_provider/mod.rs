@@ -8,7 +8,8 @@ mod exec;
 mod go_duration;
 #[cfg(feature = "credential-providers")]
 mod plugin;
-#[cfg(all(test, feature = "credential-providers"))]
+#[cfg(test)]
+#[cfg(feature = "credential-providers")]
 mod tests;
 
 use std::collections::BTreeMap;

@@ -135,6 +135,7 @@ async fn manager(
     let manager = ImageManager::new(ImageManagerParts {
         service: images.clone(),
         recorder: events.clone(),
+        statuses: None,
         settings,
         providers: CredentialProviders::new(Vec::new()),
         root_dir: &root_dir,

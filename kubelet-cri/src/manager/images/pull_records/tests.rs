@@ -1,7 +1,3 @@
-use std::time::Duration;
-
-use tokio::time::advance;
-
 use super::*;
 
 async fn records(dir: &Path) -> PullRecords {
