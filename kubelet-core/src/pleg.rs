@@ -1,7 +1,6 @@
 //! Pod lifecycle events: what changed in the runtime, told as a set of pods and never as a queue.
 
 use std::collections::VecDeque;
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
@@ -86,31 +85,36 @@ impl PlegPublisher {
         PlegEvents { subscription }
     }
 
-    /// Tells every subscriber of these events. Never blocks and never drops: an event that a subscriber has
-    /// not taken yet is not stored a second time, so that what is pending is bounded by what exists.
-    pub fn publish(&self, events: Vec<PodLifecycleEvent>) {
-        if events.is_empty() {
+    /// Tells every subscriber what happened to these pods: each pod once, and each of its events once. Leaves `changed`
+    /// empty.
+    ///
+    /// Never blocks and never drops: an event that a subscriber has not taken yet is not stored a second time, so that
+    /// what is pending is bounded by what exists.
+    pub fn publish(&self, changed: &mut Vec<(PodUid, Vec<PodLifecycleEvent>)>) {
+        changed.retain(|(_, events)| !events.is_empty());
+        if changed.is_empty() {
             return;
         }
         let mut subscribers = self.subscribers.lock();
         subscribers.retain(|subscriber| subscriber.strong_count() > 0);
         if let Some((last, others)) = subscribers.split_last() {
             for subscriber in others {
-                tell(subscriber, events.clone());
+                tell(subscriber, changed.iter().cloned());
             }
-            tell(last, events);
+            tell(last, changed.drain(..));
         }
+        changed.clear();
     }
 }
 
-fn tell(subscriber: &Weak<Subscription>, events: Vec<PodLifecycleEvent>) {
+fn tell(subscriber: &Weak<Subscription>, changed: impl Iterator<Item = (PodUid, Vec<PodLifecycleEvent>)>) {
     let Some(subscription) = subscriber.upgrade() else {
         return;
     };
     let mut pending = subscription.pending.lock();
     // Whoever has something to take was woken already, and takes all there is.
-    let wakes = pending.order.is_empty();
-    pending.extend(events);
+    let wakes = pending.queue.is_empty();
+    pending.extend(changed);
     drop(pending);
     if wakes {
         subscription.changed.notify_one();
@@ -164,7 +168,7 @@ impl PlegEvents {
 
     /// How many pods wait to be taken.
     pub fn len(&self) -> usize {
-        self.subscription.pending.lock().order.len()
+        self.subscription.pending.lock().queue.len()
     }
 
     /// Whether no pod waits to be taken.
@@ -179,45 +183,52 @@ struct Subscription {
     changed: Notify,
 }
 
+/// The pods that changed and were not taken yet, a pod once, in the order in which they first changed.
 #[derive(Debug, Default)]
 struct Pending {
-    order: VecDeque<PodUid>,
-    events: FxHashMap<PodUid, Vec<PodLifecycleEvent>>,
+    queue: VecDeque<(PodUid, Vec<PodLifecycleEvent>)>,
+    /// Where in the queue each pod stands, counted from the first that ever stood there. Kept only while pods come to a
+    /// queue that is not empty: a subscriber that keeps up costs no look-ups.
+    places: Option<FxHashMap<PodUid, usize>>,
+    /// How many were taken.
+    taken: usize,
     closed: bool,
 }
 
 impl Pending {
-    /// They are mostly all of one pod, of which nothing is pending: then they are kept as they came.
-    fn extend(&mut self, mut events: Vec<PodLifecycleEvent>) {
-        let Some(uid) = events.first().map(|event| event.uid.clone()) else {
-            return;
-        };
-        if events.iter().all(|event| event.uid == uid)
-            && let Entry::Vacant(vacant) = self.events.entry(uid.clone())
-        {
-            self.order.push_back(uid);
-            without_doubles(&mut events);
-            vacant.insert(events);
+    fn extend(&mut self, changed: impl Iterator<Item = (PodUid, Vec<PodLifecycleEvent>)>) {
+        if self.queue.is_empty() {
+            self.places = None;
+            self.queue.extend(changed);
             return;
         }
-        for event in events {
-            let of_pod = self.events.entry(event.uid.clone()).or_insert_with(|| {
-                self.order.push_back(event.uid.clone());
-                Vec::new()
-            });
-            if !of_pod.contains(&event) {
-                of_pod.push(event);
+        let (queue, taken) = (&mut self.queue, self.taken);
+        let places = self.places.get_or_insert_with(|| {
+            let uids = queue.iter().map(|(uid, _)| uid.clone());
+            uids.zip(taken..).collect()
+        });
+        for (uid, events) in changed {
+            let place = *places.entry(uid.clone()).or_insert(taken + queue.len());
+            if let Some((_, pending)) = queue.get_mut(place - taken) {
+                pending.extend(events);
+                without_doubles(pending);
+            } else {
+                queue.push_back((uid, events));
             }
         }
     }
 
     fn pop(&mut self) -> Option<(PodUid, Vec<PodLifecycleEvent>)> {
-        let uid = self.order.pop_front()?;
-        let events = self.events.remove(&uid).unwrap_or_default();
-        Some((uid, events))
+        let next = self.queue.pop_front()?;
+        self.taken += 1;
+        if let Some(places) = &mut self.places {
+            places.remove(&next.0);
+        }
+        Some(next)
     }
 }
 
+/// Leaves the first of equal events.
 fn without_doubles(events: &mut Vec<PodLifecycleEvent>) {
     let mut index = 1;
     while index < events.len() {
@@ -232,6 +243,9 @@ fn without_doubles(events: &mut Vec<PodLifecycleEvent>) {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn event(uid: &str, event_type: PodLifecycleEventType) -> PodLifecycleEvent {
@@ -246,19 +260,79 @@ mod tests {
     async fn a_slow_subscriber_gets_every_pod_once_and_nothing_is_lost() {
         use PodLifecycleEventType::*;
         let publisher = PlegPublisher::new();
+        let publish = |changed: &[(&str, PodLifecycleEventType)]| {
+            let changed = changed.iter();
+            let mut changed = changed
+                .map(|(uid, what)| ((*uid).into(), vec![event(uid, *what)]))
+                .collect();
+            publisher.publish(&mut changed);
+            assert!(changed.is_empty());
+        };
         let mut slow = publisher.subscribe();
         for _ in 0..10_000 {
-            publisher.publish(vec![event("a", ContainerStarted), event("a", ContainerStarted)]);
-            publisher.publish(vec![event("b", ContainerStarted), event("a", ContainerDied)]);
+            publish(&[("a", ContainerStarted)]);
+            publish(&[("b", ContainerStarted), ("a", ContainerDied)]);
         }
         assert_eq!(slow.len(), 2);
         let (uid, events) = slow.next().await.unwrap();
         assert_eq!(uid.as_str(), "a");
         assert_eq!(events, [event("a", ContainerStarted), event("a", ContainerDied)]);
         assert_eq!(slow.next().await.unwrap().0.as_str(), "b");
-        publisher.publish(vec![event("a", ContainerRemoved)]);
+        publish(&[("a", ContainerRemoved)]);
         drop(publisher);
         assert_eq!(slow.next().await.unwrap().1, [event("a", ContainerRemoved)]);
         assert!(slow.next().await.is_none());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// Of so many pods, from this one on.
+        Publish(u8, u8, PodLifecycleEventType),
+        Take,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        use PodLifecycleEventType::*;
+        let event_type = prop_oneof![
+            Just(ContainerStarted),
+            Just(ContainerDied),
+            Just(ContainerRemoved)
+        ];
+        prop_oneof![
+            (0..6u8, 1..4u8, event_type).prop_map(|(first, count, what)| Step::Publish(first, count, what)),
+            Just(Step::Take),
+        ]
+    }
+
+    proptest! {
+        /// However publishing and taking alternate: as if each event were looked for in all that is pending.
+        #[test]
+        fn what_is_pending_is_a_set_in_order(steps in prop::collection::vec(step(), 0..60)) {
+            let (publisher, mut model) = (PlegPublisher::new(), Vec::<(PodUid, Vec<PodLifecycleEvent>)>::new());
+            let mut events = publisher.subscribe();
+            for step in steps {
+                match step {
+                    Step::Publish(first, count, what) => {
+                        let uids = (first..first + count).map(|uid| uid.to_string());
+                        let mut changed: Vec<_> =
+                            uids.map(|uid| (PodUid::from(&*uid), vec![event(&uid, what)])).collect();
+                        for (uid, told) in &changed {
+                            match model.iter_mut().find(|(pending, _)| pending == uid) {
+                                Some((_, pending)) if pending.contains(&told[0]) => {}
+                                Some((_, pending)) => pending.extend(told.iter().cloned()),
+                                None => model.push((uid.clone(), told.clone())),
+                            }
+                        }
+                        publisher.publish(&mut changed);
+                    }
+                    Step::Take => {
+                        let taken = events.next().now_or_never();
+                        let expected = (!model.is_empty()).then(|| Some(model.remove(0)));
+                        prop_assert_eq!(taken, expected);
+                    }
+                }
+                prop_assert_eq!(events.len(), model.len());
+            }
+        }
     }
 }

@@ -101,7 +101,7 @@ impl Engine {
                     pace.pod_listed(&uid, changed);
                     relist.start_pod_lists();
                 }
-                Some(inspected) = relist.inspections.running.next() => {
+                Some(inspected) = relist.statuses.inspections.running.next() => {
                     if let Ok(inspected) = inspected {
                         relist.inspected(inspected);
                     }

@@ -98,6 +98,7 @@ mod pod_lists;
 mod record;
 mod relist;
 mod shared;
+mod statuses;
 mod transition;
 
 pub use error::Error;

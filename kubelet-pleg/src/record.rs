@@ -8,7 +8,7 @@ use kubelet_core::runtime::{PodStatus, RuntimePod, SandboxState};
 use kubelet_core::{ContainerId, PodLifecycleEvent, PodLifecycleEventType, PodUid};
 use tokio::time::Instant;
 
-use crate::transition::{self, differ};
+use crate::transition;
 
 /// A pod that cannot be read is tried at least this often, as long as lists come that often.
 const MAX_BACK_OFF: Duration = Duration::from_secs(10);
@@ -25,6 +25,8 @@ pub(crate) struct Record {
     pub(crate) listed_at: Instant,
     /// The list that had it last, by number.
     pub(crate) list: u64,
+    /// Whether `listed` has something that `told` has not.
+    differs: bool,
     /// Containers that came and went since `told`: neither record has them, and yet they have ended.
     missed: Vec<ContainerId>,
     /// Somebody asked for an inspection.
@@ -46,6 +48,7 @@ impl Record {
             listed,
             listed_at,
             list,
+            differs: true,
             missed: Vec::new(),
             reinspect: false,
             inspection: None,
@@ -58,13 +61,19 @@ impl Record {
     /// Takes in the pod as listed now; says whether that differs from what was listed before.
     pub(crate) fn list_again(&mut self, pod: &Arc<RuntimePod>) -> bool {
         let before = std::mem::replace(&mut self.listed, pod.clone());
-        if !differ(Some(&before), Some(pod)) {
-            if self.inspection.is_none() && self.failures == 0 {
+        let as_told = self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &before));
+        if !transition::differ(Some(&before), Some(pod)) {
+            if self.is_settled() && !self.differs {
                 self.told = Some(pod.clone());
             }
             return false;
         }
-        self.miss(&before, Some(pod));
+        if as_told {
+            self.differs = true;
+        } else {
+            self.miss(&before, Some(pod));
+            self.differs = self.differs_from_told();
+        }
         self.retry_at = None;
         true
     }
@@ -77,12 +86,11 @@ impl Record {
         if self.failures > 0 {
             return self.reinspect || self.retry_at.is_none_or(|retry_at| retry_at <= Instant::now());
         }
-        if self.reinspect || !self.missed.is_empty() {
-            return true;
-        }
-        let told = self.told.as_ref();
-        !told.is_some_and(|told| Arc::ptr_eq(told, &self.listed))
-            && differ(told.map(|told| &**told), Some(&self.listed))
+        self.differs || self.reinspect || !self.missed.is_empty()
+    }
+
+    fn differs_from_told(&self) -> bool {
+        transition::differ(self.told.as_deref(), Some(&self.listed))
     }
 
     /// Whether all that was listed is told.
@@ -111,7 +119,9 @@ impl Record {
         if events.is_empty() {
             events.push(pod_sync(&inspected.uid));
         }
+        let is_newest = Arc::ptr_eq(&inspected, &self.listed);
         self.told = Some(inspected);
+        self.differs = !is_newest && self.differs_from_told();
         (status, events)
     }
 
@@ -139,10 +149,7 @@ impl Record {
     }
 
     /// Remembers what `before` had and neither what was told nor `now` has.
-    fn miss(&mut self, before: &Arc<RuntimePod>, now: Option<&RuntimePod>) {
-        if self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, before)) {
-            return;
-        }
+    fn miss(&mut self, before: &RuntimePod, now: Option<&RuntimePod>) {
         for container in transition::members(before) {
             if !transition::has(self.told.as_deref(), container)
                 && !transition::has(now, container)

@@ -4,20 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
-use kubelet_core::runtime::{PodStatus, RuntimePod};
-use kubelet_core::{
-    Clock, Error, PlegHandle, PodCache, PodKey, PodLifecycleEvent, PodLifecycleEventType, PodUid, Result,
-    RuntimeReader,
-};
-use rustc_hash::{FxHashMap, FxHashSet};
+use kubelet_core::runtime::RuntimePod;
+use kubelet_core::{Clock, Error, PlegHandle, PodCache, PodUid, Result, RuntimeReader};
+use rustc_hash::FxHashMap;
 use tokio::time::{Instant, timeout};
 
-use crate::inspection::{Inspected, Inspections, Start};
+use crate::inspection::{Inspected, Inspections};
 use crate::inspector::HangingCall;
 use crate::metrics::{self, Running};
 use crate::pod_lists::{PodListed, PodLists};
 use crate::record::Record;
 use crate::shared::Owner;
+use crate::statuses::Statuses;
 
 /// How a PLEG goes about its work.
 #[derive(Clone, Debug)]
@@ -36,24 +34,21 @@ pub(crate) struct Listed {
     pods: Result<Vec<Arc<RuntimePod>>>,
 }
 
-/// All that a running PLEG knows; its only writer, and the only writer of the cache.
+/// All that a running PLEG knows; its only writer.
 ///
 /// There is either one list of the whole runtime under way, or lists of single pods, never both: so what is
 /// taken in is always newer than what is known. Inspections go on meanwhile.
 pub(crate) struct Relist {
     runtime: Arc<dyn RuntimeReader>,
-    cache: PodCache,
     settings: Settings,
     owner: Owner,
     records: FxHashMap<PodUid, Record>,
-    /// Pods whose inspection is under way or failed: the relist looks at them although nothing changed.
-    unsettled: FxHashSet<PodUid>,
+    pub(crate) statuses: Statuses,
     /// The last list, each pod once; `None` once something newer is known of one of its pods.
     last_list: Option<Vec<Arc<RuntimePod>>>,
     /// Number and start of the last list that succeeded.
     list: u64,
     listed_at: Option<Instant>,
-    pub(crate) inspections: Inspections,
     pub(crate) pod_lists: PodLists,
     /// The pods that the last list showed to have changed, for whoever wants to know.
     found: Option<Vec<PodUid>>,
@@ -67,13 +62,14 @@ impl Relist {
         settings: Settings,
         owner: Owner,
     ) -> Self {
+        let inspections = Inspections::new(
+            runtime.clone(),
+            settings.max_concurrent_inspections,
+            settings.relist_period,
+            settings.inspection_deadline,
+        );
         Self {
-            inspections: Inspections::new(
-                runtime.clone(),
-                settings.max_concurrent_inspections,
-                settings.relist_period,
-                settings.inspection_deadline,
-            ),
+            statuses: Statuses::new(cache, owner.0.clone(), inspections),
             pod_lists: PodLists::new(
                 runtime.clone(),
                 owner.0.clone(),
@@ -82,11 +78,9 @@ impl Relist {
                 settings.inspection_deadline,
             ),
             runtime,
-            cache,
             settings,
             owner,
             records: FxHashMap::default(),
-            unsettled: FxHashSet::default(),
             last_list: None,
             list: 0,
             listed_at: None,
@@ -170,22 +164,23 @@ impl Relist {
             Ok(Some(pod)) if pod.uid == uid => {
                 // The next list may hand out again what it handed out before; now that would be a change.
                 self.last_list = None;
-                let changed = self.take_in_pod(&pod, started);
                 if self.owner.0.take_reinspect(&uid)
                     && let Some(record) = self.records.get_mut(&uid)
                 {
                     record.reinspect = true;
                 }
+                let changed = self.take_in_pod(&pod, started);
                 if !self.see_to(&uid) {
-                    self.cache.set_observed_time(&uid, started);
+                    self.statuses.observed(&uid, started);
                 }
+                self.statuses.publish();
                 return changed;
             }
             Ok(None) => {
                 self.last_list = None;
-                let changed = self.records.contains_key(&uid);
-                self.gone(&uid);
-                self.cache.set_observed_time(&uid, started);
+                let changed = self.gone(&uid);
+                self.statuses.observed(&uid, started);
+                self.statuses.publish();
                 return changed;
             }
             Ok(Some(pod)) => {
@@ -197,40 +192,17 @@ impl Relist {
         false
     }
 
-    /// Takes in the outcome of an inspection: the cache first, then the events, as whoever hears of a change
-    /// looks for it in the cache.
+    /// Takes in the outcome of an inspection.
     pub(crate) fn inspected(&mut self, inspected: Inspected) {
-        let Inspected {
-            pod,
-            listed_at,
-            status,
-        } = inspected;
-        let uid = &pod.uid;
-        let Some(record) = self.records.get_mut(uid) else {
-            return;
-        };
-        // The pod was there as listed until then.
-        let newest = self.listed_at.unwrap_or(record.listed_at).max(record.listed_at);
-        match status {
-            Ok(status) => {
-                let (status, events) = record.inspected(pod.clone(), status);
-                self.cache.set(uid, Ok(status.clone()), listed_at);
-                tell(&self.owner, &pod.key, events, Some(&status));
-                if !self.see_to(uid) && newest > listed_at {
-                    self.cache.set_observed_time(uid, newest);
-                }
-            }
-            Err(error) => {
-                tracing::error!(pod = %pod.key, %uid, %error, "unable to read the status of the pod");
-                record.failed(Instant::now(), self.settings.relist_period);
-                // An error is no older for having been long in coming.
-                self.cache.set(uid, Err(error), newest);
-            }
+        if let Some(record) = self.records.get_mut(&inspected.pod.uid) {
+            let period = self.settings.relist_period;
+            self.statuses.inspected(record, inspected, self.listed_at, period);
+            self.statuses.publish();
         }
     }
 
     fn take_in(&mut self, mut pods: Vec<Arc<RuntimePod>>, started: Instant) {
-        let mut see_to: Vec<PodUid> = self.unsettled.iter().cloned().collect();
+        let mut see_to: Vec<PodUid> = self.statuses.unsettled().iter().cloned().collect();
         for uid in self.owner.0.take_reinspects() {
             if let Some(record) = self.records.get_mut(&uid) {
                 record.reinspect = true;
@@ -286,14 +258,12 @@ impl Relist {
         for uid in see_to {
             self.see_to(&uid);
         }
-        // All else is known as of this list now; who waits for a pod under inspection waits for that.
+        // All else is known as of this list now.
         let records = &self.records;
-        let inspected = self.unsettled.iter().filter(|uid| {
-            records
-                .get(*uid)
-                .is_some_and(|record| record.inspection.is_some())
+        self.statuses.all_observed(started, |uid| {
+            records.get(uid).is_some_and(|record| record.inspection.is_some())
         });
-        self.cache.update_time_except(started, inspected.cloned());
+        self.statuses.publish();
         self.running.publish();
     }
 
@@ -302,7 +272,7 @@ impl Relist {
     }
 
     pub(crate) fn unsettled_pods(&self) -> usize {
-        self.unsettled.len()
+        self.statuses.unsettled().len()
     }
 
     pub(crate) fn listed_at(&self) -> Option<Instant> {
@@ -313,7 +283,7 @@ impl Relist {
     pub(crate) fn pod_calls(&self) -> impl Iterator<Item = HangingCall> {
         let lists = self.pod_lists.running.iter();
         let lists = lists.map(|list| ("GetPod", &list.uid, list.started));
-        let readings = self.inspections.running.iter();
+        let readings = self.statuses.inspections.running.iter();
         let readings = readings.map(|reading| ("GetPodStatus", &reading.pod.uid, reading.since));
         lists.chain(readings).map(|(call, pod, since)| HangingCall {
             call,
@@ -324,7 +294,7 @@ impl Relist {
 
     /// Whether there are pods to be read again.
     pub(crate) fn has_to_tend(&self) -> bool {
-        !self.unsettled.is_empty() || self.owner.0.has_reinspects()
+        !self.statuses.unsettled().is_empty() || self.owner.0.has_reinspects()
     }
 
     /// Asks for the lists of single pods that would else wait for the next list of all, when that comes rarely:
@@ -333,35 +303,36 @@ impl Relist {
     pub(crate) fn tend(&self) -> bool {
         let shared = &self.owner.0;
         shared.relist_reinspects();
-        let failed = self.unsettled.iter().filter(|uid| {
+        let failed = self.statuses.unsettled().iter().filter(|uid| {
             let record = self.records.get(*uid);
             record.is_some_and(Record::needs_inspection)
         });
         for uid in failed {
             shared.request_relist(uid);
         }
-        let awaited = self.cache.awaited();
+        let awaited = self.statuses.awaited();
         for uid in &awaited {
             shared.request_relist(uid);
         }
         !awaited.is_empty()
     }
 
-    /// Takes in one pod of the list of all, and sees to it if it changed: while it is at hand, for lists are long.
+    /// Takes in one pod of the list of all.
     fn take_in_listed(&mut self, pod: &Arc<RuntimePod>, started: Instant) {
-        if self.take_in_pod(pod, started) {
-            if let Some(found) = &mut self.found {
-                found.push(pod.uid.clone());
-            }
-            self.see_to(&pod.uid);
+        if self.take_in_pod(pod, started)
+            && let Some(found) = &mut self.found
+        {
+            found.push(pod.uid.clone());
         }
     }
 
-    /// Takes in one pod of a list; says whether it changed.
+    /// Takes in one pod of a list, and sees to it if it changed: while it is at hand, for lists are long. Says whether
+    /// it did.
     fn take_in_pod(&mut self, pod: &Arc<RuntimePod>, started: Instant) -> bool {
         let Some(record) = self.records.get_mut(&pod.uid) else {
             self.running.add(pod);
-            let record = Record::new(pod.clone(), started, self.list);
+            let mut record = Record::new(pod.clone(), started, self.list);
+            self.statuses.see_to(&mut record, self.listed_at);
             self.records.insert(pod.uid.clone(), record);
             return true;
         };
@@ -372,57 +343,28 @@ impl Relist {
         }
         self.running.remove(&record.listed);
         self.running.add(pod);
-        record.list_again(pod)
+        let changed = record.list_again(pod);
+        if changed {
+            self.statuses.see_to(record, self.listed_at);
+        }
+        changed
     }
 
     /// Starts the pod's inspection if it needs one; says whether one is under way.
     fn see_to(&mut self, uid: &PodUid) -> bool {
-        let Some(record) = self.records.get_mut(uid) else {
-            self.unsettled.remove(uid);
+        let record = self.records.get_mut(uid);
+        record.is_some_and(|record| self.statuses.see_to(record, self.listed_at))
+    }
+
+    /// Says whether the pod was known.
+    fn gone(&mut self, uid: &PodUid) -> bool {
+        let Some(record) = self.records.remove(uid) else {
             return false;
         };
-        if record.needs_inspection() {
-            let listed_at = self.listed_at.unwrap_or(record.listed_at).max(record.listed_at);
-            record.reinspect = false;
-            match self.inspections.start(&record.listed, listed_at) {
-                Start::Ended(status) => {
-                    let (status, events) = record.inspected(record.listed.clone(), status);
-                    self.cache.set(uid, Ok(status.clone()), listed_at);
-                    tell(&self.owner, &record.listed.key, events, Some(&status));
-                    if !self.unsettled.is_empty() {
-                        self.unsettled.remove(uid);
-                    }
-                    return false;
-                }
-                Start::UnderWay(abort) => record.inspection = Some(abort),
-            }
-        }
-        if record.is_settled() {
-            self.unsettled.remove(uid);
-        } else if !self.unsettled.contains(uid) {
-            self.unsettled.insert(uid.clone());
-        }
-        record.inspection.is_some()
+        self.running.remove(&record.listed);
+        self.statuses.gone(record);
+        true
     }
-
-    fn gone(&mut self, uid: &PodUid) {
-        self.unsettled.remove(uid);
-        if let Some(record) = self.records.remove(uid) {
-            self.running.remove(&record.listed);
-            self.cache.delete(uid);
-            let key = record.listed.key.clone();
-            tell(&self.owner, &key, record.gone(), None);
-        }
-    }
-}
-
-fn tell(owner: &Owner, pod: &PodKey, mut events: Vec<PodLifecycleEvent>, status: Option<&PodStatus>) {
-    for event in &events {
-        trace_event(pod, event, status);
-    }
-    // The kubelet does not tell of these either: nobody can act upon an unknown state.
-    events.retain(|event| event.event_type != PodLifecycleEventType::ContainerChanged);
-    owner.0.publish(events);
 }
 
 /// Whether two lists have the same pods in the same order: so it is mostly, and nothing needs to be looked up then.
@@ -432,23 +374,4 @@ fn same_pods(last: &[Arc<RuntimePod>], now: &[Arc<RuntimePod>]) -> bool {
             .iter()
             .zip(now)
             .all(|(last, now)| Arc::ptr_eq(last, now) || last.uid == now.uid)
-}
-
-fn trace_event(pod: &PodKey, event: &PodLifecycleEvent, status: Option<&PodStatus>) {
-    let PodLifecycleEvent {
-        uid,
-        event_type,
-        container,
-    } = event;
-    let container = container.as_ref().map(tracing::field::display);
-    tracing::debug!(%pod, %uid, container, event = ?event_type, "pod lifecycle event");
-    let ended = status
-        .filter(|_| *event_type == PodLifecycleEventType::ContainerDied)
-        .and_then(|status| {
-            let mut containers = status.containers.iter();
-            containers.find(|container| Some(&container.id) == event.container.as_ref())
-        });
-    if let Some(ended) = ended {
-        tracing::info!(%pod, %uid, container = %ended.id, exit_code = ended.exit_code, "container finished");
-    }
 }

@@ -74,10 +74,13 @@ impl Shared {
         self.health.lock().threshold = threshold;
     }
 
-    pub(crate) fn publish(&self, events: Vec<PodLifecycleEvent>) {
-        if let Some(publisher) = &*self.publisher.lock() {
-            publisher.publish(events);
+    pub(crate) fn publish(&self, changed: &mut Vec<(PodUid, Vec<PodLifecycleEvent>)>) {
+        if !changed.is_empty()
+            && let Some(publisher) = &*self.publisher.lock()
+        {
+            publisher.publish(changed);
         }
+        changed.clear();
     }
 
     /// A list begins; returns its number, from 1.

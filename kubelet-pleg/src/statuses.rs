@@ -1,0 +1,171 @@
+//! What becomes of a change: the pod's status is read and stored, then the change is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::runtime::PodStatus;
+use kubelet_core::{PodCache, PodKey, PodLifecycleEvent, PodLifecycleEventType, PodUid};
+use rustc_hash::FxHashSet;
+use tokio::time::Instant;
+
+use crate::inspection::{Inspected, Inspections, Start};
+use crate::record::Record;
+use crate::shared::Shared;
+
+/// Reads the statuses of pods that changed; the only writer of the cache.
+///
+/// The cache is written first, as whoever hears of a change looks for it there. Events are collected, and told
+/// together by [`publish`](Self::publish).
+pub(crate) struct Statuses {
+    cache: PodCache,
+    shared: Arc<Shared>,
+    pub(crate) inspections: Inspections,
+    /// Pods whose inspection is under way or failed: the relist looks at them although nothing changed.
+    unsettled: FxHashSet<PodUid>,
+    /// What is not told yet.
+    changed: Vec<(PodUid, Vec<PodLifecycleEvent>)>,
+}
+
+impl Statuses {
+    pub(crate) fn new(cache: PodCache, shared: Arc<Shared>, inspections: Inspections) -> Self {
+        Self {
+            cache,
+            shared,
+            inspections,
+            unsettled: FxHashSet::default(),
+            changed: Vec::new(),
+        }
+    }
+
+    /// The pods whose inspection is under way or failed.
+    pub(crate) fn unsettled(&self) -> &FxHashSet<PodUid> {
+        &self.unsettled
+    }
+
+    /// The pods that somebody waits for.
+    pub(crate) fn awaited(&self) -> Vec<PodUid> {
+        self.cache.awaited()
+    }
+
+    /// Starts the pod's inspection if it needs one; says whether one is under way. `listed_at`: when the last list of
+    /// all pods was begun.
+    pub(crate) fn see_to(&mut self, record: &mut Record, listed_at: Option<Instant>) -> bool {
+        let uid = &record.listed.uid;
+        if record.needs_inspection() {
+            let listed_at = listed_at.max(Some(record.listed_at)).unwrap_or(record.listed_at);
+            record.reinspect = false;
+            match self.inspections.start(&record.listed, listed_at) {
+                Start::Ended(status) => {
+                    if !self.unsettled.is_empty() {
+                        self.unsettled.remove(uid);
+                    }
+                    let read = record.listed.clone();
+                    let (status, events) = record.inspected(read, status);
+                    self.cache.set(&record.listed.uid, Ok(status.clone()), listed_at);
+                    self.tell(&record.listed.key, &record.listed.uid, events, Some(&status));
+                    return false;
+                }
+                Start::UnderWay(abort) => record.inspection = Some(abort),
+            }
+        }
+        if record.is_settled() {
+            self.unsettled.remove(uid);
+        } else if !self.unsettled.contains(uid) {
+            self.unsettled.insert(uid.clone());
+        }
+        record.inspection.is_some()
+    }
+
+    /// Takes in the outcome of an inspection.
+    pub(crate) fn inspected(
+        &mut self,
+        record: &mut Record,
+        inspected: Inspected,
+        last_list: Option<Instant>,
+        relist_period: Duration,
+    ) {
+        let Inspected {
+            pod,
+            listed_at,
+            status,
+        } = inspected;
+        // The pod was there as listed until then.
+        let newest = last_list.max(Some(record.listed_at)).unwrap_or(record.listed_at);
+        match status {
+            Ok(status) => {
+                let (status, events) = record.inspected(pod.clone(), status);
+                self.cache.set(&pod.uid, Ok(status.clone()), listed_at);
+                self.tell(&pod.key, &pod.uid, events, Some(&status));
+                if !self.see_to(record, last_list) && newest > listed_at {
+                    self.observed(&pod.uid, newest);
+                }
+            }
+            Err(error) => {
+                tracing::error!(pod = %pod.key, uid = %pod.uid, %error, "unable to read the status of the pod");
+                record.failed(Instant::now(), relist_period);
+                // An error is no older for having been long in coming.
+                self.cache.set(&pod.uid, Err(error), newest);
+            }
+        }
+    }
+
+    /// What is stored of the pod still held then.
+    pub(crate) fn observed(&self, uid: &PodUid, time: Instant) {
+        self.cache.set_observed_time(uid, time);
+    }
+
+    /// All that is stored still held then; but for pods under inspection, whose waiters wait for that.
+    pub(crate) fn all_observed(&self, time: Instant, is_inspected: impl Fn(&PodUid) -> bool) {
+        let inspected = self.unsettled.iter().filter(|uid| is_inspected(uid));
+        self.cache.update_time_except(time, inspected.cloned());
+    }
+
+    /// The runtime does not have the pod any more.
+    pub(crate) fn gone(&mut self, record: Record) {
+        let pod = record.listed.clone();
+        self.unsettled.remove(&pod.uid);
+        self.cache.delete(&pod.uid);
+        self.tell(&pod.key, &pod.uid, record.gone(), None);
+    }
+
+    /// Tells what happened since the last time.
+    pub(crate) fn publish(&mut self) {
+        self.shared.publish(&mut self.changed);
+    }
+
+    fn tell(
+        &mut self,
+        pod: &PodKey,
+        uid: &PodUid,
+        mut events: Vec<PodLifecycleEvent>,
+        status: Option<&PodStatus>,
+    ) {
+        for event in &events {
+            trace_event(pod, event, status);
+        }
+        // The kubelet does not tell of these either: nobody can act upon an unknown state.
+        events.retain(|event| event.event_type != PodLifecycleEventType::ContainerChanged);
+        if !events.is_empty() {
+            self.changed.push((uid.clone(), events));
+        }
+    }
+}
+
+fn trace_event(pod: &PodKey, event: &PodLifecycleEvent, status: Option<&PodStatus>) {
+    let PodLifecycleEvent {
+        uid,
+        event_type,
+        container,
+    } = event;
+    let container = container.as_ref().map(tracing::field::display);
+    tracing::debug!(%pod, %uid, container, event = ?event_type, "pod lifecycle event");
+    let ended = status
+        .filter(|_| *event_type == PodLifecycleEventType::ContainerDied)
+        .and_then(|status| {
+            let mut containers = status.containers.iter();
+            containers.find(|container| Some(&container.id) == event.container.as_ref())
+        });
+    if let Some(ended) = ended {
+        tracing::info!(%pod, %uid, container = %ended.id, exit_code = ended.exit_code, "container finished");
+    }
+}
