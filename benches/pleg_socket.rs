@@ -224,9 +224,9 @@ impl RuntimeReader for Listed {
         self.0.pods(all).await
     }
 
-    async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+    async fn pod_status(&self, pod: &RuntimePod) -> Result<Arc<PodStatus>> {
         let now = tokio::time::Instant::now();
-        Ok(PodStatus::empty(pod.uid.clone(), pod.key.clone(), now))
+        Ok(Arc::new(PodStatus::empty(pod.uid.clone(), pod.key.clone(), now)))
     }
 }
 

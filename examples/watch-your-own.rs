@@ -21,11 +21,11 @@ impl RuntimeReader for Mine {
     async fn pods(&self, _all: bool) -> Result<Vec<Arc<RuntimePod>>> {
         Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
-    async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+    async fn pod_status(&self, pod: &RuntimePod) -> Result<Arc<PodStatus>> {
         let status = |it: &Container| ContainerStatus::new(it.id.clone(), &*it.name, it.state);
         let mut read = PodStatus::empty(pod.uid.clone(), pod.key.clone(), Instant::now());
         read.containers = pod.containers.iter().map(status).collect();
-        Ok(read)
+        Ok(Arc::new(read))
     }
 }
 

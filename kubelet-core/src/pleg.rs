@@ -55,11 +55,9 @@ pub enum PodLifecycleEventType {
     PodSync,
 }
 
-/// One change of one pod (`pleg.PodLifecycleEvent`).
+/// One change of a pod (`pleg.PodLifecycleEvent`); which one is told beside it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PodLifecycleEvent {
-    /// The pod.
-    pub uid: PodUid,
     /// What happened.
     pub event_type: PodLifecycleEventType,
     /// The container or sandbox it happened to; `None` for [`PodSync`](PodLifecycleEventType::PodSync).
@@ -248,11 +246,10 @@ mod tests {
 
     use super::*;
 
-    fn event(uid: &str, event_type: PodLifecycleEventType) -> PodLifecycleEvent {
+    fn event(container: &str, event_type: PodLifecycleEventType) -> PodLifecycleEvent {
         PodLifecycleEvent {
-            uid: uid.into(),
             event_type,
-            container: Some(ContainerId::new("fake", "c")),
+            container: Some(ContainerId::new("fake", container)),
         }
     }
 

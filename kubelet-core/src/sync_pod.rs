@@ -140,7 +140,7 @@ impl PodSyncer for RuntimePodSyncer {
         if let Some(prober) = &self.prober {
             prober.remove_pod(&uid);
         }
-        let mut stopped = self.read_status(&*self.runtime_pod(pod).await?).await?;
+        let stopped = self.read_status(&*self.runtime_pod(pod).await?).await?;
         let still_running: Vec<&str> = stopped
             .running_containers()
             .map(|container| container.name.as_str())
@@ -154,6 +154,7 @@ impl PodSyncer for RuntimePodSyncer {
         }
         // A stopped sandbox has no IPs any more; the last status shows those the pod had
         // (`preserveDataFromBeforeStopping`).
+        let mut stopped = Arc::unwrap_or_clone(stopped);
         stopped.ips.clone_from(&status.ips);
         let api_status = self.generate(pod, &stopped, true);
         self.statuses.set_pod_status(pod, api_status);
@@ -292,7 +293,7 @@ impl RuntimePodSyncer {
         Ok(found.unwrap_or_else(|| Arc::new(RuntimePod::empty(uid, pod.key()))))
     }
 
-    async fn read_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+    async fn read_status(&self, pod: &RuntimePod) -> Result<Arc<PodStatus>> {
         let status = self.runtime.pod_status(pod);
         within("get pod status", Some(&pod.uid), RUNTIME_REQUEST_TIMEOUT, status).await
     }

@@ -20,13 +20,13 @@ pub(crate) struct Inspected {
     pub(crate) pod: Arc<RuntimePod>,
     /// When that list was begun: the status is at least as new.
     pub(crate) listed_at: Instant,
-    pub(crate) status: Result<PodStatus>,
+    pub(crate) status: Result<Arc<PodStatus>>,
 }
 
 /// What became of an inspection at its start.
 pub(crate) enum Start {
     /// The runtime had the status at hand.
-    Ended(PodStatus),
+    Ended(Arc<PodStatus>),
     UnderWay(AbortHandle),
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Inspections {
     at_hand: Call,
 }
 
-type Call = ReusableBoxFuture<'static, Result<PodStatus>>;
+type Call = ReusableBoxFuture<'static, Result<Arc<PodStatus>>>;
 
 impl Inspections {
     pub(crate) fn new(
@@ -105,7 +105,7 @@ impl Inspections {
         &self,
         pod: &Arc<RuntimePod>,
         listed_at: Instant,
-        status: impl Future<Output = Result<PodStatus>> + Send + 'static,
+        status: impl Future<Output = Result<Arc<PodStatus>>> + Send + 'static,
     ) -> Start {
         let read = pod.clone();
         let (call, abort) = abortable(async move {
@@ -130,8 +130,8 @@ async fn within(
     pod: Arc<RuntimePod>,
     (patience, deadline): (Duration, Duration),
     place: Option<OwnedSemaphorePermit>,
-    call: impl Future<Output = Result<PodStatus>>,
-) -> Result<PodStatus> {
+    call: impl Future<Output = Result<Arc<PodStatus>>>,
+) -> Result<Arc<PodStatus>> {
     let mut call = pin!(timeout(deadline, call));
     let answer = match timeout(patience, &mut call).await {
         Ok(answer) => answer,

@@ -18,13 +18,13 @@
 //!     async fn pods(&self, _all: bool) -> Result<Vec<Arc<RuntimePod>>> {
 //!         Ok(self.0.clone())
 //!     }
-//!     async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+//!     async fn pod_status(&self, pod: &RuntimePod) -> Result<Arc<PodStatus>> {
 //!         let now = tokio::time::Instant::now();
 //!         let mut status = PodStatus::empty(pod.uid.clone(), pod.key.clone(), now);
 //!         for listed in &pod.containers {
 //!             status.containers.push(ContainerStatus::new(listed.id.clone(), &*listed.name, listed.state));
 //!         }
-//!         Ok(status)
+//!         Ok(Arc::new(status))
 //!     }
 //! }
 //!

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::AbortHandle;
-use kubelet_core::runtime::{PodStatus, RuntimePod, SandboxState};
-use kubelet_core::{ContainerId, PodLifecycleEvent, PodLifecycleEventType, PodUid};
+use kubelet_core::runtime::{PodStatus, RuntimePod};
+use kubelet_core::{ContainerId, PodLifecycleEvent, PodLifecycleEventType};
 use tokio::time::Instant;
 
 use crate::transition;
@@ -16,18 +16,16 @@ const MAX_BACK_OFF: Duration = Duration::from_secs(10);
 /// One pod's record (`podRecord`).
 #[derive(Debug)]
 pub(crate) struct Record {
-    /// The pod as it was when its events were last told. It stays as long as the status cannot be read, so
-    /// that what happened meanwhile is told later.
-    told: Option<Arc<RuntimePod>>,
+    told: Told,
     /// The pod as last listed.
     pub(crate) listed: Arc<RuntimePod>,
     /// When it was listed alone, or first.
     pub(crate) listed_at: Instant,
     /// The list that had it last, by number.
     pub(crate) list: u64,
-    /// Whether `listed` has something that `told` has not.
+    /// Whether `listed` has something that was not told.
     differs: bool,
-    /// Containers that came and went since `told`: neither record has them, and yet they have ended.
+    /// Containers that came and went since events were told: neither record has them, and yet they have ended.
     missed: Vec<ContainerId>,
     /// Somebody asked for an inspection.
     pub(crate) reinspect: bool,
@@ -37,18 +35,37 @@ pub(crate) struct Record {
     failures: u32,
     /// When to try again.
     retry_at: Option<Instant>,
-    /// What was read last; no error takes it away.
-    last_status: Option<Arc<PodStatus>>,
+    /// What was read last, while the cache has an error: no error takes it away.
+    pub(crate) last_status: Option<Arc<PodStatus>>,
+}
+
+/// The pod as it was when its events were last told. It stays as long as the status cannot be read, so that what
+/// happened meanwhile is told later.
+#[derive(Debug)]
+enum Told {
+    Nothing,
+    AsListed,
+    Before(Arc<RuntimePod>),
+}
+
+impl Told {
+    fn pod<'a>(&'a self, listed: &'a RuntimePod) -> Option<&'a RuntimePod> {
+        match self {
+            Told::Nothing => None,
+            Told::AsListed => Some(listed),
+            Told::Before(pod) => Some(pod),
+        }
+    }
 }
 
 impl Record {
     pub(crate) fn new(listed: Arc<RuntimePod>, listed_at: Instant, list: u64) -> Self {
         Self {
-            told: None,
+            told: Told::Nothing,
+            differs: transition::differ(None, Some(&listed)),
             listed,
             listed_at,
             list,
-            differs: true,
             missed: Vec::new(),
             reinspect: false,
             inspection: None,
@@ -61,14 +78,11 @@ impl Record {
     /// Takes in the pod as listed now; says whether that differs from what was listed before.
     pub(crate) fn list_again(&mut self, pod: &Arc<RuntimePod>) -> bool {
         let before = std::mem::replace(&mut self.listed, pod.clone());
-        let as_told = self.told.as_ref().is_some_and(|told| Arc::ptr_eq(told, &before));
         if !transition::differ(Some(&before), Some(pod)) {
-            if self.is_settled() && !self.differs {
-                self.told = Some(pod.clone());
-            }
             return false;
         }
-        if as_told {
+        if let Told::AsListed = self.told {
+            self.told = Told::Before(before);
             self.differs = true;
         } else {
             self.miss(&before, Some(pod));
@@ -89,40 +103,44 @@ impl Record {
         self.differs || self.reinspect || !self.missed.is_empty()
     }
 
-    fn differs_from_told(&self) -> bool {
-        transition::differ(self.told.as_deref(), Some(&self.listed))
-    }
-
     /// Whether all that was listed is told.
     pub(crate) fn is_settled(&self) -> bool {
         self.inspection.is_none() && self.failures == 0
     }
 
-    /// The status of the pod, listed as `inspected`, was read: keeps it, and returns it for the cache with
-    /// the events that may be told now.
-    pub(crate) fn inspected(
-        &mut self,
-        inspected: Arc<RuntimePod>,
-        mut status: PodStatus,
-    ) -> (Arc<PodStatus>, Vec<PodLifecycleEvent>) {
+    /// The status of the pod was read, which was listed like this then: the events that may be told now.
+    pub(crate) fn inspected(&mut self, read: Arc<RuntimePod>) -> Vec<PodLifecycleEvent> {
+        if Arc::ptr_eq(&read, &self.listed) {
+            return self.inspected_as_listed();
+        }
+        let events = transition::events(self.told.pod(&self.listed), Some(&read));
+        // What the inspected record has is told by comparison, now and later.
+        self.missed
+            .retain(|container| !transition::has(Some(&read), container));
+        self.told = Told::Before(read);
+        self.differs = self.differs_from_told();
+        self.settled(events)
+    }
+
+    /// As [`inspected`](Self::inspected), of the pod as it was listed last.
+    pub(crate) fn inspected_as_listed(&mut self) -> Vec<PodLifecycleEvent> {
+        let events = transition::events(self.told.pod(&self.listed), Some(&self.listed));
+        self.missed
+            .retain(|container| !transition::has(Some(&self.listed), container));
+        self.told = Told::AsListed;
+        self.differs = false;
+        self.settled(events)
+    }
+
+    fn settled(&mut self, mut events: Vec<PodLifecycleEvent>) -> Vec<PodLifecycleEvent> {
         self.inspection = None;
         self.failures = 0;
         self.retry_at = None;
-        keep_ips(&mut status, self.last_status.as_deref());
-        let status = Arc::new(status);
-        self.last_status = Some(status.clone());
-        let mut events = transition::events(&inspected.uid, self.told.as_deref(), Some(&inspected));
-        // What the inspected record has is told by comparison, now and later.
-        self.missed
-            .retain(|container| !transition::has(Some(&inspected), container));
-        self.tell_missed(&inspected.uid, &mut events);
+        self.tell_missed(&mut events);
         if events.is_empty() {
-            events.push(pod_sync(&inspected.uid));
+            events.push(POD_SYNC);
         }
-        let is_newest = Arc::ptr_eq(&inspected, &self.listed);
-        self.told = Some(inspected);
-        self.differs = !is_newest && self.differs_from_told();
-        (status, events)
+        events
     }
 
     /// The status could not be read: everything stays as it is, to be told later.
@@ -138,20 +156,24 @@ impl Record {
         if let Some(inspection) = self.inspection.take() {
             inspection.abort();
         }
+        let mut events = transition::events(self.told.pod(&self.listed), None);
         let listed = self.listed.clone();
-        let mut events = transition::events(&listed.uid, self.told.as_deref(), None);
         self.miss(&listed, None);
-        self.tell_missed(&listed.uid, &mut events);
+        self.tell_missed(&mut events);
         if events.is_empty() && owes_sync {
-            events.push(pod_sync(&listed.uid));
+            events.push(POD_SYNC);
         }
         events
+    }
+
+    fn differs_from_told(&self) -> bool {
+        transition::differ(self.told.pod(&self.listed), Some(&self.listed))
     }
 
     /// Remembers what `before` had and neither what was told nor `now` has.
     fn miss(&mut self, before: &RuntimePod, now: Option<&RuntimePod>) {
         for container in transition::members(before) {
-            if !transition::has(self.told.as_deref(), container)
+            if !transition::has(self.told.pod(&self.listed), container)
                 && !transition::has(now, container)
                 && !self.missed.contains(container)
             {
@@ -160,34 +182,18 @@ impl Record {
         }
     }
 
-    fn tell_missed(&mut self, uid: &PodUid, events: &mut Vec<PodLifecycleEvent>) {
+    fn tell_missed(&mut self, events: &mut Vec<PodLifecycleEvent>) {
         for container in self.missed.drain(..) {
             for event_type in [
                 PodLifecycleEventType::ContainerDied,
                 PodLifecycleEventType::ContainerRemoved,
             ] {
                 events.push(PodLifecycleEvent {
-                    uid: uid.clone(),
                     event_type,
                     container: Some(container.clone()),
                 });
             }
         }
-    }
-}
-
-/// A pod whose sandboxes all ended has no IPs any more, but the API expects those that it had
-/// (`GenericPLEG.getPodIPs`).
-fn keep_ips(status: &mut PodStatus, last: Option<&PodStatus>) {
-    let is_ready = status
-        .sandboxes
-        .iter()
-        .any(|sandbox| sandbox.state == SandboxState::Ready);
-    if let Some(last) = last
-        && status.ips.is_empty()
-        && !is_ready
-    {
-        status.ips.clone_from(&last.ips);
     }
 }
 
@@ -201,13 +207,10 @@ fn back_off(failures: u32, relist_period: Duration) -> Duration {
     }
 }
 
-fn pod_sync(uid: &PodUid) -> PodLifecycleEvent {
-    PodLifecycleEvent {
-        uid: uid.clone(),
-        event_type: PodLifecycleEventType::PodSync,
-        container: None,
-    }
-}
+const POD_SYNC: PodLifecycleEvent = PodLifecycleEvent {
+    event_type: PodLifecycleEventType::PodSync,
+    container: None,
+};
 
 #[cfg(test)]
 mod tests {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::runtime::PodStatus;
-use kubelet_core::{PodCache, PodKey, PodLifecycleEvent, PodLifecycleEventType, PodUid};
+use kubelet_core::runtime::{PodStatus, RuntimePod, SandboxState, SandboxStatus};
+use kubelet_core::{PodCache, PodLifecycleEvent, PodLifecycleEventType, PodUid};
 use rustc_hash::FxHashSet;
 use tokio::time::Instant;
 
@@ -59,10 +59,10 @@ impl Statuses {
                     if !self.unsettled.is_empty() {
                         self.unsettled.remove(uid);
                     }
-                    let read = record.listed.clone();
-                    let (status, events) = record.inspected(read, status);
-                    self.cache.set(&record.listed.uid, Ok(status.clone()), listed_at);
-                    self.tell(&record.listed.key, &record.listed.uid, events, Some(&status));
+                    let status = self.with_ips(uid, record.last_status.take(), status);
+                    let events = record.inspected_as_listed();
+                    self.tell(&record.listed, events, Some(&status));
+                    self.cache.set(&record.listed.uid, Ok(status), listed_at);
                     return false;
                 }
                 Start::UnderWay(abort) => record.inspection = Some(abort),
@@ -93,9 +93,10 @@ impl Statuses {
         let newest = last_list.max(Some(record.listed_at)).unwrap_or(record.listed_at);
         match status {
             Ok(status) => {
-                let (status, events) = record.inspected(pod.clone(), status);
-                self.cache.set(&pod.uid, Ok(status.clone()), listed_at);
-                self.tell(&pod.key, &pod.uid, events, Some(&status));
+                let status = self.with_ips(&pod.uid, record.last_status.take(), status);
+                let events = record.inspected(pod.clone());
+                self.tell(&pod, events, Some(&status));
+                self.cache.set(&pod.uid, Ok(status), listed_at);
                 if !self.see_to(record, last_list) && newest > listed_at {
                     self.observed(&pod.uid, newest);
                 }
@@ -103,6 +104,9 @@ impl Statuses {
             Err(error) => {
                 tracing::error!(pod = %pod.key, uid = %pod.uid, %error, "unable to read the status of the pod");
                 record.failed(Instant::now(), relist_period);
+                if record.last_status.is_none() {
+                    record.last_status = self.cache.get(&pod.uid).ok();
+                }
                 // An error is no older for having been long in coming.
                 self.cache.set(&pod.uid, Err(error), newest);
             }
@@ -125,7 +129,7 @@ impl Statuses {
         let pod = record.listed.clone();
         self.unsettled.remove(&pod.uid);
         self.cache.delete(&pod.uid);
-        self.tell(&pod.key, &pod.uid, record.gone(), None);
+        self.tell(&pod, record.gone(), None);
     }
 
     /// Tells what happened since the last time.
@@ -133,27 +137,43 @@ impl Statuses {
         self.shared.publish(&mut self.changed);
     }
 
-    fn tell(
-        &mut self,
-        pod: &PodKey,
+    /// A pod whose sandboxes all ended has no IPs any more, but the API expects those that it had
+    /// (`GenericPLEG.getPodIPs`).
+    fn with_ips(
+        &self,
         uid: &PodUid,
-        mut events: Vec<PodLifecycleEvent>,
-        status: Option<&PodStatus>,
-    ) {
-        for event in &events {
-            trace_event(pod, event, status);
+        last: Option<Arc<PodStatus>>,
+        mut status: Arc<PodStatus>,
+    ) -> Arc<PodStatus> {
+        let is_ready = |sandbox: &SandboxStatus| sandbox.state == SandboxState::Ready;
+        if status.ips.is_empty()
+            && !status.sandboxes.iter().any(is_ready)
+            && let Some(last) = last.or_else(|| self.cache.get(uid).ok())
+            && !last.ips.is_empty()
+        {
+            Arc::make_mut(&mut status).ips.clone_from(&last.ips);
+        }
+        status
+    }
+
+    /// Notes what happened to the pod, to be told once the cache is written.
+    fn tell(&mut self, pod: &RuntimePod, mut events: Vec<PodLifecycleEvent>, status: Option<&PodStatus>) {
+        if tracing::enabled!(tracing::Level::INFO) {
+            for event in &events {
+                trace_event(pod, event, status);
+            }
         }
         // The kubelet does not tell of these either: nobody can act upon an unknown state.
         events.retain(|event| event.event_type != PodLifecycleEventType::ContainerChanged);
         if !events.is_empty() {
-            self.changed.push((uid.clone(), events));
+            self.changed.push((pod.uid.clone(), events));
         }
     }
 }
 
-fn trace_event(pod: &PodKey, event: &PodLifecycleEvent, status: Option<&PodStatus>) {
+fn trace_event(pod: &RuntimePod, event: &PodLifecycleEvent, status: Option<&PodStatus>) {
+    let RuntimePod { key: pod, uid, .. } = pod;
     let PodLifecycleEvent {
-        uid,
         event_type,
         container,
     } = event;

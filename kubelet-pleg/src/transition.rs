@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use kubelet_core::runtime::{Container, ContainerState, RuntimePod, Sandbox, SandboxState};
-use kubelet_core::{ContainerId, PodLifecycleEvent, PodLifecycleEventType, PodUid};
+use kubelet_core::{ContainerId, PodLifecycleEvent, PodLifecycleEventType};
 
 /// A container's state as far as the PLEG tells states apart (`plegContainerState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +53,7 @@ fn event_types(old: State, new: State) -> &'static [PodLifecycleEventType] {
 /// record, then what only the new one has.
 ///
 /// Allocates nothing where nothing changed.
-pub(crate) fn events(
-    uid: &PodUid,
-    old: Option<&RuntimePod>,
-    new: Option<&RuntimePod>,
-) -> Vec<PodLifecycleEvent> {
+pub(crate) fn events(old: Option<&RuntimePod>, new: Option<&RuntimePod>) -> Vec<PodLifecycleEvent> {
     let mut events = Vec::new();
     let _: ControlFlow<()> = for_each_change(old, new, |id, old, new| {
         // An id that a record bears twice is one container.
@@ -71,11 +67,12 @@ pub(crate) fn events(
             // One change or two it is, mostly.
             events.reserve_exact(2);
         }
-        events.extend(event_types(old, new).iter().map(|event_type| PodLifecycleEvent {
-            uid: uid.clone(),
-            event_type: *event_type,
-            container: Some(id.clone()),
-        }));
+        for event_type in event_types(old, new) {
+            events.push(PodLifecycleEvent {
+                event_type: *event_type,
+                container: Some(id.clone()),
+            });
+        }
         ControlFlow::Continue(())
     });
     events
@@ -179,7 +176,7 @@ fn sandboxes(pod: Option<&RuntimePod>) -> &[Sandbox] {
 
 #[cfg(test)]
 mod tests {
-    use kubelet_core::PodKey;
+    use kubelet_core::{PodKey, PodUid};
 
     use super::*;
     use PodLifecycleEventType::*;
@@ -214,7 +211,7 @@ mod tests {
     }
 
     fn told(old: Option<&RuntimePod>, new: Option<&RuntimePod>) -> Vec<(String, PodLifecycleEventType)> {
-        let events = events(&PodUid::from("u"), old, new);
+        let events = events(old, new);
         assert_eq!(events.is_empty(), !differ(old, new));
         events
             .into_iter()

@@ -43,7 +43,7 @@ impl RuntimeReader for Observed {
         self.runtime.pod(uid).await
     }
 
-    async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+    async fn pod_status(&self, pod: &RuntimePod) -> Result<Arc<PodStatus>> {
         self.runtime.pod_status(pod).await
     }
 

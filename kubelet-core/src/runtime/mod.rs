@@ -49,7 +49,9 @@ pub trait RuntimeReader: Send + Sync {
     /// The full status of a pod of the list: IPs, and each container's times, exit code, reason and message
     /// (`GetPodStatus`). What came to the pod after it was listed may be missing: the status is as new as the list,
     /// and whoever keeps it dates it so.
-    async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus>;
+    ///
+    /// A runtime that keeps its statuses may hand out the same `Arc`s again and again.
+    async fn pod_status(&self, pod: &RuntimePod) -> Result<Arc<PodStatus>>;
 
     /// A stream of hints "this pod changed", or `None` if this runtime has none. An item is a reason to look
     /// at the pod, never data; the stream may end or fail at any time and is asked for anew.

@@ -93,7 +93,7 @@ impl RuntimeReader for Pods {
         Ok(listed.collect())
     }
 
-    async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+    async fn pod_status(&self, pod: &RuntimePod) -> Result<Arc<PodStatus>> {
         if self.status_hangs.lock().as_ref() == Some(&pod.uid) {
             std::future::pending().await
         }
@@ -116,7 +116,7 @@ impl RuntimeReader for Pods {
                 ..SandboxStatus::new(sandbox.id.id(), sandbox.state)
             });
         }
-        Ok(status)
+        Ok(Arc::new(status))
     }
 }
 

@@ -156,8 +156,8 @@ impl RuntimeReader for CriRuntime {
         Ok(pods.into_iter().find(|pod| pod.uid == *uid))
     }
 
-    async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
-        self.read_pod_status(pod).await
+    async fn pod_status(&self, pod: &RuntimePod) -> Result<Arc<PodStatus>> {
+        self.read_pod_status(pod).await.map(Arc::new)
     }
 
     async fn pod_hints(&self) -> Result<Option<BoxStream<'static, Result<PodUid>>>> {

@@ -43,10 +43,10 @@ impl Rig {
         builder(&self.fake, &self.events, &self.dir)
     }
 
-    pub(crate) async fn status(&self, pod: &Pod) -> PodStatus {
+    pub(crate) async fn status(&self, pod: &Pod) -> Arc<PodStatus> {
         match self.manager.pod(&pod.uid()).await.unwrap() {
             Some(listed) => self.manager.pod_status(&listed).await.unwrap(),
-            None => PodStatus::empty(pod.uid(), pod.key(), Instant::now()),
+            None => Arc::new(PodStatus::empty(pod.uid(), pod.key(), Instant::now())),
         }
     }
 

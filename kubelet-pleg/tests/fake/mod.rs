@@ -291,7 +291,7 @@ impl RuntimeReader for FakeRuntime {
         Ok(pod)
     }
 
-    async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+    async fn pod_status(&self, pod: &RuntimePod) -> Result<Arc<PodStatus>> {
         let _in_flight = InFlight::new(self);
         self.call(format!("status {}", pod.uid));
         let (hangs, fails, takes) = {
@@ -323,7 +323,7 @@ impl RuntimeReader for FakeRuntime {
             })
             .collect();
         status.sandboxes = now.sandboxes.iter().map(sandbox_status).collect();
-        Ok(status)
+        Ok(Arc::new(status))
     }
 
     async fn pod_hints(&self) -> Result<Option<BoxStream<'static, Result<PodUid>>>> {

@@ -59,11 +59,11 @@ impl Bench {
 
 impl Engine {
     /// What the runtime says of a pod.
-    pub(crate) async fn look(&self, pod: &Pod) -> Outcome<PodStatus> {
+    pub(crate) async fn look(&self, pod: &Pod) -> Outcome<Arc<PodStatus>> {
         let look = async {
             match self.runtime.pod(&pod.uid()).await? {
                 Some(listed) => self.runtime.pod_status(&listed).await,
-                None => Ok(PodStatus::empty(pod.uid(), pod.key(), Instant::now())),
+                None => Ok(Arc::new(PodStatus::empty(pod.uid(), pod.key(), Instant::now()))),
             }
         };
         match timeout(self.sync_within, look).await {
