@@ -163,7 +163,7 @@ pub use node_getter::{FixedNode, NodeGetter};
 pub use paths::RootDir;
 pub use pleg::{
     PlegEvents, PlegHandle, PlegPublisher, PodLifecycleEvent, PodLifecycleEventGenerator,
-    PodLifecycleEventType,
+    PodLifecycleEventType, PodLifecycleEvents,
 };
 pub use pod::{PodExt, PodKey, PodUid, QosClass};
 pub use pod_cache::PodCache;

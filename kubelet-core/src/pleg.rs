@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +65,10 @@ pub struct PodLifecycleEvent {
     pub container: Option<ContainerId>,
 }
 
+/// What happened to one pod, in order: one change or two it is mostly, and these need no memory of their own. To read, a
+/// slice.
+pub type PodLifecycleEvents = SmallVec<[PodLifecycleEvent; 2]>;
+
 /// The sending end: hands each event to every subscription.
 #[derive(Debug, Default)]
 pub struct PlegPublisher {
@@ -88,7 +93,7 @@ impl PlegPublisher {
     ///
     /// Never blocks and never drops: an event that a subscriber has not taken yet is not stored a second time, so that
     /// what is pending is bounded by what exists.
-    pub fn publish(&self, changed: &mut Vec<(PodUid, Vec<PodLifecycleEvent>)>) {
+    pub fn publish(&self, changed: &mut Vec<(PodUid, PodLifecycleEvents)>) {
         changed.retain(|(_, events)| !events.is_empty());
         if changed.is_empty() {
             return;
@@ -105,7 +110,7 @@ impl PlegPublisher {
     }
 }
 
-fn tell(subscriber: &Weak<Subscription>, changed: impl Iterator<Item = (PodUid, Vec<PodLifecycleEvent>)>) {
+fn tell(subscriber: &Weak<Subscription>, changed: impl Iterator<Item = (PodUid, PodLifecycleEvents)>) {
     let Some(subscription) = subscriber.upgrade() else {
         return;
     };
@@ -149,7 +154,7 @@ impl PlegEvents {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is taken until it is returned.
-    pub async fn next(&mut self) -> Option<(PodUid, Vec<PodLifecycleEvent>)> {
+    pub async fn next(&mut self) -> Option<(PodUid, PodLifecycleEvents)> {
         loop {
             {
                 let mut pending = self.subscription.pending.lock();
@@ -184,7 +189,7 @@ struct Subscription {
 /// The pods that changed and were not taken yet, a pod once, in the order in which they first changed.
 #[derive(Debug, Default)]
 struct Pending {
-    queue: VecDeque<(PodUid, Vec<PodLifecycleEvent>)>,
+    queue: VecDeque<(PodUid, PodLifecycleEvents)>,
     /// Where in the queue each pod stands, counted from the first that ever stood there. Kept only while pods come to a
     /// queue that is not empty: a subscriber that keeps up costs no look-ups.
     places: Option<FxHashMap<PodUid, usize>>,
@@ -194,7 +199,7 @@ struct Pending {
 }
 
 impl Pending {
-    fn extend(&mut self, changed: impl Iterator<Item = (PodUid, Vec<PodLifecycleEvent>)>) {
+    fn extend(&mut self, changed: impl Iterator<Item = (PodUid, PodLifecycleEvents)>) {
         if self.queue.is_empty() {
             self.places = None;
             self.queue.extend(changed);
@@ -216,7 +221,7 @@ impl Pending {
         }
     }
 
-    fn pop(&mut self) -> Option<(PodUid, Vec<PodLifecycleEvent>)> {
+    fn pop(&mut self) -> Option<(PodUid, PodLifecycleEvents)> {
         let next = self.queue.pop_front()?;
         self.taken += 1;
         if let Some(places) = &mut self.places {
@@ -227,7 +232,7 @@ impl Pending {
 }
 
 /// Leaves the first of equal events.
-fn without_doubles(events: &mut Vec<PodLifecycleEvent>) {
+fn without_doubles(events: &mut PodLifecycleEvents) {
     let mut index = 1;
     while index < events.len() {
         let (before, after) = events.split_at(index);
@@ -260,7 +265,7 @@ mod tests {
         let publish = |changed: &[(&str, PodLifecycleEventType)]| {
             let changed = changed.iter();
             let mut changed = changed
-                .map(|(uid, what)| ((*uid).into(), vec![event(uid, *what)]))
+                .map(|(uid, what)| ((*uid).into(), [event(uid, *what)].into_iter().collect()))
                 .collect();
             publisher.publish(&mut changed);
             assert!(changed.is_empty());
@@ -273,11 +278,11 @@ mod tests {
         assert_eq!(slow.len(), 2);
         let (uid, events) = slow.next().await.unwrap();
         assert_eq!(uid.as_str(), "a");
-        assert_eq!(events, [event("a", ContainerStarted), event("a", ContainerDied)]);
+        assert_eq!(*events, [event("a", ContainerStarted), event("a", ContainerDied)]);
         assert_eq!(slow.next().await.unwrap().0.as_str(), "b");
         publish(&[("a", ContainerRemoved)]);
         drop(publisher);
-        assert_eq!(slow.next().await.unwrap().1, [event("a", ContainerRemoved)]);
+        assert_eq!(*slow.next().await.unwrap().1, [event("a", ContainerRemoved)]);
         assert!(slow.next().await.is_none());
     }
 
@@ -305,14 +310,14 @@ mod tests {
         /// However publishing and taking alternate: as if each event were looked for in all that is pending.
         #[test]
         fn what_is_pending_is_a_set_in_order(steps in prop::collection::vec(step(), 0..60)) {
-            let (publisher, mut model) = (PlegPublisher::new(), Vec::<(PodUid, Vec<PodLifecycleEvent>)>::new());
+            let (publisher, mut model) = (PlegPublisher::new(), Vec::<(PodUid, PodLifecycleEvents)>::new());
             let mut events = publisher.subscribe();
             for step in steps {
                 match step {
                     Step::Publish(first, count, what) => {
                         let uids = (first..first + count).map(|uid| uid.to_string());
-                        let mut changed: Vec<_> =
-                            uids.map(|uid| (PodUid::from(&*uid), vec![event(&uid, what)])).collect();
+                        let mut changed: Vec<(PodUid, PodLifecycleEvents)> =
+                            uids.map(|uid| (PodUid::from(&*uid), [event(&uid, what)].into_iter().collect())).collect();
                         for (uid, told) in &changed {
                             match model.iter_mut().find(|(pending, _)| pending == uid) {
                                 Some((_, pending)) if pending.contains(&told[0]) => {}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::AbortHandle;
 use kubelet_core::runtime::{PodStatus, RuntimePod};
-use kubelet_core::{ContainerId, PodLifecycleEvent, PodLifecycleEventType};
+use kubelet_core::{ContainerId, PodLifecycleEvent, PodLifecycleEventType, PodLifecycleEvents};
 use tokio::time::Instant;
 
 use crate::transition;
@@ -109,7 +109,7 @@ impl Record {
     }
 
     /// The status of the pod was read, which was listed like this then: the events that may be told now.
-    pub(crate) fn inspected(&mut self, read: Arc<RuntimePod>) -> Vec<PodLifecycleEvent> {
+    pub(crate) fn inspected(&mut self, read: Arc<RuntimePod>) -> PodLifecycleEvents {
         if Arc::ptr_eq(&read, &self.listed) {
             return self.inspected_as_listed();
         }
@@ -123,7 +123,7 @@ impl Record {
     }
 
     /// As [`inspected`](Self::inspected), of the pod as it was listed last.
-    pub(crate) fn inspected_as_listed(&mut self) -> Vec<PodLifecycleEvent> {
+    pub(crate) fn inspected_as_listed(&mut self) -> PodLifecycleEvents {
         let events = transition::events(self.told.pod(&self.listed), Some(&self.listed));
         self.missed
             .retain(|container| !transition::has(Some(&self.listed), container));
@@ -132,7 +132,7 @@ impl Record {
         self.settled(events)
     }
 
-    fn settled(&mut self, mut events: Vec<PodLifecycleEvent>) -> Vec<PodLifecycleEvent> {
+    fn settled(&mut self, mut events: PodLifecycleEvents) -> PodLifecycleEvents {
         self.inspection = None;
         self.failures = 0;
         self.retry_at = None;
@@ -151,7 +151,7 @@ impl Record {
     }
 
     /// The runtime does not have the pod any more: the last events.
-    pub(crate) fn gone(mut self) -> Vec<PodLifecycleEvent> {
+    pub(crate) fn gone(mut self) -> PodLifecycleEvents {
         let owes_sync = !self.is_settled() || self.reinspect;
         if let Some(inspection) = self.inspection.take() {
             inspection.abort();
@@ -182,7 +182,7 @@ impl Record {
         }
     }
 
-    fn tell_missed(&mut self, events: &mut Vec<PodLifecycleEvent>) {
+    fn tell_missed(&mut self, events: &mut PodLifecycleEvents) {
         for container in self.missed.drain(..) {
             for event_type in [
                 PodLifecycleEventType::ContainerDied,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::{PlegEvents, PlegHandle, PlegPublisher, PodLifecycleEvent, PodUid, Result};
+use kubelet_core::{PlegEvents, PlegHandle, PlegPublisher, PodLifecycleEvents, PodUid, Result};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tokio::sync::{Notify, oneshot};
@@ -74,7 +74,7 @@ impl Shared {
         self.health.lock().threshold = threshold;
     }
 
-    pub(crate) fn publish(&self, changed: &mut Vec<(PodUid, Vec<PodLifecycleEvent>)>) {
+    pub(crate) fn publish(&self, changed: &mut Vec<(PodUid, PodLifecycleEvents)>) {
         if !changed.is_empty()
             && let Some(publisher) = &*self.publisher.lock()
         {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::runtime::{PodStatus, RuntimePod, SandboxState, SandboxStatus};
-use kubelet_core::{PodCache, PodLifecycleEvent, PodLifecycleEventType, PodUid};
+use kubelet_core::{PodCache, PodLifecycleEvent, PodLifecycleEventType, PodLifecycleEvents, PodUid};
 use rustc_hash::FxHashSet;
 use tokio::time::Instant;
 
@@ -23,7 +23,7 @@ pub(crate) struct Statuses {
     /// Pods whose inspection is under way or failed: the relist looks at them although nothing changed.
     unsettled: FxHashSet<PodUid>,
     /// What is not told yet.
-    changed: Vec<(PodUid, Vec<PodLifecycleEvent>)>,
+    changed: Vec<(PodUid, PodLifecycleEvents)>,
 }
 
 impl Statuses {
@@ -157,7 +157,7 @@ impl Statuses {
     }
 
     /// Notes what happened to the pod, to be told once the cache is written.
-    fn tell(&mut self, pod: &RuntimePod, mut events: Vec<PodLifecycleEvent>, status: Option<&PodStatus>) {
+    fn tell(&mut self, pod: &RuntimePod, mut events: PodLifecycleEvents, status: Option<&PodStatus>) {
         if tracing::enabled!(tracing::Level::INFO) {
             for event in &events {
                 trace_event(pod, event, status);

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use kubelet_core::runtime::{Container, ContainerState, RuntimePod, Sandbox, SandboxState};
-use kubelet_core::{ContainerId, PodLifecycleEvent, PodLifecycleEventType};
+use kubelet_core::{ContainerId, PodLifecycleEvent, PodLifecycleEventType, PodLifecycleEvents};
 
 /// A container's state as far as the PLEG tells states apart (`plegContainerState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +53,8 @@ fn event_types(old: State, new: State) -> &'static [PodLifecycleEventType] {
 /// record, then what only the new one has.
 ///
 /// Allocates nothing where nothing changed.
-pub(crate) fn events(old: Option<&RuntimePod>, new: Option<&RuntimePod>) -> Vec<PodLifecycleEvent> {
-    let mut events = Vec::new();
+pub(crate) fn events(old: Option<&RuntimePod>, new: Option<&RuntimePod>) -> PodLifecycleEvents {
+    let mut events = PodLifecycleEvents::new();
     let _: ControlFlow<()> = for_each_change(old, new, |id, old, new| {
         // An id that a record bears twice is one container.
         if events
@@ -62,10 +62,6 @@ pub(crate) fn events(old: Option<&RuntimePod>, new: Option<&RuntimePod>) -> Vec<
             .any(|event: &PodLifecycleEvent| event.container.as_ref() == Some(id))
         {
             return ControlFlow::Continue(());
-        }
-        if events.is_empty() {
-            // One change or two it is, mostly.
-            events.reserve_exact(2);
         }
         for event_type in event_types(old, new) {
             events.push(PodLifecycleEvent {

@@ -24,8 +24,8 @@ use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::{
     Admission, Checkpoints, Disk, Event, EventRecorder, EventType, MirrorPods, PlegEvents,
-    PodAdmitAttributes, PodExt, PodLifecycleEvent, PodLifecycleEventType, PodStatusReporter, PodUid,
-    ProbeManagerHandle, ProbeUpdates, Rejection, RootDir,
+    PodAdmitAttributes, PodExt, PodLifecycleEvent, PodLifecycleEventType, PodLifecycleEvents,
+    PodStatusReporter, PodUid, ProbeManagerHandle, ProbeUpdates, Rejection, RootDir,
 };
 use housekeeping::{GonePods, Removals};
 
@@ -86,7 +86,7 @@ const FIRST_ANSWERS: Duration = Duration::from_secs(1);
 
 enum Heard {
     Config(PodUpdate),
-    Pleg(PodUid, Vec<PodLifecycleEvent>),
+    Pleg(PodUid, PodLifecycleEvents),
     Probe(PodUid),
     /// Sources and PLEG have no more to say.
     End,
