@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kubelet_core::runtime::{ContainerState, PodStatus};
-use kubelet_core::{PodCache, PodExt, PodLifecycleEvent, Runtime};
+use kubelet_core::{PodCache, PodExt, PodLifecycleEvent, PodUid, Runtime};
 use kubelet_cri::process::ProcessRuntime;
 use kubelet_cri::{CriAdapter, CriClient, CriRuntime, ImageService, RuntimeService};
 use kubelet_pleg::EventedPleg;
@@ -59,7 +59,7 @@ async fn watch(runtime: Arc<CriRuntime>) -> Result<(), Error> {
             // What can be read of the pod now; it may be gone.
             let status = cache.get(&uid).ok();
             for change in changes {
-                writeln!(stdout(), "{}", line(&change, status.as_deref()))?;
+                writeln!(stdout(), "{}", line(&uid, &change, status.as_deref()))?;
             }
         }
         Ok::<_, Error>(())
@@ -73,10 +73,10 @@ async fn watch(runtime: Arc<CriRuntime>) -> Result<(), Error> {
 }
 
 /// `ContainerDied default/web main (exit code 7) containerd://4f2a…`
-fn line(change: &PodLifecycleEvent, status: Option<&PodStatus>) -> String {
+fn line(uid: &PodUid, change: &PodLifecycleEvent, status: Option<&PodStatus>) -> String {
     let pod = match status {
         Some(status) if !status.key.name.is_empty() => status.key.to_string(),
-        _ => change.uid.to_string(),
+        _ => uid.to_string(),
     };
     let id = change.container.as_ref();
     let container = status.and_then(|status| status.containers.iter().find(|it| Some(&it.id) == id));

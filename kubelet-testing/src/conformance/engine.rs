@@ -85,7 +85,7 @@ impl Engine {
     }
 
     /// Syncs the pod until all its containers run.
-    pub(crate) async fn run(&self, bench: &Bench, pod: &Arc<Pod>) -> Outcome<PodStatus> {
+    pub(crate) async fn run(&self, bench: &Bench, pod: &Arc<Pod>) -> Outcome<Arc<PodStatus>> {
         let wanted = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
         let mut last = String::new();
         let running = bench.until("all containers of the pod run", async || {
