@@ -45,6 +45,12 @@ pub trait EventRecorder: Send + Sync {
     fn record(&self, event: Event<'_>);
 }
 
+/// Records events about the node itself: its disk, its garbage, its start. Returns at once, as [`EventRecorder`] does.
+pub trait NodeEventRecorder: Send + Sync {
+    /// Records one event. Reasons are the kubelet's (`pkg/kubelet/events`).
+    fn record_node(&self, event_type: EventType, reason: &str, message: String);
+}
+
 /// Records events as `tracing` lines, and nowhere else.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogEvents;
@@ -61,6 +67,15 @@ impl EventRecorder for LogEvents {
         match event.event_type {
             EventType::Normal => tracing::info!(%pod, uid, reason, part, "{message}"),
             EventType::Warning => tracing::warn!(%pod, uid, reason, part, "{message}"),
+        }
+    }
+}
+
+impl NodeEventRecorder for LogEvents {
+    fn record_node(&self, event_type: EventType, reason: &str, message: String) {
+        match event_type {
+            EventType::Normal => tracing::info!(reason, "{message}"),
+            EventType::Warning => tracing::warn!(reason, "{message}"),
         }
     }
 }

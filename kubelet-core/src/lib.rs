@@ -154,7 +154,7 @@ pub use config_objects::{ConfigObjects, NoConfigObjects};
 pub use container_id::{ContainerId, ParseContainerIdError};
 pub use disk::Disk;
 pub use error::{Error, Result};
-pub use event::{Event, EventRecorder, EventType, LogEvents};
+pub use event::{Event, EventRecorder, EventType, LogEvents, NodeEventRecorder};
 pub use explain::Step;
 pub use jitter::Jitter;
 pub use kubelet::{Kubelet, KubeletBuilder, KubeletHandle};

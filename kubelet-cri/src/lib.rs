@@ -3,6 +3,7 @@
 //! * [`v1`]: the messages of CRI v1 as of Kubernetes 1.36, all 41 calls.
 //! * [`RuntimeService`], [`ImageService`]: the two services as traits over these messages.
 //! * [`CriRuntime`]: the generic runtime manager, which runs pods on them as the kubelet would.
+//! * [`ImageGcManager`]: removes images that nobody uses, when the disk is full or they are old.
 //! * [`NodeProber`]: the kubelet's probes; commands through `ExecSync`, with the feature `probes` HTTP, TCP and gRPC too.
 //! * `CriClient` (feature `client`, on by default): the two services behind a `unix://` or `tcp://` endpoint.
 //! * [`ContainerRuntime`], [`CriAdapter`]: five verbs for a runtime of one's own, and CRI made of them.
@@ -48,8 +49,9 @@ pub mod verbs;
 pub use client::{CriClient, CriClientBuilder};
 pub use error::{Code, Error};
 pub use manager::{
-    CgroupDriver, CredentialProvider, CriRuntime, CriRuntimeBuilder, ImagePullCredentialsVerificationPolicy,
-    ImagePullSettings, NodeSettings, pod_actions,
+    CgroupDriver, CredentialProvider, CriRuntime, CriRuntimeBuilder, FsStats, ImageFsStats, ImageGcManager,
+    ImageGcPolicy, ImagePullCredentialsVerificationPolicy, ImagePullSettings, NodeSettings, RuntimeImageFs,
+    pod_actions,
 };
 #[cfg(feature = "probes")]
 pub use probe::NetworkProber;

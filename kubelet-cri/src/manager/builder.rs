@@ -200,7 +200,7 @@ impl CriRuntimeBuilder {
         })
         .await;
         Ok(CriRuntime {
-            lists: Lists::new(self.runtime.clone()),
+            lists: Lists::new(self.runtime.clone(), self.images.clone()),
             runtime_type: runtime_type.into(),
             runtime: self.runtime,
             image_service: self.images,

@@ -8,7 +8,7 @@ use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
-use crate::{Code, Error, RuntimeService, v1};
+use crate::{Code, Error, ImageService, RuntimeService, v1};
 
 /// How long a list that was too long is asked for in parts before it is tried as a whole.
 const TRY_WHOLE_AGAIN: Duration = Duration::from_secs(5 * 60);
@@ -21,8 +21,10 @@ type Result<T> = std::result::Result<T, Error>;
 /// or in parts where the runtime has no streams: containers by their sandbox, sandboxes by their state.
 pub(super) struct Lists {
     runtime: Arc<dyn RuntimeService>,
+    images: Arc<dyn ImageService>,
     containers: Way,
     sandboxes: Way,
+    all_images: Way,
 }
 
 /// How a list is asked for.
@@ -54,11 +56,13 @@ impl Way {
 }
 
 impl Lists {
-    pub(super) fn new(runtime: Arc<dyn RuntimeService>) -> Self {
+    pub(super) fn new(runtime: Arc<dyn RuntimeService>, images: Arc<dyn ImageService>) -> Self {
         Self {
             runtime,
+            images,
             containers: Way::default(),
             sandboxes: Way::default(),
+            all_images: Way::default(),
         }
     }
 
@@ -167,6 +171,28 @@ impl Lists {
         all.sort_by(|a, b| a.id.cmp(&b.id));
         all.dedup_by(|a, b| a.id == b.id);
         Ok(all)
+    }
+
+    /// `ListImages`
+    pub(super) async fn images(&self) -> Result<Vec<v1::Image>> {
+        let mut problem = Error::unimplemented("StreamImages");
+        if let Asked::Whole = self.all_images.first() {
+            match self.images.list_images(v1::ListImagesRequest::default()).await {
+                Ok(listed) => return Ok(listed.images),
+                Err(error) if is_too_large(&error) => problem = error,
+                Err(error) => return Err(error),
+            }
+        }
+        let stream = self
+            .images
+            .stream_images(v1::StreamImagesRequest::default())
+            .await;
+        let listed = collect(stream, |part| part.images).await?;
+        self.all_images.is(match listed {
+            Some(_) => Asked::Streamed,
+            None => Asked::Whole,
+        });
+        listed.ok_or(problem)
     }
 }
 

@@ -10,6 +10,7 @@ mod gc;
 mod hooks;
 #[cfg(feature = "probes")]
 mod http_hook;
+mod image_gc;
 mod image_volumes;
 pub(crate) mod images;
 mod kill;
@@ -50,6 +51,7 @@ use crate::{ImageService, RuntimeService, v1};
 pub use self::builder::CriRuntimeBuilder;
 pub use self::config::{CgroupDriver, NodeSettings};
 pub use self::credential_provider::CredentialProvider;
+pub use self::image_gc::{FsStats, ImageFsStats, ImageGcManager, ImageGcPolicy, RuntimeImageFs};
 pub use self::images::{ImagePullCredentialsVerificationPolicy, ImagePullSettings};
 
 /// Runs pods on any [`RuntimeService`] and [`ImageService`], with the calls that the kubelet would make

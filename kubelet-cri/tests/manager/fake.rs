@@ -35,6 +35,9 @@ struct State {
     failures: HashMap<&'static str, Error>,
     calls: Vec<String>,
     logins: Vec<String>,
+    images: Vec<v1::Image>,
+    /// One that cannot be removed.
+    stuck_image: Option<String>,
     /// How many items fit an answer.
     longest_list: Option<usize>,
     streams: bool,
@@ -161,6 +164,20 @@ impl Fake {
     /// The lists that were asked for, since this was last asked.
     pub(crate) fn take_lists(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.state().lists)
+    }
+
+    /// The images that are told of; any other is there as well.
+    pub(crate) fn images(&self) -> Vec<v1::Image> {
+        self.state().images.clone()
+    }
+
+    pub(crate) fn add_image(&self, image: v1::Image) {
+        self.state().images.push(image);
+    }
+
+    /// It cannot be removed.
+    pub(crate) fn keep_image(&self, id: &str) {
+        self.state().stuck_image = Some(id.to_owned());
     }
 
     /// Who images were pulled as, since this was last asked.
@@ -351,7 +368,7 @@ impl RuntimeService for Fake {
             state: v1::ContainerState::ContainerCreated as i32,
             created_at: self.nanos(),
             image: config.image.clone(),
-            image_ref: "sha256:1".into(),
+            image_ref: config.image.clone().unwrap_or_default().image,
             labels: config.labels.clone(),
             annotations: config.annotations.clone(),
             mounts: config.mounts.clone(),
@@ -535,7 +552,8 @@ impl Fake {
 #[async_trait]
 impl ImageService for Fake {
     async fn list_images(&self, _: v1::ListImagesRequest) -> Result<v1::ListImagesResponse> {
-        Ok(v1::ListImagesResponse::default())
+        let images = self.images();
+        Ok(v1::ListImagesResponse { images })
     }
 
     async fn image_status(&self, request: v1::ImageStatusRequest) -> Result<v1::ImageStatusResponse> {
@@ -556,7 +574,13 @@ impl ImageService for Fake {
         })
     }
 
-    async fn remove_image(&self, _: v1::RemoveImageRequest) -> Result<v1::RemoveImageResponse> {
+    async fn remove_image(&self, request: v1::RemoveImageRequest) -> Result<v1::RemoveImageResponse> {
+        let id = request.image.unwrap().image;
+        let mut state = self.state();
+        if state.stuck_image.as_ref() == Some(&id) {
+            return Err(Error::internal("RemoveImage", id, "image is stuck"));
+        }
+        state.images.retain(|image| image.id != id);
         Ok(v1::RemoveImageResponse {})
     }
 }

@@ -6,6 +6,7 @@
 mod fake;
 mod garbage;
 mod http_hooks;
+mod image_gc;
 mod image_volumes;
 mod killing;
 mod life_cycle;

@@ -25,7 +25,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use self::back_off::PullBackOff;
 use self::keyring::{Credentials, NodeKeyring};
 use self::name::{apply_default_image_tag, repository};
-use self::pull_records::{Known, PullRecords};
+use self::pull_records::Known;
 use self::throttle::Throttle;
 use super::credential_provider::CredentialProviders;
 use crate::{Error, ImageService, v1};
@@ -33,6 +33,8 @@ use crate::{Error, ImageService, v1};
 #[cfg(feature = "credential-providers")]
 pub(crate) use self::docker_config::{DockerConfig, Login};
 pub(crate) use self::keyring::Keyring;
+pub(crate) use self::pull::{aggregate, go_duration};
+pub(crate) use self::pull_records::PullRecords;
 #[cfg(feature = "credential-providers")]
 pub(crate) use self::registry_url::urls_match;
 pub use self::settings::{ImagePullCredentialsVerificationPolicy, ImagePullSettings};
@@ -152,6 +154,11 @@ impl ImageManager {
     /// Forgets how pulls for a pod failed: it is gone.
     pub(crate) fn forget(&self, pod: &PodUid) {
         self.back_off.forget(pod);
+    }
+
+    /// What is known of the images that were pulled.
+    pub(crate) fn records(&self) -> &PullRecords {
+        &self.records
     }
 
     async fn status(&self, spec: &v1::ImageSpec) -> Result<Option<v1::Image>, Error> {

@@ -139,7 +139,7 @@ impl Request<'_> {
 }
 
 /// Several errors as one, each once (`utilerrors.NewAggregate`).
-fn aggregate(errors: Vec<String>) -> String {
+pub(crate) fn aggregate(errors: Vec<String>) -> String {
     let mut distinct: Vec<String> = Vec::new();
     for error in errors {
         if !distinct.contains(&error) {
@@ -161,7 +161,7 @@ fn pull_error_text(error: &Error) -> String {
 }
 
 /// As Go prints durations, cut to milliseconds: `1m2.5s`, `320ms`, `0s`.
-fn go_duration(duration: Duration) -> String {
+pub(crate) fn go_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     if millis == 0 {
         return "0s".to_owned();

@@ -2,6 +2,8 @@
 //! (`computePodActions`).
 
 mod init_containers;
+#[cfg(test)]
+mod rest;
 mod restart;
 mod sandbox;
 

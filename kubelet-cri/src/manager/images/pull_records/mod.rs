@@ -25,7 +25,7 @@ use crate::v1;
 const MATCHED_SECRETS_MAX: usize = 100;
 
 /// The records, in memory and on disk. Memory is what is asked; what it holds is made into files at once.
-pub(super) struct PullRecords {
+pub(crate) struct PullRecords {
     policy: ImagePullCredentialsVerificationPolicy,
     clock: Clock,
     disk: Disk,
@@ -207,6 +207,25 @@ impl PullRecords {
             self.record(image, image_ref, Some(credentials)).await;
         }
         true
+    }
+
+    /// Forgets images that are gone, but those that were recorded since (`PruneUnknownRecords`). `images` are the
+    /// references of all that are left.
+    pub(crate) async fn prune(&self, images: &HashSet<String>, since: Instant) {
+        let gone: Vec<String> = {
+            let mut state = self.shared.state.lock();
+            let gone = state.pulled.iter().filter(|(image_ref, pulled)| {
+                !images.contains(*image_ref) && pulled.changed.is_none_or(|changed| changed < since)
+            });
+            let gone: Vec<String> = gone.map(|(image_ref, _)| image_ref.clone()).collect();
+            for image_ref in &gone {
+                state.pulled.remove(image_ref);
+            }
+            gone
+        };
+        for image_ref in gone {
+            self.settle_pulled(&image_ref).await;
+        }
     }
 
     /// Writes down what an image was pulled with (`writePulledRecordIfChanged`); with nothing, only that it was pulled.

@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use tokio::time::advance;
+
 use super::*;
 
 async fn records(dir: &Path) -> PullRecords {
@@ -61,6 +65,28 @@ async fn a_record_that_cannot_be_read_lets_nobody_in() {
     assert_eq!(records.check("a:1", "sha256:1"), Known::MustPull);
     pull(&records, "a:1", "sha256:1").await;
     assert_eq!(records.check("a:1", "sha256:1"), Known::Usable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_gone_is_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = records(dir.path()).await;
+    pull(&records, "a:1", "sha256:1").await;
+    pull(&records, "b:1", "sha256:2").await;
+    advance(Duration::from_secs(1)).await;
+    let began = Instant::now();
+    advance(Duration::from_secs(1)).await;
+    pull(&records, "c:1", "sha256:3").await;
+    records
+        .prune(&HashSet::from(["sha256:2".to_owned()]), began)
+        .await;
+    let left = |image_ref| records.shared.state.lock().pulled.contains_key(image_ref);
+    assert_eq!(
+        ["sha256:1", "sha256:2", "sha256:3"].map(left),
+        [false, true, true],
+        "what was pulled since is not in the list yet"
+    );
+    assert_eq!(files_in(&dir.path().join("image_manager/pulled")), 2);
 }
 
 #[tokio::test(start_paused = true)]
