@@ -20,6 +20,8 @@ pub enum SyncAction {
     KillPodSandbox,
     /// Kill the pod before it is made anew.
     KillPod,
+    /// Give running containers other resources.
+    ResizePodInPlace,
 }
 
 /// One thing that was tried on one container or sandbox (`container.SyncResult`).

@@ -17,6 +17,7 @@ use super::config::NodeSettings;
 use super::credential_provider::{CredentialProvider, CredentialProviders};
 use super::images::{ImageManager, ImageManagerParts, ImagePullSettings};
 use super::lists::Lists;
+use super::resize::Actuated;
 use crate::{Code, ImageService, RuntimeService, v1};
 
 /// The first wait for a runtime that does not answer, and the longest.
@@ -200,6 +201,7 @@ impl CriRuntimeBuilder {
         })
         .await;
         Ok(CriRuntime {
+            actuated: Actuated::default(),
             lists: Lists::new(self.runtime.clone(), self.images.clone()),
             runtime_type: runtime_type.into(),
             runtime: self.runtime,

@@ -20,6 +20,7 @@ mod log_files;
 mod logs;
 pub mod pod_actions;
 mod read;
+mod resize;
 mod start;
 mod sync;
 mod termination_message;
@@ -46,6 +47,7 @@ use self::config::HandlerFeatures;
 use self::images::ImageManager;
 use self::lists::Lists;
 use self::read::Listing;
+use self::resize::Actuated;
 use crate::{ImageService, RuntimeService, v1};
 
 pub use self::builder::CriRuntimeBuilder;
@@ -70,6 +72,7 @@ pub struct CriRuntime {
     image_service: Arc<dyn ImageService>,
     images: ImageManager,
     lists: Lists,
+    actuated: Actuated,
     crash_loop: CrashLoopBackOff,
     /// What each runtime handler can do, as `Status` last told.
     handlers: Mutex<Option<HashMap<String, HandlerFeatures>>>,
@@ -217,6 +220,7 @@ impl Runtime for CriRuntime {
     fn forget_pod(&self, uid: &PodUid) {
         self.crash_loop.forget(uid);
         self.images.forget(uid);
+        self.actuated.forget(uid);
     }
 }
 

@@ -11,7 +11,9 @@ use kubelet_core::runtime::{ContainerState, PodStatus, SyncFailure};
 
 use super::CriRuntime;
 use super::back_off::go_seconds;
-use super::config::{ContainerInputs, HandlerFeatures, ImageUser, container_config, pod_logs_directory};
+use super::config::{
+    ContainerInputs, HandlerFeatures, ImageUser, container_amounts, container_config, pod_logs_directory,
+};
 use super::container::{ContainerEvents, Kind, describe};
 use super::image_volumes::{ImageVolumes, count_mounted_images, mounted_images};
 use super::images::WantedImage;
@@ -128,6 +130,9 @@ impl CriRuntime {
                 events.warning("Failed", format!("Error: {error}"));
                 failure("CreateContainerConfigError", error)
             })?;
+        if let Ok(amounts) = container_amounts(pod, container) {
+            self.actuated.set(&pod.uid(), &container.name, amounts);
+        }
         let log_path = Path::new(&context.sandbox_config.log_directory).join(&config.log_path);
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: context.sandbox_id.to_owned(),

@@ -13,7 +13,9 @@ use super::CriRuntime;
 use super::config::pod_sandbox_config;
 use super::container::{Kind, common_part, describe};
 use super::kill::{Kill, Record, failure};
-use super::pod_actions::{KillReason, PodActions, compute_pod_actions, should_all_containers_restart};
+use super::pod_actions::{
+    KillReason, PodActions, add_resizes, compute_pod_actions, should_all_containers_restart,
+};
 use super::read::sandbox_ips;
 use super::start::{Start, StartContext};
 use crate::v1;
@@ -24,7 +26,9 @@ struct Stop;
 impl CriRuntime {
     pub(super) async fn sync(&self, pod: &Arc<Pod>, status: &PodStatus) -> PodSyncResult {
         let restart_all = should_all_containers_restart(pod, status);
-        let actions = compute_pod_actions(pod, status, &*self.probes, restart_all);
+        let mut actions = compute_pod_actions(pod, status, &*self.probes, restart_all);
+        let actuated = |container: &str| self.actuated.get_or_take_over(pod, container);
+        add_resizes(pod, status, &*self.probes, actuated, &mut actions);
         tracing::debug!(pod = %pod.key(), uid = pod.uid_str(), ?actions, "computed pod actions");
         let pull_secrets = self.pull_secrets(pod).await;
         let mut result = PodSyncResult::default();
@@ -279,6 +283,7 @@ impl CriRuntime {
                 return Err(Stop);
             }
         }
+        self.resize_containers(context.pod, actions, result).await;
         for container in pick(&spec.containers, &actions.containers_to_start) {
             self.start_and_record(context, &Start::new(Kind::Regular, container), result)
                 .await;
@@ -390,6 +395,8 @@ impl PodActions {
         !self.create_sandbox
             && self.ephemeral_containers_to_start.is_empty()
             && self.init_containers_to_start.is_empty()
+            && self.containers_to_update_memory.is_empty()
+            && self.containers_to_update_cpu.is_empty()
             && self.containers_to_start.is_empty()
     }
 }

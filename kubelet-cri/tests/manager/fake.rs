@@ -500,6 +500,36 @@ impl RuntimeService for Fake {
         })
     }
 
+    async fn update_container_resources(
+        &self,
+        request: v1::UpdateContainerResourcesRequest,
+    ) -> Result<v1::UpdateContainerResourcesResponse> {
+        let linux = request.linux.unwrap();
+        let what = format!(
+            "{} cpu {}/{} memory {}",
+            self.name_of(&request.container_id),
+            linux.cpu_shares,
+            linux.cpu_quota,
+            linux.memory_limit_in_bytes
+        );
+        drop(self.begin("UpdateContainerResources", &what)?);
+        Ok(v1::UpdateContainerResourcesResponse {})
+    }
+
+    /// Each uses 500 bytes.
+    async fn container_stats(&self, _: v1::ContainerStatsRequest) -> Result<v1::ContainerStatsResponse> {
+        let memory = v1::MemoryUsage {
+            usage_bytes: Some(v1::UInt64Value { value: 500 }),
+            ..Default::default()
+        };
+        Ok(v1::ContainerStatsResponse {
+            stats: Some(v1::ContainerStats {
+                memory: Some(memory),
+                ..Default::default()
+            }),
+        })
+    }
+
     async fn exec_sync(&self, request: v1::ExecSyncRequest) -> Result<v1::ExecSyncResponse> {
         let name = self.name_of(&request.container_id);
         let what = format!("{name} {}", request.cmd.join(" "));

@@ -13,4 +13,5 @@ mod life_cycle;
 mod long_lists;
 mod pod_actions;
 mod pods;
+mod resize;
 mod rig;

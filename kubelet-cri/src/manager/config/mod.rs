@@ -42,6 +42,7 @@ pub(crate) use go_json::string as go_string;
 pub(crate) use hash::hash_container;
 pub(crate) use labels::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo};
 pub use node::{CgroupDriver, NodeSettings};
+pub(crate) use resources::{container_amounts, container_resources};
 pub(crate) use sandbox::{pod_logs_directory, pod_sandbox_config};
 
 type Result<T, E = ConfigError> = std::result::Result<T, E>;

@@ -10,6 +10,7 @@ use kubelet_core::restart_rules::is_restartable_init_container;
 use kubelet_core::{PodExt, QosClass, qos_class};
 
 use super::{ConfigError, NodeSettings, Result};
+use crate::manager::pod_actions::ContainerAmounts;
 use crate::v1::{HugepageLimit, LinuxContainerResources};
 
 /// What the kernel takes at least and at most (`MinShares`, `MaxShares`).
@@ -30,7 +31,7 @@ const SYSTEM_NODE_CRITICAL: &str = "system-node-critical";
 type ResourceList = BTreeMap<String, Amount>;
 
 /// The resources of a container (`generateLinuxContainerResources`).
-pub(super) fn container_resources(
+pub(crate) fn container_resources(
     node: &NodeSettings,
     pod: &Pod,
     container: &Container,
@@ -60,6 +61,22 @@ pub(super) fn container_resources(
         }
     }
     Ok(resources)
+}
+
+/// What a container may have of CPU and memory (`containerResourcesFromRequirements`).
+pub(crate) fn container_amounts(pod: &Pod, container: &Container) -> Result<ContainerAmounts> {
+    let lists = ResourceLists::of_container(container)?;
+    let of_pod = ResourceLists::of_pod(pod)?;
+    let limit = |name: &str| match lists.limits.get(name) {
+        Some(amount) => *amount,
+        None => get(&of_pod.limits, name),
+    };
+    Ok(ContainerAmounts {
+        memory_limit: limit("memory").value(),
+        memory_request: get(&lists.requests, "memory").value(),
+        cpu_limit: limit("cpu").milli_value(),
+        cpu_request: get(&lists.requests, "cpu").milli_value(),
+    })
 }
 
 /// The resources of a whole pod without its overhead (`calculateSandboxResources`).

@@ -2,6 +2,7 @@
 //! (`computePodActions`).
 
 mod init_containers;
+mod resize;
 #[cfg(test)]
 mod rest;
 mod restart;
@@ -12,6 +13,8 @@ use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus};
 use kubelet_core::{ContainerId, PodExt, ProbeResult, ProbeResults};
 
 use super::config::hash_container;
+pub(crate) use resize::add_resizes;
+pub use resize::{ContainerAmounts, ContainerToUpdate};
 pub(crate) use restart::should_all_containers_restart;
 
 /// What to do for a pod, in this order (`podActions`).
@@ -36,6 +39,10 @@ pub struct PodActions {
     pub ephemeral_containers_to_start: Vec<usize>,
     /// Indices in `spec.initContainers`.
     pub init_containers_to_start: Vec<usize>,
+    /// Running containers that get other memory, in this order, before the regular ones are started.
+    pub containers_to_update_memory: Vec<ContainerToUpdate>,
+    /// Running containers that then get other CPU, in this order.
+    pub containers_to_update_cpu: Vec<ContainerToUpdate>,
     /// Indices in `spec.containers`.
     pub containers_to_start: Vec<usize>,
 }
