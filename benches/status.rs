@@ -4,7 +4,8 @@
 //! `cargo bench -p benches --bench status`
 //!
 //! Time is virtual; the sink, where there is one, answers after 10 ms of it. "of that, making the statuses" is the share of
-//! who calls: a status is handed over, and so made anew each time.
+//! who calls: a status is handed over, and so made anew each time. "generated anew" makes them of what the runtime says, as
+//! a pod's worker does.
 #![allow(missing_docs, reason = "criterion's macros make public items")]
 #![allow(
     clippy::panic,
@@ -25,7 +26,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use criterion::{Criterion, criterion_group, criterion_main};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kubelet_core::{ContainerId, PodExt, PodStatusReporter, Result, SinkPod, StatusSink};
+use kubelet_core::runtime::{
+    ContainerState, ContainerStatus, PodStatus as RuntimeStatus, SandboxState, SandboxStatus,
+};
+use kubelet_core::{ContainerId, PodExt, PodStatusInput, PodStatusReporter, Result, SinkPod, StatusSink};
 use kubelet_status::{ApiServerSink, StatusManager, StatusManagerConfig, StatusManagerHandle};
 use kubelet_testing::{ApiServer, User};
 use serde_json::{Value, json};
@@ -184,6 +188,12 @@ fn unchanged(criterion: &mut Criterion) {
         allocations(&set_all) / PODS,
         allocations(&make_all) / PODS
     );
+    let (set, make) = (shortest(set_all), shortest(make_all));
+    println!(
+        "status, {PODS} unchanged: {:?} a pod, {:?} of it to make the status",
+        set / PODS as u32,
+        make / PODS as u32
+    );
     criterion.bench_function(&format!("{PODS} statuses unchanged"), |bencher| {
         bencher.iter(set_all)
     });
@@ -196,6 +206,69 @@ fn unchanged(criterion: &mut Criterion) {
     let requests = server.requests.load(Ordering::Relaxed) - PODS;
     println!("status, {PODS} unchanged: {requests} requests");
     assert_eq!(requests, 0);
+}
+
+/// The shortest of many times: what else goes on makes it longer.
+fn shortest(mut work: impl FnMut()) -> Duration {
+    let times = (0..200).map(|_| {
+        let start = std::time::Instant::now();
+        work();
+        start.elapsed()
+    });
+    times.min().unwrap()
+}
+
+/// What the runtime says of a pod whose two containers run.
+fn runtime(pod: &Pod) -> RuntimeStatus {
+    let mut status = RuntimeStatus::empty(pod.uid(), pod.key(), tokio::time::Instant::now());
+    status.ips = vec!["10.88.0.7".to_owned()];
+    status.sandboxes = vec![SandboxStatus {
+        id: "s".to_owned(),
+        state: SandboxState::Ready,
+        attempt: 0,
+        created_at: None,
+        ips: status.ips.clone(),
+        network_reported: true,
+        host_network: false,
+        runtime_handler: String::new(),
+    }];
+    for name in ["a", "b"] {
+        let id = format!("containerd://{name:0>64}").parse().unwrap();
+        let mut container = ContainerStatus::new(id, name, ContainerState::Running);
+        container.started_at = Some("2026-01-01T00:00:00Z".parse().unwrap());
+        container.image = "docker.io/library/busybox:1.36".to_owned();
+        container.image_ref = format!("sha256:{:064}", 7);
+        status.containers.push(container);
+    }
+    status
+}
+
+fn generated(criterion: &mut Criterion) {
+    let tokio = virtual_time();
+    let server = Arc::new(Server::default());
+    let set_all = |node: &Node, pods: &[(Arc<Pod>, RuntimeStatus)]| {
+        for (pod, runtime) in pods {
+            let status = node.handle.generate(&PodStatusInput::new(pod, runtime));
+            node.handle.set_pod_status(pod, status);
+        }
+    };
+    let (node, pods) = tokio.block_on(async {
+        let pods: Vec<_> = (0..PODS)
+            .map(pod)
+            .map(|pod| (pod.clone(), runtime(&pod)))
+            .collect();
+        let node = Node::start(server.clone());
+        set_all(&node, &pods);
+        server.requested(PODS).await;
+        (node, pods)
+    });
+    let each = shortest(|| set_all(&node, &pods)) / PODS as u32;
+    println!("status, {PODS} generated anew and unchanged: {each:?} a pod");
+    criterion.bench_function(&format!("{PODS} statuses generated anew, unchanged"), |bencher| {
+        bencher.iter(|| set_all(&node, &pods))
+    });
+    tokio.block_on(node.stop());
+    assert_eq!(server.requests.load(Ordering::Relaxed), PODS);
 }
 
 fn changed(criterion: &mut Criterion) {
@@ -278,6 +351,6 @@ criterion_group! {
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_secs(2))
         .sample_size(30);
-    targets = unchanged, changed, flip
+    targets = unchanged, generated, changed, flip
 }
 criterion_main!(benches);

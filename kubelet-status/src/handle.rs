@@ -9,7 +9,6 @@ use k8s_openapi::jiff::Timestamp;
 use kubelet_core::{Clock, ContainerId, PodExt, PodStatusInput, PodStatusReporter, PodUid};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::records::{Now, Records};
@@ -123,11 +122,7 @@ impl StatusManagerHandle {
 
     /// Applies a change, and wakes the manager if there is something to send.
     fn change(&self, change: impl FnOnce(&mut Records, &Now) -> Result<bool, Error>) {
-        let now = Now {
-            wall: self.0.clock.api_now(),
-            instant: Instant::now(),
-        };
-        let result = change(&mut self.0.records.lock(), &now);
+        let result = change(&mut self.0.records.lock(), &Now(self.0.clock));
         match result {
             Ok(true) => self.0.changed.notify_one(),
             Ok(false) => {}

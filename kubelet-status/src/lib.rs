@@ -3,7 +3,7 @@
 //!
 //! * [`generate_api_pod_status`] is a pure function from a pod, its runtime's status and the status reported
 //!   before to the API status: phase, conditions, container statuses, IPs, QoS class and resources, to the
-//!   letter of kubelet v1.36. 1,500 statuses recorded from the real kubelet hold it to that.
+//!   letter of kubelet v1.36. 1,500 statuses and 74 lives of pods recorded from the real kubelet hold it to that.
 //! * [`StatusManager`] keeps one status per pod and tells a [`StatusSink`](kubelet_core::StatusSink) what
 //!   changed: at once, each burst as one patch, never what did not change, again where it failed.
 //! * Sinks: [`MemorySink`], [`JsonLines`], [`LogSink`], `ApiServerSink` (feature `apiserver`), and [`FanOut`] for
@@ -82,10 +82,12 @@
 
 mod conditions;
 mod container_statuses;
+mod equality;
 mod error;
 mod events;
 mod generate;
 mod handle;
+mod imprint;
 mod manager;
 mod merge;
 mod metrics;

@@ -20,7 +20,8 @@ pub(crate) fn merge(
 ) -> ApiPodStatus {
     let ends = !is_terminal(phase(sink)) && is_terminal(phase(ours));
     let mut merged = ApiPodStatus {
-        conditions: Some(merge_conditions(sink, ours, ends && !may_run, now)),
+        conditions: Some(merge_conditions(sink, ours, ends && !may_run, now))
+            .filter(|conditions| !conditions.is_empty()),
         resource_claim_statuses: sink.resource_claim_statuses.clone(),
         extended_resource_claim_status: sink.extended_resource_claim_status.clone(),
         node_allocatable_resource_claim_statuses: sink.node_allocatable_resource_claim_statuses.clone(),

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStatus, Pod, PodCondition, PodStatus as ApiPodStatus,
+    ContainerState, ContainerStatus, Pod, PodCondition, PodStatus as ApiPodStatus, ResourceRequirements,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubelet_core::clock::api_time;
 
 use crate::conditions;
+use crate::quantity;
 use crate::status_ext::find_condition;
 
 /// How many bytes of termination messages a pod's status holds, all containers together
@@ -26,7 +28,8 @@ const TIMED_CONDITIONS: [&str; 7] = [
     conditions::ALL_CONTAINERS_RESTARTING,
 ];
 
-/// Cuts times to seconds and messages to their share, and puts the container statuses in order.
+/// Cuts times to seconds and messages to their share, puts the container statuses in order, and writes quantities as an
+/// API server does.
 pub(crate) fn normalize(pod: &Pod, status: &mut ApiPodStatus) {
     let containers = pod.spec.as_ref().map_or(0, |spec| {
         spec.containers.len()
@@ -48,7 +51,11 @@ pub(crate) fn normalize(pod: &Pod, status: &mut ApiPodStatus) {
     for container in all.into_iter().flatten().flatten() {
         normalize_state(&mut container.state, max_message);
         normalize_state(&mut container.last_state, max_message);
+        write_canonically(&mut container.allocated_resources);
+        normalize_resources(&mut container.resources);
     }
+    write_canonically(&mut status.allocated_resources);
+    normalize_resources(&mut status.resources);
     for statuses in [
         &mut status.container_statuses,
         &mut status.ephemeral_container_statuses,
@@ -84,85 +91,6 @@ pub(crate) fn set_transition_time(condition: &mut PodCondition, old: &ApiPodStat
     };
 }
 
-/// Whether two statuses say the same as far as we have a say (`isPodStatusByKubeletEqual`): conditions of
-/// others and the times of ours do not count, nor what belongs to resource claims.
-pub(crate) fn same_by_kubelet(old: &ApiPodStatus, new: &ApiPodStatus) -> bool {
-    same_conditions(old, new) && same_but_conditions(old, new)
-}
-
-/// Whether a sink that has `old` has nothing to learn from `new`.
-pub(crate) fn same(old: &ApiPodStatus, new: &ApiPodStatus) -> bool {
-    let all_known = new
-        .conditions
-        .iter()
-        .flatten()
-        .all(|condition| find_condition(old, &condition.type_).is_some_and(|known| known == condition));
-    all_known
-        && old.conditions.as_ref().map_or(0, Vec::len) == new.conditions.as_ref().map_or(0, Vec::len)
-        && same_but_conditions(old, new)
-}
-
-fn same_conditions(old: &ApiPodStatus, new: &ApiPodStatus) -> bool {
-    fn ours(status: &ApiPodStatus) -> impl Iterator<Item = &PodCondition> {
-        let ours = |type_: &str| conditions::is_owned(type_) || conditions::is_shared(type_);
-        status
-            .conditions
-            .iter()
-            .flatten()
-            .filter(move |condition| ours(&condition.type_))
-    }
-    ours(old).count() == ours(new).count()
-        && ours(new).all(|condition| {
-            find_condition(old, &condition.type_).is_some_and(|old| {
-                old.status == condition.status
-                    && old.reason.as_deref().unwrap_or_default()
-                        == condition.reason.as_deref().unwrap_or_default()
-                    && old.message.as_deref().unwrap_or_default()
-                        == condition.message.as_deref().unwrap_or_default()
-            })
-        })
-}
-
-fn same_but_conditions(old: &ApiPodStatus, new: &ApiPodStatus) -> bool {
-    same_text(&old.phase, &new.phase)
-        && same_text(&old.reason, &new.reason)
-        && same_text(&old.message, &new.message)
-        && same_text(&old.host_ip, &new.host_ip)
-        && same_text(&old.pod_ip, &new.pod_ip)
-        && same_text(&old.qos_class, &new.qos_class)
-        && same_text(&old.nominated_node_name, &new.nominated_node_name)
-        && same_text(&old.resize, &new.resize)
-        && old.start_time == new.start_time
-        && old.observed_generation.unwrap_or(0) == new.observed_generation.unwrap_or(0)
-        && old.resources == new.resources
-        && same_map(&old.allocated_resources, &new.allocated_resources)
-        && same_list(&old.host_ips, &new.host_ips)
-        && same_list(&old.pod_ips, &new.pod_ips)
-        && same_list(&old.container_statuses, &new.container_statuses)
-        && same_list(&old.init_container_statuses, &new.init_container_statuses)
-        && same_list(
-            &old.ephemeral_container_statuses,
-            &new.ephemeral_container_statuses,
-        )
-}
-
-/// Absent and empty are the same.
-fn same_text(old: &Option<String>, new: &Option<String>) -> bool {
-    old.as_deref().unwrap_or_default() == new.as_deref().unwrap_or_default()
-}
-
-fn same_list<T: PartialEq>(old: &Option<Vec<T>>, new: &Option<Vec<T>>) -> bool {
-    old.as_deref().unwrap_or_default() == new.as_deref().unwrap_or_default()
-}
-
-fn same_map<K: Ord, V: PartialEq>(old: &Option<BTreeMap<K, V>>, new: &Option<BTreeMap<K, V>>) -> bool {
-    match (old, new) {
-        (Some(old), Some(new)) => old == new,
-        (Some(one), None) | (None, Some(one)) => one.is_empty(),
-        (None, None) => true,
-    }
-}
-
 fn cut(time: &mut Option<Time>) {
     if let Some(time) = time {
         *time = api_time(time.0);
@@ -187,6 +115,19 @@ fn normalize_state(state: &mut Option<ContainerState>, max_message: usize) {
     }
 }
 
+fn normalize_resources(resources: &mut Option<ResourceRequirements>) {
+    if let Some(resources) = resources {
+        write_canonically(&mut resources.limits);
+        write_canonically(&mut resources.requests);
+    }
+}
+
+fn write_canonically(list: &mut Option<BTreeMap<String, Quantity>>) {
+    for quantity in list.iter_mut().flat_map(BTreeMap::values_mut) {
+        *quantity = quantity::canonical(quantity);
+    }
+}
+
 /// Init containers stand in the order of the spec; what the spec does not name stands last.
 fn sort_init(pod: &Pod, statuses: &mut [ContainerStatus]) {
     let containers = pod
@@ -205,6 +146,7 @@ fn sort_init(pod: &Pod, statuses: &mut [ContainerStatus]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::equality::same_by_kubelet;
     use serde_json::{Value, json};
 
     fn status(value: Value) -> ApiPodStatus {
@@ -311,56 +253,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_others_business_makes_no_difference() {
-        let ours = || {
-            json!({"phase": "Running", "conditions": [
-            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}]})
+    fn an_amount_is_one_however_it_is_written() {
+        let of = |cpu: &str, memory: &str| {
+            let resources = json!({"requests": {"cpu": cpu}, "limits": {"memory": memory}});
+            let mut container = container("a", json!({"running": {}}));
+            container["resources"] = resources.clone();
+            container["allocatedResources"] = resources["requests"].clone();
+            let mut shown = status(json!({"containerStatuses": [container], "resources": resources,
+                "allocatedResources": {"memory": memory}}));
+            normalize(&pod(&[], 1), &mut shown);
+            shown
         };
-        let with = |change: &dyn Fn(&mut Value)| {
-            let mut changed = ours();
-            change(&mut changed);
-            status(changed)
-        };
-        fn push(status: &mut Value, condition: Value) {
-            status["conditions"].as_array_mut().unwrap().push(condition);
-        }
-        type Change = fn(&mut Value);
-        let table: [(Change, bool); 12] = [
-            (
-                |s| push(s, json!({"type": "example.com/x", "status": "True"})),
-                true,
-            ),
-            (
-                |s| s["conditions"][0]["lastTransitionTime"] = json!("2027-01-01T00:00:00Z"),
-                true,
-            ),
-            (|s| s["conditions"][0]["observedGeneration"] = json!(2), true),
-            (|s| s["resourceClaimStatuses"] = json!([{"name": "c"}]), true),
-            (
-                |s| {
-                    s["extendedResourceClaimStatus"] =
-                        json!({"requestMappings": [], "resourceClaimName": "c"})
-                },
-                true,
-            ),
-            (|s| s["message"] = json!(""), true),
-            (|s| s["podIPs"] = json!([]), true),
-            (|s| s["conditions"][0]["status"] = json!("False"), false),
-            (|s| s["conditions"][0]["message"] = json!("no"), false),
-            (
-                |s| push(s, json!({"type": "DisruptionTarget", "status": "True"})),
-                false,
-            ),
-            (|s| s["observedGeneration"] = json!(2), false),
-            (|s| s["allocatedResources"] = json!({"cpu": "1"}), false),
-        ];
-        for (index, (change, same)) in table.into_iter().enumerate() {
-            assert_eq!(
-                same_by_kubelet(&status(ours()), &with(&change)),
-                same,
-                "change {index}"
-            );
-        }
+        assert!(same_by_kubelet(&of("0.5", "1024Mi"), &of("500m", "1Gi")));
+        assert!(!same_by_kubelet(&of("500m", "1Gi"), &of("501m", "1Gi")));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Sums of [`Quantity`]s, written as the API writes them.
+//! [`Quantity`]s and their sums, written as the API writes them.
 //!
 //! Exact to a thousandth: the API server takes no finer CPU or memory.
 
@@ -27,6 +27,14 @@ pub(crate) fn compare(left: &Quantity, right: &Quantity) -> Ordering {
     amount(left).cmp(&amount(right))
 }
 
+/// The quantity as an API server writes it; as it is, where it cannot be read (`Quantity.MarshalJSON`).
+pub(crate) fn canonical(quantity: &Quantity) -> Quantity {
+    match Amount::try_from(quantity) {
+        Ok(amount) => Quantity(amount.write(Format::of(quantity))),
+        Err(_) => quantity.clone(),
+    }
+}
+
 /// The sum in canonical form: a whole number before the largest suffix of the kind that `left` has, or
 /// `right` where `left` is zero (`Quantity.Add`).
 pub(crate) fn add(left: &Quantity, right: &Quantity) -> Quantity {
@@ -37,6 +45,18 @@ pub(crate) fn add(left: &Quantity, right: &Quantity) -> Quantity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_read_stays_as_it_is() {
+        for (written, canonical_form) in [
+            ("0.5", "500m"),
+            ("2048Mi", "2Gi"),
+            ("1000m", "1"),
+            ("much", "much"),
+        ] {
+            assert_eq!(canonical(&Quantity(written.to_owned())).0, canonical_form);
+        }
+    }
 
     #[test]
     fn sums_are_canonical_and_keep_the_format_of_the_first() {

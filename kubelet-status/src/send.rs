@@ -8,8 +8,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use kubelet_core::{Clock, Error, PodExt, PodUid, Result, SinkPod, StatusSink};
 
+use crate::equality::same;
 use crate::merge::merge;
-use crate::normalize::same;
 use crate::records::{Job, Outcome, Send, Task};
 use crate::status_ext::{is_running, is_terminal, phase};
 use crate::token_bucket::RateLimit;

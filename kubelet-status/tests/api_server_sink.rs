@@ -130,7 +130,7 @@ async fn every_recorded_patch_is_the_same() {
         );
         patches += 1;
     }
-    assert_eq!(patches, 323);
+    assert_eq!(patches, 337);
 }
 
 #[tokio::test]

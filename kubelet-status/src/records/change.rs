@@ -7,8 +7,10 @@ use kubelet_core::{ContainerId, PodExt, PodUid, annotations};
 
 use super::{Known, Now, Record, Records, Turn};
 use crate::conditions;
+use crate::equality::same_by_kubelet;
 use crate::error::Error;
-use crate::normalize::{normalize, same_by_kubelet, set_transition_times};
+use crate::imprint::Imprint;
+use crate::normalize::{normalize, set_transition_times};
 use crate::status_ext::{chain, is_terminal, phase, terminated};
 use crate::terminate::terminate;
 use crate::{metrics, transitions};
@@ -23,7 +25,17 @@ impl Records {
     ) -> Result<bool, Error> {
         status.observed_generation = conditions::observed_generation(pod);
         // A pod that is to go is sent even without change: whatever its worker does may be what it waits for.
-        self.update(pod, status, pod.is_deleting(), false, now)
+        let force = pod.is_deleting();
+        // Most say again what is known: then there is nothing to check, nor to bring into form.
+        if !force
+            && let Some(record) = self.by_uid.get_mut(pod.uid_str())
+            && !record.orphaned
+            && record.says_nothing_new(&status)
+        {
+            record.saw(pod);
+            return Ok(false);
+        }
+        self.update(pod, status, force, false, now)
     }
 
     /// `OnPodSandboxReady`
@@ -127,7 +139,7 @@ impl Records {
         now: &Now,
     ) -> Result<bool, Error> {
         let mirror = pod.is_static().then(|| self.mirrors.get(&pod.key())).flatten();
-        let mut record = self.by_uid.get_mut(pod.uid_str());
+        let record = self.by_uid.get_mut(pod.uid_str());
         let (known, no_status) = (
             record.as_ref().map(|record| record.status.clone()),
             ApiPodStatus::default(),
@@ -143,18 +155,9 @@ impl Records {
             .start_time
             .clone()
             .or(status.start_time)
-            .or_else(|| Some(now.wall.clone()));
+            .or_else(|| Some(now.wall()));
         status.observed_generation = status.observed_generation.max(old.observed_generation);
 
-        // Most say again what is known: then there is nothing to check, nor to bring into form.
-        if let Some(record) = &mut record
-            && !force
-            && !record.orphaned
-            && same_by_kubelet(old, &status)
-        {
-            record.saw(pod);
-            return Ok(false);
-        }
         if let Some(record) = &record
             && record.finished
             && !pod.is_static()
@@ -173,7 +176,7 @@ impl Records {
             status.reason.clone_from(&old.reason);
             status.message.clone_from(&old.message);
         }
-        set_transition_times(&mut status, old, &now.wall);
+        set_transition_times(&mut status, old, &now.wall());
         normalize(pod, &mut status);
         count_terminations(old, &status);
 
@@ -185,8 +188,9 @@ impl Records {
                     return Ok(false);
                 }
                 if !record.is_unsent() {
-                    record.changed_at = now.instant;
+                    record.changed_at = now.instant();
                 }
+                record.imprint = Imprint::of(&status);
                 record.status = Arc::new(status);
                 record.version += 1;
                 record.finished = finished;
@@ -199,12 +203,13 @@ impl Records {
                 };
                 let record = Record {
                     pod: pod.clone(),
+                    imprint: Imprint::of(&status),
                     status: Arc::new(status),
                     version: 1,
                     sent: 0,
                     known,
                     finished,
-                    changed_at: now.instant,
+                    changed_at: now.instant(),
                     differs: false,
                     orphaned: false,
                     turn: Turn::Idle,
@@ -220,9 +225,9 @@ impl Records {
 
 /// Whether it shows this version of the static pod, and not one before.
 fn is_mirror_of(mirror: &Pod, pod: &Pod) -> bool {
-    let annotation = |pod: &Pod, name| pod.metadata.annotations.as_ref()?.get(name).cloned();
-    let hashes =
-        annotation(mirror, annotations::CONFIG_MIRROR).zip(annotation(pod, annotations::CONFIG_HASH));
+    let hashes = mirror
+        .annotation(annotations::CONFIG_MIRROR)
+        .zip(pod.annotation(annotations::CONFIG_HASH));
     hashes.is_none_or(|(shown, own)| shown == own)
 }
 

@@ -11,13 +11,15 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubelet_core::{PodExt, PodKey, PodUid};
+use kubelet_core::{Clock, PodExt, PodKey, PodUid};
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
 pub(crate) use self::known::Known;
+use crate::equality::{same_by_kubelet, same_news};
+use crate::imprint::Imprint;
 use crate::metrics;
-use crate::normalize::{normalize, same_by_kubelet};
+use crate::normalize::normalize;
 use crate::pod_startup_latency::PodStartupLatencyTracker;
 use crate::resize::ResizeConditions;
 use crate::status_ext::{is_terminal, phase};
@@ -27,11 +29,17 @@ const FIRST_RETRY: Duration = Duration::from_millis(500);
 /// The longest wait, no more than it takes to look through all statuses.
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
-/// The two clocks' times at which something is told.
-#[derive(Clone)]
-pub(crate) struct Now {
-    pub(crate) wall: Time,
-    pub(crate) instant: Instant,
+/// The two clocks' times at which something is told: nobody looks at a clock for what is no news.
+pub(crate) struct Now(pub(crate) Clock);
+
+impl Now {
+    pub(crate) fn wall(&self) -> Time {
+        self.0.api_now()
+    }
+
+    pub(crate) fn instant(&self) -> Instant {
+        Instant::now()
+    }
 }
 
 /// One turn: what is to be done in the sink for one pod.
@@ -89,6 +97,8 @@ pub(crate) struct Records {
 struct Record {
     pod: Arc<Pod>,
     status: Arc<ApiPodStatus>,
+    /// Of the status.
+    imprint: Imprint,
     /// Counts the changes of the status.
     version: u64,
     /// The version that the sink has.
@@ -116,12 +126,20 @@ enum Turn {
 impl Record {
     /// The pod is worked on as it is here.
     fn saw(&mut self, pod: &Arc<Pod>) {
-        if !Arc::ptr_eq(&self.pod, pod) {
-            self.pod = pod.clone();
+        if Arc::ptr_eq(&self.pod, pod) {
+            return;
         }
+        self.pod = pod.clone();
         if !pod.is_static() {
             self.known.saw(pod);
         }
+    }
+
+    /// Whether the status is the known one, once it is given the known one's start time and generation.
+    fn says_nothing_new(&self, status: &ApiPodStatus) -> bool {
+        self.status.start_time.is_some()
+            && status.observed_generation <= self.status.observed_generation
+            && (self.imprint.is_of(status) || same_news(&self.status, status))
     }
 
     /// Whether it is the static pod that the mirror of this name shows.
@@ -163,7 +181,7 @@ impl Records {
             return self.observe_mirror(pod);
         }
         if !pod.is_static() {
-            self.startup_latency.observed_pod_on_watch(pod, &now.wall);
+            self.startup_latency.observed_pod_on_watch(pod, &now.wall());
         }
         let uid = pod.uid();
         let Some(record) = self.by_uid.get_mut(&uid) else {

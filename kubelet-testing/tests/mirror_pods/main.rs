@@ -1,0 +1,84 @@
+//! Static pods and their mirrors: an agent of this project on an API server in memory.
+#![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
+
+mod agent;
+mod kubectl;
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube_client::Api;
+use kube_client::api::{DeleteParams, PostParams};
+use kubelet_core::PodExt;
+
+use self::agent::{Agent, node, static_pod};
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_is_shown_by_a_mirror_while_it_is_there() {
+    let agent = Agent::start().await;
+    agent.manifests.send_replace(vec![static_pod("one")]);
+    let first = agent.mirror_of("one").await;
+    let owners = first.metadata.owner_references.clone().unwrap();
+    let node: Node = Api::all(agent.server.client()).get("node-1").await.unwrap();
+    assert_eq!(owners.len(), 1);
+    assert_eq!(
+        (&*owners[0].kind, Some(&owners[0].uid)),
+        ("Node", node.metadata.uid.as_ref())
+    );
+    assert_ne!(first.uid_str(), "uid-of-one", "the mirror has a UID of its own");
+
+    // Somebody deletes it: there is another at once.
+    let now = DeleteParams::default().grace_period(0);
+    agent.pods().delete("web", &now).await.unwrap();
+    let second = agent.mirror_of("one").await;
+    assert_ne!(second.uid_str(), first.uid_str());
+
+    // Somebody deletes it with a grace period: it is deleted for good and made anew.
+    agent
+        .pods()
+        .delete("web", &DeleteParams::default())
+        .await
+        .unwrap();
+    let again = |pod: Option<&Pod>| pod.is_some_and(|pod| pod.uid_str() != second.uid_str());
+    agent.until("a mirror that is not being deleted", again).await;
+
+    // The manifest changes.
+    agent.manifests.send_replace(vec![static_pod("two")]);
+    agent.mirror_of("two").await;
+
+    // The manifest goes, and with it the mirror.
+    agent.manifests.send_replace(vec![]);
+    agent.until("no mirror", |pod| pod.is_none()).await;
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_was_left_behind_is_deleted() {
+    let agent = Agent::start().await;
+    agent.manifests.send_replace(vec![static_pod("one")]);
+    let left = agent.mirror_of("one").await;
+    agent.manifests.send_replace(vec![]);
+    agent.until("no mirror", |pod| pod.is_none()).await;
+    // As one of a former agent that was stopped before it could.
+    let mut left = left.clone();
+    left.metadata.resource_version = None;
+    left.metadata.uid = None;
+    left.status = None;
+    agent.pods().create(&PostParams::default(), &left).await.unwrap();
+    agent.until("no mirror", |pod| pod.is_none()).await;
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_its_node_there_is_no_mirror() {
+    let agent = Agent::start().await;
+    let nodes: Api<Node> = Api::all(agent.server.client());
+    nodes.delete("node-1", &DeleteParams::default()).await.unwrap();
+    agent.manifests.send_replace(vec![static_pod("one")]);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(agent.pods().get_opt("web").await.unwrap().is_none());
+
+    nodes.create(&PostParams::default(), &node()).await.unwrap();
+    agent.mirror_of("one").await;
+    agent.stop().await;
+}
