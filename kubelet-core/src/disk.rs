@@ -6,7 +6,7 @@ use std::io;
 ///
 /// By default another thread does ([`tokio::task::spawn_blocking`]), so that a disk that hangs holds up the one pod
 /// that waits for it. A simulation has it done [on the spot](Self::inline): then nothing of its order depends on
-/// other threads, and an hour without work costs next to nothing.
+/// other threads, an hour without work costs next to nothing, and no file has to outlast the host.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -25,6 +25,11 @@ impl Disk {
     /// Work is done by the thread that asks for it.
     pub fn inline() -> Self {
         Self { inline: true }
+    }
+
+    /// Whether the thread that asks for work does it: in a simulation.
+    pub(crate) fn is_inline(self) -> bool {
+        self.inline
     }
 
     /// Does the work.

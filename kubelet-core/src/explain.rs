@@ -19,9 +19,9 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Step {
-    /// No source lists it.
+    /// No source lists it. If it runs, it is ended once all sources were heard.
     NotListed {
-        /// Sources that were not heard yet: one of them may.
+        /// Sources that were not heard yet: one of them may list it.
         silent_sources: Vec<String>,
     },
     /// This source lists it.
@@ -110,6 +110,7 @@ impl Step {
     /// What defers the pod, as the label `reason` of `kubelet_pod_deferrals_total` has it; `None` where nothing does.
     pub fn deferral(&self) -> Option<&'static str> {
         match self {
+            Step::NotListed { silent_sources } if !silent_sources.is_empty() => Some("sources"),
             Step::WaitsForTurn { .. } => Some("turn"),
             Step::WaitsForStatus { .. } => Some("status"),
             Step::RetriesAt { .. } => Some("retry"),

@@ -236,3 +236,9 @@ impl PodExt for Pod {
 pub(crate) fn has_terminal_phase(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
+
+/// Whether all its containers are being removed, to start over in place.
+pub(crate) fn restarts_all_containers(status: &PodStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|condition| condition.type_ == "AllContainersRestarting" && condition.status == "True")
+}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::PodUid;
+use crate::explain::count_deferral;
 use crate::runtime::{PodSyncResult, SyncAction, SyncFailure};
 
 /// How the last start of each container failed: what its status shows while it waits. The kubelet's
@@ -15,7 +16,7 @@ pub struct StartFailures {
     pods: Arc<Mutex<HashMap<PodUid, OfPod>>>,
 }
 
-type OfPod = Arc<BTreeMap<String, SyncFailure>>;
+pub(crate) type OfPod = Arc<BTreeMap<String, SyncFailure>>;
 
 impl StartFailures {
     /// No start has failed.
@@ -39,6 +40,10 @@ impl StartFailures {
             match &result.failure {
                 Some(failure) => {
                     let before = of_pod.insert(result.target.clone(), failure.clone());
+                    let waited_until = before.as_ref().and_then(|before| before.back_off_until);
+                    if failure.back_off_until.is_some() && failure.back_off_until != waited_until {
+                        count_deferral("back-off");
+                    }
                     news |= before.is_none_or(|before| before.reason != failure.reason);
                 }
                 None => drop(of_pod.remove(&result.target)),
@@ -53,6 +58,11 @@ impl StartFailures {
     /// The failed starts of a pod, by container.
     pub fn of_pod(&self, uid: &PodUid) -> Option<Arc<BTreeMap<String, SyncFailure>>> {
         self.pods.lock().get(uid).cloned()
+    }
+
+    /// An agent before this one noted these; what was noted since stays.
+    pub(crate) fn restore(&self, uid: &PodUid, noted: OfPod) {
+        self.pods.lock().entry(uid.clone()).or_insert(noted);
     }
 
     /// Forgets all other pods.

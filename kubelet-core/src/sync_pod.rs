@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use tokio::time::Instant;
 
 use crate::active_deadline::{active_deadline, past_active_deadline};
+use crate::checkpoint::Record;
 use crate::clock::api_time;
 use crate::deadline::{RUNTIME_REQUEST_TIMEOUT, within};
 use crate::pod_syncer::{PodStatusFn, PodSyncer, SyncOutcome, SyncPodType};
@@ -51,7 +52,7 @@ pub struct RuntimePodSyncer {
     pub disk: Disk,
     /// What time it is: for active deadlines.
     pub clock: Clock,
-    /// Where the last status of each pod is kept over a restart of the agent, if it is.
+    /// Where is kept what of each pod outlasts the agent, if it is.
     pub checkpoints: Option<Checkpoints>,
     /// Who looks after the mirrors of static pods.
     pub mirrors: MirrorPods,
@@ -75,6 +76,7 @@ impl PodSyncer for RuntimePodSyncer {
         if update == SyncPodType::Create {
             self.observe_since_first_seen("kubelet_pod_worker_start_duration_seconds", pod);
         }
+        self.take_up(pod, status);
         let api_status = self.generate(pod, status, false);
         // On the host's network a pod has the host's IPs, of which the runtime knows nothing.
         let status = with_ips(status, &api_status);
@@ -117,6 +119,7 @@ impl PodSyncer for RuntimePodSyncer {
         status_fn: Option<&PodStatusFn>,
     ) -> Result<()> {
         let uid = pod.uid();
+        self.take_up(pod, status);
         let mut api_status = match self.statuses.pod_status(&uid) {
             // It could not be read in time, or there is nothing. Made of it, a status would tell of
             // containers that were lost, and they may still run.
@@ -176,6 +179,9 @@ impl PodSyncer for RuntimePodSyncer {
         let unmounted = self.volumes.wait_for_unmount(pod);
         within("unmount volumes", Some(&pod.uid()), MOUNT_DEADLINE, unmounted).await?;
         self.statuses.terminate_pod(pod);
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.ended(&pod.uid());
+        }
         Ok(())
     }
 }
@@ -188,7 +194,7 @@ impl RuntimePodSyncer {
             let message = format!("error making pod data directories: {error}");
             self.warn(pod, "Failed", message);
         })?;
-        // Before anything is started: after a crash it is known that the pod had begun.
+        // It had no folder for its record before.
         self.save(pod).await;
         let mounted = self.volumes.wait_for_attach_and_mount(pod);
         let mounted = within("attach and mount volumes", Some(&uid), MOUNT_DEADLINE, mounted).await;
@@ -203,11 +209,19 @@ impl RuntimePodSyncer {
         if let Some(prober) = &self.prober {
             prober.add_pod(pod);
         }
-        let result = self.runtime.sync_pod(pod, status).await;
+        let result = match &self.checkpoints {
+            Some(starts) => {
+                let status = starts.with_lost(status);
+                self.runtime.sync_pod_recorded(pod, &status, starts).await
+            }
+            None => self.runtime.sync_pod(pod, status).await,
+        };
         if self.start_failures.update(&uid, &result) {
             // The kubelet tells with the next sync, which a back-off puts off until it is over.
             self.statuses
                 .set_pod_status(pod, self.generate(pod, status, false));
+        }
+        if !result.results.is_empty() {
             self.save(pod).await;
         }
         if let Some(message) = result.summary() {
@@ -232,7 +246,30 @@ impl RuntimePodSyncer {
         Ok(SyncOutcome::default())
     }
 
+    /// Goes on where the agent before this one has ended: before anything is told or done of the pod.
+    fn take_up(&self, pod: &Arc<Pod>, status: &PodStatus) {
+        let found = self.checkpoints.as_ref();
+        let Some(found) = found.and_then(|checkpoints| checkpoints.take_up(pod, status)) else {
+            return;
+        };
+        let uid = pod.uid();
+        if let Some(noted) = found.start_failures {
+            self.start_failures.restore(&uid, noted);
+        }
+        if !found.back_offs.is_empty() {
+            self.runtime.restore_back_offs(&uid, found.back_offs);
+        }
+        if let Some(prober) = self.prober.as_ref().filter(|_| !found.probes.is_empty()) {
+            prober.restore(pod, found.probes);
+        }
+    }
+
     fn generate(&self, pod: &Arc<Pod>, status: &PodStatus, terminal: bool) -> ApiPodStatus {
+        let status = match &self.checkpoints {
+            Some(checkpoints) => checkpoints.with_unreported(status),
+            None => Cow::Borrowed(status),
+        };
+        let status = &*status;
         let failures = self.start_failures.of_pod(&status.uid);
         let reported = self.statuses.pod_status(&status.uid);
         let eviction = past_active_deadline(pod, reported.as_deref(), &self.clock, &*self.recorder);
@@ -256,12 +293,33 @@ impl RuntimePodSyncer {
         api_status
     }
 
-    /// Records the status reported last.
+    /// Records the pods as they are when the agent ends: what probes found may be newer than the last sync.
+    pub(crate) async fn save_all(&self, pods: &[Arc<Pod>]) {
+        let Some(checkpoints) = &self.checkpoints else {
+            return;
+        };
+        let kept = pods.iter().filter(|pod| checkpoints.keeps(pod.uid_str()));
+        futures::future::join_all(kept.map(|pod| self.save(pod))).await;
+    }
+
+    /// Records what of the pod is to outlast the agent.
     async fn save(&self, pod: &Pod) {
+        let Some(checkpoints) = &self.checkpoints else {
+            return;
+        };
         let uid = pod.uid();
-        if let (Some(checkpoints), Some(status)) = (&self.checkpoints, self.statuses.pod_status(&uid)) {
-            checkpoints.save(&uid, &status).await;
-        }
+        let record = Record {
+            status: self.statuses.pod_status(&uid),
+            probes: self
+                .prober
+                .as_ref()
+                .map(|prober| prober.results_of(&uid))
+                .unwrap_or_default(),
+            start_failures: self.start_failures.of_pod(&uid),
+            back_offs: self.runtime.back_offs(&uid),
+            ..Record::default()
+        };
+        checkpoints.save(&uid, record).await;
     }
 
     fn reported_phase(&self, pod: &Pod) -> Option<String> {

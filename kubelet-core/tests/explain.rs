@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::SyncFailure;
-use kubelet_core::{FixedNode, PodExt, PodWorkerState, Step, annotations};
-use rig::{Node, Pods, pod};
+use kubelet_core::{FixedNode, PodExt, PodWorkerState, ProbeResultCache, Step, annotations};
+use rig::{Answers, Node, Pods, pod};
 use tokio::time::Instant;
 
 /// Looks each virtual second until the pod's steps are as they should be.
@@ -105,7 +105,7 @@ async fn a_runtime_that_is_down_a_status_that_does_not_come_and_a_turn() {
     *runtime.runtime_down.lock() = true;
     let (node, [file]) = Node::start(runtime, ["file"]);
     let down = until(&node, "a", |steps| steps.len() == 2).await;
-    assert_eq!(deferrals(&down), ["runtime"]);
+    assert_eq!(deferrals(&down), ["sources", "runtime"]);
     *node.runtime.runtime_down.lock() = false;
 
     let fixed = |uid: &str| {
@@ -143,5 +143,92 @@ async fn a_rejected_pod_says_why() {
         matches!(&steps[1], Step::Rejected { reason, .. } if reason == "OutOfpods"),
         "{steps:?}"
     );
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_has_not_succeeded_is_told_and_one_that_has_is_not() {
+    let (prober, results) = (Answers::new(false), ProbeResultCache::new());
+    let (node, [file]) = Node::start_with(Pods::default(), ["file"], |builder| {
+        builder.prober(prober.clone(), results.clone())
+    });
+    let mut web = pod("web");
+    let container = &mut web.spec.as_mut().unwrap().containers[0];
+    let probe = |delay: i32| {
+        let probe = serde_json::json!({
+            "exec": {"command": ["ask"]}, "periodSeconds": 1, "failureThreshold": 1000,
+            "initialDelaySeconds": delay,
+        });
+        Some(serde_json::from_value(probe).unwrap())
+    };
+    container.startup_probe = probe(30);
+    container.readiness_probe = probe(0);
+    file.send(vec![Arc::new(web)]).unwrap();
+    let step = |probe: &'static str, failed| Step::Probe {
+        container: "c".to_owned(),
+        probe,
+        failed,
+    };
+    let begun = until(&node, "web", |steps| steps.contains(&step("startup", false))).await;
+    assert!(begun.contains(&step("readiness", true)), "{begun:?}");
+    assert!(
+        deferrals(&begun).is_empty(),
+        "its worker waits for nothing: {begun:?}"
+    );
+    prober.0.send_replace(true);
+    let started = until(&node, "web", |steps| !steps.contains(&step("startup", false))).await;
+    assert!(
+        started
+            .iter()
+            .all(|step| !matches!(step, Step::Probe { probe: "startup", .. }))
+    );
+    until(&node, "web", |steps| {
+        matches!(steps, [_, Step::LooksAgainAt { .. }])
+    })
+    .await;
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_that_failed_says_why_and_when_it_is_tried_again() {
+    let runtime = Pods::default();
+    *runtime.fails.lock() = Some(SyncFailure {
+        reason: "RunContainerError".into(),
+        message: "no such program".into(),
+        back_off_until: None,
+    });
+    let (node, [file]) = Node::start(runtime, ["file"]);
+    file.send(vec![Arc::new(pod("a"))]).unwrap();
+    let steps = until(&node, "a", |steps| deferrals(steps) == ["retry"]).await;
+    let Step::RetriesAt { at, error } = &steps[1] else {
+        panic!("{steps:?}")
+    };
+    assert!(error.contains("no such program"), "{error}");
+    let left = at.saturating_duration_since(Instant::now());
+    assert!(left <= Duration::from_secs(15), "{left:?}");
+    assert!(
+        matches!(&steps[2], Step::Container { reason, until: None, .. } if reason == "RunContainerError")
+    );
+    let lines: Vec<String> = steps.iter().map(ToString::to_string).collect();
+    assert!(lines[1].contains("tried again in"), "{lines:?}");
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_only_the_runtime_knows_waits_for_the_sources() {
+    let runtime = Pods::default();
+    runtime.running("orphan");
+    let (node, [file, api]) = Node::start(runtime, ["file", "api"]);
+    api.send(vec![]).unwrap();
+    let waits = |steps: &[Step]| {
+        let silent_sources = vec!["file".to_owned()];
+        *steps == [Step::NotListed { silent_sources }]
+    };
+    let steps = until(&node, "orphan", waits).await;
+    assert_eq!(deferrals(&steps), ["sources"]);
+    file.send(vec![]).unwrap();
+    node.runtime.wait_for("killed unknown orphan in 1").await;
+    let steps = until(&node, "orphan", |steps| matches!(steps, [Step::NotListed { .. }])).await;
+    assert!(deferrals(&steps).is_empty());
     node.stop().await;
 }

@@ -41,7 +41,7 @@ pub struct KubeletBuilder {
     node: Option<Arc<dyn NodeGetter>>,
     admission: Admission,
     mirrors: Option<Arc<dyn MirrorClient>>,
-    checkpoints: bool,
+    no_checkpoints: bool,
     root_dir: RootDir,
     disk: Disk,
     clock: Clock,
@@ -125,10 +125,15 @@ impl KubeletBuilder {
         self
     }
 
-    /// Keeps the last status of each pod in its folder, so that a restart of the agent shows nowhere: for pods of
-    /// sources that keep no statuses, such as files. Each changed status is then a write to the disk; off by default.
+    /// Whether what is known of each pod is kept in its folder below [`root_dir`](Self::root_dir), so that a restart
+    /// of the agent shows nowhere: its last status, what its probes found, what it waits for after failures, and which
+    /// of its containers that must not run twice were started, written before they are. On by default.
+    ///
+    /// Each change is a small write to the disk. Without it a restart of the agent begins anew what waits and what is
+    /// probed, pods of files have no past, and a container that runs once is started again if the runtime loses it
+    /// before its source was told that it runs.
     pub fn checkpoints(mut self, on: bool) -> Self {
-        self.checkpoints = on;
+        self.no_checkpoints = !on;
         self
     }
 
@@ -208,9 +213,8 @@ impl KubeletBuilder {
             ProbeManager::new(prober, found, statuses.reporter(), config)
         });
         let prober = probes.as_ref().map(ProbeManager::handle);
-        let checkpoints = self
-            .checkpoints
-            .then(|| Checkpoints::new(self.root_dir.clone(), self.disk));
+        let checkpoints =
+            (!self.no_checkpoints).then(|| Checkpoints::new(self.root_dir.clone(), self.disk, self.clock));
         let mirrors = match (self.mirrors, &self.node) {
             (Some(client), Some(node)) => MirrorPods::new(client, node.clone()),
             _ => MirrorPods::default(),
@@ -231,7 +235,8 @@ impl KubeletBuilder {
             checkpoints: checkpoints.clone(),
             mirrors: mirrors.clone(),
         };
-        let workers = PodWorkers::new(Arc::new(syncer), cache.clone(), self.workers, jitter)
+        let syncer = Arc::new(syncer);
+        let workers = PodWorkers::new(syncer.clone(), cache.clone(), self.workers, jitter)
             .with_pleg(pleg_handle.clone())
             .with_recorder(recorder.clone());
         let mut admission = self.admission;
@@ -282,6 +287,7 @@ impl KubeletBuilder {
             pleg,
             statuses,
             workers,
+            syncer,
             probes,
             sync_loop,
             gc_policy: self.gc_policy,

@@ -22,6 +22,7 @@ use crate::pod_workers::{PodWorkers, PodWorkersHandle};
 use crate::runtime::{GcPolicy, Runtime};
 use crate::runtime_state::RuntimeState;
 use crate::sync_loop::SyncLoop;
+use crate::sync_pod::RuntimePodSyncer;
 use crate::{Error, PodLifecycleEventGenerator, PodStatusManager, PodUid, ProbeManager, Result, Step};
 
 /// A whole node agent over the traits of this crate: sources, runtime, PLEG, statuses; the pod workers and
@@ -53,6 +54,7 @@ pub struct Kubelet {
     pleg: Box<dyn PodLifecycleEventGenerator>,
     statuses: Box<dyn PodStatusManager>,
     workers: PodWorkers,
+    syncer: Arc<RuntimePodSyncer>,
     probes: Option<ProbeManager>,
     sync_loop: SyncLoop,
     gc_policy: GcPolicy,
@@ -71,7 +73,7 @@ impl Kubelet {
     }
 
     /// Runs the agent until `shutdown`, then stops its parts in the order in which pods flow: sources, sync
-    /// loop, workers and probes first, then the PLEG, last the statuses, which send what they can. Containers are
+    /// loop, workers and probes first, whose pods are recorded then, then the PLEG, last the statuses, which send what they can. Containers are
     /// left as they are, as a kubelet leaves them; to end them first see [`KubeletHandle::end_pods`].
     ///
     /// All tasks have ended when it returns.
@@ -145,6 +147,7 @@ impl Kubelet {
         }
         upper.cancel();
         join_all(&mut upper_tasks).await;
+        self.syncer.save_all(&self.handle.pods.pods()).await;
         pleg.cancel();
         join_all(&mut pleg_tasks).await;
         statuses.cancel();

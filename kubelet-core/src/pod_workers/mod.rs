@@ -54,7 +54,7 @@ impl Default for PodWorkersConfig {
 }
 
 /// What [`PodWorkersHandle::sync_known_pods`] tells of a pod (`PodWorkerSync`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PodWorkerSync {
     /// Where its worker is.
     pub state: PodWorkerState,

@@ -159,6 +159,10 @@ impl Registry {
         }
         let record = self.records.get_mut(uid)?;
         let request = record.pending.take()?;
+        if let Some(pod) = request.target.pod().filter(|_| !record.started) {
+            let containers = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
+            metrics::histogram!("kubelet_containers_per_pod_count").record(containers as f64);
+        }
         record.started |= !runtime_only;
         record.active = Some(request.clone());
         let state = record.state();

@@ -140,6 +140,57 @@ impl ProbeManagerHandle {
         shared.due_changed.notify_one();
     }
 
+    /// What the pod's probes found last, in a fixed order.
+    pub(crate) fn results_of(&self, uid: &PodUid) -> Vec<ContainerProbe> {
+        let shared = &*self.0;
+        let state = shared.state.lock();
+        let workers = state.pods.get(uid).into_iter().flatten();
+        let workers = workers.filter_map(|id| Some(&state.workers.get(id)?.worker));
+        let found = workers.filter_map(|worker| {
+            let id = worker.container_id.clone()?;
+            Some(ContainerProbe {
+                kind: worker.kind,
+                name: worker.container_name().to_owned(),
+                result: shared.results.get(worker.kind, &id)?,
+                id,
+            })
+        });
+        found.collect()
+    }
+
+    /// Probes the pod, as in [`add_pod`](Self::add_pod), and holds what an agent before this one found for true until
+    /// it was measured again: what it told of its containers above all, since a record may be a moment older.
+    pub(crate) fn restore(&self, pod: &Arc<Pod>, found: Vec<ContainerProbe>) {
+        self.add_pod(pod);
+        let shared = &*self.0;
+        let mut state = shared.state.lock();
+        let ids = state.pods.get(pod.uid_str()).cloned().unwrap_or_default();
+        for mut probe in found {
+            let told = pod
+                .status
+                .as_ref()
+                .and_then(|status| reported_container(status, &probe.name));
+            if let Some((_, told)) = told.filter(|(id, _)| *id == probe.id) {
+                match probe.kind {
+                    ProbeKind::Readiness if told.ready => probe.result = ProbeResult::Success,
+                    ProbeKind::Readiness => probe.result = ProbeResult::Failure,
+                    ProbeKind::Startup if told.started == Some(true) => probe.result = ProbeResult::Success,
+                    ProbeKind::Startup | ProbeKind::Liveness => {}
+                }
+            }
+            let worker = ids.iter().copied().find(|id| {
+                let worker = state.workers.get(id).map(|entry| &entry.worker);
+                worker
+                    .is_some_and(|worker| worker.kind == probe.kind && worker.container_name() == probe.name)
+            });
+            let worker = worker.and_then(|id| Some(&mut state.workers.get_mut(&id)?.worker));
+            if let Some(worker) = worker.filter(|worker| worker.container_id.is_none()) {
+                shared.results.set(probe.kind, &probe.id, probe.result);
+                worker.container_id = Some(probe.id);
+            }
+        }
+    }
+
     /// How many probes there are.
     pub fn worker_count(&self) -> usize {
         self.0.state.lock().workers.len()
@@ -161,6 +212,16 @@ impl ProbeManagerHandle {
             state.pods.insert(uid.clone(), kept);
         }
     }
+}
+
+/// What one probe of one container found last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ContainerProbe {
+    pub(crate) kind: ProbeKind,
+    /// The container's name.
+    pub(crate) name: String,
+    pub(crate) id: ContainerId,
+    pub(crate) result: ProbeResult,
 }
 
 impl fmt::Debug for ProbeManagerHandle {

@@ -10,6 +10,7 @@ mod table;
 mod updates;
 mod worker;
 
+pub(crate) use handle::ContainerProbe;
 pub use handle::ProbeManagerHandle;
 pub use manager::{ProbeManager, ProbeManagerConfig};
 pub use prober::{ProbeKind, ProbeOutcome, ProbeTarget, Prober};

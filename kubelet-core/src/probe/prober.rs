@@ -23,7 +23,7 @@ pub enum ProbeKind {
 
 impl ProbeKind {
     /// In the order in which the kubelet starts the probes of a container.
-    pub(super) const ALL: [ProbeKind; 3] = [ProbeKind::Startup, ProbeKind::Readiness, ProbeKind::Liveness];
+    pub(crate) const ALL: [ProbeKind; 3] = [ProbeKind::Startup, ProbeKind::Readiness, ProbeKind::Liveness];
 
     /// As events and metrics name it.
     pub fn as_str(self) -> &'static str {

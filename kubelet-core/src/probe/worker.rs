@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus
 
 use super::prober::{Place, ProbeKind};
 use super::{ProbeResult, ProbeResultCache};
-use crate::pod::has_terminal_phase;
+use crate::pod::{has_terminal_phase, restarts_all_containers};
 use crate::restart_rules::{
     asks_to_restart_all_containers, container_should_restart, is_restartable_init_container,
 };
@@ -218,9 +218,7 @@ pub(super) fn reported_container<'a>(
 
 /// `ShouldAllContainersRestart`, of what was reported.
 fn all_containers_restart(pod: &Pod, status: &ApiPodStatus) -> bool {
-    let mut conditions = status.conditions.iter().flatten();
-    if conditions.any(|condition| condition.type_ == "AllContainersRestarting" && condition.status == "True")
-    {
+    if restarts_all_containers(status) {
         return true;
     }
     pod.all_containers().any(|container| {

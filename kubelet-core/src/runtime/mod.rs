@@ -4,8 +4,10 @@
 //! pods are opaque to you. When you have containers, or CRI, see the `kubelet-cri` crate: it makes a
 //! [`Runtime`] of either.
 
+mod back_off;
 mod pod;
 mod pod_status;
+mod start_record;
 mod sync_result;
 
 use std::sync::Arc;
@@ -15,11 +17,13 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
 
+pub use back_off::BackOff;
 pub use pod::{Container, ContainerState, RuntimePod, Sandbox, SandboxState};
 pub use pod_status::{
     ContainerResources, ContainerStatus, ContainerUser, PodStatus, RestartCount, SandboxStatus,
     VolumeMountStatus,
 };
+pub use start_record::{ContainerStart, StartRecord};
 pub use sync_result::{PodSyncResult, SyncAction, SyncFailure, SyncResult};
 
 use crate::{ContainerId, PodUid, Result};
@@ -81,6 +85,19 @@ pub trait Runtime: RuntimeReader {
     /// [`pods`](RuntimeReader::pods).
     async fn sync_pod(&self, pod: &Arc<Pod>, status: &PodStatus) -> PodSyncResult;
 
+    /// The same, for an agent that keeps a record of what it starts: the runtime tells `starts` of each container
+    /// before it starts it, and leaves it alone where that fails. The default tells nothing: what such a runtime
+    /// started and lost before its pod was seen to run is started once more.
+    async fn sync_pod_recorded(
+        &self,
+        pod: &Arc<Pod>,
+        status: &PodStatus,
+        starts: &dyn StartRecord,
+    ) -> PodSyncResult {
+        let _ = starts;
+        self.sync_pod(pod, status).await
+    }
+
     /// Stops all containers of a pod, then its sandboxes, and returns when they have stopped (`KillPod`).
     /// `pod` is `None` when only the runtime knows it. `grace_period` overrides the pod's own. Idempotent.
     ///
@@ -106,6 +123,19 @@ pub trait Runtime: RuntimeReader {
     async fn delete_container(&self, container: &ContainerId) -> Result<()> {
         let _ = container;
         Ok(())
+    }
+
+    /// What of the pod waits after failures, for the record that outlasts the agent: kept as long as
+    /// [`restore_back_offs`](Self::restore_back_offs) is to know of it. The default has no back-offs.
+    fn back_offs(&self, uid: &PodUid) -> Vec<BackOff> {
+        let _ = uid;
+        Vec::new()
+    }
+
+    /// The agent was started again: the pod goes on waiting for what it waited for before. Called before the pod's
+    /// first sync; what is not known any more is passed over.
+    fn restore_back_offs(&self, uid: &PodUid, back_offs: Vec<BackOff>) {
+        let _ = (uid, back_offs);
     }
 
     /// The pod is gone for good: forget what is kept of it in memory (back-offs, records). The default keeps

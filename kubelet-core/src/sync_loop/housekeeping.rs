@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::task::JoinSet;
 
 use super::SyncLoop;
+use crate::explain::count_deferral;
 use crate::pod_dirs::OrphanedPodDirs;
 use crate::pod_syncer::SyncPodType;
 use crate::pod_workers::{KillPod, PodWorkerState, PodWorkerSync, UpdatePod};
@@ -19,6 +20,7 @@ impl SyncLoop {
     pub(super) fn clean_up(&self, gone: &mut GonePods, removals: &mut Removals) {
         if !self.sources.all_ready() {
             // What is not listed yet may still come.
+            gone.count_who_waits(self.unlisted());
             return;
         }
         // A pod may have come, ended and be forgotten by its worker since the last time.
@@ -33,7 +35,7 @@ impl SyncLoop {
             prober.cleanup_pods(&may_run.map(|(uid, _)| uid.clone()).collect());
         }
         let active: Vec<&Arc<Pod>> = desired.iter().filter(|pod| !self.is_inactive(pod)).collect();
-        observe_pods(&desired, &active, self.pods.mirrors().len());
+        observe_pods(&desired, &active, &self.pods.mirrors());
 
         for pod in active {
             self.restart(pod, &mut working);
@@ -57,6 +59,12 @@ impl SyncLoop {
         for uid in went {
             self.runtime.forget_pod(&uid);
         }
+    }
+
+    /// What runs and is listed by no source so far.
+    fn unlisted(&self) -> HashSet<PodUid> {
+        let running = self.cache.running_pods().into_iter().map(|(uid, _)| uid);
+        running.filter(|uid| self.pods.pod(uid).is_none()).collect()
     }
 
     /// Whether nothing of the pod runs or will (`isPodInactive`): it has ended, or was turned away.
@@ -167,9 +175,18 @@ impl Removals {
 #[derive(Default)]
 pub(super) struct GonePods {
     known: HashSet<PodUid>,
+    /// Those that run and wait for sources that were not heard yet.
+    waiting: HashSet<PodUid>,
 }
 
 impl GonePods {
+    fn count_who_waits(&mut self, waiting: HashSet<PodUid>) {
+        waiting
+            .difference(&self.waiting)
+            .for_each(|_| count_deferral("sources"));
+        self.waiting = waiting;
+    }
+
     fn since_last(&mut self, known: HashSet<PodUid>) -> Vec<PodUid> {
         let before = std::mem::replace(&mut self.known, known);
         let mut gone: Vec<PodUid> = before
@@ -191,18 +208,36 @@ fn gauge(value: usize) -> f64 {
     value as f64
 }
 
-fn observe_pods(desired: &[Arc<Pod>], active: &[&Arc<Pod>], mirrors: usize) {
+fn observe_pods(desired: &[Arc<Pod>], active: &[&Arc<Pod>], mirrors: &[Arc<Pod>]) {
+    let of_kind = |is_static| {
+        desired
+            .iter()
+            .filter(move |pod| pod.is_static() == is_static)
+            .count()
+    };
+    let active_of_kind = |is_static| {
+        active
+            .iter()
+            .filter(move |pod| pod.is_static() == is_static)
+            .count()
+    };
     for is_static in [false, true] {
-        let desired = desired.iter().filter(|pod| pod.is_static() == is_static).count();
-        metrics::gauge!("kubelet_desired_pods", "static" => flag(is_static)).set(gauge(desired));
-        let active = active.iter().filter(|pod| pod.is_static() == is_static).count();
+        metrics::gauge!("kubelet_desired_pods", "static" => flag(is_static)).set(gauge(of_kind(is_static)));
+        let active = active_of_kind(is_static);
         metrics::gauge!("kubelet_active_pods", "static" => flag(is_static)).set(gauge(active));
     }
-    metrics::gauge!("kubelet_mirror_pods").set(gauge(mirrors));
+    metrics::gauge!("kubelet_mirror_pods").set(gauge(mirrors.len()));
+    let specs = desired.iter().chain(mirrors).filter_map(|pod| pod.spec.as_ref());
+    let ephemeral = specs.filter_map(|spec| Some(spec.ephemeral_containers.as_ref()?.len()));
+    metrics::gauge!("kubelet_managed_ephemeral_containers").set(gauge(ephemeral.sum()));
 }
 
 /// `kubelet_working_pods`, by where each worker is and what is known of its pod.
 fn observe_workers(working: &HashMap<PodUid, PodWorkerSync>) {
+    let mut counts: HashMap<PodWorkerSync, usize> = HashMap::new();
+    for sync in working.values() {
+        *counts.entry(*sync).or_default() += 1;
+    }
     let states = [
         (PodWorkerState::Sync, "sync"),
         (PodWorkerState::Terminating, "terminating"),
@@ -217,18 +252,20 @@ fn observe_workers(working: &HashMap<PodUid, PodWorkerSync>) {
     ];
     for (state, lifecycle) in states {
         for (config, orphan, has_config, is_static) in kinds {
-            let of_kind = working.values().filter(|sync| {
-                let expected = is_static.unwrap_or_default();
-                (sync.state, sync.orphan, sync.has_config, sync.is_static)
-                    == (state, orphan, has_config, expected)
-            });
+            let of_kind = PodWorkerSync {
+                state,
+                orphan,
+                has_config,
+                is_static: is_static.unwrap_or_default(),
+            };
+            let count = counts.get(&of_kind).copied().unwrap_or_default();
             metrics::gauge!(
                 "kubelet_working_pods",
                 "lifecycle" => lifecycle,
                 "config" => config,
                 "static" => is_static.map_or("unknown", flag)
             )
-            .set(gauge(of_kind.count()));
+            .set(gauge(count));
         }
     }
 }

@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::container_deletor::ContainerDeletor;
+use crate::explain::count_deferral;
 use crate::pod::has_terminal_phase;
 use crate::pod_cache::PodCache;
 use crate::pod_manager::PodManager;
@@ -126,6 +127,9 @@ impl SyncLoop {
         loop {
             if let Err(error) = self.runtime_state.runtime_errors() {
                 tracing::warn!(%error, "Skipping pod synchronization");
+                if back_off == NOT_READY_BACK_OFF.0 {
+                    count_deferral("runtime");
+                }
                 tokio::time::sleep(back_off).await;
                 back_off = (back_off * 2).min(NOT_READY_BACK_OFF.1);
                 continue;

@@ -1,6 +1,8 @@
 //! A node over a runtime of pods, with its sources, its statuses and its events.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod recorded;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use kubelet_core::runtime::{
 };
 use kubelet_core::{
     Clock, ContainerId, Error, Event, EventRecorder, Kubelet, KubeletBuilder, KubeletHandle, PodCache,
-    PodExt, PodKey, PodUid, Result, Runtime, RuntimeReader, StreamSource,
+    PodExt, PodKey, PodUid, ProbeOutcome, ProbeTarget, Prober, Result, Runtime, RuntimeReader, StreamSource,
 };
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager, StatusManagerConfig};
@@ -263,7 +265,8 @@ impl Node {
         sources: [&str; N],
         more: impl FnOnce(KubeletBuilder) -> KubeletBuilder,
     ) -> (Self, [Snapshot; N]) {
-        let mut config = PodConfig::builder();
+        let clock = Clock::starting_at(Timestamp::constant(1_767_225_600, 0));
+        let mut config = PodConfig::builder().clock(clock);
         let senders = sources.map(|name| {
             let (sender, receiver) = mpsc::unbounded_channel();
             let snapshots = stream::unfold(receiver, async |mut receiver| {
@@ -276,7 +279,6 @@ impl Node {
         let (runtime, statuses, cache) = (Arc::new(runtime), MemorySink::new(), PodCache::new());
         let root = tempfile::tempdir().unwrap();
         let pleg = GenericPleg::new(runtime.clone(), cache.clone()).with_relist_period(relist_period);
-        let clock = Clock::starting_at(Timestamp::constant(1_767_225_600, 0));
         let mut status_config = StatusManagerConfig::default();
         status_config.clock = clock;
         let events = Events::default();
@@ -340,4 +342,23 @@ pub(crate) async fn gone(folder: &std::path::Path) {
     };
     let looked = tokio::time::timeout(Duration::from_secs(600), looked).await;
     assert!(looked.is_ok(), "{} stays", folder.display());
+}
+
+/// Answers every probe as it is told to at the time.
+pub(crate) struct Answers(pub(crate) watch::Sender<bool>);
+
+impl Answers {
+    pub(crate) fn new(good: bool) -> Arc<Self> {
+        Arc::new(Self(watch::Sender::new(good)))
+    }
+}
+
+#[async_trait]
+impl Prober for Answers {
+    async fn probe(&self, _: &ProbeTarget) -> ProbeOutcome {
+        match *self.0.borrow() {
+            true => ProbeOutcome::Success,
+            false => ProbeOutcome::failure("no"),
+        }
+    }
 }

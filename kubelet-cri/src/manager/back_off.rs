@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kubelet_core::runtime::ContainerStatus;
+use kubelet_core::runtime::{BackOff, ContainerStatus};
 use kubelet_core::{Clock, ContainerId, PodExt, PodUid};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -18,15 +18,8 @@ pub(super) struct CrashLoopBackOff {
     initial: Duration,
     max: Duration,
     clock: Clock,
-    entries: Mutex<HashMap<PodUid, HashMap<Key, Entry>>>,
-}
-
-/// What makes a container another one to the back-off (`GetBackoffKey`).
-#[derive(PartialEq, Eq, Hash)]
-struct Key {
-    name: String,
-    image: Option<String>,
-    resources: String,
+    /// By what makes a container another one to the back-off.
+    entries: Mutex<HashMap<PodUid, HashMap<String, Entry>>>,
 }
 
 struct Entry {
@@ -36,6 +29,7 @@ struct Entry {
 }
 
 /// It is not time yet.
+#[derive(Debug)]
 pub(super) struct StillWaiting {
     /// The whole wait, not what is left of it.
     pub(super) wait: Duration,
@@ -62,11 +56,7 @@ impl CrashLoopBackOff {
         exited: &ContainerStatus,
     ) -> Result<(), StillWaiting> {
         let now = Instant::now();
-        let key = Key {
-            name: container.name.clone(),
-            image: container.image.clone(),
-            resources: format!("{:?}", container.resources),
-        };
+        let key = key_of(container);
         let mut entries = self.entries.lock();
         let of_pod = entries.entry(pod.uid()).or_default();
         let Some(entry) = of_pod.get_mut(&key) else {
@@ -105,6 +95,41 @@ impl CrashLoopBackOff {
         self.entries.lock().remove(uid);
     }
 
+    /// What waits in a pod, in a fixed order.
+    pub(super) fn of_pod(&self, uid: &PodUid) -> Vec<BackOff> {
+        let entries = self.entries.lock();
+        let of_pod = entries.get(uid).into_iter().flatten();
+        let mut back_offs: Vec<BackOff> = of_pod
+            .map(|(key, entry)| BackOff {
+                key: key.clone(),
+                wait: entry.wait,
+                since: entry.last_exit.1,
+                set_at: entry.last_update,
+                container: Some(entry.last_exit.0.clone()),
+                message: String::new(),
+            })
+            .collect();
+        back_offs.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        back_offs
+    }
+
+    /// Goes on with what [`of_pod`](Self::of_pod) told of an agent before this one. What is no wait of a container is
+    /// left to others.
+    pub(super) fn restore(&self, uid: &PodUid, back_offs: &[BackOff]) {
+        let mut entries = self.entries.lock();
+        for back_off in back_offs {
+            if let Some(exited) = back_off.container.clone() {
+                let entry = Entry {
+                    wait: back_off.wait.min(self.max),
+                    last_update: back_off.set_at,
+                    last_exit: (exited, back_off.since),
+                };
+                let of_pod = entries.entry(uid.clone()).or_default();
+                of_pod.entry(back_off.key.clone()).or_insert(entry);
+            }
+        }
+    }
+
     fn instant_of_exit(&self, exited: &ContainerStatus, now: Instant) -> Instant {
         let age = exited
             .finished_at
@@ -114,6 +139,12 @@ impl CrashLoopBackOff {
             .unwrap_or_default();
         now.checked_sub(age).unwrap_or(now)
     }
+}
+
+/// `GetBackoffKey`
+fn key_of(container: &Container) -> String {
+    let image = container.image.as_deref().unwrap_or_default();
+    format!("{}_{image}_{:?}", container.name, container.resources)
 }
 
 /// A duration in Go's words, to whole seconds: `10s`, `1m20s`, `5m0s`.
@@ -178,5 +209,36 @@ mod tests {
         assert!(back_off.try_start(&pod, &changed, &exit()).is_ok());
         back_off.forget(&pod.uid());
         assert!(back_off.entries.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_goes_on_where_an_agent_before_this_one_has_ended() {
+        let clock = Clock::starting_at(Timestamp::from_second(1_700_000_000).unwrap());
+        let seconds = Duration::from_secs;
+        let new = || CrashLoopBackOff::new(seconds(10), seconds(300), clock);
+        let (pod, container) = (Pod::default(), Container::default());
+        let exit = |id: &'static str| {
+            let mut status = ContainerStatus::new(ContainerId::new("fake", id), "c", ContainerState::Exited);
+            status.finished_at = Some(clock.now());
+            status
+        };
+        let before = new();
+        assert!(before.try_start(&pod, &container, &exit("1")).is_ok());
+        let ended = exit("2");
+        let until = Instant::now() + seconds(10);
+        assert!(before.try_start(&pod, &container, &ended).is_err());
+        tokio::time::advance(seconds(4)).await;
+
+        let after = new();
+        after.restore(&pod.uid(), &before.of_pod(&pod.uid()));
+        let waiting = after.try_start(&pod, &container, &ended).unwrap_err();
+        assert_eq!((waiting.wait, waiting.until), (seconds(10), until));
+        assert_eq!(after.of_pod(&pod.uid()), before.of_pod(&pod.uid()));
+        tokio::time::advance(seconds(6)).await;
+        assert!(after.try_start(&pod, &container, &ended).is_ok());
+        assert_eq!(
+            after.try_start(&pod, &container, &exit("3")).unwrap_err().wait,
+            seconds(20)
+        );
     }
 }

@@ -34,7 +34,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_core::runtime::{GcPolicy, PodStatus, PodSyncResult, Readiness, RuntimePod, RuntimeStatus};
+use kubelet_core::runtime::{
+    BackOff, GcPolicy, PodStatus, PodSyncResult, Readiness, RuntimePod, RuntimeStatus, StartRecord,
+};
 use kubelet_core::{
     Clock, ConfigObjects, ContainerId, Error, EventRecorder, PodStateProvider, PodStatusReporter, PodUid,
     ProbeResults, Result, Runtime, RuntimeReader, VolumeManager,
@@ -185,7 +187,16 @@ impl Runtime for CriRuntime {
     }
 
     async fn sync_pod(&self, pod: &Arc<Pod>, status: &PodStatus) -> PodSyncResult {
-        self.sync(pod, status).await
+        self.sync(pod, status, None).await
+    }
+
+    async fn sync_pod_recorded(
+        &self,
+        pod: &Arc<Pod>,
+        status: &PodStatus,
+        starts: &dyn StartRecord,
+    ) -> PodSyncResult {
+        self.sync(pod, status, Some(starts)).await
     }
 
     async fn kill_pod(
@@ -215,6 +226,17 @@ impl Runtime for CriRuntime {
     async fn delete_container(&self, container: &ContainerId) -> Result<()> {
         let removed = self.remove_container(container.id(), false).await;
         removed.map_err(|message| Error::runtime("RemoveContainer", std::io::Error::other(message)))
+    }
+
+    fn back_offs(&self, uid: &PodUid) -> Vec<BackOff> {
+        let mut back_offs = self.crash_loop.of_pod(uid);
+        back_offs.extend(self.images.back_offs(uid));
+        back_offs
+    }
+
+    fn restore_back_offs(&self, uid: &PodUid, back_offs: Vec<BackOff>) {
+        self.crash_loop.restore(uid, &back_offs);
+        self.images.restore_back_offs(uid, back_offs);
     }
 
     fn forget_pod(&self, uid: &PodUid) {

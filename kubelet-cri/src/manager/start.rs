@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, Secret};
 use kubelet_core::PodExt;
-use kubelet_core::runtime::{ContainerState, PodStatus, SyncFailure};
+use kubelet_core::runtime::{ContainerStart, ContainerState, PodStatus, StartRecord, SyncFailure};
 
 use super::CriRuntime;
 use super::back_off::go_seconds;
@@ -26,6 +26,8 @@ use crate::v1;
 pub(super) struct StartContext<'a> {
     pub(super) pod: &'a Pod,
     pub(super) status: &'a PodStatus,
+    /// Told of each container before it is started.
+    pub(super) starts: Option<&'a dyn StartRecord>,
     pub(super) sandbox_id: &'a str,
     pub(super) sandbox_config: &'a v1::PodSandboxConfig,
     pub(super) runtime_handler: &'a str,
@@ -134,6 +136,7 @@ impl CriRuntime {
             self.actuated.set(&pod.uid(), &container.name, amounts);
         }
         let log_path = Path::new(&context.sandbox_config.log_directory).join(&config.log_path);
+        let attempt = config.metadata.as_ref().map_or(0, |metadata| metadata.attempt);
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: context.sandbox_id.to_owned(),
             config: Some(config),
@@ -146,6 +149,18 @@ impl CriRuntime {
         let id = created.container_id;
         events.normal("Created", "Container created");
 
+        if let Some(starts) = context.starts {
+            let start = ContainerStart {
+                name: container.name.clone(),
+                id: self.container_id(&id),
+                attempt,
+            };
+            starts.about_to_start(pod, &start).await.map_err(|error| {
+                let message = format!("the record of its start cannot be written: {error}");
+                events.warning_without_id("Failed", format!("Error: {message}"), &id);
+                failure("RunContainerError", message)
+            })?;
+        }
         let request = v1::StartContainerRequest {
             container_id: id.clone(),
         };

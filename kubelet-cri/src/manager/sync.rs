@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, Secret};
 use kubelet_core::restart_rules::is_restartable_init_container;
-use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus, PodSyncResult, SyncAction};
+use kubelet_core::runtime::{
+    ContainerState, ContainerStatus, PodStatus, PodSyncResult, StartRecord, SyncAction,
+};
 use kubelet_core::{Event, EventType, PodExt};
 
 use super::CriRuntime;
@@ -24,7 +26,12 @@ use crate::v1;
 struct Stop;
 
 impl CriRuntime {
-    pub(super) async fn sync(&self, pod: &Arc<Pod>, status: &PodStatus) -> PodSyncResult {
+    pub(super) async fn sync(
+        &self,
+        pod: &Arc<Pod>,
+        status: &PodStatus,
+        starts: Option<&dyn StartRecord>,
+    ) -> PodSyncResult {
         let restart_all = should_all_containers_restart(pod, status);
         let mut actions = compute_pod_actions(pod, status, &*self.probes, restart_all);
         let actuated = |container: &str| self.actuated.get_or_take_over(pod, container);
@@ -33,7 +40,9 @@ impl CriRuntime {
         let pull_secrets = self.pull_secrets(pod).await;
         let mut result = PodSyncResult::default();
         // Either way, what was done so far is told.
-        let _ = self.act(pod, status, &actions, &pull_secrets, &mut result).await;
+        let _ = self
+            .act(pod, status, starts, &actions, &pull_secrets, &mut result)
+            .await;
         result
     }
 
@@ -41,6 +50,7 @@ impl CriRuntime {
         &self,
         pod: &Arc<Pod>,
         status: &PodStatus,
+        starts: Option<&dyn StartRecord>,
         actions: &PodActions,
         pull_secrets: &[Arc<Secret>],
         result: &mut PodSyncResult,
@@ -74,7 +84,8 @@ impl CriRuntime {
         if actions.starts_nothing() {
             return Ok(());
         }
-        self.start_all(pod, status, actions, pull_secrets, result).await
+        self.start_all(pod, status, starts, actions, pull_secrets, result)
+            .await
     }
 
     async fn kill_unwanted(
@@ -178,6 +189,7 @@ impl CriRuntime {
         &self,
         pod: &Arc<Pod>,
         status: &PodStatus,
+        starts: Option<&dyn StartRecord>,
         actions: &PodActions,
         pull_secrets: &[Arc<Secret>],
         result: &mut PodSyncResult,
@@ -243,6 +255,7 @@ impl CriRuntime {
         let context = StartContext {
             pod,
             status,
+            starts,
             sandbox_id: &sandbox_id,
             sandbox_config: &config,
             runtime_handler: &runtime_handler,

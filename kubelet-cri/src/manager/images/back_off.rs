@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use kubelet_core::PodUid;
+use kubelet_core::runtime::BackOff;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -84,6 +85,39 @@ impl PullBackOff {
         self.entries.lock().remove(pod);
     }
 
+    /// What waits in a pod, in a fixed order.
+    pub(super) fn of_pod(&self, pod: &PodUid) -> Vec<BackOff> {
+        let entries = self.entries.lock();
+        let images = entries.get(pod).into_iter().flatten();
+        let mut back_offs: Vec<BackOff> = images
+            .map(|(image, entry)| BackOff {
+                key: image.clone(),
+                wait: entry.wait,
+                since: entry.failed_at,
+                set_at: entry.failed_at,
+                container: None,
+                message: entry.error.clone(),
+            })
+            .collect();
+        back_offs.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        back_offs
+    }
+
+    /// Goes on with what [`of_pod`](Self::of_pod) told of an agent before this one. Waits of containers are left to
+    /// others.
+    pub(super) fn restore(&self, pod: &PodUid, back_offs: Vec<BackOff>) {
+        let mut entries = self.entries.lock();
+        for back_off in back_offs.into_iter().filter(|wait| wait.container.is_none()) {
+            let entry = Entry {
+                wait: back_off.wait.min(self.max),
+                failed_at: back_off.since,
+                error: back_off.message,
+            };
+            let images = entries.entry(pod.clone()).or_default();
+            images.entry(back_off.key).or_insert(entry);
+        }
+    }
+
     /// Nothing failed for twice the longest wait (`hasExpired`).
     fn is_over(&self, entry: &Entry, now: Instant) -> bool {
         now - entry.failed_at > self.max * 2
@@ -115,6 +149,25 @@ mod tests {
         back_off.failed(&pod, "x", "no".to_owned());
         let waiting = back_off.check(&pod, "x").unwrap_err();
         assert_eq!(waiting.until, Instant::now() + Duration::from_secs(10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_goes_on_where_an_agent_before_this_one_has_ended() {
+        let new = || PullBackOff::new(Duration::from_secs(10), Duration::from_secs(300));
+        let (before, pod) = (new(), PodUid::from("a"));
+        before.failed(&pod, "x", "no".to_owned());
+        let until = Instant::now() + Duration::from_secs(10);
+        advance(Duration::from_secs(3)).await;
+
+        let after = new();
+        after.restore(&pod, before.of_pod(&pod));
+        let error = "no".to_owned();
+        assert_eq!(after.check(&pod, "x"), Err(StillWaiting { until, error }));
+        advance(Duration::from_secs(7)).await;
+        assert!(after.check(&pod, "x").is_ok());
+        after.failed(&pod, "x", "no".to_owned());
+        let waiting = after.check(&pod, "x").unwrap_err();
+        assert_eq!(waiting.until, Instant::now() + Duration::from_secs(20));
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ mod throttle;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kubelet_core::runtime::SyncFailure;
+use kubelet_core::runtime::{BackOff, SyncFailure};
 use kubelet_core::{
     Clock, Disk, Event, EventRecorder, EventType, PodExt, PodStatusReporter, PodUid, RootDir,
 };
@@ -149,6 +149,16 @@ impl ImageManager {
         };
         counted.count(policy);
         ensured
+    }
+
+    /// What the pod's pulls wait for.
+    pub(crate) fn back_offs(&self, pod: &PodUid) -> Vec<BackOff> {
+        self.back_off.of_pod(pod)
+    }
+
+    /// Goes on with what [`back_offs`](Self::back_offs) told of an agent before this one.
+    pub(crate) fn restore_back_offs(&self, pod: &PodUid, back_offs: Vec<BackOff>) {
+        self.back_off.restore(pod, back_offs);
     }
 
     /// Forgets how pulls for a pod failed: it is gone.

@@ -165,9 +165,13 @@ fn start_in_new_sandbox(spec: &PodSpec, pod: &Pod, status: &PodStatus, actions: 
         .iter()
         .enumerate()
         .filter(|(_, container)| {
+            let status = status.container(&container.name);
             let policy = container.restart_policy.as_deref();
             let run_once = policy.unwrap_or(pod.restart_policy()) == "OnFailure";
-            !(run_once && succeeded(status.container(&container.name)))
+            // Without a sandbox before it, what has ended is known from a record alone.
+            let is_lost = actions.attempt == 0 && status.is_some();
+            !(run_once && succeeded(status)
+                || is_lost && !restart::should_be_restarted(container, pod, status))
         })
         .map(|(index, _)| index)
         .collect();

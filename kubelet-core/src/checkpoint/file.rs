@@ -1,0 +1,64 @@
+//! The records' files: one in the folder of each pod.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rustc_hash::FxHashMap;
+
+use super::record::Record;
+use crate::{Clock, PodUid};
+
+pub(super) const FILE: &str = "checkpoint.json";
+/// Where a record that cannot be read is put, for somebody to look at.
+const SET_ASIDE: &str = "checkpoint.json.unreadable";
+
+/// Writes beside the old record and puts it in its place: there is always a whole one. `durably`: it is on the disk
+/// when this returns.
+pub(super) fn write(dir: &Path, record: &[u8], durably: bool) -> io::Result<()> {
+    let (beside, file) = (dir.join(format!(".{FILE}")), dir.join(FILE));
+    let mut new = fs::File::create(&beside)?;
+    new.write_all(record)?;
+    if durably {
+        new.sync_data()?;
+    }
+    fs::rename(beside, file)?;
+    match durably {
+        true => fs::File::open(dir)?.sync_all(),
+        false => Ok(()),
+    }
+}
+
+/// All records below the folder of pods. One that cannot be read is named, and set aside; the others are read.
+pub(super) fn read_all(pods_dir: &Path, clock: &Clock) -> io::Result<FxHashMap<PodUid, Record>> {
+    let pods = match fs::read_dir(pods_dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(FxHashMap::default()),
+        pods => pods?,
+    };
+    let mut found = FxHashMap::default();
+    for pod in pods.flatten() {
+        let Some(uid) = pod.file_name().to_str().map(PodUid::new) else {
+            continue;
+        };
+        let file = pod.path().join(FILE);
+        match read(&file, &uid, clock) {
+            Ok(Some(record)) => drop(found.insert(uid, record)),
+            Ok(None) => {}
+            Err(problem) => {
+                let aside: PathBuf = pod.path().join(SET_ASIDE);
+                let set_aside = fs::rename(&file, &aside);
+                tracing::warn!(%uid, file = %file.display(), problem, ?set_aside,
+                    "The record of a pod cannot be read");
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn read(file: &Path, uid: &PodUid, clock: &Clock) -> Result<Option<Record>, String> {
+    let json = match fs::read(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        json => json.map_err(|error| error.to_string())?,
+    };
+    Record::from_json(&json, uid, clock).map(Some)
+}

@@ -1,0 +1,427 @@
+//! What of each pod outlasts the agent, on disk, so that a restart of the agent shows nowhere.
+//!
+//! Without it readiness would flip until probes were made again, what waits after failures would be tried at once, and
+//! what ran once would run again where the runtime has lost it. A source that keeps no statuses, a file or a URL, would
+//! tell of its pods as if they were new. The record is one small file in the pod's folder and goes with it.
+
+mod file;
+mod lost;
+mod record;
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use self::lost::{Lost, lost_containers, runs_once};
+pub(crate) use self::record::Record;
+use crate::deadline::within;
+use crate::runtime::{ContainerStart, PodStatus, StartRecord};
+use crate::{Clock, Disk, Error, PodExt, PodUid, Result, RootDir};
+
+/// How long the records may take to be read when the agent starts: a disk that hangs is not waited for.
+const LOAD_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a pod waits for its record to be written.
+const WRITE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Keeps the records. A cheap handle.
+///
+/// [`KubeletBuilder::checkpoints`](crate::KubeletBuilder::checkpoints) turns them off.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    root_dir: RootDir,
+    disk: Disk,
+    clock: Clock,
+    pods: Arc<Mutex<FxHashMap<PodUid, Kept>>>,
+    /// What the agent before this one wrote, of pods that were not taken up yet.
+    found: Arc<Mutex<FxHashMap<PodUid, Found>>>,
+}
+
+/// What is kept of one pod.
+#[derive(Debug, Default)]
+struct Kept {
+    record: Record,
+    /// How often the record changed, and which of these is on disk for certain.
+    version: u64,
+    written: u64,
+    /// The version on disk, for those who write it: a write that was given up may end after the next one.
+    on_disk: Arc<Mutex<u64>>,
+    lost: Vec<Lost>,
+}
+
+#[derive(Debug)]
+struct Found {
+    record: Record,
+    /// Its status was told as if its source had it.
+    restored: bool,
+}
+
+impl Checkpoints {
+    /// Records in the folders of the pods below `root_dir`. `clock` is what times are written in.
+    pub fn new(root_dir: RootDir, disk: Disk, clock: Clock) -> Self {
+        Self {
+            root_dir,
+            disk,
+            clock,
+            pods: Arc::default(),
+            found: Arc::default(),
+        }
+    }
+
+    /// Reads what the agent before this one wrote. A record that cannot be read is told of and set aside.
+    pub(crate) async fn load(&self) {
+        let (dir, clock) = (self.root_dir.pods_dir(), self.clock);
+        let read = self.disk.run(move || file::read_all(&dir, &clock));
+        match tokio::time::timeout(LOAD_DEADLINE, read).await {
+            Ok(Ok(found)) => {
+                let found = found.into_iter().map(|(uid, record)| {
+                    let restored = false;
+                    (uid, Found { record, restored })
+                });
+                *self.found.lock() = found.collect();
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "The records of pods cannot be read"),
+            Err(_) => tracing::warn!("The records of pods were not read in time"),
+        }
+    }
+
+    /// The pod with the status that was recorded of it, if its source has none to tell.
+    pub(crate) fn restore(&self, pod: Arc<Pod>) -> Arc<Pod> {
+        let mut found = self.found.lock();
+        let Some(found) = found.get_mut(pod.uid_str()).filter(|found| !found.restored) else {
+            return pod;
+        };
+        found.restored = true;
+        let told = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let Some(recorded) = &found.record.status else {
+            return pod;
+        };
+        if !told.unwrap_or_default().is_empty() {
+            return pod;
+        }
+        let mut restored = Pod::clone(&pod);
+        restored.status = Some(recorded.as_ref().clone());
+        Arc::new(restored)
+    }
+
+    /// Goes on with the record that the agent before this one wrote of the pod, and returns it: once, and before
+    /// anything is done for it. `status` is the first that the runtime tells.
+    pub(crate) fn take_up(&self, pod: &Pod, status: &PodStatus) -> Option<Record> {
+        let Found { record, .. } = self.found.lock().remove(pod.uid_str())?;
+        let lost = lost_containers(pod, &record, status);
+        for Lost { status, .. } in &lost {
+            tracing::warn!(pod = %pod.key(), uid = pod.uid_str(), container = status.name, id = %status.id,
+                "A container ran, is lost, and is not run again");
+        }
+        let mut pods = self.pods.lock();
+        let kept = pods.entry(pod.uid()).or_default();
+        kept.lost = lost;
+        kept.record.starts.clone_from(&record.starts);
+        Some(record)
+    }
+
+    /// What the runtime says, and of what it has lost that this has ended.
+    pub(crate) fn with_lost<'a>(&self, status: &'a PodStatus) -> Cow<'a, PodStatus> {
+        self.with(status, |_| true)
+    }
+
+    /// The same, where the end was not reported yet.
+    pub(crate) fn with_unreported<'a>(&self, status: &'a PodStatus) -> Cow<'a, PodStatus> {
+        self.with(status, |lost| !lost.is_reported)
+    }
+
+    fn with<'a>(&self, status: &'a PodStatus, which: impl Fn(&Lost) -> bool) -> Cow<'a, PodStatus> {
+        let pods = self.pods.lock();
+        let lost = pods.get(&status.uid).map_or(&[][..], |kept| &kept.lost);
+        let mut missing = lost
+            .iter()
+            .filter(|lost| which(lost) && status.container(&lost.status.name).is_none())
+            .peekable();
+        if missing.peek().is_none() {
+            return Cow::Borrowed(status);
+        }
+        let mut status = status.clone();
+        status.containers.extend(missing.map(|lost| lost.status.clone()));
+        Cow::Owned(status)
+    }
+
+    /// Writes the record, with the starts that were told of, unless it is what was written last. That it cannot be
+    /// written is told of and holds up nobody; a pod without a folder has no record.
+    pub(crate) async fn save(&self, uid: &PodUid, mut record: Record) {
+        let version = {
+            let mut pods = self.pods.lock();
+            let kept = pods.entry(uid.clone()).or_default();
+            record.starts.clone_from(&kept.record.starts);
+            if kept.written == kept.version && kept.version > 0 && kept.record == record {
+                return;
+            }
+            kept.change(record)
+        };
+        match self.write(uid, version).await {
+            Ok(()) => {}
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(%uid, %error, "The record of a pod cannot be written"),
+        }
+    }
+
+    /// Whether there is a record of the pod, of this agent.
+    pub(crate) fn keeps(&self, uid: &str) -> bool {
+        self.pods.lock().contains_key(uid)
+    }
+
+    /// Of a pod that has ended the status alone is of use.
+    pub(crate) fn ended(&self, uid: &PodUid) {
+        if let Some(kept) = self.pods.lock().get_mut(uid) {
+            kept.lost = Vec::new();
+            kept.record = Record {
+                status: kept.record.status.take(),
+                ..Record::default()
+            };
+        }
+    }
+
+    /// Forgets the pods that are no more.
+    pub(crate) fn retain(&self, known: &HashSet<PodUid>) {
+        self.pods.lock().retain(|uid, _| known.contains(uid));
+        self.found.lock().retain(|uid, _| known.contains(uid));
+    }
+
+    async fn write(&self, uid: &PodUid, version: u64) -> Result<()> {
+        let dir = self.root_dir.pod_dir(uid);
+        let (json, on_disk) = {
+            let pods = self.pods.lock();
+            let Some(kept) = pods.get(uid) else {
+                return Ok(());
+            };
+            let json = kept.record.to_json(uid, &self.clock);
+            let json = json.map_err(|error| Error::io(&dir, Some(uid), error.into()))?;
+            (json, kept.on_disk.clone())
+        };
+        let (at, durably) = (dir.clone(), !self.disk.is_inline());
+        let written = self.disk.run(move || {
+            let mut on_disk = on_disk.lock();
+            if *on_disk < version {
+                file::write(&at, &json, durably)?;
+                *on_disk = version;
+            }
+            Ok(())
+        });
+        let written = async { written.await.map_err(|error| Error::io(&dir, Some(uid), error)) };
+        within("write the record", Some(uid), WRITE_DEADLINE, written).await?;
+        if let Some(kept) = self.pods.lock().get_mut(uid) {
+            kept.written = kept.written.max(version);
+        }
+        Ok(())
+    }
+}
+
+impl Kept {
+    /// Takes in what the record says now; returns its version.
+    fn change(&mut self, record: Record) -> u64 {
+        self.record = record;
+        self.version += 1;
+        self.version
+    }
+}
+
+#[async_trait]
+impl StartRecord for Checkpoints {
+    /// Only of containers that must not run twice is anything written.
+    async fn about_to_start(&self, pod: &Pod, start: &ContainerStart) -> Result<()> {
+        if !runs_once(pod, &start.name) {
+            return Ok(());
+        }
+        let uid = pod.uid();
+        let version = {
+            let mut pods = self.pods.lock();
+            let kept = pods.entry(uid.clone()).or_default();
+            let mut record = kept.record.clone();
+            record.starts.retain(|before| before.name != start.name);
+            record.starts.push(start.clone());
+            kept.change(record)
+        };
+        self.write(&uid, version).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use k8s_openapi::api::core::v1::PodStatus as ApiPodStatus;
+    use serde_json::json;
+    use tokio::time::Instant;
+
+    use super::file::FILE;
+    use super::*;
+    use crate::ContainerId;
+
+    fn checkpoints(root: &Path) -> Checkpoints {
+        Checkpoints::new(RootDir::new(root), Disk::inline(), Clock::system())
+    }
+
+    fn status(phase: &str) -> ApiPodStatus {
+        ApiPodStatus {
+            phase: Some(phase.to_owned()),
+            ..ApiPodStatus::default()
+        }
+    }
+
+    fn recorded(phase: &str) -> Record {
+        Record {
+            status: Some(Arc::new(status(phase))),
+            ..Record::default()
+        }
+    }
+
+    fn pod(uid: &str, told: Option<&str>) -> Arc<Pod> {
+        let mut pod = Pod {
+            status: told.map(status),
+            ..Pod::default()
+        };
+        pod.metadata.uid = Some(uid.to_owned());
+        Arc::new(pod)
+    }
+
+    fn phase(pod: &Pod) -> Option<&str> {
+        pod.status.as_ref()?.phase.as_deref()
+    }
+
+    #[tokio::test]
+    async fn what_one_agent_wrote_the_next_one_reads_once() {
+        let root = tempfile::tempdir().unwrap();
+        let before = checkpoints(root.path());
+        for uid in ["a", "b"] {
+            fs::create_dir_all(root.path().join("pods").join(uid)).unwrap();
+            before.save(&uid.into(), recorded("Running")).await;
+            before.save(&uid.into(), recorded("Failed")).await;
+        }
+        before.save(&"without-folder".into(), recorded("Running")).await;
+
+        let after = checkpoints(root.path());
+        after.load().await;
+        assert_eq!(phase(&after.restore(pod("a", None))), Some("Failed"));
+        assert_eq!(
+            phase(&after.restore(pod("a", None))),
+            None,
+            "the next of that UID is another"
+        );
+        assert_eq!(
+            phase(&after.restore(pod("b", Some("Pending")))),
+            Some("Pending"),
+            "its source knows better"
+        );
+        assert_eq!(phase(&after.restore(pod("without-folder", None))), None);
+    }
+
+    #[tokio::test]
+    async fn the_same_is_not_written_twice() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("pods/a");
+        fs::create_dir_all(&dir).unwrap();
+        let checkpoints = checkpoints(root.path());
+        let uid = PodUid::from("a");
+        checkpoints.save(&uid, recorded("Running")).await;
+        fs::remove_file(dir.join(FILE)).unwrap();
+        checkpoints.save(&uid, recorded("Running")).await;
+        assert!(!dir.join(FILE).exists());
+        checkpoints.retain(&Default::default());
+        checkpoints.save(&uid, recorded("Running")).await;
+        assert!(dir.join(FILE).exists());
+        let names = fs::read_dir(&dir).unwrap().count();
+        assert_eq!(names, 1, "nothing is left beside it");
+    }
+
+    #[tokio::test]
+    async fn a_bad_record_is_set_aside_and_the_others_are_read() {
+        let root = tempfile::tempdir().unwrap();
+        let good = json!({"version": 1, "uid": "good", "status": {"phase": "Running"}}).to_string();
+        let newer = json!({"version": 2, "uid": "newer", "status": {}}).to_string();
+        let records = [
+            ("good", good.clone()),
+            ("empty", String::new()),
+            ("cut", good[..good.len() / 2].to_owned()),
+            ("newer", newer),
+            ("moved", good),
+        ];
+        let dir = |uid: &str| root.path().join("pods").join(uid);
+        for (uid, record) in &records {
+            fs::create_dir_all(dir(uid)).unwrap();
+            fs::write(dir(uid).join(FILE), record).unwrap();
+        }
+        let checkpoints = checkpoints(root.path());
+        checkpoints.load().await;
+        for (uid, record) in &records {
+            let is_good = *uid == "good";
+            let restored = checkpoints.restore(pod(uid, None));
+            assert_eq!(phase(&restored).is_some(), is_good, "{uid}");
+            assert_eq!(dir(uid).join(FILE).exists(), is_good, "{uid}");
+            if !is_good {
+                let aside = fs::read_to_string(dir(uid).join("checkpoint.json.unreadable"));
+                assert_eq!(&aside.unwrap(), record, "{uid}");
+            }
+        }
+    }
+
+    /// A pod whose one container runs once.
+    fn once(uid: &str) -> Arc<Pod> {
+        let mut pod = Pod::clone(&pod(uid, None));
+        pod.spec = Some(
+            serde_json::from_value(json!({
+                "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
+            }))
+            .unwrap(),
+        );
+        Arc::new(pod)
+    }
+
+    fn start(id: &str) -> ContainerStart {
+        ContainerStart {
+            name: "c".to_owned(),
+            id: ContainerId::new("fake", id),
+            attempt: 0,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_start_is_on_disk_before_it_is_made_and_outlasts_what_is_written_after() {
+        let root = tempfile::tempdir().unwrap();
+        let before = checkpoints(root.path());
+        let error = before.about_to_start(&once("a"), &start("1")).await.unwrap_err();
+        assert!(
+            error.to_string().contains("pods/a"),
+            "without a folder it cannot be: {error}"
+        );
+        fs::create_dir_all(root.path().join("pods/a")).unwrap();
+        before.about_to_start(&once("a"), &start("1")).await.unwrap();
+        before.save(&"a".into(), recorded("Pending")).await;
+
+        // Twice, as two restarts have it.
+        for _ in 0..2 {
+            let after = checkpoints(root.path());
+            after.load().await;
+            let pod = after.restore(once("a"));
+            let nothing = PodStatus::empty(pod.uid(), pod.key(), Instant::now());
+            assert!(after.take_up(&pod, &nothing).is_some() && after.take_up(&pod, &nothing).is_none());
+            let status = after.with_lost(&nothing);
+            assert_eq!(
+                (&*status.containers[0].name, status.containers[0].exit_code),
+                ("c", 137)
+            );
+            assert_eq!(after.with_unreported(&nothing), status);
+            after.save(&"a".into(), recorded("Failed")).await;
+        }
+        let after = checkpoints(root.path());
+        after.load().await;
+        after.ended(&"a".into());
+        let nothing = PodStatus::empty("a".into(), once("a").key(), Instant::now());
+        assert!(after.with_lost(&nothing).containers.is_empty());
+    }
+}
