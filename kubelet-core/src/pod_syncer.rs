@@ -28,6 +28,8 @@ pub enum SyncPodType {
 pub struct SyncOutcome {
     /// The pod has reached a terminal phase by itself: it is to be ended.
     pub terminal: bool,
+    /// It is to be synced again as soon as the runtime tells something newer of it.
+    pub again: bool,
 }
 
 /// Changes the API status of a pod that is killed, e.g. to say it was evicted (`PodStatusFunc`).

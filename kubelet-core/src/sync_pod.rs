@@ -13,6 +13,7 @@ use crate::active_deadline::{active_deadline, past_active_deadline};
 use crate::checkpoint::Record;
 use crate::clock::api_time;
 use crate::deadline::{RUNTIME_REQUEST_TIMEOUT, within};
+use crate::pod::restarts_all_containers;
 use crate::pod_syncer::{PodStatusFn, PodSyncer, SyncOutcome, SyncPodType};
 use crate::runtime::{PodStatus, Runtime, RuntimePod};
 use crate::runtime_state::RuntimeState;
@@ -81,13 +82,17 @@ impl PodSyncer for RuntimePodSyncer {
         // On the host's network a pod has the host's IPs, of which the runtime knows nothing.
         let status = with_ips(status, &api_status);
         let phase = api_status.phase.clone().unwrap_or_default();
+        let starts_over = restarts_all_containers(&api_status);
         if phase == "Running" && self.reported_phase(pod).as_deref() == Some("Pending") {
             self.observe_since_first_seen("kubelet_pod_start_duration_seconds", pod);
         }
         self.statuses.set_pod_status(pod, api_status);
         self.save(pod).await;
         if matches!(&*phase, "Succeeded" | "Failed") {
-            return Ok(SyncOutcome { terminal: true });
+            return Ok(SyncOutcome {
+                terminal: true,
+                ..SyncOutcome::default()
+            });
         }
 
         if !pod.host_network()
@@ -102,7 +107,12 @@ impl PodSyncer for RuntimePodSyncer {
             self.mirrors.reconcile(pod, mirror),
             self.set_up_and_run(pod, &status)
         );
-        synced
+        let did_something = synced?;
+        Ok(SyncOutcome {
+            // Containers were removed so that all start over: of that no event tells.
+            again: starts_over && did_something,
+            ..SyncOutcome::default()
+        })
     }
 
     fn look_again_at(&self, pod: &Arc<Pod>) -> Option<Instant> {
@@ -187,8 +197,8 @@ impl PodSyncer for RuntimePodSyncer {
 }
 
 impl RuntimePodSyncer {
-    /// What a pod needs on the host before it can run, and then the runtime's part.
-    async fn set_up_and_run(&self, pod: &Arc<Pod>, status: &PodStatus) -> Result<SyncOutcome> {
+    /// What a pod needs on the host before it can run, and then the runtime's part. Whether something was done.
+    async fn set_up_and_run(&self, pod: &Arc<Pod>, status: &PodStatus) -> Result<bool> {
         let uid = pod.uid();
         self.make_pod_dirs(&uid).await.inspect_err(|error| {
             let message = format!("error making pod data directories: {error}");
@@ -243,7 +253,7 @@ impl RuntimePodSyncer {
             // What was done shows in the next list: no need to wait a period for it.
             self.pleg.request_relist(&uid);
         }
-        Ok(SyncOutcome::default())
+        Ok(!result.results.is_empty())
     }
 
     /// Goes on where the agent before this one has ended: before anything is told or done of the pod.

@@ -262,7 +262,8 @@ impl Registry {
                 over
             }
         };
-        if moved_on && record.repeat() || record.pending.is_some() {
+        let again = state == PodWorkerState::Sync && result.as_ref().is_ok_and(|outcome| outcome.again);
+        if (moved_on || again) && record.repeat() || record.pending.is_some() {
             self.enqueue(uid);
             return;
         }

@@ -275,6 +275,27 @@ async fn a_pod_lives_and_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_sync_that_asks_for_the_next_gets_it_at_once() {
+    let mut bench = Bench::new();
+    bench.update(SyncPodType::Create, &Arc::new(pod("a")));
+    let (call, answer) = bench.next().await;
+    assert_eq!(call, Sync(SyncPodType::Create, "a".into()));
+    let asked = Instant::now();
+    let again = SyncOutcome {
+        again: true,
+        ..SyncOutcome::default()
+    };
+    answer.send(Ok(again)).unwrap();
+    bench.expect(Sync(SyncPodType::Sync, "a".into())).await;
+    // With the next list, and not with the next resync.
+    assert!(asked.elapsed() <= Duration::from_secs(2), "{:?}", asked.elapsed());
+    let synced = Instant::now();
+    bench.expect(Sync(SyncPodType::Sync, "a".into())).await;
+    assert!(synced.elapsed() >= Duration::from_secs(60), "once is once");
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kill_drops_a_running_sync_and_an_update_does_not() {
     let mut bench = Bench::new();
     let first = Arc::new(pod("a"));
@@ -383,7 +404,12 @@ async fn a_pod_that_completes_by_itself_is_ended_and_never_begun_again() {
     let mut bench = Bench::new();
     bench.update(SyncPodType::Create, &Arc::new(pod("a")));
     let (_, answer) = bench.next().await;
-    answer.send(Ok(SyncOutcome { terminal: true })).unwrap();
+    answer
+        .send(Ok(SyncOutcome {
+            terminal: true,
+            ..SyncOutcome::default()
+        }))
+        .unwrap();
     bench.expect(Terminating("a".into(), 30)).await;
     bench.expect(Terminated("a".into())).await;
     bench.update(SyncPodType::Create, &Arc::new(pod("z")));

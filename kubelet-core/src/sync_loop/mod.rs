@@ -3,7 +3,9 @@
 mod housekeeping;
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
@@ -84,6 +86,9 @@ const NOT_READY_BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Du
 
 /// How long a first status and list of the runtime are waited for before the loop looks whether it is ready.
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// Sorted by UID.
+type ActivePods = Vec<Arc<Pod>>;
 
 enum Heard {
     Config(PodUpdate),
@@ -184,8 +189,9 @@ impl SyncLoop {
             PodOperation::Add => {
                 // Older pods first, so that those that were admitted before a restart are again.
                 pods.sort_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
+                let mut active = None;
                 for pod in pods {
-                    self.add_pod(pod).await;
+                    self.add_pod(pod, &mut active).await;
                 }
             }
             PodOperation::Update | PodOperation::Delete => {
@@ -220,13 +226,14 @@ impl SyncLoop {
         for pod in pods {
             match self.pods.pod(&pod.uid()) {
                 Some(_) => self.set_pod(pod, SyncPodType::Update),
-                None => self.add_pod(pod).await,
+                None => self.add_pod(pod, &mut None).await,
             }
         }
     }
 
-    /// A pod that is new here runs if it is admitted.
-    async fn add_pod(&self, pod: Arc<Pod>) {
+    /// A pod that is new here runs if it is admitted beside the active ones. These are kept in `active` from one to the
+    /// next of many that come together.
+    async fn add_pod(&self, pod: Arc<Pod>, active: &mut Option<ActivePods>) {
         let pod = match &self.checkpoints {
             Some(checkpoints) => checkpoints.restore(pod),
             None => pod,
@@ -235,7 +242,10 @@ impl SyncLoop {
         let asks = !pod.is_mirror()
             && !pod.is_terminal_phase()
             && !self.workers.is_pod_termination_requested(&pod.uid());
-        if asks && let Err(rejection) = self.admit(&pod).await {
+        if !asks {
+            // It may hold something all the same.
+            *active = None;
+        } else if let Err(rejection) = self.admit(&pod, active).await {
             // Known all the same: it is desired, and nobody else's to clean up after.
             self.statuses.observe_pod(&pod);
             self.pods.set_pod(pod.clone());
@@ -246,15 +256,38 @@ impl SyncLoop {
     }
 
     /// `AllocationManager.AddPod`
-    async fn admit(&self, pod: &Arc<Pod>) -> Result<(), Rejection> {
+    async fn admit(&self, pod: &Arc<Pod>, active: &mut Option<ActivePods>) -> Result<(), Rejection> {
         if self.admission.is_empty() {
             return Ok(());
         }
-        let mut others = self.pods.pods();
-        others.retain(|other| other.uid_str() != pod.uid_str() && !self.is_inactive(other));
-        // In one order in every run.
-        others.sort_by_cached_key(|other| other.uid());
-        self.admission.admit(&PodAdmitAttributes::new(pod, &others)).await
+        let mut others = active.take().unwrap_or_else(|| self.active_pods());
+        let place = others.binary_search_by(|other| other.uid_str().cmp(pod.uid_str()));
+        if let Ok(itself) = place {
+            others.remove(itself);
+        }
+        let admitted = {
+            let attributes = PodAdmitAttributes::new(pod, &others);
+            let mut admission = pin!(self.admission.admit(&attributes));
+            match futures::poll!(&mut admission) {
+                Poll::Ready(admitted) => admitted,
+                // Room was made, or time has passed: others may have ended.
+                Poll::Pending => return admission.await,
+            }
+        };
+        if admitted.is_ok() {
+            let (Ok(at) | Err(at)) = place;
+            others.insert(at, pod.clone());
+        }
+        *active = Some(others);
+        admitted
+    }
+
+    /// The pods that hold something, in the order of their UIDs: one order in every run.
+    fn active_pods(&self) -> ActivePods {
+        let mut active = self.pods.pods();
+        active.retain(|pod| !self.is_inactive(pod));
+        active.sort_by_cached_key(|pod| pod.uid());
+        active
     }
 
     /// `rejectPod`
