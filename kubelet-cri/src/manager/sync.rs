@@ -34,6 +34,7 @@ impl CriRuntime {
     ) -> PodSyncResult {
         let restart_all = should_all_containers_restart(pod, status);
         let mut actions = compute_pod_actions(pod, status, &*self.probes, restart_all);
+        actions.spare_lost(pod, status);
         let actuated = |container: &str| self.actuated.get_or_take_over(pod, container);
         add_resizes(pod, status, &*self.probes, actuated, &mut actions);
         tracing::debug!(pod = %pod.key(), uid = pod.uid_str(), ?actions, "computed pod actions");

@@ -165,13 +165,9 @@ fn start_in_new_sandbox(spec: &PodSpec, pod: &Pod, status: &PodStatus, actions: 
         .iter()
         .enumerate()
         .filter(|(_, container)| {
-            let status = status.container(&container.name);
             let policy = container.restart_policy.as_deref();
             let run_once = policy.unwrap_or(pod.restart_policy()) == "OnFailure";
-            // Without a sandbox before it, what has ended is known from a record alone.
-            let is_lost = actions.attempt == 0 && status.is_some();
-            !(run_once && succeeded(status)
-                || is_lost && !restart::should_be_restarted(container, pod, status))
+            !(run_once && succeeded(status.container(&container.name)))
         })
         .map(|(index, _)| index)
         .collect();
@@ -233,6 +229,19 @@ fn regular_containers(
 }
 
 impl PodActions {
+    /// Leaves alone what has ended for good and is known from a record alone, since the runtime has lost it, sandbox
+    /// and all. The kubelet keeps no such record.
+    pub(super) fn spare_lost(&mut self, pod: &Pod, status: &PodStatus) {
+        let containers = pod.spec.as_ref().map_or(&[][..], |spec| &spec.containers);
+        self.containers_to_start.retain(|index| {
+            let container = containers.get(*index);
+            let last = container.and_then(|container| status.container(&container.name));
+            // Whatever the runtime tells of is in a sandbox.
+            let is_lost = last.is_some_and(|last| last.sandbox_id.is_empty());
+            !is_lost || container.is_none_or(|container| restart::should_be_restarted(container, pod, last))
+        });
+    }
+
     fn kill(&mut self, status: &ContainerStatus, message: String, reason: Option<KillReason>) {
         self.containers_to_kill.push(ContainerToKill {
             id: status.id.clone(),
