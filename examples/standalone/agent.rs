@@ -8,6 +8,7 @@ use kubelet_config::{FileSource, PodConfig};
 use kubelet_core::{
     Kubelet, PodCache, PodSource, PodStatusManager as _, ProbeResultCache, Runtime, SourceUpdate, StatusSink,
 };
+use kubelet_cri::logs::{ContainerLogManager, LogRotatePolicy};
 use kubelet_cri::process::ProcessRuntime;
 use kubelet_cri::{
     CriAdapter, CriClient, CriRuntime, CriRuntimeBuilder, ImageService, NodeProber, NodeSettings,
@@ -23,6 +24,8 @@ pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 /// An agent that is ready to run.
 pub(crate) struct Agent {
     pub(crate) kubelet: Kubelet,
+    /// Keeps the containers' logs small.
+    pub(crate) logs: ContainerLogManager,
     /// The process runtime, if the pods are processes: they end with the agent.
     pub(crate) processes: Option<Arc<ProcessRuntime>>,
     /// What was wrong with the manifests.
@@ -40,6 +43,7 @@ impl Agent {
         }
 
         let (services, processes) = services(args, &root_dir).await?;
+        let logs = ContainerLogManager::new(services.0.clone(), LogRotatePolicy::default())?;
         let probes = ProbeResultCache::new();
         let prober = NodeProber::new(services.0.clone());
         let statuses = StatusManager::new(sink);
@@ -57,7 +61,7 @@ impl Agent {
         };
         let kubelet =
             kubelet.runtime(runtime).statuses(statuses).prober(prober, probes).root_dir(root_dir).build()?;
-        Ok(Self { kubelet, processes, problems })
+        Ok(Self { kubelet, logs, processes, problems })
     }
 }
 

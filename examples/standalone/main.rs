@@ -49,10 +49,11 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     if args.output() == Output::Json {
         sinks.push(Arc::new(JsonLines::new(tokio::io::stdout(), Clock::system())));
     }
-    let Agent { kubelet, processes, problems } = Agent::new(&args, FanOut::new(sinks)).await?;
+    let Agent { kubelet, logs, processes, problems } = Agent::new(&args, FanOut::new(sinks)).await?;
 
     let handle = kubelet.handle();
     let shutdown = CancellationToken::new();
+    let rotating = tokio::spawn(logs.run(shutdown.clone()));
     let mut agent = tokio::spawn(kubelet.run(shutdown.clone()));
     let shown = async {
         match (args.run_once, args.output()) {
@@ -77,6 +78,7 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
         end_pods(&handle).await;
         shutdown.cancel();
         agent.await??;
+        rotating.await?;
         // Those that were not given the time are not given more.
         processes.shutdown(Duration::ZERO).await;
         drop(processes);
@@ -90,6 +92,7 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     } else {
         shutdown.cancel();
         agent.await??;
+        rotating.await?;
     }
     Ok(if verdict.is_some_and(|verdict| verdict.failed()) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

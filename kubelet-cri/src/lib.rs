@@ -49,9 +49,9 @@ pub mod verbs;
 pub use client::{CriClient, CriClientBuilder};
 pub use error::{Code, Error};
 pub use manager::{
-    CgroupDriver, CredentialProvider, CriRuntime, CriRuntimeBuilder, FsStats, ImageFsStats, ImageGcManager,
-    ImageGcPolicy, ImagePullCredentialsVerificationPolicy, ImagePullSettings, NodeSettings, RuntimeImageFs,
-    pod_actions,
+    CgroupDriver, ContainerStats, CredentialProvider, CriRuntime, CriRuntimeBuilder, FsStats, ImageFsInfo,
+    ImageFsStats, ImageGcManager, ImageGcPolicy, ImagePullCredentialsVerificationPolicy, ImagePullSettings,
+    NodeSettings, PodStats, RuntimeImageFs, StreamOptions, pod_actions,
 };
 #[cfg(feature = "probes")]
 pub use probe::NetworkProber;

@@ -7,7 +7,13 @@
 mod standalone;
 
 mod cri;
+mod garbage;
+mod killed;
+mod life_cycle;
+mod logs;
+mod manager;
 mod manifests;
+mod network;
 mod outage;
 mod requests;
 mod restart;

@@ -13,15 +13,20 @@ use parking_lot::Mutex;
 
 use super::CriRuntime;
 use super::back_off::CrashLoopBackOff;
-use super::config::NodeSettings;
+use super::config::{CgroupDriver, NodeSettings};
 use super::credential_provider::{CredentialProvider, CredentialProviders};
 use super::images::{ImageManager, ImageManagerParts, ImagePullSettings};
 use super::lists::Lists;
+use super::missing_calls::MissingCalls;
 use super::resize::Actuated;
 use crate::{Code, ImageService, RuntimeService, v1};
 
 /// The first wait for a runtime that does not answer, and the longest.
 const VERSION_WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How often a runtime is asked for its configuration, and how long it is waited in between.
+const RUNTIME_CONFIG_TRIES: u32 = 3;
+const RUNTIME_CONFIG_WAIT: Duration = Duration::from_secs(2);
 
 /// Sets up a [`CriRuntime`]. Everything has a default: the kubelet's, or nothing (no volumes, no probes, events
 /// to the log).
@@ -167,7 +172,8 @@ impl CriRuntimeBuilder {
         self
     }
 
-    /// Makes the manager. Container ids begin with the runtime's name, so unless it was
+    /// Makes the manager. A node whose pods are put into cgroups follows the runtime's cgroup driver, where that tells it
+    /// (`RuntimeConfig`). Container ids begin with the runtime's name, so unless it was
     /// [given](Self::runtime_type), the runtime is asked for it (`Version`); while it is away or busy it is asked
     /// again, after 100 ms at first and every 5 s at last, without end: an agent may be started before its runtime.
     /// Whoever does not want to wait puts a `tokio::time::timeout` around it.
@@ -189,14 +195,17 @@ impl CriRuntimeBuilder {
             Some(name) => name,
             None => ask_name(&*self.runtime).await?,
         };
+        let missing = MissingCalls::default();
+        let mut node = self.node;
+        node.cgroup_driver = cgroup_driver(&*self.runtime, &missing, node.cgroup_driver).await?;
         let images = ImageManager::new(ImageManagerParts {
             service: self.images.clone(),
             recorder: self.recorder.clone(),
             statuses: self.statuses.clone(),
             settings: self.image_pulls,
             providers: CredentialProviders::new(self.credential_providers),
-            root_dir: &self.node.root_dir,
-            disk: self.node.disk,
+            root_dir: &node.root_dir,
+            disk: node.disk,
             clock: self.clock,
         })
         .await;
@@ -209,7 +218,9 @@ impl CriRuntimeBuilder {
             images,
             crash_loop: CrashLoopBackOff::new(self.crash_loop.0, self.crash_loop.1, self.clock),
             handlers: Mutex::new(None::<HashMap<_, _>>),
-            node: self.node,
+            missing,
+            cpu_times: Default::default(),
+            node,
             runtime_classes: self.runtime_classes,
             container_log_links: self.container_log_links,
             clock: self.clock,
@@ -289,5 +300,48 @@ async fn ask_name(runtime: &dyn RuntimeService) -> Result<String> {
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(longest);
+    }
+}
+
+/// The driver that the runtime says it has, with the root that the node is set up with; the latter's where the runtime does
+/// not tell (`getCgroupDriverFromCRI`). Not asked where pods are not put into cgroups.
+async fn cgroup_driver(
+    runtime: &dyn RuntimeService,
+    missing: &MissingCalls,
+    of_node: CgroupDriver,
+) -> Result<CgroupDriver> {
+    let (CgroupDriver::Cgroupfs { root } | CgroupDriver::Systemd { root }) = &of_node else {
+        return Ok(of_node);
+    };
+    let mut tries = 1;
+    let config = loop {
+        let asked = missing.offered(
+            "RuntimeConfig",
+            runtime.runtime_config(v1::RuntimeConfigRequest {}),
+        );
+        match asked.await {
+            Ok(config) => break config,
+            Err(error) if tries == RUNTIME_CONFIG_TRIES => {
+                return Err(Error::runtime("RuntimeConfig", error));
+            }
+            // It may be starting up.
+            Err(_) => tokio::time::sleep(RUNTIME_CONFIG_WAIT).await,
+        }
+        tries += 1;
+    };
+    let Some(linux) = config.and_then(|config| config.linux) else {
+        return Ok(of_node);
+    };
+    let root = root.clone();
+    match v1::CgroupDriver::try_from(linux.cgroup_driver) {
+        Ok(v1::CgroupDriver::Systemd) => Ok(CgroupDriver::Systemd { root }),
+        Ok(v1::CgroupDriver::Cgroupfs) => Ok(CgroupDriver::Cgroupfs { root }),
+        Err(_) => {
+            let message = format!(
+                "runtime returned an unknown cgroup driver {}",
+                linux.cgroup_driver
+            );
+            Err(Error::runtime("RuntimeConfig", std::io::Error::other(message)))
+        }
     }
 }

@@ -14,10 +14,10 @@ type Hints = BoxStream<'static, Result<PodUid>>;
 impl CriRuntime {
     /// `None` where the runtime has no events.
     pub(super) async fn hints(&self) -> Result<Option<Hints>> {
-        let events = match self.runtime.get_container_events(v1::GetEventsRequest {}).await {
-            Ok(events) => events,
-            Err(error) if error.is_unimplemented() => return Ok(None),
-            Err(error) => return Err(Error::runtime("GetContainerEvents", error)),
+        let events = self.runtime.get_container_events(v1::GetEventsRequest {});
+        let events = self.missing.offered("GetContainerEvents", events).await;
+        let Some(events) = events.map_err(|error| Error::runtime("GetContainerEvents", error))? else {
+            return Ok(None);
         };
         let mut pods = KnownPods::default();
         let hints = events.filter_map(move |event| {

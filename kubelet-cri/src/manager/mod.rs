@@ -18,10 +18,13 @@ mod lists;
 mod log_files;
 #[cfg(feature = "logs")]
 mod logs;
+mod missing_calls;
 pub mod pod_actions;
 mod read;
 mod resize;
 mod start;
+mod stats;
+mod streaming;
 mod sync;
 mod termination_message;
 mod termination_order;
@@ -48,8 +51,10 @@ pub(crate) use self::back_off::go_seconds;
 use self::config::HandlerFeatures;
 use self::images::ImageManager;
 use self::lists::Lists;
+use self::missing_calls::MissingCalls;
 use self::read::Listing;
 use self::resize::Actuated;
+use self::stats::CpuTimes;
 use crate::{ImageService, RuntimeService, v1};
 
 pub use self::builder::CriRuntimeBuilder;
@@ -57,6 +62,8 @@ pub use self::config::{CgroupDriver, NodeSettings};
 pub use self::credential_provider::CredentialProvider;
 pub use self::image_gc::{FsStats, ImageFsStats, ImageGcManager, ImageGcPolicy, RuntimeImageFs};
 pub use self::images::{ImagePullCredentialsVerificationPolicy, ImagePullSettings};
+pub use self::stats::{ContainerStats, ImageFsInfo, PodStats};
+pub use self::streaming::StreamOptions;
 
 /// Runs pods on any [`RuntimeService`] and [`ImageService`], with the calls that the kubelet would make
 /// (`kubeGenericRuntimeManager`).
@@ -78,6 +85,9 @@ pub struct CriRuntime {
     crash_loop: CrashLoopBackOff,
     /// What each runtime handler can do, as `Status` last told.
     handlers: Mutex<Option<HashMap<String, HandlerFeatures>>>,
+    /// What the runtime does not offer.
+    missing: MissingCalls,
+    cpu_times: CpuTimes,
     node: NodeSettings,
     /// From the name of a RuntimeClass to its handler.
     runtime_classes: BTreeMap<String, String>,

@@ -340,7 +340,7 @@ fn moment(nanoseconds: i64) -> Option<Timestamp> {
 }
 
 /// From Unix nanoseconds; `None` for 0, by which a runtime says that it does not know.
-fn timestamp(nanoseconds: i64) -> Option<Timestamp> {
+pub(super) fn timestamp(nanoseconds: i64) -> Option<Timestamp> {
     moment(nanoseconds).filter(|at| *at != Timestamp::UNIX_EPOCH)
 }
 

@@ -68,7 +68,7 @@ impl Layout {
     }
 
     /// Writes all configuration.
-    pub(super) fn write(&self, slot: &Slot, tools: &Tools) -> Result<()> {
+    pub(super) fn write(&self, slot: &Slot, tools: &Tools, host_ports: bool) -> Result<()> {
         let registry = self.registries_dir().join("_default");
         for folder in [&self.temp(), &self.network_dir(), &registry] {
             std::fs::create_dir_all(folder).map_err(|source| Error::io(folder, source))?;
@@ -82,7 +82,10 @@ impl Layout {
             registry.join("hosts.toml"),
             "server = \"http://127.0.0.1:1\"\n".to_owned(),
         )?;
-        write(self.network_dir().join("10-bridge.conflist"), self.conflist(slot))
+        write(
+            self.network_dir().join("10-bridge.conflist"),
+            self.conflist(slot, host_ports),
+        )
     }
 
     fn containerd_toml(&self, cni_bin_dir: &Path) -> String {
@@ -122,8 +125,8 @@ Root = {runc_root:?}
         )
     }
 
-    fn conflist(&self, slot: &Slot) -> String {
-        json!({
+    fn conflist(&self, slot: &Slot, host_ports: bool) -> String {
+        let mut list = json!({
             "cniVersion": "1.0.0",
             "name": slot.network(),
             "plugins": [{
@@ -138,7 +141,14 @@ Root = {runc_root:?}
                     "routes": [{ "dst": "0.0.0.0/0" }],
                 },
             }],
-        })
-        .to_string()
+        });
+        if host_ports {
+            let portmap =
+                json!({ "type": "portmap", "capabilities": { "portMappings": true }, "snat": false });
+            if let Some(plugins) = list["plugins"].as_array_mut() {
+                plugins.push(portmap);
+            }
+        }
+        list.to_string()
     }
 }

@@ -39,7 +39,8 @@ const LOG_LINES: usize = 40;
 ///
 /// * the image [`Containerd::BUSYBOX`] and one for sandboxes, made of the host's static busybox. There is no registry: the
 ///   pull of any other image fails at once.
-/// * a bridge network for pods, reachable from the host. Host ports are not served.
+/// * a bridge network for pods, reachable from the host. Host ports are served only
+///   [if wanted](Containerd::start_with_host_ports).
 ///
 /// On drop, also by a panic, everything goes: containerd, its shims and containers, mounts, network namespaces, the
 /// bridge, the folder. What a killed test run left behind is removed by the next fixture that starts on the host. Two
@@ -87,7 +88,15 @@ impl Containerd {
     ///
     /// Dropping the future removes what was made so far.
     pub async fn start() -> Result<Option<Self>> {
-        Self::start_with(Tools::find()).await
+        Self::start_with(Tools::find(), false).await
+    }
+
+    /// Starts one that serves the host ports of pods, for which it needs iptables. Its pods are to be stopped before it goes,
+    /// or rules for their ports stay; what always stays is the chain `CNI-HOSTPORT-DNAT`.
+    ///
+    /// `None`, errors and cancel safety: as with [`start`](Self::start).
+    pub async fn start_with_host_ports() -> Result<Option<Self>> {
+        Self::start_with(Tools::find_with_iptables(), true).await
     }
 
     /// Starts a containerd 1.7, the first that has `GetContainerEvents`, where the host's own is older.
@@ -98,10 +107,10 @@ impl Containerd {
     ///
     /// `None`, errors and cancel safety: as with [`start`](Self::start).
     pub async fn start_1_7() -> Result<Option<Self>> {
-        Self::start_with(Tools::find_1_7()).await
+        Self::start_with(Tools::find_1_7(), false).await
     }
 
-    async fn start_with(tools: Result<Tools, String>) -> Result<Option<Self>> {
+    async fn start_with(tools: Result<Tools, String>, host_ports: bool) -> Result<Option<Self>> {
         let tools = match tools {
             Ok(tools) => tools,
             Err(missing) if tools::in_ci() => {
@@ -142,7 +151,9 @@ impl Containerd {
             .mode(0o700)
             .create(folder)
             .map_err(|source| Error::io(folder, source))?;
-        containerd.layout.write(&containerd.slot, &containerd.tools)?;
+        containerd
+            .layout
+            .write(&containerd.slot, &containerd.tools, host_ports)?;
         containerd.spawn()?;
         containerd.wait_ready().await?;
         let archive = image::write_archive(&containerd.layout.folder, &containerd.tools.busybox).await?;

@@ -31,6 +31,17 @@ impl Tools {
         Self::find_with(None)
     }
 
+    /// The same, with what serving host ports takes.
+    pub(super) fn find_with_iptables() -> Result<Self, String> {
+        let tools = Self::find()?;
+        let missing = |what: &str| Err(format!("{what}, for host ports"));
+        match in_path("iptables") {
+            None => missing("iptables"),
+            Some(_) if !tools.cni_bin_dir.join("portmap").exists() => missing("the CNI plugin portmap"),
+            Some(_) => Ok(tools),
+        }
+    }
+
     /// The same, with the programs of a containerd 1.7 that is not the host's.
     pub(super) fn find_1_7() -> Result<Self, String> {
         let folder = |variable| {

@@ -1,0 +1,218 @@
+//! Runs one pod to its end, as `docker run` runs a container: what its containers write is written here, and its exit
+//! code is this program's.
+//!
+//! ```console
+//! $ cargo run --example run-pod -- examples/manifests/run-to-completion.yaml
+//! $ cargo run --example run-pod -- --runtime unix:///run/containerd/containerd.sock my-pod.yaml
+//! ```
+//!
+//! There is no agent in it: the runtime manager, asked again and again to bring the pod closer to its spec.
+
+use std::collections::BTreeSet;
+use std::io::{Error as IoError, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kubelet_config::manifest::{self, Location};
+use kubelet_core::runtime::{ContainerState, PodStatus};
+use kubelet_core::{Clock, NoProbes, PodExt, Runtime, RuntimeReader};
+use kubelet_cri::logs::{LogChunks, LogStream, PodLogOptions};
+use kubelet_cri::pod_actions::compute_pod_actions;
+use kubelet_cri::process::ProcessRuntime;
+use kubelet_cri::{CriAdapter, CriClient, CriRuntime, ImageService, NodeSettings, RuntimeService, v1};
+use tokio::signal::ctrl_c;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+/// How often the pod is looked at.
+const PERIOD: Duration = Duration::from_millis(300);
+
+/// Runs the pod of a manifest to its end: its logs on the terminal, its exit code as the program's.
+///
+/// The exit code is that of the first container that failed, 0 if none did. Ctrl-C deletes the pod within its grace period,
+/// a second one at once; the exit code is 130 then. Either way nothing of the pod is left behind.
+#[derive(Parser)]
+#[command(name = "run-pod")]
+struct Args {
+    /// The manifest of one pod, YAML or JSON.
+    manifest: PathBuf,
+
+    /// What runs the pod: processes of this machine, or the CRI runtime at this endpoint
+    /// (unix:///run/containerd/containerd.sock, tcp://host:port). No kubelet may run on it: it would end the pod.
+    #[arg(long, value_name = "process|ENDPOINT", default_value = "process")]
+    runtime: String,
+}
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "error".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let root = std::env::temp_dir().join(format!("run-pod-{}", std::process::id()));
+    let code = run(&Args::parse(), &root).await;
+    let _ = tokio::fs::remove_dir_all(root).await;
+    code.unwrap_or_else(|error| {
+        say(format_args!("{error}"));
+        ExitCode::FAILURE
+    })
+}
+
+async fn run(args: &Args, root: &std::path::Path) -> Result<ExitCode> {
+    let named = |error: IoError| format!("{}: {error}", args.manifest.display());
+    let text = tokio::fs::read(&args.manifest).await.map_err(named)?;
+    let mut pod = manifest::decode(&text, "run-pod", Location::File(&args.manifest))?.pod;
+    // Each run is a pod of its own.
+    pod.metadata.uid = Some(format!("{}-{}", std::process::id(), Clock::system().now().as_nanosecond()));
+    let pod = Arc::new(pod);
+
+    let (services, images) = services(args, root).await?;
+    let runtime = CriRuntime::builder(services.clone(), images).node(NodeSettings::of_this_host());
+    let runtime = runtime.root_dir(root).pod_logs_dir(root.join("logs")).build().await?;
+    let mut logs = Logs { several: containers(&pod).count() > 1, ..Logs::default() };
+    let interrupted = tokio::select! {
+        ended = to_its_end(&runtime, &pod, &mut logs) => { ended?; false }
+        _ = ctrl_c() => true,
+    };
+    if interrupted {
+        say(format_args!("deleting pod {}; Ctrl-C kills it", pod.key()));
+    }
+    let status = delete(&runtime, &*services, &pod, &mut logs).await?;
+    Ok(ExitCode::from(if interrupted { 130 } else { exit_code(&pod, &status) }))
+}
+
+async fn services(
+    args: &Args,
+    root: &std::path::Path,
+) -> Result<(Arc<dyn RuntimeService>, Arc<dyn ImageService>)> {
+    if args.runtime == "process" {
+        let processes = Arc::new(ProcessRuntime::builder(root.join("processes")).open().await?);
+        let adapter = Arc::new(CriAdapter::builder(processes).records_dir(root.join("cri")).build());
+        return Ok((adapter.clone(), adapter));
+    }
+    let client = Arc::new(CriClient::connect(&args.runtime).await?);
+    Ok((client.clone(), client))
+}
+
+/// Syncs the pod until there is nothing more to do for it.
+async fn to_its_end(runtime: &CriRuntime, pod: &Arc<Pod>, logs: &mut Logs) -> Result<()> {
+    let mut said = None;
+    loop {
+        let status = status(runtime, pod).await?;
+        logs.follow(runtime, &status).await;
+        let actions = compute_pod_actions(pod, &status, &NoProbes, false);
+        if actions.kill_pod && !actions.create_sandbox {
+            return Ok(());
+        }
+        let failures = runtime.sync_pod(pod, &status).await.summary();
+        if failures != said {
+            if let Some(failures) = &failures {
+                say(format_args!("{failures}"));
+            }
+            said = failures;
+        }
+        sleep(PERIOD).await;
+    }
+}
+
+/// What the runtime says of the pod.
+async fn status(runtime: &CriRuntime, pod: &Pod) -> kubelet_core::Result<PodStatus> {
+    match runtime.pod(&pod.uid()).await? {
+        Some(found) => runtime.pod_status(&found).await,
+        None => Ok(PodStatus::empty(pod.uid(), pod.key(), Instant::now())),
+    }
+}
+
+/// Ends what runs of the pod, shows what it wrote last, and removes it; returns how it ended.
+async fn delete(
+    runtime: &CriRuntime,
+    services: &dyn RuntimeService,
+    pod: &Arc<Pod>,
+    logs: &mut Logs,
+) -> Result<PodStatus> {
+    let Some(found) = runtime.pod(&pod.uid()).await? else {
+        return status(runtime, pod).await.map_err(Into::into);
+    };
+    tokio::select! {
+        killed = runtime.kill_pod(Some(pod), &found, None) => killed?,
+        _ = ctrl_c() => runtime.kill_pod(Some(pod), &found, Some(Duration::ZERO)).await?,
+    }
+    let ended = status(runtime, pod).await?;
+    logs.follow(runtime, &ended).await;
+    while logs.shown.join_next().await.is_some() {}
+    for sandbox in &ended.sandboxes {
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: sandbox.id.clone() };
+        services.remove_pod_sandbox(request).await?;
+    }
+    Ok(ended)
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    let spec = pod.spec.as_ref();
+    let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
+    spec.map_or(&[][..], |spec| &spec.containers[..]).iter().chain(init)
+}
+
+/// That of the first container that failed; those of the pod before those that prepare it.
+fn exit_code(pod: &Pod, status: &PodStatus) -> u8 {
+    let ended = |name: &str| status.container(name).filter(|it| it.state == ContainerState::Exited);
+    let sidecar = |container: &Container| container.restart_policy.as_deref() == Some("Always");
+    let codes = containers(pod).filter(|container| !sidecar(container));
+    let mut codes = codes.filter_map(|container| Some(ended(&container.name)?.exit_code));
+    codes.find(|code| *code != 0).map_or(0, |code| u8::try_from(code).unwrap_or(1))
+}
+
+/// The logs of all containers of the pod, each instance once.
+#[derive(Default)]
+struct Logs {
+    seen: BTreeSet<String>,
+    shown: JoinSet<()>,
+    /// Whether to tell whose line it is.
+    several: bool,
+}
+
+impl Logs {
+    async fn follow(&mut self, runtime: &CriRuntime, status: &PodStatus) {
+        for container in &status.containers {
+            if container.state == ContainerState::Created || !self.seen.insert(container.id.to_string()) {
+                continue;
+            }
+            let options = PodLogOptions { follow: true, ..PodLogOptions::default() };
+            let prefix = if self.several { format!("[{}] ", container.name) } else { String::new() };
+            match runtime.container_logs(&container.id, options).await {
+                Ok(chunks) => drop(self.shown.spawn(show(chunks, prefix))),
+                Err(error) => say(format_args!("{error}")),
+            }
+        }
+    }
+}
+
+async fn show(mut chunks: LogChunks, prefix: String) {
+    let mut new_line = true;
+    while let Some(chunk) = chunks.next().await {
+        let written = match chunk {
+            Ok(chunk) => {
+                let mut line = if new_line { prefix.clone().into_bytes() } else { Vec::new() };
+                new_line = chunk.bytes.ends_with(b"\n");
+                line.extend(chunk.bytes);
+                match chunk.stream {
+                    LogStream::Stdout => std::io::stdout().lock().write_all(&line),
+                    LogStream::Stderr => std::io::stderr().lock().write_all(&line),
+                }
+            }
+            Err(error) => return say(format_args!("{error}")),
+        };
+        if written.is_err() {
+            return;
+        }
+    }
+}
+
+fn say(what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "run-pod: {what}");
+}

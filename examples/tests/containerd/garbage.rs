@@ -1,0 +1,82 @@
+//! Pods that came and went leave nothing.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream;
+use kubelet_core::runtime::ContainerState;
+use kubelet_cri::CriClient;
+use kubelet_testing::Containerd;
+
+use crate::manager::{AllBut, Manager, pod, pod_of};
+use crate::standalone::until;
+
+const PODS: usize = 200;
+/// So many at once: more do not make containerd faster.
+const AT_ONCE: usize = 16;
+
+#[tokio::test]
+async fn nothing_is_left_of_200_pods() {
+    let Some(containerd) = Containerd::start().await.unwrap() else { return };
+    let client = Arc::new(CriClient::connect(containerd.endpoint()).await.unwrap());
+    let manager = Manager::on(client.clone(), client).await;
+    let lives = (0..PODS).map(|number| {
+        let manager = &manager;
+        async move {
+            let name = format!("pod-{number}");
+            // Some end well, some fail, some run until they are killed; every tenth has a network of its own.
+            let pod = match number % 10 {
+                0 => pod_of(
+                    &name,
+                    serde_json::json!({
+                        "restartPolicy": "Never",
+                        "containers": [{ "name": "main", "image": Containerd::BUSYBOX, "command": ["true"] }],
+                    }),
+                ),
+                1..=4 => pod(&name, "exit 0", "Never"),
+                5..=7 => pod(&name, "exit 1", "Never"),
+                _ => pod(&name, "trap 'exit 0' TERM; sleep 1000 & wait", "Always"),
+            };
+            let wanted = match number % 10 {
+                8.. => ContainerState::Running,
+                _ => ContainerState::Exited,
+            };
+            manager
+                .sync_until(&pod, |status| status.container("main").is_some_and(|it| it.state == wanted))
+                .await;
+            manager.kill(&pod).await;
+        }
+    });
+    stream::iter(lives).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+
+    manager.collect(&AllBut(None)).await;
+    assert_eq!(containerd.containers().await.unwrap(), [""; 0], "containers and sandboxes");
+    assert_eq!(containerd.tasks().await.unwrap(), [], "tasks");
+    assert_eq!(count(&manager.dir.path().join("logs")), 0, "folders of logs");
+    // Shims go when they have said goodbye.
+    until("processes are gone", async || processes_of(containerd.folder()).is_empty().then_some(())).await;
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let folder = containerd.folder().display().to_string();
+    let left: Vec<_> = mounts.lines().filter(|mount| mount.contains(&folder)).collect();
+    assert_eq!(left, [""; 0], "mounts");
+    let addresses = containerd.folder().join("addresses");
+    let reserved = std::fs::read_dir(addresses).unwrap().flatten().map(|network| {
+        let files = std::fs::read_dir(network.path()).unwrap().flatten();
+        files.filter(|file| file.file_name().to_string_lossy().parse::<std::net::IpAddr>().is_ok()).count()
+    });
+    assert_eq!(reserved.sum::<usize>(), 0, "addresses");
+}
+
+fn count(dir: &Path) -> usize {
+    std::fs::read_dir(dir).map_or(0, Iterator::count)
+}
+
+/// Processes that bear the containerd's folder on their command line: the shims, by their socket's address.
+pub(crate) fn processes_of(folder: &Path) -> Vec<String> {
+    let folder = folder.join("containerd.sock").display().to_string();
+    let commands = std::fs::read_dir("/proc").unwrap().flatten();
+    let commands = commands.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+    let commands = commands.map(|command| String::from_utf8_lossy(&command).replace('\0', " "));
+    commands.filter(|command| command.contains("containerd-shim") && command.contains(&folder)).collect()
+}

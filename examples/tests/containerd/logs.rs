@@ -1,0 +1,103 @@
+//! Logs of real containers: rotated, followed over it, read; commands in them, and what they use.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use kubelet_core::PodExt;
+use kubelet_core::runtime::ContainerState;
+use kubelet_cri::logs::{ContainerLogManager, LogChunk, LogRotatePolicy, PodLogOptions};
+use kubelet_cri::{CriClient, StreamOptions};
+use kubelet_testing::Containerd;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::manager::{AllBut, Manager, pod};
+use crate::standalone::GUARD;
+
+/// Writes 3,000 lines in two seconds or more.
+const WRITER: &str = "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); \
+    [ $((i % 100)) = 0 ] && usleep 60000; done; exit 0";
+
+fn text(chunks: Vec<LogChunk>) -> String {
+    String::from_utf8(chunks.into_iter().flat_map(|chunk| chunk.bytes).collect()).unwrap()
+}
+
+#[tokio::test]
+async fn a_log_is_rotated_and_who_follows_it_misses_nothing() {
+    let Some(containerd) = Containerd::start().await.unwrap() else { return };
+    let client = Arc::new(CriClient::connect(containerd.endpoint()).await.unwrap());
+    let manager = Manager::on(client.clone(), client.clone()).await;
+    let policy = LogRotatePolicy {
+        max_size: Some(10_000),
+        max_files: 100,
+        monitor_interval: Duration::from_millis(100),
+        ..LogRotatePolicy::default()
+    };
+    let shutdown = CancellationToken::new();
+    let rotation = ContainerLogManager::new(client, policy).unwrap();
+    let rotating = tokio::spawn(rotation.run(shutdown.clone()));
+
+    let writer = pod("writer", WRITER, "Never");
+    let status = manager.sync_until(&writer, |status| status.container("main").is_some()).await;
+    let id = &status.container("main").unwrap().id;
+    let follow = PodLogOptions { follow: true, ..PodLogOptions::default() };
+    let followed = manager.runtime.container_logs(id, follow).await.unwrap().try_collect();
+    let followed: Vec<_> = timeout(GUARD, followed).await.expect("it does not end").unwrap();
+    let expected: String = (0..3000).map(|number| format!("line {number}\n")).collect();
+    assert!(text(followed) == expected, "not all that was written, in order");
+    shutdown.cancel();
+    rotating.await.unwrap();
+
+    let files = std::fs::read_dir(manager.dir.path().join("logs/default_writer_writer/main")).unwrap();
+    let names: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.iter().any(|name| name.ends_with(".gz")), "{names:?}");
+    let all = PodLogOptions { rotated: true, ..PodLogOptions::default() };
+    let all = manager.runtime.container_logs(id, all).await.unwrap().try_collect().await.unwrap();
+    assert!(text(all) == expected, "{names:?}");
+    manager.collect(&AllBut(Some("writer".into()))).await;
+    manager.kill(&writer).await;
+}
+
+#[tokio::test]
+async fn commands_streams_and_stats_of_a_container() {
+    let Some(containerd) = Containerd::start().await.unwrap() else { return };
+    let client = Arc::new(CriClient::connect(containerd.endpoint()).await.unwrap());
+    let manager = Manager::on(client.clone(), client).await;
+    let server = pod("server", "trap 'exit 0' TERM; while true; do sleep 1 & wait $!; done", "Always");
+    let running = |status: &kubelet_core::runtime::PodStatus| {
+        status.container("main").is_some_and(|main| main.state == ContainerState::Running)
+    };
+    manager.sync_until(&server, running).await;
+    let (runtime, key) = (&manager.runtime, server.key());
+    let run = async |script: &str, seconds| {
+        let command = ["sh", "-c", script].map(str::to_owned);
+        runtime.run_in_container(&key, "main", &command, Duration::from_secs(seconds)).await
+    };
+    let output = run("echo out; echo err >&2; exit 3", 0).await.unwrap();
+    assert_eq!((output.stdout, output.stderr, output.exit_code), (b"out\n".into(), b"err\n".into(), 3));
+    let late = run("sleep 1000", 1).await.unwrap_err();
+    assert!(late.is_timeout() && late.message().ends_with("timed out after 1s"), "{late}");
+    let much = run("head -c 1000000 /dev/zero | tr '\\0' x", 0).await.unwrap();
+    assert_eq!(much.stdout.len(), 1_000_000);
+
+    let streams = StreamOptions { stdout: true, ..StreamOptions::default() };
+    let url = runtime.exec_url(&key, "main", &["sh".to_owned()], streams).await.unwrap();
+    assert!(url.contains("/exec/"), "{url}");
+    let url = runtime.attach_url(&server, "main", streams).await.unwrap();
+    assert!(url.contains("/attach/"), "{url}");
+    let url = runtime.port_forward_url(&key, &[80]).await.unwrap();
+    assert!(url.contains("/portforward/"), "{url}");
+    let gone = runtime.exec_url(&key, "none", &["sh".to_owned()], streams).await.unwrap_err();
+    assert_eq!(gone.message(), "container not found (\"none\")");
+
+    let stats = runtime.pod_stats().await.unwrap();
+    let [stats] = &stats[..] else { panic!("{stats:#?}") };
+    assert_eq!(stats.key, key);
+    let [main] = &stats.containers[..] else { panic!("{stats:#?}") };
+    assert!(main.cpu.as_ref().and_then(|cpu| cpu.usage_core_nano_seconds.as_ref()).is_some(), "{main:#?}");
+    assert!(main.memory.as_ref().and_then(|memory| memory.working_set_bytes.as_ref()).is_some(), "{main:#?}");
+    let images = runtime.image_fs_stats().await.unwrap();
+    assert!(images.image_filesystems[0].used_bytes.is_some(), "{images:#?}");
+    manager.kill(&server).await;
+}
