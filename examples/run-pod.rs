@@ -9,7 +9,7 @@
 //! There is no agent in it: the runtime manager, asked again and again to bring the pod closer to its spec.
 
 use std::collections::BTreeSet;
-use std::io::{Error as IoError, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -64,9 +64,10 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: &Args, root: &std::path::Path) -> Result<ExitCode> {
-    let named = |error: IoError| format!("{}: {error}", args.manifest.display());
-    let text = tokio::fs::read(&args.manifest).await.map_err(named)?;
-    let mut pod = manifest::decode(&text, "run-pod", Location::File(&args.manifest))?.pod;
+    let named = |error: &dyn std::fmt::Display| format!("{}: {error}", args.manifest.display());
+    let text = tokio::fs::read(&args.manifest).await.map_err(|error| named(&error))?;
+    let decoded = manifest::decode(&text, "run-pod", Location::File(&args.manifest));
+    let mut pod = decoded.map_err(|error| named(&error))?.pod;
     // Each run is a pod of its own.
     pod.metadata.uid = Some(format!("{}-{}", std::process::id(), Clock::system().now().as_nanosecond()));
     let pod = Arc::new(pod);

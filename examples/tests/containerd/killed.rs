@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use kubelet_core::runtime::ContainerState;
 use kubelet_core::{PodExt, PodUid, RuntimeReader};
 use kubelet_cri::{Code, CriClient, Error, RuntimeService, v1};
-use kubelet_testing::Containerd;
+use kubelet_testing::{Containerd, Task};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -134,7 +134,7 @@ async fn rounds(containerd: Containerd, rounds: impl Iterator<Item = usize>) {
         status.container("main").is_some_and(|main| main.state == ContainerState::Running)
     };
     manager.sync_until(&bystander, running).await;
-    let before = containerd.lock().await.tasks().await.unwrap();
+    let before = tasks(&*containerd.lock().await).await;
     let others = AllBut(Some(PodUid::from("bystander")));
 
     for round in rounds {
@@ -177,8 +177,7 @@ async fn rounds(containerd: Containerd, rounds: impl Iterator<Item = usize>) {
         };
         let both = futures::future::join(life, back);
         timeout(GUARD, both).await.unwrap_or_else(|_| panic!("{what}: the pod is stuck"));
-        let containerd = containerd.lock().await;
-        assert_eq!(containerd.tasks().await.unwrap(), before, "{what}: only the bystander is left");
+        assert_eq!(tasks(&*containerd.lock().await).await, before, "{what}: only the bystander is left");
     }
 
     let logs = std::fs::read_dir(manager.dir.path().join("logs")).unwrap();
@@ -190,6 +189,12 @@ async fn rounds(containerd: Containerd, rounds: impl Iterator<Item = usize>) {
     let main = status.container("main").unwrap();
     assert_eq!((main.restart_count, status.containers.len(), status.sandboxes.len()), (0, 1, 1));
     manager.kill(&bystander).await;
+}
+
+async fn tasks(containerd: &Containerd) -> Vec<Task> {
+    let mut tasks = containerd.tasks().await.unwrap();
+    tasks.sort_by_key(|task| task.pid);
+    tasks
 }
 
 #[tokio::test]

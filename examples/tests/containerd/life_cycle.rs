@@ -124,7 +124,7 @@ async fn exit_codes_last_words_and_restart_policies() {
             "echo -n mine > /tmp/words; exit 3",
             "    terminationMessagePath: /tmp/words\n",
         ),
-        pod("killed", "Never", "kill -9 $$", ""),
+        pod("killed", "Never", "sleep 1000 & kill -9 $!; wait $!", ""),
         pod("no-program", "Never", "true", "").replace("\"sh\", \"-c\", ", ""),
         pod("always", "Always", "exit 0", ""),
         pod("on-failure", "OnFailure", "exit 5", ""),

@@ -7,7 +7,7 @@ use futures::TryStreamExt;
 use kubelet_core::PodExt;
 use kubelet_core::runtime::ContainerState;
 use kubelet_cri::logs::{ContainerLogManager, LogChunk, LogRotatePolicy, PodLogOptions};
-use kubelet_cri::{CriClient, StreamOptions};
+use kubelet_cri::{CgroupDriver, CriClient, StreamOptions};
 use kubelet_testing::Containerd;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -63,7 +63,9 @@ async fn a_log_is_rotated_and_who_follows_it_misses_nothing() {
 async fn commands_streams_and_stats_of_a_container() {
     let Some(containerd) = Containerd::start().await.unwrap() else { return };
     let client = Arc::new(CriClient::connect(containerd.endpoint()).await.unwrap());
-    let manager = Manager::on(client.clone(), client).await;
+    // containerd tells what a pod uses only where it knows the pod's cgroup.
+    let cgroups = CgroupDriver::Cgroupfs { root: "/kubelet-testing".to_owned() };
+    let manager = Manager::with_cgroups(client.clone(), client, cgroups).await;
     let server = pod("server", "trap 'exit 0' TERM; while true; do sleep 1 & wait $!; done", "Always");
     let running = |status: &kubelet_core::runtime::PodStatus| {
         status.container("main").is_some_and(|main| main.state == ContainerState::Running)

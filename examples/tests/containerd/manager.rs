@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::{GcPolicy, PodStatus};
 use kubelet_core::{PodExt, PodStateProvider, PodUid, RootDir, Runtime, RuntimeReader};
-use kubelet_cri::{CriRuntime, ImageService, NodeSettings, RuntimeService};
+use kubelet_cri::{CgroupDriver, CriRuntime, ImageService, NodeSettings, RuntimeService};
 use kubelet_testing::Containerd;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -20,10 +20,19 @@ pub(crate) struct Manager {
 
 impl Manager {
     pub(crate) async fn on(runtime: Arc<dyn RuntimeService>, images: Arc<dyn ImageService>) -> Self {
+        Self::with_cgroups(runtime, images, CgroupDriver::None).await
+    }
+
+    pub(crate) async fn with_cgroups(
+        runtime: Arc<dyn RuntimeService>,
+        images: Arc<dyn ImageService>,
+        driver: CgroupDriver,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut node = NodeSettings::of_this_host();
         node.root_dir = RootDir::new(dir.path().join("root"));
         node.pod_logs_dir = dir.path().join("logs");
+        node.cgroup_driver = driver;
         let runtime = CriRuntime::builder(runtime, images).node(node).build().await.unwrap();
         Self { runtime, dir }
     }
