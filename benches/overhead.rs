@@ -34,10 +34,10 @@ const RUNS: usize = 4;
 /// A call that is part of a pod's start.
 #[derive(Clone)]
 enum Made {
-    Run(v1::RunPodSandboxRequest),
+    Run(Box<v1::RunPodSandboxRequest>),
     SandboxStatus,
     Image(v1::ImageStatusRequest),
-    Create(v1::CreateContainerRequest),
+    Create(Box<v1::CreateContainerRequest>),
     Start,
 }
 
@@ -81,12 +81,12 @@ macro_rules! noted {
 
 noted! { RuntimeService:
     version VersionRequest VersionResponse |_| None;
-    run_pod_sandbox RunPodSandboxRequest RunPodSandboxResponse |it| Some(Made::Run(it.clone()));
+    run_pod_sandbox RunPodSandboxRequest RunPodSandboxResponse |it| Some(Made::Run(Box::new(it.clone())));
     stop_pod_sandbox StopPodSandboxRequest StopPodSandboxResponse |_| None;
     remove_pod_sandbox RemovePodSandboxRequest RemovePodSandboxResponse |_| None;
     pod_sandbox_status PodSandboxStatusRequest PodSandboxStatusResponse |_| Some(Made::SandboxStatus);
     list_pod_sandbox ListPodSandboxRequest ListPodSandboxResponse |_| None;
-    create_container CreateContainerRequest CreateContainerResponse |it| Some(Made::Create(it.clone()));
+    create_container CreateContainerRequest CreateContainerResponse |it| Some(Made::Create(Box::new(it.clone())));
     start_container StartContainerRequest StartContainerResponse |_| Some(Made::Start);
     stop_container StopContainerRequest StopContainerResponse |_| None;
     remove_container RemoveContainerRequest RemoveContainerResponse |_| None;
@@ -213,7 +213,7 @@ async fn by_hand(client: &CriClient, calls: Vec<Made>) -> Result<(), Error> {
     let (mut sandbox, mut container) = (String::new(), String::new());
     for call in calls {
         match call {
-            Made::Run(request) => sandbox = client.run_pod_sandbox(request).await?.pod_sandbox_id,
+            Made::Run(request) => sandbox = client.run_pod_sandbox(*request).await?.pod_sandbox_id,
             Made::SandboxStatus => {
                 let request = v1::PodSandboxStatusRequest {
                     pod_sandbox_id: sandbox.clone(),
@@ -224,7 +224,7 @@ async fn by_hand(client: &CriClient, calls: Vec<Made>) -> Result<(), Error> {
             Made::Image(request) => drop(client.image_status(request).await?),
             Made::Create(mut request) => {
                 request.pod_sandbox_id.clone_from(&sandbox);
-                container = client.create_container(request).await?.container_id;
+                container = client.create_container(*request).await?.container_id;
             }
             Made::Start => {
                 let request = v1::StartContainerRequest {

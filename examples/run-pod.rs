@@ -122,10 +122,10 @@ async fn to_its_end(runtime: &CriRuntime, pod: &Arc<Pod>, logs: &mut Logs) -> Re
 }
 
 /// What the runtime says of the pod.
-async fn status(runtime: &CriRuntime, pod: &Pod) -> kubelet_core::Result<PodStatus> {
+async fn status(runtime: &CriRuntime, pod: &Pod) -> kubelet_core::Result<Arc<PodStatus>> {
     match runtime.pod(&pod.uid()).await? {
         Some(found) => runtime.pod_status(&found).await,
-        None => Ok(PodStatus::empty(pod.uid(), pod.key(), Instant::now())),
+        None => Ok(Arc::new(PodStatus::empty(pod.uid(), pod.key(), Instant::now()))),
     }
 }
 
@@ -135,7 +135,7 @@ async fn delete(
     services: &dyn RuntimeService,
     pod: &Arc<Pod>,
     logs: &mut Logs,
-) -> Result<PodStatus> {
+) -> Result<Arc<PodStatus>> {
     let Some(found) = runtime.pod(&pod.uid()).await? else {
         return status(runtime, pod).await.map_err(Into::into);
     };

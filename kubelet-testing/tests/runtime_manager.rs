@@ -60,10 +60,10 @@ impl Rig {
         }
     }
 
-    async fn sync(&self, pod: &Arc<Pod>) -> PodStatus {
+    async fn sync(&self, pod: &Arc<Pod>) -> Arc<PodStatus> {
         let status = match self.manager.pod(&pod.uid()).await.unwrap() {
             Some(listed) => self.manager.pod_status(&listed).await.unwrap(),
-            None => PodStatus::empty(pod.uid(), pod.key(), Instant::now()),
+            None => Arc::new(PodStatus::empty(pod.uid(), pod.key(), Instant::now())),
         };
         let result = self.manager.sync_pod(pod, &status).await;
         assert!(result.is_ok(), "{:?}", result.summary());

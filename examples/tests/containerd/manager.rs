@@ -38,15 +38,19 @@ impl Manager {
     }
 
     /// What the runtime has of the pod.
-    pub(crate) async fn status(&self, pod: &Pod) -> kubelet_core::Result<PodStatus> {
+    pub(crate) async fn status(&self, pod: &Pod) -> kubelet_core::Result<Arc<PodStatus>> {
         match self.runtime.pod(&pod.uid()).await? {
             Some(found) => self.runtime.pod_status(&found).await,
-            None => Ok(PodStatus::empty(pod.uid(), pod.key(), Instant::now())),
+            None => Ok(Arc::new(PodStatus::empty(pod.uid(), pod.key(), Instant::now()))),
         }
     }
 
     /// Syncs the pod until its status is as wanted; failures are tried again.
-    pub(crate) async fn sync_until(&self, pod: &Arc<Pod>, reached: impl Fn(&PodStatus) -> bool) -> PodStatus {
+    pub(crate) async fn sync_until(
+        &self,
+        pod: &Arc<Pod>,
+        reached: impl Fn(&PodStatus) -> bool,
+    ) -> Arc<PodStatus> {
         loop {
             if let Ok(status) = self.status(pod).await {
                 if reached(&status) {
@@ -65,7 +69,7 @@ impl Manager {
                 Ok(None) => return,
                 Ok(Some(found)) => {
                     let killed = self.runtime.kill_pod(Some(pod), &found, None).await.is_ok();
-                    let rests = |status: PodStatus| {
+                    let rests = |status: Arc<PodStatus>| {
                         !status.is_running() && status.active_containers().next().is_none()
                     };
                     if killed && self.status(pod).await.is_ok_and(rests) {

@@ -141,16 +141,18 @@ impl ContainerLogManager {
 
     /// What does not run writes no more.
     async fn running(&self) -> Result<Vec<String>, Error> {
-        let request = v1::ListContainersRequest {
-            filter: Some(v1::ContainerFilter::default()),
+        let state = v1::ContainerState::ContainerRunning;
+        let filter = v1::ContainerFilter {
+            state: Some(v1::ContainerStateValue { state: state as i32 }),
+            ..Default::default()
         };
+        let request = v1::ListContainersRequest { filter: Some(filter) };
         let containers = self.runtime.list_containers(request).await?.containers;
-        let running = |container: &v1::Container| container.state() == v1::ContainerState::ContainerRunning;
-        Ok(containers
+        // A runtime may not heed the filter.
+        let running = containers
             .into_iter()
-            .filter(running)
-            .map(|container| container.id)
-            .collect())
+            .filter(|container| container.state() == state);
+        Ok(running.map(|container| container.id).collect())
     }
 
     /// Looks after one container's log, and gives its id back.
