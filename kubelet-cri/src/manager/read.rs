@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use futures::future::try_join;
 use futures::{StreamExt, TryStreamExt, stream};
-use indexmap::IndexMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::runtime::{
@@ -16,6 +15,7 @@ use kubelet_core::runtime::{
     Sandbox, SandboxState, SandboxStatus, VolumeMountStatus,
 };
 use kubelet_core::{ContainerId, Error, PodKey, PodUid, Result, labels};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use tokio::time::Instant;
 
 use super::CriRuntime;
@@ -36,29 +36,29 @@ pub(super) struct Listing<'a> {
 }
 
 impl CriRuntime {
-    /// Pods newest first, as far as the runtime tells when their first sandbox was made.
+    /// Pods newest first, as far as the runtime tells when their first sandbox was made; of each pod, what is newest
+    /// first. What a kubelet did not label is somebody else's.
+    ///
+    /// Runtimes list in no order. Each pod is put in order by itself: that moves less than an order of all would.
     pub(super) async fn list_pods(&self, listing: Listing<'_>) -> Result<Vec<Arc<RuntimePod>>> {
         let (sandboxes, containers) =
             try_join(self.list_sandboxes(listing), self.list_containers(listing)).await?;
-        let mut pods: IndexMap<PodUid, RuntimePod> = IndexMap::with_capacity(sandboxes.len());
+        let mut pods = FxHashMap::with_capacity_and_hasher(sandboxes.len(), FxBuildHasher);
         for sandbox in sandboxes {
             let state = sandbox_state(sandbox.state());
             let Some(metadata) = sandbox.metadata.filter(|_| !sandbox.id.is_empty()) else {
                 continue;
             };
-            let uid = PodUid::new(&metadata.uid);
-            let pod = pods
-                .entry(uid.clone())
-                .or_insert_with(|| RuntimePod::empty(uid, PodKey::new(&metadata.namespace, &metadata.name)));
-            let created_at = timestamp(sandbox.created_at);
-            // They come newest first: the last one counts.
-            pod.created_at = created_at;
-            pod.sandboxes.push(Sandbox {
+            let sandbox = Sandbox {
                 id: self.container_id(&sandbox.id),
                 state,
                 attempt: metadata.attempt,
-                created_at,
+                created_at: timestamp(sandbox.created_at),
+            };
+            let pod = pod_of(&mut pods, &metadata.uid, || {
+                PodKey::new(&metadata.namespace, &metadata.name)
             });
+            pod.sandboxes.push(sandbox);
         }
         for container in containers {
             let state = container_state(container.state());
@@ -69,20 +69,13 @@ impl CriRuntime {
                 continue;
             }
             let uid = container.labels.get(labels::POD_UID).map_or("", String::as_str);
-            let pod = match pods.get_mut(uid) {
-                Some(pod) => pod,
-                None => {
-                    let labeled = LabeledInfo::from_labels(&container.labels);
-                    let empty = RuntimePod::empty(labeled.uid.clone(), labeled.key);
-                    pods.entry(labeled.uid).or_insert(empty)
-                }
-            };
+            let pod = pod_of(&mut pods, uid, || LabeledInfo::from_labels(&container.labels).key);
             pod.containers.push(Container {
                 id: self.container_id(&container.id),
                 state,
                 name: metadata.name,
                 image: image.image,
-                image_id: image_id(&container.image_id, &container.image_ref),
+                image_id: image_id(container.image_id, &container.image_ref),
                 image_ref: container.image_ref,
                 image_runtime_handler: image.runtime_handler,
                 hash: container_hash(&container.annotations),
@@ -90,12 +83,22 @@ impl CriRuntime {
                 created_at: timestamp(container.created_at),
             });
         }
-        let mut pods: Vec<_> = pods.into_values().map(Arc::new).collect();
-        pods.sort_by_key(|pod| Reverse(pod.created_at));
+        let pods = pods.into_values().map(|mut pod| {
+            pod.sandboxes.sort_by(|a, b| {
+                let newest_first = (b.attempt, b.created_at).cmp(&(a.attempt, a.created_at));
+                newest_first.then_with(|| a.id.cmp(&b.id))
+            });
+            pod.containers
+                .sort_by(|a, b| b.created_at.cmp(&a.created_at).then_with(|| a.id.cmp(&b.id)));
+            pod.created_at = pod.sandboxes.last().and_then(|first| first.created_at);
+            Arc::new(pod)
+        });
+        let mut pods: Vec<_> = pods.collect();
+        pods.sort_by(|a, b| b.created_at.cmp(&a.created_at).then_with(|| a.uid.cmp(&b.uid)));
         Ok(pods)
     }
 
-    /// The sandboxes that a kubelet made, newest first; those without its labels are somebody else's.
+    /// The sandboxes that a kubelet made.
     pub(super) async fn list_sandboxes(&self, listing: Listing<'_>) -> Result<Vec<v1::PodSandbox>> {
         let filter = v1::PodSandboxFilter {
             state: listing.running_only.then_some(v1::PodSandboxStateValue {
@@ -107,17 +110,10 @@ impl CriRuntime {
         let listed = self.lists.sandboxes(filter).await;
         let mut sandboxes = listed.map_err(|error| about("ListPodSandbox", listing.uid, error))?;
         sandboxes.retain(|sandbox| sandbox.labels.contains_key(labels::POD_UID));
-        sandboxes.sort_by(|a, b| {
-            let attempt = |sandbox: &v1::PodSandbox| sandbox.metadata.as_ref().map(|m| m.attempt);
-            attempt(b)
-                .cmp(&attempt(a))
-                .then(b.created_at.cmp(&a.created_at))
-                .then_with(|| a.id.cmp(&b.id))
-        });
         Ok(sandboxes)
     }
 
-    /// The containers that a kubelet made, newest first.
+    /// The containers that a kubelet made.
     pub(super) async fn list_containers(&self, listing: Listing<'_>) -> Result<Vec<v1::Container>> {
         let filter = v1::ContainerFilter {
             state: listing.running_only.then_some(v1::ContainerStateValue {
@@ -129,7 +125,6 @@ impl CriRuntime {
         let listed = self.lists.containers(filter).await;
         let mut containers = listed.map_err(|error| about("ListContainers", listing.uid, error))?;
         containers.retain(|container| container.labels.contains_key(labels::POD_UID));
-        containers.sort_by(|a, b| b.created_at.cmp(&a.created_at).then_with(|| a.id.cmp(&b.id)));
         Ok(containers)
     }
 
@@ -227,7 +222,7 @@ impl CriRuntime {
         converted.stop_signal = signal_name(status.stop_signal());
         converted.hash = annotated.hash;
         converted.restart_count = annotated.restart_count;
-        converted.image_id = image_id(&status.image_id, &status.image_ref);
+        converted.image_id = image_id(status.image_id, &status.image_ref);
         converted.image_ref = status.image_ref;
         if let Some(image) = status.image {
             converted.image = image.image;
@@ -256,8 +251,22 @@ impl CriRuntime {
     }
 
     pub(super) fn container_id(&self, id: &str) -> ContainerId {
-        ContainerId::new(self.runtime_type.clone(), id)
+        ContainerId::new(&*self.runtime_type, id)
     }
+}
+
+/// The pod of this UID, made if it is the first that is heard of it.
+fn pod_of<'a>(
+    pods: &'a mut FxHashMap<PodUid, RuntimePod>,
+    uid: &str,
+    key: impl FnOnce() -> PodKey,
+) -> &'a mut RuntimePod {
+    let uid = match pods.get_key_value(uid) {
+        Some((uid, _)) => uid.clone(),
+        None => PodUid::new(uid),
+    };
+    pods.entry(uid.clone())
+        .or_insert_with(|| RuntimePod::empty(uid, key()))
 }
 
 /// The addresses of a sandbox; none if one of them cannot be read (`determinePodSandboxIPs`).
@@ -330,8 +339,8 @@ fn container_hash(annotations: &BTreeMap<String, String>) -> u64 {
 }
 
 /// Runtimes before v1.30 of CRI give no id.
-fn image_id(id: &str, image_ref: &str) -> String {
-    if id.is_empty() { image_ref } else { id }.to_owned()
+fn image_id(id: String, image_ref: &str) -> String {
+    if id.is_empty() { image_ref.to_owned() } else { id }
 }
 
 /// From Unix nanoseconds.
