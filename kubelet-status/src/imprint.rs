@@ -35,21 +35,54 @@ impl Imprint {
 
 /// A row to be written, or one to be held against what would be written: `false` where they part.
 trait Row {
-    fn put(&mut self, bytes: &[u8]) -> bool;
+    fn bytes(&mut self, bytes: &[u8]) -> bool;
+    /// A number takes eight bytes, whatever it is: they are compared at once.
+    fn number(&mut self, number: u64) -> bool;
+    fn flag(&mut self, flag: bool) -> bool;
 }
 
 impl Row for Vec<u8> {
-    fn put(&mut self, bytes: &[u8]) -> bool {
+    fn bytes(&mut self, bytes: &[u8]) -> bool {
         self.extend_from_slice(bytes);
+        true
+    }
+
+    fn number(&mut self, number: u64) -> bool {
+        self.bytes(&number.to_le_bytes())
+    }
+
+    fn flag(&mut self, flag: bool) -> bool {
+        self.push(u8::from(flag));
         true
     }
 }
 
 impl Row for &[u8] {
-    fn put(&mut self, bytes: &[u8]) -> bool {
-        let rest = self.strip_prefix(bytes);
-        *self = rest.unwrap_or(self);
-        rest.is_some()
+    #[inline]
+    fn bytes(&mut self, bytes: &[u8]) -> bool {
+        let Some((known, rest)) = self.split_at_checked(bytes.len()) else {
+            return false;
+        };
+        *self = rest;
+        known == bytes
+    }
+
+    #[inline]
+    fn number(&mut self, number: u64) -> bool {
+        let Some((known, rest)) = self.split_first_chunk() else {
+            return false;
+        };
+        *self = rest;
+        u64::from_le_bytes(*known) == number
+    }
+
+    #[inline]
+    fn flag(&mut self, flag: bool) -> bool {
+        let Some((known, rest)) = self.split_first() else {
+            return false;
+        };
+        *self = rest;
+        *known == u8::from(flag)
     }
 }
 
@@ -121,9 +154,9 @@ fn container(row: &mut impl Row, container: &ContainerStatus) -> bool {
         return false;
     };
     text(row, name)
-        && row.put(&restart_count.to_le_bytes())
-        && row.put(&[u8::from(*ready)])
-        && optional(row, started, |row, started| row.put(&[u8::from(*started)]))
+        && signed(row, (*restart_count).into())
+        && row.flag(*ready)
+        && optional(row, started, |row, started| row.flag(*started))
         && optional(row, now, state)
         && optional(row, last_state, state)
         && optional(row, container_id, |row, id| text(row, id))
@@ -160,8 +193,8 @@ fn end(row: &mut impl Row, end: &ContainerStateTerminated) -> bool {
         signal,
         started_at,
     } = end;
-    row.put(&exit_code.to_le_bytes())
-        && optional(row, signal, |row, signal| row.put(&signal.to_le_bytes()))
+    signed(row, (*exit_code).into())
+        && optional(row, signal, |row, signal| signed(row, (*signal).into()))
         && optional(row, started_at, time)
         && optional(row, finished_at, time)
         && [container_id, reason, message]
@@ -182,7 +215,7 @@ fn resources(row: &mut impl Row, resources: &ResourceRequirements) -> bool {
 }
 
 fn amounts(row: &mut impl Row, list: &BTreeMap<String, Quantity>) -> bool {
-    row.put(&list.len().to_le_bytes())
+    length(row, list.len())
         && list
             .iter()
             .all(|(name, amount)| text(row, name) && text(row, &amount.0))
@@ -201,7 +234,7 @@ fn mount(row: &mut impl Row, mount: &VolumeMountStatus) -> bool {
     };
     text(row, name)
         && text(row, mount_path)
-        && optional(row, read_only, |row, read_only| row.put(&[u8::from(*read_only)]))
+        && optional(row, read_only, |row, read_only| row.flag(*read_only))
         && optional(row, recursive_read_only, |row, recursive| text(row, recursive))
 }
 
@@ -213,31 +246,39 @@ fn user(row: &mut impl Row, user: &ContainerUser) -> bool {
             supplemental_groups,
             uid,
         } = user;
-        row.put(&uid.to_le_bytes())
-            && row.put(&gid.to_le_bytes())
+        signed(row, *uid)
+            && signed(row, *gid)
             && optional(row, supplemental_groups, |row, groups| {
-                list(row, groups, |row, group| row.put(&group.to_le_bytes()))
+                list(row, groups, |row, group| signed(row, *group))
             })
     })
 }
 
 fn time(row: &mut impl Row, time: &Time) -> bool {
-    row.put(&time.0.as_nanosecond().to_le_bytes())
+    row.bytes(&time.0.as_nanosecond().to_le_bytes())
+}
+
+fn signed(row: &mut impl Row, number: i64) -> bool {
+    row.number(number.cast_unsigned())
+}
+
+fn length(row: &mut impl Row, length: usize) -> bool {
+    row.number(length as u64)
 }
 
 fn text(row: &mut impl Row, text: &str) -> bool {
-    row.put(&text.len().to_le_bytes()) && row.put(text.as_bytes())
+    length(row, text.len()) && row.bytes(text.as_bytes())
 }
 
 fn optional<R: Row, T>(row: &mut R, value: &Option<T>, print: impl FnOnce(&mut R, &T) -> bool) -> bool {
     match value {
-        None => row.put(&[0]),
-        Some(value) => row.put(&[1]) && print(row, value),
+        None => row.flag(false),
+        Some(value) => row.flag(true) && print(row, value),
     }
 }
 
 fn list<R: Row, T>(row: &mut R, list: &[T], mut print: impl FnMut(&mut R, &T) -> bool) -> bool {
-    row.put(&list.len().to_le_bytes()) && list.iter().all(|element| print(row, element))
+    length(row, list.len()) && list.iter().all(|element| print(row, element))
 }
 
 fn slice<T>(list: &Option<Vec<T>>) -> &[T] {
