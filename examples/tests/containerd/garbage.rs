@@ -55,7 +55,7 @@ async fn nothing_is_left_of_200_pods() {
     assert_eq!(containerd.tasks().await.unwrap(), [], "tasks");
     assert_eq!(count(&manager.dir.path().join("logs")), 0, "folders of logs");
     // Shims go when they have said goodbye.
-    until("processes are gone", async || processes_of(containerd.folder()).is_empty().then_some(())).await;
+    until("processes are gone", async || shims_of(containerd.folder()).is_empty().then_some(())).await;
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let folder = containerd.folder().display().to_string();
     let left: Vec<_> = mounts.lines().filter(|mount| mount.contains(&folder)).collect();
@@ -72,11 +72,14 @@ fn count(dir: &Path) -> usize {
     std::fs::read_dir(dir).map_or(0, Iterator::count)
 }
 
-/// Processes that bear the containerd's folder on their command line: the shims, by their socket's address.
-pub(crate) fn processes_of(folder: &Path) -> Vec<String> {
+/// The shims of the containerd in this folder, by their socket's address: pid and command line.
+pub(crate) fn shims_of(folder: &Path) -> Vec<(u32, String)> {
     let folder = folder.join("containerd.sock").display().to_string();
-    let commands = std::fs::read_dir("/proc").unwrap().flatten();
-    let commands = commands.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-    let commands = commands.map(|command| String::from_utf8_lossy(&command).replace('\0', " "));
-    commands.filter(|command| command.contains("containerd-shim") && command.contains(&folder)).collect()
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let commands = processes.filter_map(|process| {
+        let pid = process.file_name().to_str()?.parse().ok()?;
+        let command = std::fs::read(process.path().join("cmdline")).ok()?;
+        Some((pid, String::from_utf8_lossy(&command).replace('\0', " ")))
+    });
+    commands.filter(|(_, command)| command.contains("containerd-shim") && command.contains(&folder)).collect()
 }
