@@ -42,12 +42,13 @@ pub(crate) enum Pleg {
 
 impl Agent {
     pub(crate) async fn start(runtime: MemoryCri, clock: Clock, pleg: Pleg) -> Self {
-        Self::start_in(TempDir::new().unwrap(), runtime, clock, pleg).await
+        Self::start_in(TempDir::new().unwrap(), MemorySink::new(), runtime, clock, pleg).await
     }
 
-    async fn start_in(root: TempDir, runtime: MemoryCri, clock: Clock, pleg: Pleg) -> Self {
+    /// Folder and sink outlive the agent.
+    async fn start_in(root: TempDir, sink: MemorySink, runtime: MemoryCri, clock: Clock, pleg: Pleg) -> Self {
         let pods = watch::Sender::new(Vec::new());
-        let (sink, recorder) = (MemorySink::new(), FakeRecorder::new());
+        let recorder = FakeRecorder::new();
         let desired = unfold((pods.subscribe(), true), |(mut pods, first)| async move {
             if !first {
                 pods.changed().await.ok()?;
@@ -379,12 +380,18 @@ async fn the_next_agent_takes_over() {
     let web = pod("web");
     agent.pods.send_replace(vec![web.clone()]);
     agent.until(&web.uid(), "web runs", is("Running")).await;
+    let sink = agent.sink.clone();
+    let shown = sink.get(&web.uid());
     let root = agent.stop().await;
     runtime.calls().clear();
-    let agent = Agent::start_in(root, runtime.clone(), clock, Pleg::Generic).await;
+    let agent = Agent::start_in(root, sink.clone(), runtime.clone(), clock, Pleg::Generic).await;
     agent.pods.send_replace(vec![web.clone()]);
-    agent.until(&web.uid(), "web runs", is("Running")).await;
     sleep(60 * SECOND).await;
     assert!(runtime.calls().is_empty(), "{}", runtime.calls());
+    assert_eq!(sink.get(&web.uid()), shown, "the change of agents shows nowhere");
+    // The pod is this agent's now.
+    agent.pods.send_replace(Vec::new());
+    let gone = wait_until(agent.sink.watch(), "web is gone", |pods| pods.is_empty());
+    gone.await.unwrap();
     agent.stop().await;
 }
