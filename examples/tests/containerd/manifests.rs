@@ -22,13 +22,17 @@ async fn pods_come_change_and_go_and_leave_nothing() {
 
     node.write("web.yaml", &server("web", "one"));
     let first = agent.ready("web").await;
+    // A shell that has not come to its `trap` cannot be asked to end: it is init in its namespace.
+    node.logged("web", &first.uid, "main", "one").await;
     node.write("web.yaml", &server("web", "two"));
     let second = agent.replaced("web", &first.uid).await;
     assert!(cri.running(&first.uid).await.is_empty());
+    node.logged("web", &second.uid, "main", "two").await;
     node.write("web.yaml", &server("web", "two").replace(Containerd::BUSYBOX, &other_image));
     let third = agent.replaced("web", &second.uid).await;
     assert!(cri.running(&second.uid).await.is_empty());
     assert_eq!(cri.running(&third.uid).await.len(), 1);
+    node.logged("web", &third.uid, "main", "two").await;
     node.remove("web.yaml");
     let gone = [&first.uid, &second.uid, &third.uid];
     for uid in gone {

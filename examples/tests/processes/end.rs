@@ -11,18 +11,21 @@ async fn asked_to_end_it_ends_its_pods_gracefully_and_leaves_no_process() {
         let node = Node::on_processes();
         node.write("web.yaml", &server("web", "hello"));
         // One that has children, and takes its time.
-        let tidy = "trap 'echo tidying; sleep 1; echo tidy; exit 3' TERM; sleep 100000 & while true; do sleep 1 & wait $!; done";
+        let tidy = "trap 'echo tidying; sleep 1; echo tidy; exit 3' TERM; echo up; sleep 100000 & while true; do sleep 1 & wait $!; done";
         node.write("tidy.yaml", &script("tidy", tidy));
         let mut agent = node.start();
-        agent.ready("web").await;
+        let web = agent.ready("web").await;
         let tidy = agent.ready("tidy").await;
+        // A shell runs before it comes to its `trap`.
+        node.logged("web", &web.uid, "main", "hello\n").await;
+        node.logged("tidy", &tidy.uid, "main", "up\n").await;
         agent.signal(signal);
         let (status, told) = agent.ended().await;
         assert_eq!(status.code(), Some(0));
         assert_eq!(node.processes(), []);
         assert_eq!(told.newest("web").unwrap().status().exit_code("main"), Some(0));
         assert_eq!(told.newest("tidy").unwrap().status().exit_code("main"), Some(3));
-        assert_eq!(node.log("tidy", &tidy.uid, "main", 0).unwrap(), "tidying\ntidy\n");
+        assert_eq!(node.log("tidy", &tidy.uid, "main", 0).unwrap(), "up\ntidying\ntidy\n");
         assert_eq!(node.log("tidy", &tidy.uid, "main", 1), None, "not started again");
     }
 }

@@ -59,6 +59,7 @@ async fn pods_come_change_and_go_with_their_manifests() {
     assert!(image.ends_with("busybox:1.37"), "{image}");
     assert_eq!(node.leaders(&second.uid), []);
     assert_eq!(node.leaders(&third.uid).len(), 1);
+    node.logged("web", &third.uid, "main", "two\n").await;
     agent.gone(&second.uid).await;
 
     // It goes.
