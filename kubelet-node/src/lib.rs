@@ -1,0 +1,5 @@
+//! The node itself, as kubelet v1.36 tells it to an API server.
+
+mod error;
+
+pub use error::{Error, Result};
