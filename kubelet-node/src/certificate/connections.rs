@@ -1,0 +1,222 @@
+//! [`Connections`]: clients of the API server that are known by the newest certificate.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Frame, SizeHint};
+use kube_client::client::Body;
+use kube_client::config::AuthInfo;
+use kube_client::{Client, Config};
+use parking_lot::Mutex;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tower::{BoxError, service_fn};
+
+use super::{Certificate, CertificateHandle};
+
+/// Makes a client of a configuration. [`connect`] is the usual one.
+pub type Connect = Arc<dyn Fn(Config) -> kube_client::Result<Client> + Send + Sync>;
+
+/// A client over TCP and TLS, as `kube-client` makes it.
+pub fn connect() -> Connect {
+    Arc::new(Client::try_from)
+}
+
+/// The connections of clients that follow a certificate (`certificate.UpdateTransport`). Clones are the same connections.
+///
+/// When the [`CertificateManager`](super::CertificateManager) has a new certificate, new requests go out on new connections,
+/// that present it. Old ones that are idle are closed. What is under way on an old one goes on to its end: no watch breaks, no
+/// request fails; a watch that its server or its client ends is opened anew with the new certificate.
+#[derive(Clone)]
+pub struct Connections {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: Config,
+    connect: Connect,
+    /// `None`: the credentials of `config` are all there are.
+    certificates: Option<CertificateHandle>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    newest: Option<Generation>,
+    /// Reaches what is under way on connections of any generation.
+    closed: CancellationToken,
+}
+
+/// The connections that are opened with one certificate.
+struct Generation {
+    client: Client,
+    certificate: Option<Arc<Certificate>>,
+}
+
+impl Connections {
+    /// Connections that present whichever certificate is the newest, and none as long as there is none. Other credentials of
+    /// `config` are not used.
+    pub fn following(mut config: Config, certificates: CertificateHandle, connect: Connect) -> Self {
+        config.auth_info = AuthInfo::default();
+        Self::new(config, Some(certificates), connect)
+    }
+
+    /// Connections with the credentials of `config`.
+    pub fn fixed(config: Config, connect: Connect) -> Self {
+        Self::new(config, None, connect)
+    }
+
+    fn new(config: Config, certificates: Option<CertificateHandle>, connect: Connect) -> Self {
+        let shared = Shared {
+            config,
+            connect,
+            certificates,
+            state: Mutex::default(),
+        };
+        Connections {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Other connections of the same identity, that no traffic on these holds up: for heartbeats, with a timeout.
+    ///
+    /// ```no_run
+    /// # fn heartbeats(connections: kubelet_node::certificate::Connections) {
+    /// use std::time::Duration;
+    ///
+    /// let heartbeats = connections.apart(|config| config.read_timeout = Some(Duration::from_secs(40)));
+    /// let client = heartbeats.client();
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn apart(&self, change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = self.shared.config.clone();
+        change(&mut config);
+        Self::new(
+            config,
+            self.shared.certificates.clone(),
+            self.shared.connect.clone(),
+        )
+    }
+
+    /// A client on these connections.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime: the client runs a task of its own there.
+    pub fn client(&self) -> Client {
+        let shared = self.shared.clone();
+        let service = service_fn(move |request| {
+            let generation = shared.generation();
+            async move { send(generation?, request).await }
+        });
+        Client::new(service, self.shared.config.default_namespace.clone())
+    }
+
+    /// Closes the connections that nothing is under way on, and lets the others end with what is
+    /// (`CloseIdleConnections`): what the kubelet does when heartbeats fail.
+    pub fn close_idle(&self) {
+        self.shared.state.lock().newest = None;
+    }
+
+    /// Closes all connections (`closeAllConns`). What is under way fails, watches too.
+    pub fn close_all(&self) {
+        std::mem::take(&mut *self.shared.state.lock()).closed.cancel();
+    }
+}
+
+impl Shared {
+    /// The client of the newest certificate, and what tells when its connections are to be closed.
+    fn generation(&self) -> kube_client::Result<(Client, CancellationToken)> {
+        let newest = self.certificates.as_ref().and_then(CertificateHandle::current);
+        let mut state = self.state.lock();
+        let State {
+            newest: generation,
+            closed,
+        } = &mut *state;
+        let is_newest = |generation: &&Generation| match (&generation.certificate, &newest) {
+            (None, None) => true,
+            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+            _ => false,
+        };
+        if let Some(generation) = generation.as_ref().filter(is_newest) {
+            return Ok((generation.client.clone(), closed.clone()));
+        }
+        let mut config = self.config.clone();
+        if let Some(certificate) = &newest {
+            config.auth_info.client_certificate_data = Some(STANDARD.encode(certificate.chain_pem()));
+            config.auth_info.client_key_data = Some(STANDARD.encode(certificate.key_pem()).into());
+        }
+        let client = (self.connect)(config)?;
+        let new = Generation {
+            client: client.clone(),
+            certificate: newest,
+        };
+        if generation.replace(new).is_some() {
+            tracing::info!("the client certificate changed; new connections present the new one");
+        }
+        Ok((client, closed.clone()))
+    }
+}
+
+async fn send(
+    (client, closed): (Client, CancellationToken),
+    request: Request<Body>,
+) -> Result<Response<ClosableBody>, BoxError> {
+    let answer = tokio::select! {
+        biased;
+        () = closed.cancelled() => return Err(Closed.into()),
+        answer = client.send(request) => answer?,
+    };
+    Ok(answer.map(|body| ClosableBody {
+        body,
+        closed: Box::pin(closed.cancelled_owned()),
+    }))
+}
+
+/// A body that ends with an error when its connection is to be closed.
+struct ClosableBody {
+    body: Body,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl http_body::Body for ClosableBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.closed.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Some(Err(Closed.into())));
+        }
+        Pin::new(&mut self.body).poll_frame(cx).map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Why a request failed that was under way.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection was closed on this side")]
+struct Closed;
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections")
+            .field("server", &self.shared.config.cluster_url)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,218 @@
+//! Kubeconfigs: what they say of a node's identity, and the one that a bootstrap writes.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kube_client::Config;
+use kube_client::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
+use kubelet_core::Disk;
+use secrecy::ExposeSecret;
+
+use super::store::{doing, read_pair, write_synced};
+use super::{Certificate, blocking};
+use crate::{Error, Result};
+
+/// What the current context of a kubeconfig leads to.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) file: PathBuf,
+    pub(crate) config: Config,
+    pub(crate) cluster: Cluster,
+}
+
+/// Reads a kubeconfig (`loadRESTClientConfig`).
+///
+/// # Errors
+///
+/// [`Error::Kubeconfig`] names the file.
+pub(crate) async fn load(disk: Disk, file: &Path) -> Result<Loaded> {
+    let bad = |problem: String| Error::Kubeconfig {
+        file: file.to_owned(),
+        problem,
+    };
+    let path = file.to_owned();
+    let kubeconfig = blocking(disk, move || Ok(Kubeconfig::read_from(path)))
+        .await?
+        .map_err(|error| bad(error.to_string()))?;
+    let cluster = current_cluster(&kubeconfig).unwrap_or_default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| bad(error.to_string()))?;
+    Ok(Loaded {
+        file: file.to_owned(),
+        config,
+        cluster,
+    })
+}
+
+fn current_cluster(kubeconfig: &Kubeconfig) -> Option<Cluster> {
+    let current = kubeconfig.current_context.as_deref()?;
+    let context = kubeconfig
+        .contexts
+        .iter()
+        .find(|named| named.name == current)?
+        .context
+        .as_ref()?;
+    kubeconfig
+        .clusters
+        .iter()
+        .find(|named| named.name == context.cluster)?
+        .cluster
+        .clone()
+}
+
+impl Loaded {
+    fn user(&self) -> &AuthInfo {
+        &self.config.auth_info
+    }
+
+    /// The files that its certificate and key are in, if it names any.
+    pub(crate) fn files(&self) -> Option<(PathBuf, PathBuf)> {
+        let user = self.user();
+        Some((
+            user.client_certificate.as_ref()?.into(),
+            user.client_key.as_ref()?.into(),
+        ))
+    }
+
+    /// The certificate and key that are in the kubeconfig itself; it waits for nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Certificate`] names the kubeconfig.
+    pub(crate) fn inline(&self) -> Result<Option<Certificate>> {
+        let user = self.user();
+        let (Some(chain), Some(key)) = (&user.client_certificate_data, &user.client_key_data) else {
+            return Ok(None);
+        };
+        let decode = |field: &str, text: &str| {
+            STANDARD.decode(text.trim()).map_err(|error| Error::Certificate {
+                file: self.file.clone(),
+                problem: format!("its {field} is no base64: {error}"),
+            })
+        };
+        let chain = decode("client-certificate-data", chain)?;
+        let key = decode("client-key-data", key.expose_secret())?;
+        Certificate::from_pem(&chain, &key, Some(&self.file)).map(Some)
+    }
+
+    /// Its certificate, wherever it is; it waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Certificate`], [`Error::File`].
+    pub(crate) fn certificate(&self) -> Result<Option<Certificate>> {
+        if let Some(certificate) = self.inline()? {
+            return Ok(Some(certificate));
+        }
+        self.files()
+            .map(|(chain, key)| read_pair(&chain, &key))
+            .transpose()
+    }
+}
+
+/// Writes the kubeconfig of a node whose certificate and key are in `pem` (`writeKubeconfigFromBootstrapping`); it waits for
+/// the disk.
+///
+/// # Errors
+///
+/// [`Error::File`] names the file.
+pub(crate) fn write(file: &Path, cluster: &Cluster, pem: &Path) -> Result<()> {
+    if let Some(dir) = file.parent() {
+        fs::create_dir_all(dir).map_err(doing("make", dir))?;
+    }
+    let pem = std::path::absolute(pem).map_err(doing("find", pem))?;
+    let mut new = file.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    write_synced(&new, &text(cluster, &pem)).map_err(doing("write", &new))?;
+    fs::rename(&new, file).map_err(doing("write", file))
+}
+
+/// As YAML, with its texts quoted as JSON does.
+fn text(cluster: &Cluster, pem: &Path) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let mut fields = String::new();
+    let mut field = |name: &str, value: Option<&str>| {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            // Writing to a string does not fail.
+            let _ = writeln!(fields, "    {name}: {}", quoted(value));
+        }
+    };
+    match &cluster.certificate_authority {
+        Some(file) => field("certificate-authority", Some(file)),
+        None => field(
+            "certificate-authority-data",
+            cluster.certificate_authority_data.as_deref(),
+        ),
+    }
+    field("proxy-url", cluster.proxy_url.as_deref());
+    field("server", cluster.server.as_deref());
+    field("tls-server-name", cluster.tls_server_name.as_deref());
+    if cluster.insecure_skip_tls_verify == Some(true) {
+        fields.push_str("    insecure-skip-tls-verify: true\n");
+    }
+    let pem = quoted(&pem.to_string_lossy());
+    format!(
+        "apiVersion: v1\n\
+         clusters:\n\
+         - cluster:\n\
+         {fields}  \
+           name: default-cluster\n\
+         contexts:\n\
+         - context:\n    \
+             cluster: default-cluster\n    \
+             namespace: default\n    \
+             user: default-auth\n  \
+           name: default-context\n\
+         current-context: default-context\n\
+         kind: Config\n\
+         users:\n\
+         - name: default-auth\n  \
+           user:\n    \
+             client-certificate: {pem}\n    \
+             client-key: {pem}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn is_read_again_as_it_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("etc/kubernetes/kubelet.conf");
+        let cluster = Cluster {
+            server: Some("https://10.0.0.1:6443".into()),
+            tls_server_name: Some("kubernetes".into()),
+            insecure_skip_tls_verify: Some(true),
+            ..Cluster::default()
+        };
+        write(&file, &cluster, Path::new("/pki/a \"b\"-current.pem")).unwrap();
+        let loaded = load(Disk::inline(), &file).await.unwrap();
+        assert_eq!(loaded.config.cluster_url, "https://10.0.0.1:6443/");
+        assert_eq!(loaded.config.tls_server_name.as_deref(), Some("kubernetes"));
+        assert!(loaded.config.accept_invalid_certs);
+        assert_eq!(loaded.config.default_namespace, "default");
+        let pem = PathBuf::from("/pki/a \"b\"-current.pem");
+        assert_eq!(loaded.files(), Some((pem.clone(), pem)));
+        assert!(loaded.inline().unwrap().is_none());
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn a_bad_one_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("kubelet.conf");
+        let error = load(Disk::default(), &file).await.unwrap_err();
+        assert!(error.to_string().contains("kubelet.conf"), "{error}");
+        fs::write(&file, "apiVersion: v1\nkind: Config\ncurrent-context: x\n").unwrap();
+        let error = load(Disk::default(), &file).await.unwrap_err();
+        assert!(error.to_string().contains("kubelet.conf"), "{error}");
+    }
+}

@@ -1,0 +1,113 @@
+//! What a node is known by: its certificates, from the first to the last.
+//!
+//! * [`ApiServerAccess`]: a kubeconfig, or a bootstrap kubeconfig with a token, in; a client that works for ever out.
+//! * [`CertificateManager`]: keeps a client or serving certificate fresh.
+//! * [`Connections`]: clients that are known by the newest certificate, and lose no watch over it.
+//! * [`CertificateStore`]: certificates on disk, as the kubelet keeps them.
+//! * [`Bootstrap`]: the first certificate, for agents that do not rotate.
+//! * [`self_signed_serving_certificate`]: for servers that nobody signs for.
+//!
+//! They answer to the kubelet's `pkg/kubelet/certificate` and client-go's `util/certificate`, and leave on disk what those leave:
+//! an agent and a kubelet may take over from one another.
+//!
+//! # Example: a month of certificates that last a day
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use kubelet_core::{Clock, Disk};
+//! use kubelet_node::certificate::{CertificateManager, CertificateStore};
+//! use kubelet_testing::{ApiServer, User};
+//! use tokio_util::sync::CancellationToken;
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let dir = dir.path();
+//! let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse()?);
+//! let server = ApiServer::builder().sign_certificates().clock(clock).build();
+//!
+//! let manager = CertificateManager::client("node-1", CertificateStore::new(CertificateStore::CLIENT, dir))
+//!     .lifetime(Duration::from_secs(24 * 3600))
+//!     .clock(clock)
+//!     .disk(Disk::inline())
+//!     .open()
+//!     .await?
+//!     .request_by(server.client_as(User::node("node-1")))
+//!     .bootstrap_by(server.client());
+//! let (certificates, shutdown) = (manager.handle(), CancellationToken::new());
+//! let running = tokio::spawn(manager.run(shutdown.clone()));
+//!
+//! let mut newest = certificates.subscribe();
+//! for _ in 0..30 {
+//!     newest.changed().await?;
+//!     let certificate = certificates.current().ok_or("no certificate")?;
+//!     assert_eq!(certificate.common_name(), "system:node:node-1");
+//! }
+//! assert!(clock.now() > "2026-01-20T00:00:00Z".parse()?);
+//! assert!(dir.join("kubelet-client-current.pem").is_symlink());
+//!
+//! shutdown.cancel();
+//! running.await??;
+//! # Ok(())
+//! # }
+//! ```
+
+mod access;
+mod bootstrap;
+mod connections;
+mod key;
+mod kubeconfig;
+mod manager;
+mod metrics;
+mod pair;
+mod self_signed;
+mod signing_request;
+mod store;
+mod template;
+mod template_source;
+
+pub use access::{ApiServerAccess, ApiServerAccessBuilder};
+pub use bootstrap::Bootstrap;
+pub use connections::{Connect, Connections, connect};
+pub use manager::{CertificateHandle, CertificateManager, CertificateManagerBuilder, PendingRequest};
+pub use pair::Certificate;
+pub use self_signed::self_signed_serving_certificate;
+pub use store::CertificateStore;
+pub use template::CertificateTemplate;
+
+use std::path::PathBuf;
+
+use kubelet_core::Disk;
+
+use crate::{Error, Result};
+
+/// Does work on files, or makes keys, where it holds up nobody.
+async fn blocking<T: Send + 'static>(
+    disk: Disk,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    // The only error of its own: the thread died.
+    let done = disk.run(|| Ok(work())).await;
+    done.map_err(|source| Error::File {
+        what: "work on",
+        file: PathBuf::new(),
+        source,
+    })?
+}
+
+/// A kubelet that goes by another node's certificate would speak for that node.
+fn check_node(certificate: &Certificate, node_name: &str) -> Result<()> {
+    match certificate.common_name().strip_prefix("system:node:") {
+        Some(other) if other != node_name => Err(Error::Certificate {
+            file: certificate.file().map(ToOwned::to_owned).unwrap_or_default(),
+            problem: format!("it is node {other:?}'s, and this is node {node_name:?}"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn pem_block(label: &str, der: &[u8]) -> String {
+    let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    pem::encode_config(&pem::Pem::new(label, der), lines)
+}

@@ -1,0 +1,330 @@
+//! Asking the API server for a certificate (client-go's `util/certificate/csr`).
+
+use std::fmt;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use k8s_openapi::jiff::Timestamp;
+use kube_client::api::{ListParams, PostParams, WatchEvent, WatchParams};
+use kube_client::{Api, Client};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use sha2::{Digest, Sha512_256};
+use x509_parser::prelude::{FromDer, X509Certificate, X509CertificationRequest};
+
+use super::key::Key;
+use super::template::CertificateTemplate;
+use crate::{Error, Result};
+
+/// Between two looks at a request, when a watch ended or the server did not answer.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Who signs, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signer {
+    /// `kubernetes.io/kube-apiserver-client-kubelet`.
+    Client,
+    /// `kubernetes.io/kubelet-serving`.
+    Serving,
+}
+
+impl Signer {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Signer::Client => "kubernetes.io/kube-apiserver-client-kubelet",
+            Signer::Serving => "kubernetes.io/kubelet-serving",
+        }
+    }
+
+    fn usages(self, key: &Key) -> Vec<String> {
+        let role = match self {
+            Signer::Client => "client auth",
+            Signer::Serving => "server auth",
+        };
+        let encipherment = key.is_rsa().then_some("key encipherment");
+        ["digital signature"]
+            .into_iter()
+            .chain(encipherment)
+            .chain([role])
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+/// A request that the API server has.
+#[derive(Clone, Debug)]
+pub(crate) struct Requested {
+    pub(crate) name: String,
+    uid: String,
+}
+
+/// What is asked for.
+pub(crate) struct Request<'a> {
+    pub(crate) signer: Signer,
+    pub(crate) key: &'a Key,
+    pub(crate) template: &'a CertificateTemplate,
+    /// Without one the server makes one up.
+    pub(crate) name: Option<String>,
+    pub(crate) lifetime: Option<Duration>,
+}
+
+impl Request<'_> {
+    /// Asks, or finds that this was asked before by the same key (`RequestCertificate`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Api`]; [`Error::SigningRequest`] if there is a request of this name that is none of ours, or whose certificate
+    /// is over.
+    pub(crate) async fn submit(&self, client: &Client, now: Timestamp) -> Result<Requested> {
+        let api: Api<CertificateSigningRequest> = Api::all(client.clone());
+        let object = self.object()?;
+        let created = match api.create(&PostParams::default(), &object).await {
+            Err(kube_client::Error::Api(status)) if status.code == 409 && self.name.is_some() => {
+                let name = self.name.as_deref().unwrap_or_default();
+                let found = api
+                    .get(name)
+                    .await
+                    .map_err(api_error(format!("get certificatesigningrequest {name}")))?;
+                self.check(&found, now).map_err(|problem| Error::SigningRequest {
+                    name: name.into(),
+                    problem,
+                })?;
+                tracing::info!(
+                    csr = name,
+                    "the certificate signing request of this node exists and is used again"
+                );
+                found
+            }
+            created => created.map_err(api_error("create certificatesigningrequest".into()))?,
+        };
+        Ok(Requested {
+            name: created.metadata.name.unwrap_or_default(),
+            uid: created.metadata.uid.unwrap_or_default(),
+        })
+    }
+
+    fn object(&self) -> Result<CertificateSigningRequest> {
+        let request = self
+            .template
+            .request(self.key)
+            .map_err(|problem| Error::SigningRequest {
+                name: self.name.clone().unwrap_or_else(|| "csr-".into()),
+                problem,
+            })?;
+        let mut object = CertificateSigningRequest {
+            spec: CertificateSigningRequestSpec {
+                request: ByteString(request.into_bytes()),
+                signer_name: self.signer.name().into(),
+                usages: Some(self.signer.usages(self.key)),
+                expiration_seconds: self
+                    .lifetime
+                    .map(|lifetime| i32::try_from(lifetime.as_secs()).unwrap_or(i32::MAX)),
+                ..CertificateSigningRequestSpec::default()
+            },
+            ..CertificateSigningRequest::default()
+        };
+        match &self.name {
+            Some(name) => object.metadata.name = Some(name.clone()),
+            None => object.metadata.generate_name = Some("csr-".into()),
+        }
+        Ok(object)
+    }
+
+    /// Whether a request that exists is this one (`ensureCompatible`).
+    fn check(&self, found: &CertificateSigningRequest, now: Timestamp) -> std::result::Result<(), String> {
+        if found.spec.signer_name != self.signer.name() {
+            return Err(format!("it is for the signer {:?}", found.spec.signer_name));
+        }
+        let der = rustls::pki_types::CertificateSigningRequestDer::from_pem_slice(&found.spec.request.0)
+            .map_err(|error| format!("its request is no PEM: {error}"))?;
+        let (_, request) = X509CertificationRequest::from_der(&der)
+            .map_err(|error| format!("its request cannot be read: {error}"))?;
+        let info = &request.certification_request_info;
+        if info.subject_pki.raw != self.key.public_key_info() || request.verify_signature().is_err() {
+            return Err("it was made with another key".into());
+        }
+        let text = |name: &x509_parser::x509::AttributeTypeAndValue<'_>| {
+            name.as_str().unwrap_or_default().to_owned()
+        };
+        let common_name: Vec<String> = info.subject.iter_common_name().map(text).collect();
+        let organizations: Vec<String> = info.subject.iter_organization().map(text).collect();
+        if common_name != [self.template.common_name.as_str()] || organizations != self.template.organizations
+        {
+            return Err(format!("it is for another subject, {}", info.subject));
+        }
+        let Some(certificate) = found
+            .status
+            .as_ref()
+            .and_then(|status| status.certificate.as_ref())
+        else {
+            return Ok(());
+        };
+        for der in CertificateDer::pem_slice_iter(&certificate.0) {
+            let der = der.map_err(|error| format!("its certificate is no PEM: {error}"))?;
+            let (_, certificate) = X509Certificate::from_der(&der)
+                .map_err(|error| format!("its certificate cannot be read: {error}"))?;
+            let not_after = certificate.validity().not_after;
+            if now.as_second() > not_after.timestamp() {
+                return Err(format!("its certificate was valid until {not_after}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of a node's first request: the same for the same key, subject and usages, so that a restart finds it
+/// (`digestedName`).
+pub(crate) fn digested_name(key: &Key, template: &CertificateTemplate, signer: Signer) -> String {
+    let mut hash = Sha512_256::new();
+    // The kubelet appends the encipherment of RSA keys where it makes up this name.
+    let mut usages = signer.usages(key);
+    usages.sort_by_key(|usage| usage == "key encipherment");
+    let texts = [template.common_name.as_str()];
+    let texts = texts
+        .into_iter()
+        .chain(template.organizations.iter().chain(&usages).map(String::as_str));
+    for data in [key.public_key_info()]
+        .into_iter()
+        .chain(texts.map(str::as_bytes))
+    {
+        hash.update(url_safe(data));
+        // Not in the alphabet: no two lists of texts look the same.
+        hash.update(b"|");
+    }
+    format!("node-csr-{}", url_safe(&hash.finalize()))
+}
+
+fn url_safe(data: &[u8]) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(data)
+}
+
+/// Waits until a request's certificate is issued, and returns it as PEM (`WaitForCertificate`). It waits for ever.
+///
+/// # Errors
+///
+/// [`Error::CertificateDenied`], [`Error::CertificateFailed`]; [`Error::SigningRequest`] if it was deleted.
+///
+/// # Cancel safety
+///
+/// It may be dropped at any time, and called again.
+pub(crate) async fn wait_for_certificate(client: &Client, request: &Requested) -> Result<Vec<u8>> {
+    let api: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let selector = format!("metadata.name={}", request.name);
+    let mut approved = false;
+    loop {
+        match api.list(&ListParams::default().fields(&selector)).await {
+            Err(error) => problem(request, &error),
+            Ok(list) => {
+                let Some(found) = list.items.first() else {
+                    return Err(request.gone("it was deleted"));
+                };
+                if let Some(certificate) = request.judge(found, &mut approved)? {
+                    return Ok(certificate);
+                }
+                let version = list.metadata.resource_version.as_deref().unwrap_or_default();
+                if let Some(certificate) = watch(&api, &selector, version, request, &mut approved).await? {
+                    return Ok(certificate);
+                }
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Watches a request until its certificate is there, or the watch ends.
+async fn watch(
+    api: &Api<CertificateSigningRequest>,
+    selector: &str,
+    version: &str,
+    request: &Requested,
+    approved: &mut bool,
+) -> Result<Option<Vec<u8>>> {
+    let events = match api.watch(&WatchParams::default().fields(selector), version).await {
+        Ok(events) => events,
+        Err(error) => {
+            problem(request, &error);
+            return Ok(None);
+        }
+    };
+    let mut events = events.boxed();
+    loop {
+        match events.try_next().await {
+            Ok(Some(WatchEvent::Added(found) | WatchEvent::Modified(found))) => {
+                if let Some(certificate) = request.judge(&found, approved)? {
+                    return Ok(Some(certificate));
+                }
+            }
+            Ok(Some(WatchEvent::Deleted(_))) => return Err(request.gone("it was deleted")),
+            Ok(Some(WatchEvent::Bookmark(_))) => {}
+            Ok(Some(WatchEvent::Error(status))) => {
+                problem(request, &status.message);
+                return Ok(None);
+            }
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                problem(request, &error);
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Requested {
+    fn judge(&self, found: &CertificateSigningRequest, approved: &mut bool) -> Result<Option<Vec<u8>>> {
+        if found.metadata.uid.as_deref() != Some(self.uid.as_str()) {
+            return Err(self.gone("it was deleted, and there is another of its name"));
+        }
+        let status = found.status.clone().unwrap_or_default();
+        let mut is_approved = false;
+        for condition in status.conditions.iter().flatten() {
+            let (name, reason) = (self.name.clone(), condition.reason.clone().unwrap_or_default());
+            let message = condition.message.clone().unwrap_or_default();
+            match condition.type_.as_str() {
+                "Denied" => {
+                    return Err(Error::CertificateDenied {
+                        name,
+                        reason,
+                        message,
+                    });
+                }
+                "Failed" => {
+                    return Err(Error::CertificateFailed {
+                        name,
+                        reason,
+                        message,
+                    });
+                }
+                "Approved" => is_approved = true,
+                _ => {}
+            }
+        }
+        if is_approved && !std::mem::replace(approved, true) {
+            tracing::info!(csr = self.name, "the certificate signing request is approved");
+        }
+        Ok(status
+            .certificate
+            .map(|pem| pem.0)
+            .filter(|pem| is_approved && !pem.is_empty()))
+    }
+
+    fn gone(&self, problem: &str) -> Error {
+        Error::SigningRequest {
+            name: self.name.clone(),
+            problem: problem.into(),
+        }
+    }
+}
+
+fn problem(request: &Requested, error: &dyn fmt::Display) {
+    tracing::warn!(csr = request.name, %error, "cannot look at the certificate signing request");
+}
+
+fn api_error(what: String) -> impl FnOnce(kube_client::Error) -> Error {
+    move |source| Error::Api {
+        what,
+        source: Box::new(source),
+    }
+}

@@ -1,0 +1,184 @@
+//! [`CertificateTemplate`]: what a certificate is asked to say.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::NodeAddress;
+use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, SanType};
+
+use super::Certificate;
+use super::key::Key;
+
+/// What a certificate is asked to say (Go's `x509.CertificateRequest`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CertificateTemplate {
+    /// `system:node:<name>`.
+    pub common_name: String,
+    /// `system:nodes`.
+    pub organizations: Vec<String>,
+    /// The names that a server answers to.
+    pub dns_names: Vec<String>,
+    /// The addresses that a server answers at.
+    pub ip_addresses: Vec<IpAddr>,
+}
+
+impl CertificateTemplate {
+    /// What makes a client the kubelet of a node.
+    pub fn node_client(node_name: &str) -> Self {
+        CertificateTemplate {
+            common_name: format!("system:node:{node_name}"),
+            organizations: vec!["system:nodes".into()],
+            ..Self::default()
+        }
+    }
+
+    /// What makes a server the kubelet of a node with these addresses; `None` if nothing can be asked for yet: there must be
+    /// an IP address or, if `dns_only` (the feature gate `AllowDNSOnlyNodeCSR`), a name.
+    ///
+    /// Host names may be addresses, the others are what their type says or are passed over
+    /// (`addressesToHostnamesAndIPs`).
+    pub fn node_serving(node_name: &str, addresses: &[NodeAddress], dns_only: bool) -> Option<Self> {
+        let (mut names, mut ips) = (BTreeSet::new(), BTreeSet::new());
+        for address in addresses.iter().filter(|address| !address.address.is_empty()) {
+            let ip: Option<IpAddr> = address.address.parse().ok();
+            match (address.type_.as_str(), ip) {
+                ("Hostname" | "ExternalIP" | "InternalIP", Some(ip)) => {
+                    // In the order of their texts, as the kubelet has them.
+                    ips.insert((ip.to_string(), ip));
+                }
+                ("Hostname", None) | ("ExternalDNS" | "InternalDNS", _) => {
+                    names.insert(address.address.clone());
+                }
+                _ => {}
+            }
+        }
+        let names_are_enough = dns_only && !names.is_empty();
+        if ips.is_empty() && !names_are_enough {
+            return None;
+        }
+        Some(CertificateTemplate {
+            dns_names: names.into_iter().collect(),
+            ip_addresses: ips.into_iter().map(|(_, ip)| ip).collect(),
+            ..Self::node_client(node_name)
+        })
+    }
+
+    /// What a certificate lacks of this, if anything (`certSatisfiesTemplate`). What it says beyond it does not matter.
+    pub fn missing_in(&self, certificate: &Certificate) -> Option<String> {
+        if self.common_name != certificate.common_name() {
+            let is = certificate.common_name();
+            return Some(format!(
+                "its common name is {is:?} and not {:?}",
+                self.common_name
+            ));
+        }
+        lacking("organizations", &self.organizations, certificate.organizations())
+            .or_else(|| lacking("DNS names", &self.dns_names, certificate.dns_names()))
+            .or_else(|| lacking("IP addresses", &self.ip_addresses, certificate.ip_addresses()))
+    }
+
+    /// The certificate signing request for a key, as PEM (`MakeCSRFromTemplate`).
+    ///
+    /// # Errors
+    ///
+    /// What cannot be asked for.
+    pub(crate) fn request(&self, key: &Key) -> Result<String, String> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        for organization in &self.organizations {
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, name(organization));
+        }
+        params
+            .distinguished_name
+            .push(DnType::CommonName, name(&self.common_name));
+        for dns_name in &self.dns_names {
+            let name = dns_name
+                .as_str()
+                .try_into()
+                .map_err(|_| format!("{dns_name:?} is no DNS name"))?;
+            params.subject_alt_names.push(SanType::DnsName(name));
+        }
+        params
+            .subject_alt_names
+            .extend(self.ip_addresses.iter().copied().map(SanType::IpAddress));
+        let request = params.serialize_request(key).map_err(|error| error.to_string())?;
+        Ok(super::pem_block("CERTIFICATE REQUEST", request.der()))
+    }
+}
+
+/// A printable string where it can be one, as Go encodes names.
+fn name(text: &str) -> DnValue {
+    text.try_into()
+        .map_or_else(|_| DnValue::Utf8String(text.to_owned()), DnValue::PrintableString)
+}
+
+fn lacking<T: PartialEq + std::fmt::Debug>(what: &str, wanted: &[T], has: &[T]) -> Option<String> {
+    let lacking: Vec<&T> = wanted.iter().filter(|wanted| !has.contains(wanted)).collect();
+    (!lacking.is_empty()).then(|| format!("it lacks the {what} {lacking:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(type_: &str, address: &str) -> NodeAddress {
+        NodeAddress {
+            type_: type_.into(),
+            address: address.into(),
+        }
+    }
+
+    #[test]
+    fn addresses_become_names() {
+        type Case<'a> = (
+            &'a [(&'a str, &'a str)],
+            bool,
+            Option<(&'a [&'a str], &'a [&'a str])>,
+        );
+        let cases: [Case<'_>; 8] = [
+            (&[], false, None),
+            (&[("Hostname", "n")], false, None),
+            (&[("Hostname", "n")], true, Some((&["n"], &[]))),
+            (&[("Hostname", "10.0.0.1")], false, Some((&[], &["10.0.0.1"]))),
+            (
+                &[("InternalIP", "10.0.0.2"), ("Hostname", "n")],
+                false,
+                Some((&["n"], &["10.0.0.2"])),
+            ),
+            (&[("InternalIP", "somewhere"), ("ExternalIP", "")], true, None),
+            (
+                &[
+                    ("ExternalIP", "2001:db8::1"),
+                    ("InternalIP", "9.0.0.1"),
+                    ("InternalIP", "10.0.0.1"),
+                    ("InternalIP", "10.0.0.1"),
+                ],
+                false,
+                Some((&[], &["10.0.0.1", "2001:db8::1", "9.0.0.1"])),
+            ),
+            (
+                &[
+                    ("ExternalDNS", "z"),
+                    ("InternalDNS", "10.0.0.3"),
+                    ("InternalIP", "10.0.0.1"),
+                ],
+                false,
+                Some((&["10.0.0.3", "z"], &["10.0.0.1"])),
+            ),
+        ];
+        for (addresses, dns_only, wanted) in cases {
+            let list: Vec<_> = addresses.iter().map(|(kind, text)| address(kind, text)).collect();
+            let template = CertificateTemplate::node_serving("n", &list, dns_only);
+            let wanted = wanted.map(|(names, ips)| CertificateTemplate {
+                common_name: "system:node:n".into(),
+                organizations: vec!["system:nodes".into()],
+                dns_names: names.iter().map(|name| (*name).to_owned()).collect(),
+                ip_addresses: ips.iter().map(|ip| ip.parse().unwrap()).collect(),
+            });
+            assert_eq!(template, wanted, "{addresses:?}");
+        }
+    }
+}
