@@ -94,7 +94,72 @@ pub enum Error {
         /// What came of the last attempt to get one.
         last_error: String,
     },
+    /// The API server did not answer in time.
+    #[error("{what}: no answer within {} s", after.as_secs())]
+    Timeout {
+        /// The request: its verb and its object.
+        what: String,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The host's network could not be asked.
+    #[error("{what}: {source}")]
+    Network {
+        /// What was asked for.
+        what: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A part of the configuration means nothing.
+    #[error("{what}: {why}")]
+    Invalid {
+        /// The field or flag, with its value.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The node has no address that it could be known by.
+    #[error("node {node}: {why}")]
+    NoAddress {
+        /// The node's name.
+        node: String,
+        /// What was looked at.
+        why: String,
+    },
+    /// What somebody else was to tell about the node.
+    #[error("{what}: {source}")]
+    Told {
+        /// What was asked for.
+        what: String,
+        /// Why it was not told.
+        #[source]
+        source: BoxError,
+    },
 }
+
+/// Whatever went wrong in a part of the embedder's.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A result whose error is this crate's.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn api(what: impl Into<String>, source: kube_client::Error) -> Self {
+        Self::Api {
+            what: what.into(),
+            source: Box::new(source),
+        }
+    }
+
+    /// The code of the API server's answer, where it answered.
+    pub(crate) fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api { source, .. } => match &**source {
+                kube_client::Error::Api(status) => Some(status.code),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What other parts of an agent tell about its node.
+
+use async_trait::async_trait;
+use kubelet_core::RuntimeState;
+
+use crate::error::BoxError;
+
+/// The container runtime, as far as the node's status tells of it. Asked each 10 s: one that is slow to answer keeps what
+/// it told last.
+///
+/// # Cancel safety
+///
+/// Any call may be dropped and made again.
+#[async_trait]
+pub trait NodeRuntime: Send + Sync {
+    /// `containerd` (`Type`).
+    fn runtime_type(&self) -> &str;
+
+    /// `1.7.24` (`Version`).
+    ///
+    /// # Errors
+    ///
+    /// Any: the node then shows `Unknown`.
+    async fn version(&self) -> Result<String, BoxError>;
+
+    /// All images, in any order (`GetImageList`). The default has none.
+    ///
+    /// # Errors
+    ///
+    /// Any: the node then shows none.
+    async fn images(&self) -> Result<Vec<RuntimeImage>, BoxError> {
+        Ok(Vec::new())
+    }
+
+    /// Its handlers, in any order (`RuntimeStatus.Handlers`). The default has none to tell of.
+    fn handlers(&self) -> Vec<RuntimeHandler> {
+        Vec::new()
+    }
+
+    /// What it can do, if it tells (`RuntimeStatus.Features`). The default does not.
+    fn features(&self) -> Option<RuntimeFeatures> {
+        None
+    }
+}
+
+/// An image.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeImage {
+    /// The runtime's id of it.
+    pub id: String,
+    /// `registry.k8s.io/pause@sha256:…`
+    pub repo_digests: Vec<String>,
+    /// `registry.k8s.io/pause:3.10`
+    pub repo_tags: Vec<String>,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// A runtime handler, as a `RuntimeClass` names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeHandler {
+    /// Empty: the default handler.
+    pub name: String,
+    /// It makes mounts read-only, all the way down.
+    pub recursive_read_only_mounts: bool,
+    /// It gives pods a user namespace.
+    pub user_namespaces: bool,
+}
+
+/// What a runtime can do, with any of its handlers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeFeatures {
+    /// It knows `supplementalGroupsPolicy`.
+    pub supplemental_groups_policy: bool,
+}
+
+/// A program with no runtime to tell of.
+pub(crate) struct NoRuntime;
+
+#[async_trait]
+impl NodeRuntime for NoRuntime {
+    fn runtime_type(&self) -> &str {
+        "none"
+    }
+
+    async fn version(&self) -> Result<String, BoxError> {
+        Err("there is no runtime".into())
+    }
+}
+
+/// Something that a node must have to be `Ready`. Any `Fn() -> Vec<String>` is one.
+///
+/// # Cancel safety
+///
+/// A call of [`refresh`](Self::refresh) may be dropped and made again.
+#[async_trait]
+pub trait ReadyCheck: Send + Sync {
+    /// Why not; nothing where all is well. Quick: what was found last.
+    fn problems(&self) -> Vec<String>;
+
+    /// What should be known, but keeps no pod from running (`SoftRequirements`).
+    fn warning(&self) -> Option<String> {
+        None
+    }
+
+    /// Looks now. Called before each look at a node that is about to become ready for the first time, up to ten times a
+    /// second. The default relies on what was found last.
+    async fn refresh(&self) {}
+}
+
+impl<F: Fn() -> Vec<String> + Send + Sync> ReadyCheck for F {
+    fn problems(&self) -> Vec<String> {
+        self()
+    }
+}
+
+/// The runtime and its network are ready, and the PLEG is healthy.
+impl ReadyCheck for RuntimeState {
+    fn problems(&self) -> Vec<String> {
+        let runtime = self.runtime_errors().err().map(|error| error.to_string());
+        let network = self.network_errors().err().map(|error| match error {
+            // As the runtime said it, without what a pod that waits is told.
+            kubelet_core::Error::NetworkNotReady { message } => message,
+            other => other.to_string(),
+        });
+        runtime.into_iter().chain(network).collect()
+    }
+}
+
+/// What the node runs out of (the eviction manager). The default runs out of nothing.
+pub trait Pressure: Send + Sync {
+    /// (`IsUnderMemoryPressure`)
+    fn is_under_memory_pressure(&self) -> bool {
+        false
+    }
+
+    /// (`IsUnderDiskPressure`)
+    fn is_under_disk_pressure(&self) -> bool {
+        false
+    }
+
+    /// (`IsUnderPIDPressure`)
+    fn is_under_pid_pressure(&self) -> bool {
+        false
+    }
+}
+
+/// A node that has enough of all.
+pub(crate) struct NoPressure;
+
+impl Pressure for NoPressure {}
+
+/// The volumes that are attached to the node and used (the volume manager).
+pub trait VolumesInUse: Send + Sync {
+    /// Their unique names; `None` until they are known (`ReconcilerStatesHasBeenSynced`, `GetVolumesInUse`).
+    fn volumes_in_use(&self) -> Option<Vec<String>>;
+
+    /// The API server shows these: now they may be mounted (`MarkVolumesAsReportedInUse`).
+    fn mark_reported(&self, volumes: &[String]) {
+        let _ = volumes;
+    }
+}
+
+/// Who sets up the pods' network by the node's range of addresses.
+///
+/// # Cancel safety
+///
+/// A call may be dropped and made again.
+#[async_trait]
+pub trait PodCidrs: Send + Sync {
+    /// The node's ranges are these now, separated by commas (`UpdatePodCIDR`).
+    ///
+    /// # Errors
+    ///
+    /// Any: it is told again with the next status.
+    async fn update_pod_cidr(&self, pod_cidrs: &str) -> Result<(), BoxError>;
+}

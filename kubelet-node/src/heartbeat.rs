@@ -1,0 +1,140 @@
+//! The connection that heartbeats go by.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::CONTENT_TYPE;
+use http::{Method, Request};
+use kube_client::{Client, Error as ClientError};
+use parking_lot::RwLock;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::{Error, Result};
+
+/// How long an answer is waited for: the shorter of `nodeStatusUpdateFrequency` and the lease's duration, by default.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A client for node status and lease, and for nothing else, so that no other request holds up a heartbeat. Clones are
+/// the same. Answers to the kubelet's `heartbeatClient`.
+///
+/// Each request has a time limit. Where a heartbeat fails twice in a row the connections may be what is broken; then
+/// all are left behind for a client that [`renewed_by`](Self::renewed_by) makes (the kubelet closes its idle
+/// connections, `onRepeatedHeartbeatFailure`).
+#[derive(Clone)]
+pub struct HeartbeatClient {
+    client: Arc<RwLock<Client>>,
+    renew: Option<Arc<Renew>>,
+    timeout: Duration,
+}
+
+type Renew = dyn Fn() -> std::result::Result<Client, ClientError> + Send + Sync;
+
+impl HeartbeatClient {
+    /// Heartbeats go by `client`, each within 10 s.
+    ///
+    /// Give it a client of its own: clones of one [`Client`] share connections.
+    pub fn new(client: Client) -> Self {
+        Self {
+            client: Arc::new(RwLock::new(client)),
+            renew: None,
+            timeout: TIMEOUT,
+        }
+    }
+
+    /// How long an answer is waited for; the server is told so, too.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// What makes a new client after repeated failures.
+    #[must_use]
+    pub fn renewed_by(
+        mut self,
+        make: impl Fn() -> std::result::Result<Client, ClientError> + Send + Sync + 'static,
+    ) -> Self {
+        self.renew = Some(Arc::new(make));
+        self
+    }
+
+    /// From now on heartbeats go by this client: it has, say, a newer certificate. What is under way goes on.
+    pub fn replace(&self, client: Client) {
+        *self.client.write() = client;
+    }
+
+    /// Heartbeats fail again and again (`onRepeatedHeartbeatFailure`).
+    pub(crate) fn failed_repeatedly(&self) {
+        match self.renew.as_ref().map(|renew| renew()) {
+            None => {}
+            Some(Ok(client)) => self.replace(client),
+            Some(Err(error)) => tracing::warn!(%error, "no new client for heartbeats"),
+        }
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.call(Method::GET, path, None).await
+    }
+
+    pub(crate) async fn create<T: Serialize + DeserializeOwned>(&self, path: &str, object: &T) -> Result<T> {
+        self.call(Method::POST, path, Some((JSON, json(path, object)?)))
+            .await
+    }
+
+    pub(crate) async fn update<T: Serialize + DeserializeOwned>(&self, path: &str, object: &T) -> Result<T> {
+        self.call(Method::PUT, path, Some((JSON, json(path, object)?)))
+            .await
+    }
+
+    pub(crate) async fn strategic_patch<T: DeserializeOwned>(&self, path: &str, patch: &Value) -> Result<T> {
+        self.call(Method::PATCH, path, Some((STRATEGIC_PATCH, json(path, patch)?)))
+            .await
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Vec<u8>)>,
+    ) -> Result<T> {
+        let what = format!("{} {path}", method.as_str().to_lowercase());
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{path}?timeout={}s", self.timeout.as_secs().max(1)));
+        let mut bytes = Vec::new();
+        if let Some((content_type, body)) = body {
+            request = request.header(CONTENT_TYPE, content_type);
+            bytes = body;
+        }
+        let request = request
+            .body(bytes)
+            .map_err(|error| Error::api(&what, ClientError::HttpError(error)))?;
+        let client = self.client.read().clone();
+        match timeout(self.timeout, client.request(request)).await {
+            Ok(answer) => answer.map_err(|error| Error::api(&what, error)),
+            Err(_) => Err(Error::Timeout {
+                what,
+                after: self.timeout,
+            }),
+        }
+    }
+}
+
+const JSON: &str = "application/json";
+const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+
+fn json(path: &str, object: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(object).map_err(|error| Error::api(path, ClientError::SerdeError(error)))
+}
+
+impl fmt::Debug for HeartbeatClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeartbeatClient")
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,190 @@
+//! The addresses that the host has.
+
+use std::io;
+use std::net::IpAddr;
+
+use async_trait::async_trait;
+
+use crate::{Error, Result};
+
+/// Tells the host's interfaces, its default routes and what names stand for, as `net.Interfaces`, `/proc/net/route` and
+/// `net.LookupIP` tell the kubelet. [`SystemNetwork`] asks the system; a simulated node makes up its own.
+///
+/// # Cancel safety
+///
+/// Any call may be dropped and made again.
+#[async_trait]
+pub trait HostNetwork: Send + Sync {
+    /// The interfaces, in the system's order.
+    fn interfaces(&self) -> Result<Vec<Interface>>;
+
+    /// The default routes, those of IPv4 first; `None` where the system has no such list, and any interface will do.
+    fn default_routes(&self) -> Result<Option<Vec<DefaultRoute>>>;
+
+    /// What the name stands for; nothing where it is not known.
+    async fn lookup(&self, name: &str) -> Vec<IpAddr>;
+}
+
+/// A network interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// `eth0`
+    pub name: String,
+    /// It is up.
+    pub up: bool,
+    /// It is a loopback.
+    pub loopback: bool,
+    /// It has but one peer.
+    pub point_to_point: bool,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// A way to everywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefaultRoute {
+    /// The interface that it goes by.
+    pub interface: String,
+    /// Of IPv6, else of IPv4.
+    pub ipv6: bool,
+}
+
+/// The network of the host that this runs on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemNetwork;
+
+const IPV4_ROUTES: &str = "/proc/net/route";
+const IPV6_ROUTES: &str = "/proc/net/ipv6_route";
+
+#[async_trait]
+impl HostNetwork for SystemNetwork {
+    fn interfaces(&self) -> Result<Vec<Interface>> {
+        use nix::net::if_::InterfaceFlags;
+
+        let all = nix::ifaddrs::getifaddrs().map_err(|errno| Error::Network {
+            what: "interfaces".to_owned(),
+            source: errno.into(),
+        })?;
+        let mut interfaces: Vec<Interface> = Vec::new();
+        for told in all {
+            let known = interfaces
+                .iter()
+                .position(|known| known.name == told.interface_name);
+            let index = known.unwrap_or_else(|| {
+                interfaces.push(Interface {
+                    name: told.interface_name,
+                    up: told.flags.contains(InterfaceFlags::IFF_UP),
+                    loopback: told.flags.contains(InterfaceFlags::IFF_LOOPBACK),
+                    point_to_point: told.flags.contains(InterfaceFlags::IFF_POINTOPOINT),
+                    addresses: Vec::new(),
+                });
+                interfaces.len() - 1
+            });
+            let address = told.address.and_then(|address| {
+                let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+                v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+            });
+            interfaces[index].addresses.extend(address);
+        }
+        Ok(interfaces)
+    }
+
+    fn default_routes(&self) -> Result<Option<Vec<DefaultRoute>>> {
+        let ipv4 = match std::fs::read_to_string(IPV4_ROUTES) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => {
+                return Err(Error::Network {
+                    what: IPV4_ROUTES.to_owned(),
+                    source,
+                });
+            }
+        };
+        let mut routes = ipv4_default_routes(&ipv4);
+        // Without IPv6 there is no such file.
+        if let Ok(ipv6) = std::fs::read_to_string(IPV6_ROUTES) {
+            routes.extend(ipv6_default_routes(&ipv6));
+        }
+        Ok(Some(routes))
+    }
+
+    async fn lookup(&self, name: &str) -> Vec<IpAddr> {
+        let found = tokio::net::lookup_host((name, 0)).await;
+        let mut addresses: Vec<IpAddr> = found.into_iter().flatten().map(|address| address.ip()).collect();
+        addresses.dedup();
+        addresses
+    }
+}
+
+/// Interface, destination and gateway are the first three fields.
+fn ipv4_default_routes(text: &str) -> Vec<DefaultRoute> {
+    let fields = text.lines().skip(1).map(|line| line.split_whitespace());
+    let routes = fields.filter_map(|mut fields| {
+        let (interface, destination) = (fields.next()?, fields.next()?);
+        (destination == "00000000").then(|| DefaultRoute {
+            interface: interface.to_owned(),
+            ipv6: false,
+        })
+    });
+    routes.collect()
+}
+
+/// The destination is the first field, the gateway the fifth, the interface the tenth. A route without a gateway is the
+/// loopback's.
+fn ipv6_default_routes(text: &str) -> Vec<DefaultRoute> {
+    let routes = text.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (destination, gateway, interface) = (fields.first()?, fields.get(4)?, fields.get(9)?);
+        let is_zero = |address: &str| address.bytes().all(|digit| digit == b'0');
+        (is_zero(destination) && !is_zero(gateway)).then(|| DefaultRoute {
+            interface: (*interface).to_owned(),
+            ipv6: true,
+        })
+    });
+    routes.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(interface: &str, ipv6: bool) -> DefaultRoute {
+        DefaultRoute {
+            interface: interface.to_owned(),
+            ipv6,
+        }
+    }
+
+    #[test]
+    fn default_routes_are_found_in_the_kernels_lists() {
+        let ipv4 = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\n\
+                    eth1\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\n\
+                    eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\n";
+        assert_eq!(ipv4_default_routes(ipv4), [route("eth0", false)]);
+        let zero = "0".repeat(32);
+        let gateway = format!("fe80{}1", "0".repeat(27));
+        let ipv6 = format!(
+            "{zero} 00 {zero} 00 {gateway} 00000400 1 0 00000003 eth0\n\
+             {zero} 00 {zero} 00 {zero} ffffffff 1 0 00200200 lo\n\
+             fe80{} 40 {zero} 00 {gateway} 00000100 1 0 00000001 eth1\n",
+            "0".repeat(28)
+        );
+        assert_eq!(ipv6_default_routes(&ipv6), [route("eth0", true)]);
+        assert_eq!(ipv4_default_routes("Iface"), []);
+        assert_eq!(ipv6_default_routes("garbage\n"), []);
+    }
+
+    #[tokio::test]
+    async fn this_host_has_a_loopback_and_knows_its_name() {
+        let interfaces = SystemNetwork.interfaces().unwrap();
+        let loopback = interfaces.iter().find(|interface| interface.loopback).unwrap();
+        assert!(loopback.addresses.iter().all(IpAddr::is_loopback), "{loopback:?}");
+        assert!(
+            SystemNetwork
+                .lookup("127.0.0.1")
+                .await
+                .contains(&"127.0.0.1".parse().unwrap())
+        );
+        SystemNetwork.default_routes().unwrap();
+    }
+}

@@ -1,0 +1,447 @@
+//! The node, as its agent knows it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use kubelet_core::{Clock, EventType, LogEvents, NodeEventRecorder};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::facts::{NoPressure, NoRuntime};
+use crate::setters::addresses::Addresses;
+use crate::setters::condition::{PressureCondition, PressureOf};
+use crate::setters::info::{DeclaredFeatures, Endpoints, Versions};
+use crate::setters::machine::Machine;
+use crate::setters::ready::{READY, Ready};
+use crate::setters::runtime::{Handlers, Images};
+use crate::setters::schedulable::Schedulable;
+use crate::setters::volumes::Volumes;
+use crate::startup_latency::StartupLatency;
+use crate::{
+    HostNetwork, MachineInfo, NodeRuntime, NodeStatusSetter, Pressure, ReadyCheck, Reservation,
+    SystemNetwork, VolumesInUse,
+};
+
+/// The annotation by which the attach-detach controller attaches the node's volumes (`ControllerManagedAttachAnnotation`).
+pub(crate) const CONTROLLER_MANAGED_ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+/// The taint of a node that its cloud provider does not know yet (`TaintExternalCloudProvider`).
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// For how long the node that stands in for the server's is the same.
+const STAND_IN_FOR: Duration = Duration::from_secs(10);
+
+/// What a node is to be, as a kubelet's flags and configuration say it. The fields are named after theirs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeConfig {
+    /// The name of the node's object.
+    pub node_name: String,
+    /// The address `Hostname` and the label; the node's name unless a cloud provider named it otherwise. See
+    /// [`hostname`](crate::hostname()).
+    pub hostname: String,
+    /// `--node-ip`, see [`parse_node_ip`](crate::parse_node_ip); none: found out.
+    pub node_ips: Vec<IpAddr>,
+    /// `--cloud-provider=external`: an external cloud provider initialises the node.
+    pub external_cloud_provider: bool,
+    /// `--node-labels`
+    pub node_labels: BTreeMap<String, String>,
+    /// `registerWithTaints`
+    pub register_with_taints: Vec<Taint>,
+    /// `providerID`
+    pub provider_id: Option<String>,
+    /// `enableControllerAttachDetach`, true.
+    pub enable_controller_attach_detach: bool,
+    /// The node may have been made anew since its extended resources were counted: they are zero until somebody tells them
+    /// again (`ShouldResetExtendedResourceCapacity`). True, as in a kubelet without the checkpoint
+    /// `device-plugins/kubelet_internal_checkpoint`: set it to false where that is there.
+    pub reset_extended_resources: bool,
+    /// `maxPods`, 110.
+    pub max_pods: u32,
+    /// `podsPerCore`; 0, the default, is no limit.
+    pub pods_per_core: u32,
+    /// `systemReserved`, `kubeReserved` and `evictionHard`.
+    pub reservation: Reservation,
+    /// `localStorageCapacityIsolation`, true: the node tells of its `ephemeral-storage`, and is not ready before it can.
+    pub local_storage_capacity_isolation: bool,
+    /// `nodeStatusMaxImages`, 50; `None`, the kubelet's -1, tells of all.
+    pub node_status_max_images: Option<usize>,
+    /// The version that the node shows: `v1.36.2`, which the behaviour is that of.
+    pub kubelet_version: String,
+    /// `port`, 10250.
+    pub kubelet_port: u16,
+    /// Features that the scheduler may count on, sorted. None by default: what the agent does is for it to say.
+    pub declared_features: Vec<String>,
+}
+
+impl NodeConfig {
+    /// A node of this name, else with the kubelet's defaults.
+    pub fn new(node_name: impl Into<String>) -> Self {
+        let node_name = node_name.into();
+        Self {
+            hostname: node_name.clone(),
+            node_name,
+            node_ips: Vec::new(),
+            external_cloud_provider: false,
+            node_labels: BTreeMap::new(),
+            register_with_taints: Vec::new(),
+            provider_id: None,
+            enable_controller_attach_detach: true,
+            reset_extended_resources: true,
+            max_pods: 110,
+            pods_per_core: 0,
+            reservation: Reservation::of_defaults(),
+            local_storage_capacity_isolation: true,
+            node_status_max_images: Some(50),
+            kubelet_version: "v1.36.2".to_owned(),
+            kubelet_port: 10250,
+            declared_features: Vec::new(),
+        }
+    }
+}
+
+/// The node as the agent knows it: what it registers, and what its status is now. Answers to the kubelet's `initialNode`
+/// and `setNodeStatus`.
+///
+/// ```
+/// use kubelet_node::{LocalNode, MachineInfo, NodeConfig};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> kubelet_node::Result<()> {
+/// let mut config = NodeConfig::new("node-1");
+/// config.node_labels.insert("example.com/rack".into(), "7".into());
+/// let machine = MachineInfo::new(2, 4 << 30); // or MachineInfo::read(root_dir)?
+/// let node = LocalNode::builder(config, machine).build().initial_node().await;
+/// let status = node.status.unwrap_or_default();
+/// assert_eq!(status.capacity.unwrap_or_default()["memory"].0, "4Gi");
+/// # Ok(())
+/// # }
+/// ```
+pub struct LocalNode {
+    config: NodeConfig,
+    machine: Arc<MachineInfo>,
+    setters: Vec<Arc<dyn NodeStatusSetter>>,
+    checks: Arc<[Arc<dyn ReadyCheck>]>,
+    volumes: Option<Arc<dyn VolumesInUse>>,
+    events: Arc<dyn NodeEventRecorder>,
+    clock: Clock,
+    startup: Mutex<StartupLatency>,
+    stand_in: Mutex<Option<(Instant, Arc<Node>)>>,
+}
+
+impl LocalNode {
+    /// Begins a node that is to be as `config` says, on this machine.
+    pub fn builder(config: NodeConfig, machine: MachineInfo) -> LocalNodeBuilder {
+        LocalNodeBuilder {
+            config,
+            machine: Arc::new(machine),
+            network: Arc::new(SystemNetwork),
+            runtime: Arc::new(NoRuntime),
+            checks: Vec::new(),
+            pressure: Arc::new(NoPressure),
+            volumes: None,
+            setters: Vec::new(),
+            events: Arc::new(LogEvents),
+            clock: Clock::system(),
+        }
+    }
+
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.config.node_name
+    }
+
+    /// The object to register, with its status as of now (`initialNode`).
+    pub async fn initial_node(&self) -> Node {
+        let config = &self.config;
+        let machine = &self.machine;
+        let mut labels: BTreeMap<String, String> = [
+            ("kubernetes.io/hostname", &config.hostname),
+            ("kubernetes.io/os", &machine.operating_system),
+            ("kubernetes.io/arch", &machine.architecture),
+            ("beta.kubernetes.io/os", &machine.operating_system),
+            ("beta.kubernetes.io/arch", &machine.architecture),
+        ]
+        .map(|(label, value)| (label.to_owned(), value.clone()))
+        .into();
+        labels.extend(config.node_labels.clone());
+        let mut taints = config.register_with_taints.clone();
+        if config.external_cloud_provider {
+            taints.push(Taint {
+                key: UNINITIALIZED.to_owned(),
+                value: Some("true".to_owned()),
+                effect: "NoSchedule".to_owned(),
+                ..Taint::default()
+            });
+        }
+        let managed = || BTreeMap::from([(CONTROLLER_MANAGED_ATTACH.to_owned(), "true".to_owned())]);
+        let mut node = Node {
+            metadata: ObjectMeta {
+                name: Some(config.node_name.clone()),
+                labels: Some(labels),
+                annotations: config.enable_controller_attach_detach.then(managed),
+                ..ObjectMeta::default()
+            },
+            spec: Some(NodeSpec {
+                taints: Some(taints).filter(|taints| !taints.is_empty()),
+                provider_id: config.provider_id.clone().filter(|id| !id.is_empty()),
+                ..NodeSpec::default()
+            }),
+            status: None,
+        };
+        self.set_status(&mut node).await;
+        node
+    }
+
+    /// Fills in the status of `node` as of now, setter by setter (`setNodeStatus`).
+    pub async fn set_status(&self, node: &mut Node) {
+        for setter in &self.setters {
+            if let Err(error) = setter.set(node).await {
+                let (node, setter) = (self.name(), setter.name());
+                tracing::error!(node, setter, %error, "failed to set some node status fields");
+            }
+        }
+    }
+
+    /// Says that the agent starts: the event `Starting` (`BirthCry`).
+    pub fn birth_cry(&self) {
+        let message = "Starting kubelet.".to_owned();
+        self.events.record_node(EventType::Normal, "Starting", message);
+    }
+
+    pub(crate) fn config(&self) -> &NodeConfig {
+        &self.config
+    }
+
+    pub(crate) fn machine(&self) -> &MachineInfo {
+        &self.machine
+    }
+
+    /// Notes a stage of the node's start.
+    pub(crate) fn startup(&self, note: impl FnOnce(&mut StartupLatency, Timestamp)) {
+        note(&mut self.startup.lock(), self.clock.now());
+    }
+
+    /// Why the node is not ready, by its checks alone.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        self.checks.iter().flat_map(|check| check.problems()).collect()
+    }
+
+    /// Has all checks look now.
+    pub(crate) async fn refresh(&self) {
+        for check in self.checks.iter() {
+            check.refresh().await;
+        }
+    }
+
+    /// The API server shows this node.
+    pub(crate) fn mark_volumes(&self, node: &Node) {
+        if let Some(volumes) = &self.volumes {
+            let status = node.status.as_ref();
+            let shown = status.and_then(|status| status.volumes_in_use.as_deref());
+            volumes.mark_reported(shown.unwrap_or_default());
+        }
+    }
+
+    /// The initial node, made anew each 10 s at most.
+    pub(crate) async fn stand_in(&self) -> Arc<Node> {
+        let made = self.stand_in.lock().clone();
+        if let Some((at, node)) = made
+            && at.elapsed() < STAND_IN_FOR
+        {
+            return node;
+        }
+        let node = Arc::new(self.initial_node().await);
+        *self.stand_in.lock() = Some((Instant::now(), node.clone()));
+        node
+    }
+}
+
+impl fmt::Debug for LocalNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let setters: Vec<&str> = self.setters.iter().map(|setter| setter.name()).collect();
+        f.debug_struct("LocalNode")
+            .field("config", &self.config)
+            .field("setters", &setters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Sets up a [`LocalNode`].
+#[must_use]
+pub struct LocalNodeBuilder {
+    config: NodeConfig,
+    machine: Arc<MachineInfo>,
+    network: Arc<dyn HostNetwork>,
+    runtime: Arc<dyn NodeRuntime>,
+    checks: Vec<Arc<dyn ReadyCheck>>,
+    pressure: Arc<dyn Pressure>,
+    volumes: Option<Arc<dyn VolumesInUse>>,
+    setters: Vec<Arc<dyn NodeStatusSetter>>,
+    events: Arc<dyn NodeEventRecorder>,
+    clock: Clock,
+}
+
+impl LocalNodeBuilder {
+    /// What tells the host's addresses. Default: the system, [`SystemNetwork`].
+    pub fn network(mut self, network: impl HostNetwork + 'static) -> Self {
+        self.network = Arc::new(network);
+        self
+    }
+
+    /// The runtime. Default: none.
+    pub fn runtime(mut self, runtime: Arc<dyn NodeRuntime>) -> Self {
+        self.runtime = runtime;
+        self
+    }
+
+    /// One thing more that the node must have to be ready. Their problems are told in the order in which they were added:
+    /// the kubelet's is runtime (a [`RuntimeState`](kubelet_core::RuntimeState) is a check), storage, shutdown.
+    pub fn ready_check(mut self, check: impl ReadyCheck + 'static) -> Self {
+        self.checks.push(Arc::new(check));
+        self
+    }
+
+    /// What tells of pressure. Default: nothing is short.
+    pub fn pressure(mut self, pressure: Arc<dyn Pressure>) -> Self {
+        self.pressure = pressure;
+        self
+    }
+
+    /// What tells of attached volumes. Default: nobody, and the field stays as it is.
+    pub fn volumes_in_use(mut self, volumes: Arc<dyn VolumesInUse>) -> Self {
+        self.volumes = Some(volumes);
+        self
+    }
+
+    /// A setter of your own: in the place of the one of the same name, else before the last condition, `Ready`.
+    ///
+    /// The kubelet's are `addresses`, `machine` (capacity, allocatable, ids), `versions`, `daemonEndpoints`, `images`,
+    /// `runtimeHandlers`, `MemoryPressure`, `DiskPressure`, `PIDPressure`, `Ready`, `volumesInUse`, `schedulable` and
+    /// `declaredFeatures`.
+    pub fn setter(mut self, setter: Arc<dyn NodeStatusSetter>) -> Self {
+        self.setters.push(setter);
+        self
+    }
+
+    /// Who records the node's events. Default: the log.
+    pub fn events(mut self, events: Arc<dyn NodeEventRecorder>) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// The clock that conditions get their times from.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The node.
+    pub fn build(self) -> LocalNode {
+        let checks: Arc<[Arc<dyn ReadyCheck>]> = self.checks.clone().into();
+        let mut setters = self.default_setters(checks.clone());
+        for setter in self.setters {
+            let same = setters.iter_mut().find(|known| known.name() == setter.name());
+            if let Some(known) = same {
+                *known = setter;
+                continue;
+            }
+            let last = setters.iter().position(|known| known.name() == READY);
+            setters.insert(last.unwrap_or(setters.len()), setter);
+        }
+        let booted = self.machine.boot_time;
+        LocalNode {
+            config: self.config,
+            machine: self.machine,
+            setters,
+            checks,
+            volumes: self.volumes,
+            events: self.events,
+            clock: self.clock,
+            startup: Mutex::new(StartupLatency::new(booted, self.clock.now())),
+            stand_in: Mutex::new(None),
+        }
+    }
+
+    /// In the kubelet's order (`defaultNodeStatusFuncs`).
+    fn default_setters(&self, checks: Arc<[Arc<dyn ReadyCheck>]>) -> Vec<Arc<dyn NodeStatusSetter>> {
+        let Self {
+            config,
+            machine,
+            runtime,
+            events,
+            ..
+        } = self;
+        let pressure = |of| PressureCondition {
+            of,
+            pressure: self.pressure.clone(),
+            clock: self.clock,
+            events: events.clone(),
+        };
+        let mut setters: Vec<Arc<dyn NodeStatusSetter>> = vec![
+            Arc::new(Addresses {
+                network: self.network.clone(),
+                node_ips: config.node_ips.clone(),
+                hostname: config.hostname.clone(),
+                external_cloud_provider: config.external_cloud_provider,
+            }),
+            Arc::new(Machine {
+                info: machine.clone(),
+                reservation: config.reservation.clone(),
+                max_pods: config.max_pods,
+                pods_per_core: config.pods_per_core,
+                local_storage_capacity_isolation: config.local_storage_capacity_isolation,
+                events: events.clone(),
+                reboot_told: AtomicBool::new(false),
+            }),
+            Arc::new(Versions {
+                machine: machine.clone(),
+                runtime: runtime.clone(),
+                kubelet_version: config.kubelet_version.clone(),
+            }),
+            Arc::new(Endpoints {
+                kubelet_port: config.kubelet_port,
+            }),
+            Arc::new(Images {
+                runtime: runtime.clone(),
+                most: config.node_status_max_images,
+            }),
+            Arc::new(Handlers {
+                runtime: runtime.clone(),
+            }),
+            Arc::new(pressure(PressureOf::Memory)),
+            Arc::new(pressure(PressureOf::Disk)),
+            Arc::new(pressure(PressureOf::Pid)),
+            Arc::new(Ready {
+                checks,
+                local_storage_capacity_isolation: config.local_storage_capacity_isolation,
+                clock: self.clock,
+                events: events.clone(),
+            }),
+        ];
+        if let Some(volumes) = self.volumes.clone() {
+            setters.push(Arc::new(Volumes { volumes }));
+        }
+        setters.push(Arc::new(Schedulable {
+            events: events.clone(),
+            was_unschedulable: AtomicBool::new(false),
+        }));
+        setters.push(Arc::new(DeclaredFeatures {
+            features: config.declared_features.clone(),
+        }));
+        setters
+    }
+}
+
+impl fmt::Debug for LocalNodeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalNodeBuilder")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}

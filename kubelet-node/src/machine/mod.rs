@@ -1,0 +1,87 @@
+//! What the machine is.
+
+mod read;
+
+use std::path::Path;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::Result;
+
+/// Facts about the machine, as the kubelet takes them from cAdvisor once at its start. A simulated node makes up its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MachineInfo {
+    /// Logical CPUs that are online (`NumCores`).
+    pub cpus: u32,
+    /// Bytes of memory (`MemoryCapacity`).
+    pub memory: u64,
+    /// Bytes of swap; 0 without any (`SwapCapacity`).
+    pub swap: u64,
+    /// Preallocated huge pages by size.
+    pub huge_pages: Vec<HugePages>,
+    /// Bytes of the file system of the kubelet's root folder (`RootFsInfo`): `ephemeral-storage`. `None`: not known.
+    pub ephemeral_storage: Option<u64>,
+    /// `/etc/machine-id`
+    pub machine_id: String,
+    /// The firmware's UUID of the machine.
+    pub system_uuid: String,
+    /// Other for each boot.
+    pub boot_id: String,
+    /// When that was, for the metrics of a node's startup.
+    pub boot_time: Option<Timestamp>,
+    /// `uname -r`
+    pub kernel_version: String,
+    /// `PRETTY_NAME` of `/etc/os-release` (`ContainerOsVersion`).
+    pub os_image: String,
+    /// `linux`, as Go names operating systems.
+    pub operating_system: String,
+    /// `amd64`, `arm64`… as Go names architectures.
+    pub architecture: String,
+}
+
+/// Huge pages of one size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HugePages {
+    /// Bytes of one.
+    pub page_size: u64,
+    /// How many.
+    pub pages: u64,
+}
+
+impl MachineInfo {
+    /// This machine, as `/proc`, `/sys` and `/etc` tell of it; `root_dir` is on the file system that pods write to.
+    ///
+    /// Reads a dozen small files, on the spot.
+    ///
+    /// # Errors
+    ///
+    /// When memory or CPUs cannot be told. What else is missing stays empty, as in the kubelet.
+    pub fn read(root_dir: &Path) -> Result<Self> {
+        read::machine_info(Path::new("/"), root_dir)
+    }
+
+    /// A machine with so many CPUs and bytes of memory, on this program's architecture.
+    pub fn new(cpus: u32, memory: u64) -> Self {
+        Self {
+            cpus,
+            memory,
+            operating_system: std::env::consts::OS.to_owned(),
+            architecture: go_architecture().to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Go's name (`GOARCH`) of the architecture that this was built for.
+fn go_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "x86" => "386",
+        "aarch64" => "arm64",
+        "powerpc64" if cfg!(target_endian = "little") => "ppc64le",
+        "powerpc64" => "ppc64",
+        "loongarch64" => "loong64",
+        other => other,
+    }
+}

@@ -1,0 +1,278 @@
+//! What of a node's resources is not for pods.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::quantity::{Amount, Format};
+
+use crate::{Error, Result};
+
+/// Resources that are kept back from pods, by the kubelet's three ways (`GetNodeAllocatableReservation`).
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use kubelet_node::Reservation;
+///
+/// let list = |name: &str, amount: &str| BTreeMap::from([(name.to_owned(), amount.to_owned())]);
+/// let reserved = Reservation::new(
+///     &list("cpu", "100m"),             // systemReserved
+///     &list("memory", "512Mi"),         // kubeReserved
+///     &list("memory.available", "1%"),  // evictionHard
+/// )?;
+/// assert!(Reservation::new(&list("cpu", "much"), &list("cpu", "1"), &list("memory.available", "1%")).is_err());
+/// # Ok::<(), kubelet_node::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Reservation {
+    reserved: BTreeMap<String, Vec<Amount>>,
+    eviction_hard: BTreeMap<&'static str, Threshold>,
+}
+
+/// How little of a resource may be left.
+#[derive(Clone, Copy, Debug)]
+enum Threshold {
+    Amount(Amount),
+    /// A part of the capacity, as the kubelet keeps it: of single precision.
+    Part(f32),
+}
+
+impl Reservation {
+    /// Nothing but what the kubelet keeps back by default: the 100 MiB of memory and the tenth of the file system below
+    /// which pods are evicted (`DefaultEvictionHard`).
+    pub fn of_defaults() -> Self {
+        Self {
+            reserved: BTreeMap::new(),
+            eviction_hard: BTreeMap::from([
+                (MEMORY, Threshold::Amount(Amount::from_units(100 * 1024 * 1024))),
+                (EPHEMERAL_STORAGE, Threshold::Part(10.0 / 100.0)),
+            ]),
+        }
+    }
+
+    /// What the fields `systemReserved`, `kubeReserved` and `evictionHard` of a `KubeletConfiguration` say.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] names what is no amount.
+    pub fn new(
+        system_reserved: &BTreeMap<String, String>,
+        kube_reserved: &BTreeMap<String, String>,
+        eviction_hard: &BTreeMap<String, String>,
+    ) -> Result<Self> {
+        let mut reserved: BTreeMap<String, Vec<Amount>> = BTreeMap::new();
+        for (field, list) in [
+            ("systemReserved", system_reserved),
+            ("kubeReserved", kube_reserved),
+        ] {
+            for (resource, text) in list {
+                let amount = parse(&format!("{field}[{resource}]"), text)?;
+                reserved.entry(resource.clone()).or_default().push(amount);
+            }
+        }
+        let mut thresholds = BTreeMap::new();
+        for (signal, text) in eviction_hard {
+            let threshold = parse_threshold(signal, text)?;
+            // Of all signals these two are about what the scheduler counts.
+            let resource = match signal.as_str() {
+                "memory.available" => MEMORY,
+                "nodefs.available" => EPHEMERAL_STORAGE,
+                _ => continue,
+            };
+            if let Some(threshold) = threshold {
+                thresholds.insert(resource, threshold);
+            }
+        }
+        Ok(Self {
+            reserved,
+            eviction_hard: thresholds,
+        })
+    }
+
+    /// What is left of `capacity` for pods; never less than nothing.
+    pub(crate) fn allocatable(&self, resource: &str, capacity: &Quantity) -> Quantity {
+        // What is no resource of the machine itself cannot be reserved.
+        if !(matches!(resource, "cpu" | MEMORY | EPHEMERAL_STORAGE) || is_huge_pages(resource)) {
+            return capacity.clone();
+        }
+        let Ok(all) = Amount::try_from(capacity) else {
+            return capacity.clone();
+        };
+        let threshold = self
+            .eviction_hard
+            .get(resource)
+            .map(|threshold| match *threshold {
+                Threshold::Amount(amount) => amount,
+                // Cut to whole units.
+                Threshold::Part(part) => Amount::from_units((all.value() as f64 * f64::from(part)) as i64),
+            });
+        let reserved = self.reserved.get(resource).into_iter().flatten().copied();
+        let kept: Amount = reserved.chain(threshold).sum();
+        if kept.is_zero() {
+            return capacity.clone();
+        }
+        Quantity(subtract(all, kept).write(Format::of(capacity)))
+    }
+}
+
+const MEMORY: &str = "memory";
+const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+
+/// `hugepages-2Mi` and the like (`IsHugePageResourceName`).
+pub(crate) fn is_huge_pages(resource: &str) -> bool {
+    resource.starts_with("hugepages-")
+}
+
+/// No less than nothing. Bytes beyond 9 PB are counted whole.
+pub(crate) fn subtract(from: Amount, amount: Amount) -> Amount {
+    let left = if from.is_whole() && amount.is_whole() {
+        Amount::from_units(from.value().saturating_sub(amount.value()))
+    } else {
+        Amount::from_milli(from.milli_value().saturating_sub(amount.milli_value()))
+    };
+    left.max(Amount::ZERO)
+}
+
+fn parse(what: &str, text: &str) -> Result<Amount> {
+    Amount::try_from(&Quantity(text.to_owned())).map_err(|error| Error::Invalid {
+        what: what.to_owned(),
+        why: error.to_string(),
+    })
+}
+
+/// `100Mi` or `10%`; `0%` and `100%` are no thresholds (`parseThresholdStatement`).
+fn parse_threshold(signal: &str, text: &str) -> Result<Option<Threshold>> {
+    let what = format!("evictionHard[{signal}]");
+    let refuse = |why: String| Error::Invalid {
+        what: what.clone(),
+        why,
+    };
+    if matches!(text, "0%" | "100%") {
+        return Ok(None);
+    }
+    let Some(percent) = text.strip_suffix('%') else {
+        let amount = parse(&what, text)?;
+        return match amount.is_positive() {
+            true => Ok(Some(Threshold::Amount(amount))),
+            false => Err(refuse(format!("eviction threshold must be positive: {text}"))),
+        };
+    };
+    match percent.trim_end_matches('%').parse::<f32>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Some(Threshold::Part(percent / 100.0))),
+        _ => Err(refuse(format!(
+            "eviction percentage threshold must be from 0% to 100%: {text}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let entries = entries.iter();
+        entries
+            .map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn allocatable_is_capacity_without_what_is_kept_back() {
+        for (system, kube, eviction, resource, capacity, expected) in [
+            ("", "", "100Mi", "memory", "24684100Ki", "24581700Ki"),
+            ("", "", "", "memory", "24684100Ki", "24684100Ki"),
+            ("1Gi", "1Gi", "100Mi", "memory", "4Gi", "1948Mi"),
+            ("0.1Gi", "", "", "memory", "1Gi", "966367641600m"),
+            ("3Gi", "3Gi", "", "memory", "4Gi", "0"),
+            ("100m", "0.5", "", "cpu", "2", "1400m"),
+            ("1", "", "", "cpu", "2", "1"),
+            ("1Gi", "", "10%", "ephemeral-storage", "10Gi", "8589934576"),
+            ("", "", "10%", "ephemeral-storage", "10485761Ki", "9663677322"),
+            ("", "", "0%", "ephemeral-storage", "10Gi", "10Gi"),
+            ("", "", "100%", "ephemeral-storage", "10Gi", "10Gi"),
+            ("4Mi", "", "", "hugepages-2Mi", "10Mi", "6Mi"),
+            // Not the machine's.
+            ("10", "", "", "pods", "110", "110"),
+            ("1", "", "", "example.com/x", "3", "3"),
+        ] {
+            let of = |amount| {
+                if str::is_empty(amount) {
+                    list(&[])
+                } else {
+                    list(&[(resource, amount)])
+                }
+            };
+            let signal = if resource == "memory" {
+                "memory.available"
+            } else {
+                "nodefs.available"
+            };
+            let eviction_hard = if eviction.is_empty() {
+                list(&[])
+            } else {
+                list(&[(signal, eviction)])
+            };
+            let reservation = Reservation::new(&of(system), &of(kube), &eviction_hard).unwrap();
+            let allocatable = reservation.allocatable(resource, &Quantity(capacity.into()));
+            assert_eq!(
+                allocatable.0, expected,
+                "{resource} {capacity} - {system} - {kube} - {eviction}"
+            );
+        }
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_configuration() {
+        let written = Reservation::new(
+            &list(&[]),
+            &list(&[]),
+            &list(&[
+                ("memory.available", "100Mi"),
+                ("nodefs.available", "10%"),
+                ("nodefs.inodesFree", "5%"),
+                ("imagefs.available", "15%"),
+            ]),
+        );
+        let (written, default) = (written.unwrap(), Reservation::of_defaults());
+        for (resource, capacity) in [
+            ("memory", "123456789Ki"),
+            ("ephemeral-storage", "987654321Ki"),
+            ("cpu", "3"),
+        ] {
+            let capacity = Quantity(capacity.into());
+            assert_eq!(
+                written.allocatable(resource, &capacity),
+                default.allocatable(resource, &capacity)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_amount_is_named() {
+        let none = list(&[]);
+        for (system, eviction, expected) in [
+            (
+                list(&[("cpu", "much")]),
+                none.clone(),
+                "systemReserved[cpu]: \"much\" is not a quantity",
+            ),
+            (
+                none.clone(),
+                list(&[("memory.available", "-1Mi")]),
+                "evictionHard[memory.available]: eviction threshold must be positive: -1Mi",
+            ),
+            (
+                none.clone(),
+                list(&[("nodefs.available", "101%")]),
+                "evictionHard[nodefs.available]: eviction percentage threshold must be from 0% to 100%: 101%",
+            ),
+            (
+                none.clone(),
+                list(&[("nodefs.inodesFree", "x%")]),
+                "evictionHard[nodefs.inodesFree]: eviction percentage threshold must be from 0% to 100%: x%",
+            ),
+        ] {
+            let error = Reservation::new(&system, &none, &eviction).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Tells the API server how the node is.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
+use kube_client::Error as ClientError;
+use kubelet_core::Jitter;
+use metrics::gauge;
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::node_patch::node_patch;
+use crate::{Error, HeartbeatClient, LocalNode, NodeInformerHandle, NodeRegistration, PodCidrs, Result};
+
+/// How often in a row an update is tried (`nodeStatusUpdateRetry`).
+const UPDATE_TRIES: u32 = 5;
+/// How much of the period of updates is drawn (`JitterUntil`).
+const JITTER: f64 = 0.04;
+/// How often a node that starts is looked at, and for how long (`fastStatusUpdateOnce`, `nodeReadyGracePeriod`).
+const FAST_LOOK: Duration = Duration::from_millis(100);
+const FAST_LOOKS_FOR: Duration = Duration::from_secs(120);
+
+/// How often a node's status is told.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeStatusConfig {
+    /// How often the status is worked out (`nodeStatusUpdateFrequency`, 10 s), and up to 4 % later.
+    pub update_frequency: Duration,
+    /// How often it is told where nothing changed (`nodeStatusReportFrequency`, 5 min).
+    pub report_frequency: Duration,
+    /// How often the node's [checks](crate::ReadyCheck) are looked at in between, so that a node that becomes ready or
+    /// ceases to be says so at once: 1 s. `None`: it says so with the next status, as the kubelet does.
+    pub readiness_look: Option<Duration>,
+    /// What spreads the updates of many nodes.
+    pub jitter: Jitter,
+}
+
+impl Default for NodeStatusConfig {
+    fn default() -> Self {
+        Self {
+            update_frequency: Duration::from_secs(10),
+            report_frequency: Duration::from_secs(5 * 60),
+            readiness_look: Some(Duration::from_secs(1)),
+            jitter: Jitter::default(),
+        }
+    }
+}
+
+/// Registers the node, and then keeps its status in the API server as the agent knows it. Answers to the kubelet's
+/// `syncNodeStatus` and `fastStatusUpdateOnce`.
+///
+/// The status is worked out each 10 s, and sent if it changed, or if none was sent for 5 minutes: a strategic merge patch
+/// of what differs. A node that starts is looked at each 100 ms until it is ready, so that it can say so at once. Each
+/// update is tried 5 times in a row; the first try goes by the watched node, the others read it.
+///
+/// An object that somebody deletes is not made again before the agent's next start.
+///
+/// ```no_run
+/// # async fn make() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::path::Path;
+/// use std::sync::Arc;
+///
+/// use kubelet_node::{
+///     HeartbeatClient, LocalNode, MachineInfo, NodeConfig, NodeInformer, NodeRegistration, NodeStatusUpdater,
+/// };
+/// use tokio_util::sync::CancellationToken;
+///
+/// let config = kube_client::Config::infer().await?;
+/// let client = kube_client::Client::try_from(config.clone())?;
+/// let heartbeat = HeartbeatClient::new(kube_client::Client::try_from(config)?);
+///
+/// let machine = MachineInfo::read(Path::new("/var/lib/kubelet"))?;
+/// let local = Arc::new(LocalNode::builder(NodeConfig::new("node-1"), machine).build());
+/// let informer = NodeInformer::new(client.clone(), "node-1").with_local_node(local.clone());
+/// let status = NodeStatusUpdater::new(local.clone(), informer.handle(), heartbeat)
+///     .with_registration(NodeRegistration::new(client, local));
+///
+/// let shutdown = CancellationToken::new();
+/// tokio::join!(informer.run(shutdown.clone()), status.run(shutdown));
+/// # Ok(())
+/// # }
+/// ```
+pub struct NodeStatusUpdater {
+    local: Arc<LocalNode>,
+    informer: NodeInformerHandle,
+    client: HeartbeatClient,
+    registration: Option<NodeRegistration>,
+    pod_cidrs: Option<Arc<dyn PodCidrs>>,
+    config: NodeStatusConfig,
+    handle: NodeStatusHandle,
+    state: State,
+}
+
+#[derive(Default)]
+struct State {
+    /// The ranges that were told last.
+    pod_cidrs: String,
+    /// When a status was sent, and after how long the next is due.
+    reported: Option<(Instant, Duration)>,
+    /// Whether the node's checks passed when it was looked at last.
+    was_ready: bool,
+}
+
+/// Asks for a status update. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct NodeStatusHandle {
+    wanted: Arc<Notify>,
+}
+
+impl NodeStatusHandle {
+    /// Has the status worked out now, and sent if it changed: the node is shutting down, say. Returns at once.
+    pub fn sync(&self) {
+        self.wanted.notify_one();
+    }
+}
+
+impl NodeStatusUpdater {
+    /// Tells of `local`, with the node as the API server has it from `informer`.
+    pub fn new(local: Arc<LocalNode>, informer: NodeInformerHandle, client: HeartbeatClient) -> Self {
+        Self {
+            local,
+            informer,
+            client,
+            registration: None,
+            pod_cidrs: None,
+            config: NodeStatusConfig::default(),
+            handle: NodeStatusHandle::default(),
+            state: State::default(),
+        }
+    }
+
+    /// Registers the node before its first status. Without it somebody else has to (`registerNode: false`).
+    #[must_use]
+    pub fn with_registration(mut self, registration: NodeRegistration) -> Self {
+        self.registration = Some(registration);
+        self
+    }
+
+    /// Who is told the node's pod CIDRs.
+    #[must_use]
+    pub fn with_pod_cidrs(mut self, pod_cidrs: Arc<dyn PodCidrs>) -> Self {
+        self.pod_cidrs = Some(pod_cidrs);
+        self
+    }
+
+    /// How often the status is told.
+    #[must_use]
+    pub fn with_config(mut self, config: NodeStatusConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Who asks for an update.
+    pub fn handle(&self) -> NodeStatusHandle {
+        self.handle.clone()
+    }
+
+    /// Registers and tells, until `shutdown`. Run the informer beside it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the request under way. The node keeps the status that it had.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        gauge!("kubelet_node_name", "node" => self.local.name().to_owned()).set(1.0);
+        shutdown.run_until_cancelled(self.work()).await;
+    }
+
+    async fn work(&mut self) {
+        // The first status is to tell of a runtime that was looked at.
+        self.local.refresh().await;
+        let mut next = Instant::now();
+        let mut fast_until = Some(next + FAST_LOOKS_FOR);
+        let wanted = self.handle.wanted.clone();
+        loop {
+            let period = match fast_until {
+                Some(_) => Some(FAST_LOOK),
+                None => self.config.readiness_look,
+            };
+            let look = async {
+                match period {
+                    Some(period) => sleep(period).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = sleep_until(next) => {
+                    self.sync().await;
+                    next = Instant::now() + self.config.jitter.apply(self.config.update_frequency, JITTER);
+                }
+                () = wanted.notified() => self.sync().await,
+                () = look => match fast_until {
+                    None => self.sync_if_readiness_changed().await,
+                    Some(until) if Instant::now() >= until => {
+                        tracing::error!(node = self.local.name(), "node not becoming ready in time after startup");
+                        fast_until = None;
+                    }
+                    Some(_) if self.told_ready().await => fast_until = None,
+                    Some(_) => {}
+                },
+            }
+        }
+    }
+
+    /// (`syncNodeStatus`)
+    async fn sync(&mut self) {
+        if let Some(registration) = &self.registration {
+            let node = registration.register().await.into_node();
+            self.informer.observe(node);
+            self.registration = None;
+        }
+        for attempt in 0..UPDATE_TRIES {
+            match self.try_update(attempt).await {
+                Ok(()) => return,
+                Err(error) => {
+                    if attempt > 0 {
+                        self.client.failed_repeatedly();
+                    }
+                    tracing::error!(node = self.local.name(), %error, "error updating node status, will retry");
+                }
+            }
+        }
+        let node = self.local.name();
+        tracing::error!(
+            node,
+            "unable to update node status: update node status exceeds retry count"
+        );
+    }
+
+    /// (`tryUpdateNodeStatus`)
+    async fn try_update(&mut self, attempt: u32) -> Result<()> {
+        let original = match self.informer.get() {
+            Some(node) if attempt == 0 => node,
+            _ => Arc::new(self.client.get(&self.path()).await?),
+        };
+        let (node, changed) = self.updated(&original).await;
+        let expired = self
+            .state
+            .reported
+            .is_none_or(|(at, due_after)| at.elapsed() >= due_after);
+        if !changed && !expired {
+            self.local.mark_volumes(&node);
+            return Ok(());
+        }
+        let every = self.config.report_frequency;
+        // Nodes that were changed all at once are not to report all at once ever after.
+        let due_after = if changed || self.state.reported.is_none() {
+            self.config.jitter.apply(every / 2, 2.0)
+        } else {
+            every
+        };
+        let patched = self.patch(&original, &node).await?;
+        self.state.reported = Some((Instant::now(), due_after));
+        self.local.mark_volumes(&patched);
+        Ok(())
+    }
+
+    /// The node as it is to be, and whether that is other than it was (`updateNode`).
+    async fn updated(&mut self, original: &Node) -> (Node, bool) {
+        self.state.was_ready = self.local.problems().is_empty();
+        let mut node = original.clone();
+        let mut changed = self.update_pod_cidrs(original).await;
+        let machine = self.local.machine();
+        let labels = node.metadata.labels.get_or_insert_default();
+        for (label, value) in [
+            ("kubernetes.io/os", &machine.operating_system),
+            ("kubernetes.io/arch", &machine.architecture),
+        ] {
+            changed |= labels.insert(label.to_owned(), value.clone()).as_ref() != Some(value);
+        }
+        self.local.set_status(&mut node).await;
+        changed |= comparable(original.status.as_ref()) != comparable(node.status.as_ref());
+        (node, changed)
+    }
+
+    /// (`updatePodCIDR`)
+    async fn update_pod_cidrs(&mut self, node: &Node) -> bool {
+        let told = node.spec.as_ref().and_then(|spec| spec.pod_cidrs.as_ref());
+        let told = told.map(|cidrs| cidrs.join(",")).unwrap_or_default();
+        if told.is_empty() || told == self.state.pod_cidrs {
+            return false;
+        }
+        if let Some(pod_cidrs) = &self.pod_cidrs
+            && let Err(error) = pod_cidrs.update_pod_cidr(&told).await
+        {
+            tracing::error!(node = self.local.name(), %error, "error updating pod CIDR");
+            return true;
+        }
+        tracing::info!(node = self.local.name(), pod_cidrs = told, "updating Pod CIDR");
+        self.state.pod_cidrs = told;
+        true
+    }
+
+    async fn patch(&self, original: &Node, node: &Node) -> Result<Arc<Node>> {
+        let path = format!("{}/status", self.path());
+        let patch =
+            node_patch(original, node).map_err(|error| Error::api(&path, ClientError::SerdeError(error)))?;
+        let patched: Node = self.client.strategic_patch(&path, &patch).await?;
+        let patched = Arc::new(patched);
+        if ready(&patched) == Some(true) {
+            self.local.startup(|latency, now| latency.ready(now));
+        }
+        self.informer.observe(patched.clone());
+        Ok(patched)
+    }
+
+    /// Looks at a node that starts, and tells if it became ready. Tells whether that is done (`fastNodeStatusUpdate`).
+    async fn told_ready(&mut self) -> bool {
+        let Some(original) = self.informer.get() else {
+            return false;
+        };
+        match ready(&original) {
+            None => return false,
+            Some(true) => return true,
+            Some(false) => {}
+        }
+        self.local.refresh().await;
+        if !self.local.problems().is_empty() {
+            return false;
+        }
+        let (node, changed) = self.updated(&original).await;
+        if !changed || ready(&node) != Some(true) {
+            return false;
+        }
+        tracing::info!(
+            node = self.local.name(),
+            "fast updating node status as it just became ready"
+        );
+        match self.patch(&original, &node).await {
+            Ok(_) => {
+                let due_after = self
+                    .state
+                    .reported
+                    .map_or(self.config.report_frequency, |(_, due_after)| due_after);
+                self.state.reported = Some((Instant::now(), due_after));
+            }
+            Err(error) => {
+                tracing::error!(node = self.local.name(), %error, "error updating node status, will retry");
+                self.sync().await;
+            }
+        }
+        true
+    }
+
+    async fn sync_if_readiness_changed(&mut self) {
+        let is_ready = self.local.problems().is_empty();
+        if is_ready != self.state.was_ready {
+            // Also where the update fails: it is tried again in time, and not each second.
+            self.state.was_ready = is_ready;
+            self.sync().await;
+        }
+    }
+
+    fn path(&self) -> String {
+        format!("/api/v1/nodes/{}", self.local.name())
+    }
+}
+
+impl fmt::Debug for NodeStatusUpdater {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeStatusUpdater")
+            .field("local", &self.local)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the node's condition `Ready` says, where it has one.
+fn ready(node: &Node) -> Option<bool> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
+    Some(ready.status == "True")
+}
+
+/// A status without what may differ while nothing changed: the times of heartbeats, the order of conditions, lists that
+/// are empty or not there (`nodeStatusHasChanged`).
+fn comparable(status: Option<&NodeStatus>) -> Value {
+    let mut status = serde_json::to_value(status).unwrap_or_default();
+    if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
+        for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
+            condition.remove("lastHeartbeatTime");
+        }
+        conditions.sort_by(|a, b| a["type"].as_str().cmp(&b["type"].as_str()));
+    }
+    if let Some(fields) = status.as_object_mut() {
+        let is_empty = |value: &Value| match value {
+            Value::Null => true,
+            Value::Array(list) => list.is_empty(),
+            Value::Object(fields) => fields.is_empty(),
+            _ => false,
+        };
+        fields.retain(|_, value| !is_empty(value));
+    }
+    status
+}

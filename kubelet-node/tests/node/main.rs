@@ -1,0 +1,5 @@
+//! A node against the API server in memory.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+mod recorded;
