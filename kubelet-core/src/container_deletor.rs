@@ -1,9 +1,10 @@
 //! Removes the dead containers of a pod as soon as there is one more than is kept.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashSet;
 use tokio::sync::Notify;
 
 use crate::ContainerId;
@@ -13,8 +14,8 @@ use crate::runtime::{ContainerState, PodStatus, Runtime};
 /// `minDeadContainerInPod`
 const MIN_DEAD_CONTAINER_IN_POD: u32 = 1;
 
-/// Removes dead containers one after the other, beside the sync loop. The kubelet's `podContainerDeletor`, but what
-/// waits is a set: nothing is dropped. A cheap handle.
+/// Removes dead containers one after the other, a pod's newest first, beside the sync loop. The kubelet's
+/// `podContainerDeletor`, but what waits is a set: nothing is dropped. A cheap handle.
 #[derive(Clone, Debug)]
 pub(crate) struct ContainerDeletor {
     waiting: Arc<Waiting>,
@@ -23,8 +24,29 @@ pub(crate) struct ContainerDeletor {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    containers: Mutex<BTreeSet<ContainerId>>,
+    containers: Mutex<InOrder>,
     changed: Notify,
+}
+
+/// Each container once, in the order in which they came.
+#[derive(Debug, Default)]
+struct InOrder {
+    queue: VecDeque<ContainerId>,
+    queued: FxHashSet<ContainerId>,
+}
+
+impl InOrder {
+    fn push(&mut self, container: ContainerId) {
+        if self.queued.insert(container.clone()) {
+            self.queue.push_back(container);
+        }
+    }
+
+    fn pop(&mut self) -> Option<ContainerId> {
+        let container = self.queue.pop_front()?;
+        self.queued.remove(&container);
+        Some(container)
+    }
 }
 
 impl ContainerDeletor {
@@ -46,7 +68,9 @@ impl ContainerDeletor {
             false => containers_to_delete(Some(died), status, self.containers_to_keep),
         };
         if !gone.is_empty() {
-            self.waiting.containers.lock().extend(gone);
+            let mut waiting = self.waiting.containers.lock();
+            gone.into_iter().for_each(|container| waiting.push(container));
+            drop(waiting);
             self.waiting.changed.notify_one();
         }
     }
@@ -58,7 +82,7 @@ impl ContainerDeletor {
     /// Cancel safe, but for a removal that has begun: the collector of garbage makes up for it.
     pub(crate) async fn run(self, runtime: Arc<dyn Runtime>) {
         loop {
-            let next = self.waiting.containers.lock().pop_first();
+            let next = self.waiting.containers.lock().pop();
             match next {
                 Some(container) => delete(&*runtime, &container).await,
                 None => self.waiting.changed.notified().await,
@@ -76,7 +100,7 @@ async fn delete(runtime: &dyn Runtime, container: &ContainerId) {
 }
 
 /// The exited containers of the name that this container bears, or of all names, but for the newest `keep`
-/// (`getContainersToDeleteInPod`). None where the container is not known.
+/// (`getContainersToDeleteInPod`), newest first. None where the container is not known.
 fn containers_to_delete(died: Option<&str>, status: &PodStatus, keep: usize) -> Vec<ContainerId> {
     let name = died.map(|id| status.containers.iter().find(|container| container.id.id() == id));
     let name = match name {
@@ -137,10 +161,8 @@ mod tests {
             (None, 3, &["b1"]),
         ];
         for (died, keep, expected) in cases {
-            let mut gone: Vec<_> = containers_to_delete(died, &pod, keep);
-            let mut expected: Vec<_> = expected.iter().map(|id| ContainerId::new("r", *id)).collect();
-            gone.sort();
-            expected.sort();
+            let gone = containers_to_delete(died, &pod, keep);
+            let expected: Vec<_> = expected.iter().map(|id| ContainerId::new("r", *id)).collect();
             assert_eq!(gone, expected, "{died:?} {keep}");
         }
     }

@@ -42,6 +42,7 @@ pub struct MemoryCriBuilder {
     version: String,
     pod_cidrs: Vec<(IpAddr, u8)>,
     handlers: BTreeSet<String>,
+    user_namespaces: bool,
     cgroup_driver: v1::CgroupDriver,
     log_root: Option<PathBuf>,
     open_registry: bool,
@@ -60,6 +61,7 @@ impl MemoryCriBuilder {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pod_cidrs: Vec::new(),
             handlers: BTreeSet::from([String::new(), "runc".to_owned()]),
+            user_namespaces: true,
             cgroup_driver: v1::CgroupDriver::Cgroupfs,
             log_root: None,
             open_registry: true,
@@ -99,6 +101,12 @@ impl MemoryCriBuilder {
     /// A runtime handler beside `runc` and the default.
     pub fn runtime_handler(mut self, name: impl Into<String>) -> Self {
         self.handlers.insert(name.into());
+        self
+    }
+
+    /// No handler says that it has user namespaces, as with containerd 1.6 and 1.7.
+    pub fn without_user_namespaces(mut self) -> Self {
+        self.user_namespaces = false;
         self
     }
 
@@ -184,6 +192,7 @@ impl MemoryCriBuilder {
             name: self.name,
             version: self.version,
             handlers: self.handlers,
+            user_namespaces: self.user_namespaces,
             cgroup_driver: self.cgroup_driver,
             streaming_url: self.streaming_url,
             record_looks: self.record_looks,

@@ -131,6 +131,7 @@ struct Inner {
     name: String,
     version: String,
     handlers: BTreeSet<String>,
+    user_namespaces: bool,
     cgroup_driver: v1::CgroupDriver,
     streaming_url: Option<String>,
     record_looks: bool,

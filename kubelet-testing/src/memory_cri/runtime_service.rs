@@ -415,7 +415,7 @@ impl RuntimeService for MemoryCri {
                 name: name.clone(),
                 features: Some(v1::RuntimeHandlerFeatures {
                     recursive_read_only_mounts: true,
-                    user_namespaces: true,
+                    user_namespaces: inner.user_namespaces,
                 }),
             };
             Ok(v1::StatusResponse {
