@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::objects::Fields;
 use request::Request;
 
-pub(crate) use signer::Signer;
+pub(crate) use signer::{DURATION, Signer};
 
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
@@ -20,7 +20,8 @@ impl Signer {
     /// serving certificates wait for somebody's approval.
     pub(crate) fn approve(&self, csr: &Value, now: Timestamp) -> Option<Value> {
         let (spec, status) = (&csr["spec"], &csr["status"]);
-        if !status.text("certificate").is_empty()
+        if !self.approves
+            || !status.text("certificate").is_empty()
             || has_condition(csr, "Approved")
             || has_condition(csr, "Denied")
             || spec.text("signerName") != CLIENT_SIGNER
@@ -203,7 +204,7 @@ mod tests {
         const CLIENT: [&str; 2] = ["digital signature", "client auth"];
         const SERVING: [&str; 3] = ["digital signature", "key encipherment", "server auth"];
         let now = Timestamp::from_second(1_767_225_600).unwrap();
-        let signer = Signer::new(&mut fastrand::Rng::with_seed(1), now).unwrap();
+        let signer = Signer::new(&mut fastrand::Rng::with_seed(1), now, DURATION).unwrap();
         assert!(signer.certificate().starts_with("-----BEGIN CERTIFICATE-----"));
         let node = request("system:node:n", "system:nodes", &[]);
         let serving = request("system:node:n", "system:nodes", &["n"]);

@@ -7,12 +7,13 @@ use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::http::TOKEN_PATH;
+use super::http::{ApiService, TOKEN_PATH};
 use super::request::User;
 use super::server::ApiServer;
 
@@ -46,35 +47,9 @@ impl ApiServer {
     ///
     /// When the listener fails for good.
     pub async fn serve(&self, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
-        let mut connections = JoinSet::new();
-        let streams = Streams {
-            tasks: TaskTracker::new(),
-            stop: shutdown.child_token(),
-        };
-        let _stop_when_dropped = streams.stop.clone().drop_guard();
-        let end = loop {
-            let stream = tokio::select! {
-                () = shutdown.cancelled() => break Ok(()),
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
-                    // The one who called is gone.
-                    Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                    Err(error) => break Err(error),
-                },
-                Some(_) = connections.join_next() => continue,
-            };
-            let service = TowerToHyperService::new(self.service());
-            let server = auto::Builder::new(streams.clone());
-            connections.spawn(async move {
-                // A connection that breaks is the client's to notice.
-                let _ = server.serve_connection(TokioIo::new(stream), service).await;
-            });
-        };
-        connections.shutdown().await;
-        streams.stop.cancel();
-        streams.tasks.close();
-        streams.tasks.wait().await;
-        end
+        let service = self.service();
+        let plain = move |stream| std::future::ready(Ok((stream, service.clone())));
+        run(listener, shutdown, plain).await
     }
 
     /// The text of a kubeconfig for a server at `address`, that makes `kubectl` (or a kube client) a user of it.
@@ -99,4 +74,48 @@ impl ApiServer {
         ]
         .join("\n")
     }
+}
+
+/// Accepts connections until `shutdown`; `open` makes of each a stream of HTTP and the service that answers.
+pub(super) async fn run<S, F>(
+    listener: TcpListener,
+    shutdown: CancellationToken,
+    open: impl Fn(TcpStream) -> F,
+) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Future<Output = io::Result<(S, ApiService)>> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    let streams = Streams {
+        tasks: TaskTracker::new(),
+        stop: shutdown.child_token(),
+    };
+    let _stop_when_dropped = streams.stop.clone().drop_guard();
+    let end = loop {
+        let stream = tokio::select! {
+            () = shutdown.cancelled() => break Ok(()),
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                // The one who called is gone.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(error) => break Err(error),
+            },
+            Some(_) = connections.join_next() => continue,
+        };
+        let open = open(stream);
+        let server = auto::Builder::new(streams.clone());
+        connections.spawn(async move {
+            // A connection that breaks, or never comes to be, is the client's to notice.
+            if let Ok((stream, service)) = open.await {
+                let service = TowerToHyperService::new(service);
+                let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            }
+        });
+    };
+    connections.shutdown().await;
+    streams.stop.cancel();
+    streams.tasks.close();
+    streams.tasks.wait().await;
+    end
 }

@@ -35,7 +35,8 @@
 //!
 //! * Who asks: [`client`](ApiServer::client) is the administrator, [`client_as`](ApiServer::client_as) whoever you say, such
 //!   as [`User::node`].
-//! * For other processes: [`serve`](ApiServer::serve) on a TCP port, and [`kubeconfig`](ApiServer::kubeconfig).
+//! * For other processes: [`serve`](ApiServer::serve) on a TCP port, and [`kubeconfig`](ApiServer::kubeconfig); with the
+//!   feature `tls` also over TLS, to whoever a client certificate or a token says.
 //! * What goes wrong: [`faults`](ApiServer::faults) befall requests and watches;
 //!   [`restart`](ApiServer::restart), [`stop`](ApiServer::stop), [`down_for`](ApiServer::down_for) and
 //!   [`compact`](ApiServer::compact) the server.
@@ -60,6 +61,8 @@ mod server;
 mod status_error;
 mod store;
 mod table;
+#[cfg(feature = "tls")]
+mod tls;
 mod tokens;
 mod write;
 

@@ -25,6 +25,14 @@ impl User {
         }
     }
 
+    /// Who bears a bootstrap token, and may ask for a node's first certificate.
+    pub fn bootstrapper(token_id: &str) -> Self {
+        User {
+            name: format!("system:bootstrap:{token_id}"),
+            groups: vec!["system:bootstrappers".into(), "system:authenticated".into()],
+        }
+    }
+
     /// The kubelet of a node, whom the Node authorizer and `NodeRestriction` judge.
     pub fn node(name: &str) -> Self {
         User {

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube_client::Client;
 use kubelet_core::Clock;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::call::ApiCall;
-use super::certificates::Signer;
+use super::certificates::{DURATION, Signer};
 use super::faults::Faults;
 use super::http::ApiService;
 use super::objects;
@@ -36,6 +37,8 @@ pub struct ApiServer {
 #[derive(Debug)]
 pub struct ApiServerBuilder {
     signs_certificates: bool,
+    approves_certificates: bool,
+    signing_duration: SignedDuration,
     clock: Clock,
     seed: u64,
     history: usize,
@@ -67,6 +70,8 @@ impl ApiServer {
     pub fn builder() -> ApiServerBuilder {
         ApiServerBuilder {
             signs_certificates: false,
+            approves_certificates: false,
+            signing_duration: DURATION,
             clock: Clock::system(),
             seed: 0,
             history: HISTORY,
@@ -152,6 +157,23 @@ impl ApiServerBuilder {
     #[must_use]
     pub fn sign_certificates(mut self) -> Self {
         self.signs_certificates = true;
+        self.approves_certificates = true;
+        self
+    }
+
+    /// Signs certificate signing requests when somebody approved them, and approves none.
+    #[must_use]
+    pub fn sign_approved_certificates(mut self) -> Self {
+        self.signs_certificates = true;
+        self.approves_certificates = false;
+        self
+    }
+
+    /// How long certificates last unless less is asked for (`--cluster-signing-duration`); a year, unless it is said
+    /// otherwise.
+    #[must_use]
+    pub fn signing_duration(mut self, duration: Duration) -> Self {
+        self.signing_duration = duration.try_into().unwrap_or(SignedDuration::MAX);
         self
     }
 
@@ -188,10 +210,12 @@ impl ApiServerBuilder {
     pub fn build(self) -> ApiServer {
         let mut rng = fastrand::Rng::with_seed(self.seed);
         // An Ed25519 key can be made of any 32 bytes: there is always one.
-        let signer = self
-            .signs_certificates
-            .then(|| Signer::new(&mut rng.fork(), self.clock.now()).ok())
-            .flatten();
+        let signer = self.signs_certificates.then(|| {
+            Signer::new(&mut rng.fork(), self.clock.now(), self.signing_duration)
+                .map(|signer| signer.approving(self.approves_certificates))
+                .ok()
+        });
+        let signer = signer.flatten();
         let mut store = Store::new(self.history);
         for (resource, object) in objects::initial_objects(self.clock.now(), &mut rng) {
             let namespace = object["metadata"]["namespace"]
@@ -219,6 +243,11 @@ impl ApiServerBuilder {
 }
 
 impl Shared {
+    #[cfg(feature = "tls")]
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }

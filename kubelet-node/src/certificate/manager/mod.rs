@@ -21,8 +21,7 @@ pub use builder::CertificateManagerBuilder;
 pub(crate) use handle::Progress;
 pub use handle::{CertificateHandle, PendingRequest};
 
-/// How often it is looked whether the certificate is still good (`UpdateTransport`), and what time the clock shows: it may have
-/// been set, or the host suspended.
+/// How often it is looked whether the certificate is still good (`UpdateTransport`).
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// Keeps a certificate fresh (client-go's `certificate.Manager`): asks for one when there is none, when 70 to 90 % of its

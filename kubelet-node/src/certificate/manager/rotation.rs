@@ -7,7 +7,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_client::Client;
 use tokio::time::{sleep, timeout};
 
-use super::{CertificateManager, PERIOD, Settings};
+use super::{CertificateManager, Settings};
 use crate::certificate::bootstrap::FirstCertificate;
 use crate::certificate::key::Key;
 use crate::certificate::manager::CertificateHandle;
@@ -23,6 +23,8 @@ const BACKOFF: Duration = Duration::from_secs(2);
 const BACKOFF_STEPS: u32 = 4;
 const BACKOFF_JITTER: f64 = 0.1;
 const BACKOFF_END: Duration = Duration::from_secs(32);
+/// How often the clock is looked at: it may have been set, or the host suspended.
+const CLOCK_PERIOD: Duration = Duration::from_secs(60);
 /// At least so long from one certificate to the next.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -85,7 +87,7 @@ impl CertificateManager {
             tokio::select! {
                 biased;
                 () = changes.changed() => {}
-                () = sleep(left.min(PERIOD)) => {}
+                () = sleep(left.min(CLOCK_PERIOD)) => {}
             }
         }
     }

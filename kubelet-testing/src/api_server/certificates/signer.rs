@@ -12,10 +12,16 @@ use rcgen::{
 
 use super::request::Request;
 
-/// How long certificates last at most (`--cluster-signing-duration`).
-const DURATION: SignedDuration = SignedDuration::from_hours(365 * 24);
+/// How long certificates last at most, unless it is said otherwise (`--cluster-signing-duration`).
+pub(crate) const DURATION: SignedDuration = SignedDuration::from_hours(365 * 24);
+/// How long the authority's own certificate lasts.
+const AUTHORITY_DURATION: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
 /// Certificates begin that long ago, for clocks that are slow (`backdate`).
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
+/// Those that last less long end that much later (`short`).
+const SHORT: SignedDuration = SignedDuration::from_hours(8);
+/// Nobody gets one for less by asking.
+const MIN_ASKED: SignedDuration = SignedDuration::from_mins(10);
 /// What makes an Ed25519 key of 32 bytes (RFC 8410).
 const ED25519_PKCS8: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
@@ -25,6 +31,8 @@ const ED25519_PKCS8: [u8; 16] = [
 pub(crate) struct Signer {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
+    duration: SignedDuration,
+    pub(super) approves: bool,
 }
 
 impl fmt::Debug for Signer {
@@ -39,7 +47,11 @@ impl Signer {
     /// # Errors
     ///
     /// [`rcgen::Error`] if the key can't be made.
-    pub(crate) fn new(rng: &mut fastrand::Rng, now: Timestamp) -> Result<Self, rcgen::Error> {
+    pub(crate) fn new(
+        rng: &mut fastrand::Rng,
+        now: Timestamp,
+        duration: SignedDuration,
+    ) -> Result<Self, rcgen::Error> {
         let mut key = ED25519_PKCS8.to_vec();
         key.extend((0..32).map(|_| rng.u8(..)));
         let key = KeyPair::try_from(key)?;
@@ -53,12 +65,20 @@ impl Signer {
             KeyUsagePurpose::CrlSign,
         ];
         params.serial_number = Some(SerialNumber::from(rng.u64(..) >> 1));
-        set_validity(&mut params, now - BACKDATE, now + DURATION * 10);
+        set_validity(&mut params, now - BACKDATE, now + AUTHORITY_DURATION);
         let certificate = params.self_signed(&key)?.pem();
         Ok(Signer {
             issuer: Issuer::new(params, key),
             certificate,
+            duration,
+            approves: true,
         })
+    }
+
+    /// Whether it approves what the controller manager approves by itself: it does, unless it is said otherwise.
+    pub(crate) fn approving(mut self, approves: bool) -> Self {
+        self.approves = approves;
+        self
     }
 
     /// The authority's own certificate, as PEM.
@@ -84,14 +104,39 @@ impl Signer {
         let serial: Vec<u8> = uid.bytes().filter(u8::is_ascii_hexdigit).take(16).collect();
         certificate.serial_number = Some(SerialNumber::from(serial));
         let asked = expiration_seconds.map(SignedDuration::from_secs);
-        let lasts = asked.map_or(DURATION, |asked| {
-            asked.clamp(SignedDuration::from_mins(10), DURATION)
+        let lasts = asked.map_or(self.duration, |asked| {
+            if asked > self.duration {
+                self.duration
+            } else {
+                asked.max(MIN_ASKED)
+            }
         });
-        set_validity(certificate, now - BACKDATE, now + lasts);
+        let until = if lasts < SHORT {
+            now + lasts
+        } else {
+            now + lasts - BACKDATE
+        };
+        set_validity(certificate, now - BACKDATE, until);
         let signed = params
             .signed_by(&self.issuer)
             .map_err(|error| error.to_string())?;
         Ok(STANDARD.encode(signed.pem()))
+    }
+
+    /// A serving certificate for this host, and its key, as DER.
+    #[cfg(feature = "tls")]
+    pub(crate) fn serving(&self, now: Timestamp) -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
+        let key = KeyPair::generate()?;
+        let names = ["localhost", "kubernetes", "127.0.0.1", "::1"].map(str::to_owned);
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        set_validity(&mut params, now - BACKDATE, now + DURATION);
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok((certificate.der().to_vec(), key.serialize_der()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! [`Exchange`]: a request, and how it is answered.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::api_server::patch::PatchType;
 use crate::api_server::request::{Attributes, User};
 use crate::api_server::server::Shared;
 use crate::api_server::status_error::StatusError;
-use crate::api_server::store::{Ending, ListOptions, line, parse_revision};
+use crate::api_server::store::{Ending, FieldSelector, ListOptions, line, parse_revision};
 use crate::api_server::write::{Written, name_of, required_field_manager};
 
 /// The shortest time of a watch that doesn't ask for one (`--min-request-timeout`); it is up to twice as long.
@@ -111,7 +112,7 @@ impl Exchange {
 
     fn objects(&self, path: &ObjectPath, body: Bytes) -> Result<Response<ApiBody>, StatusError> {
         let attributes = self.attributes(path);
-        authorize::authorize(&attributes, &*self.shared)?;
+        authorize::authorize(&by_selected_name(&attributes), &*self.shared)?;
         if !is_allowed(path, &attributes, &self.method) {
             return Err(no_such_method());
         }
@@ -402,7 +403,21 @@ fn token_in(path: &str) -> (Option<&str>, &str) {
     (Some(token), rest)
 }
 
-fn unauthorized() -> StatusError {
+/// As authorizers see it: a list or watch that selects one object goes by its name.
+fn by_selected_name(attributes: &Attributes) -> Cow<'_, Attributes> {
+    let selects = matches!(attributes.verb, "list" | "watch") && attributes.name.is_empty();
+    // What is no selector is refused later on.
+    let fields = FieldSelector::parse(attributes.resource, &attributes.field_selector).unwrap_or_default();
+    match fields.required("metadata.name").filter(|_| selects) {
+        None => Cow::Borrowed(attributes),
+        Some(name) => Cow::Owned(Attributes {
+            name: name.to_owned(),
+            ..attributes.clone()
+        }),
+    }
+}
+
+pub(super) fn unauthorized() -> StatusError {
     StatusError::new(401, "Unauthorized", "Unauthorized")
 }
 

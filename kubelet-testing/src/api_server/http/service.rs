@@ -11,6 +11,8 @@ use tower::{BoxError, Service};
 
 use super::answer::{ApiBody, refusal};
 use super::exchange::Exchange;
+#[cfg(feature = "tls")]
+use super::exchange::unauthorized;
 use super::target::Target;
 use crate::api_server::faults::Trouble;
 use crate::api_server::request::User;
@@ -28,11 +30,26 @@ pub struct ApiService {
     shared: Arc<Shared>,
     /// Whose requests these are; `None` for whoever the token says.
     user: Option<User>,
+    /// When what makes them the user's is over.
+    #[cfg(feature = "tls")]
+    until: Option<k8s_openapi::jiff::Timestamp>,
 }
 
 impl ApiService {
     pub(crate) fn new(shared: Arc<Shared>, user: Option<User>) -> Self {
-        ApiService { shared, user }
+        ApiService {
+            shared,
+            user,
+            #[cfg(feature = "tls")]
+            until: None,
+        }
+    }
+
+    /// From then on requests are refused: each is judged by the certificate of its connection.
+    #[cfg(feature = "tls")]
+    pub(crate) fn until(mut self, until: k8s_openapi::jiff::Timestamp) -> Self {
+        self.until = Some(until);
+        self
     }
 }
 
@@ -64,6 +81,10 @@ impl ApiService {
     {
         let shared = self.shared.clone();
         shared.outage.check()?;
+        #[cfg(feature = "tls")]
+        if self.until.is_some_and(|until| shared.now() > until) {
+            return Ok(refusal(&unauthorized(), "application/json", false));
+        }
         let (head, body) = request.into_parts();
         let mut exchange = match Exchange::new(self.shared, self.user, &head) {
             Ok(exchange) => exchange,

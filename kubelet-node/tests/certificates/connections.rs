@@ -1,0 +1,179 @@
+//! Clients over TLS, whose certificate lives five minutes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Node;
+use kube_client::api::{Patch, PatchParams, PostParams, WatchEvent};
+use kube_client::{Api, Client};
+use kubelet_core::{Clock, Disk, Jitter};
+use kubelet_node::certificate::{ApiServerAccess, Connections};
+use kubelet_testing::{ApiServer, User};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::rig::{NODE, Running};
+
+struct Served {
+    dir: TempDir,
+    clock: Clock,
+    server: ApiServer,
+    address: SocketAddr,
+    shutdown: CancellationToken,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl Served {
+    async fn start() -> Self {
+        // The certificate of the server is judged by the time that it really is.
+        let clock = Clock::starting_at(Clock::system().now());
+        let server = ApiServer::builder()
+            .clock(clock)
+            .sign_certificates()
+            .signing_duration(Duration::from_secs(300));
+        let server = server.build();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (shutdown, served) = (CancellationToken::new(), server.clone());
+        let stop = shutdown.clone();
+        let task = tokio::spawn(async move { served.serve_tls(listener, stop).await });
+        Served {
+            dir: tempfile::tempdir().unwrap(),
+            clock,
+            server,
+            address,
+            shutdown,
+            task,
+        }
+    }
+
+    /// A node that has its first certificate.
+    async fn join(&self) -> (Running, Connections) {
+        let bootstrap = self.dir.path().join("bootstrap-kubelet.conf");
+        let text = self
+            .server
+            .kubeconfig_tls(self.address, User::bootstrapper("abcdef"));
+        std::fs::write(&bootstrap, text).unwrap();
+        let access = ApiServerAccess::builder(
+            NODE,
+            self.dir.path().join("kubelet.conf"),
+            self.dir.path().join("pki"),
+        )
+        .bootstrap_kubeconfig(bootstrap)
+        .clock(self.clock)
+        .jitter(Jitter::from_seed(3))
+        .disk(Disk::inline())
+        .open()
+        .await
+        .unwrap();
+        let connections = access.connections().clone();
+        let running = Running::start(access);
+        running.next().await;
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE}})).unwrap();
+        nodes(&running.client)
+            .create(&PostParams::default(), &node)
+            .await
+            .unwrap();
+        (running, connections)
+    }
+
+    async fn end(self, running: Running) {
+        running.end().await;
+        self.shutdown.cancel();
+        self.task.await.unwrap().unwrap();
+    }
+}
+
+fn nodes(client: &Client) -> Api<Node> {
+    Api::all(client.clone())
+}
+
+async fn beat(client: &Client, count: usize) -> kube_client::Result<()> {
+    let patch = json!({"metadata": {"annotations": {"beat": count.to_string()}}});
+    nodes(client)
+        .patch_status(NODE, &PatchParams::default(), &Patch::Strategic(patch))
+        .await
+        .map(|_| ())
+}
+
+/// A watch of the node that is open for two hours.
+async fn watch(
+    client: &Client,
+) -> futures::stream::BoxStream<'static, kube_client::Result<WatchEvent<Node>>> {
+    let path = format!(
+        "/api/v1/nodes?watch=true&timeoutSeconds=7200&resourceVersion=0&fieldSelector=metadata.name%3D{NODE}"
+    );
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    client.request_events(request).await.unwrap().boxed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn outlive_their_certificates() {
+    let served = Served::start().await;
+    let (running, connections) = served.join().await;
+    let heartbeats = connections.apart(|config| config.read_timeout = Some(Duration::from_secs(40)));
+    let (client, heart) = (running.client.clone(), heartbeats.client());
+    let mut events = watch(&client).await;
+
+    let mut certificates = vec![running.certificates.current().unwrap()];
+    for count in 0..30 * 6 {
+        served.clock.now();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        // On connections whose certificate is over, these would be refused.
+        beat(&heart, count).await.unwrap();
+        nodes(&client).get(NODE).await.unwrap();
+        let newest = running.certificates.current().unwrap();
+        if !Arc::ptr_eq(&newest, certificates.last().unwrap()) {
+            certificates.push(newest);
+        }
+        // The watch was opened with the first certificate, and tells of everything to this day.
+        loop {
+            let event = events.try_next().await.unwrap().unwrap();
+            let (WatchEvent::Added(node) | WatchEvent::Modified(node)) = event else {
+                continue;
+            };
+            if node.metadata.annotations.unwrap_or_default().get("beat") == Some(&count.to_string()) {
+                break;
+            }
+        }
+    }
+    assert!(certificates.len() >= 7, "{}", certificates.len());
+    assert!(
+        certificates
+            .iter()
+            .all(|certificate| certificate.lifetime().as_secs() == 600),
+        "five minutes from now"
+    );
+    assert!(certificates[0].is_expired(served.clock.now()));
+    drop(events);
+    served.end(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn are_closed_when_it_is_asked_for() {
+    let served = Served::start().await;
+    let (running, connections) = served.join().await;
+    let client = running.client.clone();
+    let mut events = watch(&client).await;
+    events.try_next().await.unwrap().unwrap();
+
+    connections.close_idle();
+    beat(&client, 1).await.unwrap();
+    events.try_next().await.unwrap().unwrap();
+
+    connections.close_all();
+    assert!(
+        !matches!(events.try_next().await, Ok(Some(_))),
+        "the watch goes with its connection"
+    );
+    beat(&client, 2).await.unwrap();
+    let mut events = watch(&client).await;
+    events.try_next().await.unwrap().unwrap();
+    drop(events);
+    served.end(running).await;
+}
