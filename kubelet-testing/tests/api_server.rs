@@ -9,6 +9,9 @@ mod faults;
 mod listing;
 #[path = "api_server/loopback.rs"]
 mod loopback;
+#[cfg(feature = "tls")]
+#[path = "api_server/tls.rs"]
+mod tls;
 #[path = "api_server/watching.rs"]
 mod watching;
 

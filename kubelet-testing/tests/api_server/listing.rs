@@ -1,7 +1,9 @@
 //! Lists: selectors, pages, states of the past.
 
-use kube_client::Error;
+use k8s_openapi::api::core::v1::Node;
 use kube_client::api::{DeleteParams, ListParams, PostParams, VersionMatch};
+use kube_client::{Api, Error};
+use kubelet_testing::User;
 use serde_json::{Value, json};
 
 use super::{create, name, pod_of, pods, refusal, server, version};
@@ -125,4 +127,18 @@ async fn shows_a_state_of_the_past() {
             .len(),
         2
     );
+}
+
+/// Its name in the selector is as good as in the path.
+#[tokio::test(start_paused = true)]
+async fn a_node_may_list_itself_by_name() {
+    let nodes: Api<Node> = Api::all(server().client_as(User::node("one")));
+    nodes
+        .list(&ListParams::default().fields("metadata.name=one"))
+        .await
+        .unwrap();
+    for fields in ["", "metadata.name=two", "metadata.name!=one"] {
+        let refused = refusal(nodes.list(&ListParams::default().fields(fields)).await);
+        assert_eq!(refused, (403, "Forbidden".into()), "{fields}");
+    }
 }
