@@ -21,17 +21,14 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// A client for node status and lease, and for nothing else, so that no other request holds up a heartbeat. Clones are
 /// the same. Answers to the kubelet's `heartbeatClient`.
 ///
-/// Each request has a time limit. Where a heartbeat fails twice in a row the connections may be what is broken; then
-/// all are left behind for a client that [`renewed_by`](Self::renewed_by) makes (the kubelet closes its idle
-/// connections, `onRepeatedHeartbeatFailure`).
+/// Each request has a time limit. Where a heartbeat fails again and again the connections may be what is broken: see
+/// [`on_repeated_failure`](Self::on_repeated_failure) and [`renewed_by`](Self::renewed_by).
 #[derive(Clone)]
 pub struct HeartbeatClient {
     client: Arc<RwLock<Client>>,
-    renew: Option<Arc<Renew>>,
+    repeated_failure: Option<Arc<dyn Fn() + Send + Sync>>,
     timeout: Duration,
 }
-
-type Renew = dyn Fn() -> std::result::Result<Client, ClientError> + Send + Sync;
 
 impl HeartbeatClient {
     /// Heartbeats go by `client`, each within 10 s.
@@ -40,7 +37,7 @@ impl HeartbeatClient {
     pub fn new(client: Client) -> Self {
         Self {
             client: Arc::new(RwLock::new(client)),
-            renew: None,
+            repeated_failure: None,
             timeout: TIMEOUT,
         }
     }
@@ -52,14 +49,25 @@ impl HeartbeatClient {
         self
     }
 
-    /// What makes a new client after repeated failures.
+    /// What to do after the second failure in a row, and each after it, as the kubelet closes its idle connections
+    /// (`onRepeatedHeartbeatFailure`).
+    #[must_use]
+    pub fn on_repeated_failure(mut self, react: impl Fn() + Send + Sync + 'static) -> Self {
+        self.repeated_failure = Some(Arc::new(react));
+        self
+    }
+
+    /// The same, where connections cannot be closed: they are left behind for a new client.
     #[must_use]
     pub fn renewed_by(
-        mut self,
+        self,
         make: impl Fn() -> std::result::Result<Client, ClientError> + Send + Sync + 'static,
     ) -> Self {
-        self.renew = Some(Arc::new(make));
-        self
+        let current = self.client.clone();
+        self.on_repeated_failure(move || match make() {
+            Ok(client) => *current.write() = client,
+            Err(error) => tracing::warn!(%error, "no new client for heartbeats"),
+        })
     }
 
     /// From now on heartbeats go by this client: it has, say, a newer certificate. What is under way goes on.
@@ -67,12 +75,9 @@ impl HeartbeatClient {
         *self.client.write() = client;
     }
 
-    /// Heartbeats fail again and again (`onRepeatedHeartbeatFailure`).
     pub(crate) fn failed_repeatedly(&self) {
-        match self.renew.as_ref().map(|renew| renew()) {
-            None => {}
-            Some(Ok(client)) => self.replace(client),
-            Some(Err(error)) => tracing::warn!(%error, "no new client for heartbeats"),
+        if let Some(react) = &self.repeated_failure {
+            react();
         }
     }
 

@@ -2,4 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
+mod engine;
+mod lease;
 mod recorded;

@@ -3,6 +3,8 @@
 mod node;
 mod restriction;
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::request::{Attributes, User, View};
@@ -21,6 +23,7 @@ pub(crate) fn authorize(attributes: &Attributes, view: &dyn View) -> Result<(), 
     if is_in("system:masters") {
         return Ok(());
     }
+    let attributes = &*of_selected_name(attributes);
     let reason = match node_name(&attributes.user) {
         Some(node) => match node::authorize(node, attributes, view) {
             Ok(()) => return Ok(()),
@@ -30,6 +33,19 @@ pub(crate) fn authorize(attributes: &Attributes, view: &dyn View) -> Result<(), 
         None => String::new(),
     };
     Err(forbidden(attributes, &reason))
+}
+
+/// A collection of the one object that a field selector names is that object, to those who judge (`RequestInfo`).
+fn of_selected_name(attributes: &Attributes) -> Cow<'_, Attributes> {
+    let requirements = attributes.field_selector.split(',').map(str::trim);
+    let mut names = requirements.filter_map(|requirement| requirement.strip_prefix("metadata.name="));
+    match names.next() {
+        Some(name) if attributes.name.is_empty() => Cow::Owned(Attributes {
+            name: name.strip_prefix('=').unwrap_or(name).to_owned(),
+            ..attributes.clone()
+        }),
+        _ => Cow::Borrowed(attributes),
+    }
 }
 
 /// Admission by `NodeRestriction`: what a node's kubelet may write. `objects::prepare_*` call it in its turn.
