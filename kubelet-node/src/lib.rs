@@ -1,4 +1,97 @@
-//! The node itself, as kubelet v1.36 tells it to an API server.
+//! The node itself, as kubelet v1.36 tells it to an API server: its registration, its status, its lease, and the
+//! certificates it is known by. No pod, no container runtime.
+//!
+//! | an engine                | does                                                                          |
+//! |--------------------------|-------------------------------------------------------------------------------|
+//! | [`NodeInformer`]         | watches the node's object, for all who ask for it                             |
+//! | [`NodeStatusUpdater`]    | registers the node ([`NodeRegistration`]) and keeps its status told            |
+//! | [`LeaseController`]      | renews the lease that says that the node lives                                |
+//! | [`certificate`]          | TLS bootstrap and rotation (feature `certificates`)                           |
+//!
+//! What they tell comes from a [`LocalNode`]: what it is to be ([`NodeConfig`]), the machine ([`MachineInfo`], read or made
+//! up), the host's addresses ([`HostNetwork`]), the runtime ([`NodeRuntime`]), what it must have to be ready
+//! ([`ReadyCheck`]), what it runs out of ([`Pressure`]); each part is filled in by a [`NodeStatusSetter`] that can be
+//! replaced, and others can be added. [`preflight`](preflight()) says what keeps a node from its cluster, and what to do
+//! about it.
+//!
+//! # Example: a node that is ready, in virtual time
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use async_trait::async_trait;
+//! use k8s_openapi::api::core::v1::Node;
+//! use kubelet_node::{
+//!     BoxError, HeartbeatClient, LeaseController, LocalNode, MachineInfo, NodeConfig, NodeInformer, NodeRegistration,
+//!     NodeRuntime, NodeStatusUpdater,
+//! };
+//! use kubelet_testing::{ApiServer, User, eventually};
+//! use tokio_util::sync::CancellationToken;
+//!
+//! struct Pretend;
+//!
+//! #[async_trait]
+//! impl NodeRuntime for Pretend {
+//!     fn runtime_type(&self) -> &str {
+//!         "pretend"
+//!     }
+//!     async fn version(&self) -> Result<String, BoxError> {
+//!         Ok("1.0".into())
+//!     }
+//! }
+//!
+//! #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! async fn main() {
+//!     let server = ApiServer::new();
+//!     let client = || server.client_as(User::node("node-1"));
+//!
+//!     let mut machine = MachineInfo::new(2, 4 << 30); // or MachineInfo::read(root_dir)?
+//!     machine.ephemeral_storage = Some(20 << 30);
+//!     let mut config = NodeConfig::new("node-1");
+//!     config.node_labels.insert("example.com/rack".into(), "7".into());
+//!     let local = Arc::new(LocalNode::builder(config, machine).runtime(Arc::new(Pretend)).build());
+//!
+//!     let informer = NodeInformer::new(client(), "node-1").with_local_node(local.clone());
+//!     let registration = NodeRegistration::new(client(), local.clone());
+//!     let status = NodeStatusUpdater::new(local.clone(), informer.handle(), HeartbeatClient::new(client()))
+//!         .with_registration(registration);
+//!     let lease = LeaseController::new(HeartbeatClient::new(client()), "node-1");
+//!
+//!     let shutdown = CancellationToken::new();
+//!     local.birth_cry();
+//!     let agent = tokio::spawn({
+//!         let shutdown = shutdown.clone();
+//!         async move {
+//!             tokio::join!(
+//!                 informer.run(shutdown.clone()),
+//!                 status.run(shutdown.clone()),
+//!                 lease.run(shutdown)
+//!             )
+//!         }
+//!     });
+//!
+//!     let node = eventually!(server.get::<Node>("", "node-1").unwrap(), |node| node.is_some()).unwrap();
+//!     let status = node.status.unwrap_or_default();
+//!     assert_eq!(status.node_info.unwrap_or_default().container_runtime_version, "pretend://1.0");
+//!     assert_eq!(status.allocatable.unwrap_or_default()["memory"].0, "3996Mi"); // without 100 MiB
+//!     assert!(status.conditions.unwrap_or_default().iter().any(|condition| {
+//!         condition.type_ == "Ready" && condition.reason.as_deref() == Some("KubeletReady")
+//!     }));
+//!
+//!     shutdown.cancel();
+//!     agent.await.unwrap();
+//! }
+//! ```
+//!
+//! # Requests
+//!
+//! A node that is quiet makes one request each 10 s, its lease, and one each 5 minutes, its status, and holds one watch. It
+//! asks for nothing that the Node authorizer and `NodeRestriction` do not allow a kubelet.
+//!
+//! # Time, randomness, tasks
+//!
+//! Every delay is `tokio::time`'s; wall-clock time comes from a [`Clock`](kubelet_core::Clock), randomness from a
+//! [`Jitter`](kubelet_core::Jitter). No task is spawned: each engine is one future, whose owner spawns or joins it.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -15,6 +108,7 @@ mod local_node;
 mod machine;
 mod node_ip;
 mod node_patch;
+mod preflight;
 mod registration;
 mod reservation;
 mod setter;
@@ -34,6 +128,7 @@ pub use lease::{LeaseConfig, LeaseController};
 pub use local_node::{LocalNode, LocalNodeBuilder, NodeConfig};
 pub use machine::{HugePages, MachineInfo};
 pub use node_ip::{node_host_ips, parse_node_ip};
+pub use preflight::{Finding, MissingPermission, PreflightConfig, preflight};
 pub use registration::{NodeRegistration, Registered};
 pub use reservation::Reservation;
 pub use setter::NodeStatusSetter;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::facts::{NoPressure, NoRuntime};
-use crate::setters::addresses::Addresses;
+use crate::setters::addresses::{ADDRESSES, Addresses};
 use crate::setters::condition::{PressureCondition, PressureOf};
 use crate::setters::info::{DeclaredFeatures, Endpoints, Versions};
 use crate::setters::machine::Machine;
@@ -25,7 +25,7 @@ use crate::setters::schedulable::Schedulable;
 use crate::setters::volumes::Volumes;
 use crate::startup_latency::StartupLatency;
 use crate::{
-    HostNetwork, MachineInfo, NodeRuntime, NodeStatusSetter, Pressure, ReadyCheck, Reservation,
+    HostNetwork, MachineInfo, NodeRuntime, NodeStatusSetter, Pressure, ReadyCheck, Reservation, Result,
     SystemNetwork, VolumesInUse,
 };
 
@@ -158,6 +158,13 @@ impl LocalNode {
 
     /// The object to register, with its status as of now (`initialNode`).
     pub async fn initial_node(&self) -> Node {
+        let mut node = self.bare_node();
+        self.set_status(&mut node).await;
+        node
+    }
+
+    /// The object to register, but for its status.
+    pub(crate) fn bare_node(&self) -> Node {
         let config = &self.config;
         let machine = &self.machine;
         let mut labels: BTreeMap<String, String> = [
@@ -180,7 +187,7 @@ impl LocalNode {
             });
         }
         let managed = || BTreeMap::from([(CONTROLLER_MANAGED_ATTACH.to_owned(), "true".to_owned())]);
-        let mut node = Node {
+        Node {
             metadata: ObjectMeta {
                 name: Some(config.node_name.clone()),
                 labels: Some(labels),
@@ -193,9 +200,16 @@ impl LocalNode {
                 ..NodeSpec::default()
             }),
             status: None,
-        };
-        self.set_status(&mut node).await;
-        node
+        }
+    }
+
+    /// Whether the node has addresses, as its setter finds them.
+    pub(crate) async fn resolve_addresses(&self) -> Result<()> {
+        let setter = self.setters.iter().find(|setter| setter.name() == ADDRESSES);
+        match setter {
+            Some(setter) => setter.set(&mut self.bare_node()).await,
+            None => Ok(()),
+        }
     }
 
     /// Fills in the status of `node` as of now, setter by setter (`setNodeStatus`).

@@ -10,6 +10,8 @@ use super::{name, status};
 use crate::node_ip::{self, check, parse_sloppy};
 use crate::{Error, HostNetwork, NodeStatusSetter, Result};
 
+/// The name of the setter.
+pub(crate) const ADDRESSES: &str = "addresses";
 /// The annotation that tells an external cloud provider by which address the node is to be known
 /// (`AnnotationAlphaProvidedIPAddr`).
 const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
@@ -29,7 +31,7 @@ pub(crate) struct Addresses {
 #[async_trait]
 impl NodeStatusSetter for Addresses {
     fn name(&self) -> &str {
-        "addresses"
+        ADDRESSES
     }
 
     async fn set(&self, node: &mut Node) -> Result<()> {

@@ -1,7 +1,10 @@
 //! A node against the API server in memory.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod addresses;
 mod common;
 mod engine;
 mod lease;
+mod preflight;
 mod recorded;
+mod setters;
