@@ -6,6 +6,7 @@
 //! * [`PodStorage`] is the merger in it, a pure state machine for those who have a loop of their own.
 //! * `FileSource` (feature `file`, on by default) reads static pods from a folder or a file, `HttpSource` (feature
 //!   `http`) from a URL; `ApiServerSource` (feature `apiserver`) reads the pods that an API server binds to the node.
+//!   With the latter come `ApiServerConfigObjects` and `ApiServerTokens`, for what those pods refer to.
 //! * [`CheckpointSource`] keeps the pods of any of them on disk, for a restart without it.
 //! * [`manifest`] makes the pod of a node from the text of a manifest: decoded, defaulted, validated.
 //! * [`kubelet_configuration`] is the node's own configuration: [`KubeletConfiguration`] from its file and drop-ins,
@@ -62,6 +63,8 @@
 #![warn(missing_docs)]
 
 #[cfg(feature = "apiserver")]
+mod api_objects;
+#[cfg(feature = "apiserver")]
 mod api_source;
 mod checkpoint_source;
 pub mod credential_provider;
@@ -87,6 +90,8 @@ mod source_status;
 mod source_stream;
 mod yaml;
 
+#[cfg(feature = "apiserver")]
+pub use api_objects::{ApiServerConfigObjects, ApiServerTokens};
 #[cfg(feature = "apiserver")]
 pub use api_source::ApiServerSource;
 pub use checkpoint_source::CheckpointSource;

@@ -147,6 +147,17 @@ pub enum Error {
         source: Source,
     },
 
+    /// A config map or secret could not be read.
+    #[error("{kind} {name}: {source}")]
+    ConfigObject {
+        /// `configmap` or `secret`.
+        kind: String,
+        /// Its namespace and name.
+        name: String,
+        /// What was said.
+        source: Source,
+    },
+
     /// Reading or writing what is kept of a pod on disk failed.
     #[error("{path}{}: {source}", about(.pod))]
     Io {

@@ -185,6 +185,6 @@ pub use runtime::{PodStateProvider, Runtime, RuntimeReader};
 pub use runtime_state::RuntimeState;
 pub use start_failures::StartFailures;
 pub use status::{Eviction, PodStatusInput, PodStatusManager, PodStatusReporter, SinkPod, StatusSink};
-pub use sync_loop::SyncLoop;
+pub use sync_loop::{SyncLoop, SyncLoopMonitor};
 pub use sync_pod::RuntimePodSyncer;
-pub use volume::{NoVolumes, VolumeManager};
+pub use volume::{LocalVolumes, NoServiceAccountTokens, NoVolumes, ServiceAccountTokens, VolumeManager};

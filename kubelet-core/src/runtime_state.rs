@@ -50,6 +50,12 @@ impl RuntimeState {
         self.inner.lock().pleg = Some(pleg);
     }
 
+    /// Whether the PLEG is healthy; the error says since when not.
+    pub fn pleg_healthy(&self) -> Result<()> {
+        let pleg = self.inner.lock().pleg.clone();
+        pleg.map_or(Ok(()), |pleg| pleg.healthy())
+    }
+
     /// Waits until the runtime has been asked for the first time, whatever came of it.
     ///
     /// # Cancel safety

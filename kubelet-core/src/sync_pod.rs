@@ -209,11 +209,13 @@ impl RuntimePodSyncer {
         let mounted = self.volumes.wait_for_attach_and_mount(pod);
         let mounted = within("attach and mount volumes", Some(&uid), MOUNT_DEADLINE, mounted).await;
         mounted.inspect_err(|error| {
-            self.warn(
-                pod,
-                "FailedMount",
-                format!("Unable to attach or mount volumes: {error}"),
-            );
+            let why = match error {
+                // The event says itself which pod it is about.
+                Error::SyncPod { message, .. } => message.clone(),
+                error => error.to_string(),
+            };
+            let message = format!("Unable to attach or mount volumes: {why}");
+            self.warn(pod, "FailedMount", message);
         })?;
 
         if let Some(prober) = &self.prober {

@@ -146,16 +146,16 @@ async fn each_line(
     }
 }
 
-/// The built example, next to the test programs.
-pub(crate) fn program() -> PathBuf {
+/// A built example, next to the test programs.
+pub(crate) fn program(example: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let target = test.ancestors().nth(2).unwrap();
-    let program = target.join("examples/standalone");
-    assert!(program.exists(), "{} is missing: cargo build --example standalone", program.display());
+    let program = target.join("examples").join(example);
+    assert!(program.exists(), "{} is missing: cargo build --example {example}", program.display());
     if is_stale(&program) {
         #[expect(clippy::print_stdout, reason = "shown with a failure, which it may explain")]
         {
-            println!("{} is older than its sources: cargo build --example standalone", program.display());
+            println!("{} is older than its sources: cargo build --example {example}", program.display());
         }
     }
     program

@@ -3,7 +3,7 @@
 //! `cargo test` builds the examples of this package before it runs these tests; with `cargo test --test …` alone,
 //! build it first: `cargo build --example standalone`.
 
-#![allow(dead_code, reason = "shared: each test program uses its part of it")]
+#![allow(dead_code, unused_imports, reason = "shared: each test program uses its part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 pub(crate) mod agent;

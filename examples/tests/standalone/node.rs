@@ -60,7 +60,7 @@ impl Node {
 
     /// The agent on the manifests, yet to be told how.
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(program());
+        let mut command = Command::new(program("standalone"));
         let dir = self.dir.path();
         command.arg("--manifests").arg(dir.join("manifests"));
         command.arg("--root-dir").arg(self.root_dir());

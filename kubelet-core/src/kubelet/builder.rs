@@ -15,7 +15,7 @@ use crate::pod_workers::{PodWorkers, PodWorkersConfig};
 use crate::runtime::{GcPolicy, Runtime};
 use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
-use crate::sync_loop::SyncLoop;
+use crate::sync_loop::{SyncLoop, SyncLoopMonitor};
 use crate::sync_pod::RuntimePodSyncer;
 use crate::{
     Admission, Checkpoints, Clock, Disk, Error, EventRecorder, Jitter, LogEvents, MirrorClient, MirrorPods,
@@ -236,6 +236,7 @@ impl KubeletBuilder {
             mirrors: mirrors.clone(),
         };
         let syncer = Arc::new(syncer);
+        let resync_interval = self.workers.resync_interval;
         let workers = PodWorkers::new(syncer.clone(), cache.clone(), self.workers, jitter)
             .with_pleg(pleg_handle.clone())
             .with_recorder(recorder.clone());
@@ -251,6 +252,8 @@ impl KubeletBuilder {
             cache: cache.clone(),
             sources: SourcesReady::new(names),
             runtime_state: runtime_state.clone(),
+            monitor: SyncLoopMonitor::default(),
+            resync_interval,
             explainer: Explainer {
                 statuses: statuses.reporter(),
                 start_failures: start_failures.clone(),
@@ -278,6 +281,7 @@ impl KubeletBuilder {
             checkpoints,
             recorder,
             max_per_pod_container: self.gc_policy.max_per_pod_container,
+            monitor: handle.monitor.clone(),
         };
         Ok(Kubelet {
             updates,

@@ -21,7 +21,7 @@ use crate::pod_source::{PodUpdates, SourcesReady};
 use crate::pod_workers::{PodWorkers, PodWorkersHandle};
 use crate::runtime::{GcPolicy, Runtime};
 use crate::runtime_state::RuntimeState;
-use crate::sync_loop::SyncLoop;
+use crate::sync_loop::{SyncLoop, SyncLoopMonitor};
 use crate::sync_pod::RuntimePodSyncer;
 use crate::{Error, PodLifecycleEventGenerator, PodStatusManager, PodUid, ProbeManager, Result, Step};
 
@@ -176,6 +176,8 @@ pub struct KubeletHandle {
     cache: PodCache,
     sources: SourcesReady,
     runtime_state: RuntimeState,
+    monitor: SyncLoopMonitor,
+    resync_interval: Duration,
     explainer: Explainer,
 }
 
@@ -203,6 +205,15 @@ impl KubeletHandle {
     /// Whether the runtime can be worked with.
     pub fn runtime_state(&self) -> &RuntimeState {
         &self.runtime_state
+    }
+
+    /// Whether the sync loop goes round: for a health check (`SyncLoopHealthCheck`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] if it has not for twice the resync interval, or two minutes if that is longer.
+    pub fn sync_loop_healthy(&self) -> Result<()> {
+        self.monitor.healthy(self.resync_interval)
     }
 
     /// Why a pod is where it is: what it has passed, and what it waits for, in order.

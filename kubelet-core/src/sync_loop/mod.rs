@@ -1,6 +1,9 @@
 //! The sync loop: hears of changes from all sides and tells the pod workers.
 
 mod housekeeping;
+mod monitor;
+
+pub use monitor::SyncLoopMonitor;
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -77,6 +80,8 @@ pub struct SyncLoop {
     /// How many dead containers of each name a pod keeps, at least one
     /// ([`GcPolicy::max_per_pod_container`](crate::runtime::GcPolicy::max_per_pod_container)).
     pub max_per_pod_container: Option<u32>,
+    /// Told each time the loop goes round.
+    pub monitor: SyncLoopMonitor,
 }
 
 /// `housekeepingPeriod`
@@ -140,6 +145,7 @@ impl SyncLoop {
                 continue;
             }
             back_off = NOT_READY_BACK_OFF.0;
+            self.monitor.beat();
             tokio::select! {
                 biased;
                 _ = housekeeping.tick() => {

@@ -8,7 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Event as ApiEvent, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kubelet_core::{Clock, Event, EventRecorder, Jitter, PodExt, clock::api_time};
+use kubelet_core::{
+    Clock, Event, EventRecorder, EventType, Jitter, NodeEventRecorder, PodExt, clock::api_time,
+};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -260,45 +262,75 @@ async fn attempt(
 
 impl EventRecorder for EventRecorderHandle {
     fn record(&self, event: Event<'_>) {
-        let pod = event.pod.key();
-        let event = self.api_event(event);
-        if self.queue.try_send(event).is_err() {
-            tracing::error!(%pod, "Unable to record event: too many queued events, dropped event");
-        }
+        let key = event.pod.key();
+        let object = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: Some(key.name.to_string()),
+            namespace: Some(key.namespace.to_string()),
+            uid: event.pod.metadata.uid.clone(),
+            resource_version: event.pod.metadata.resource_version.clone(),
+            field_path: event.field_path,
+        };
+        self.queue(object, event.event_type, event.reason, event.message);
+    }
+}
+
+/// Events about the node are kept in the namespace `default`, as the node is in none.
+impl NodeEventRecorder for EventRecorderHandle {
+    fn record_node(&self, event_type: EventType, reason: &str, message: String) {
+        let object = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: self.source.host.clone(),
+            ..ObjectReference::default()
+        };
+        self.queue(object, event_type, reason, message);
     }
 }
 
 impl EventRecorderHandle {
+    fn queue(&self, object: ObjectReference, event_type: EventType, reason: &str, message: String) {
+        let event = self.api_event(object, event_type, reason, message);
+        if let Err(full) = self.queue.try_send(event) {
+            let object = full.into_inner().involved_object;
+            tracing::error!(
+                kind = object.kind,
+                name = object.name,
+                "Unable to record event: too many queued events, dropped event"
+            );
+        }
+    }
+
     /// `makeEvent`
-    fn api_event(&self, event: Event<'_>) -> ApiEvent {
-        let (key, now) = (event.pod.key(), self.clock.now());
+    fn api_event(
+        &self,
+        object: ObjectReference,
+        event_type: EventType,
+        reason: &str,
+        message: String,
+    ) -> ApiEvent {
+        let now = self.clock.now();
         let nanos = {
             let mut last = self.last_nanos.lock();
             *last = now.as_nanosecond().max(*last + 1);
             *last
         };
         let time = api_time(now);
+        let namespace = object.namespace.as_deref().unwrap_or("default").to_owned();
         ApiEvent {
             metadata: ObjectMeta {
-                name: Some(event_name(&key.name, nanos)),
-                namespace: Some(key.namespace.to_string()),
+                name: Some(event_name(object.name.as_deref().unwrap_or_default(), nanos)),
+                namespace: Some(namespace),
                 ..ObjectMeta::default()
             },
-            involved_object: ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                name: Some(key.name.to_string()),
-                namespace: Some(key.namespace.to_string()),
-                uid: event.pod.metadata.uid.clone(),
-                resource_version: event.pod.metadata.resource_version.clone(),
-                field_path: event.field_path,
-            },
+            involved_object: object,
             count: Some(1),
             first_timestamp: Some(time.clone()),
             last_timestamp: Some(time),
-            type_: Some(event.event_type.as_str().to_owned()),
-            reason: Some(event.reason.to_owned()),
-            message: Some(event.message),
+            type_: Some(event_type.as_str().to_owned()),
+            reason: Some(reason.to_owned()),
+            message: Some(message),
             reporting_component: self.source.component.clone(),
             reporting_instance: self.source.host.clone(),
             source: Some((*self.source).clone()),

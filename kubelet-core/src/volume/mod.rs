@@ -9,6 +9,16 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::{Error, PodExt, PodUid, Result};
 
+mod atomic_writer;
+mod host_path;
+mod local;
+mod ownership;
+mod projection;
+mod tokens;
+
+pub use local::LocalVolumes;
+pub use tokens::{NoServiceAccountTokens, ServiceAccountTokens};
+
 /// Mounts a pod's volumes on the host before its containers start, and takes them away after they ended
 /// (the kubelet's `volumemanager.VolumeManager`).
 #[async_trait]

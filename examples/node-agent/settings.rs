@@ -1,0 +1,163 @@
+//! What a kubelet's configuration means to each part of the agent.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_config::credential_provider::CredentialProviderConfig;
+use kubelet_config::flags::{KubeletFlags, KubeletServer};
+use kubelet_config::kubelet_configuration::GoDuration;
+use kubelet_config::{FeatureGates, FileSource, HttpSource, KubeletConfiguration};
+use kubelet_core::quantity::Amount;
+use kubelet_core::runtime::GcPolicy;
+use kubelet_cri::logs::LogRotatePolicy;
+use kubelet_cri::{
+    CgroupDriver, CredentialProvider, ImageGcPolicy, ImagePullCredentialsVerificationPolicy,
+    ImagePullSettings, NodeSettings,
+};
+
+use crate::Error;
+
+/// No time at all for one that lies before it.
+pub(crate) fn time(duration: GoDuration) -> Duration {
+    duration.try_into().unwrap_or_default()
+}
+
+/// No less than nothing.
+pub(crate) fn count(number: i32) -> u32 {
+    number.try_into().unwrap_or_default()
+}
+
+/// The node's name: the one that was given, or the host's in lower case (`nodeutil.GetHostname`).
+pub(crate) fn node_name(flags: &KubeletFlags) -> Result<String, Error> {
+    let given = Some(flags.hostname_override.clone()).filter(|name| !name.is_empty());
+    let of_host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = given.unwrap_or_else(of_host).trim().to_lowercase();
+    if name.is_empty() { Err("empty hostname is invalid".into()) } else { Ok(name) }
+}
+
+/// Folders, DNS, cgroups and facts of the host.
+pub(crate) fn node(config: &KubeletConfiguration) -> NodeSettings {
+    let mut node = NodeSettings::of_this_host();
+    let servers = config.cluster_dns.iter();
+    node.cluster_dns = servers.filter_map(|server| parsed("clusterDNS", server)).collect();
+    node.cluster_domain = config.cluster_domain.trim_end_matches('.').to_owned();
+    node.resolv_conf = Some(&config.resolv_conf).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let root = if config.cgroup_root.is_empty() { "/".to_owned() } else { config.cgroup_root.clone() };
+    node.cgroup_driver = match (config.cgroups_per_qos, config.cgroup_driver.as_str()) {
+        (false, _) => CgroupDriver::None,
+        (true, "systemd") => CgroupDriver::Systemd { root },
+        (true, _) => CgroupDriver::Cgroupfs { root },
+    };
+    node.cpu_cfs_quota = config.cpu_cfs_quota;
+    node.cpu_cfs_quota_period = time(config.cpu_cfs_quota_period);
+    node.seccomp_default = config.seccomp_default;
+    node.single_process_oom_kill = config.single_process_oom_kill.unwrap_or(!node.cgroup_v2);
+    node
+}
+
+fn parsed(field: &str, address: &str) -> Option<IpAddr> {
+    let parsed = address.parse();
+    if parsed.is_err() {
+        tracing::warn!(address, "{field}: not an IP address");
+    }
+    parsed.ok()
+}
+
+pub(crate) fn image_pulls(config: &KubeletConfiguration, gates: &FeatureGates) -> ImagePullSettings {
+    let mut pulls = ImagePullSettings::default();
+    pulls.serialize_image_pulls = config.serialize_image_pulls;
+    pulls.max_parallel_image_pulls = config.max_parallel_image_pulls.map(count);
+    pulls.registry_pull_qps = count(config.registry_pull_qps);
+    pulls.registry_burst = count(config.registry_burst);
+    use ImagePullCredentialsVerificationPolicy as Policy;
+    pulls.credentials_verification = match config.image_pull_credentials_verification_policy.as_str() {
+        _ if !gates.enabled("KubeletEnsureSecretPulledImages") => Policy::NeverVerify,
+        "NeverVerify" => Policy::NeverVerify,
+        "NeverVerifyAllowlistedImages" => {
+            Policy::NeverVerifyAllowlistedImages(config.preloaded_images_verification_allowlist.clone())
+        }
+        "AlwaysVerify" => Policy::AlwaysVerify,
+        _ => Policy::NeverVerifyPreloadedImages,
+    };
+    pulls
+}
+
+/// The programs of `--image-credential-provider-config`, which lie in `--image-credential-provider-bin-dir`.
+pub(crate) fn credential_providers(server: &KubeletServer) -> Result<Vec<CredentialProvider>, Error> {
+    let (flags, mut providers) = (&server.flags, Vec::new());
+    let (config, programs) =
+        (&flags.image_credential_provider_config_path, &flags.image_credential_provider_bin_dir);
+    if config.is_empty() || programs.is_empty() {
+        return Ok(providers);
+    }
+    let config = CredentialProviderConfig::read(Path::new(config))?;
+    config.validate(&server.feature_gates)?;
+    for provider in config.providers {
+        let program = Path::new(programs).join(&provider.name);
+        let mut asked = CredentialProvider::new(provider.name, program, provider.match_images);
+        asked.default_cache_duration = provider.default_cache_duration.map(time).unwrap_or_default();
+        asked.api_version = provider.api_version;
+        asked.args = provider.args;
+        asked.env = provider.env.into_iter().map(|variable| (variable.name, variable.value)).collect();
+        providers.push(asked);
+    }
+    Ok(providers)
+}
+
+pub(crate) fn image_gc(config: &KubeletConfiguration) -> ImageGcPolicy {
+    let percent = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
+    let mut policy = ImageGcPolicy::default();
+    policy.high_threshold_percent = percent(config.image_gc_high_threshold_percent);
+    policy.low_threshold_percent = percent(config.image_gc_low_threshold_percent);
+    policy.min_age = time(config.image_minimum_gc_age);
+    policy.max_age = time(config.image_maximum_gc_age);
+    policy
+}
+
+pub(crate) fn container_gc(flags: &KubeletFlags) -> GcPolicy {
+    GcPolicy {
+        min_age: time(flags.minimum_gc_age),
+        max_per_pod_container: u32::try_from(flags.max_per_pod_container_count).ok(),
+        max_containers: u32::try_from(flags.max_container_count).ok(),
+        ..GcPolicy::default()
+    }
+}
+
+pub(crate) fn log_rotation(config: &KubeletConfiguration) -> Result<LogRotatePolicy, Error> {
+    let size = Amount::try_from(&Quantity(config.container_log_max_size.clone()))?;
+    Ok(LogRotatePolicy {
+        max_size: u64::try_from(size.value()).ok(),
+        max_files: count(config.container_log_max_files) as usize,
+        max_workers: count(config.container_log_max_workers) as usize,
+        monitor_interval: time(config.container_log_monitor_interval),
+    })
+}
+
+/// The first and the longest wait before a container that failed is started again (`newCrashLoopBackOff`).
+pub(crate) fn crash_loop(config: &KubeletConfiguration, gates: &FeatureGates) -> (Duration, Duration) {
+    let (first, longest) = match gates.enabled("ReduceDefaultCrashLoopBackOffDecay") {
+        true => (Duration::from_secs(1), Duration::from_secs(60)),
+        false => (Duration::from_secs(10), Duration::from_secs(300)),
+    };
+    let given = config.crash_loop_back_off.max_container_restart_period;
+    let given = given.filter(|_| gates.enabled("KubeletCrashLoopBackOffMax"));
+    let longest = given.map_or(longest, time);
+    (first.min(longest), longest)
+}
+
+/// Static pods of a folder or file, if any.
+pub(crate) fn files(config: &KubeletConfiguration, node_name: &str) -> Option<FileSource> {
+    let path = Some(&config.static_pod_path).filter(|path| !path.is_empty())?;
+    Some(FileSource::new(path, node_name).check_frequency(time(config.file_check_frequency)))
+}
+
+/// Static pods of a URL, if any.
+pub(crate) fn url(config: &KubeletConfiguration, node_name: &str) -> Result<Option<HttpSource>, Error> {
+    if config.static_pod_url.is_empty() {
+        return Ok(None);
+    }
+    let source = HttpSource::new(&config.static_pod_url, node_name)?.headers(&config.static_pod_url_header)?;
+    Ok(Some(source.check_frequency(time(config.http_check_frequency))))
+}

@@ -1,0 +1,237 @@
+//! An API server on a port, and a node that is to join it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kubelet_core::PodExt;
+use kubelet_cri::process::ProcessRuntime;
+use kubelet_cri::{CriAdapter, CriServer, CriSocket};
+use kubelet_testing::{ApiServer, User};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::standalone::agent::program;
+use crate::standalone::{Agent, GUARD, until};
+
+pub(crate) const NODE: &str = "node-1";
+
+/// What outlives a run of the agent.
+pub(crate) struct Cluster {
+    pub(crate) server: ApiServer,
+    pub(crate) dir: TempDir,
+    endpoint: String,
+    healthz: u16,
+    address: SocketAddr,
+    serving: Option<(CancellationToken, JoinHandle<()>)>,
+    runtime: Option<(Arc<ProcessRuntime>, CancellationToken, JoinHandle<()>)>,
+}
+
+impl Cluster {
+    /// A node that runs pods as processes.
+    pub(crate) async fn on_processes() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let processes = ProcessRuntime::builder(dir.path().join("processes")).open().await.unwrap();
+        let processes = Arc::new(processes);
+        let adapter = CriAdapter::builder(processes.clone()).records_dir(dir.path().join("cri"));
+        let adapter = Arc::new(adapter.build());
+        let socket = dir.path().join("cri.sock");
+        let endpoint = format!("unix://{}", socket.display());
+        let (server, stop) = (CriServer::new(adapter.clone(), adapter), CancellationToken::new());
+        let socket = CriSocket::bind(socket, 0o600).await.unwrap();
+        let token = stop.clone();
+        let serving = tokio::spawn(async move { server.serve(socket, token).await.unwrap() });
+        let mut cluster = Self::on(dir, endpoint).await;
+        cluster.runtime = Some((processes, stop, serving));
+        cluster
+    }
+
+    /// A node with the runtime at this endpoint.
+    pub(crate) async fn on(dir: TempDir, endpoint: String) -> Self {
+        let server = ApiServer::builder().record_reads().build();
+        let address = free_port();
+        let mut cluster =
+            Self { server, dir, endpoint, healthz: free_port().port(), address, serving: None, runtime: None };
+        for (file, user) in [("kubeconfig", User::node(NODE)), ("admin", User::admin())] {
+            fs::write(cluster.path(file), cluster.server.kubeconfig(address, user)).unwrap();
+        }
+        fs::create_dir(cluster.path("manifests")).unwrap();
+        // INTERIM
+        let node = serde_json::from_value(serde_json::json!({"metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}, "status": {
+            "allocatable": {"pods": "110", "cpu": "8", "memory": "8Gi"}, "capacity": {"pods": "110", "cpu": "8", "memory": "8Gi"},
+            "addresses": [{"type":"InternalIP","address":"10.1.2.3"}],
+            "nodeInfo": {"architecture":"a","bootID":"a","containerRuntimeVersion":"process://1","kernelVersion":"a","kubeProxyVersion":"","kubeletVersion":"v1.36.0","machineID":"","operatingSystem":"linux","osImage":"","systemUUID":""},
+            "conditions": [{"type": "Ready", "status": "True"}]}})).unwrap();
+        cluster.server.create::<Node>(&node).unwrap();
+        cluster.server.replace_status::<Node>(&node).unwrap();
+        cluster.start_api_server().await;
+        cluster
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) async fn start_api_server(&mut self) {
+        let (server, stop) = (self.server.clone(), CancellationToken::new());
+        let token = stop.clone();
+        let bound = async || TcpListener::bind(self.address).await.ok();
+        let listener = until("the port of the API server is free", bound).await;
+        let serving = tokio::spawn(async move { server.serve(listener, token).await.unwrap() });
+        self.serving = Some((stop, serving));
+    }
+
+    /// Breaks all its connections; whoever calls finds nobody.
+    pub(crate) async fn stop_api_server(&mut self) {
+        let (stop, serving) = self.serving.take().unwrap();
+        stop.cancel();
+        serving.await.unwrap();
+    }
+
+    /// The agent, yet to be told whether there is an API server. `config` is added to its configuration file.
+    pub(crate) fn command(&self, config: &str) -> Command {
+        let (endpoint, healthz) = (&self.endpoint, self.healthz);
+        let config = format!(
+            "apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: {endpoint}
+staticPodPath: manifests
+podLogsDir: logs
+healthzPort: {healthz}
+failCgroupV1: false
+failSwapOn: false
+cgroupsPerQOS: false
+enforceNodeAllocatable: []
+{config}
+"
+        );
+        fs::write(self.path("config.yaml"), config).unwrap();
+        let mut command = Command::new(program("node-agent"));
+        command.arg("--config").arg(self.path("config.yaml"));
+        command.arg("--root-dir").arg(self.path("root"));
+        command.arg("--cert-dir").arg(self.path("pki"));
+        command.args(["--hostname-override", NODE]);
+        command.env_remove("RUST_LOG").env_remove("NOTIFY_SOCKET");
+        command
+    }
+
+    /// Starts an agent that joins.
+    pub(crate) fn start(&self) -> Agent {
+        Agent::spawn(self.command("").arg("--kubeconfig").arg(self.path("kubeconfig")))
+    }
+
+    /// What `/healthz` answers: its status and its text.
+    pub(crate) async fn healthz(&self, path: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.healthz)).await.ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    }
+
+    /// What `kubectl` prints; it must succeed. Spaces are flattened.
+    pub(crate) async fn kubectl(&self, args: &[&str]) -> String {
+        let program = std::env::var_os("KUBECTL").unwrap_or_else(|| OsString::from("kubectl"));
+        let mut command = Command::new(program);
+        command.arg("--kubeconfig").arg(self.path("admin")).arg("--cache-dir").arg(self.path("cache"));
+        command.args(args).env("HOME", self.dir.path()).stdin(Stdio::null()).kill_on_drop(true);
+        let output = tokio::time::timeout(GUARD, command.output()).await.expect("kubectl hangs");
+        let output = output.expect("kubectl is needed in PATH, or its path in KUBECTL");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "kubectl {args:?}: {text}{error}");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Waits until the node is as wanted.
+    pub(crate) async fn node(&self, what: &str, reached: impl Fn(&Node) -> bool) -> Node {
+        let look = async || self.server.get::<Node>("", NODE).unwrap().filter(&reached);
+        until(&format!("the node {what}"), look).await
+    }
+
+    pub(crate) async fn node_is_ready(&self) -> Node {
+        self.node("is ready", |node| condition(node, "Ready").as_deref() == Some("True")).await
+    }
+
+    /// Makes a pod, bound to the node.
+    pub(crate) fn create(&self, pod: &Pod) -> Pod {
+        self.server.create(pod).unwrap()
+    }
+
+    /// Waits until a pod is as wanted.
+    pub(crate) async fn pod(&self, name: &str, what: &str, reached: impl Fn(&Pod) -> bool) -> Pod {
+        let look = async || self.server.get::<Pod>("default", name).unwrap().filter(&reached);
+        until(&format!("{name} {what}"), look).await
+    }
+
+    pub(crate) async fn ready(&self, name: &str) -> Pod {
+        self.pod(name, "is ready", |pod| {
+            use crate::standalone::StatusExt;
+            pod.status.as_ref().is_some_and(|status| status.is_ready())
+        })
+        .await
+    }
+
+    /// Waits until no pod bears the UID.
+    pub(crate) async fn gone(&self, name: &str, uid: &str) {
+        let there = || self.server.get::<Pod>("default", name).unwrap();
+        let look = async || there().is_none_or(|pod| pod.uid_str() != uid).then_some(());
+        until(&format!("{name} is gone"), look).await;
+    }
+
+    /// The reasons and messages of the events about an object, oldest first.
+    pub(crate) fn events(&self, name: &str) -> Vec<(String, String)> {
+        let mut events = self.server.list::<Event>().unwrap();
+        events.retain(|event| event.involved_object.name.as_deref() == Some(name));
+        events.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+        let told = |event: Event| (event.reason.unwrap_or_default(), event.message.unwrap_or_default());
+        events.into_iter().map(told).collect()
+    }
+
+    /// Waits for an event about an object, with this reason and words in its message.
+    pub(crate) async fn event(&self, name: &str, reason: &str, words: &str) {
+        let is_it = |event: &(String, String)| event.0 == reason && event.1.contains(words);
+        let look = async || self.events(name).iter().any(is_it).then_some(());
+        until(&format!("an event {reason} {words:?} of {name}"), look).await;
+    }
+
+    /// A file of a pod's volume.
+    pub(crate) fn volume_file(&self, uid: &str, plugin: &str, volume: &str, file: &str) -> PathBuf {
+        let volumes = self.path("root").join("pods").join(uid).join("volumes");
+        volumes.join(plugin).join(volume).join(file)
+    }
+
+    /// Ends what is left.
+    pub(crate) async fn end(mut self) {
+        if let Some((processes, stop, serving)) = self.runtime.take() {
+            stop.cancel();
+            serving.await.unwrap();
+            processes.shutdown(Duration::ZERO).await;
+        }
+        if self.serving.is_some() {
+            self.stop_api_server().await;
+        }
+    }
+}
+
+/// `True`, `False` or `Unknown`.
+pub(crate) fn condition(node: &Node, kind: &str) -> Option<String> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    Some(conditions.iter().find(|condition| condition.type_ == kind)?.status.clone())
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}

@@ -1,0 +1,16 @@
+//! The example `node-agent` against an API server in memory, on processes of this machine and on a real containerd.
+//!
+//! `cargo test` builds the examples of this package before it runs these tests; with `cargo test --test node_agent`
+//! alone, build it first: `cargo build --example node-agent`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+#[path = "../standalone/mod.rs"]
+mod standalone;
+
+mod alone;
+mod cluster;
+mod life;
+mod on_containerd;
+mod pods;
+mod restart;

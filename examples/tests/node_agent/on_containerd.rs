@@ -1,0 +1,64 @@
+//! On a real containerd of the test's own. Skipped, visibly, where the host lacks it; in CI that is a failure.
+
+use std::time::Instant;
+
+use kubelet_core::PodExt;
+use kubelet_testing::Containerd;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::cluster::Cluster;
+use crate::pods::{SERVER, pod};
+use crate::standalone::{StatusExt, until};
+
+#[tokio::test]
+async fn pods_of_a_cluster_run_in_containers() {
+    let Some(containerd) = Containerd::start().await.unwrap() else { return };
+    let cluster = Cluster::on(tempfile::tempdir().unwrap(), containerd.endpoint()).await;
+    let mut agent = cluster.start();
+    let node = cluster.node_is_ready().await;
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref()).unwrap();
+    assert!(info.container_runtime_version.starts_with("containerd://"), "{info:?}");
+
+    // It finds its token, its namespace and the cluster's authority where every pod does.
+    let volumes = json!([{"name": "scratch", "emptyDir": {}}]);
+    let mounts = json!([{"name": "scratch", "mountPath": "/scratch"}]);
+    let account = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let script = format!(
+        "touch /scratch/mine && touch {account}/mine; cat {account}/namespace; echo; \
+         wc -c < {account}/token; ls {account}; {SERVER}"
+    );
+    let created = Instant::now();
+    cluster.create(&pod("web", &script, json!({"volumes": volumes, "volumeMounts": mounts})));
+    let web = cluster.ready("web").await;
+    #[expect(clippy::print_stdout, reason = "how long it took is shown, not judged")]
+    {
+        println!("web runs {:?} after it was created", created.elapsed());
+    }
+    let logs = cluster.path("logs").join(format!("default_web_{}", web.uid_str())).join("main/0.log");
+    let logged = async || std::fs::read_to_string(&logs).ok().filter(|log| log.contains("F up"));
+    let log = until("the log of web", logged).await;
+    for words in ["stdout F default", "F ca.crt", "F namespace", "F token", "Read-only file system"] {
+        assert!(log.contains(words), "{words}: {log}");
+    }
+    for reason in ["Pulled", "Created", "Started"] {
+        cluster.event("web", reason, "").await;
+    }
+
+    // The agent ends, its containers do not, and the next one takes them over.
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().await.0.success());
+    let mut agent = cluster.start();
+    cluster.create(&pod("later", SERVER, json!({})));
+    cluster.ready("later").await;
+    let now = cluster.ready("web").await;
+    assert_eq!(now.status.as_ref().unwrap().ids(), web.status.as_ref().unwrap().ids());
+
+    for name in ["web", "later"] {
+        cluster.kubectl(&["delete", "pod", name, "--timeout=100s"]).await;
+    }
+    cluster.event("web", "Killing", "Stopping container main").await;
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().await.0.success());
+    cluster.end().await;
+}

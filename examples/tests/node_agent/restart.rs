@@ -1,0 +1,67 @@
+//! The API server goes and comes back, and so does the agent: pods notice nothing.
+
+use std::fs;
+
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::PodExt;
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::cluster::{Cluster, NODE};
+use crate::pods::{IMAGE, SERVER, pod};
+use crate::standalone::{StatusExt, until};
+
+#[tokio::test]
+async fn pods_outlive_the_api_server_and_the_agent() {
+    let mut cluster = Cluster::on_processes().await;
+    let manifest = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "static"}, "spec": {
+        "hostNetwork": true,
+        "containers": [{"name": "main", "image": IMAGE, "command": ["sh", "-c", SERVER]}]}});
+    fs::write(cluster.path("manifests/static.json"), manifest.to_string()).unwrap();
+    let mut agent = cluster.start();
+    cluster.node_is_ready().await;
+    cluster.create(&pod("web", SERVER, json!({})));
+    let web = cluster.ready("web").await;
+    let name = format!("static-{NODE}");
+    let mirror = cluster.ready(&name).await;
+    assert!(mirror.is_mirror());
+    let ids = |pod: &Pod| pod.status.as_ref().unwrap().ids();
+
+    // Without the API server pods go on, and what ends is started again.
+    cluster.stop_api_server().await;
+    let manifest = manifest.to_string().replace("\"static\"", "\"second\"");
+    fs::write(cluster.path("manifests/second.json"), manifest).unwrap();
+    let logs = || fs::read_dir(cluster.path("logs")).unwrap().flatten();
+    let is_second = |name: &str| name.starts_with(&format!("default_second-{NODE}_"));
+    let started = async || logs().find(|entry| entry.file_name().to_str().is_some_and(is_second));
+    until("a static pod begins without the API server", started).await;
+    assert_eq!(cluster.healthz("/healthz").await.unwrap().0, 200);
+    cluster.start_api_server().await;
+    cluster.ready(&format!("second-{NODE}")).await;
+    assert_eq!(ids(&cluster.ready("web").await), ids(&web));
+
+    // The agent ends; its containers do not.
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().await.0.success());
+    let mut agent = cluster.start();
+    let patches = cluster.server.calls().len();
+    cluster.create(&pod("later", SERVER, json!({})));
+    cluster.ready("later").await;
+    let calls = cluster.server.calls().all();
+    for before in [&web, &mirror] {
+        let now = cluster.ready(&before.key().name).await;
+        assert_eq!(now.uid_str(), before.uid_str());
+        assert_eq!(ids(&now), ids(before), "no container was started again");
+        assert_eq!(now.status.as_ref().unwrap().restarts("main"), 0);
+        let told = calls.iter().skip(patches).filter(|call| call.resource == "pods/status");
+        let told: Vec<_> = told.filter(|call| call.name == *before.key().name).collect();
+        assert!(told.is_empty(), "a restart shows nowhere: {told:?}");
+    }
+
+    // A manifest that goes takes its pod and its mirror along.
+    fs::remove_file(cluster.path("manifests/static.json")).unwrap();
+    cluster.gone(&name, mirror.uid_str()).await;
+    agent.signal(Signal::INT);
+    assert!(agent.ended().await.0.success());
+    cluster.end().await;
+}

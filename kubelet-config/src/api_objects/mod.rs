@@ -1,0 +1,7 @@
+//! What pods refer to on an API server: config maps, secrets, tokens of their service accounts.
+
+mod config_objects;
+mod tokens;
+
+pub use config_objects::ApiServerConfigObjects;
+pub use tokens::ApiServerTokens;

@@ -1,0 +1,168 @@
+//! Tokens of service accounts, from an API server (`pkg/kubelet/token`).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount, ServiceAccountTokenProjection};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube_client::Client;
+use kube_client::api::{Api, PostParams};
+use kubelet_core::{Clock, Error, Jitter, PodExt, PodUid, Result, ServiceAccountTokens};
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+/// An older token is renewed, however long it holds (`maxTTL`).
+const MAX_AGE: SignedDuration = SignedDuration::from_hours(24);
+/// So much sooner, at random (`maxJitter`).
+const MAX_JITTER: Duration = Duration::from_secs(10);
+/// How long an answer is waited for.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// `expirationSeconds` where a pod names none, as the API server defaults it.
+const DEFAULT_EXPIRATION: i64 = 3600;
+
+/// Asks an API server for the tokens of pods' service accounts, bound to their pods, and keeps them: each is renewed when
+/// four fifths of its life are over, or it is a day old. While it cannot be renewed it is given as long as it holds.
+/// Answers to the kubelet's `token.Manager`.
+pub struct ApiServerTokens {
+    client: Client,
+    clock: Clock,
+    jitter: Jitter,
+    kept: Mutex<HashMap<Key, Token>>,
+}
+
+/// Of which pod, for whom, and for how long.
+type Key = (PodUid, String, i64);
+
+#[derive(Clone)]
+struct Token {
+    text: String,
+    renew_at: Timestamp,
+    expires_at: Timestamp,
+}
+
+impl ApiServerTokens {
+    /// Those that the API server gives that `client` talks to.
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            clock: Clock::system(),
+            jitter: Jitter::default(),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// What tells how old a token is; the operating system's clock by default.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// What spreads renewals; seeded by the operating system by default.
+    #[must_use]
+    pub fn jitter(mut self, jitter: Jitter) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// Asks for one (`CreateToken`).
+    async fn request(&self, pod: &Pod, audience: &str, seconds: i64) -> Result<Token, String> {
+        let account = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.service_account_name.as_deref());
+        let account = account.filter(|name| !name.is_empty()).unwrap_or("default");
+        let key = pod.key();
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                audiences: (!audience.is_empty()).then(|| vec![audience.to_owned()]),
+                expiration_seconds: Some(seconds),
+                bound_object_ref: Some(BoundObjectReference {
+                    api_version: Some("v1".to_owned()),
+                    kind: Some("Pod".to_owned()),
+                    name: Some(key.name.to_string()),
+                    uid: Some(pod.uid().to_string()),
+                }),
+            }),
+            ..TokenRequest::default()
+        };
+        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &key.namespace);
+        let (parameters, asked_at) = (PostParams::default(), self.clock.now());
+        let asked = accounts.create_token_request(account, &parameters, &request);
+        let answer = match timeout(DEADLINE, asked).await {
+            Ok(answer) => answer.map_err(|error| error.to_string())?,
+            Err(elapsed) => return Err(elapsed.to_string()),
+        };
+        let status = answer.status.unwrap_or_default();
+        let (Some(text), Some(expires_at)) = (status.token, status.expiration_timestamp) else {
+            return Err("the answer holds no token".to_owned());
+        };
+        let expires_at = expires_at.0;
+        // What the server made of it counts, as a day may have become a year.
+        let seconds = answer
+            .spec
+            .and_then(|spec| spec.expiration_seconds)
+            .unwrap_or(seconds);
+        let issued_at = expires_at.saturating_sub(SignedDuration::from_secs(seconds));
+        let issued_at = issued_at.unwrap_or(asked_at);
+        let fifth = expires_at.saturating_sub(SignedDuration::from_secs(seconds * 20 / 100));
+        let day = issued_at.saturating_add(MAX_AGE);
+        let renew_at = fifth.unwrap_or(expires_at).min(day.unwrap_or(expires_at));
+        Ok(Token {
+            text,
+            renew_at,
+            expires_at,
+        })
+    }
+}
+
+impl fmt::Debug for ApiServerTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiServerTokens").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl ServiceAccountTokens for ApiServerTokens {
+    async fn token(&self, pod: &Arc<Pod>, wanted: &ServiceAccountTokenProjection) -> Result<String> {
+        let audience = wanted.audience.clone().unwrap_or_default();
+        let seconds = wanted.expiration_seconds.unwrap_or(DEFAULT_EXPIRATION);
+        let key = (pod.uid(), audience, seconds);
+        let kept = self.kept.lock().get(&key).cloned();
+        let sooner = self.jitter.apply(MAX_JITTER, 1.0) - MAX_JITTER;
+        let now = self.clock.now();
+        let soon = now.checked_add(sooner).unwrap_or(now);
+        if let Some(kept) = kept.as_ref().filter(|kept| soon <= kept.renew_at) {
+            return Ok(kept.text.clone());
+        }
+        let why = match self.request(pod, &key.1, seconds).await {
+            Ok(token) => {
+                let text = token.text.clone();
+                self.kept.lock().insert(key, token);
+                return Ok(text);
+            }
+            Err(why) => why,
+        };
+        let message = match kept {
+            None => format!("failed to fetch token: {why}"),
+            Some(kept) if now > kept.expires_at => format!("token expired and refresh failed: {why}"),
+            Some(kept) => {
+                tracing::error!(pod = %pod.key(), uid = pod.uid_str(), error = why, "Couldn't update token");
+                return Ok(kept.text);
+            }
+        };
+        Err(Error::SyncPod {
+            pod: pod.key(),
+            uid: pod.uid(),
+            message,
+        })
+    }
+
+    fn forget(&self, uid: &PodUid) {
+        self.kept.lock().retain(|(of, ..), _| of != uid);
+    }
+}
