@@ -4,27 +4,28 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube_client::config::{KubeConfigOptions, Kubeconfig};
-use kube_client::{Client, Config};
 use kubelet_config::flags::KubeletServer;
 use kubelet_config::{ApiServerConfigObjects, ApiServerSource, ApiServerTokens, PodConfig};
 use kubelet_core::admission::{AppArmorAdmitHandler, SysctlAllowlist};
 use kubelet_core::{
-    ConfigObjects, Disk, EventRecorder, EventType, Kubelet, KubeletHandle, LocalVolumes, LogEvents,
+    ConfigObjects, Disk, EventRecorder, FixedNode, Kubelet, KubeletHandle, LocalVolumes, LogEvents,
     NoConfigObjects, NoServiceAccountTokens, NodeEventRecorder, PodCache, PodStatusManager as _,
     PodWorkersConfig, ProbeResultCache, ServiceAccountTokens,
 };
 use kubelet_cri::logs::ContainerLogManager;
 use kubelet_cri::{CriClient, CriRuntime, ImageGcManager, NodeProber, RuntimeImageFs};
+use kubelet_node::certificate::ApiServerAccess;
+use kubelet_node::{NodeInformer, hostname, node_host_ips};
 use kubelet_pleg::EventedPleg;
 use kubelet_status::{
-    ApiServerEvents, ApiServerMirrorClient, ApiServerNode, ApiServerSink, EventBroadcaster, LogSink,
-    StatusManager, StatusManagerConfig,
+    ApiServerEvents, ApiServerMirrorClient, ApiServerSink, EventBroadcaster, LogSink, StatusManager,
+    StatusManagerConfig,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::healthz::{self, Health};
+use crate::node::{self, Heartbeat};
 use crate::settings::{self, count, time};
 use crate::{Error, systemd};
 
@@ -38,38 +39,35 @@ pub(crate) async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let KubeletServer { flags, configuration: config, feature_gates: gates, .. } = server;
-    let node_name = settings::node_name(flags)?;
+    let node_name = hostname(&flags.hostname_override)?;
     let root_dir = std::path::absolute(&flags.root_directory)?;
-    let client = client(&flags.kube_config).await?;
+    tokio::fs::create_dir_all(&root_dir).await?;
+    let access = access(server, &node_name).await?;
+    let client = access.as_ref().map(ApiServerAccess::client);
     tracing::info!(node = node_name, version, standalone = client.is_none(), "Starting kubelet.");
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
 
-    // Who is told: the API server, or the log.
+    // Who is told, and who is asked: the API server, or the log and nobody.
     let mut recorder: Arc<dyn EventRecorder> = Arc::new(LogEvents);
     let mut node_recorder: Arc<dyn NodeEventRecorder> = Arc::new(LogEvents);
     let mut objects: Arc<dyn ConfigObjects> = Arc::new(NoConfigObjects);
-    let mut volume_objects = objects.clone();
+    let mut objects_of_volumes = objects.clone();
     let mut tokens: Arc<dyn ServiceAccountTokens> = Arc::new(NoServiceAccountTokens);
-    let mut status_config = StatusManagerConfig::default();
-    (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
-    let (mut statuses, mut cache_of_objects) = (StatusManager::with_config(LogSink::new(), status_config.clone()), None);
+    let mut read_objects = None;
     if let Some(client) = &client {
         let events = EventBroadcaster::new(ApiServerEvents::new(client.clone()), &node_name)
             .with_rate(count(config.event_record_qps), count(config.event_burst));
         recorder = Arc::new(events.handle());
         node_recorder = Arc::new(events.handle());
-        let token = shutdown.clone();
-        tasks.spawn(async move { Ok(events.run(token).await) });
+        tasks.spawn(ok(events.run(shutdown.clone())));
         let read = ApiServerConfigObjects::new(client.clone());
-        volume_objects = Arc::new(read.with_max_age(VOLUMES_MAX_AGE));
+        objects_of_volumes = Arc::new(read.with_max_age(VOLUMES_MAX_AGE));
         objects = Arc::new(read.clone());
-        cache_of_objects = Some(read);
+        read_objects = Some(read);
         tokens = Arc::new(ApiServerTokens::new(client.clone()));
-        statuses = StatusManager::with_config(ApiServerSink::new(client.clone()), status_config);
     }
-    node_recorder.record_node(EventType::Normal, "Starting", "Starting kubelet.".to_owned());
 
-    // What runs pods.
+    // The node, and what runs its pods.
     let connect = |endpoint: &str| {
         CriClient::builder(endpoint).timeout(time(config.runtime_request_timeout)).connect_lazy()
     };
@@ -78,28 +76,46 @@ pub(crate) async fn run(
         "" => services.clone(),
         endpoint => Arc::new(connect(endpoint)?),
     };
+    let asking = shutdown.run_until_cancelled(node::Runtime::of(services.clone()));
+    let Some(node_runtime) = asking.await else { return Ok(()) };
+    let (node_runtime, mut kubelet) = (Arc::new(node_runtime?), Kubelet::builder());
+    let told = (node_runtime.clone(), kubelet.runtime_state());
+    let local = Arc::new(node::local(server, &node_name, version, told, node_recorder.clone())?);
+    local.birth_cry();
+    let node = Arc::new(local.initial_node().await);
+    let mut node_settings = settings::node(config);
+    node::tell_containers(&mut node_settings, &node);
+    let mut status_config = StatusManagerConfig::default();
+    (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
+    let statuses = match &client {
+        Some(client) => {
+            status_config.node.host_ips = node_host_ips(&node);
+            status_config.node.ipv6_first = node_host_ips(&node).first().is_some_and(|ip| ip.is_ipv6());
+            StatusManager::with_config(ApiServerSink::new(client.clone()), status_config)
+        }
+        None => StatusManager::with_config(LogSink::new(), status_config),
+    };
     let volumes = LocalVolumes::new(&root_dir)
         .recorder(recorder.clone())
-        .config_objects(volume_objects)
+        .config_objects(objects_of_volumes)
         .tokens(tokens);
-    let volumes = Arc::new(volumes);
-    let probes = ProbeResultCache::new();
-    let (first, longest) = settings::crash_loop(config, gates);
-    let mut builder = CriRuntime::builder(services.clone(), images.clone())
-        .node(settings::node(config))
+    let (volumes, probes) = (Arc::new(volumes), ProbeResultCache::new());
+    let (first_wait, longest_wait) = settings::crash_loop(config, gates);
+    let mut runtime = CriRuntime::builder(services.clone(), images.clone())
+        .node(node_settings)
         .root_dir(&root_dir)
         .pod_logs_dir(&config.pod_logs_dir)
         .image_pulls(settings::image_pulls(config, gates))
-        .crash_loop_back_off(first, longest)
+        .crash_loop_back_off(first_wait, longest_wait)
         .events(recorder.clone())
         .probes(Arc::new(probes.clone()))
         .statuses(statuses.reporter())
         .volumes(volumes.clone())
         .config_objects(objects);
     for provider in settings::credential_providers(server)? {
-        builder = builder.credential_provider(provider);
+        runtime = runtime.credential_provider(provider);
     }
-    let Some(runtime) = shutdown.run_until_cancelled(builder.build()).await else { return Ok(()) };
+    let Some(runtime) = shutdown.run_until_cancelled(runtime.build()).await else { return Ok(()) };
     let runtime = Arc::new(runtime?);
 
     // Where pods come from.
@@ -110,13 +126,23 @@ pub(crate) async fn run(
     if let Some(url) = settings::url(config, &node_name)? {
         pods = pods.source(url);
     }
-    if let Some(client) = &client {
-        pods = pods.source(ApiServerSource::new(client.clone(), &node_name));
+    match (&access, &client) {
+        (Some(access), Some(client)) => {
+            let informer = NodeInformer::new(client.clone(), &node_name).with_local_node(local.clone());
+            let synced = informer.handle().synced();
+            pods = pods.source(ApiServerSource::new(client.clone(), &node_name).node_synced(synced));
+            kubelet = kubelet
+                .node(Arc::new(informer.handle()))
+                .mirrors(Arc::new(ApiServerMirrorClient::new(client.clone())));
+            let heartbeat = Heartbeat::new(server, access, &local, informer);
+            tasks.spawn(ok(heartbeat.run(shutdown.clone())));
+        }
+        _ => kubelet = kubelet.node(Arc::new(FixedNode::new(node))),
     }
 
     // The kubelet of them all.
     let cache = PodCache::new();
-    let mut kubelet = Kubelet::builder()
+    let kubelet = kubelet
         .pods(pods.build()?)
         .pleg(EventedPleg::new(runtime.clone(), cache.clone()), cache)
         .runtime(runtime.clone())
@@ -128,51 +154,63 @@ pub(crate) async fn run(
         .admission(Arc::new(AppArmorAdmitHandler::linux_host()))
         .workers(PodWorkersConfig { resync_interval: time(config.sync_frequency), ..Default::default() })
         .gc_policy(settings::container_gc(flags))
-        .root_dir(&root_dir);
-    if let Some(client) = &client {
-        kubelet = kubelet
-            .node(Arc::new(ApiServerNode::new(client.clone(), &node_name)))
-            .mirrors(Arc::new(ApiServerMirrorClient::new(client.clone())));
-    }
-    let kubelet = kubelet.build()?;
+        .root_dir(&root_dir)
+        .build()?;
 
     // What goes on beside it.
-    let handle = kubelet.handle();
+    let (handle, health) = (kubelet.handle(), Health(kubelet.handle()));
     let logs = ContainerLogManager::new(services, settings::log_rotation(config)?)?;
     tasks.spawn(ok(logs.run(shutdown.clone())));
     let stats = Arc::new(RuntimeImageFs::new(images, Disk::default()));
     let image_gc = ImageGcManager::new(runtime, settings::image_gc(config), stats, node_recorder)?;
+    node_runtime.set_images(image_gc.clone());
     tasks.spawn(ok(image_gc.run(shutdown.clone())));
-    if let Some(objects) = cache_of_objects {
-        tasks.spawn(ok(forget_objects(objects, handle.clone(), shutdown.clone())));
+    if let Some(read) = read_objects {
+        tasks.spawn(ok(forget_objects(read, handle, shutdown.clone())));
     }
-    let health = Health(handle);
     if config.healthz_port > 0 {
-        let address: SocketAddr =
-            SocketAddr::new(config.healthz_bind_address.parse()?, config.healthz_port.try_into()?);
+        let address = SocketAddr::new(config.healthz_bind_address.parse()?, config.healthz_port.try_into()?);
         tasks.spawn(healthz::serve(address, health.clone(), shutdown.clone()));
     }
     tasks.spawn(ok(systemd::run(health, shutdown.clone())));
     let token = shutdown.clone();
     tasks.spawn(async move { Ok(kubelet.run(token).await?) });
-    join(tasks, shutdown).await
+    // Clients work as long as it runs, and what is sent last is sent when all else has ended.
+    let (access_ends, failed) = (CancellationToken::new(), shutdown.clone());
+    let ends = access_ends.clone();
+    let rotating = async move {
+        let Some(access) = access else { return Ok(()) };
+        access.run(ends).await.inspect_err(|_| failed.cancel()).map_err(Error::from)
+    };
+    let working = async {
+        let outcome = join(tasks, shutdown).await;
+        access_ends.cancel();
+        outcome
+    };
+    let (outcome, rotated) = tokio::join!(working, rotating);
+    outcome.and(rotated)
 }
 
-/// Whoever reaches the API server as `--kubeconfig` says; nobody without it.
-async fn client(kubeconfig: &str) -> Result<Option<Client>, Error> {
-    if kubeconfig.is_empty() {
+/// How the API server is reached, as `--kubeconfig`, `--bootstrap-kubeconfig` and `--cert-dir` say; nobody without the
+/// first.
+async fn access(server: &KubeletServer, node_name: &str) -> Result<Option<ApiServerAccess>, Error> {
+    let flags = &server.flags;
+    if flags.kube_config.is_empty() {
         return Ok(None);
     }
-    let config = Kubeconfig::read_from(kubeconfig)?;
-    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
-    Ok(Some(Client::try_from(config)?))
+    let mut access = ApiServerAccess::builder(node_name, &flags.kube_config, &flags.cert_directory)
+        .rotate_certificates(server.configuration.rotate_certificates);
+    if !flags.bootstrap_kubeconfig.is_empty() {
+        access = access.bootstrap_kubeconfig(&flags.bootstrap_kubeconfig);
+    }
+    Ok(Some(access.open().await?))
 }
 
-/// What config maps and secrets pods do not refer to any more are forgotten each minute.
-async fn forget_objects(objects: ApiServerConfigObjects, kubelet: KubeletHandle, shutdown: CancellationToken) {
+/// Config maps and secrets that pods do not refer to any more are forgotten each minute.
+async fn forget_objects(read: ApiServerConfigObjects, kubelet: KubeletHandle, shutdown: CancellationToken) {
     let mut minute = tokio::time::interval(Duration::from_secs(60));
     while shutdown.run_until_cancelled(minute.tick()).await.is_some() {
-        objects.retain(&kubelet.pods().pods());
+        read.retain(&kubelet.pods().pods());
     }
 }
 
@@ -185,8 +223,7 @@ async fn ok(task: impl Future<Output = ()>) -> Result<(), Error> {
 async fn join(mut tasks: JoinSet<Result<(), Error>>, shutdown: CancellationToken) -> Result<(), Error> {
     let mut outcome = Ok(());
     while let Some(ended) = tasks.join_next().await {
-        let ended = ended.map_err(Error::from).flatten();
-        if let Err(error) = ended {
+        if let Err(error) = ended.map_err(Error::from).flatten() {
             tracing::error!(%error, "a part of the agent has failed");
             shutdown.cancel();
             outcome = outcome.and(Err(error));

@@ -12,6 +12,7 @@ mod agent;
 mod healthz;
 mod lock;
 mod log;
+mod node;
 mod settings;
 mod systemd;
 
@@ -29,7 +30,7 @@ use lock::Lock;
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// The kubelet that it behaves like.
-const VERSION: &str = "v1.36.0";
+const VERSION: &str = "v1.36.2";
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> ExitCode {

@@ -29,14 +29,6 @@ pub(crate) fn count(number: i32) -> u32 {
     number.try_into().unwrap_or_default()
 }
 
-/// The node's name: the one that was given, or the host's in lower case (`nodeutil.GetHostname`).
-pub(crate) fn node_name(flags: &KubeletFlags) -> Result<String, Error> {
-    let given = Some(flags.hostname_override.clone()).filter(|name| !name.is_empty());
-    let of_host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let name = given.unwrap_or_else(of_host).trim().to_lowercase();
-    if name.is_empty() { Err("empty hostname is invalid".into()) } else { Ok(name) }
-}
-
 /// Folders, DNS, cgroups and facts of the host.
 pub(crate) fn node(config: &KubeletConfiguration) -> NodeSettings {
     let mut node = NodeSettings::of_this_host();
@@ -158,6 +150,7 @@ pub(crate) fn url(config: &KubeletConfiguration, node_name: &str) -> Result<Opti
     if config.static_pod_url.is_empty() {
         return Ok(None);
     }
-    let source = HttpSource::new(&config.static_pod_url, node_name)?.headers(&config.static_pod_url_header)?;
+    let source =
+        HttpSource::new(&config.static_pod_url, node_name)?.headers(&config.static_pod_url_header)?;
     Ok(Some(source.check_frequency(time(config.http_check_frequency))))
 }

@@ -14,7 +14,7 @@ use crate::{Error, PlegHandle, Result};
 
 /// The runtime's state, asked for every 5 s and known to all. A cheap handle. Answers to the kubelet's
 /// `runtimeState`.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct RuntimeState {
     inner: Arc<Mutex<Inner>>,
     asked_once: CancellationToken,
@@ -32,6 +32,12 @@ struct Inner {
 const UPDATE_PERIOD: Duration = Duration::from_secs(5);
 /// How long the runtime may be silent before it counts as down (`maxWaitForContainerRuntime`).
 const MAX_WAIT: Duration = Duration::from_secs(30);
+
+impl Default for RuntimeState {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl RuntimeState {
     /// The runtime was not asked yet.

@@ -33,7 +33,8 @@ async fn alone_it_runs_static_pods_and_tells_systemd_that_it_is_well() {
 
     let told = async || {
         let mut word = [0; 64];
-        let length = tokio::time::timeout(Duration::from_secs(10), systemd.recv(&mut word)).await.ok()?.ok()?;
+        let length =
+            tokio::time::timeout(Duration::from_secs(10), systemd.recv(&mut word)).await.ok()?.ok()?;
         Some(String::from_utf8_lossy(&word[..length]).into_owned())
     };
     assert_eq!(until("systemd is told", told).await, "READY=1");

@@ -59,20 +59,19 @@ impl Cluster {
     pub(crate) async fn on(dir: TempDir, endpoint: String) -> Self {
         let server = ApiServer::builder().record_reads().build();
         let address = free_port();
-        let mut cluster =
-            Self { server, dir, endpoint, healthz: free_port().port(), address, serving: None, runtime: None };
+        let mut cluster = Self {
+            server,
+            dir,
+            endpoint,
+            healthz: free_port().port(),
+            address,
+            serving: None,
+            runtime: None,
+        };
         for (file, user) in [("kubeconfig", User::node(NODE)), ("admin", User::admin())] {
             fs::write(cluster.path(file), cluster.server.kubeconfig(address, user)).unwrap();
         }
         fs::create_dir(cluster.path("manifests")).unwrap();
-        // INTERIM
-        let node = serde_json::from_value(serde_json::json!({"metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE}}, "status": {
-            "allocatable": {"pods": "110", "cpu": "8", "memory": "8Gi"}, "capacity": {"pods": "110", "cpu": "8", "memory": "8Gi"},
-            "addresses": [{"type":"InternalIP","address":"10.1.2.3"}],
-            "nodeInfo": {"architecture":"a","bootID":"a","containerRuntimeVersion":"process://1","kernelVersion":"a","kubeProxyVersion":"","kubeletVersion":"v1.36.0","machineID":"","operatingSystem":"linux","osImage":"","systemUUID":""},
-            "conditions": [{"type": "Ready", "status": "True"}]}})).unwrap();
-        cluster.server.create::<Node>(&node).unwrap();
-        cluster.server.replace_status::<Node>(&node).unwrap();
         cluster.start_api_server().await;
         cluster
     }

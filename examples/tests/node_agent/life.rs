@@ -35,22 +35,26 @@ async fn a_node_joins_and_pods_live_and_go() {
     cluster.event(NODE, "Starting", "Starting kubelet.").await;
 
     // A pod as users make them, with its token, and with what is offered of volumes.
-    let config: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "config", "namespace": "default"},
+    let config: ConfigMap =
+        serde_json::from_value(json!({"metadata": {"name": "config", "namespace": "default"},
         "data": {"word": "from-the-config-map"}}))
-    .unwrap();
+        .unwrap();
     cluster.server.create(&config).unwrap();
-    let secret: Secret = serde_json::from_value(json!({"metadata": {"name": "secret", "namespace": "default"},
+    let secret: Secret =
+        serde_json::from_value(json!({"metadata": {"name": "secret", "namespace": "default"},
         "data": {"word": "ZnJvbS10aGUtc2VjcmV0"}}))
-    .unwrap();
+        .unwrap();
     cluster.server.create(&secret).unwrap();
     let env = json!([
         {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "config", "key": "word"}}},
         {"name": "B", "valueFrom": {"secretKeyRef": {"name": "secret", "key": "word"}}},
     ]);
     let volumes = json!([{"name": "scratch", "emptyDir": {}}, {"name": "host", "hostPath": {"path": "/", "type": "Directory"}}]);
-    let mounts = json!([{"name": "scratch", "mountPath": "/scratch"}, {"name": "host", "mountPath": "/host"}]);
+    let mounts =
+        json!([{"name": "scratch", "mountPath": "/scratch"}, {"name": "host", "mountPath": "/host"}]);
     let script = format!("echo $A $B; {SERVER}");
-    let spec = json!({"env": env, "volumes": volumes, "volumeMounts": mounts, "securityContext": {"fsGroup": 4242}});
+    let spec =
+        json!({"env": env, "volumes": volumes, "volumeMounts": mounts, "securityContext": {"fsGroup": 4242}});
     cluster.create(&pod("web", &script, spec));
     let web = cluster.ready("web").await;
     for reason in ["Pulled", "Created", "Started"] {

@@ -48,9 +48,15 @@ pub struct KubeletBuilder {
     workers: PodWorkersConfig,
     gc_policy: GcPolicy,
     jitter: Option<Jitter>,
+    runtime_state: RuntimeState,
 }
 
 impl KubeletBuilder {
+    /// Whether the runtime can be worked with, once the agent runs: for those that are made before it and must know.
+    pub fn runtime_state(&self) -> RuntimeState {
+        self.runtime_state.clone()
+    }
+
     /// Where pods come from: the merged sources. Required.
     pub fn pods(mut self, updates: impl PodUpdates) -> Self {
         self.updates = Some(Box::new(updates));
@@ -198,7 +204,7 @@ impl KubeletBuilder {
         let (to_sync_loop, received) = mpsc::channel(UPDATES_WAITING);
         let recorder = self.recorder.unwrap_or_else(|| Arc::new(LogEvents));
         let pleg_handle: Arc<dyn PlegHandle> = pleg.handle();
-        let runtime_state = RuntimeState::new();
+        let runtime_state = self.runtime_state;
         runtime_state.add_pleg(pleg_handle.clone());
         let start_failures = StartFailures::new();
         let jitter = self.jitter.unwrap_or_default();
