@@ -57,7 +57,7 @@ async fn alone_it_runs_static_pods_and_tells_systemd_that_it_is_well() {
 async fn what_is_wrong_with_its_configuration_is_said_at_once() {
     let cluster = Cluster::on_processes().await;
     for (config, args, words) in [
-        ("maxPods: -1", vec![], "MaxPods"),
+        ("maxPods: -1", vec![], "maxPods"),
         ("", vec!["--exit-on-lock-contention"], "no lock file specified"),
         ("", vec!["--kubeconfig", "/nowhere"], "/nowhere"),
         ("", vec!["--no-such-flag"], "no-such-flag"),

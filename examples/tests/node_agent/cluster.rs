@@ -1,5 +1,6 @@
 //! An API server on a port, and a node that is to join it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
@@ -209,6 +210,13 @@ enforceNodeAllocatable: []
     pub(crate) fn volume_file(&self, uid: &str, plugin: &str, volume: &str, file: &str) -> PathBuf {
         let volumes = self.path("root").join("pods").join(uid).join("volumes");
         volumes.join(plugin).join(volume).join(file)
+    }
+
+    /// What the node asked for, each once: verb, resource and field selector.
+    pub(crate) fn asked(&self) -> BTreeSet<String> {
+        let calls = self.server.calls().all().into_iter().filter(|call| call.user == User::node(NODE).name);
+        let asked = calls.map(|call| format!("{} {} {}", call.verb, call.resource, call.field_selector));
+        asked.map(|asked| asked.trim_end().to_owned()).collect()
     }
 
     /// Ends what is left.

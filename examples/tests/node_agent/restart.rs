@@ -11,6 +11,30 @@ use crate::cluster::{Cluster, NODE};
 use crate::pods::{IMAGE, SERVER, pod};
 use crate::standalone::{StatusExt, until};
 
+/// Verb, resource and field selector of a kubelet's requests, as they were recorded of v1.36; and how it reads config maps
+/// with `configMapAndSecretChangeDetectionStrategy: Get`.
+const ASKED: [&str; 18] = [
+    "create events",
+    "create leases",
+    "create nodes",
+    "create pods",
+    "create serviceaccounts/token",
+    "delete pods",
+    "get configmaps",
+    "get leases",
+    "get nodes",
+    "get pods",
+    "patch events",
+    "patch nodes/status",
+    "patch pods/status",
+    "update leases",
+    "watch nodes metadata.name=NODE",
+    "watch pods spec.nodeName=NODE",
+    // Where a streaming list is not to be had.
+    "list nodes metadata.name=NODE",
+    "list pods spec.nodeName=NODE",
+];
+
 #[tokio::test]
 async fn pods_outlive_the_api_server_and_the_agent() {
     let mut cluster = Cluster::on_processes().await;
@@ -63,5 +87,13 @@ async fn pods_outlive_the_api_server_and_the_agent() {
     cluster.gone(&name, mirror.uid_str()).await;
     agent.signal(Signal::INT);
     assert!(agent.ended().await.0.success());
+
+    // In all that time it asked for nothing that a kubelet does not ask for.
+    let allowed = ASKED.map(|asked| asked.replace("NODE", NODE));
+    let more: Vec<_> = cluster.asked().into_iter().filter(|asked| !allowed.contains(asked)).collect();
+    assert!(more.is_empty(), "{more:#?}");
+    for needed in ["watch nodes metadata.name=NODE", "watch pods spec.nodeName=NODE"] {
+        assert!(cluster.asked().contains(&needed.replace("NODE", NODE)), "{needed}");
+    }
     cluster.end().await;
 }

@@ -68,6 +68,8 @@ pub struct ApiCall {
     pub namespace: String,
     /// Of which object; empty for a collection. What is created goes by its name, where it has one.
     pub name: String,
+    /// The field selector of a collection: `spec.nodeName=node-1`.
+    pub field_selector: String,
     /// When it came.
     pub at: Timestamp,
     /// The HTTP status of the answer; `None` before it, or when the connection broke or the caller gave up.

@@ -394,6 +394,7 @@ mod tests {
             resource: resource.into(),
             namespace: "default".into(),
             name: name.into(),
+            field_selector: String::new(),
             at: Default::default(),
             status: None,
         }

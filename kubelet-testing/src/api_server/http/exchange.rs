@@ -293,6 +293,7 @@ impl Exchange {
             resource,
             namespace: path.namespace.clone(),
             name,
+            field_selector: self.parameters.get("fieldSelector").to_owned(),
             at: self.shared.now(),
             status: None,
         }
