@@ -31,10 +31,7 @@ async fn pods_of_a_cluster_run_in_containers() {
     let created = Instant::now();
     cluster.create(&pod("web", &script, json!({"volumes": volumes, "volumeMounts": mounts})));
     let web = cluster.ready("web").await;
-    #[expect(clippy::print_stdout, reason = "how long it took is shown, not judged")]
-    {
-        println!("web runs {:?} after it was created", created.elapsed());
-    }
+    println!("web runs {:?} after it was created", created.elapsed());
     let logs = cluster.path("logs").join(format!("default_web_{}", web.uid_str())).join("main/0.log");
     let logged = async || std::fs::read_to_string(&logs).ok().filter(|log| log.contains("F up"));
     let log = until("the log of web", logged).await;
