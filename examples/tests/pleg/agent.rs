@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use futures::stream::unfold;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kubelet_config::{PodConfig, StreamSource};
-use kubelet_core::{Kubelet, PodCache, PodExt, PodLifecycleEventGenerator, PodUid, RuntimeReader};
+use kubelet_core::{Kubelet, annotations, PodCache, PodExt, PodLifecycleEventGenerator, PodUid, RuntimeReader};
 use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_status::{MemorySink, StatusManager};
 use kubelet_testing::{Containerd, wait_until};
@@ -49,7 +51,7 @@ impl Agent {
             Some((now, (pods, false)))
         });
         let kubelet = Kubelet::builder()
-            .pods(PodConfig::builder().source(StreamSource::new("test", desired)).build().unwrap())
+            .pods(PodConfig::builder().source(StreamSource::new(annotations::API_SOURCE, desired)).build().unwrap())
             .runtime(stage.runtime.clone())
             .pleg(pleg(observed.clone(), cache.clone()), cache)
             .statuses(StatusManager::new(sink.clone()))
@@ -74,11 +76,16 @@ impl Agent {
         let made = self.made(&uid).await;
         assert_eq!(made.len(), 1 + 2, "a sandbox and two containers, each made once");
 
+        // As an API server asks for it; and it is deleted there once nothing of it runs.
+        let mut ending = Pod::clone(pod);
+        ending.metadata.deletion_timestamp = Some(Time(Timestamp::now()));
+        ending.metadata.deletion_grace_period_seconds = Some(1);
         let deleted = Instant::now();
-        self.pods.send_replace(Vec::new());
+        self.pods.send_replace(vec![Arc::new(ending)]);
         let gone = wait_until(self.sink.watch(), "the pod is gone", |pods| !pods.contains_key(&uid));
         within("the pod is gone", gone).await.unwrap();
         let went = deleted.elapsed();
+        self.pods.send_replace(Vec::new());
         assert!(self.made(&uid).await.is_subset(&made), "nothing was made anew");
         (ran, went)
     }
