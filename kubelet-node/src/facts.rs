@@ -1,7 +1,10 @@
 //! What other parts of an agent tell about its node.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use kubelet_core::RuntimeState;
+use tokio::time::timeout;
 
 use crate::error::BoxError;
 
@@ -114,7 +117,12 @@ impl<F: Fn() -> Vec<String> + Send + Sync> ReadyCheck for F {
     }
 }
 
-/// The runtime and its network are ready, and the PLEG is healthy.
+/// How long a runtime may take for its first answer before the node says that it is not ready.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+
+/// The runtime and its network are ready, and the PLEG is healthy. A node whose agent was just started waits for the
+/// runtime's first answer, rather than to say that there is none.
+#[async_trait]
 impl ReadyCheck for RuntimeState {
     fn problems(&self) -> Vec<String> {
         let runtime = self.runtime_errors().err().map(|error| error.to_string());
@@ -124,6 +132,11 @@ impl ReadyCheck for RuntimeState {
             other => other.to_string(),
         });
         runtime.into_iter().chain(network).collect()
+    }
+
+    async fn refresh(&self) {
+        // Without an answer: what is known says so.
+        let _ = timeout(FIRST_ANSWER, self.asked()).await;
     }
 }
 

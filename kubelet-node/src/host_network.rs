@@ -49,6 +49,42 @@ pub struct DefaultRoute {
     pub ipv6: bool,
 }
 
+/// A host with one interface, `eth0`, by which all ways lead, and with no names: for a simulated node, or one whose
+/// addresses somebody else knows.
+#[derive(Clone, Debug)]
+pub struct FixedNetwork {
+    addresses: Vec<IpAddr>,
+}
+
+impl FixedNetwork {
+    /// A host with these addresses.
+    pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        Self {
+            addresses: addresses.into_iter().collect(),
+        }
+    }
+}
+
+#[async_trait]
+impl HostNetwork for FixedNetwork {
+    fn interfaces(&self) -> Result<Vec<Interface>> {
+        Ok(vec![Interface {
+            name: "eth0".to_owned(),
+            up: true,
+            addresses: self.addresses.clone(),
+            ..Interface::default()
+        }])
+    }
+
+    fn default_routes(&self) -> Result<Option<Vec<DefaultRoute>>> {
+        Ok(None)
+    }
+
+    async fn lookup(&self, _: &str) -> Vec<IpAddr> {
+        Vec::new()
+    }
+}
+
 /// The network of the host that this runs on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemNetwork;

@@ -22,8 +22,8 @@
 //! use async_trait::async_trait;
 //! use k8s_openapi::api::core::v1::Node;
 //! use kubelet_node::{
-//!     BoxError, HeartbeatClient, LeaseController, LocalNode, MachineInfo, NodeConfig, NodeInformer, NodeRegistration,
-//!     NodeRuntime, NodeStatusUpdater,
+//!     BoxError, FixedNetwork, HeartbeatClient, LeaseController, LocalNode, MachineInfo, NodeConfig, NodeInformer,
+//!     NodeRegistration, NodeRuntime, NodeStatusUpdater,
 //! };
 //! use kubelet_testing::{ApiServer, User, eventually};
 //! use tokio_util::sync::CancellationToken;
@@ -49,7 +49,10 @@
 //!     machine.ephemeral_storage = Some(20 << 30);
 //!     let mut config = NodeConfig::new("node-1");
 //!     config.node_labels.insert("example.com/rack".into(), "7".into());
-//!     let local = Arc::new(LocalNode::builder(config, machine).runtime(Arc::new(Pretend)).build());
+//!     let local = LocalNode::builder(config, machine)
+//!         .network(FixedNetwork::new(["10.0.0.7".parse().unwrap()])) // or, by default, the host's
+//!         .runtime(Arc::new(Pretend));
+//!     let local = Arc::new(local.build());
 //!
 //!     let informer = NodeInformer::new(client(), "node-1").with_local_node(local.clone());
 //!     let registration = NodeRegistration::new(client(), local.clone());
@@ -73,6 +76,7 @@
 //!     let node = eventually!(server.get::<Node>("", "node-1").unwrap(), |node| node.is_some()).unwrap();
 //!     let status = node.status.unwrap_or_default();
 //!     assert_eq!(status.node_info.unwrap_or_default().container_runtime_version, "pretend://1.0");
+//!     assert_eq!(status.addresses.unwrap_or_default()[0].address, "10.0.0.7");
 //!     assert_eq!(status.allocatable.unwrap_or_default()["memory"].0, "3996Mi"); // without 100 MiB
 //!     assert!(status.conditions.unwrap_or_default().iter().any(|condition| {
 //!         condition.type_ == "Ready" && condition.reason.as_deref() == Some("KubeletReady")
@@ -121,7 +125,7 @@ pub use facts::{
     NodeRuntime, PodCidrs, Pressure, ReadyCheck, RuntimeFeatures, RuntimeHandler, RuntimeImage, VolumesInUse,
 };
 pub use heartbeat::HeartbeatClient;
-pub use host_network::{DefaultRoute, HostNetwork, Interface, SystemNetwork};
+pub use host_network::{DefaultRoute, FixedNetwork, HostNetwork, Interface, SystemNetwork};
 pub use hostname::hostname;
 pub use informer::{NodeInformer, NodeInformerHandle};
 pub use lease::{LeaseConfig, LeaseController};

@@ -109,14 +109,15 @@ impl NodeConfig {
 /// and `setNodeStatus`.
 ///
 /// ```
-/// use kubelet_node::{LocalNode, MachineInfo, NodeConfig};
+/// use kubelet_node::{FixedNetwork, LocalNode, MachineInfo, NodeConfig};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> kubelet_node::Result<()> {
 /// let mut config = NodeConfig::new("node-1");
 /// config.node_labels.insert("example.com/rack".into(), "7".into());
 /// let machine = MachineInfo::new(2, 4 << 30); // or MachineInfo::read(root_dir)?
-/// let node = LocalNode::builder(config, machine).build().initial_node().await;
+/// let network = FixedNetwork::new([[10, 0, 0, 7].into()]);
+/// let node = LocalNode::builder(config, machine).network(network).build().initial_node().await;
 /// let status = node.status.unwrap_or_default();
 /// assert_eq!(status.capacity.unwrap_or_default()["memory"].0, "4Gi");
 /// # Ok(())

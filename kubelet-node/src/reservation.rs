@@ -88,6 +88,16 @@ impl Reservation {
         })
     }
 
+    /// So many CPUs are kept for the system by `reservedSystemCPUs`, whatever the two lists say of `cpu`.
+    #[must_use]
+    pub fn with_reserved_system_cpus(mut self, cpus: u32) -> Self {
+        if cpus > 0 {
+            self.reserved
+                .insert("cpu".to_owned(), vec![Amount::from_units(cpus.into())]);
+        }
+        self
+    }
+
     /// What is left of `capacity` for pods; never less than nothing.
     pub(crate) fn allocatable(&self, resource: &str, capacity: &Quantity) -> Quantity {
         // What is no resource of the machine itself cannot be reserved.
@@ -244,6 +254,24 @@ mod tests {
                 default.allocatable(resource, &capacity)
             );
         }
+    }
+
+    #[test]
+    fn reserved_cpus_stand_in_for_the_lists() {
+        let list = list(&[("cpu", "100m"), ("memory", "1Gi")]);
+        let reservation = Reservation::new(&list, &list, &BTreeMap::new()).unwrap();
+        let of =
+            |reservation: &Reservation, resource| reservation.allocatable(resource, &Quantity("4".into())).0;
+        assert_eq!(of(&reservation, "cpu"), "3800m");
+        assert_eq!(
+            of(&reservation.clone().with_reserved_system_cpus(0), "cpu"),
+            "3800m"
+        );
+        let reserved = reservation.with_reserved_system_cpus(1);
+        assert_eq!(
+            (of(&reserved, "cpu"), of(&reserved, "memory")),
+            ("3".to_owned(), "0".to_owned())
+        );
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub struct PreflightConfig {
 /// Findings come in the order in which they are best seen to. None: all is well.
 ///
 /// ```
-/// use kubelet_node::{Finding, LocalNode, MachineInfo, NodeConfig, PreflightConfig, preflight};
+/// use kubelet_node::{FixedNetwork, Finding, LocalNode, MachineInfo, NodeConfig, PreflightConfig, preflight};
 /// use kubelet_testing::{ApiServer, User};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -49,7 +49,8 @@ pub struct PreflightConfig {
 /// let server = ApiServer::new();
 /// let mut config = NodeConfig::new("node-1");
 /// config.node_labels.insert("node-restriction.kubernetes.io/team".into(), "a".into());
-/// let local = LocalNode::builder(config, MachineInfo::new(2, 4 << 30)).build();
+/// let local = LocalNode::builder(config, MachineInfo::new(2, 4 << 30));
+/// let local = local.network(FixedNetwork::new(["10.0.0.7".parse().unwrap()])).build();
 ///
 /// let client = server.client_as(User::node("node-1"));
 /// for finding in preflight(&client, &local, &PreflightConfig::default()).await {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Node;
-use kubelet_node::{LocalNode, MachineInfo, NodeConfig, node_host_ips, parse_node_ip};
+use kubelet_node::{FixedNetwork, LocalNode, MachineInfo, NodeConfig, node_host_ips, parse_node_ip};
 use serde_json::{Value, json};
 
 use crate::common::{Network, interface, route};
@@ -224,6 +224,30 @@ async fn an_external_cloud_provider_knows_better() {
             (expected.iter().map(ToString::to_string).collect(), annotation),
             "{about}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_made_up_host_is_known_by_its_first_address_of_a_family() {
+    for (node_ips, expected) in [
+        ("", "10.0.0.7"),
+        ("::", "fd00::7"),
+        ("fd00::7", "fd00::7"),
+        ("10.0.0.9", ""),
+    ] {
+        let mut config = NodeConfig::new("n");
+        config.node_ips = ips(node_ips);
+        let local = LocalNode::builder(config, MachineInfo::new(1, 1 << 30))
+            .network(FixedNetwork::new(ips("10.0.0.7,10.0.0.8,fd00::7")))
+            .build();
+        let mut node = named("n");
+        local.set_status(&mut node).await;
+        let addresses = node.status.unwrap().addresses.unwrap_or_default();
+        let first = addresses
+            .first()
+            .map(|first| first.address.as_str())
+            .unwrap_or_default();
+        assert_eq!(first, expected, "{node_ips}");
     }
 }
 

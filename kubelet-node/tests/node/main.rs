@@ -5,6 +5,7 @@ mod addresses;
 mod common;
 mod engine;
 mod lease;
+mod patching;
 mod preflight;
 mod recorded;
 mod setters;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Node;
-use kubelet_core::Clock;
+use kubelet_core::{Clock, RuntimeState};
 use kubelet_node::{
     BoxError, Error, HugePages, LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeRuntime,
     NodeStatusSetter, Pressure, ReadyCheck, Result, RuntimeFeatures, RuntimeHandler, RuntimeImage,
@@ -287,6 +287,22 @@ async fn ready_says_all_that_is_missing_once() {
             (&json!(expected), &json!(reason), &json!(message))
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_never_answers_is_not_waited_for_forever() {
+    let state = RuntimeState::new();
+    let begun = tokio::time::Instant::now();
+    state.refresh().await;
+    assert_eq!(begun.elapsed(), Duration::from_secs(10));
+    let mut machine = MachineInfo::new(1, 1 << 30);
+    machine.ephemeral_storage = Some(1 << 30);
+    let local = builder(NodeConfig::new("n"), machine).ready_check(state).build();
+    let found = condition(&status(&local, node(json!({"metadata": {}}))).await, "Ready");
+    assert_eq!(
+        found["message"],
+        "[container runtime is down, network state unknown]"
+    );
 }
 
 /// A runtime that tells much, or fails.
