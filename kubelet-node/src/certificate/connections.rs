@@ -86,11 +86,14 @@ impl Connections {
     /// Other connections of the same identity, that no traffic on these holds up: for heartbeats, with a timeout.
     ///
     /// ```no_run
-    /// # fn heartbeats(connections: kubelet_node::certificate::Connections) {
-    /// use std::time::Duration;
+    /// # fn heartbeats(connections: kubelet_node::certificate::Connections) -> kubelet_node::HeartbeatClient {
+    /// use kubelet_node::HeartbeatClient;
     ///
-    /// let heartbeats = connections.apart(|config| config.read_timeout = Some(Duration::from_secs(40)));
-    /// let client = heartbeats.client();
+    /// let heartbeats = connections.apart(|_| {});
+    /// HeartbeatClient::new(heartbeats.client()).renewed_by(move || {
+    ///     heartbeats.close_idle();
+    ///     Ok(heartbeats.client())
+    /// })
     /// # }
     /// ```
     #[must_use]

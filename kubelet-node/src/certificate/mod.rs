@@ -5,7 +5,8 @@
 //! * [`Connections`]: clients that are known by the newest certificate, and lose no watch over it.
 //! * [`CertificateStore`]: certificates on disk, as the kubelet keeps them.
 //! * [`Bootstrap`]: the first certificate, for agents that do not rotate.
-//! * [`self_signed_serving_certificate`]: for servers that nobody signs for.
+//! * [`self_signed_serving_certificate`]: for servers that nobody signs for; [`CertificateFiles`]: for those that somebody else
+//!   keeps fresh.
 //!
 //! They answer to the kubelet's `pkg/kubelet/certificate` and client-go's `util/certificate`, and leave on disk what those leave:
 //! an agent and a kubelet may take over from one another.
@@ -56,6 +57,7 @@
 mod access;
 mod bootstrap;
 mod connections;
+mod files;
 mod key;
 mod kubeconfig;
 mod manager;
@@ -70,6 +72,7 @@ mod template_source;
 pub use access::{ApiServerAccess, ApiServerAccessBuilder};
 pub use bootstrap::Bootstrap;
 pub use connections::{Connect, Connections, connect};
+pub use files::CertificateFiles;
 pub use manager::{CertificateHandle, CertificateManager, CertificateManagerBuilder, PendingRequest};
 pub use pair::Certificate;
 pub use self_signed::self_signed_serving_certificate;

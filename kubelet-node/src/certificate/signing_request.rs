@@ -328,3 +328,82 @@ fn api_error(what: String) -> impl FnOnce(kube_client::Error) -> Error {
         source: Box::new(source),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::CertificateSigningRequestParams;
+
+    use super::*;
+
+    /// Keys in the forms that a kubelet and `openssl` write; the names were worked out by hand of their public keys.
+    #[test]
+    fn the_name_of_a_request_follows_from_its_key() {
+        let cases: [(&[u8], &str, &[&str]); 2] = [
+            (
+                include_bytes!("../../tests/data/kubelet-client.ec.key"),
+                "node-csr-Cnut2YiHmSEO87MxTYP4k4KeKT_9FSkttNcIfvi3XTI",
+                &["digital signature", "client auth"],
+            ),
+            (
+                include_bytes!("../../tests/data/kubelet-client.rsa.key"),
+                "node-csr-i_b1B-zvM-rPcnma2c-MVpXjqAmiyMTz1PBqCkzJA0g",
+                &["digital signature", "key encipherment", "client auth"],
+            ),
+        ];
+        for (key, name, usages) in cases {
+            let key = Key::from_pem(key).unwrap();
+            let template = CertificateTemplate::node_client("node-1");
+            assert_eq!(digested_name(&key, &template, Signer::Client), name);
+            let request = Request {
+                signer: Signer::Client,
+                key: &key,
+                template: &template,
+                name: Some(name.into()),
+                lifetime: Some(Duration::from_secs(3600)),
+            };
+            let object = request.object().unwrap();
+            assert_eq!(object.spec.usages.as_deref().unwrap(), usages);
+            assert_eq!(object.spec.expiration_seconds, Some(3600));
+            // Its signature holds.
+            CertificateSigningRequestParams::from_pem(std::str::from_utf8(&object.spec.request.0).unwrap())
+                .unwrap();
+            request.check(&object, Timestamp::UNIX_EPOCH).unwrap();
+        }
+    }
+
+    #[test]
+    fn another_request_is_none_of_ours() {
+        let (key, other) = (Key::generate().unwrap(), Key::generate().unwrap());
+        let template = CertificateTemplate::node_client("node-1");
+        let request = |key, template, signer| Request {
+            signer,
+            key,
+            template,
+            name: Some("r".into()),
+            lifetime: None,
+        };
+        let ours = request(&key, &template, Signer::Client);
+        let node_2 = CertificateTemplate::node_client("node-2");
+        let of = |request: Request<'_>| request.object().unwrap();
+        let mut broken = ours.object().unwrap();
+        broken.spec.request.0.truncate(100);
+        for (found, why) in [
+            (
+                of(request(&other, &template, Signer::Client)),
+                "it was made with another key",
+            ),
+            (
+                of(request(&key, &node_2, Signer::Client)),
+                "it is for another subject",
+            ),
+            (
+                of(request(&key, &template, Signer::Serving)),
+                "it is for the signer",
+            ),
+            (broken, "its request is no PEM"),
+        ] {
+            let problem = ours.check(&found, Timestamp::UNIX_EPOCH).unwrap_err();
+            assert!(problem.starts_with(why), "{problem}");
+        }
+    }
+}

@@ -8,8 +8,9 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
 use kube_client::api::{Patch, PatchParams, PostParams, WatchEvent};
 use kube_client::{Api, Client};
-use kubelet_core::{Clock, Disk, Jitter};
-use kubelet_node::certificate::{ApiServerAccess, Connections};
+use kubelet_core::{Clock, Jitter};
+use kubelet_node::Error;
+use kubelet_node::certificate::{ApiServerAccess, ApiServerAccessBuilder, Connections};
 use kubelet_testing::{ApiServer, User};
 use serde_json::json;
 use tempfile::TempDir;
@@ -52,6 +53,16 @@ impl Served {
         }
     }
 
+    fn access(&self) -> ApiServerAccessBuilder {
+        ApiServerAccess::builder(
+            NODE,
+            self.dir.path().join("kubelet.conf"),
+            self.dir.path().join("pki"),
+        )
+        .clock(self.clock)
+        .jitter(Jitter::from_seed(3))
+    }
+
     /// A node that has its first certificate.
     async fn join(&self) -> (Running, Connections) {
         let bootstrap = self.dir.path().join("bootstrap-kubelet.conf");
@@ -59,18 +70,12 @@ impl Served {
             .server
             .kubeconfig_tls(self.address, User::bootstrapper("abcdef"));
         std::fs::write(&bootstrap, text).unwrap();
-        let access = ApiServerAccess::builder(
-            NODE,
-            self.dir.path().join("kubelet.conf"),
-            self.dir.path().join("pki"),
-        )
-        .bootstrap_kubeconfig(bootstrap)
-        .clock(self.clock)
-        .jitter(Jitter::from_seed(3))
-        .disk(Disk::inline())
-        .open()
-        .await
-        .unwrap();
+        let access = self
+            .access()
+            .bootstrap_kubeconfig(bootstrap)
+            .open()
+            .await
+            .unwrap();
         let connections = access.connections().clone();
         let running = Running::start(access);
         running.next().await;
@@ -122,7 +127,6 @@ async fn outlive_their_certificates() {
 
     let mut certificates = vec![running.certificates.current().unwrap()];
     for count in 0..30 * 6 {
-        served.clock.now();
         tokio::time::sleep(Duration::from_secs(10)).await;
         // On connections whose certificate is over, these would be refused.
         beat(&heart, count).await.unwrap();
@@ -176,4 +180,29 @@ async fn are_closed_when_it_is_asked_for() {
     events.try_next().await.unwrap().unwrap();
     drop(events);
     served.end(running).await;
+}
+
+/// Without a token there is no way back. Who starts the agent again may have new credentials by then.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_slept_too_long_ends() {
+    let served = Served::start().await;
+    let (running, _) = served.join().await;
+    running.end().await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let started = served.clock.now();
+    let running = Running::start(served.access().open().await.unwrap());
+    let refused = nodes(&running.client).get(NODE).await.unwrap_err();
+    assert!(
+        matches!(&refused, kube_client::Error::Api(status) if [401, 403].contains(&status.code)),
+        "{refused}"
+    );
+    let error = running.ended().await.unwrap_err();
+    let Error::NoValidCertificate { last_error, .. } = &error else {
+        panic!("{error}")
+    };
+    assert!(last_error.contains("Unauthorized"), "{error}");
+    let lived = served.clock.now().duration_since(started).as_secs();
+    assert!((300..=320).contains(&lived), "{lived} s");
+    served.shutdown.cancel();
+    served.task.await.unwrap().unwrap();
 }

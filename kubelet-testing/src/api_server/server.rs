@@ -243,11 +243,6 @@ impl ApiServerBuilder {
 }
 
 impl Shared {
-    #[cfg(feature = "tls")]
-    pub(crate) fn clock(&self) -> Clock {
-        self.clock
-    }
-
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }

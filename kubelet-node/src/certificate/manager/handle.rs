@@ -28,6 +28,8 @@ pub struct CertificateHandle {
 struct Shared {
     newest: watch::Sender<Option<Arc<Certificate>>>,
     clock: Clock,
+    /// Somebody else keeps it fresh: it is what it is.
+    even_if_over: bool,
     server_healthy: AtomicBool,
     progress: Progress,
 }
@@ -51,10 +53,20 @@ pub struct PendingRequest {
 
 impl CertificateHandle {
     pub(super) fn new(newest: Option<Arc<Certificate>>, clock: Clock) -> Self {
+        Self::make(newest, clock, false)
+    }
+
+    /// Of a certificate in files.
+    pub(in crate::certificate) fn of_files(newest: Arc<Certificate>, clock: Clock) -> Self {
+        Self::make(Some(newest), clock, true)
+    }
+
+    fn make(newest: Option<Arc<Certificate>>, clock: Clock, even_if_over: bool) -> Self {
         let shared = Shared {
             newest: watch::Sender::new(newest),
             clock,
-            server_healthy: AtomicBool::new(false),
+            even_if_over,
+            server_healthy: AtomicBool::new(even_if_over),
             progress: Progress::default(),
         };
         CertificateHandle {
@@ -64,8 +76,8 @@ impl CertificateHandle {
 
     /// The newest certificate, unless it is over.
     pub fn current(&self) -> Option<Arc<Certificate>> {
-        self.newest()
-            .filter(|certificate| !certificate.is_expired(self.now()))
+        let is_shown = |newest: &Arc<Certificate>| self.shared.even_if_over || !newest.is_expired(self.now());
+        self.newest().filter(is_shown)
     }
 
     /// The newest certificate, valid or not, and each that follows.
@@ -96,7 +108,7 @@ impl CertificateHandle {
         })
     }
 
-    pub(super) fn newest(&self) -> Option<Arc<Certificate>> {
+    pub(in crate::certificate) fn newest(&self) -> Option<Arc<Certificate>> {
         self.shared.newest.borrow().clone()
     }
 
@@ -113,7 +125,7 @@ impl CertificateHandle {
     }
 
     /// A new certificate; returns the one before.
-    pub(super) fn replace(&self, new: Arc<Certificate>) -> Option<Arc<Certificate>> {
+    pub(in crate::certificate) fn replace(&self, new: Arc<Certificate>) -> Option<Arc<Certificate>> {
         self.shared.server_healthy.store(true, Ordering::Relaxed);
         self.shared.newest.send_replace(Some(new))
     }
