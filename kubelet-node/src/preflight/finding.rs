@@ -203,6 +203,11 @@ impl Finding {
                  kubeconfig"
                     .to_owned()
             }
+            Self::PermissionMissing(missing) if missing.group == "certificates.k8s.io" => format!(
+                "bind the token's group, system:bootstrappers say, to the ClusterRole system:node-bootstrapper; or grant by \
+                 a ClusterRole:\n{}",
+                missing.rule()
+            ),
             Self::PermissionMissing(missing) => format!(
                 "be known as system:node:NAME of the group system:nodes, to an API server with \
                  --authorization-mode=Node,RBAC; or grant by a ClusterRole:\n{}",

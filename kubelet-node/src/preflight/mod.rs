@@ -125,6 +125,11 @@ impl Preflight<'_> {
     }
 
     async fn certificates(&mut self) {
+        if self.config.bootstrapping {
+            let asked = ("list", "certificates.k8s.io", "certificatesigningrequests");
+            let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests?limit=1";
+            self.get::<Value>(asked, path).await;
+        }
         for name in &self.config.certificate_requests {
             let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
             let asked = ("get", "certificates.k8s.io", "certificatesigningrequests");

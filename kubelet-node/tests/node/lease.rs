@@ -182,3 +182,44 @@ async fn a_server_that_does_not_answer_is_not_waited_for() {
     kept.fresh().await;
     kept.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_fail_again_and_again_are_left_behind() {
+    let clock = clock();
+    let server = ApiServer::builder().clock(clock).build();
+    let node: Node = serde_json::from_value(json!({"metadata": {"name": "node1"}})).unwrap();
+    server.create(&node).unwrap();
+    // What goes by the old connection is lost; the new one is told by its user.
+    let faults = server.faults();
+    faults
+        .on(Verb::Update)
+        .resource("leases")
+        .user("system:node:node1")
+        .connection_lost();
+    let (requests, other) = (Requests::default(), server.client());
+    let client =
+        HeartbeatClient::new(requests.client(&server, "node1")).renewed_by(move || Ok(other.clone()));
+    let mut config = LeaseConfig::default();
+    config.clock = clock;
+    let shutdown = CancellationToken::new();
+    let lease = LeaseController::with_config(client, "node1", config);
+    let renewed = async {
+        eventually!(
+            server.calls().count("update leases kube-node-lease/node1"),
+            |updates| *updates == 4
+        );
+        shutdown.cancel();
+    };
+    tokio::join!(lease.run(shutdown.clone()), renewed);
+    let users: Vec<String> = server
+        .calls()
+        .matching("update leases kube-node-lease/node1")
+        .into_iter()
+        .map(|call| call.user)
+        .collect();
+    assert_eq!(users[..2], ["system:node:node1", "system:node:node1"]);
+    assert!(
+        !users[2..].iter().any(|user| user.starts_with("system:node:")),
+        "{users:?}"
+    );
+}

@@ -255,3 +255,36 @@ async fn certificates_that_are_waited_for() {
         ["the API server does not answer: get nodes: etcdserver: leader changed"]
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_bootstrap_token_must_be_good_for_a_certificate() {
+    let clock = clock();
+    let server = ApiServer::builder().clock(clock).build();
+    let mut config = config(clock);
+    config.bootstrapping = true;
+    for (group, expected) in [
+        ("system:bootstrappers", vec![]),
+        (
+            "system:authenticated",
+            vec!["the node may not list certificatesigningrequests"],
+        ),
+    ] {
+        let user = User {
+            name: "system:bootstrap:abcdef".into(),
+            groups: vec![group.into()],
+        };
+        let local = local(NodeConfig::new("node1"));
+        let findings = preflight(&server.client_as(user), &local, &config).await;
+        let texts: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        let begin: Vec<&str> = texts
+            .iter()
+            .map(|text| text.split(": ").next().unwrap())
+            .collect();
+        assert_eq!(begin, expected, "{texts:?}");
+        assert!(
+            findings
+                .iter()
+                .all(|finding| finding.advice().contains("system:node-bootstrapper"))
+        );
+    }
+}
