@@ -71,20 +71,9 @@ impl RuntimeState {
         self.asked_once.cancelled().await;
     }
 
-    /// Why nothing can be run at present, if so (`runtimeErrors`).
+    /// Why nothing can be run at present, if so (`runtimeErrors`): all of [`runtime_problems`](Self::runtime_problems).
     pub fn runtime_errors(&self) -> Result<()> {
-        let inner = self.inner.lock();
-        let mut problems = Vec::new();
-        if inner
-            .ready_at
-            .is_none_or(|ready_at| ready_at.elapsed() > MAX_WAIT)
-        {
-            problems.push("container runtime is down".to_owned());
-        }
-        if let Some(Err(error)) = inner.pleg.as_ref().map(|pleg| pleg.healthy()) {
-            problems.push(format!("PLEG is not healthy: {error}"));
-        }
-        problems.extend(inner.runtime_error.clone());
+        let problems = self.runtime_problems();
         if problems.is_empty() {
             Ok(())
         } else {
@@ -92,6 +81,24 @@ impl RuntimeState {
                 message: problems.join(", "),
             })
         }
+    }
+
+    /// Each reason why nothing can be run at present, in the kubelet's words.
+    pub fn runtime_problems(&self) -> Vec<String> {
+        let inner = self.inner.lock();
+        let mut problems = Vec::new();
+        match inner.ready_at {
+            None => problems.push("container runtime status check may not have completed yet".to_owned()),
+            Some(ready_at) if ready_at.elapsed() > MAX_WAIT => {
+                problems.push("container runtime is down".to_owned());
+            }
+            Some(_) => {}
+        }
+        if let Some(Err(error)) = inner.pleg.as_ref().map(|pleg| pleg.healthy()) {
+            problems.push(format!("PLEG is not healthy: {error}"));
+        }
+        problems.extend(inner.runtime_error.clone());
+        problems
     }
 
     /// Why pods that are not on the host's network must wait, if so (`networkErrors`).

@@ -23,14 +23,14 @@ pub trait NodeRuntime: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Any: the node then shows `Unknown`.
+    /// Any: the node then shows the version told last, or `Unknown`.
     async fn version(&self) -> Result<String, BoxError>;
 
     /// All images, in any order (`GetImageList`). The default has none.
     ///
     /// # Errors
     ///
-    /// Any: the node then shows none.
+    /// Any: the node then shows those told last.
     async fn images(&self) -> Result<Vec<RuntimeImage>, BoxError> {
         Ok(Vec::new())
     }
@@ -125,13 +125,12 @@ const FIRST_ANSWER: Duration = Duration::from_secs(10);
 #[async_trait]
 impl ReadyCheck for RuntimeState {
     fn problems(&self) -> Vec<String> {
-        let runtime = self.runtime_errors().err().map(|error| error.to_string());
         let network = self.network_errors().err().map(|error| match error {
             // As the runtime said it, without what a pod that waits is told.
             kubelet_core::Error::NetworkNotReady { message } => message,
             other => other.to_string(),
         });
-        runtime.into_iter().chain(network).collect()
+        self.runtime_problems().into_iter().chain(network).collect()
     }
 
     async fn refresh(&self) {

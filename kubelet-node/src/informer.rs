@@ -55,6 +55,8 @@ pub struct NodeInformerHandle {
 struct Seen {
     synced: bool,
     node: Option<Arc<Node>>,
+    /// The version that was last seen of one that is gone.
+    gone_at: u64,
 }
 
 impl NodeInformer {
@@ -208,14 +210,33 @@ impl NodeInformerHandle {
         }
     }
 
-    /// The server just told of the node, by another way than the watch.
+    /// The server just told of the node, by another way than the watch: which may have told of a later version since.
     pub(crate) fn observe(&self, node: Arc<Node>) {
-        self.seen.send_modify(|seen| seen.node = Some(node));
+        self.seen.send_if_modified(|seen| {
+            let is_newer = version(&node) > seen.node.as_deref().map_or(seen.gone_at, version);
+            if is_newer {
+                seen.node = Some(node);
+            }
+            is_newer
+        });
     }
 
     fn see(&self, node: Option<Arc<Node>>) {
-        self.seen.send_replace(Seen { synced: true, node });
+        self.seen.send_modify(|seen| {
+            if let (Some(gone), None) = (&seen.node, &node) {
+                seen.gone_at = version(gone);
+            }
+            (seen.synced, seen.node) = (true, node);
+        });
     }
+}
+
+/// API servers number their versions, and later ones are greater.
+fn version(node: &Node) -> u64 {
+    let version = node.metadata.resource_version.as_deref();
+    version
+        .and_then(|version| version.parse().ok())
+        .unwrap_or_default()
 }
 
 impl std::fmt::Debug for NodeInformerHandle {

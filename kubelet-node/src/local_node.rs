@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::facts::{NoPressure, NoRuntime};
+use crate::setters::Told;
 use crate::setters::addresses::{ADDRESSES, Addresses};
 use crate::setters::condition::{PressureCondition, PressureOf};
 use crate::setters::info::{DeclaredFeatures, Endpoints, Versions};
@@ -418,6 +419,7 @@ impl LocalNodeBuilder {
                 machine: machine.clone(),
                 runtime: runtime.clone(),
                 kubelet_version: config.kubelet_version.clone(),
+                told: Told::default(),
             }),
             Arc::new(Endpoints {
                 kubelet_port: config.kubelet_port,
@@ -425,6 +427,7 @@ impl LocalNodeBuilder {
             Arc::new(Images {
                 runtime: runtime.clone(),
                 most: config.node_status_max_images,
+                told: Told::default(),
             }),
             Arc::new(Handlers {
                 runtime: runtime.clone(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kube_client::Config;
-use kube_client::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
+use kube_client::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kubelet_core::Disk;
 use secrecy::ExposeSecret;
 
@@ -36,7 +36,7 @@ pub(crate) async fn load(disk: Disk, file: &Path) -> Result<Loaded> {
     let path = file.to_owned();
     let kubeconfig = blocking(disk, move || Ok(Kubeconfig::read_from(path)))
         .await?
-        .map_err(|error| bad(error.to_string()))?;
+        .map_err(|error| bad(without_its_text(&error)))?;
     let cluster = current_cluster(&kubeconfig).unwrap_or_default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
@@ -46,6 +46,14 @@ pub(crate) async fn load(disk: Disk, file: &Path) -> Result<Loaded> {
         config,
         cluster,
     })
+}
+
+/// What is wrong with a kubeconfig, without the lines around it: tokens and keys stand there.
+fn without_its_text(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::Parse(_) => "it is not the YAML of a kubeconfig".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 fn current_cluster(kubeconfig: &Kubeconfig) -> Option<Cluster> {

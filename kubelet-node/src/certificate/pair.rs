@@ -163,15 +163,21 @@ fn read_leaf(der: &[u8]) -> std::result::Result<Leaf, String> {
     let subject = certificate.subject();
     let text =
         |name: &x509_parser::x509::AttributeTypeAndValue<'_>| name.as_str().unwrap_or_default().to_owned();
+    // One that never ends (RFC 5280, 4.1.2.5: the last second of the year 9999) ends after all that can be told.
     let time = |time: x509_parser::time::ASN1Time| {
-        Timestamp::from_second(time.timestamp())
-            .map_err(|error| format!("its certificate's validity cannot be read: {error}"))
+        let seconds = time.timestamp();
+        let beyond = if seconds < 0 {
+            Timestamp::MIN
+        } else {
+            Timestamp::MAX
+        };
+        Timestamp::from_second(seconds).unwrap_or(beyond)
     };
     let mut leaf = Leaf {
         common_name: subject.iter_common_name().last().map(text).unwrap_or_default(),
         organizations: subject.iter_organization().map(text).collect(),
-        not_before: time(certificate.validity().not_before)?,
-        not_after: time(certificate.validity().not_after)?,
+        not_before: time(certificate.validity().not_before),
+        not_after: time(certificate.validity().not_after),
         ..Leaf::default()
     };
     let names = certificate

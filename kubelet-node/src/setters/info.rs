@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{DaemonEndpoint, Node, NodeDaemonEndpoints};
 
-use super::{node_info, status};
+use super::{Told, node_info, status};
 use crate::{MachineInfo, NodeRuntime, NodeStatusSetter, Result};
 
 /// Versions, operating system and architecture (`nodestatus.VersionInfo`, `nodestatus.GoRuntime`).
@@ -13,6 +13,7 @@ pub(crate) struct Versions {
     pub(crate) machine: Arc<MachineInfo>,
     pub(crate) runtime: Arc<dyn NodeRuntime>,
     pub(crate) kubelet_version: String,
+    pub(crate) told: Told<String>,
 }
 
 #[async_trait]
@@ -22,10 +23,8 @@ impl NodeStatusSetter for Versions {
     }
 
     async fn set(&self, node: &mut Node) -> Result<()> {
-        let version = self.runtime.version().await.unwrap_or_else(|error| {
-            tracing::debug!(%error, "the runtime does not tell its version");
-            "Unknown".to_owned()
-        });
+        let version = self.told.ask("version", self.runtime.version()).await;
+        let version = version.unwrap_or_else(|| "Unknown".to_owned());
         let info = node_info(node);
         info.kernel_version.clone_from(&self.machine.kernel_version);
         info.os_image.clone_from(&self.machine.os_image);

@@ -7,9 +7,12 @@ pub(crate) mod machine;
 pub(crate) mod ready;
 pub(crate) mod runtime;
 pub(crate) mod schedulable;
+mod told;
 pub(crate) mod volumes;
 
 use k8s_openapi::api::core::v1::{Node, NodeStatus, NodeSystemInfo};
+
+pub(crate) use told::Told;
 
 pub(crate) fn status(node: &mut Node) -> &mut NodeStatus {
     node.status.get_or_insert_default()

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{
     ContainerImage, Node, NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures,
 };
 
-use super::status;
-use crate::{Error, NodeRuntime, NodeStatusSetter, Result};
+use super::{Told, status};
+use crate::{NodeRuntime, NodeStatusSetter, Result, RuntimeImage};
 
 /// How many names of an image are told (`MaxNamesPerImageInNodeStatus`).
 const MAX_NAMES: usize = 5;
@@ -19,6 +19,7 @@ pub(crate) struct Images {
     pub(crate) runtime: Arc<dyn NodeRuntime>,
     /// How many; `None`: all.
     pub(crate) most: Option<usize>,
+    pub(crate) told: Told<Vec<RuntimeImage>>,
 }
 
 #[async_trait]
@@ -28,11 +29,11 @@ impl NodeStatusSetter for Images {
     }
 
     async fn set(&self, node: &mut Node) -> Result<()> {
-        status(node).images = None;
-        let mut images = self.runtime.images().await.map_err(|source| Error::Told {
-            what: "images".to_owned(),
-            source,
-        })?;
+        let mut images = self
+            .told
+            .ask("images", self.runtime.images())
+            .await
+            .unwrap_or_default();
         images.sort_by(|a, b| (Reverse(a.size), Reverse(&a.id)).cmp(&(Reverse(b.size), Reverse(&b.id))));
         let images = images
             .into_iter()
