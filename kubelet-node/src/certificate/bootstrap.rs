@@ -236,11 +236,6 @@ impl FirstCertificate<'_> {
                 tracing::warn!(%error, "another key is made, and another request");
                 self.attempt().await
             }
-            // With the same key it would find the same request again: the next attempt is to ask anew.
-            Err(error @ (Error::CertificateDenied { .. } | Error::Certificate { .. })) => {
-                self.drop_key().await?;
-                Err(error)
-            }
             done => done,
         }
     }
