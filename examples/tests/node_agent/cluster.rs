@@ -33,6 +33,7 @@ pub(crate) struct Cluster {
     endpoint: String,
     healthz: u16,
     address: SocketAddr,
+    tls: bool,
     serving: Option<(CancellationToken, JoinHandle<()>)>,
     runtime: Option<(Arc<ProcessRuntime>, CancellationToken, JoinHandle<()>)>,
 }
@@ -40,6 +41,17 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// A node that runs pods as processes.
     pub(crate) async fn on_processes() -> Self {
+        Self::with_processes(false).await
+    }
+
+    /// A node that runs pods as processes and has nothing but a bootstrap token. Its kubeconfig is yet to be written.
+    pub(crate) async fn bootstrapping() -> Self {
+        let cluster = Self::with_processes(true).await;
+        fs::rename(cluster.path("kubeconfig"), cluster.path("bootstrap-kubeconfig")).unwrap();
+        cluster
+    }
+
+    async fn with_processes(tls: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let processes = ProcessRuntime::builder(dir.path().join("processes")).open().await.unwrap();
         let processes = Arc::new(processes);
@@ -51,26 +63,28 @@ impl Cluster {
         let socket = CriSocket::bind(socket, 0o600).await.unwrap();
         let token = stop.clone();
         let serving = tokio::spawn(async move { server.serve(socket, token).await.unwrap() });
-        let mut cluster = Self::on(dir, endpoint).await;
+        let mut cluster = Self::at(dir, endpoint, tls).await;
         cluster.runtime = Some((processes, stop, serving));
         cluster
     }
 
     /// A node with the runtime at this endpoint.
     pub(crate) async fn on(dir: TempDir, endpoint: String) -> Self {
-        let server = ApiServer::builder().record_reads().build();
-        let address = free_port();
-        let mut cluster = Self {
-            server,
-            dir,
-            endpoint,
-            healthz: free_port().port(),
-            address,
-            serving: None,
-            runtime: None,
-        };
-        for (file, user) in [("kubeconfig", User::node(NODE)), ("admin", User::admin())] {
-            fs::write(cluster.path(file), cluster.server.kubeconfig(address, user)).unwrap();
+        Self::at(dir, endpoint, false).await
+    }
+
+    async fn at(dir: TempDir, endpoint: String, tls: bool) -> Self {
+        let server = ApiServer::builder().record_reads();
+        let server = if tls { server.sign_certificates() } else { server }.build();
+        let (address, healthz) = (free_port(), free_port().port());
+        let mut cluster = Self { server, dir, endpoint, healthz, address, tls, serving: None, runtime: None };
+        let node = if tls { User::bootstrapper("abcdef") } else { User::node(NODE) };
+        for (file, user) in [("kubeconfig", node), ("admin", User::admin())] {
+            let text = match tls {
+                true => cluster.server.kubeconfig_tls(address, user),
+                false => cluster.server.kubeconfig(address, user),
+            };
+            fs::write(cluster.path(file), text).unwrap();
         }
         fs::create_dir(cluster.path("manifests")).unwrap();
         cluster.start_api_server().await;
@@ -86,7 +100,13 @@ impl Cluster {
         let token = stop.clone();
         let bound = async || TcpListener::bind(self.address).await.ok();
         let listener = until("the port of the API server is free", bound).await;
-        let serving = tokio::spawn(async move { server.serve(listener, token).await.unwrap() });
+        let tls = self.tls;
+        let serving = tokio::spawn(async move {
+            match tls {
+                true => server.serve_tls(listener, token).await.unwrap(),
+                false => server.serve(listener, token).await.unwrap(),
+            }
+        });
         self.serving = Some((stop, serving));
     }
 

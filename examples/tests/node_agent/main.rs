@@ -9,6 +9,7 @@
 mod standalone;
 
 mod alone;
+mod bootstrap;
 mod cluster;
 mod life;
 mod on_containerd;

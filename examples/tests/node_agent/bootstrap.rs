@@ -1,0 +1,42 @@
+//! A node joins with a bootstrap token and nothing else.
+
+use std::fs;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::cluster::Cluster;
+use crate::pods::{SERVER, pod};
+use crate::standalone::Agent;
+
+#[tokio::test]
+async fn a_node_joins_with_a_token_and_is_itself_from_then_on() {
+    let cluster = Cluster::bootstrapping().await;
+    let start = || {
+        let mut command = cluster.command("rotateCertificates: true");
+        command.arg("--kubeconfig").arg(cluster.path("kubeconfig"));
+        Agent::spawn(command.arg("--bootstrap-kubeconfig").arg(cluster.path("bootstrap-kubeconfig")))
+    };
+    let mut agent = start();
+    cluster.node_is_ready().await;
+    cluster.create(&pod("web", SERVER, json!({})));
+    cluster.ready("web").await;
+    let current = fs::read_link(cluster.path("pki/kubelet-client-current.pem")).unwrap();
+    let kubeconfig = fs::read_to_string(cluster.path("kubeconfig")).unwrap();
+    assert!(kubeconfig.contains("kubelet-client-current.pem"), "{kubeconfig}");
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().await.0.success());
+
+    // The next one has a certificate, and needs no token.
+    fs::remove_file(cluster.path("bootstrap-kubeconfig")).unwrap();
+    let requests = || cluster.server.calls().count("create certificatesigningrequests");
+    assert_eq!(requests(), 1);
+    let mut agent = start();
+    cluster.create(&pod("later", SERVER, json!({})));
+    cluster.ready("later").await;
+    assert_eq!(fs::read_link(cluster.path("pki/kubelet-client-current.pem")).unwrap(), current);
+    assert_eq!(requests(), 1);
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().await.0.success());
+    cluster.end().await;
+}
