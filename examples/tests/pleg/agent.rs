@@ -9,7 +9,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_config::{PodConfig, StreamSource};
-use kubelet_core::{Kubelet, annotations, PodCache, PodExt, PodLifecycleEventGenerator, PodUid, RuntimeReader};
+use kubelet_core::{
+    Kubelet, PodCache, PodExt, PodLifecycleEventGenerator, PodUid, RuntimeReader, annotations,
+};
 use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_status::{MemorySink, StatusManager};
 use kubelet_testing::{Containerd, wait_until};
@@ -51,7 +53,12 @@ impl Agent {
             Some((now, (pods, false)))
         });
         let kubelet = Kubelet::builder()
-            .pods(PodConfig::builder().source(StreamSource::new(annotations::API_SOURCE, desired)).build().unwrap())
+            .pods(
+                PodConfig::builder()
+                    .source(StreamSource::new(annotations::API_SOURCE, desired))
+                    .build()
+                    .unwrap(),
+            )
             .runtime(stage.runtime.clone())
             .pleg(pleg(observed.clone(), cache.clone()), cache)
             .statuses(StatusManager::new(sink.clone()))
