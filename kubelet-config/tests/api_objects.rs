@@ -1,0 +1,136 @@
+//! What pods refer to on an API server, read through its good and bad times.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccountTokenProjection};
+use kubelet_config::{ApiServerConfigObjects, ApiServerTokens};
+use kubelet_core::{Clock, ConfigObjects, Jitter, PodExt, ServiceAccountTokens};
+use kubelet_testing::api_server::{ApiServer, Verb};
+use serde_json::json;
+use tokio::time::advance;
+
+fn config_map(word: &str) -> ConfigMap {
+    let map = json!({"metadata": {"name": "words", "namespace": "default"}, "data": {"word": word}});
+    serde_json::from_value(map).unwrap()
+}
+
+async fn word(objects: &ApiServerConfigObjects) -> Option<String> {
+    let found = objects.config_map("default", "words").await.unwrap()?;
+    found.data.as_ref()?.get("word").cloned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_last_counts_while_the_server_is_away() {
+    let server = ApiServer::builder().record_reads().build();
+    let objects = ApiServerConfigObjects::new(server.client());
+    let for_volumes = objects.with_max_age(Duration::from_secs(60));
+    assert_eq!(word(&objects).await, None);
+    server.create(&config_map("first")).unwrap();
+    assert_eq!(
+        word(&objects).await.as_deref(),
+        Some("first"),
+        "that it is not there is not kept"
+    );
+    let asked = server.calls().count("get configmaps default/words");
+    assert_eq!(word(&objects).await.as_deref(), Some("first"));
+    assert_eq!(
+        server.calls().count("get configmaps default/words"),
+        asked,
+        "it was just read"
+    );
+
+    let mut changed: ConfigMap = server.get("default", "words").unwrap().unwrap();
+    changed.data = config_map("second").data;
+    server.replace(&changed).unwrap();
+    advance(Duration::from_secs(2)).await;
+    assert_eq!(
+        word(&for_volumes).await.as_deref(),
+        Some("first"),
+        "good enough for these"
+    );
+    assert_eq!(word(&objects).await.as_deref(), Some("second"));
+
+    advance(Duration::from_secs(3600)).await;
+    server
+        .faults()
+        .on(Verb::Get)
+        .resource("configmaps")
+        .connection_lost();
+    assert_eq!(word(&objects).await.as_deref(), Some("second"));
+    objects.secret("default", "unknown").await.unwrap();
+    objects.config_map("default", "unknown").await.unwrap_err();
+
+    // No pod refers to it any more.
+    let pod = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"containers": [
+        {"name": "main", "envFrom": [{"configMapRef": {"name": "words"}}]}]}});
+    let pod: Arc<Pod> = Arc::new(serde_json::from_value(pod).unwrap());
+    objects.retain(&[pod]);
+    assert_eq!(word(&objects).await.as_deref(), Some("second"));
+    objects.retain(&[]);
+    objects.config_map("default", "words").await.unwrap_err();
+
+    // A server that refuses has spoken.
+    server.faults().clear();
+    assert_eq!(word(&objects).await.as_deref(), Some("second"));
+    advance(Duration::from_secs(2)).await;
+    server
+        .faults()
+        .on(Verb::Get)
+        .resource("configmaps")
+        .fails(403, "no");
+    objects.config_map("default", "words").await.unwrap_err();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_renewed_when_four_fifths_of_its_life_are_over() {
+    let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+    let server = ApiServer::builder().clock(clock).build();
+    let pod = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"nodeName": "node-1",
+        "containers": [{"name": "main", "image": "busybox"}]}});
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    let pod = Arc::new(server.create(&pod).unwrap());
+    let tokens = ApiServerTokens::new(server.client())
+        .clock(clock)
+        .jitter(Jitter::from_seed(1));
+    let wanted = ServiceAccountTokenProjection {
+        expiration_seconds: Some(1000),
+        path: "token".to_owned(),
+        ..Default::default()
+    };
+    let requests = || server.calls().count("create serviceaccounts/token");
+    let first = tokens.token(&pod, &wanted).await.unwrap();
+    advance(Duration::from_secs(785)).await;
+    assert_eq!(tokens.token(&pod, &wanted).await.unwrap(), first);
+    assert_eq!(requests(), 1);
+    advance(Duration::from_secs(16)).await;
+    let second = tokens.token(&pod, &wanted).await.unwrap();
+    assert_ne!(second, first);
+    assert_eq!(requests(), 2);
+
+    // One for somebody else is another.
+    let other = ServiceAccountTokenProjection {
+        audience: Some("vault".to_owned()),
+        ..wanted.clone()
+    };
+    assert_ne!(tokens.token(&pod, &other).await.unwrap(), second);
+
+    // It is given as long as it holds, and then no longer.
+    server
+        .faults()
+        .on(Verb::Create)
+        .resource("serviceaccounts/token")
+        .fails(500, "tired");
+    advance(Duration::from_secs(900)).await;
+    assert_eq!(tokens.token(&pod, &wanted).await.unwrap(), second);
+    advance(Duration::from_secs(200)).await;
+    let error = tokens.token(&pod, &wanted).await.unwrap_err().to_string();
+    assert!(
+        error.contains("token expired and refresh failed") && error.contains("tired"),
+        "{error}"
+    );
+    tokens.forget(&pod.uid());
+    let error = tokens.token(&pod, &wanted).await.unwrap_err().to_string();
+    assert!(error.contains("failed to fetch token"), "{error}");
+}
