@@ -70,6 +70,12 @@ impl PodCache {
             .max(inner.all_at(uid))
     }
 
+    /// Whether anything is kept of a pod, a waiter included.
+    pub(crate) fn keeps(&self, uid: &PodUid) -> bool {
+        let inner = self.inner.lock();
+        inner.pods.contains_key(uid) || inner.waiters.contains_key(uid) || inner.lagging.contains_key(uid)
+    }
+
     /// The pods of which something may run, as last seen; those that could not be read among them, without
     /// a name.
     pub fn running_pods(&self) -> Vec<(PodUid, PodKey)> {

@@ -23,7 +23,9 @@ use crate::runtime::{GcPolicy, Runtime};
 use crate::runtime_state::RuntimeState;
 use crate::sync_loop::{SyncLoop, SyncLoopMonitor};
 use crate::sync_pod::RuntimePodSyncer;
-use crate::{Error, PodLifecycleEventGenerator, PodStatusManager, PodUid, ProbeManager, Result, Step};
+use crate::{
+    Error, PodExt as _, PodLifecycleEventGenerator, PodStatusManager, PodUid, ProbeManager, Result, Step,
+};
 
 /// A whole node agent over the traits of this crate: sources, runtime, PLEG, statuses; the pod workers and
 /// the sync loop between them are its own. Answers to the kubelet's `Kubelet`.
@@ -227,6 +229,27 @@ impl KubeletHandle {
     /// ```
     pub fn explain(&self, uid: &PodUid) -> Vec<Step> {
         self.explainer.explain(uid, self)
+    }
+
+    /// Which parts still keep something of a pod in memory: none, a while after it is gone. To find leaks with.
+    pub fn keepers(&self, uid: &PodUid) -> Vec<&'static str> {
+        let pods = &self.pods;
+        let is_desired = pods.pod(uid).is_some() || pods.mirrors().iter().any(|pod| pod.uid() == *uid);
+        let keepers = [
+            ("PodManager", is_desired),
+            ("PodWorkers", self.workers.knows(uid)),
+            ("PodCache", self.cache.keeps(uid)),
+            (
+                "PodStatusManager",
+                self.explainer.statuses.pod_status(uid).is_some(),
+            ),
+            (
+                "StartFailures",
+                self.explainer.start_failures.of_pod(uid).is_some(),
+            ),
+        ];
+        let keeping = keepers.into_iter().filter(|(_, keeps)| *keeps);
+        keeping.map(|(part, _)| part).collect()
     }
 
     /// Ends all pods, each within its own grace period or the given one if that is shorter, and returns when

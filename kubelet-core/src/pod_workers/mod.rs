@@ -429,6 +429,11 @@ impl PodWorkersHandle {
         self.shared.registry.lock().uids().cloned().collect()
     }
 
+    /// Whether there is a worker of it.
+    pub(crate) fn knows(&self, uid: &PodUid) -> bool {
+        self.shared.registry.lock().record(uid).is_some()
+    }
+
     /// Its containers are known to have ended (`IsPodKnownTerminated`).
     pub fn is_pod_known_terminated(&self, uid: &PodUid) -> bool {
         self.ask(uid, |record| record.terminated, |_| false)

@@ -279,3 +279,28 @@ fn to_restart_all_resets_the_one_that_asked_last() {
     assert_eq!(order, [("b", true), ("a", false)]);
     assert!(actions.containers_to_start.is_empty() && !actions.kill_pod);
 }
+
+#[test]
+fn what_an_init_container_did_in_another_sandbox_does_not_count() {
+    let (mut pod, mut status) = ended_pod([0, 0]);
+    let spec = pod.spec.as_mut().unwrap();
+    spec.restart_policy = Some("Always".to_owned());
+    spec.init_containers = serde_json::from_value(json!([{ "name": "i0" }, { "name": "i1" }])).unwrap();
+    status.containers.clear();
+    for (name, sandbox) in [("i1", "before"), ("i0", "s")] {
+        let id = ContainerId::new("test", name);
+        let mut container = ContainerStatus::new(id, name, ContainerState::Exited);
+        container.sandbox_id = sandbox.to_owned();
+        status.containers.push(container);
+    }
+    let actions = compute_pod_actions(&pod, &status, &NoProbes, false);
+    assert_eq!(
+        actions.init_containers_to_start,
+        [1],
+        "i1 was to be removed with its sandbox, and was not"
+    );
+    assert!(actions.containers_to_start.is_empty());
+    status.containers[0].sandbox_id = "s".to_owned();
+    let actions = compute_pod_actions(&pod, &status, &NoProbes, false);
+    assert_eq!(actions.containers_to_start, [0, 1]);
+}

@@ -177,6 +177,8 @@ impl MemoryCriBuilder {
             watchers: Watchers::default(),
             tallies: BTreeMap::new(),
             violations: Vec::new(),
+            #[cfg(feature = "simulation")]
+            start_check: None,
             away: Away::No,
             runtime_trouble: None,
             network_trouble: None,

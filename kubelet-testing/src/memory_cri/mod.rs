@@ -20,6 +20,8 @@ mod runtime_service;
 mod sandbox;
 mod sandboxes;
 mod serve;
+#[cfg(feature = "simulation")]
+mod starts;
 mod state;
 mod stats;
 mod store;
@@ -44,6 +46,10 @@ use self::exec::ExecScript;
 pub use self::faults::{Fault, Faults};
 pub use self::images::RemoteImage;
 pub use self::latency::Latency;
+#[cfg(feature = "simulation")]
+pub(crate) use self::random::{hash, hex64};
+#[cfg(feature = "simulation")]
+pub(crate) use self::starts::Start;
 use self::state::{Away, State};
 use crate::run::{Ending, Run, Script};
 use crate::wait::patiently;

@@ -1,7 +1,7 @@
 //! Numbers that follow from a seed and a text.
 
 /// A number that looks random (FNV-1a, mixed as in SplitMix64).
-pub(super) fn hash(seed: u64, text: &str) -> u64 {
+pub(crate) fn hash(seed: u64, text: &str) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let seeded = seed
@@ -24,7 +24,7 @@ pub(super) fn unit(seed: u64, text: &str) -> f64 {
 }
 
 /// 64 hexadecimal digits, as an id or a digest has.
-pub(super) fn hex64(seed: u64, text: &str) -> String {
+pub(crate) fn hex64(seed: u64, text: &str) -> String {
     (0..4)
         .map(|part| format!("{:016x}", hash(seed, &format!("{part} {text}"))))
         .collect()

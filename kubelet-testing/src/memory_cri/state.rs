@@ -44,6 +44,8 @@ pub(super) struct State {
     pub(super) watchers: Watchers,
     pub(super) tallies: BTreeMap<(PodUid, String), Tally>,
     pub(super) violations: Vec<String>,
+    #[cfg(feature = "simulation")]
+    pub(super) start_check: Option<super::starts::StartCheck>,
     pub(super) away: Away,
     /// Why the runtime is not ready, and why its network is not.
     pub(super) runtime_trouble: Option<String>,
@@ -215,6 +217,8 @@ impl State {
             self.violations
                 .push(format!("{} runs in a sandbox that is not ready", planned.about()));
         }
+        #[cfg(feature = "simulation")]
+        self.check_start(planned, sandbox);
         let tally = self.tally_of(planned);
         tally.starts += 1;
         tally.most_at_once = tally

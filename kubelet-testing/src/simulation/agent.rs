@@ -8,25 +8,32 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube_client::Client;
-use kubelet_config::{ApiServerSource, PodConfig};
+use kubelet_config::{ApiServerSource, PodConfig, StreamSource};
 use kubelet_core::{
-    Clock, Disk, Event, EventRecorder, Jitter, Kubelet, PodCache, PodExt, PodStatusManager as _, PodUid,
-    ProbeOutcome, ProbeResultCache, ProbeTarget, Prober, RootDir, VolumeManager,
+    Clock, Disk, Event, EventRecorder, Jitter, Kubelet, KubeletHandle, LogEvents, PodCache, PodExt,
+    PodStatusManager as _, PodUid, ProbeOutcome, ProbeResultCache, ProbeTarget, Prober, RootDir,
+    VolumeManager, annotations,
 };
 use kubelet_cri::{CriRuntime, NodeProber, NodeSettings};
 use kubelet_pleg::EventedPleg;
-use kubelet_status::{ApiServerSink, StatusManager, StatusManagerConfig};
+use kubelet_status::{
+    ApiServerMirrorClient, ApiServerNode, ApiServerSink, StatusManager, StatusManagerConfig,
+};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::history::Journal;
-use crate::memory_cri::MemoryCri;
+use super::static_pods::StaticPods;
+use crate::memory_cri::{MemoryCri, hash};
 
 /// Why an agent ended.
 pub type AgentError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What an agent of a [`Simulation`](super::Simulation) is given to work with: its node.
+/// What an agent of a [`Simulation`](super::Simulation) is given to work with: its node. Or a hollow node of one's own, in a
+/// runtime of one's own: an agent whose containers are pretended.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SimulatedNode {
@@ -36,6 +43,8 @@ pub struct SimulatedNode {
     pub client: SimulatedClient,
     /// The container runtime.
     pub runtime: MemoryCri,
+    /// Its static pods, in place of a folder of manifests.
+    pub static_pods: StaticPods,
     /// The time of day, the same for all.
     pub clock: Clock,
     /// A folder of its own that outlives the agent's restarts.
@@ -44,6 +53,146 @@ pub struct SimulatedNode {
     pub seed: u64,
     /// Where its events go: into the history.
     pub recorder: HistoryRecorder,
+    pub(super) shown: Shown,
+    pub(super) checkpoints: bool,
+}
+
+/// What an agent shows of itself.
+pub(super) type Shown = Arc<Mutex<Option<KubeletHandle>>>;
+
+impl SimulatedNode {
+    /// A hollow node on this API server, where its object is to be made beforehand. `root_dir` must be absolute.
+    pub fn new(name: impl Into<String>, client: Client, clock: Clock, root_dir: impl Into<PathBuf>) -> Self {
+        let name = name.into();
+        Self {
+            client: SimulatedClient(client),
+            runtime: MemoryCri::new(clock),
+            static_pods: StaticPods::default(),
+            clock,
+            root_dir: root_dir.into(),
+            seed: hash(0, &name),
+            recorder: HistoryRecorder {
+                node: name.clone(),
+                journal: None,
+            },
+            shown: Shown::default(),
+            checkpoints: false,
+            name,
+        }
+    }
+
+    /// What the agent shows of itself, once it does.
+    pub fn kubelet(&self) -> Option<KubeletHandle> {
+        self.shown.lock().clone()
+    }
+
+    /// Shows the simulation what this agent keeps in memory: nothing may stay of a pod that is gone.
+    pub fn show(&self, kubelet: KubeletHandle) {
+        *self.shown.lock() = Some(kubelet);
+    }
+
+    /// Runs this project's agent, from its pieces, until `shutdown`.
+    ///
+    /// # Errors
+    ///
+    /// When the agent cannot be made, or cannot go on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it is as killing the agent.
+    pub async fn run_kubelet(self, shutdown: CancellationToken) -> Result<(), AgentError> {
+        let Self {
+            name,
+            client,
+            runtime,
+            static_pods,
+            clock,
+            root_dir,
+            seed,
+            recorder,
+            shown,
+            checkpoints,
+        } = self;
+        let (jitter, disk) = (Jitter::from_seed(seed), Disk::inline());
+        let pods = PodConfig::builder()
+            .source(StreamSource::new(
+                annotations::FILE_SOURCE,
+                static_pods.snapshots(),
+            ))
+            .source(ApiServerSource::new(client.get(), &name).jitter(jitter.clone()))
+            .clock(clock);
+        let initial_node = Arc::new(node_object(&name));
+        let node = ApiServerNode::new(client.get(), &name).with_initial_node(initial_node);
+        let volumes = Arc::new(EmptyVolumes {
+            root_dir: RootDir::new(&root_dir),
+            pods: Mutex::default(),
+        });
+        let recorder = Arc::new(recorder);
+        let runtime = Arc::new(runtime);
+        let (results, prober) = (
+            ProbeResultCache::new(),
+            NodeProber::new(runtime.clone()).network(Reachable),
+        );
+        let mut config = StatusManagerConfig::default();
+        config.clock = clock;
+        let statuses = StatusManager::with_config(ApiServerSink::new(client.get()), config);
+        let starting = CriRuntime::builder(runtime.clone(), runtime)
+            .node(NodeSettings::default())
+            .root_dir(&root_dir)
+            .pod_logs_dir(root_dir.join("logs"))
+            .disk(disk)
+            .clock(clock)
+            .volumes(volumes.clone())
+            .events(recorder.clone())
+            .probes(Arc::new(results.clone()))
+            .statuses(statuses.reporter())
+            .build();
+        let Some(runtime) = shutdown.run_until_cancelled(starting).await else {
+            return Ok(());
+        };
+        let (runtime, cache) = (Arc::new(runtime?), PodCache::new());
+        let pleg = EventedPleg::new(runtime.clone(), cache.clone())
+            .with_clock(clock)
+            .with_jitter(jitter.clone());
+        let kubelet = Kubelet::builder()
+            .pods(pods.build()?)
+            .runtime(runtime)
+            .pleg(pleg, cache)
+            .statuses(statuses)
+            .recorder(recorder)
+            .prober(prober, results)
+            .clock(clock)
+            .volumes(volumes)
+            .node(Arc::new(node))
+            .mirrors(Arc::new(ApiServerMirrorClient::new(client.get())))
+            .root_dir(root_dir)
+            .checkpoints(checkpoints)
+            .disk(disk)
+            .jitter(jitter)
+            .build()?;
+        *shown.lock() = Some(kubelet.handle());
+        Ok(kubelet.run(shutdown).await?)
+    }
+}
+
+/// The node as it is registered.
+pub(super) fn node_object(name: &str) -> Node {
+    let quantity = |of: &str, amount: &str| (of.to_owned(), Quantity(amount.to_owned()));
+    let mut node = Node::default();
+    node.metadata.name = Some(name.to_owned());
+    node.metadata.labels = Some(BTreeMap::from([(
+        "kubernetes.io/hostname".to_owned(),
+        name.to_owned(),
+    )]));
+    let amounts = [("cpu", "4"), ("memory", "8Gi"), ("pods", "110")];
+    let amounts: BTreeMap<_, _> = amounts
+        .into_iter()
+        .map(|(of, amount)| quantity(of, amount))
+        .collect();
+    let status = node.status.get_or_insert_default();
+    status.capacity = Some(amounts.clone());
+    status.allocatable = Some(amounts);
+    node
 }
 
 /// A [`Client`] that can be shown.
@@ -76,66 +225,6 @@ where
     Arc::new(move |node, shutdown| start(node, shutdown).boxed())
 }
 
-/// This project's agent, from its pieces.
-pub(super) async fn run_kubelet(node: SimulatedNode, shutdown: CancellationToken) -> Result<(), AgentError> {
-    let SimulatedNode {
-        name,
-        client,
-        runtime,
-        clock,
-        root_dir,
-        seed,
-        recorder,
-    } = node;
-    let (jitter, disk) = (Jitter::from_seed(seed), Disk::inline());
-    let source = ApiServerSource::new(client.get(), name).jitter(jitter.clone());
-    let volumes = Arc::new(EmptyVolumes {
-        root_dir: RootDir::new(&root_dir),
-        pods: parking_lot::Mutex::default(),
-    });
-    let recorder = Arc::new(recorder);
-    let runtime = Arc::new(runtime);
-    let (results, prober) = (
-        ProbeResultCache::new(),
-        NodeProber::new(runtime.clone()).network(Reachable),
-    );
-    let mut config = StatusManagerConfig::default();
-    config.clock = clock;
-    let statuses = StatusManager::with_config(ApiServerSink::new(client.get()), config);
-    let starting = CriRuntime::builder(runtime.clone(), runtime)
-        .node(NodeSettings::default())
-        .root_dir(&root_dir)
-        .pod_logs_dir(root_dir.join("logs"))
-        .disk(disk)
-        .clock(clock)
-        .volumes(volumes.clone())
-        .events(recorder.clone())
-        .probes(Arc::new(results.clone()))
-        .statuses(statuses.reporter())
-        .build();
-    let Some(runtime) = shutdown.run_until_cancelled(starting).await else {
-        return Ok(());
-    };
-    let (runtime, cache) = (Arc::new(runtime?), PodCache::new());
-    let pleg = EventedPleg::new(runtime.clone(), cache.clone())
-        .with_clock(clock)
-        .with_jitter(jitter.clone());
-    let kubelet = Kubelet::builder()
-        .pods(PodConfig::builder().source(source).clock(clock).build()?)
-        .runtime(runtime)
-        .pleg(pleg, cache)
-        .statuses(statuses)
-        .recorder(recorder)
-        .prober(prober, results)
-        .clock(clock)
-        .volumes(volumes)
-        .root_dir(root_dir)
-        .disk(disk)
-        .jitter(jitter)
-        .build()?;
-    Ok(kubelet.run(shutdown).await?)
-}
-
 /// Whatever is probed over the network answers: there is none here.
 struct Reachable;
 
@@ -146,17 +235,21 @@ impl Prober for Reachable {
     }
 }
 
-/// Notes events in the history.
+/// Notes events in the history; outside of a simulation, in the log.
 #[derive(Clone, Debug)]
 pub struct HistoryRecorder {
     pub(super) node: String,
-    pub(super) journal: Journal,
+    /// None outside of a simulation.
+    pub(super) journal: Option<Journal>,
 }
 
 impl EventRecorder for HistoryRecorder {
     fn record(&self, event: Event<'_>) {
+        let Some(journal) = &self.journal else {
+            return LogEvents.record(event);
+        };
         let key = event.pod.key();
-        self.journal.note(format!(
+        journal.note(format!(
             "{} event {} {key}: {}",
             self.node, event.reason, event.message
         ));
@@ -167,7 +260,7 @@ impl EventRecorder for HistoryRecorder {
 #[derive(Debug)]
 struct EmptyVolumes {
     root_dir: RootDir,
-    pods: parking_lot::Mutex<BTreeMap<PodUid, BTreeMap<String, PathBuf>>>,
+    pods: Mutex<BTreeMap<PodUid, BTreeMap<String, PathBuf>>>,
 }
 
 #[async_trait]

@@ -1,24 +1,28 @@
 //! Drives a simulation: starts the nodes, lets users and faults act when their time comes.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube_client::Client;
-use kube_client::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use kubelet_core::{Clock, PodExt, PodUid};
+use kube_client::api::{Api, PostParams};
+use kubelet_core::{Clock, PodUid};
 use kubelet_cri::v1;
-use serde_json::json;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::agent::{AgentError, HistoryRecorder, SimulatedClient, SimulatedNode, StartAgent};
+use super::agent::{
+    AgentError, HistoryRecorder, Shown, SimulatedClient, SimulatedNode, StartAgent, node_object,
+};
 use super::history::{History, Journal};
+use super::order::Order;
+use super::static_pods::StaticPods;
 use super::witness::Witness;
-use super::workload::{Churn, random_pod, script};
+use super::workload::{Churn, Weather, script};
 use super::{FaultPlan, Simulation};
 use crate::memory_cri::MemoryCri;
 use crate::{ApiServer, User};
@@ -27,9 +31,13 @@ use crate::{ApiServer, User};
 const START: i64 = 1_767_225_600;
 /// How long calls to a runtime may take (`runtimeRequestTimeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
+/// How often it is looked whether all is as it should be.
+const LOOK: Duration = Duration::from_secs(60);
+/// How long a node that lost power takes to be back.
+const REBOOT: Duration = Duration::from_secs(30);
 
 pub(super) struct Driver {
-    rng: fastrand::Rng,
+    pub(super) rng: fastrand::Rng,
     pub(super) start: Instant,
     pub(super) journal: Journal,
     pub(super) witness: Witness,
@@ -38,11 +46,13 @@ pub(super) struct Driver {
     pub(super) nodes: Vec<Node>,
     agent: StartAgent,
     faults: FaultPlan,
-    churn: Option<Churn>,
+    pub(super) churn: Option<Churn>,
+    pub(super) weather: Weather,
+    pub(super) order: Order,
     /// What is to be done when; the number keeps those of one moment apart, in order.
     pub(super) agenda: BTreeMap<(Instant, u64), Act>,
     acts: u64,
-    pods_made: u64,
+    pub(super) pods_made: u64,
     pub(super) problems: Vec<String>,
 }
 
@@ -51,7 +61,9 @@ pub(super) struct Node {
     client: SimulatedClient,
     pub(super) runtime: MemoryCri,
     pub(super) clock: Clock,
-    root_dir: std::path::PathBuf,
+    pub(super) root_dir: PathBuf,
+    pub(super) static_pods: StaticPods,
+    pub(super) shown: Shown,
     pub(super) running: Option<Running>,
 }
 
@@ -60,12 +72,21 @@ pub(super) struct Running {
     pub(super) shutdown: CancellationToken,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Act {
     Churn,
+    /// The pod of this name.
+    Delete(String),
+    /// A static pod, on which node.
+    PutBack(usize, Arc<Pod>),
     CrashContainer,
+    CrashSandbox,
     KillAgent,
+    StopAgent,
     StartAgent(usize),
+    Reboot,
+    Trouble,
+    EndTrouble(usize),
     StopRuntime,
     StopApi,
 }
@@ -73,7 +94,7 @@ pub(super) enum Act {
 impl Driver {
     /// Runs a simulation, and says what happened and what should not have.
     pub(super) async fn run(simulation: Simulation, time: Duration) -> (History, Vec<String>) {
-        let folder = match tempfile::tempdir() {
+        let folder = match folder() {
             Ok(folder) => folder,
             Err(error) => {
                 return (
@@ -90,6 +111,8 @@ impl Driver {
         driver.prepare(pods).await;
         driver.act_until(driver.start + time).await;
         driver.rest().await;
+        driver.replace_agents().await;
+        driver.clear().await;
         driver.end().await;
         witnesses.shutdown().await;
         driver.finish(tasks_before).await
@@ -107,6 +130,7 @@ impl Driver {
         let clock = Clock::starting_at(Timestamp::from_second(START).unwrap_or_default());
         let mut rng = fastrand::Rng::with_seed(seed);
         let api = ApiServer::builder().clock(clock).seed(rng.u64(..)).build();
+        let (weather, order) = (Weather::new(), Order::default());
         let nodes = nodes.into_iter().enumerate().map(|(number, name)| {
             let network = [10, 88, u8::try_from(number).unwrap_or(u8::MAX), 0];
             let runtime = MemoryCri::builder(clock)
@@ -114,7 +138,8 @@ impl Driver {
                 .seed(rng.u64(..))
                 .pod_cidr(network, 24)
                 .build();
-            script(&runtime);
+            script(&runtime, &weather);
+            order.watch(&runtime);
             faults.befall_runtime(&runtime);
             let client = SimulatedClient(api.client_as(User::node(&name)));
             Node {
@@ -122,18 +147,24 @@ impl Driver {
                 runtime,
                 clock,
                 root_dir: folder.join(&name),
+                static_pods: StaticPods::default(),
+                shown: Shown::default(),
                 running: None,
                 name,
             }
         });
         let nodes: Vec<Node> = nodes.collect();
+        let runtimes = nodes
+            .iter()
+            .map(|node| (node.name.clone(), node.runtime.clone()))
+            .collect();
         let users = nodes.iter().map(|node| User::node(&node.name).name);
         users.for_each(|user| faults.befall_user(&api, &user));
         let journal = Journal::new(start);
         Self {
             rng,
             start,
-            witness: Witness::new(Journal::new(start)),
+            witness: Witness::new(Journal::new(start), order.clone(), runtimes),
             journal,
             admin: api.client(),
             api,
@@ -141,6 +172,8 @@ impl Driver {
             agent,
             faults,
             churn: workload.churn,
+            weather,
+            order,
             agenda: BTreeMap::new(),
             acts: 0,
             pods_made: 0,
@@ -152,17 +185,8 @@ impl Driver {
     async fn prepare(&mut self, pods: Vec<Pod>) {
         for number in 0..self.nodes.len() {
             let name = self.nodes[number].name.clone();
-            let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name,
-                "labels": {"kubernetes.io/hostname": name}}});
             let made = Api::<k8s_openapi::api::core::v1::Node>::all(self.admin.clone());
-            let made = match serde_json::from_value(node) {
-                Ok(node) => made
-                    .create(&PostParams::default(), &node)
-                    .await
-                    .map(drop)
-                    .map_err(|error| error.to_string()),
-                Err(error) => Err(error.to_string()),
-            };
+            let made = made.create(&PostParams::default(), &node_object(&name)).await;
             if let Err(error) = made {
                 self.problems.push(format!("node {name}: {error}"));
             }
@@ -171,7 +195,7 @@ impl Driver {
         for mut pod in pods {
             let spec = pod.spec.get_or_insert_default();
             if spec.node_name.is_none() {
-                spec.node_name = self.any_node();
+                spec.node_name = self.any_number().map(|number| self.nodes[number].name.clone());
             }
             self.create(pod).await;
         }
@@ -179,24 +203,19 @@ impl Driver {
             for _ in 0..churn.pods {
                 self.make_pod(None).await;
             }
-            self.plan(Act::Churn, churn.every);
+            self.plan_churn();
         }
-        let FaultPlan {
-            container_crashes,
-            agent_restarts,
-            runtime_outages,
-            api_outages,
-            ..
-        } = self.faults.clone();
-        for (act, every) in [
-            (Act::CrashContainer, container_crashes),
-            (Act::KillAgent, agent_restarts),
-            (Act::StopRuntime, runtime_outages.map(|(every, _)| every)),
-            (Act::StopApi, api_outages.map(|(every, _)| every)),
+        for act in [
+            Act::CrashContainer,
+            Act::CrashSandbox,
+            Act::KillAgent,
+            Act::StopAgent,
+            Act::Reboot,
+            Act::Trouble,
+            Act::StopRuntime,
+            Act::StopApi,
         ] {
-            if let Some(every) = every {
-                self.plan(act, every);
-            }
+            self.plan_again(act);
         }
     }
 
@@ -206,7 +225,7 @@ impl Driver {
         self.plan_at(act, Instant::now() + after);
     }
 
-    fn plan_at(&mut self, act: Act, at: Instant) {
+    pub(super) fn plan_at(&mut self, act: Act, at: Instant) {
         self.acts += 1;
         self.agenda.insert((at, self.acts), act);
     }
@@ -215,44 +234,61 @@ impl Driver {
     async fn act_until(&mut self, end: Instant) {
         while self.problems.is_empty() {
             self.look();
-            let next = self
-                .agenda
-                .first_key_value()
-                .map(|((at, _), _)| *at)
-                .filter(|at| *at < end);
-            let Some(at) = next else {
-                sleep_until(end).await;
-                self.look();
-                return;
-            };
-            sleep_until(at).await;
-            if let Some((_, act)) = self.agenda.pop_first() {
-                self.act(act).await;
+            let next = self.agenda.first_key_value().map(|((at, _), _)| *at);
+            let now = Instant::now();
+            match next {
+                Some(at) if at <= now => {
+                    if let Some((_, act)) = self.agenda.pop_first() {
+                        self.act(act).await;
+                    }
+                }
+                _ if now >= end => return,
+                // What goes wrong is to be seen before much else happens.
+                next => sleep_until(next.unwrap_or(end).min(end).min(now + LOOK)).await,
             }
         }
     }
 
     async fn act(&mut self, act: Act) {
-        match act {
+        match act.clone() {
             Act::Churn => {
                 self.change_a_pod().await;
-                if let Some(churn) = self.churn {
-                    self.plan(act, churn.every);
-                }
+                self.plan_churn();
             }
-            Act::CrashContainer => {
-                self.crash_a_container();
-                self.plan_again(act, self.faults.container_crashes);
-            }
+            Act::Delete(name) => self.delete_by_name(&name).await,
+            Act::PutBack(number, pod) => self.put_static_pod(number, pod),
+            Act::CrashContainer => self.crash_a_container(),
+            Act::CrashSandbox => self.crash_a_sandbox(),
             Act::KillAgent => {
                 if let Some(number) = self.any_number() {
                     self.kill_agent(number);
-                    let pause = Duration::from_secs(self.rng.u64(1..=10));
-                    self.plan_at(Act::StartAgent(number), Instant::now() + pause);
+                    self.start_agent_soon(number);
                 }
-                self.plan_again(act, self.faults.agent_restarts);
+            }
+            Act::StopAgent => {
+                if let Some(number) = self.any_number() {
+                    self.journal
+                        .note(format!("{} the agent is asked to end", self.nodes[number].name));
+                    self.end_agent(number).await;
+                    self.start_agent_soon(number);
+                }
             }
             Act::StartAgent(number) => self.start_agent(number),
+            Act::Reboot => {
+                if let Some(number) = self.any_number() {
+                    self.kill_agent(number);
+                    let node = &self.nodes[number];
+                    self.journal.note(format!("{} loses power", node.name));
+                    node.runtime.reboot(REBOOT);
+                    self.start_agent_soon(number);
+                }
+            }
+            Act::Trouble => self.trouble_a_runtime(),
+            Act::EndTrouble(number) => {
+                let node = &self.nodes[number];
+                node.runtime.set_runtime_trouble(None);
+                node.runtime.set_network_trouble(None);
+            }
             Act::StopRuntime => {
                 if let (Some(number), Some((_, length))) = (self.any_number(), self.faults.runtime_outages) {
                     let node = &self.nodes[number];
@@ -262,7 +298,6 @@ impl Driver {
                     ));
                     node.runtime.crash_for(length);
                 }
-                self.plan_again(act, self.faults.runtime_outages.map(|(every, _)| every));
             }
             Act::StopApi => {
                 if let Some((_, length)) = self.faults.api_outages {
@@ -270,109 +305,43 @@ impl Driver {
                         .note(format!("the API server is away for {length:?}"));
                     self.api.down_for(length);
                 }
-                self.plan_again(act, self.faults.api_outages.map(|(every, _)| every));
             }
         }
+        self.plan_again(act);
     }
 
-    fn plan_again(&mut self, act: Act, every: Option<Duration>) {
+    /// Faults come again.
+    fn plan_again(&mut self, act: Act) {
+        let faults = &self.faults;
+        let every = match act {
+            Act::CrashContainer => faults.container_crashes,
+            Act::CrashSandbox => faults.sandbox_crashes,
+            Act::KillAgent => faults.agent_restarts,
+            Act::StopAgent => faults.agent_stops,
+            Act::Reboot => faults.reboots,
+            Act::Trouble => faults.not_ready.map(|(every, _)| every),
+            Act::StopRuntime => faults.runtime_outages.map(|(every, _)| every),
+            Act::StopApi => faults.api_outages.map(|(every, _)| every),
+            Act::Churn | Act::Delete(_) | Act::PutBack(..) | Act::StartAgent(_) | Act::EndTrouble(_) => None,
+        };
         if let Some(every) = every {
             self.plan(act, every);
         }
     }
 
-    fn any_number(&mut self) -> Option<usize> {
-        (!self.nodes.is_empty()).then(|| self.rng.usize(..self.nodes.len()))
-    }
-
-    fn any_node(&mut self) -> Option<String> {
-        let number = self.any_number()?;
-        Some(self.nodes[number].name.clone())
-    }
-
-    /// A pod of a random kind, under a new name or the given one.
-    async fn make_pod(&mut self, name: Option<String>) {
-        let Some(node) = self.any_node() else {
+    /// Half of what users do comes soon after what they did before.
+    fn plan_churn(&mut self) {
+        let Some(Churn { every, .. }) = self.churn else {
             return;
         };
-        let name = name.unwrap_or_else(|| {
-            self.pods_made += 1;
-            format!("pod-{}", self.pods_made)
-        });
-        match serde_json::from_value(random_pod(&name, &node, &mut self.rng)) {
-            Ok(pod) => self.create(pod).await,
-            Err(error) => self.problems.push(format!("pod {name}: {error}")),
+        match self.rng.bool() {
+            true => self.plan(Act::Churn, every.min(Duration::from_secs(5)) / 2),
+            false => self.plan(Act::Churn, every * 2),
         }
     }
 
-    async fn create(&mut self, mut pod: Pod) {
-        let namespace = pod
-            .metadata
-            .namespace
-            .get_or_insert_with(|| "default".to_owned())
-            .clone();
-        let name = pod.metadata.name.clone().unwrap_or_default();
-        self.journal.note(format!("user creates {namespace}/{name}"));
-        let made = self.pods(&namespace).create(&PostParams::default(), &pod).await;
-        if let Err(error) = made {
-            self.journal
-                .note(format!("user cannot create {namespace}/{name}: {error}"));
-        }
-    }
-
-    fn pods(&self, namespace: &str) -> Api<Pod> {
-        Api::namespaced(self.admin.clone(), namespace)
-    }
-
-    /// What users do: make one, delete one, replace one, change one.
-    async fn change_a_pod(&mut self) {
-        let churn = self.churn.map_or(0, |churn| churn.pods);
-        let pods: Vec<Pod> = self
-            .witness
-            .pods()
-            .into_iter()
-            .filter(|pod| !pod.is_deleting())
-            .collect();
-        let pick = self.rng.usize(..pods.len().max(1));
-        let what = self.rng.u8(..8);
-        let Some(pod) = pods.get(pick).filter(|_| pods.len() >= churn.div_ceil(2)) else {
-            return self.make_pod(None).await;
-        };
-        let key = pod.key();
-        let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
-        match what {
-            0..=1 if pods.len() < churn * 2 => self.make_pod(None).await,
-            0..=3 => {
-                let grace = [None, None, Some(0), Some(1), Some(60)][self.rng.usize(..5)];
-                self.delete(&namespace, &name, grace).await;
-            }
-            4..=5 => {
-                self.delete(&namespace, &name, Some(0)).await;
-                self.make_pod(Some(name)).await;
-            }
-            _ => {
-                let label = self.rng.u16(..).to_string();
-                self.journal.note(format!("user labels {key}"));
-                let patch = Patch::Merge(json!({"metadata": {"labels": {"drawn": label}}}));
-                // It may be gone by now.
-                let _ = self
-                    .pods(&namespace)
-                    .patch(&name, &PatchParams::default(), &patch)
-                    .await;
-            }
-        }
-    }
-
-    async fn delete(&mut self, namespace: &str, name: &str, grace: Option<u32>) {
-        let shown = grace.map_or_else(String::new, |grace| format!(" with {grace} s of grace"));
-        self.journal
-            .note(format!("user deletes {namespace}/{name}{shown}"));
-        let params = DeleteParams {
-            grace_period_seconds: grace,
-            ..DeleteParams::default()
-        };
-        // It may be gone by now.
-        let _ = self.pods(namespace).delete(name, &params).await;
+    pub(super) fn any_number(&mut self) -> Option<usize> {
+        (!self.nodes.is_empty()).then(|| self.rng.usize(..self.nodes.len()))
     }
 
     fn crash_a_container(&mut self) {
@@ -401,24 +370,72 @@ impl Driver {
             .end(&PodUid::new(label("io.kubernetes.pod.uid")), name, 137);
     }
 
-    pub(super) fn start_agent(&mut self, number: usize) {
-        let node = &mut self.nodes[number];
-        if node.running.is_some() {
+    fn crash_a_sandbox(&mut self) {
+        let Some(number) = self.any_number() else {
+            return;
+        };
+        let node = &self.nodes[number];
+        let mut ready = node.runtime.sandboxes();
+        ready.retain(|sandbox| sandbox.state() == v1::PodSandboxState::SandboxReady);
+        if ready.is_empty() {
             return;
         }
+        let sandbox = &ready[self.rng.usize(..ready.len())];
+        let pod = sandbox.metadata.clone().unwrap_or_default();
+        self.journal.note(format!(
+            "{} the sandbox of {} is killed from outside",
+            node.name, pod.name
+        ));
+        node.runtime.end_sandbox(&PodUid::new(pod.uid));
+    }
+
+    fn trouble_a_runtime(&mut self) {
+        let (Some(number), Some((_, length))) = (self.any_number(), self.faults.not_ready) else {
+            return;
+        };
+        let of_network = self.rng.bool();
+        let node = &self.nodes[number];
+        let what = if of_network { "network" } else { "runtime" };
+        self.journal
+            .note(format!("{} its {what} is not ready for {length:?}", node.name));
+        match of_network {
+            true => node.runtime.set_network_trouble(Some("drawn")),
+            false => node.runtime.set_runtime_trouble(Some("drawn")),
+        }
+        self.plan_at(Act::EndTrouble(number), Instant::now() + length);
+    }
+
+    fn start_agent_soon(&mut self, number: usize) {
+        let pause = Duration::from_secs(self.rng.u64(1..=10));
+        self.plan_at(Act::StartAgent(number), Instant::now() + pause);
+    }
+
+    pub(super) fn start_agent(&mut self, number: usize) {
+        if self.nodes[number].running.is_none() {
+            self.journal
+                .note(format!("{} the agent starts", self.nodes[number].name));
+            self.run_agent(number);
+        }
+    }
+
+    pub(super) fn run_agent(&mut self, number: usize) {
+        let node = &mut self.nodes[number];
+        *node.shown.lock() = None;
         let given = SimulatedNode {
             name: node.name.clone(),
             client: node.client.clone(),
             runtime: node.runtime.clone(),
+            static_pods: node.static_pods.clone(),
             clock: node.clock,
             root_dir: node.root_dir.clone(),
             seed: self.rng.u64(..),
             recorder: HistoryRecorder {
                 node: node.name.clone(),
-                journal: self.journal.clone(),
+                journal: Some(self.journal.clone()),
             },
+            shown: node.shown.clone(),
+            checkpoints: true,
         };
-        self.journal.note(format!("{} the agent starts", node.name));
         let shutdown = CancellationToken::new();
         let agent = tokio::spawn((self.agent)(given, shutdown.clone()));
         node.running = Some(Running { agent, shutdown });
@@ -431,6 +448,11 @@ impl Driver {
             running.agent.abort();
         }
     }
+}
+
+/// Where nodes keep their files: in memory if there is such a place, since nobody reads them when all is over.
+fn folder() -> std::io::Result<tempfile::TempDir> {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
 
 /// Tasks of the runtime that have not ended.

@@ -26,6 +26,10 @@ pub struct FaultPlan {
     pub(super) container_events: f64,
     pub(super) container_crashes: Option<Duration>,
     pub(super) agent_restarts: Option<Duration>,
+    pub(super) agent_stops: Option<Duration>,
+    pub(super) sandbox_crashes: Option<Duration>,
+    pub(super) reboots: Option<Duration>,
+    pub(super) not_ready: Option<(Duration, Duration)>,
     pub(super) runtime_outages: Option<(Duration, Duration)>,
     pub(super) api_outages: Option<(Duration, Duration)>,
 }
@@ -39,6 +43,10 @@ impl FaultPlan {
             container_events: 0.0,
             container_crashes: None,
             agent_restarts: None,
+            agent_stops: None,
+            sandbox_crashes: None,
+            reboots: None,
+            not_ready: None,
             runtime_outages: None,
             api_outages: None,
         }
@@ -52,19 +60,48 @@ impl FaultPlan {
             .container_events(0.1)
             .container_crashes(Duration::from_secs(120))
             .agent_restarts(Duration::from_secs(900))
+            .agent_stops(Duration::from_secs(1800))
+            .sandbox_crashes(Duration::from_secs(900))
+            .reboots(Duration::from_secs(3000))
+            .not_ready(Duration::from_secs(1800), Duration::from_secs(40))
             .runtime_outages(Duration::from_secs(1200), Duration::from_secs(60))
             .api_outages(Duration::from_secs(1500), Duration::from_secs(90))
     }
 
-    /// Of the calls to the runtimes this part meets a fault: an error before the work or after it, a lost reply, a delay, or no
-    /// answer at all. 0 for none, 1 for all.
+    /// The weather of a day, drawn from a seed: of each kind nothing, a little, or much.
+    pub fn drawn(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut rate = |much: f64| [0.0, 0.0, much / 10.0, much][rng.usize(..4)];
+        let mut plan = Self::none()
+            .runtime_calls(rate(0.2))
+            .api_requests(rate(0.2))
+            .container_events(rate(1.0));
+        let mut every = |often: u64| {
+            let of_hours = [0, 0, often, often * 4][rng.usize(..4)];
+            (of_hours > 0).then(|| Duration::from_secs(of_hours * 3600))
+        };
+        plan.container_crashes = every(1);
+        plan.sandbox_crashes = every(2);
+        plan.agent_restarts = every(1);
+        plan.agent_stops = every(2);
+        plan.reboots = every(4);
+        let [trouble, runtime, api] = [every(2), every(2), every(2)];
+        let mut lasts = || Duration::from_secs([5, 30, 120, 1200][rng.usize(..4)]);
+        plan.not_ready = trouble.map(|every| (every, lasts()));
+        plan.runtime_outages = runtime.map(|every| (every, lasts()));
+        plan.api_outages = api.map(|every| (every, lasts()));
+        plan
+    }
+
+    /// Of the calls to the runtimes this part meets a fault: an error before the work or after it, a lost reply, a delay before
+    /// the work or after it, no answer at all. 0 for none, 1 for all.
     pub fn runtime_calls(mut self, rate: f64) -> Self {
         self.runtime_calls = rate;
         self
     }
 
     /// Of the agents' requests to the API server this part meets a fault: 429, 500, a lost reply, a dropped connection, a
-    /// delay.
+    /// delay before the work or after it, no answer at all.
     pub fn api_requests(mut self, rate: f64) -> Self {
         self.api_requests = rate;
         self
@@ -88,6 +125,30 @@ impl FaultPlan {
         self
     }
 
+    /// About so often an agent is asked to end, and started anew a few seconds after it did.
+    pub fn agent_stops(mut self, every: Duration) -> Self {
+        self.agent_stops = Some(every);
+        self
+    }
+
+    /// About so often the processes of a pod's sandbox are killed from outside.
+    pub fn sandbox_crashes(mut self, every: Duration) -> Self {
+        self.sandbox_crashes = Some(every);
+        self
+    }
+
+    /// About so often a node loses power: agent, runtime and all that runs. What is on its disk stays.
+    pub fn reboots(mut self, every: Duration) -> Self {
+        self.reboots = Some(every);
+        self
+    }
+
+    /// About so often a runtime says for a while that it, or its network, is not ready.
+    pub fn not_ready(mut self, every: Duration, length: Duration) -> Self {
+        self.not_ready = Some((every, length));
+        self
+    }
+
     /// About so often a runtime is away for a while, and its containers run on.
     pub fn runtime_outages(mut self, every: Duration, length: Duration) -> Self {
         self.runtime_outages = Some((every, length));
@@ -103,19 +164,15 @@ impl FaultPlan {
     /// How calls to a runtime and its events go wrong.
     pub(super) fn befall_runtime(&self, runtime: &MemoryCri) {
         let faults = runtime.faults();
-        let part = |parts: f64| self.runtime_calls / parts;
         if self.runtime_calls > 0.0 {
-            faults
-                .on_any_call()
-                .rate(part(5.0))
-                .fails(Code::Internal, "drawn");
-            faults
-                .on_any_call()
-                .rate(part(5.0))
-                .reply_fails(Code::Unknown, "drawn");
-            faults.on_any_call().rate(part(5.0)).reply_lost();
-            faults.on_any_call().rate(part(5.0)).slow(Duration::from_secs(3));
-            faults.on_any_call().rate(part(5.0)).hangs();
+            let calls = || faults.on_any_call().rate(self.runtime_calls / 7.0);
+            calls().fails(Code::Internal, "drawn");
+            calls().reply_fails(Code::Unknown, "drawn");
+            calls().reply_lost();
+            calls().slow(Duration::from_secs(3));
+            calls().reply_delayed(Duration::from_secs(3));
+            calls().hangs();
+            calls().reply_hangs();
         }
         if self.container_events > 0.0 {
             let rate = self.container_events / 4.0;
@@ -131,13 +188,16 @@ impl FaultPlan {
         if self.api_requests <= 0.0 {
             return;
         }
-        let rate = self.api_requests / 5.0;
+        let rate = self.api_requests / 8.0;
         let requests = || api.faults().on_any_call().user(user).rate(rate);
         requests().fails(500, "drawn");
         requests().too_many_requests(Duration::from_secs(1));
         requests().connection_lost();
         requests().reply_lost();
         requests().slow(Duration::from_secs(2));
+        requests().reply_delayed(Duration::from_secs(2));
+        requests().hangs();
+        requests().reply_hangs();
         let watches = || api.faults().on(Verb::Watch).user(user).rate(self.api_requests);
         watches().gone();
         watches().broken_after(Duration::from_secs(20));
@@ -162,12 +222,16 @@ impl fmt::Display for FaultPlan {
         for (name, every) in [
             ("container_crashes", self.container_crashes),
             ("agent_restarts", self.agent_restarts),
+            ("agent_stops", self.agent_stops),
+            ("sandbox_crashes", self.sandbox_crashes),
+            ("reboots", self.reboots),
         ] {
             if let Some(every) = every {
                 write!(f, ".{name}({})", Time(every))?;
             }
         }
         for (name, outages) in [
+            ("not_ready", self.not_ready),
             ("runtime_outages", self.runtime_outages),
             ("api_outages", self.api_outages),
         ] {

@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::PodExt;
-use tokio::time::{Instant, sleep, timeout};
+use kubelet_core::annotations::{CONFIG_HASH, CONFIG_MIRROR};
+use tokio::time::{Instant, sleep};
 
-use super::driver::{Driver, Running, alive_tasks};
+use super::driver::{Driver, alive_tasks};
 use super::history::{History, Step};
-use super::witness::{disagreement, orphans};
+use super::witness::disagreement;
 
 /// How long all may take to come to rest: more than the longest back-off of the kubelet, and some.
-const REST: Duration = Duration::from_secs(30 * 60);
-/// How long an agent may take to end.
-const END: Duration = Duration::from_secs(5 * 60);
+pub(super) const REST: Duration = Duration::from_secs(30 * 60);
 
 impl Driver {
     /// Looks for what should never be.
@@ -45,10 +44,14 @@ impl Driver {
         }
         self.journal.note("the faults end");
         self.agenda.clear();
+        self.weather.calm_down();
         self.api.faults().clear();
         for number in 0..self.nodes.len() {
-            self.nodes[number].runtime.faults().clear();
-            self.nodes[number].runtime.come_back();
+            let runtime = &self.nodes[number].runtime;
+            runtime.faults().clear();
+            runtime.come_back();
+            runtime.set_runtime_trouble(None);
+            runtime.set_network_trouble(None);
             self.start_agent(number);
         }
         let (mut agreed, end) = (BTreeSet::new(), Instant::now() + REST);
@@ -57,22 +60,38 @@ impl Driver {
             let mut open = Vec::new();
             for node in &self.nodes {
                 let containers = node.runtime.containers();
+                let static_pods = node.static_pods.all();
                 let is_here = |pod: &&Pod| {
                     pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(&node.name)
                 };
                 for pod in pods.iter().filter(is_here) {
+                    // A mirror shows what runs under its static pod's UID.
+                    let uid = match pod.annotation(CONFIG_MIRROR) {
+                        None => pod.uid_str(),
+                        hash => match static_pods.iter().find(|of| of.annotation(CONFIG_HASH) == hash) {
+                            Some(shown) => shown.uid_str(),
+                            None => {
+                                open.push(format!("{}: mirror {} shows no static pod", node.name, pod.key()));
+                                continue;
+                            }
+                        },
+                    };
                     // Those that crash again and again agree now and then; once is enough, but for those that are to go.
-                    if agreed.contains(pod.uid_str()) && !pod.is_deleting() {
+                    if agreed.contains(uid) && !pod.is_deleting() {
                         continue;
                     }
-                    match disagreement(pod, &containers) {
-                        None => drop(agreed.insert(pod.uid_str().to_owned())),
+                    match disagreement(pod, uid, &containers) {
+                        None => drop(agreed.insert(uid.to_owned())),
                         Some(how) => open.push(format!("{}: pod {} {how}", node.name, pod.key())),
                     }
                 }
-                let orphans = orphans(&pods, &containers).into_iter();
-                open.extend(orphans.map(|orphan| format!("{}: {orphan}", node.name)));
+                let unseen = static_pods.iter().filter(|pod| !agreed.contains(pod.uid_str()));
+                open.extend(
+                    unseen.map(|pod| format!("{}: static pod {} has no mirror", node.name, pod.key())),
+                );
             }
+            let living: BTreeSet<String> = pods.iter().map(|pod| pod.uid_str().to_owned()).collect();
+            open.extend(self.leftovers(&living));
             self.look();
             if open.is_empty() || !self.problems.is_empty() {
                 return;
@@ -86,26 +105,6 @@ impl Driver {
                 return;
             }
             sleep(Duration::from_secs(1)).await;
-        }
-    }
-
-    /// All agents end.
-    pub(super) async fn end(&mut self) {
-        for node in &mut self.nodes {
-            let Some(Running { mut agent, shutdown }) = node.running.take() else {
-                continue;
-            };
-            shutdown.cancel();
-            let problem = match timeout(END, &mut agent).await {
-                Ok(Ok(Ok(()))) => continue,
-                Ok(Ok(Err(error))) => format!("the agent ended with an error: {error}"),
-                Ok(Err(error)) => format!("the agent died: {error}"),
-                Err(_) => {
-                    agent.abort();
-                    format!("the agent did not end within {END:?}")
-                }
-            };
-            self.problems.push(format!("{}: {problem}", node.name));
         }
     }
 

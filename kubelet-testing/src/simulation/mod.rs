@@ -21,6 +21,11 @@ mod driver;
 mod faults;
 mod history;
 mod judge;
+mod leftovers;
+mod order;
+mod stages;
+mod static_pods;
+mod users;
 mod witness;
 mod workload;
 
@@ -32,9 +37,10 @@ use tokio_util::sync::CancellationToken;
 pub use self::agent::{AgentError, HistoryRecorder, SimulatedClient, SimulatedNode};
 pub use self::faults::FaultPlan;
 pub use self::history::{Failure, History, Step};
+pub use self::static_pods::StaticPods;
 pub use self::workload::Workload;
 
-use self::agent::{StartAgent, run_kubelet, start_with};
+use self::agent::{StartAgent, start_with};
 use self::driver::Driver;
 use self::faults::Time;
 
@@ -45,10 +51,16 @@ use self::faults::Time;
 /// (An agent of one's own keeps it so if it takes its randomness from [`SimulatedNode::seed`], does file work
 /// [on the spot](kubelet_core::Disk::inline), and iterates over no map of random order.)
 ///
-/// When the time is over, the faults end, and within half an hour what the API server was told of each pod must be what its
-/// runtime shows. From the start to the end must hold: no container runs twice at a time, a terminal phase is never left,
-/// counts of restarts only grow, no container runs on without its pod; and at last every agent must end when it is asked to,
-/// and leave no task behind.
+/// From the start to the end must hold: no container runs twice at a time, or before the init containers that precede it; a
+/// terminal phase is never left; counts of restarts only grow; the API server lets go of no pod whose containers run (unless a
+/// user would not wait for them), and none is started afterwards.
+///
+/// When the time is over, the faults end. Within half an hour what the API server was told of each pod must be what its runtime
+/// shows, what should run must run and be ready, and nothing may be left of pods that are gone: in the runtimes, on the disks,
+/// in what agents [show](SimulatedNode::show) of their memory. Then every agent is replaced by another, which may show in no
+/// status of a pod whose containers stay as they are. Then all pods are deleted, and within half an hour nothing may be left
+/// of any, no task either beyond what new agents have. At last every agent must end when it is asked to, and leave no task
+/// behind.
 #[must_use]
 pub struct Simulation {
     seed: u64,
@@ -66,7 +78,7 @@ impl Simulation {
             nodes: Vec::new(),
             workload: Workload::none(),
             faults: FaultPlan::none(),
-            agent: start_with(run_kubelet),
+            agent: start_with(SimulatedNode::run_kubelet),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Who sees what the API server is told of pods, and what must hold of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,44 +8,82 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube_client::Client;
 use kube_client::api::{Api, ListParams, WatchEvent, WatchParams};
-use kubelet_core::{PodExt, PodKey};
+use kubelet_core::PodExt;
 use kubelet_cri::v1;
 use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::time::Instant;
 
 use super::history::{Journal, Step};
+use super::order::Order;
+use crate::memory_cri::MemoryCri;
 
 /// The label of a container's pod.
 const POD_UID: &str = "io.kubernetes.pod.uid";
 /// The label of a container's name.
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 
+/// How long after its manifest was written a mirror may still tell of the pod that was there before.
+const NEXT_LIFE: Duration = Duration::from_secs(600);
+
 /// Watches all pods, notes each change that shows, and what should never be. Clones share what they saw.
 #[derive(Clone, Debug)]
 pub(super) struct Witness {
     journal: Journal,
+    order: Order,
+    /// Of each node.
+    runtimes: Arc<BTreeMap<String, MemoryCri>>,
     seen: Arc<Mutex<Seen>>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
     pods: BTreeMap<String, Pod>,
+    /// Pods that were there.
+    gone: BTreeSet<String>,
+    /// Those of them that a user would not wait for.
+    forced: BTreeSet<String>,
+    /// When the manifests of static pods were written, by the pods' names.
+    written: BTreeMap<String, Instant>,
+    /// Changes of statuses since quiet was awaited, with each pod as it was after the change.
+    changes: Option<Vec<(Pod, String)>>,
     problems: Vec<String>,
 }
 
-impl Seen {
-    /// The others went unseen.
-    fn keep_only(&mut self, listed: &[Pod]) {
-        self.pods
-            .retain(|uid, _| listed.iter().any(|pod| pod.uid_str() == uid));
-    }
-}
-
 impl Witness {
-    pub(super) fn new(journal: Journal) -> Self {
+    pub(super) fn new(journal: Journal, order: Order, runtimes: BTreeMap<String, MemoryCri>) -> Self {
         Self {
             journal,
+            order,
+            runtimes: Arc::new(runtimes),
             seen: Arc::default(),
         }
+    }
+
+    /// A user deletes this pod and does not wait for its containers.
+    pub(super) fn is_forced(&self, pod: &Pod) {
+        self.seen.lock().forced.insert(pod.uid_str().to_owned());
+    }
+
+    /// The manifest of this static pod is written.
+    pub(super) fn is_written(&self, pod: &Pod) {
+        let name = pod.key().to_string();
+        self.seen.lock().written.insert(name, Instant::now());
+    }
+
+    /// The pods that were there and are no more.
+    pub(super) fn gone(&self) -> BTreeSet<String> {
+        self.seen.lock().gone.clone()
+    }
+
+    /// From now on statuses should not change.
+    pub(super) fn await_quiet(&self) {
+        self.seen.lock().changes = Some(Vec::new());
+    }
+
+    /// Which did, and how, since quiet was awaited.
+    pub(super) fn changes(&self) -> Vec<(Pod, String)> {
+        self.seen.lock().changes.take().unwrap_or_default()
     }
 
     /// Watches until it is dropped.
@@ -57,7 +95,7 @@ impl Witness {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            self.seen.lock().keep_only(&listed.items);
+            self.keep_only(&listed.items);
             let mut version = listed.metadata.resource_version.unwrap_or_default();
             for pod in listed.items {
                 self.applied(pod);
@@ -110,15 +148,93 @@ impl Witness {
         if before.map(self::shown) != Some(shown.clone()) {
             self.journal.note(format!("pod {key} {shown}"));
         }
-        let wrong = before.map(|before| went_back(before, &pod)).unwrap_or_default();
-        seen.problems
-            .extend(wrong.into_iter().map(|wrong| format!("pod {key}: {wrong}")));
+        let mut wrong = before.map(|before| went_back(before, &pod)).unwrap_or_default();
+        let change = before.and_then(|before| change(&before.status, &pod.status));
+        if let (Some(changes), Some(change)) = (&mut seen.changes, change) {
+            changes.push((pod.clone(), change));
+        }
+        // One mirror may tell of one life of its pod and then of the next.
+        let written = seen.written.get(&key.to_string());
+        if pod.is_mirror() && written.is_some_and(|at| at.elapsed() < NEXT_LIFE) {
+            wrong.clear();
+        }
+        for wrong in wrong {
+            self.journal.note(format!("WRONG: pod {key}: {wrong}"));
+            seen.problems.push(format!("pod {key}: {wrong}"));
+        }
         seen.pods.insert(pod.uid_str().to_owned(), pod);
+    }
+
+    /// The others went unseen.
+    fn keep_only(&self, listed: &[Pod]) {
+        let known = self.pods().into_iter();
+        for gone in known.filter(|pod| listed.iter().all(|other| other.uid_str() != pod.uid_str())) {
+            self.deleted(&gone);
+        }
     }
 
     fn deleted(&self, pod: &Pod) {
         self.journal.note(format!("pod {} is gone", pod.key()));
-        self.seen.lock().pods.remove(pod.uid_str());
+        let mut seen = self.seen.lock();
+        let uid = pod.uid_str();
+        seen.pods.remove(uid);
+        seen.gone.insert(uid.to_owned());
+        if pod.is_mirror() || seen.forced.contains(uid) {
+            return;
+        }
+        self.order.gone(pod.uid());
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+        let runtime = node.and_then(|node| self.runtimes.get(node));
+        let containers = runtime.map(MemoryCri::containers).unwrap_or_default();
+        let running = containers.iter().filter(|container| {
+            container.state() == v1::ContainerState::ContainerRunning
+                && container.labels.get(POD_UID).is_some_and(|of| of == uid)
+        });
+        let names: Vec<_> = running
+            .filter_map(|container| Some(container.metadata.as_ref()?.name.as_str()))
+            .collect();
+        if !names.is_empty() {
+            let names = names.join(", ");
+            self.journal.note(format!(
+                "WRONG: pod {} is gone, and there runs {names}",
+                pod.key()
+            ));
+            seen.problems
+                .push(format!("pod {}: it is gone, and there runs {names}", pod.key()));
+        }
+    }
+}
+
+/// How a status differs: `containerStatuses.0.ready: true, then false`. Nothing where there was none before.
+fn change(before: &Option<PodStatus>, after: &Option<PodStatus>) -> Option<String> {
+    if before == after {
+        return None;
+    }
+    let value = |status: &Option<PodStatus>| serde_json::to_value(status).unwrap_or_default();
+    let mut changes = Vec::new();
+    differences("", &value(before), &value(after), &mut changes);
+    Some(changes.join("; "))
+}
+
+fn differences(path: &str, before: &Value, after: &Value, found: &mut Vec<String>) {
+    let at = |key: &str| match path {
+        "" => key.to_owned(),
+        path => format!("{path}.{key}"),
+    };
+    match (before, after) {
+        (Value::Object(one), Value::Object(other)) => {
+            let keys: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            for key in keys {
+                differences(&at(key), &before[key], &after[key], found);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            for (index, (one, other)) in one.iter().zip(other).enumerate() {
+                differences(&at(&index.to_string()), one, other, found);
+            }
+        }
+        (before, after) if before != after => found.push(format!("{path}: {before}, then {after}")),
+        _ => {}
     }
 }
 
@@ -173,8 +289,8 @@ fn all(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
         .flatten()
 }
 
-/// Why a pod is not yet as the runtime has it; `None` if the API server and the runtime agree.
-pub(super) fn disagreement(pod: &Pod, containers: &[v1::ContainerStatus]) -> Option<String> {
+/// Why a pod is not yet as the runtime has it, under that UID; `None` if the API server and the runtime agree.
+pub(super) fn disagreement(pod: &Pod, uid: &str, containers: &[v1::ContainerStatus]) -> Option<String> {
     if pod.is_deleting() {
         return Some("is still there, and was deleted".to_owned());
     }
@@ -184,6 +300,19 @@ pub(super) fn disagreement(pod: &Pod, containers: &[v1::ContainerStatus]) -> Opt
     let phase = status.phase.as_deref().unwrap_or_default();
     if !matches!(phase, "Running" | "Succeeded" | "Failed") && !is_initializing(status) {
         return Some(format!("is {phase}"));
+    }
+    let was_turned_away = phase == "Failed" && all(status).next().is_none();
+    if was_turned_away {
+        let mut its = containers.iter();
+        let has_none = its.all(|container| container.labels.get(POD_UID).is_none_or(|of| of != uid));
+        return (!has_none).then(|| "was turned away, and has containers".to_owned());
+    }
+    let unready = |told: &&ContainerStatus| {
+        let runs = told.state.as_ref().is_some_and(|state| state.running.is_some());
+        runs && !told.ready
+    };
+    if let Some(unready) = status.container_statuses.iter().flatten().find(unready) {
+        return Some(format!("tells that {} runs and is not ready", unready.name));
     }
     let names = pod
         .spec
@@ -201,10 +330,7 @@ pub(super) fn disagreement(pod: &Pod, containers: &[v1::ContainerStatus]) -> Opt
             .iter()
             .filter(|container| {
                 container.state() == v1::ContainerState::ContainerRunning
-                    && container
-                        .labels
-                        .get(POD_UID)
-                        .is_some_and(|uid| uid == pod.uid_str())
+                    && container.labels.get(POD_UID).is_some_and(|of| of == uid)
                     && container.labels.get(CONTAINER_NAME) == Some(&told.name)
             })
             .map(|container| container.id.as_str())
@@ -237,26 +363,4 @@ fn is_initializing(status: &PodStatus) -> bool {
         .iter()
         .flatten()
         .any(|container| container.restart_count > 0)
-}
-
-/// Containers that run for a pod that is no more.
-pub(super) fn orphans(pods: &[Pod], containers: &[v1::ContainerStatus]) -> Vec<String> {
-    let runs = |container: &&v1::ContainerStatus| container.state() == v1::ContainerState::ContainerRunning;
-    let uid = |container: &v1::ContainerStatus| container.labels.get(POD_UID).cloned().unwrap_or_default();
-    containers
-        .iter()
-        .filter(runs)
-        .filter(|container| !pods.iter().any(|pod| pod.uid_str() == uid(container)))
-        .map(|container| {
-            let label = |name: &str| container.labels.get(name).cloned().unwrap_or_default();
-            let key = PodKey::new(
-                label("io.kubernetes.pod.namespace"),
-                label("io.kubernetes.pod.name"),
-            );
-            format!(
-                "{} of {key} still runs, and its pod is gone",
-                label(CONTAINER_NAME)
-            )
-        })
-        .collect()
 }

@@ -1,20 +1,24 @@
 //! What the users of a simulated cluster do.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::faults::Time;
 use crate::Run;
-use crate::memory_cri::MemoryCri;
+use crate::memory_cri::{ExecReply, MemoryCri, Planned, hash};
 
 /// What users do with pods while a simulation runs.
 ///
 /// Containers do what their image is named after: `sim/forever`, `sim/job` (ends well after half a minute), `sim/fails` (ends
-/// with 1 after 20 s), `sim/crashes` (at once), `sim/stubborn` (ignores SIGTERM), `sim/slow` (takes its time to start and to stop),
-/// `sim/oom`. A container of any other image runs until it is stopped.
+/// with 1 after 20 s), `sim/crashes` (at once), `sim/comes-round` (at its third start), `sim/stubborn` (ignores SIGTERM),
+/// `sim/slow` (takes its time to start and to stop), `sim/oom`; those that end do so at their first six starts only if the image
+/// is called `sim/job-6` and so on. A container of any other image runs until it is stopped. The command `flaps` fails now and then until the faults end, any other succeeds.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use]
 pub struct Workload {
@@ -45,8 +49,9 @@ impl Workload {
         }
     }
 
-    /// Pods of all kinds, drawn from the seed, about this many at a time: about twice a minute one is made, deleted with one
-    /// grace period or another, made again under its name at once, or labelled anew.
+    /// Pods of all kinds, drawn from the seed, about this many at a time, static pods among them: about twice a minute, now
+    /// and then in quick succession, one is made, deleted with one grace period or another (now and then as soon as it was
+    /// made), made again under its name at once, or labelled anew; a static pod is edited, removed, or put back as it was.
     pub fn churn(pods: usize) -> Self {
         Self {
             pods: Vec::new(),
@@ -83,47 +88,105 @@ impl fmt::Display for Workload {
     }
 }
 
-/// Images whose containers do something of their own.
-const IMAGES: [&str; 7] = [
+/// Images of containers that are drawn. Those that go on for ever to fail are rare: there is nothing new in it after a while.
+const IMAGES: [&str; 16] = [
     "sim/forever",
-    "sim/job",
-    "sim/fails",
-    "sim/crashes",
+    "sim/forever",
+    "sim/forever",
     "sim/stubborn",
     "sim/slow",
-    "sim/oom",
+    "sim/slow",
+    "sim/comes-round",
+    "sim/comes-round",
+    "sim/comes-round",
+    "sim/job",
+    "sim/job-6",
+    "sim/fails-6",
+    "sim/crashes-6",
+    "sim/crashes-6",
+    "sim/oom-6",
+    "sim/crashes",
 ];
+/// The command of probes that fail now and then, while there is weather.
+const FLAPS: &str = "flaps";
+/// Of so many such periods they fail in one.
+const FLAP_PERIOD: Duration = Duration::from_secs(97);
+const FLAP_PERIODS: u64 = 40;
+
+/// Whether things go wrong. Clones are the same.
+#[derive(Clone, Debug)]
+pub(super) struct Weather(Arc<AtomicBool>);
+
+impl Weather {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(AtomicBool::new(true)))
+    }
+
+    pub(super) fn calm_down(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    fn is_calm(&self) -> bool {
+        !self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Teaches a runtime what the containers of each image do.
-pub(super) fn script(runtime: &MemoryCri) {
+pub(super) fn script(runtime: &MemoryCri, weather: &Weather) {
     let seconds = Duration::from_secs;
-    runtime.script_image("sim/job", [Run::exits(0).after(seconds(30))]);
-    runtime.script_image("sim/fails", [Run::exits(1).after(seconds(20))]);
-    runtime.script_image("sim/crashes", [Run::exits(2)]);
+    let ends = [
+        ("sim/job", Run::exits(0).after(seconds(30))),
+        ("sim/fails", Run::exits(1).after(seconds(20))),
+        ("sim/crashes", Run::exits(2)),
+        ("sim/oom", Run::oom_killed().after(seconds(45))),
+    ];
+    for (image, run) in ends {
+        let six_times = std::iter::repeat_n(run.clone(), 6).chain([Run::forever()]);
+        runtime.script_image(format!("{image}-6"), six_times);
+        runtime.script_image(image, [run]);
+    }
     runtime.script_image("sim/stubborn", [Run::forever().ignores_stop()]);
     runtime.script_image(
         "sim/slow",
         [Run::forever().start_takes(seconds(5)).stop_takes(seconds(8), 0)],
     );
-    runtime.script_image("sim/oom", [Run::oom_killed().after(seconds(45))]);
+    let comes_round = [Run::exits(1), Run::exits(1).after(seconds(3)), Run::forever()];
+    runtime.script_image("sim/comes-round", comes_round);
     runtime.script_image("sim/setup", [Run::exits(0).after(seconds(2))]);
+    runtime.script_image(
+        "sim/setup-fails",
+        [Run::exits(1), Run::exits(0).after(seconds(4))],
+    );
+    let (start, weather) = (Instant::now(), weather.clone());
+    let fails_now = move |container: &Planned, command: &[String]| {
+        let flaps = command.first().is_some_and(|program| program == FLAPS) && !weather.is_calm();
+        let turn = || start.elapsed().as_secs() / FLAP_PERIOD.as_secs();
+        flaps && hash(turn(), container.pod_uid().as_str()).is_multiple_of(FLAP_PERIODS)
+    };
+    runtime.script_exec_where(fails_now, [ExecReply::exits(1).stderr("not now")]);
 }
 
 /// A pod of a kind drawn from `rng`.
 pub(super) fn random_pod(name: &str, node: &str, rng: &mut fastrand::Rng) -> Value {
-    let image = |rng: &mut fastrand::Rng| IMAGES[rng.usize(..IMAGES.len())];
     let containers: Vec<Value> = (0..rng.usize(1..=3))
-        .map(|n| json!({"name": format!("c{n}"), "image": image(rng)}))
+        .map(|n| random_container(&format!("c{n}"), rng))
         .collect();
-    let mut init: Vec<Value> = (0..rng.usize(0..=1))
-        .map(|n| json!({"name": format!("i{n}"), "image": "sim/setup"}))
+    let mut init: Vec<Value> = (0..rng.usize(0..=2))
+        .map(|n| {
+            let image = ["sim/setup", "sim/setup", "sim/setup-fails"][rng.usize(..3)];
+            json!({"name": format!("i{n}"), "image": image, "imagePullPolicy": "IfNotPresent"})
+        })
         .collect();
     if rng.u8(..4) == 0 {
-        init.push(json!({"name": "sidecar", "image": "sim/forever", "restartPolicy": "Always"}));
+        let mut sidecar = json!({"name": "sidecar", "image": "sim/forever", "restartPolicy": "Always"});
+        if rng.bool() {
+            sidecar["startupProbe"] = random_probe("true", rng);
+        }
+        init.insert(rng.usize(..=init.len()), sidecar);
     }
     let grace = [0, 2, 10, 30][rng.usize(..4)];
     let policies = ["Always", "Always", "OnFailure", "Never"];
-    json!({
+    let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
@@ -132,7 +195,51 @@ pub(super) fn random_pod(name: &str, node: &str, rng: &mut fastrand::Rng) -> Val
             "initContainers": init,
             "restartPolicy": policies[rng.usize(..policies.len())],
             "terminationGracePeriodSeconds": grace,
+            "dnsPolicy": "Default",
             "hostNetwork": rng.u8(..8) == 0,
+            "shareProcessNamespace": rng.u8(..8) == 0,
         },
-    })
+    });
+    let spec = &mut pod["spec"];
+    if rng.u8(..8) == 0 {
+        spec["activeDeadlineSeconds"] = rng.u32(30..3600).into();
+    }
+    if rng.u8(..4) == 0 {
+        spec["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+        spec["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    }
+    if rng.u8(..24) == 0 {
+        // More than there is: the agent turns it away.
+        spec["containers"][0]["resources"] = json!({"requests": {"cpu": "1k"}, "limits": {"cpu": "1k"}});
+    }
+    pod
+}
+
+fn random_container(name: &str, rng: &mut fastrand::Rng) -> Value {
+    let image = IMAGES[rng.usize(..IMAGES.len())];
+    let pull = ["IfNotPresent", "IfNotPresent", "Always"][rng.usize(..3)];
+    let mut container = json!({"name": name, "image": image, "imagePullPolicy": pull});
+    for kind in ["readinessProbe", "livenessProbe", "startupProbe"] {
+        if rng.u8(..8) == 0 {
+            let command = if kind == "startupProbe" { "true" } else { FLAPS };
+            container[kind] = random_probe(command, rng);
+        }
+    }
+    if rng.u8(..12) == 0 {
+        container["lifecycle"] = json!({"preStop": {"exec": {"command": ["true"]}}});
+    }
+    if rng.u8(..12) == 0 {
+        container["lifecycle"]["postStart"] = json!({"exec": {"command": ["true"]}});
+    }
+    container
+}
+
+fn random_probe(command: &str, rng: &mut fastrand::Rng) -> Value {
+    let mut probe = match rng.u8(..4) {
+        0 => json!({"tcpSocket": {"port": 80}}),
+        _ => json!({"exec": {"command": [command]}}),
+    };
+    probe["periodSeconds"] = [10, 30, 60][rng.usize(..3)].into();
+    probe["initialDelaySeconds"] = [0, 5, 40][rng.usize(..3)].into();
+    probe
 }

@@ -30,7 +30,8 @@ pub(super) fn compute(
 
     for (index, container) in containers.iter().enumerate().rev() {
         let sidecar = is_restartable_init_container(container);
-        let Some(status) = pod_status.container(&container.name) else {
+        let status = pod_status.container(&container.name);
+        let Some(status) = status.filter(|status| !is_left_over(status, pod_status)) else {
             if passed && sidecar {
                 to_start.push(index);
             }
@@ -72,6 +73,14 @@ pub(super) fn compute(
     to_start.reverse();
     actions.init_containers_to_start = to_start;
     initialized
+}
+
+/// It ended in a sandbox before the pod's newest, and could not be removed with it: it says nothing of this one.
+fn is_left_over(status: &ContainerStatus, pod_status: &PodStatus) -> bool {
+    let newest = pod_status.sandboxes.first();
+    status.state == ContainerState::Exited
+        && !status.sandbox_id.is_empty()
+        && newest.is_some_and(|sandbox| sandbox.id != status.sandbox_id)
 }
 
 enum Verdict {

@@ -1,0 +1,179 @@
+//! Many nodes that pretend: whole agents of this project, each over a runtime in memory, in one process.
+//!
+//! ```console
+//! $ cargo run --example hollow-nodes -- --nodes 100 --pods 5                # on an API server in memory
+//! $ cargo run --example hollow-nodes -- --nodes 100 --api-server kubeconfig # on that of your kubeconfig
+//! ```
+//!
+//! The pods of an API server run on them, as far as anybody can tell: they are started, probed, restarted and deleted as by any
+//! kubelet, but no process runs. With `--api-server memory` there is no scheduler: `--pods` makes pods for each node.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::{IsTerminal, Write, stdout};
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube_client::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube_client::{Client, ResourceExt};
+use kubelet_core::Clock;
+use kubelet_testing::ApiServer;
+use kubelet_testing::simulation::SimulatedNode;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How often a node says that it is there (`nodeStatusUpdateFrequency`).
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// Runs nodes whose containers are pretended, against an API server.
+#[derive(Debug, Parser)]
+#[command(name = "hollow-nodes")]
+struct Args {
+    /// How many nodes.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    nodes: usize,
+
+    /// How many pods are made for each node, at the start.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pods: usize,
+
+    /// One in memory, gone with this process, or the one of the kubeconfig (KUBECONFIG, ~/.kube/config, or in a cluster its
+    /// own).
+    #[arg(long, value_enum, default_value_t = Server::Memory)]
+    api_server: Server,
+
+    /// The nodes are called NAME-0, NAME-1…
+    #[arg(long, value_name = "NAME", default_value = "hollow")]
+    name: String,
+
+    /// A live table, or a line of JSON each second. Default: the table on a terminal.
+    #[arg(long, value_enum)]
+    output: Option<Output>,
+
+    /// Ends after so many seconds. Default: with Ctrl-C.
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Server {
+    Memory,
+    Kubeconfig,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let args = Args::parse();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
+    let client = match args.api_server {
+        Server::Memory => ApiServer::new().client(),
+        Server::Kubeconfig => Client::try_default().await?,
+    };
+    let (folder, shutdown, mut running) =
+        (tempfile::tempdir()?, CancellationToken::new(), JoinSet::new());
+    let names: Vec<String> = (0..args.nodes).map(|number| format!("{}-{number}", args.name)).collect();
+    for name in &names {
+        register(&client, name).await?;
+        for number in 0..args.pods {
+            make_pod(&client, name, number).await?;
+        }
+        let root_dir = folder.path().join(name);
+        let node = SimulatedNode::new(name, client.clone(), Clock::system(), root_dir);
+        running.spawn(node.run_kubelet(shutdown.clone()));
+        running.spawn(heartbeats(client.clone(), name.clone(), shutdown.clone()));
+    }
+    let ending = async {
+        match args.seconds {
+            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+            None => drop(tokio::signal::ctrl_c().await),
+        }
+    };
+    tokio::select! {
+        () = ending => {}
+        ended = show(&client, &names, args.output) => ended?,
+        Some(ended) = running.join_next() => ended??,
+    }
+    shutdown.cancel();
+    while let Some(ended) = running.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+/// Makes the node's object, unless a former run did.
+async fn register(client: &Client, name: &str) -> Result<(), Box<dyn Error>> {
+    let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "type": "hollow"}}});
+    match Api::all(client.clone()).create(&PostParams::default(), &serde_json::from_value::<Node>(node)?).await {
+        Err(kube_client::Error::Api(refused)) if refused.reason == "AlreadyExists" => {}
+        made => drop(made?),
+    }
+    Ok(tell_ready(client, name).await?)
+}
+
+async fn tell_ready(client: &Client, name: &str) -> kube_client::Result<()> {
+    let amounts = json!({"cpu": "64", "memory": "256Gi", "pods": "110"});
+    let now = k8s_openapi::jiff::Timestamp::now().to_string();
+    let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now});
+    let status = json!({"capacity": amounts, "allocatable": amounts, "conditions": [ready]});
+    let patch = Patch::Strategic(json!({"status": status}));
+    Api::<Node>::all(client.clone()).patch_status(name, &PatchParams::default(), &patch).await.map(drop)
+}
+
+/// What `kubelet-node` will do.
+async fn heartbeats(
+    client: Client,
+    name: String,
+    shutdown: CancellationToken,
+) -> Result<(), kubelet_testing::simulation::AgentError> {
+    while shutdown.run_until_cancelled(tokio::time::sleep(HEARTBEAT)).await.is_some() {
+        if let Err(error) = tell_ready(&client, &name).await {
+            tracing::warn!(node = name, %error, "the node's status was not taken");
+        }
+    }
+    Ok(())
+}
+
+async fn make_pod(client: &Client, node: &str, number: usize) -> Result<(), Box<dyn Error>> {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": format!("{node}-{number}"), "namespace": "default", "labels": {"type": "hollow"}},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "busybox:1.36"}]},
+    }))?;
+    Api::namespaced(client.clone(), "default").create(&PostParams::default(), &pod).await?;
+    Ok(())
+}
+
+/// How many pods of the nodes are in which phase, each second. Ends with an error only.
+async fn show(client: &Client, names: &[String], output: Option<Output>) -> Result<(), Box<dyn Error>> {
+    let on_terminal = stdout().is_terminal();
+    let output = output.unwrap_or(if on_terminal { Output::Table } else { Output::Json });
+    loop {
+        let mut phases: BTreeMap<String, usize> = BTreeMap::new();
+        let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?;
+        for pod in pods {
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+            if node.is_some_and(|node| names.contains(node)) {
+                let phase = pod.status.and_then(|status| status.phase);
+                *phases.entry(phase.unwrap_or_else(|| "Pending".to_owned())).or_default() += 1;
+            }
+        }
+        let (nodes, pods) = (names.len(), phases.values().sum::<usize>());
+        let text = match output {
+            Output::Json => json!({"nodes": nodes, "pods": pods, "phases": phases}).to_string(),
+            Output::Table => {
+                let each = phases.iter().map(|(phase, count)| format!("{phase:<12}{count:>8}\x1b[K\n"));
+                let clear = if on_terminal { "\x1b[H" } else { "" };
+                format!("{clear}{:<12}{nodes:>8}\n{:<12}{pods:>8}\n{}\x1b[J", "NODES", "PODS", each.collect::<String>())
+            }
+        };
+        writeln!(stdout(), "{text}")?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}

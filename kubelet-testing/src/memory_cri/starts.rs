@@ -1,0 +1,80 @@
+//! What is looked at when a container starts, for those who know what the runtime does not.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::container::{Container, State as ContainerState};
+use super::state::State;
+use super::{MemoryCri, Planned};
+
+/// A container that starts, and those of its sandbox.
+pub(crate) struct Start<'a> {
+    pub(crate) planned: &'a Planned,
+    /// The sandbox's id.
+    pub(crate) sandbox: &'a str,
+    /// All of the sandbox, the one that starts among them.
+    pub(crate) containers: Vec<Beside<'a>>,
+}
+
+/// A container beside one that starts.
+pub(crate) struct Beside<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) was_started: bool,
+    /// Once it has ended.
+    pub(crate) exit_code: Option<i32>,
+}
+
+/// Says what is wrong with a start.
+#[derive(Clone)]
+pub(super) struct StartCheck(Arc<dyn Fn(&Start<'_>) -> Vec<String> + Send + Sync>);
+
+impl fmt::Debug for StartCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StartCheck")
+    }
+}
+
+impl MemoryCri {
+    /// What this says of each start is a violation as well.
+    pub(crate) fn check_starts(&self, check: impl Fn(&Start<'_>) -> Vec<String> + Send + Sync + 'static) {
+        self.inner.state.lock().start_check = Some(StartCheck(Arc::new(check)));
+    }
+}
+
+impl State {
+    pub(super) fn check_start(&mut self, planned: &Planned, sandbox: u64) {
+        let (Some(StartCheck(check)), Some(sandbox)) =
+            (self.start_check.clone(), self.sandboxes.get(sandbox))
+        else {
+            return;
+        };
+        let containers = sandbox.containers.iter();
+        let start = Start {
+            planned,
+            sandbox: &sandbox.id,
+            containers: containers
+                .filter_map(|number| self.containers.get(*number))
+                .map(Container::beside)
+                .collect(),
+        };
+        let wrong = check(&start);
+        self.violations.extend(
+            wrong
+                .into_iter()
+                .map(|wrong| format!("{} {wrong}", planned.about())),
+        );
+    }
+}
+
+impl Container {
+    fn beside(&self) -> Beside<'_> {
+        Beside {
+            name: self.planned.name(),
+            was_started: !matches!(self.state, ContainerState::Created),
+            exit_code: match &self.state {
+                ContainerState::Exited(exited) => Some(exited.code),
+                _ => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What stays of pods that are gone: nothing should, in the runtime, on the disk, in the agent's memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use kubelet_core::{PodUid, RootDir};
+
+use super::driver::Node;
+
+/// The label of a container's or sandbox's pod.
+const POD_UID: &str = "io.kubernetes.pod.uid";
+
+/// What a node still has of pods that are not among the `living`; `gone` are those that were there.
+pub(super) fn leftovers(node: &Node, living: &BTreeSet<String>, gone: &BTreeSet<String>) -> Vec<String> {
+    let mut left = Vec::new();
+    let uid_of = |labels: &BTreeMap<String, String>| {
+        let uid = labels.get(POD_UID).cloned().unwrap_or_default();
+        (!living.contains(&uid)).then_some(uid)
+    };
+    for container in node.runtime.containers() {
+        if let Some(uid) = uid_of(&container.labels) {
+            let name = container.metadata.unwrap_or_default().name;
+            left.push(format!(
+                "the runtime has a container {name} of {uid}, who is gone"
+            ));
+        }
+    }
+    for sandbox in node.runtime.sandboxes() {
+        if let Some(uid) = uid_of(&sandbox.labels) {
+            left.push(format!("the runtime has a sandbox of {uid}, who is gone"));
+        }
+    }
+    let folders = names_in(&RootDir::new(&node.root_dir).pods_dir());
+    let folders = folders.into_iter().filter(|uid| !living.contains(uid));
+    left.extend(folders.map(|uid| format!("on the disk is a folder of {uid}, who is gone")));
+    let logs = names_in(&node.root_dir.join("logs"));
+    let is_of_living = |folder: &String| living.iter().any(|uid| folder.ends_with(&format!("_{uid}")));
+    let logs = logs.into_iter().filter(|folder| !is_of_living(folder));
+    left.extend(logs.map(|folder| format!("on the disk are logs {folder} of a pod that is gone")));
+    if let Some(kubelet) = &*node.shown.lock() {
+        for uid in gone.difference(living) {
+            let keepers = kubelet.keepers(&PodUid::new(uid.as_str()));
+            if !keepers.is_empty() {
+                left.push(format!(
+                    "{} keep something of {uid}, who is gone",
+                    keepers.join(", ")
+                ));
+            }
+        }
+    }
+    left
+}
+
+/// None where there is no such folder.
+fn names_in(folder: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}

@@ -1,0 +1,100 @@
+//! What the simulation knows of pods that a runtime does not: which container comes after which, and who is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::{PodExt, PodUid};
+use parking_lot::Mutex;
+
+use crate::memory_cri::{MemoryCri, Start};
+
+/// The pods that were ever made. Clones share what they know.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Order(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The init containers of each pod in their order.
+    init: BTreeMap<PodUid, Vec<Init>>,
+    /// Sandboxes whose pods were initialized: some container of the pod's proper ones was started.
+    initialized: BTreeSet<String>,
+    /// Pods that the API server let go of, once all of them had ended.
+    gone: BTreeSet<PodUid>,
+}
+
+#[derive(Clone, Debug)]
+struct Init {
+    name: String,
+    is_sidecar: bool,
+}
+
+impl Order {
+    /// This pod may run.
+    pub(super) fn add(&self, pod: &Pod) {
+        let init = pod
+            .spec
+            .iter()
+            .flat_map(|spec| spec.init_containers.iter().flatten());
+        let init = init.map(|container| Init {
+            name: container.name.clone(),
+            is_sidecar: container.restart_policy.as_deref() == Some("Always"),
+        });
+        let mut known = self.0.lock();
+        known.gone.remove(&pod.uid());
+        known.init.insert(pod.uid(), init.collect());
+    }
+
+    /// Nothing of this pod runs any more, or will.
+    pub(super) fn gone(&self, uid: PodUid) {
+        self.0.lock().gone.insert(uid);
+    }
+
+    /// Holds a runtime to it.
+    pub(super) fn watch(&self, runtime: &MemoryCri) {
+        let known = self.0.clone();
+        runtime.check_starts(move |start| known.lock().wrong_with(start));
+    }
+}
+
+impl Known {
+    fn wrong_with(&mut self, start: &Start<'_>) -> Vec<String> {
+        let uid = start.planned.pod_uid();
+        if self.gone.contains(&uid) {
+            return vec!["is started, and its pod is gone".to_owned()];
+        }
+        let Some(init) = self.init.get(&uid) else {
+            return Vec::new();
+        };
+        if self.initialized.contains(start.sandbox) {
+            return Vec::new();
+        }
+        let of_name = init.iter().position(|init| init.name == start.planned.name());
+        let early = init[..of_name.unwrap_or(init.len())]
+            .iter()
+            .filter(|init| !init.is_done(start));
+        let wrong = early
+            .map(|init| format!("is started before init container {} is done", init.name))
+            .collect();
+        if of_name.is_none() {
+            self.initialized.insert(start.sandbox.to_owned());
+        }
+        wrong
+    }
+}
+
+impl Init {
+    /// Those that come after it may start.
+    fn is_done(&self, start: &Start<'_>) -> bool {
+        let instances = start
+            .containers
+            .iter()
+            .filter(|container| container.name == self.name);
+        match self.is_sidecar {
+            true => instances.into_iter().any(|container| container.was_started),
+            false => instances
+                .into_iter()
+                .any(|container| container.exit_code == Some(0)),
+        }
+    }
+}

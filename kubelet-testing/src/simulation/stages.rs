@@ -1,0 +1,179 @@
+//! How a simulation ends, once all is at rest: agents are replaced, pods go, agents end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kubelet_core::PodExt;
+use kubelet_cri::v1;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::driver::{Driver, Running, alive_tasks};
+use super::judge::REST;
+use super::leftovers::leftovers;
+
+/// How long all was as it is before a moment counts as calm: what is to be told has been told by then.
+const CALM: Duration = Duration::from_secs(120);
+/// How long a new agent is looked at: long enough for each probe to be run, each pod to be synced.
+const AFTERMATH: Duration = Duration::from_secs(180);
+/// How long a node is without an agent.
+const PAUSE: Duration = Duration::from_secs(5);
+/// How long an agent may take to end.
+const END: Duration = Duration::from_secs(5 * 60);
+
+/// The containers of a pod, and which of them run.
+type Fingerprint = BTreeMap<String, Vec<(String, i32)>>;
+
+impl Driver {
+    /// Every agent is killed and another takes over. Where nothing changes in a pod's containers, nothing may in its status.
+    pub(super) async fn replace_agents(&mut self) {
+        if !self.problems.is_empty() {
+            return;
+        }
+        let calm = self.fingerprint();
+        sleep(CALM).await;
+        let before = self.fingerprint();
+        self.witness.await_quiet();
+        self.take_over().await;
+        sleep(AFTERMATH).await;
+        let after = self.fingerprint();
+        for (pod, change) in self.witness.changes() {
+            let uid = pod.uid_str();
+            let is_same = calm.get(uid) == before.get(uid) && before.get(uid) == after.get(uid);
+            // Its end comes by the clock.
+            let is_timed = pod
+                .spec
+                .as_ref()
+                .is_some_and(|spec| spec.active_deadline_seconds.is_some());
+            if is_same && !is_timed && !pod.is_mirror() && !pod.is_deleting() {
+                let problem = format!("pod {}: the agent's restart shows: {change}", pod.key());
+                self.problems.push(problem);
+            }
+        }
+        self.look();
+    }
+
+    /// Every agent is killed, and another one started on its node.
+    async fn take_over(&mut self) {
+        self.journal.note("the agents are replaced by others");
+        for node in &mut self.nodes {
+            if let Some(running) = node.running.take() {
+                running.agent.abort();
+            }
+        }
+        sleep(PAUSE).await;
+        for number in 0..self.nodes.len() {
+            self.run_agent(number);
+        }
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        let mut pods = Fingerprint::new();
+        for node in &self.nodes {
+            for container in node.runtime.containers() {
+                let uid = container.labels.get("io.kubernetes.pod.uid").cloned();
+                let of_pod = pods.entry(uid.unwrap_or_default()).or_default();
+                of_pod.push((container.id, container.state));
+            }
+        }
+        // What is removed of what had ended shows nowhere, and what is there is not in one order.
+        pods.values_mut().for_each(|containers| {
+            containers.retain(|(_, state)| *state != v1::ContainerState::ContainerExited as i32);
+            containers.sort();
+        });
+        pods
+    }
+
+    /// All pods are deleted, and nothing stays of any: not in the runtimes, not on the disks, not in the agents' memory, and no
+    /// task more than a new agent has.
+    pub(super) async fn clear(&mut self) {
+        if !self.problems.is_empty() {
+            return;
+        }
+        self.journal.note("all pods are deleted");
+        self.nodes.iter().for_each(|node| node.static_pods.clear());
+        for pod in self.witness.pods().into_iter().filter(|pod| !pod.is_mirror()) {
+            self.delete(&pod, None).await;
+        }
+        let end = Instant::now() + REST;
+        loop {
+            let pods = self.witness.pods();
+            let mut open: Vec<String> = pods
+                .iter()
+                .map(|pod| format!("pod {} is still there", pod.key()))
+                .collect();
+            open.extend(self.leftovers(&BTreeSet::new()));
+            self.look();
+            if open.is_empty() || !self.problems.is_empty() {
+                break;
+            }
+            if Instant::now() >= end {
+                let minutes = REST.as_secs() / 60;
+                let late = open.into_iter();
+                self.problems
+                    .extend(late.map(|how| format!("{minutes} min after all pods were deleted: {how}")));
+                break;
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        let tasks = fewest_tasks().await;
+        self.take_over().await;
+        sleep(CALM).await;
+        let fresh = fewest_tasks().await;
+        if tasks > fresh && self.problems.is_empty() {
+            let problem = format!("with all pods gone there are {tasks} tasks; new agents have {fresh}");
+            self.problems.push(problem);
+        }
+        self.look();
+    }
+
+    /// What stays of pods that are not among the living, on all nodes.
+    pub(super) fn leftovers(&self, living: &BTreeSet<String>) -> Vec<String> {
+        let gone = self.witness.gone();
+        let nodes = self.nodes.iter();
+        nodes
+            .flat_map(|node| {
+                let mut living = living.clone();
+                let static_pods = node.static_pods.all();
+                living.extend(static_pods.iter().map(|pod| pod.uid_str().to_owned()));
+                let left = leftovers(node, &living, &gone).into_iter();
+                left.map(|left| format!("{}: {left}", node.name))
+            })
+            .collect()
+    }
+
+    /// All agents end.
+    pub(super) async fn end(&mut self) {
+        for number in 0..self.nodes.len() {
+            self.end_agent(number).await;
+        }
+    }
+
+    /// Asks an agent to end, and waits until it did.
+    pub(super) async fn end_agent(&mut self, number: usize) {
+        let node = &mut self.nodes[number];
+        let Some(Running { mut agent, shutdown }) = node.running.take() else {
+            return;
+        };
+        shutdown.cancel();
+        let problem = match timeout(END, &mut agent).await {
+            Ok(Ok(Ok(()))) => return,
+            Ok(Ok(Err(error))) => format!("the agent ended with an error: {error}"),
+            Ok(Err(error)) => format!("the agent died: {error}"),
+            Err(_) => {
+                agent.abort();
+                format!("the agent did not end within {END:?}")
+            }
+        };
+        self.problems.push(format!("{}: {problem}", node.name));
+    }
+}
+
+/// The tasks that stay, of those that come and go beside them.
+async fn fewest_tasks() -> usize {
+    let mut fewest = usize::MAX;
+    for _ in 0..10 {
+        sleep(Duration::from_millis(1700)).await;
+        fewest = fewest.min(alive_tasks());
+    }
+    fewest
+}

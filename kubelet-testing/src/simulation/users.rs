@@ -1,0 +1,193 @@
+//! The users of a simulated cluster: they make pods, change them and delete them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube_client::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kubelet_core::PodExt;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::driver::{Act, Driver};
+use super::static_pods::static_pod;
+use super::workload::random_pod;
+
+/// About how many of the pods that are made are static ones.
+const STATIC: u8 = 6;
+
+impl Driver {
+    /// A pod of a random kind, under a new name or the given one. Some are deleted again in the midst of their start.
+    pub(super) async fn make_pod(&mut self, name: Option<String>) {
+        let Some(number) = self.any_number() else {
+            return;
+        };
+        if name.is_none() && self.rng.u8(..STATIC) == 0 {
+            return self.make_static_pod(number);
+        }
+        let name = name.unwrap_or_else(|| self.new_name("pod"));
+        let node = self.nodes[number].name.clone();
+        match serde_json::from_value(random_pod(&name, &node, &mut self.rng)) {
+            Ok(pod) => self.create(pod).await,
+            Err(error) => self.problems.push(format!("pod {name}: {error}")),
+        }
+        if self.rng.u8(..3) == 0 {
+            let soon = self.moment();
+            self.plan_at(Act::Delete(name), Instant::now() + soon);
+        }
+    }
+
+    fn new_name(&mut self, kind: &str) -> String {
+        self.pods_made += 1;
+        format!("{kind}-{}", self.pods_made)
+    }
+
+    /// From a millisecond to a minute, the short ones as likely as the long ones.
+    fn moment(&mut self) -> Duration {
+        Duration::from_secs_f64(0.001 * 60_000_f64.powf(self.rng.f64()))
+    }
+
+    pub(super) async fn create(&mut self, mut pod: Pod) {
+        let namespace = pod
+            .metadata
+            .namespace
+            .get_or_insert_with(|| "default".to_owned())
+            .clone();
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        self.journal.note(format!("user creates {namespace}/{name}"));
+        let made = self.pods(&namespace).create(&PostParams::default(), &pod).await;
+        match made {
+            Ok(pod) => self.order.add(&pod),
+            Err(error) => self
+                .journal
+                .note(format!("user cannot create {namespace}/{name}: {error}")),
+        }
+    }
+
+    fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.admin.clone(), namespace)
+    }
+
+    /// What users do: make one, delete one, replace one, change one.
+    pub(super) async fn change_a_pod(&mut self) {
+        if self.rng.u8(..STATIC) == 0 && self.change_a_static_pod() {
+            return;
+        }
+        let churn = self.churn.map_or(0, |churn| churn.pods);
+        let pods: Vec<Pod> = self
+            .witness
+            .pods()
+            .into_iter()
+            .filter(|pod| !pod.is_deleting() && !pod.is_mirror())
+            .collect();
+        let pick = self.rng.usize(..pods.len().max(1));
+        let what = self.rng.u8(..8);
+        let Some(pod) = pods.get(pick).filter(|_| pods.len() >= churn.div_ceil(2)) else {
+            return self.make_pod(None).await;
+        };
+        let key = pod.key();
+        match what {
+            0..=1 if pods.len() < churn * 2 => self.make_pod(None).await,
+            0..=3 => {
+                let grace = [None, None, Some(0), Some(1), Some(60)][self.rng.usize(..5)];
+                self.delete(pod, grace).await;
+            }
+            4..=5 => {
+                self.delete(pod, Some(0)).await;
+                self.make_pod(Some(key.name.to_string())).await;
+            }
+            _ => {
+                let label = self.rng.u16(..).to_string();
+                self.journal.note(format!("user labels {key}"));
+                let patch = Patch::Merge(json!({"metadata": {"labels": {"drawn": label}}}));
+                // It may be gone by now.
+                let _ = self
+                    .pods(&key.namespace)
+                    .patch(&key.name, &PatchParams::default(), &patch)
+                    .await;
+            }
+        }
+    }
+
+    pub(super) async fn delete(&mut self, pod: &Pod, grace: Option<u32>) {
+        let key = pod.key();
+        let shown = grace.map_or_else(String::new, |grace| format!(" with {grace} s of grace"));
+        self.journal.note(format!("user deletes {key}{shown}"));
+        let own = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.termination_grace_period_seconds);
+        if grace.map(i64::from).or(own) == Some(0) {
+            // It goes at once, whatever still runs.
+            self.witness.is_forced(pod);
+        }
+        let params = DeleteParams {
+            grace_period_seconds: grace,
+            ..DeleteParams::default()
+        };
+        // It may be gone by now.
+        let _ = self.pods(&key.namespace).delete(&key.name, &params).await;
+    }
+
+    pub(super) async fn delete_by_name(&mut self, name: &str) {
+        let found = self.witness.pods().into_iter();
+        let mut found = found.filter(|pod| pod.metadata.name.as_deref() == Some(name));
+        if let Some(pod) = found.next() {
+            let grace = [None, Some(0), Some(1)][self.rng.usize(..3)];
+            self.delete(&pod, grace).await;
+        }
+    }
+
+    fn make_static_pod(&mut self, number: usize) {
+        let name = self.new_name("static");
+        self.write_manifest(number, &name);
+    }
+
+    /// A manifest of this name, whatever it says.
+    fn write_manifest(&mut self, number: usize, name: &str) {
+        let node = &self.nodes[number].name;
+        self.pods_made += 1;
+        let manifest = random_pod(&format!("{name}-{node}"), node, &mut self.rng);
+        match static_pod(manifest, self.pods_made) {
+            Ok(pod) => self.put_static_pod(number, Arc::new(pod)),
+            Err(error) => self.problems.push(format!("static pod {name}: {error}")),
+        }
+    }
+
+    pub(super) fn put_static_pod(&mut self, number: usize, pod: Arc<Pod>) {
+        let node = &self.nodes[number];
+        self.journal
+            .note(format!("{} static pod {} is written", node.name, pod.key()));
+        self.order.add(&pod);
+        self.witness.is_written(&pod);
+        node.static_pods.put(pod);
+    }
+
+    /// A manifest is edited, or removed; or it is gone for a moment, and is put back as it was. Says whether there is any.
+    fn change_a_static_pod(&mut self) -> bool {
+        let Some(number) = self.any_number() else {
+            return false;
+        };
+        let pods = self.nodes[number].static_pods.all();
+        if pods.is_empty() {
+            return false;
+        }
+        let pod = pods[self.rng.usize(..pods.len())].clone();
+        let name = &self.nodes[number].name;
+        let what = self.rng.u8(..3);
+        if what == 0 {
+            let full = pod.metadata.name.clone().unwrap_or_default();
+            let of_manifest = full.strip_suffix(&format!("-{name}")).unwrap_or(&full).to_owned();
+            self.write_manifest(number, &of_manifest);
+            return true;
+        }
+        self.journal
+            .note(format!("{name} static pod {} is removed", pod.key()));
+        self.nodes[number].static_pods.remove(pod.uid_str());
+        if what == 1 {
+            let soon = self.moment();
+            self.plan_at(Act::PutBack(number, pod), Instant::now() + soon);
+        }
+        true
+    }
+}
