@@ -5,7 +5,11 @@
 //! What a node weighs is what is freed when the nodes are gone: its agent, its runtime and their connections, and nothing of
 //! the API server. Time is virtual: what is told is the work in it.
 #![allow(clippy::print_stdout, reason = "a bench prints what it found")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench ends where it cannot go on")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a bench ends where it cannot go on"
+)]
 
 use std::alloc::System;
 use std::time::{Duration, Instant};
@@ -29,8 +33,11 @@ const PODS: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn main() {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("no tokio");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("no tokio");
     runtime.block_on(nodes());
 }
 
@@ -40,7 +47,9 @@ fn live() -> usize {
 }
 
 async fn nodes() {
-    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("no folder");
+    let folder = tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .expect("no folder");
     let clock = Clock::system();
     let server = ApiServer::builder().clock(clock).seed(1).build();
     let mut agents = Vec::new();
@@ -55,8 +64,15 @@ async fn nodes() {
     let start = Instant::now();
     sleep(5 * MINUTE).await;
     let started = start.elapsed();
-    let pods = Api::<Pod>::all(server.client()).list(&ListParams::default()).await.expect("no pods");
-    let runs = |pod: &&Pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
+    let pods = Api::<Pod>::all(server.client())
+        .list(&ListParams::default())
+        .await
+        .expect("no pods");
+    let runs = |pod: &&Pod| {
+        pod.status
+            .as_ref()
+            .is_some_and(|status| status.phase.as_deref() == Some("Running"))
+    };
     let running = pods.items.iter().filter(runs).count();
     assert_eq!(running, NODES * PODS, "not all pods run");
     drop(pods);
@@ -72,7 +88,10 @@ async fn nodes() {
         agent.await.expect("an agent panicked").expect("an agent failed");
     }
     let freed = with_nodes.saturating_sub(live());
-    println!("{NODES} nodes of {PODS} pods begin: {:.1} s of work in 5 min", started.as_secs_f64());
+    println!(
+        "{NODES} nodes of {PODS} pods begin: {:.1} s of work in 5 min",
+        started.as_secs_f64()
+    );
     println!(
         "steady: {:.2} s of work each minute, {:.1} % of a core; {:.2} ms for a node",
         minute.as_secs_f64(),
@@ -85,7 +104,10 @@ async fn nodes() {
 async fn register(server: &ApiServer, name: &str) {
     let node = json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"}}});
     let node: Node = serde_json::from_value(node).expect("not a node");
-    Api::all(server.client()).create(&PostParams::default(), &node).await.expect("no node");
+    Api::all(server.client())
+        .create(&PostParams::default(), &node)
+        .await
+        .expect("no node");
     for number in 0..PODS {
         let pod = json!({
             "metadata": {"name": format!("{name}-{number}"), "namespace": "default"},

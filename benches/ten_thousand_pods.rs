@@ -6,7 +6,11 @@
 //! The weight is of a whole agent (sources, merger, pod manager, workers, cache, PLEG, statuses) over a runtime whose own lists
 //! were there before: what the agent keeps, and nothing of what it talks to.
 #![allow(clippy::print_stdout, reason = "a bench prints what it found")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench ends where it cannot go on")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a bench ends where it cannot go on"
+)]
 
 use std::alloc::System;
 use std::collections::HashMap;
@@ -39,10 +43,16 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const PODS: usize = 10_000;
 
 fn main() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("no tokio");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("no tokio");
     runtime.block_on(dispatch());
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("no tokio");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("no tokio");
     runtime.block_on(weight());
 }
 
@@ -101,7 +111,12 @@ impl PodSyncer for Bell {
 /// From the call that tells of an update to the begin of its sync, one after the other; then of all at once.
 async fn dispatch() {
     let (cache, (bell, mut rung)) = (PodCache::new(), mpsc::unbounded_channel());
-    let workers = PodWorkers::new(Arc::new(Bell(bell)), cache.clone(), Default::default(), Jitter::from_seed(1));
+    let workers = PodWorkers::new(
+        Arc::new(Bell(bell)),
+        cache.clone(),
+        Default::default(),
+        Jitter::from_seed(1),
+    );
     let (handle, shutdown) = (workers.handle(), CancellationToken::new());
     let running = tokio::spawn(workers.run(shutdown.clone()));
     let pods: Vec<Arc<Pod>> = (0..PODS).map(|index| Arc::new(pod(index))).collect();
@@ -166,14 +181,18 @@ impl RuntimeReader for Ready {
         Ok(self.pods.get(uid).filter(|_| run).cloned())
     }
 
-    async fn pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
+    async fn pod_status(&self, pod: &RuntimePod) -> Result<Arc<PodStatus>> {
         let mut status = PodStatus::empty(pod.uid.clone(), pod.key.clone(), tokio::time::Instant::now());
         status.ips = vec![[10, 88, 0, 1].into()];
-        status.sandboxes = pod.sandboxes.iter().map(|it| SandboxStatus::new(it.id.id(), it.state)).collect();
+        status.sandboxes = pod
+            .sandboxes
+            .iter()
+            .map(|it| SandboxStatus::new(it.id.id(), it.state))
+            .collect();
         let containers = pod.containers.iter();
         let containers = containers.map(|it| ContainerStatus::new(it.id.clone(), it.name.clone(), it.state));
         status.containers = containers.collect();
-        Ok(status)
+        Ok(Arc::new(status))
     }
 }
 
@@ -209,7 +228,9 @@ fn runtime_pod(pod: &Pod) -> RuntimePod {
     let mut running = RuntimePod::empty(pod.uid(), pod.key());
     running.sandboxes.push(Sandbox::new(id("0"), SandboxState::Ready));
     let names = ["a", "b"].into_iter();
-    running.containers = names.map(|name| Container::new(id(name), name, ContainerState::Running)).collect();
+    running.containers = names
+        .map(|name| Container::new(id(name), name, ContainerState::Running))
+        .collect();
     running
 }
 
@@ -217,7 +238,12 @@ struct Nowhere;
 
 #[async_trait]
 impl StatusSink for Nowhere {
-    async fn patch_status(&self, _: &Arc<Pod>, _: &ApiPodStatus, _: &ApiPodStatus) -> Result<Option<Arc<Pod>>> {
+    async fn patch_status(
+        &self,
+        _: &Arc<Pod>,
+        _: &ApiPodStatus,
+        _: &ApiPodStatus,
+    ) -> Result<Option<Arc<Pod>>> {
         Ok(None)
     }
 
@@ -268,9 +294,19 @@ async fn weight() {
     let idles = std::time::Instant::now();
     tokio::time::sleep(Duration::from_secs(600)).await;
     let minute = idles.elapsed() / 10;
-    println!("{PODS} pods begin and settle: {:.2} s of work in 5 min", settled.as_secs_f64());
+    println!(
+        "{PODS} pods begin and settle: {:.2} s of work in 5 min",
+        settled.as_secs_f64()
+    );
     println!("{PODS} idle pods: {:.0} ms of work each minute", millis(minute));
-    println!("an idle pod: {} B, of them the `Pod` {of_pod} B; beside it {} B", all / PODS, (all / PODS).saturating_sub(of_pod));
+    println!(
+        "an idle pod: {} B, of them the `Pod` {of_pod} B; beside it {} B",
+        all / PODS,
+        (all / PODS).saturating_sub(of_pod)
+    );
     shutdown.cancel();
-    running.await.expect("the agent panicked").expect("the agent failed");
+    running
+        .await
+        .expect("the agent panicked")
+        .expect("the agent failed");
 }

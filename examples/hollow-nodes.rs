@@ -9,17 +9,16 @@
 //! kubelet, but no process runs. With `--api-server memory` there is no scheduler: `--pods` makes pods for each node.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::io::{IsTerminal, Write, stdout};
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube_client::Client;
 use kube_client::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use kube_client::{Client, ResourceExt};
 use kubelet_core::Clock;
 use kubelet_testing::ApiServer;
-use kubelet_testing::simulation::SimulatedNode;
+use kubelet_testing::simulation::{AgentError, SimulatedNode};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -70,15 +69,14 @@ enum Output {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), AgentError> {
     let args = Args::parse();
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
     let client = match args.api_server {
         Server::Memory => ApiServer::new().client(),
         Server::Kubeconfig => Client::try_default().await?,
     };
-    let (folder, shutdown, mut running) =
-        (tempfile::tempdir()?, CancellationToken::new(), JoinSet::new());
+    let (folder, shutdown, mut running) = (tempfile::tempdir()?, CancellationToken::new(), JoinSet::new());
     let names: Vec<String> = (0..args.nodes).map(|number| format!("{}-{number}", args.name)).collect();
     for name in &names {
         register(&client, name).await?;
@@ -109,9 +107,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Makes the node's object, unless a former run did.
-async fn register(client: &Client, name: &str) -> Result<(), Box<dyn Error>> {
-    let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "type": "hollow"}}});
-    match Api::all(client.clone()).create(&PostParams::default(), &serde_json::from_value::<Node>(node)?).await {
+async fn register(client: &Client, name: &str) -> Result<(), AgentError> {
+    let node =
+        json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "type": "hollow"}}});
+    match Api::all(client.clone())
+        .create(&PostParams::default(), &serde_json::from_value::<Node>(node)?)
+        .await
+    {
         Err(kube_client::Error::Api(refused)) if refused.reason == "AlreadyExists" => {}
         made => drop(made?),
     }
@@ -121,18 +123,15 @@ async fn register(client: &Client, name: &str) -> Result<(), Box<dyn Error>> {
 async fn tell_ready(client: &Client, name: &str) -> kube_client::Result<()> {
     let amounts = json!({"cpu": "64", "memory": "256Gi", "pods": "110"});
     let now = k8s_openapi::jiff::Timestamp::now().to_string();
-    let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now});
+    let ready =
+        json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now});
     let status = json!({"capacity": amounts, "allocatable": amounts, "conditions": [ready]});
     let patch = Patch::Strategic(json!({"status": status}));
     Api::<Node>::all(client.clone()).patch_status(name, &PatchParams::default(), &patch).await.map(drop)
 }
 
 /// What `kubelet-node` will do.
-async fn heartbeats(
-    client: Client,
-    name: String,
-    shutdown: CancellationToken,
-) -> Result<(), kubelet_testing::simulation::AgentError> {
+async fn heartbeats(client: Client, name: String, shutdown: CancellationToken) -> Result<(), AgentError> {
     while shutdown.run_until_cancelled(tokio::time::sleep(HEARTBEAT)).await.is_some() {
         if let Err(error) = tell_ready(&client, &name).await {
             tracing::warn!(node = name, %error, "the node's status was not taken");
@@ -141,7 +140,7 @@ async fn heartbeats(
     Ok(())
 }
 
-async fn make_pod(client: &Client, node: &str, number: usize) -> Result<(), Box<dyn Error>> {
+async fn make_pod(client: &Client, node: &str, number: usize) -> Result<(), AgentError> {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": format!("{node}-{number}"), "namespace": "default", "labels": {"type": "hollow"}},
         "spec": {"nodeName": node, "containers": [{"name": "main", "image": "busybox:1.36"}]},
@@ -151,7 +150,7 @@ async fn make_pod(client: &Client, node: &str, number: usize) -> Result<(), Box<
 }
 
 /// How many pods of the nodes are in which phase, each second. Ends with an error only.
-async fn show(client: &Client, names: &[String], output: Option<Output>) -> Result<(), Box<dyn Error>> {
+async fn show(client: &Client, names: &[String], output: Option<Output>) -> Result<(), AgentError> {
     let on_terminal = stdout().is_terminal();
     let output = output.unwrap_or(if on_terminal { Output::Table } else { Output::Json });
     loop {
@@ -170,7 +169,12 @@ async fn show(client: &Client, names: &[String], output: Option<Output>) -> Resu
             Output::Table => {
                 let each = phases.iter().map(|(phase, count)| format!("{phase:<12}{count:>8}\x1b[K\n"));
                 let clear = if on_terminal { "\x1b[H" } else { "" };
-                format!("{clear}{:<12}{nodes:>8}\n{:<12}{pods:>8}\n{}\x1b[J", "NODES", "PODS", each.collect::<String>())
+                format!(
+                    "{clear}{:<12}{nodes:>8}\n{:<12}{pods:>8}\n{}\x1b[J",
+                    "NODES",
+                    "PODS",
+                    each.collect::<String>()
+                )
             }
         };
         writeln!(stdout(), "{text}")?;

@@ -1,6 +1,6 @@
 //! Days of a node in virtual time, many of them: each seed draws its pods, what users do with them, and what goes wrong.
 //!
-//! 1,000 seeds when built in the profile `sim`, a few in a debug build, as many as `SIMULATION_SEEDS` says, from
+//! 1,000 seeds when built in the profile `sim`, two in a debug build, as many as `SIMULATION_SEEDS` says, from
 //! `SIMULATION_FIRST_SEED` on; `SIMULATION_SEED=17` runs that one and prints all that happened:
 //!
 //! ```console

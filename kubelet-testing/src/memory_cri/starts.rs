@@ -24,9 +24,11 @@ pub(crate) struct Beside<'a> {
     pub(crate) exit_code: Option<i32>,
 }
 
+type Check = dyn Fn(&Start<'_>) -> Vec<String> + Send + Sync;
+
 /// Says what is wrong with a start.
 #[derive(Clone)]
-pub(super) struct StartCheck(Arc<dyn Fn(&Start<'_>) -> Vec<String> + Send + Sync>);
+pub(super) struct StartCheck(Arc<Check>);
 
 impl fmt::Debug for StartCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
