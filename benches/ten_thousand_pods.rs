@@ -183,7 +183,7 @@ impl RuntimeReader for Ready {
 
     async fn pod_status(&self, pod: &RuntimePod) -> Result<Arc<PodStatus>> {
         let mut status = PodStatus::empty(pod.uid.clone(), pod.key.clone(), tokio::time::Instant::now());
-        status.ips = vec![[10, 88, 0, 1].into()];
+        status.ips = vec!["10.88.0.1".to_owned()];
         status.sandboxes = pod
             .sandboxes
             .iter()

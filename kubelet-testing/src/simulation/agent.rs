@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt;
@@ -23,11 +24,16 @@ use kubelet_status::{
     ApiServerMirrorClient, ApiServerNode, ApiServerSink, StatusManager, StatusManagerConfig,
 };
 use parking_lot::Mutex;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::history::Journal;
 use super::static_pods::StaticPods;
 use crate::memory_cri::{MemoryCri, hash};
+
+/// How often an agent tries to begin, and how long it pauses between.
+const START_TRIES: u32 = 600;
+const START_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why an agent ended.
 pub type AgentError = Box<dyn std::error::Error + Send + Sync>;
@@ -136,21 +142,33 @@ impl SimulatedNode {
         let mut config = StatusManagerConfig::default();
         config.clock = clock;
         let statuses = StatusManager::with_config(ApiServerSink::new(client.get()), config);
-        let starting = CriRuntime::builder(runtime.clone(), runtime)
-            .node(NodeSettings::default())
-            .root_dir(&root_dir)
-            .pod_logs_dir(root_dir.join("logs"))
-            .disk(disk)
-            .clock(clock)
-            .volumes(volumes.clone())
-            .events(recorder.clone())
-            .probes(Arc::new(results.clone()))
-            .statuses(statuses.reporter())
-            .build();
-        let Some(runtime) = shutdown.run_until_cancelled(starting).await else {
+        let start = || {
+            CriRuntime::builder(runtime.clone(), runtime.clone())
+                .node(NodeSettings::default())
+                .root_dir(&root_dir)
+                .pod_logs_dir(root_dir.join("logs"))
+                .disk(disk)
+                .clock(clock)
+                .volumes(volumes.clone())
+                .events(recorder.clone())
+                .probes(Arc::new(results.clone()))
+                .statuses(statuses.reporter())
+                .build()
+        };
+        // A service manager would start it again while the runtime is away.
+        let starting = async {
+            for _ in 1..START_TRIES {
+                if let Ok(runtime) = start().await {
+                    return Ok(runtime);
+                }
+                sleep(START_PAUSE).await;
+            }
+            start().await
+        };
+        let Some(started) = shutdown.run_until_cancelled(starting).await else {
             return Ok(());
         };
-        let (runtime, cache) = (Arc::new(runtime?), PodCache::new());
+        let (runtime, cache) = (Arc::new(started?), PodCache::new());
         let pleg = EventedPleg::new(runtime.clone(), cache.clone())
             .with_clock(clock)
             .with_jitter(jitter.clone());

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kubelet_core::PodExt;
-use kubelet_cri::v1;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::driver::{Driver, Running, alive_tasks};
@@ -20,8 +19,15 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// How long an agent may take to end.
 const END: Duration = Duration::from_secs(5 * 60);
 
-/// The containers of a pod, and which of them run.
-type Fingerprint = BTreeMap<String, Vec<(String, i32)>>;
+/// Of each pod, the newest instance of each container, and in which state it is. What is removed of older ones shows nowhere.
+type Fingerprint = BTreeMap<String, BTreeMap<String, Option<Instance>>>;
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Instance {
+    created_at: i64,
+    id: String,
+    state: i32,
+}
 
 impl Driver {
     /// Every agent is killed and another takes over. Where nothing changes in a pod's containers, nothing may in its status.
@@ -72,14 +78,16 @@ impl Driver {
             for container in node.runtime.containers() {
                 let uid = container.labels.get("io.kubernetes.pod.uid").cloned();
                 let of_pod = pods.entry(uid.unwrap_or_default()).or_default();
-                of_pod.push((container.id, container.state));
+                let name = container.metadata.map(|metadata| metadata.name);
+                let instance = Some(Instance {
+                    created_at: container.created_at,
+                    id: container.id,
+                    state: container.state,
+                });
+                let newest = of_pod.entry(name.unwrap_or_default()).or_default();
+                *newest = instance.max(newest.take());
             }
         }
-        // What is removed of what had ended shows nowhere, and what is there is not in one order.
-        pods.values_mut().for_each(|containers| {
-            containers.retain(|(_, state)| *state != v1::ContainerState::ContainerExited as i32);
-            containers.sort();
-        });
         pods
     }
 
