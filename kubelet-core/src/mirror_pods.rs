@@ -82,11 +82,10 @@ impl MirrorPods {
         let Some((client, node)) = self.parts.as_ref().filter(|_| pod.is_static()) else {
             return;
         };
-        if let Some(mirror) = mirror {
-            let good = !mirror.is_deleting() && is_mirror_pod_of(mirror, pod);
-            if good || !delete(&**client, mirror).await {
-                return;
-            }
+        if let Some(mirror) = mirror
+            && (is_good(mirror, pod) || !delete(&**client, mirror).await)
+        {
+            return;
         }
         let uid = pod.uid();
         let created = within("create mirror pod", Some(&uid), MIRROR_CALL_DEADLINE, async {
@@ -107,12 +106,24 @@ impl MirrorPods {
         }
     }
 
-    /// Deletes mirrors of static pods that are no more.
-    pub(crate) async fn delete_orphans(self, mirrors: Vec<Arc<Pod>>) {
-        if let Some((client, _)) = &self.parts {
-            join_all(mirrors.iter().map(|mirror| delete(&**client, mirror))).await;
-        }
+    /// Whether [`reconcile`](Self::reconcile) would do something.
+    pub(crate) fn lacks(&self, pod: &Pod, mirror: Option<&Arc<Pod>>) -> bool {
+        self.parts.is_some() && pod.is_static() && !mirror.is_some_and(|mirror| is_good(mirror, pod))
     }
+
+    /// Deletes mirrors of static pods that are no more, and reconciles those of others.
+    pub(crate) async fn tend(self, orphans: Vec<Arc<Pod>>, lacking: Vec<(Arc<Pod>, Option<Arc<Pod>>)>) {
+        if let Some((client, _)) = &self.parts {
+            join_all(orphans.iter().map(|mirror| delete(&**client, mirror))).await;
+        }
+        let lacking = lacking.iter();
+        join_all(lacking.map(|(pod, mirror)| self.reconcile(pod, mirror.as_ref()))).await;
+    }
+}
+
+/// It shows the static pod as it is, and stays.
+fn is_good(mirror: &Pod, pod: &Pod) -> bool {
+    !mirror.is_deleting() && is_mirror_pod_of(mirror, pod)
 }
 
 async fn delete(client: &dyn MirrorClient, mirror: &Pod) -> bool {

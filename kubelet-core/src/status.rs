@@ -69,7 +69,7 @@ pub trait PodStatusReporter: Send + Sync {
     /// ours, ours is sent again, and what has ended and is to go is deleted (`needsReconcile`, `needsUpdate`).
     fn observe_pod(&self, pod: &Arc<Pod>);
 
-    /// Forgets the statuses of all other pods (`RemoveOrphanedStatuses`).
+    /// Forgets the statuses of all other pods, and all other mirrors (`RemoveOrphanedStatuses`).
     fn remove_orphaned_statuses(&self, known: &HashSet<PodUid>);
 }
 

@@ -136,7 +136,7 @@ impl PodSyncer for RuntimePodSyncer {
             Some(told) if status.sandboxes.is_empty() && status.containers.is_empty() => {
                 ApiPodStatus::clone(&told)
             }
-            _ => self.generate(pod, status, false),
+            _ => self.generate_with_ips(pod, status, false),
         };
         if let Some(change) = status_fn {
             change(&mut api_status);
@@ -169,7 +169,7 @@ impl PodSyncer for RuntimePodSyncer {
         // (`preserveDataFromBeforeStopping`).
         let mut stopped = Arc::unwrap_or_clone(stopped);
         stopped.ips.clone_from(&status.ips);
-        let api_status = self.generate(pod, &stopped, true);
+        let api_status = self.generate_with_ips(pod, &stopped, true);
         self.statuses.set_pod_status(pod, api_status);
         self.save(pod).await;
         Ok(())
@@ -184,7 +184,7 @@ impl PodSyncer for RuntimePodSyncer {
     }
 
     async fn sync_terminated_pod(&self, pod: &Arc<Pod>, status: &Arc<PodStatus>) -> Result<()> {
-        let api_status = self.generate(pod, status, true);
+        let api_status = self.generate_with_ips(pod, status, true);
         self.statuses.set_pod_status(pod, api_status);
         let unmounted = self.volumes.wait_for_unmount(pod);
         within("unmount volumes", Some(&pod.uid()), MOUNT_DEADLINE, unmounted).await?;
@@ -274,6 +274,20 @@ impl RuntimePodSyncer {
         if let Some(prober) = self.prober.as_ref().filter(|_| !found.probes.is_empty()) {
             prober.restore(pod, found.probes);
         }
+    }
+
+    /// Of a pod that ends or has ended: without a sandbox that is ready the runtime does not know its IPs any more, and an
+    /// agent that began since never did. It shows those that it had.
+    fn generate_with_ips(&self, pod: &Arc<Pod>, status: &PodStatus, terminal: bool) -> ApiPodStatus {
+        let reported = self.statuses.pod_status(&pod.uid());
+        let mut api_status = self.generate(pod, status, terminal);
+        if api_status.pod_ip.is_none()
+            && let Some(told) = reported.as_deref().or(pod.status.as_ref())
+        {
+            api_status.pod_ip.clone_from(&told.pod_ip);
+            api_status.pod_ips.clone_from(&told.pod_ips);
+        }
+        api_status
     }
 
     fn generate(&self, pod: &Arc<Pod>, status: &PodStatus, terminal: bool) -> ApiPodStatus {

@@ -10,7 +10,7 @@ use kubelet_core::{Clock, Error, PodExt, PodUid, Result, SinkPod, StatusSink};
 
 use crate::equality::same;
 use crate::merge::merge;
-use crate::records::{Job, Outcome, Send, Task};
+use crate::records::{Job, Outcome, Send, Task, is_mirror_of};
 use crate::status_ext::{is_running, is_terminal, phase};
 use crate::token_bucket::RateLimit;
 
@@ -64,7 +64,7 @@ impl Sender {
         // A static pod is shown by its mirror, which has a UID of its own.
         if let Some(there) = &there
             && there.uid_str() != pod.uid_str()
-            && !(pod.is_static() && there.is_mirror())
+            && !(pod.is_static() && there.is_mirror() && is_mirror_of(there, pod))
         {
             if pod.is_static() {
                 return Ok(Outcome::Absent);

@@ -401,6 +401,36 @@ async fn a_static_pods_status_goes_to_its_mirror() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_mirror_tells_nothing_of_the_static_pod_before_its_own() {
+    let node = Node::start();
+    let of_hash = |hash: &str| {
+        json!({"metadata": {"name": "web-one", "namespace": "default", "uid": format!("of-{hash}"),
+            "annotations": {"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": hash}},
+            "spec": {"nodeName": "one", "containers": [{"name": "c", "image": "busybox:1.36"}]}})
+    };
+    let pod = |hash| -> Arc<Pod> { Arc::new(serde_json::from_value(of_hash(hash)).unwrap()) };
+    let (before, after) = (pod("h1"), pod("h2"));
+    node.handle.set_pod_status(&before, running());
+    eventually!(node.requests(), |requests| *requests == ["get"], "no mirror yet");
+
+    let mut mirror = of_hash("h2");
+    mirror["metadata"].as_object_mut().unwrap().remove("uid");
+    mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "h2".into();
+    let mut mirror = node.server.create(&serde_json::from_value(mirror).unwrap()).unwrap();
+    let annotations = mirror.metadata.annotations.get_or_insert_default();
+    annotations.insert("kubernetes.io/config.source".to_owned(), "api".to_owned());
+    node.handle.observe_pod(&Arc::new(mirror));
+    // All statuses are looked through, more than once.
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(!node.requests().contains(&"patch"), "{:?}", node.requests());
+
+    node.handle.set_pod_status(&after, running());
+    let phase = || node.there("web-one")?.status?.phase;
+    eventually!(phase(), |phase| phase.as_deref() == Some("Running"));
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_more_requests_are_made_than_qps_and_burst_allow() {
     let node = Node::with(|config| (config.qps, config.burst) = (5, 10));
     let pods: Vec<_> = (0..30).map(|n| node.pod(&format!("p{n}"))).collect();

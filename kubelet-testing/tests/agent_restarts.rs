@@ -450,3 +450,29 @@ async fn what_is_done_stays_done_and_the_rest_of_the_pod_goes_on() {
     agent.stop().await;
     cri.assert_consistent();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_has_ended_keeps_its_ips() {
+    let job = PodBuilder::new("job")
+        .restart_policy("Never")
+        .container("main", "busybox:1.36", |c| c)
+        .build();
+    let host = Host::running(vec![job.clone()]);
+    let cri = MemoryCri::builder(host.clock)
+        .pod_cidr([10, 88, 0, 0], 24)
+        .build();
+    cri.script("main", [Run::exits(1).after(seconds(5))]);
+    let agent = host.start(&cri).await;
+    let failed = |status: &PodStatus| status.phase.as_deref() == Some("Failed");
+    agent.until(&job.uid(), "failed", failed).await;
+    tokio::time::sleep(seconds(30)).await;
+    let before = host.sink.get(&job.uid()).unwrap();
+    assert!(before.pod_ip.is_some(), "{before:?}");
+    agent.stop().await;
+
+    // Its sandbox is not ready any more: the runtime has no word of them.
+    let agent = host.start(&cri).await;
+    agent.shows_nothing_of(&job.uid(), &before, seconds(60)).await;
+    agent.stop().await;
+    cri.assert_consistent();
+}

@@ -2,9 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::SyncLoop;
 use crate::explain::count_deferral;
@@ -35,7 +37,8 @@ impl SyncLoop {
             prober.cleanup_pods(&may_run.map(|(uid, _)| uid.clone()).collect());
         }
         let active: Vec<&Arc<Pod>> = desired.iter().filter(|pod| !self.is_inactive(pod)).collect();
-        observe_pods(&desired, &active, &self.pods.mirrors());
+        let mirrors = self.pods.mirrors();
+        observe_pods(&desired, &active, &mirrors);
 
         for pod in active {
             self.restart(pod, &mut working);
@@ -46,14 +49,15 @@ impl SyncLoop {
             self.end_orphan(uid, key, &mut working);
         }
         observe_workers(&working);
+        self.tend_mirrors(&desired, &working, removals);
 
         known.extend(working.into_keys());
+        known.extend(mirrors.iter().map(|mirror| mirror.uid()));
         self.statuses.remove_orphaned_statuses(&known);
         self.start_failures.retain(&known);
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.retain(&known);
         }
-        self.delete_orphaned_mirrors(&mut removals.mirrors);
         let went = gone.since_last(known);
         removals.dirs.tend(&gone.known, !went.is_empty());
         for uid in went {
@@ -133,22 +137,53 @@ impl SyncLoop {
         working.insert(uid, ending);
     }
 
-    /// Mirrors whose static pods are no more, and have ended (`deleteOrphanedMirrorPods`).
-    fn delete_orphaned_mirrors(&self, removal: &mut JoinSet<()>) {
-        while removal.try_join_next().is_some() {}
+    /// Mirrors whose static pods are no more, and have ended (`deleteOrphanedMirrorPods`); and those of static pods that no
+    /// sync looks after, since they have ended or were turned away: that, too, is to be seen.
+    fn tend_mirrors(
+        &self,
+        desired: &[Arc<Pod>],
+        working: &HashMap<PodUid, PodWorkerSync>,
+        removals: &mut Removals,
+    ) {
+        while removals.mirrors.try_join_next().is_some() {}
+        if !removals.mirrors.is_empty() {
+            return;
+        }
         let mut orphans = self.pods.orphaned_mirrors();
         orphans.retain(|mirror| !self.workers.is_static_pod_terminating(&mirror.key()));
-        if removal.is_empty() && !orphans.is_empty() {
-            removal.spawn(self.mirrors.clone().delete_orphans(orphans));
+        let is_over = |pod: &&Arc<Pod>| {
+            let sync = working.get(pod.uid_str());
+            sync.is_none_or(|sync| sync.state == PodWorkerState::Terminated)
+                && !self.workers.is_static_pod_terminating(&pod.key())
+        };
+        let over = desired.iter().filter(|pod| pod.is_static()).filter(is_over);
+        let over = over.map(|pod| (pod.clone(), self.pods.mirror_of(pod)));
+        let mut lacking: Vec<_> = over
+            .filter(|(pod, mirror)| self.mirrors.lacks(pod, mirror.as_ref()))
+            .collect();
+        if removals.mirrors_made_at.is_some_and(|at| at.elapsed() < MIRROR_RETRY) {
+            lacking.clear();
+        }
+        if !lacking.is_empty() {
+            lacking.sort_by_cached_key(|(pod, _)| pod.uid());
+            removals.mirrors_made_at = Some(Instant::now());
+        }
+        if !orphans.is_empty() || !lacking.is_empty() {
+            removals.mirrors.spawn(self.mirrors.clone().tend(orphans, lacking));
         }
     }
 }
 
-/// What is removed beside the loop, each kind by one task at a time: a disk or an API server that hangs holds up
-/// nothing but the next removal.
+/// How long a mirror that no sync looks after waits, if it could not be made.
+const MIRROR_RETRY: Duration = Duration::from_secs(10);
+
+/// What is removed beside the loop, and made of mirrors, each kind by one task at a time: a disk or an API server that
+/// hangs holds up nothing but the next removal.
 pub(super) struct Removals {
     dirs: OrphanedPodDirs,
     mirrors: JoinSet<()>,
+    /// When the last mirrors were made that no sync looks after.
+    mirrors_made_at: Option<Instant>,
 }
 
 impl Removals {
@@ -162,6 +197,7 @@ impl Removals {
         Self {
             dirs,
             mirrors: JoinSet::new(),
+            mirrors_made_at: None,
         }
     }
 

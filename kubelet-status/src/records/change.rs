@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus as ApiPodStatus};
-use kubelet_core::{ContainerId, PodExt, PodUid, annotations};
+use kubelet_core::{ContainerId, PodExt, PodUid};
 
-use super::{Known, Now, Record, Records, Turn};
+use super::{Known, Now, Record, Records, Turn, is_mirror_of};
 use crate::conditions;
 use crate::equality::same_by_kubelet;
 use crate::error::Error;
@@ -139,6 +139,7 @@ impl Records {
         now: &Now,
     ) -> Result<bool, Error> {
         let mirror = pod.is_static().then(|| self.mirrors.get(&pod.key())).flatten();
+        let mirror = mirror.filter(|mirror| is_mirror_of(mirror, pod));
         let record = self.by_uid.get_mut(pod.uid_str());
         let (known, no_status) = (
             record.as_ref().map(|record| record.status.clone()),
@@ -147,7 +148,7 @@ impl Records {
         let old: &ApiPodStatus = match &known {
             Some(known) => known,
             None => {
-                let shown = mirror.filter(|mirror| is_mirror_of(mirror, pod)).unwrap_or(pod);
+                let shown = mirror.unwrap_or(pod);
                 shown.status.as_ref().unwrap_or(&no_status)
             }
         };
@@ -221,14 +222,6 @@ impl Records {
         self.queue(&uid);
         Ok(true)
     }
-}
-
-/// Whether it shows this version of the static pod, and not one before.
-fn is_mirror_of(mirror: &Pod, pod: &Pod) -> bool {
-    let hashes = mirror
-        .annotation(annotations::CONFIG_MIRROR)
-        .zip(pod.annotation(annotations::CONFIG_HASH));
-    hashes.is_none_or(|(shown, own)| shown == own)
 }
 
 fn find_container<'a>(

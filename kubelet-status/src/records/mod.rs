@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubelet_core::{Clock, PodExt, PodKey, PodUid};
+use kubelet_core::{Clock, PodExt, PodKey, PodUid, annotations};
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
@@ -142,9 +142,9 @@ impl Record {
             && (self.imprint.is_of(status) || same_news(&self.status, status))
     }
 
-    /// Whether it is the static pod that the mirror of this name shows.
-    fn is_static_of(&self, mirror: &PodKey) -> bool {
-        self.pod.is_static() && self.pod.key() == *mirror
+    /// Whether it is the static pod that this mirror shows, and not one of that name before or after it.
+    fn is_shown_by(&self, mirror: &Pod) -> bool {
+        self.pod.is_static() && self.pod.key() == mirror.key() && is_mirror_of(mirror, &self.pod)
     }
 
     /// Whether the API server shows another status than ours (`needsReconcile`).
@@ -166,11 +166,10 @@ impl Records {
     /// The status reported last, by the pod's UID or its mirror's.
     pub(crate) fn status(&self, uid: &PodUid) -> Option<&Arc<ApiPodStatus>> {
         let of_mirror = || {
-            let mirror = self.mirrors.values().find(|mirror| mirror.uid() == *uid)?;
-            let key = mirror.key();
+            let mirror = self.mirrors.values().find(|mirror| mirror.uid_str() == uid.as_str())?;
             self.by_uid
                 .values()
-                .find(|record| !record.orphaned && record.is_static_of(&key))
+                .find(|record| !record.orphaned && record.is_shown_by(mirror))
         };
         self.known(uid).or_else(of_mirror).map(|record| &record.status)
     }
@@ -199,10 +198,9 @@ impl Records {
     }
 
     fn observe_mirror(&mut self, mirror: &Arc<Pod>) -> bool {
-        let key = mirror.key();
-        let before = self.mirrors.insert(key.clone(), mirror.clone());
-        let of_static = |(_, record): &(&PodUid, &mut Record)| record.is_static_of(&key);
-        let Some((uid, record)) = self.by_uid.iter_mut().find(of_static) else {
+        let before = self.mirrors.insert(mirror.key(), mirror.clone());
+        let shown = |(_, record): &(&PodUid, &mut Record)| record.is_shown_by(mirror);
+        let Some((uid, record)) = self.by_uid.iter_mut().find(shown) else {
             return false;
         };
         if !record.known.saw(mirror) {
@@ -215,7 +213,7 @@ impl Records {
         uid.as_ref().inspect(|uid| self.queue(uid)).is_some()
     }
 
-    /// `RemoveOrphanedStatuses`. Tells whether there were any.
+    /// `RemoveOrphanedStatuses`: all but the known pods and mirrors. Tells whether there were any.
     pub(crate) fn remove_orphaned(&mut self, known: &HashSet<PodUid>) -> bool {
         let orphans: Vec<PodUid> = self
             .by_uid
@@ -231,11 +229,7 @@ impl Records {
         }
         self.startup_latency.retain(known);
         self.resizes(|resizes| resizes.retain(|uid, _| known.contains(uid)));
-        if !self.mirrors.is_empty() {
-            let statics = self.by_uid.values().filter(|record| record.pod.is_static());
-            let shown: HashSet<PodKey> = statics.map(|record| record.pod.key()).collect();
-            self.mirrors.retain(|key, _| shown.contains(key));
-        }
+        self.mirrors.retain(|_, mirror| known.contains(mirror.uid_str()));
         !orphans.is_empty()
     }
 
@@ -404,6 +398,14 @@ impl Records {
             self.ready.push_back(uid.clone());
         }
     }
+}
+
+/// Whether it shows this version of the static pod, and not one before or after it.
+pub(crate) fn is_mirror_of(mirror: &Pod, pod: &Pod) -> bool {
+    let hashes = mirror
+        .annotation(annotations::CONFIG_MIRROR)
+        .zip(pod.annotation(annotations::CONFIG_HASH));
+    hashes.is_none_or(|(shown, own)| shown == own)
 }
 
 /// Whether the pod's status, as the sink has it, is this one as far as it is ours.

@@ -4,12 +4,14 @@
 mod agent;
 mod kubectl;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube_client::Api;
 use kube_client::api::{DeleteParams, PostParams};
-use kubelet_core::PodExt;
+use kubelet_core::{PodExt, annotations};
+use serde_json::json;
 
 use self::agent::{Agent, node, static_pod};
 
@@ -50,6 +52,44 @@ async fn a_static_pod_is_shown_by_a_mirror_while_it_is_there() {
     agent.manifests.send_replace(vec![]);
     agent.until("no mirror", |pod| pod.is_none()).await;
     agent.stop().await;
+}
+
+/// No sync looks after it any more.
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_that_has_ended_is_shown_by_a_mirror() {
+    let agent = Agent::start().await;
+    let mut runs_once = Pod::clone(&static_pod("one"));
+    runs_once.spec.get_or_insert_default().restart_policy = Some("Never".to_owned());
+    agent.manifests.send_replace(vec![Arc::new(runs_once)]);
+    agent.mirror_of("one").await;
+    agent.containers.end(&"uid-of-one".into(), "main", 0);
+    let has_ended = |pod: Option<&Pod>| pod.and_then(phase) == Some("Succeeded");
+    agent.until("its end", has_ended).await;
+
+    let now = DeleteParams::default().grace_period(0);
+    agent.pods().delete("web", &now).await.unwrap();
+    let again = agent.until("a mirror that tells of its end", has_ended).await;
+
+    // The next of its name is turned away: no other CPU is there.
+    let mut asks_too_much = Pod::clone(&static_pod("two"));
+    let resources = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}});
+    asks_too_much.spec.get_or_insert_default().containers[0].resources =
+        serde_json::from_value(resources).unwrap();
+    agent.manifests.send_replace(vec![Arc::new(asks_too_much)]);
+    let reason = |pod: &Pod| pod.status.as_ref()?.reason.clone();
+    let turned_away = |pod: Option<&Pod>| {
+        pod.is_some_and(|pod| phase(pod) == Some("Failed") && reason(pod).as_deref() == Some("OutOfcpu"))
+    };
+    let shown = agent.until("a mirror that says so", turned_away).await.unwrap();
+    assert_ne!(shown.uid_str(), again.unwrap().uid_str());
+    assert_eq!(shown.annotation(annotations::CONFIG_MIRROR), Some("two"));
+    agent.manifests.send_replace(vec![]);
+    agent.until("no mirror", |pod| pod.is_none()).await;
+    agent.stop().await;
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
 }
 
 #[tokio::test(start_paused = true)]
