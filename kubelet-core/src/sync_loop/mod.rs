@@ -344,7 +344,9 @@ impl SyncLoop {
 
     /// A mirror came, changed or went: its static pod looks after it (`HandleMirrorPod`).
     fn sync_owner_of_mirror(&self, mirror: &Pod) {
-        if let Some(pod) = self.pods.pod_of_mirror(mirror) {
+        // One that was turned away has no worker, and needs none.
+        let is_over = |pod: &Pod| !self.workers.knows(&pod.uid()) && self.told_to_have_ended(&pod.uid());
+        if let Some(pod) = self.pods.pod_of_mirror(mirror).filter(|pod| !is_over(pod)) {
             let mirror = self.pods.mirror_of(&pod);
             self.workers
                 .update_pod(UpdatePod::new(SyncPodType::Update, pod).with_mirror(mirror));

@@ -78,7 +78,8 @@ async fn a_static_pod_that_has_ended_is_shown_by_a_mirror() {
     agent.manifests.send_replace(vec![Arc::new(asks_too_much)]);
     let reason = |pod: &Pod| pod.status.as_ref()?.reason.clone();
     let turned_away = |pod: Option<&Pod>| {
-        pod.is_some_and(|pod| phase(pod) == Some("Failed") && reason(pod).as_deref() == Some("OutOfcpu"))
+        let why = pod.and_then(reason);
+        pod.and_then(phase) == Some("Failed") && why.as_deref() == Some("UnexpectedAdmissionError")
     };
     let shown = agent.until("a mirror that says so", turned_away).await.unwrap();
     assert_ne!(shown.uid_str(), again.unwrap().uid_str());
