@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use kubelet_core::{Clock, ContainerId, PodExt, PodStatusReporter};
 use kubelet_status::{ApiServerSink, StatusManager, StatusManagerConfig, StatusManagerHandle};
 use kubelet_testing::api_server::{Fault, Verb};
-use kubelet_testing::{ApiServer, eventually};
+use kubelet_testing::{ApiServer, User, eventually};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -400,6 +400,29 @@ async fn a_static_pods_status_goes_to_its_mirror() {
     node.stop().await;
 }
 
+/// A node is not told that a pod is gone, but that it may not read it.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_went_unseen_is_asked_for_once() {
+    let server = ApiServer::builder().record_reads().build();
+    let client = server.client_as(User::node("one"));
+    let manager = StatusManager::new(ApiServerSink::new(client));
+    let (handle, shutdown) = (manager.handle(), CancellationToken::new());
+    let task = tokio::spawn(manager.run(shutdown.clone()));
+    let gone: Pod = serde_json::from_value(
+        json!({"metadata": {"name": "gone", "namespace": "default", "uid": "1"},
+        "spec": {"nodeName": "one", "containers": [{"name": "c", "image": "busybox:1.36"}]}}),
+    )
+    .unwrap();
+    handle.set_pod_status(&Arc::new(gone), running());
+    handle.remove_orphaned_statuses(&Default::default());
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let calls = server.calls().all();
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    assert_eq!((calls[0].verb, calls[0].status), (Verb::Get, Some(403)));
+    shutdown.cancel();
+    task.await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_mirror_tells_nothing_of_the_static_pod_before_its_own() {
     let node = Node::start();
@@ -416,7 +439,8 @@ async fn a_mirror_tells_nothing_of_the_static_pod_before_its_own() {
     let mut mirror = of_hash("h2");
     mirror["metadata"].as_object_mut().unwrap().remove("uid");
     mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "h2".into();
-    let mut mirror = node.server.create(&serde_json::from_value(mirror).unwrap()).unwrap();
+    let mirror: Pod = serde_json::from_value(mirror).unwrap();
+    let mut mirror = node.server.create(&mirror).unwrap();
     let annotations = mirror.metadata.annotations.get_or_insert_default();
     annotations.insert("kubernetes.io/config.source".to_owned(), "api".to_owned());
     node.handle.observe_pod(&Arc::new(mirror));

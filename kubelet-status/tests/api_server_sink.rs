@@ -141,7 +141,13 @@ async fn what_the_server_has_is_told_from_what_it_lacks() {
     assert!(matches!(sink.get(&pod()).await.unwrap(), SinkPod::Stored(stored) if stored == pod()));
     script.answer(404, refusal(404, "NotFound"));
     assert!(matches!(sink.get(&pod()).await.unwrap(), SinkPod::Absent));
-    // A refusal is not an absence.
+    let unrelated = "pods \"web\" is forbidden: User \"system:node:one\" cannot get resource \"pods\" in API group \"\" in the \
+        namespace \"shop\": no relationship found between node 'one' and this object";
+    let mut gone = refusal(403, "Forbidden");
+    gone["message"] = unrelated.into();
+    script.answer(403, gone);
+    assert!(matches!(sink.get(&pod()).await.unwrap(), SinkPod::Absent));
+    // Any other refusal is not an absence.
     script.answer(403, refusal(403, "Forbidden"));
     let error = sink.get(&pod()).await.unwrap_err().to_string();
     assert!(

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-const HOUR: Duration = Duration::from_secs(3600);
+const TIME: Duration = Duration::from_secs(900);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What a simulation of one node says of an agent on which something is wrong.
@@ -27,7 +27,7 @@ where
     F: Future<Output = Result<(), AgentError>> + Send + 'static,
 {
     let simulation = Simulation::seed(1).node("node-1").workload(workload);
-    let failure = simulation.agent(agent).run(HOUR).unwrap_err();
+    let failure = simulation.agent(agent).run(TIME).unwrap_err();
     failure.problems.join("\n")
 }
 
@@ -163,7 +163,7 @@ fn an_agent_that_holds_to_all_is_not_caught() {
     let agent = |node, shutdown| beside(node, shutdown, |_| async { Ok(()) });
     simulation
         .agent(agent)
-        .run(HOUR)
+        .run(TIME)
         .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
@@ -458,7 +458,7 @@ fn a_restart_that_shows() {
 #[test]
 fn a_failure_says_how_to_have_it_again() {
     let simulation = Simulation::seed(3).node("node-1").faults(FaultPlan::drawn(3));
-    let failure = simulation.agent(|_, _| async { Ok(()) }).run(HOUR).unwrap_err();
+    let failure = simulation.agent(|_, _| async { Ok(()) }).run(TIME).unwrap_err();
     let replay = format!(
         "Simulation::seed(3).node(\"node-1\").workload(Workload::none()).faults({})",
         FaultPlan::drawn(3)

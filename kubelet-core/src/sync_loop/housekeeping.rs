@@ -161,7 +161,10 @@ impl SyncLoop {
         let mut lacking: Vec<_> = over
             .filter(|(pod, mirror)| self.mirrors.lacks(pod, mirror.as_ref()))
             .collect();
-        if removals.mirrors_made_at.is_some_and(|at| at.elapsed() < MIRROR_RETRY) {
+        if removals
+            .mirrors_made_at
+            .is_some_and(|at| at.elapsed() < MIRROR_RETRY)
+        {
             lacking.clear();
         }
         if !lacking.is_empty() {
@@ -169,7 +172,9 @@ impl SyncLoop {
             removals.mirrors_made_at = Some(Instant::now());
         }
         if !orphans.is_empty() || !lacking.is_empty() {
-            removals.mirrors.spawn(self.mirrors.clone().tend(orphans, lacking));
+            removals
+                .mirrors
+                .spawn(self.mirrors.clone().tend(orphans, lacking));
         }
     }
 }

@@ -166,7 +166,10 @@ impl Records {
     /// The status reported last, by the pod's UID or its mirror's.
     pub(crate) fn status(&self, uid: &PodUid) -> Option<&Arc<ApiPodStatus>> {
         let of_mirror = || {
-            let mirror = self.mirrors.values().find(|mirror| mirror.uid_str() == uid.as_str())?;
+            let mirror = self
+                .mirrors
+                .values()
+                .find(|mirror| mirror.uid_str() == uid.as_str())?;
             self.by_uid
                 .values()
                 .find(|record| !record.orphaned && record.is_shown_by(mirror))

@@ -49,10 +49,14 @@ impl std::fmt::Debug for ApiServerSink {
 #[async_trait]
 impl StatusSink for ApiServerSink {
     async fn get(&self, pod: &Arc<Pod>) -> Result<SinkPod> {
-        let found = self.pods(pod).get_opt(&pod.key().name).await;
-        match found.map_err(|error| failed(pod, error))? {
-            Some(found) => Ok(SinkPod::Stored(Arc::new(found))),
-            None => Ok(SinkPod::Absent),
+        match self.pods(pod).get_opt(&pod.key().name).await {
+            Ok(Some(found)) => Ok(SinkPod::Stored(Arc::new(found))),
+            Ok(None) => Ok(SinkPod::Absent),
+            // A node may read its own pods: of one that is gone it is told no more than that.
+            Err(ClientError::Api(status)) if status.code == 403 && status.message.contains(UNRELATED) => {
+                Ok(SinkPod::Absent)
+            }
+            Err(error) => Err(failed(pod, error)),
         }
     }
 
@@ -89,6 +93,9 @@ impl StatusSink for ApiServerSink {
         }
     }
 }
+
+/// What the node authorizer says of a pod that is not the node's, and of one that is not there (`AuthorizeNodeWithSelectors`).
+const UNRELATED: &str = "no relationship found between node";
 
 fn failed(pod: &Pod, error: ClientError) -> Error {
     let (pod, uid) = (pod.key(), pod.uid());
