@@ -69,7 +69,7 @@ fn the_same_seed_gives_the_same_history() {
         let simulation = Simulation::seed(seed).node("node-1").node("node-2");
         let simulation = simulation.workload(Workload::churn(5)).faults(FaultPlan::storm());
         simulation
-            .run(HOUR / 2)
+            .run(HOUR / 6)
             .unwrap_or_else(|failure| panic!("{failure}"))
             .to_string()
     };
@@ -93,7 +93,9 @@ fn pods_come_and_go_in_good_weather_and_bad() {
             .node("node-1")
             .workload(Workload::churn(6))
             .faults(faults);
-        let history = simulation.run(HOUR).unwrap_or_else(|failure| panic!("{failure}"));
+        let history = simulation
+            .run(HOUR / 2)
+            .unwrap_or_else(|failure| panic!("{failure}"));
         assert!(history.count("is gone") > 0, "{history}");
     }
 }

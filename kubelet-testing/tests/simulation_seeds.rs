@@ -1,7 +1,8 @@
 //! Days of a node in virtual time, many of them: each seed draws its pods, what users do with them, and what goes wrong.
 //!
-//! 1,000 seeds when built in the profile `sim`, two in a debug build, as many as `SIMULATION_SEEDS` says, from
-//! `SIMULATION_FIRST_SEED` on; `SIMULATION_SEED=17` runs that one and prints all that happened:
+//! 1,000 seeds of a day when built in the profile `sim`, [`SEEDS`] of [`HOURS`] in a debug build, as every run of the tests
+//! has them; or as many as `SIMULATION_SEEDS` says, of so many `SIMULATION_HOURS`, from `SIMULATION_FIRST_SEED` on.
+//! `SIMULATION_SEED=17` runs that one and prints all that happened:
 //!
 //! ```console
 //! $ SIMULATION_SEEDS=10000 cargo test --profile sim -p kubelet-testing --features simulation --test simulation_seeds -- --nocapture
@@ -15,7 +16,9 @@ use std::time::{Duration, Instant};
 
 use kubelet_testing::{FaultPlan, Simulation, Workload};
 
-const DAY: Duration = Duration::from_secs(if cfg!(debug_assertions) { 3 } else { 24 } * 3600);
+/// How many seeds, and how many hours of each.
+const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
+const HOURS: u64 = if cfg!(debug_assertions) { 1 } else { 24 };
 /// No more failures than these are told.
 const TOLD: usize = 5;
 
@@ -71,14 +74,15 @@ struct Seen {
 
 #[test]
 fn a_day_of_every_seed() {
+    let time = Duration::from_secs(3600 * from_env("SIMULATION_HOURS").unwrap_or(HOURS));
     if let Some(seed) = from_env("SIMULATION_SEED") {
-        match day(seed).run(DAY) {
+        match day(seed).run(time) {
             Ok(history) => eprintln!("{history}"),
             Err(failure) => panic!("{}\n{failure}", failure.history),
         }
         return;
     }
-    let count = from_env("SIMULATION_SEEDS").unwrap_or(if cfg!(debug_assertions) { 2 } else { 1000 });
+    let count = from_env("SIMULATION_SEEDS").unwrap_or(SEEDS);
     let first = from_env("SIMULATION_FIRST_SEED").unwrap_or(0);
     let found = FOUND.iter().map(|(seed, _)| *seed);
     let seeds: Vec<u64> = found.chain(first..first + count).collect();
@@ -90,7 +94,7 @@ fn a_day_of_every_seed() {
                 while let Some(seed) =
                     seeds.get(usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap())
                 {
-                    live(*seed, &seen);
+                    live(*seed, time, &seen);
                 }
             });
         }
@@ -104,14 +108,15 @@ fn a_day_of_every_seed() {
         failures,
     } = seen;
     eprintln!(
-        "{days} days, {steps} steps, in {:.1?} on {threads} threads; the slowest, seed {}, took {:.1?}",
+        "{days} times {} h, {steps} steps, in {:.1?} on {threads} threads; the slowest, seed {}, took {:.1?}",
+        time.as_secs() / 3600,
         start.elapsed(),
         slowest.1,
         slowest.0
     );
     eprintln!("they met {met:?}");
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
-    if count >= 100 {
+    if count >= 100 && time >= Duration::from_secs(24 * 3600) {
         let unmet: Vec<_> = MET
             .iter()
             .filter(|text| met.get(*text).is_none_or(|count| *count == 0))
@@ -120,12 +125,12 @@ fn a_day_of_every_seed() {
     }
 }
 
-fn live(seed: u64, seen: &Mutex<Seen>) {
+fn live(seed: u64, time: Duration, seen: &Mutex<Seen>) {
     if seen.lock().unwrap_or_else(PoisonError::into_inner).failures.len() >= TOLD {
         return;
     }
     let start = Instant::now();
-    let lived = day(seed).run(DAY);
+    let lived = day(seed).run(time);
     let took = start.elapsed();
     let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
     seen.days += 1;

@@ -59,7 +59,7 @@ impl Driver {
             let pods = self.witness.pods();
             let mut open = Vec::new();
             for node in &self.nodes {
-                let containers = node.runtime.containers();
+                let (containers, sandboxes) = (node.runtime.containers(), node.runtime.sandboxes());
                 let static_pods = node.static_pods.all();
                 let is_here = |pod: &&Pod| {
                     pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(&node.name)
@@ -80,7 +80,7 @@ impl Driver {
                     if agreed.contains(uid) && !pod.is_deleting() {
                         continue;
                     }
-                    match disagreement(pod, uid, &containers) {
+                    match disagreement(pod, uid, &containers, &sandboxes) {
                         None => drop(agreed.insert(uid.to_owned())),
                         Some(how) => open.push(format!("{}: pod {} {how}", node.name, pod.key())),
                     }

@@ -290,7 +290,12 @@ fn all(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
 }
 
 /// Why a pod is not yet as the runtime has it, under that UID; `None` if the API server and the runtime agree.
-pub(super) fn disagreement(pod: &Pod, uid: &str, containers: &[v1::ContainerStatus]) -> Option<String> {
+pub(super) fn disagreement(
+    pod: &Pod,
+    uid: &str,
+    containers: &[v1::ContainerStatus],
+    sandboxes: &[v1::PodSandboxStatus],
+) -> Option<String> {
     if pod.is_deleting() {
         return Some("is still there, and was deleted".to_owned());
     }
@@ -298,7 +303,8 @@ pub(super) fn disagreement(pod: &Pod, uid: &str, containers: &[v1::ContainerStat
         return Some("has no status".to_owned());
     };
     let phase = status.phase.as_deref().unwrap_or_default();
-    if !matches!(phase, "Running" | "Succeeded" | "Failed") && !is_initializing(status) {
+    let is_waiting = || is_initializing(status) || was_cut_off(pod, uid, sandboxes);
+    if !matches!(phase, "Running" | "Succeeded" | "Failed") && !is_waiting() {
         return Some(format!("is {phase}"));
     }
     let was_turned_away = phase == "Failed" && all(status).next().is_none();
@@ -354,6 +360,18 @@ pub(super) fn disagreement(pod: &Pod, uid: &str, containers: &[v1::ContainerStat
             )),
         }
     })
+}
+
+/// It lost its sandbox before its containers were started, and must not be run again: the kubelet leaves it `Pending`.
+fn was_cut_off(pod: &Pod, uid: &str, sandboxes: &[v1::PodSandboxStatus]) -> bool {
+    let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+    let mut its = sandboxes
+        .iter()
+        .filter(|sandbox| sandbox.labels.get(POD_UID).is_some_and(|of| of == uid))
+        .peekable();
+    policy == Some("Never")
+        && its.peek().is_some()
+        && its.all(|sandbox| sandbox.state() == v1::PodSandboxState::SandboxNotready)
 }
 
 /// An init container fails again and again: such a pod stays `Pending`.
