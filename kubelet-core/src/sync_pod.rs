@@ -13,7 +13,7 @@ use crate::active_deadline::{active_deadline, past_active_deadline};
 use crate::checkpoint::Record;
 use crate::clock::api_time;
 use crate::deadline::{RUNTIME_REQUEST_TIMEOUT, within};
-use crate::pod::restarts_all_containers;
+use crate::pod::{has_terminal_phase, restarts_all_containers};
 use crate::pod_syncer::{PodStatusFn, PodSyncer, SyncOutcome, SyncPodType};
 use crate::runtime::{PodStatus, Runtime, RuntimePod};
 use crate::runtime_state::RuntimeState;
@@ -184,7 +184,8 @@ impl PodSyncer for RuntimePodSyncer {
     }
 
     async fn sync_terminated_pod(&self, pod: &Arc<Pod>, status: &Arc<PodStatus>) -> Result<()> {
-        let api_status = self.generate_with_ips(pod, status, true);
+        let api_status = self.told_of_the_end(pod, status);
+        let api_status = api_status.unwrap_or_else(|| self.generate_with_ips(pod, status, true));
         self.statuses.set_pod_status(pod, api_status);
         let unmounted = self.volumes.wait_for_unmount(pod);
         within("unmount volumes", Some(&pod.uid()), MOUNT_DEADLINE, unmounted).await?;
@@ -274,6 +275,18 @@ impl RuntimePodSyncer {
         if let Some(prober) = self.prober.as_ref().filter(|_| !found.probes.is_empty()) {
             prober.restore(pod, found.probes);
         }
+    }
+
+    /// What was told of a pod that has ended, where this status has nothing to add: the runtime has nothing of the pod (any
+    /// more; it may have been turned away by the agent before this one), or was read before the end.
+    fn told_of_the_end(&self, pod: &Pod, status: &PodStatus) -> Option<ApiPodStatus> {
+        let is_empty = status.sandboxes.is_empty() && status.containers.is_empty();
+        if !is_empty && !status.is_running() {
+            return None;
+        }
+        let reported = self.statuses.pod_status(&pod.uid());
+        let told = reported.as_deref().or(pod.status.as_ref())?;
+        has_terminal_phase(told).then(|| told.clone())
     }
 
     /// Of a pod that ends or has ended: without a sandbox that is ready the runtime does not know its IPs any more, and an
