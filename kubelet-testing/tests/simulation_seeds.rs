@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use kubelet_testing::{FaultPlan, Simulation, Workload};
 
 /// How many seeds, and how many hours of each.
-const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 40 } else { 1000 };
 const HOURS: u64 = if cfg!(debug_assertions) { 1 } else { 24 };
 /// No more failures than these are told.
 const TOLD: usize = 5;
