@@ -15,8 +15,9 @@ use tokio_util::sync::CancellationToken;
 use crate::manager::{AllBut, Manager, pod};
 use crate::standalone::GUARD;
 
-/// Writes 3,000 lines in two seconds or more.
-const WRITER: &str = "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); \
+/// Writes a line, and when it is told to go on, 2,999 more in two seconds or more.
+const WRITER: &str = "echo line 0; until [ -e /tmp/go ]; do usleep 10000; done; \
+    i=1; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); \
     [ $((i % 100)) = 0 ] && usleep 60000; done; exit 0";
 
 fn text(chunks: Vec<LogChunk>) -> String {
@@ -36,14 +37,19 @@ async fn a_log_is_rotated_and_who_follows_it_misses_nothing() {
     };
     let shutdown = CancellationToken::new();
     let rotation = ContainerLogManager::new(client, policy).unwrap();
-    let rotating = tokio::spawn(rotation.run(shutdown.clone()));
 
     let writer = pod("writer", WRITER, "Never");
     let status = manager.sync_until(&writer, |status| status.container("main").is_some()).await;
     let id = &status.container("main").unwrap().id;
     let follow = PodLogOptions { follow: true, ..PodLogOptions::default() };
-    let followed = manager.runtime.container_logs(id, follow).await.unwrap().try_collect();
-    let followed: Vec<_> = timeout(GUARD, followed).await.expect("it does not end").unwrap();
+    let mut following = manager.runtime.container_logs(id, follow).await.unwrap();
+    let first = timeout(GUARD, following.try_next()).await.expect("it does not begin").unwrap();
+    // From now on: who comes after a rotation begins with the newest file.
+    let rotating = tokio::spawn(rotation.run(shutdown.clone()));
+    let go = ["touch", "/tmp/go"].map(str::to_owned);
+    manager.runtime.run_in_container(&writer.key(), "main", &go, Duration::ZERO).await.unwrap();
+    let rest = timeout(GUARD, following.try_collect::<Vec<_>>()).await.expect("it does not end").unwrap();
+    let followed: Vec<_> = first.into_iter().chain(rest).collect();
     let expected: String = (0..3000).map(|number| format!("line {number}\n")).collect();
     assert!(text(followed) == expected, "not all that was written, in order");
     shutdown.cancel();
