@@ -127,7 +127,7 @@ pub enum Error {
         /// What was looked at.
         why: String,
     },
-    /// What somebody else was to tell about the node.
+    /// What somebody else was to tell about the node: the error for setters of an embedder, too.
     #[error("{what}: {source}")]
     Told {
         /// What was asked for.

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use kubelet_node::{FixedNetwork, LocalNode, MachineInfo, NodeConfig, node_host_ips, parse_node_ip};
 use serde_json::{Value, json};
 
-use crate::common::{Network, interface, route};
+use crate::rig::{Network, interface, route};
 
 fn ips(list: &str) -> Vec<IpAddr> {
     list.split(',')

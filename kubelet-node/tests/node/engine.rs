@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::common::{Containerd, Events, Network, Requests, clock, machine};
+use crate::rig::{Containerd, Events, Network, Requests, clock, machine};
 
 /// A node and its agent.
 struct Agent {

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::common::{Requests, clock};
+use crate::rig::{Requests, clock};
 
 struct Kept {
     server: ApiServer,

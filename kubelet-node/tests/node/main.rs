@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod addresses;
-mod common;
 mod engine;
 mod lease;
 mod patching;
 mod preflight;
 mod recorded;
+mod rig;
 mod setters;

@@ -14,7 +14,7 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::common::{Network, Requests, clock};
+use crate::rig::{Network, Requests, clock};
 
 /// Sets all of the status.
 struct Whole(NodeStatus);

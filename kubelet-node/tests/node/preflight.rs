@@ -14,7 +14,7 @@ use kubelet_testing::ApiServer;
 use kubelet_testing::api_server::{User, Verb};
 use serde_json::json;
 
-use crate::common::{Network, clock};
+use crate::rig::{Network, clock};
 
 fn local(config: NodeConfig) -> LocalNode {
     let mut machine = MachineInfo::new(1, 1 << 30);

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::common::{Containerd, Events, Network, Requests, clock, machine};
+use crate::rig::{Containerd, Events, Network, Requests, clock, machine};
 
 fn recording() -> Vec<Value> {
     serde_json::from_str(include_str!("../data/node-requests.json")).unwrap()

@@ -13,7 +13,7 @@ use kubelet_node::{
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::common::{Events, Network, START, clock};
+use crate::rig::{Events, Network, START, clock};
 
 fn builder(config: NodeConfig, machine: MachineInfo) -> LocalNodeBuilder {
     LocalNode::builder(config, machine).network(Network::with(&["10.0.0.7"]))

@@ -51,38 +51,35 @@ pub(crate) fn differences(life: &Life, lived: &Lived) -> Vec<String> {
     );
 
     let ours = lived.events.iter().filter(|it| !it.message.contains(CUT_SHORT));
-    let spammed = ours.clone().count() > SPAM_BURST;
-    // Those that are told side by side compete for the last place.
-    let ours = ours
-        .take(if spammed { SPAM_BURST - 1 } else { SPAM_BURST })
-        .map(|it| {
-            let kind = match it.event_type {
-                EventType::Normal => "Normal",
-                EventType::Warning => "Warning",
-            };
+    // Of more than that, those that are told side by side compete for the last place.
+    let compared = match ours.clone().count() > SPAM_BURST {
+        true => SPAM_BURST - 1,
+        false => SPAM_BURST,
+    };
+    let ours = ours.take(compared).map(|it| {
+        let kind = match it.event_type {
+            EventType::Normal => "Normal",
+            EventType::Warning => "Warning",
+        };
+        (
             (
-                (
-                    kind,
-                    it.reason.as_str(),
-                    normal(&it.message),
-                    it.field_path.as_deref(),
-                ),
-                1,
-            )
-        });
-    let recorded = life
-        .events
-        .iter()
-        .take(if spammed { SPAM_BURST - 1 } else { SPAM_BURST })
-        .map(|it| {
-            let event = (
-                it.event_type.as_str(),
+                kind,
                 it.reason.as_str(),
                 normal(&it.message),
-                it.field.as_deref(),
-            );
-            (event, it.count)
-        });
+                it.field_path.as_deref(),
+            ),
+            1,
+        )
+    });
+    let recorded = life.events.iter().take(compared).map(|it| {
+        let event = (
+            it.event_type.as_str(),
+            it.reason.as_str(),
+            normal(&it.message),
+            it.field.as_deref(),
+        );
+        (event, it.count)
+    });
     let tries = life
         .events
         .iter()
