@@ -191,6 +191,30 @@ impl PodConfigBuilder {
         self
     }
 
+    /// Adds the sources of static pods that a configuration names: `staticPodPath` and `staticPodURL`, for the node of this
+    /// name (`makePodSourceConfig`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misconfigured`] if the URL or its headers cannot be used.
+    #[cfg(all(feature = "file", feature = "http"))]
+    pub fn static_pods(mut self, config: &crate::KubeletConfiguration, node_name: &str) -> Result<Self> {
+        use crate::{FileSource, HttpSource};
+
+        if !config.static_pod_path.is_empty() {
+            let source = FileSource::new(&config.static_pod_path, node_name);
+            let frequency = config.file_check_frequency.try_into().unwrap_or_default();
+            self = self.source(source.check_frequency(frequency));
+        }
+        if !config.static_pod_url.is_empty() {
+            let source = HttpSource::new(&config.static_pod_url, node_name)?;
+            let frequency = config.http_check_frequency.try_into().unwrap_or_default();
+            let source = source.headers(&config.static_pod_url_header)?;
+            self = self.source(source.check_frequency(frequency));
+        }
+        Ok(self)
+    }
+
     /// Adds a source of this name that says what is sent to the channel (`Channel`). It holds one word; who sends the
     /// next waits until that is taken in. When all senders are dropped the source has ended.
     ///

@@ -57,6 +57,7 @@ impl World {
     fn volumes(self: &Arc<Self>, root: &Path) -> LocalVolumes {
         LocalVolumes::new(root)
             .disk(Disk::inline())
+            .in_memory(false)
             .recorder(self.clone())
             .config_objects(self.clone())
             .tokens(self.clone())
@@ -191,4 +192,45 @@ async fn an_empty_dir_outlasts_the_agent_and_goes_with_its_pod() {
     volumes.wait_for_unmount(&pod).await.unwrap();
     assert!(!scratch.exists() && Path::new("/tmp").exists());
     assert!(world.events.lock().is_empty());
+}
+
+/// Whether what is in a folder is in memory.
+#[cfg(target_os = "linux")]
+fn is_mounted(dir: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts
+        .lines()
+        .any(|line| line.split(' ').nth(4) == dir.to_str() && line.contains(" - tmpfs "))
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(start_paused = true)]
+async fn projected_files_are_in_memory_where_that_may_be_mounted() {
+    let (root, world) = (tempfile::tempdir().unwrap(), Arc::new(World::default()));
+    world.set_authority("ca");
+    let volumes = world.volumes(root.path()).in_memory(true);
+    let pod = pod(json!([token_volume()]));
+    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    let dir = volumes.mounted_volumes(&pod.uid())["kube-api-access-x"].clone();
+    let in_memory = is_mounted(&dir);
+    println!("in memory: {in_memory}");
+    let token = || fs::read_to_string(dir.join("token")).unwrap();
+    assert_eq!(token(), "token-1");
+    assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o777);
+
+    // An agent that comes later finds what is there, mounts nothing upon it, and takes it away in the end.
+    drop(volumes);
+    let volumes = world.volumes(root.path()).in_memory(true);
+    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    assert_eq!((token().as_str(), is_mounted(&dir)), ("token-2", in_memory));
+    volumes.wait_for_unmount(&pod).await.unwrap();
+    assert!(!dir.exists() && !is_mounted(&dir));
+
+    // What is on the disk stays there: containers see it.
+    let on_disk = world.volumes(root.path());
+    on_disk.wait_for_attach_and_mount(&pod).await.unwrap();
+    let volumes = world.volumes(root.path()).in_memory(true);
+    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    assert_eq!((token().as_str(), is_mounted(&dir)), ("token-4", false));
+    volumes.wait_for_unmount(&pod).await.unwrap();
 }

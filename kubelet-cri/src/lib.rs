@@ -35,6 +35,7 @@ mod error;
 #[cfg(feature = "logs")]
 pub mod logs;
 mod manager;
+mod node_runtime;
 mod probe;
 #[cfg(feature = "server")]
 mod server;
@@ -53,6 +54,7 @@ pub use manager::{
     ImageFsStats, ImageGcManager, ImageGcPolicy, ImagePullCredentialsVerificationPolicy, ImagePullSettings,
     NodeSettings, PodStats, RuntimeImageFs, StreamOptions, pod_actions,
 };
+pub use node_runtime::CriNodeRuntime;
 #[cfg(feature = "probes")]
 pub use probe::NetworkProber;
 pub use probe::NodeProber;

@@ -12,6 +12,9 @@ type Result<T> = std::result::Result<T, Error>;
 /// What a streaming call gives: messages until the end or the first error. Dropping it ends the call.
 type Stream<T> = BoxStream<'static, Result<T>>;
 
+/// The version that a kubelet names when it asks for the runtime's, and that containerd answers as the kubelet's.
+pub(crate) const KUBELET_API_VERSION: &str = "0.1.0";
+
 /// Sandboxes, containers and the runtime itself: `runtime.v1.RuntimeService`.
 ///
 /// Implemented by the gRPC client (feature `client`), and by any runtime written in Rust: in process, or behind a

@@ -119,6 +119,12 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// More is kept back from pods than there is (`validateNodeAllocatable`).
+    #[error("invalid Node Allocatable configuration. {problems}")]
+    Reservation {
+        /// Of each resource that this is so with, a sentence.
+        problems: String,
+    },
     /// The node has no address that it could be known by.
     #[error("node {node}: {why}")]
     NoAddress {

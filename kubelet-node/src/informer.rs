@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt;
 use http::Request;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use kube_client::core::{ObjectList, WatchEvent};
 use kube_client::{Client, Error as ClientError};
 use kubelet_core::{Jitter, NodeGetter};
@@ -21,6 +21,9 @@ use crate::{Error, LocalNode, Result};
 const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// The API server ends a watch when its time is over. If nothing is heard even then, nobody is there.
 const WATCH_MARGIN: Duration = Duration::from_secs(10);
+/// An API server says something each minute, at least a bookmark (`defaultBookmarkFrequency`): where nothing was heard for so
+/// long, nobody is there.
+pub(crate) const SILENCE: Duration = Duration::from_secs(3 * 60);
 /// How long any other answer is waited for.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// The waits after failures, before jitter (`defaultBackoffInit`, `defaultBackoffMax` of client-go).
@@ -33,8 +36,8 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// informer and to its `nodeLister`.
 ///
 /// All who ask for the node are served from this one watch: the status updates, admission, mirror pods. A watch that
-/// ends, after 5 to 10 minutes, is followed by another that tells the node anew; while the server cannot be reached, the
-/// node is as it was.
+/// ends, after 5 to 10 minutes, or that said nothing for 3, is followed by another that tells the node anew; while the server
+/// cannot be reached, the node is as it was.
 #[derive(Debug)]
 pub struct NodeInformer {
     requests: Requests,
@@ -47,6 +50,7 @@ pub struct NodeInformer {
 pub struct NodeInformerHandle {
     requests: Requests,
     seen: Arc<watch::Sender<Seen>>,
+    addresses: Arc<watch::Sender<Vec<NodeAddress>>>,
     local: Option<Arc<LocalNode>>,
 }
 
@@ -72,6 +76,7 @@ impl NodeInformer {
             handle: NodeInformerHandle {
                 requests,
                 seen: Arc::default(),
+                addresses: Arc::default(),
                 local: None,
             },
         }
@@ -150,7 +155,14 @@ impl NodeInformer {
         let mut events = events.boxed();
         // What a streaming list tells counts when it is told whole.
         let mut listed = from.is_none().then_some(None);
-        while let Ok(Some(event)) = timeout_at(deadline, events.next()).await {
+        loop {
+            let next = timeout_at(deadline.min(Instant::now() + SILENCE), events.next());
+            let event = match next.await {
+                Ok(Some(event)) => event,
+                Ok(None) => return Ok(()),
+                Err(_) if Instant::now() >= deadline => return Ok(()),
+                Err(_) => return Err(Error::Timeout { what, after: SILENCE }),
+            };
             let node = match event.map_err(|error| Error::api(&what, error))? {
                 WatchEvent::Added(node) | WatchEvent::Modified(node) => Some(decode(&what, node)?),
                 WatchEvent::Deleted(_) => None,
@@ -169,7 +181,6 @@ impl NodeInformer {
                 None => self.handle.see(node),
             }
         }
-        Ok(())
     }
 }
 
@@ -210,6 +221,12 @@ impl NodeInformerHandle {
         }
     }
 
+    /// The node's addresses as the server told of them last, and each change of them (`getLastObservedNodeAddresses`): what a
+    /// serving certificate is to be for. None as long as there is no node.
+    pub fn addresses(&self) -> watch::Receiver<Vec<NodeAddress>> {
+        self.addresses.subscribe()
+    }
+
     /// The server just told of the node, by another way than the watch: which may have told of a later version since.
     pub(crate) fn observe(&self, node: Arc<Node>) {
         self.seen.send_if_modified(|seen| {
@@ -219,6 +236,7 @@ impl NodeInformerHandle {
             }
             is_newer
         });
+        self.tell_addresses();
     }
 
     fn see(&self, node: Option<Arc<Node>>) {
@@ -227,6 +245,22 @@ impl NodeInformerHandle {
                 seen.gone_at = version(gone);
             }
             (seen.synced, seen.node) = (true, node);
+        });
+        self.tell_addresses();
+    }
+
+    fn tell_addresses(&self) {
+        let seen = self.seen.borrow();
+        let status = seen.node.as_ref().and_then(|node| node.status.as_ref());
+        let now = status
+            .and_then(|status| status.addresses.as_deref())
+            .unwrap_or_default();
+        self.addresses.send_if_modified(|told| {
+            let differs = told.as_slice() != now;
+            if differs {
+                *told = now.to_vec();
+            }
+            differs
         });
     }
 }

@@ -8,6 +8,9 @@
 //! | [`LeaseController`]      | renews the lease that says that the node lives                                |
 //! | [`certificate`]          | TLS bootstrap and rotation (feature `certificates`)                           |
 //!
+//! And for programs that are agents of a host: `HealthzServer` (feature `healthz`), `SystemdNotifier` (feature `systemd`),
+//! `LockFile` (feature `lock`).
+//!
 //! What they tell comes from a [`LocalNode`]: what it is to be ([`NodeConfig`]), the machine ([`MachineInfo`], read or made
 //! up), the host's addresses ([`HostNetwork`]), the runtime ([`NodeRuntime`]), what it must have to be ready
 //! ([`ReadyCheck`]), what it runs out of ([`Pressure`]); each part is filled in by a [`NodeStatusSetter`] that can be
@@ -103,12 +106,18 @@
 pub mod certificate;
 mod error;
 mod facts;
+#[cfg(any(feature = "healthz", feature = "systemd"))]
+mod health;
+#[cfg(feature = "healthz")]
+mod healthz;
 mod heartbeat;
 mod host_network;
 mod hostname;
 mod informer;
 mod lease;
 mod local_node;
+#[cfg(all(feature = "lock", target_os = "linux"))]
+mod lock_file;
 mod machine;
 mod node_ip;
 mod node_patch;
@@ -119,17 +128,24 @@ mod setter;
 mod setters;
 mod startup_latency;
 mod status;
+#[cfg(all(feature = "systemd", target_os = "linux"))]
+mod systemd;
 
 pub use error::{BoxError, Error, Result};
-pub use facts::{
-    NodeRuntime, PodCidrs, Pressure, ReadyCheck, RuntimeFeatures, RuntimeHandler, RuntimeImage, VolumesInUse,
-};
+pub use facts::{PodCidrs, Pressure, ReadyCheck, VolumesInUse};
+#[cfg(any(feature = "healthz", feature = "systemd"))]
+pub use health::HealthChecks;
+#[cfg(feature = "healthz")]
+pub use healthz::HealthzServer;
 pub use heartbeat::HeartbeatClient;
 pub use host_network::{DefaultRoute, FixedNetwork, HostNetwork, Interface, SystemNetwork};
 pub use hostname::hostname;
 pub use informer::{NodeInformer, NodeInformerHandle};
+pub use kubelet_core::{NodeRuntime, RuntimeFeatures, RuntimeHandler, RuntimeImage};
 pub use lease::{LeaseConfig, LeaseController};
 pub use local_node::{LocalNode, LocalNodeBuilder, NodeConfig};
+#[cfg(all(feature = "lock", target_os = "linux"))]
+pub use lock_file::LockFile;
 pub use machine::{HugePages, MachineInfo};
 pub use node_ip::{node_host_ips, parse_node_ip};
 pub use preflight::{Finding, MissingPermission, PreflightConfig, preflight};
@@ -137,3 +153,5 @@ pub use registration::{NodeRegistration, Registered};
 pub use reservation::Reservation;
 pub use setter::NodeStatusSetter;
 pub use status::{NodeStatusConfig, NodeStatusHandle, NodeStatusUpdater};
+#[cfg(all(feature = "systemd", target_os = "linux"))]
+pub use systemd::SystemdNotifier;

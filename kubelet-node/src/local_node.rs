@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::{Clock, EventType, LogEvents, NodeEventRecorder};
+use metrics::gauge;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -34,6 +35,10 @@ use crate::{
 pub(crate) const CONTROLLER_MANAGED_ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// The taint of a node that its cloud provider does not know yet (`TaintExternalCloudProvider`).
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// What is said of version 1 of cgroups (`CgroupV1DeprecatedWarning`).
+const CGROUP_V1_DEPRECATED: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future \
+    release. Please migrate to cgroup v2. More information at \
+    https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
 /// For how long the node that stands in for the server's is the same.
 const STAND_IN_FOR: Duration = Duration::from_secs(10);
 
@@ -224,10 +229,19 @@ impl LocalNode {
         }
     }
 
-    /// Says that the agent starts: the event `Starting` (`BirthCry`).
+    /// Says that the agent starts: the event `Starting` (`BirthCry`), and where the machine has version 1 of cgroups
+    /// `CgroupV1` (`cgroupVersionCheck`).
     pub fn birth_cry(&self) {
         let message = "Starting kubelet.".to_owned();
         self.events.record_node(EventType::Normal, "Starting", message);
+        let Some(version) = self.machine.cgroup_version else {
+            return;
+        };
+        gauge!("kubelet_cgroup_version").set(version);
+        if version == 1 {
+            self.events
+                .record_node(EventType::Warning, "CgroupV1", CGROUP_V1_DEPRECATED.to_owned());
+        }
     }
 
     pub(crate) fn config(&self) -> &NodeConfig {
@@ -304,6 +318,11 @@ pub struct LocalNodeBuilder {
 }
 
 impl LocalNodeBuilder {
+    /// The node's name.
+    pub fn node_name(&self) -> &str {
+        &self.config.node_name
+    }
+
     /// What tells the host's addresses. Default: the system, [`SystemNetwork`].
     pub fn network(mut self, network: impl HostNetwork + 'static) -> Self {
         self.network = Arc::new(network);

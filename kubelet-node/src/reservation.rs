@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::quantity::{Amount, Format};
 
-use crate::{Error, Result};
+use crate::setters::machine::capacity;
+use crate::{Error, MachineInfo, Result};
 
 /// Resources that are kept back from pods, by the kubelet's three ways (`GetNodeAllocatableReservation`).
 ///
@@ -53,7 +54,7 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] names what is no amount.
+    /// [`Error::Invalid`] names what is no amount, or no signal.
     pub fn new(
         system_reserved: &BTreeMap<String, String>,
         kube_reserved: &BTreeMap<String, String>,
@@ -98,6 +99,38 @@ impl Reservation {
         self
     }
 
+    /// Whether a machine has as much as is kept back from its pods (`validateNodeAllocatable`). A kubelet that finds more
+    /// kept back than there is does not start.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Reservation`] names each resource of which there is too little.
+    pub fn check(&self, machine: &MachineInfo) -> Result<()> {
+        let capacity: BTreeMap<String, Quantity> = capacity(machine).collect();
+        let problems: Vec<String> = capacity
+            .iter()
+            .filter_map(|(resource, there)| {
+                let all = Amount::try_from(there).ok()?;
+                let kept = self.kept_back(resource, all);
+                let format = Format::of(there);
+                (kept > all).then(|| {
+                    format!(
+                        "Resource {resource:?} has a reservation of {} but capacity of {}. Expected capacity >= \
+                         reservation.",
+                        kept.write(format),
+                        all.write(format)
+                    )
+                })
+            })
+            .collect();
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Reservation {
+                problems: problems.join(" "),
+            }),
+        }
+    }
+
     /// What is left of `capacity` for pods; never less than nothing.
     pub(crate) fn allocatable(&self, resource: &str, capacity: &Quantity) -> Quantity {
         // What is no resource of the machine itself cannot be reserved.
@@ -107,6 +140,15 @@ impl Reservation {
         let Ok(all) = Amount::try_from(capacity) else {
             return capacity.clone();
         };
+        let kept = self.kept_back(resource, all);
+        if kept.is_zero() {
+            return capacity.clone();
+        }
+        Quantity(subtract(all, kept).write(Format::of(capacity)))
+    }
+
+    /// How much of a resource, of which there is so much, is not for pods (`GetNodeAllocatableReservation`).
+    fn kept_back(&self, resource: &str, all: Amount) -> Amount {
         let threshold = self
             .eviction_hard
             .get(resource)
@@ -116,16 +158,25 @@ impl Reservation {
                 Threshold::Part(part) => Amount::from_units((all.value() as f64 * f64::from(part)) as i64),
             });
         let reserved = self.reserved.get(resource).into_iter().flatten().copied();
-        let kept: Amount = reserved.chain(threshold).sum();
-        if kept.is_zero() {
-            return capacity.clone();
-        }
-        Quantity(subtract(all, kept).write(Format::of(capacity)))
+        reserved.chain(threshold).sum()
     }
 }
 
 const MEMORY: &str = "memory";
-const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+pub(crate) const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+
+/// What a threshold may be about (`validSignal`).
+const SIGNALS: [&str; 9] = [
+    "memory.available",
+    "allocatableMemory.available",
+    "nodefs.available",
+    "nodefs.inodesFree",
+    "imagefs.available",
+    "imagefs.inodesFree",
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "pid.available",
+];
 
 /// `hugepages-2Mi` and the like (`IsHugePageResourceName`).
 pub(crate) fn is_huge_pages(resource: &str) -> bool {
@@ -156,6 +207,9 @@ fn parse_threshold(signal: &str, text: &str) -> Result<Option<Threshold>> {
         what: what.clone(),
         why,
     };
+    if !SIGNALS.contains(&signal) {
+        return Err(refuse(format!("unsupported eviction signal {signal}")));
+    }
     if matches!(text, "0%" | "100%") {
         return Ok(None);
     }
@@ -163,15 +217,24 @@ fn parse_threshold(signal: &str, text: &str) -> Result<Option<Threshold>> {
         let amount = parse(&what, text)?;
         return match amount.is_positive() {
             true => Ok(Some(Threshold::Amount(amount))),
-            false => Err(refuse(format!("eviction threshold must be positive: {text}"))),
+            false => Err(refuse(format!(
+                "eviction threshold {signal} must be positive: {text}"
+            ))),
         };
     };
-    match percent.trim_end_matches('%').parse::<f32>() {
-        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Some(Threshold::Part(percent / 100.0))),
-        _ => Err(refuse(format!(
-            "eviction percentage threshold must be from 0% to 100%: {text}"
-        ))),
+    let percent: f32 = match percent.trim_end_matches('%').parse() {
+        Ok(percent) if !f32::is_nan(percent) => percent,
+        _ => return Err(refuse(format!("{text} is no percentage"))),
+    };
+    if percent < 0.0 {
+        let why = format!("eviction percentage threshold {signal} must be >= 0%: {text}");
+        return Err(refuse(why));
     }
+    if percent > 100.0 {
+        let why = format!("eviction percentage threshold {signal} must be <= 100%: {text}");
+        return Err(refuse(why));
+    }
+    Ok(Some(Threshold::Part(percent / 100.0)))
 }
 
 #[cfg(test)]
@@ -277,30 +340,61 @@ mod tests {
     #[test]
     fn what_is_no_amount_is_named() {
         let none = list(&[]);
-        for (system, eviction, expected) in [
+        let eviction = |signal: &str, text: &str| (none.clone(), list(&[(signal, text)]));
+        for ((system, eviction), expected) in [
             (
-                list(&[("cpu", "much")]),
-                none.clone(),
+                (list(&[("cpu", "much")]), none.clone()),
                 "systemReserved[cpu]: \"much\" is not a quantity",
             ),
             (
-                none.clone(),
-                list(&[("memory.available", "-1Mi")]),
-                "evictionHard[memory.available]: eviction threshold must be positive: -1Mi",
+                eviction("memory.available", "-1Mi"),
+                "evictionHard[memory.available]: eviction threshold memory.available must be positive: -1Mi",
             ),
             (
-                none.clone(),
-                list(&[("nodefs.available", "101%")]),
-                "evictionHard[nodefs.available]: eviction percentage threshold must be from 0% to 100%: 101%",
+                eviction("nodefs.available", "101%"),
+                "evictionHard[nodefs.available]: eviction percentage threshold nodefs.available must be <= 100%: 101%",
             ),
             (
-                none.clone(),
-                list(&[("nodefs.inodesFree", "x%")]),
-                "evictionHard[nodefs.inodesFree]: eviction percentage threshold must be from 0% to 100%: x%",
+                eviction("nodefs.available", "-1%"),
+                "evictionHard[nodefs.available]: eviction percentage threshold nodefs.available must be >= 0%: -1%",
+            ),
+            (
+                eviction("nodefs.inodesFree", "x%"),
+                "evictionHard[nodefs.inodesFree]: x% is no percentage",
+            ),
+            (
+                eviction("memory.availabel", "0%"),
+                "evictionHard[memory.availabel]: unsupported eviction signal memory.availabel",
             ),
         ] {
             let error = Reservation::new(&system, &none, &eviction).unwrap_err();
             assert_eq!(error.to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn no_more_is_kept_back_than_there_is() {
+        let mut machine = MachineInfo::new(2, 4 << 30);
+        machine.ephemeral_storage = Some(10 << 30);
+        for (kube, eviction, expected) in [
+            (list(&[]), "100Mi", None),
+            (list(&[("cpu", "2"), ("memory", "3996Mi")]), "100Mi", None),
+            // Of what the machine does not have, nothing is asked.
+            (list(&[("example.com/x", "7"), ("pid", "1000")]), "100Mi", None),
+            (
+                list(&[("cpu", "2500m"), ("memory", "4Gi"), ("ephemeral-storage", "1Gi")]),
+                "100Mi",
+                Some(
+                    "invalid Node Allocatable configuration. Resource \"cpu\" has a reservation of 2500m but capacity of \
+                     2. Expected capacity >= reservation. Resource \"memory\" has a reservation of 4196Mi but capacity of \
+                     4Gi. Expected capacity >= reservation.",
+                ),
+            ),
+        ] {
+            let eviction = list(&[("memory.available", eviction)]);
+            let reservation = Reservation::new(&list(&[]), &kube, &eviction).unwrap();
+            let checked = reservation.check(&machine).map_err(|error| error.to_string());
+            assert_eq!(checked.err().as_deref(), expected, "{kube:?}");
         }
     }
 }

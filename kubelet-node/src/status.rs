@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube_client::Error as ClientError;
 use kubelet_core::Jitter;
+use kubelet_core::quantity::{Amount, Format};
 use metrics::gauge;
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::node_patch::node_patch;
+use crate::node_patch::node_status_patch;
 use crate::{Error, HeartbeatClient, LocalNode, NodeInformerHandle, NodeRegistration, PodCidrs, Result};
 
 /// How often in a row an update is tried (`nodeStatusUpdateRetry`).
@@ -297,8 +299,8 @@ impl NodeStatusUpdater {
 
     async fn patch(&self, original: &Node, node: &Node) -> Result<Arc<Node>> {
         let path = format!("{}/status", self.path());
-        let patch =
-            node_patch(original, node).map_err(|error| Error::api(&path, ClientError::SerdeError(error)))?;
+        let patch = node_status_patch(original, node)
+            .map_err(|error| Error::api(&path, ClientError::SerdeError(error)))?;
         let patched: Node = self.client.strategic_patch(&path, &patch).await?;
         let patched = Arc::new(patched);
         if ready(&patched) == Some(true) {
@@ -376,8 +378,8 @@ fn ready(node: &Node) -> Option<bool> {
     Some(ready.status == "True")
 }
 
-/// A status without what may differ while nothing changed: the times of heartbeats, the order of conditions, lists that
-/// are empty or not there (`nodeStatusHasChanged`).
+/// A status without what may differ while nothing changed: the times of heartbeats, the order of conditions, how amounts are
+/// written, lists that are empty or not there (`nodeStatusHasChanged`).
 fn comparable(status: Option<&NodeStatus>) -> Value {
     let mut status = serde_json::to_value(status).unwrap_or_default();
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
@@ -386,14 +388,86 @@ fn comparable(status: Option<&NodeStatus>) -> Value {
         }
         conditions.sort_by(|a, b| a["type"].as_str().cmp(&b["type"].as_str()));
     }
-    if let Some(fields) = status.as_object_mut() {
-        let is_empty = |value: &Value| match value {
-            Value::Null => true,
-            Value::Array(list) => list.is_empty(),
-            Value::Object(fields) => fields.is_empty(),
-            _ => false,
-        };
-        fields.retain(|_, value| !is_empty(value));
+    for list in ["capacity", "allocatable"] {
+        let amounts = status.get_mut(list).and_then(Value::as_object_mut);
+        for amount in amounts.into_iter().flat_map(|amounts| amounts.values_mut()) {
+            let quantity = Quantity(amount.as_str().unwrap_or_default().to_owned());
+            if let Ok(parsed) = Amount::try_from(&quantity) {
+                *amount = parsed.write(Format::DecimalSi).into();
+            }
+        }
     }
+    drop_empty(&mut status);
     status
+}
+
+/// Drops the fields that say nothing, at any depth.
+fn drop_empty(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(drop_empty);
+            fields.retain(|_, value| !is_empty(value));
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_empty),
+        _ => {}
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_says_the_same_is_the_same() {
+        let of = |status: Value| comparable(Some(&serde_json::from_value(status).unwrap()));
+        let condition =
+            |kind: &str, beat: &str| json!({"type": kind, "status": "True", "lastHeartbeatTime": beat});
+        let (nine, ten) = ("2026-01-01T09:00:00Z", "2026-01-01T10:00:00Z");
+        for (a, b, same) in [
+            (
+                json!({"capacity": {"memory": "1024Mi"}}),
+                json!({"capacity": {"memory": "1Gi"}}),
+                true,
+            ),
+            (
+                json!({"capacity": {"cpu": "2000m"}}),
+                json!({"capacity": {"cpu": "2"}}),
+                true,
+            ),
+            (
+                json!({"allocatable": {"cpu": "2000m"}}),
+                json!({"allocatable": {"cpu": "3"}}),
+                false,
+            ),
+            (json!({"images": []}), json!({}), true),
+            (
+                json!({"config": {"active": {"configMap": {"name": "", "namespace": "n", "kubeletConfigKey": "k"}}}}),
+                json!({}),
+                false,
+            ),
+            (
+                json!({"images": [{"names": [], "sizeBytes": 1}]}),
+                json!({"images": [{"sizeBytes": 1}]}),
+                true,
+            ),
+            (
+                json!({"conditions": [condition("A", nine), condition("B", nine)]}),
+                json!({"conditions": [condition("B", ten), condition("A", ten)]}),
+                true,
+            ),
+        ] {
+            assert_eq!(of(a.clone()) == of(b.clone()), same, "{a} {b}");
+        }
+    }
 }

@@ -29,7 +29,7 @@ use requests::Requests;
 /// taken.
 ///
 /// Whoever makes the [`Client`] decides on TLS, identity and time limits of connections. A watch that says nothing
-/// is ended after the time that the server was asked to watch for, 5 to 10 minutes, at the latest.
+/// for three minutes, not even by a bookmark, is ended.
 ///
 /// ```no_run
 /// # async fn make() -> Result<(), Box<dyn std::error::Error>> {

@@ -16,6 +16,9 @@ use crate::error_chain::error_chain;
 const LIST_TIMEOUT: Duration = Duration::from_secs(65);
 /// The API server ends a watch when its time is over. If nothing is heard even then, nobody is there.
 const WATCH_MARGIN: Duration = Duration::from_secs(10);
+/// An API server says something each minute, at least a bookmark (`defaultBookmarkFrequency`): where nothing was heard for so
+/// long, nobody is there.
+const SILENCE: Duration = Duration::from_secs(3 * 60);
 
 /// Asks for the pods of one node.
 pub(super) struct Requests {
@@ -116,9 +119,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// The next event. `None`: the watch is over.
+    /// The next event. `None`: the watch is over, or said nothing for too long.
     pub(super) async fn next(&mut self) -> Option<kube_client::Result<WatchEvent<Value>>> {
-        let event = timeout_at(self.deadline, self.events.next()).await.ok()?;
+        let until = self.deadline.min(Instant::now() + SILENCE);
+        let event = timeout_at(until, self.events.next()).await.ok()?;
         self.heard |= event.is_some();
         event
     }

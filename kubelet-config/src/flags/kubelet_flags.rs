@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use kubelet_core::runtime::GcPolicy;
+
 use crate::kubelet_configuration::GoDuration;
 
 /// The flags that are no fields of the configuration, as their values must not change while the node lives or
@@ -81,6 +83,19 @@ impl Default for KubeletFlags {
             max_per_pod_container_count: 1,
             max_container_count: -1,
             seccomp_default: false,
+        }
+    }
+}
+
+impl KubeletFlags {
+    /// Which containers are garbage, as `--minimum-container-ttl-duration`, `--maximum-dead-containers-per-container` and
+    /// `--maximum-dead-containers` say (`containerGCPolicy`).
+    pub fn container_gc_policy(&self) -> GcPolicy {
+        GcPolicy {
+            min_age: self.minimum_gc_age.try_into().unwrap_or_default(),
+            max_per_pod_container: u32::try_from(self.max_per_pod_container_count).ok(),
+            max_containers: u32::try_from(self.max_container_count).ok(),
+            ..GcPolicy::default()
         }
     }
 }

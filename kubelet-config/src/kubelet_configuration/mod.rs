@@ -34,6 +34,7 @@ mod decode;
 mod defaults;
 mod drop_in;
 mod duration;
+mod effective;
 mod fields;
 mod load;
 mod logging;

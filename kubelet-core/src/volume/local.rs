@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::ownership::{fs_group, give_to_group};
 use super::{
-    NoServiceAccountTokens, ServiceAccountTokens, VolumeManager, atomic_writer, host_path, projection,
+    NoServiceAccountTokens, ServiceAccountTokens, VolumeManager, atomic_writer, host_path, projection, tmpfs,
 };
 use crate::{
     Clock, ConfigObjects, Disk, Error, Event, EventRecorder, EventType, LogEvents, NoConfigObjects, PodExt,
@@ -32,8 +32,12 @@ const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 /// those that are made of service account tokens, config maps and the pod's name, namespace and UID. With that ordinary
 /// pods run: `kube-api-access-…`, which an API server gives each pod, is one of these.
 ///
-/// Folders and files lie where the kubelet has them, and are laid out like the kubelet's. Projected files are brought up
-/// to date with each sync of their pod. A pod that asks for any other volume waits, and its error and event say so.
+/// Folders and files lie where the kubelet has them, and are laid out like the kubelet's. Projected files are in memory, on a
+/// tmpfs of their own, where the agent may mount one, and are brought up to date with each sync of their pod. A pod that asks
+/// for any other volume waits, and its error and event say so.
+///
+/// As with the kubelet, what is mounted here must reach the container runtime: both see the same mounts, or those of the
+/// root folder are shared.
 ///
 /// Answers to the kubelet's `volumemanager.VolumeManager` with these three plugins.
 pub struct LocalVolumes {
@@ -43,6 +47,7 @@ pub struct LocalVolumes {
     recorder: Arc<dyn EventRecorder>,
     config_objects: Arc<dyn ConfigObjects>,
     tokens: Arc<dyn ServiceAccountTokens>,
+    in_memory: bool,
     mounted: Mutex<BTreeMap<PodUid, BTreeMap<String, PathBuf>>>,
 }
 
@@ -56,6 +61,7 @@ impl LocalVolumes {
             recorder: Arc::new(LogEvents),
             config_objects: Arc::new(NoConfigObjects),
             tokens: Arc::new(NoServiceAccountTokens),
+            in_memory: true,
             mounted: Mutex::default(),
         }
     }
@@ -95,6 +101,14 @@ impl LocalVolumes {
         self
     }
 
+    /// Whether projected files are in memory, where the agent may mount that, or on the disk of the root folder; by default
+    /// they are in memory, as the kubelet's.
+    #[must_use]
+    pub fn in_memory(mut self, in_memory: bool) -> Self {
+        self.in_memory = in_memory;
+        self
+    }
+
     /// One volume, once. An error in the kubelet's words.
     async fn set_up(&self, pod: &Arc<Pod>, volume: &Volume, kind: &Kind<'_>) -> Result<PathBuf, String> {
         let dir = |plugin| self.volume_dir(&pod.uid(), plugin, &volume.name);
@@ -114,9 +128,12 @@ impl LocalVolumes {
                 let (objects, tokens) = (&*self.config_objects, &*self.tokens);
                 let payload = projection::payload(pod, source, objects, tokens).await?;
                 let (dir, group, now) = (dir(PROJECTED), fs_group(pod), self.clock.now());
-                let made = dir.clone();
+                let (made, in_memory) = (dir.clone(), self.in_memory);
                 let write = move || {
                     make_dir(&made, 0o777)?;
+                    if in_memory && !tmpfs::mount(&made)? {
+                        tracing::debug!(path = %made.display(), "the files of a volume are on the disk");
+                    }
                     let finish = || group.map_or(Ok(()), |group| give_to_group(&made, group, true));
                     atomic_writer::write(&made, &payload, now, finish)
                 };
@@ -313,11 +330,14 @@ fn make_empty_dir(dir: &Path, group: Option<u32>) -> io::Result<()> {
 
 fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    fs::set_permissions(dir, Permissions::from_mode(mode))
+    // What else the mode says is the file system's, or the pod's group's.
+    match fs::metadata(dir)?.permissions().mode() & 0o777 == mode {
+        true => Ok(()),
+        false => fs::set_permissions(dir, Permissions::from_mode(mode)),
+    }
 }
 
-/// All volumes of a plugin and its folder. A file system that was mounted on one, by a kubelet that ran here before, is
-/// unmounted.
+/// All volumes of a plugin and its folder, and what is mounted on them.
 fn remove_volumes(plugin: &Path) -> io::Result<()> {
     let volumes = match fs::read_dir(plugin) {
         Ok(volumes) => volumes,
@@ -326,25 +346,8 @@ fn remove_volumes(plugin: &Path) -> io::Result<()> {
     };
     for volume in volumes {
         let volume = volume?.path();
-        unmount(&volume)?;
+        tmpfs::unmount(&volume)?;
         fs::remove_dir_all(volume)?;
     }
     fs::remove_dir(plugin)
-}
-
-#[cfg(target_os = "linux")]
-fn unmount(volume: &Path) -> io::Result<()> {
-    use rustix::io::Errno;
-    use rustix::mount::{UnmountFlags, unmount};
-
-    match unmount(volume, UnmountFlags::empty()) {
-        // Nothing is mounted there, or nothing can be by whom this is.
-        Ok(()) | Err(Errno::INVAL | Errno::PERM) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn unmount(_: &Path) -> io::Result<()> {
-    Ok(())
 }

@@ -14,6 +14,7 @@ mod host_path;
 mod local;
 mod ownership;
 mod projection;
+mod tmpfs;
 mod tokens;
 
 pub use local::LocalVolumes;

@@ -22,7 +22,7 @@ use self::endpoint::RuntimeEndpoint;
 use self::request::Request;
 use self::response::Response;
 use crate::error::{Code, Error};
-use crate::services::RuntimeService;
+use crate::services::{KUBELET_API_VERSION, RuntimeService};
 use crate::v1::grpc_client::image_service_client::ImageServiceClient;
 use crate::v1::grpc_client::runtime_service_client::RuntimeServiceClient;
 use crate::v1::{MAX_MESSAGE_BYTES, VersionRequest, VersionResponse};
@@ -32,9 +32,6 @@ const RUNTIME_REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Longer times are taken for this one, so that none is past what the clock can hold.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
-/// What the kubelet names as its own version in the handshake.
-const KUBELET_API_VERSION: &str = "0.1.0";
 
 /// A container runtime behind a gRPC endpoint, as [`RuntimeService`] and [`ImageService`](crate::ImageService).
 ///
@@ -141,11 +138,16 @@ impl CriClient {
     /// One that will not pass: [`Error::UnsupportedVersion`], or a refusal of the runtime. No runtime at all is waited
     /// for without limit: put a `tokio::time::timeout` around it if there is one. Cancel safe.
     pub async fn wait_ready(&self) -> Result<Arc<VersionResponse>, Error> {
+        let mut is_told = false;
         loop {
             let started = Instant::now();
             match self.handshake().await {
                 Err(error) if error.is_transient() => {
-                    tracing::debug!(endpoint = %self.dialer.endpoint(), %error, "the runtime is not ready yet");
+                    let endpoint = self.dialer.endpoint();
+                    match std::mem::replace(&mut is_told, true) {
+                        false => tracing::warn!(%endpoint, %error, "the runtime does not answer yet"),
+                        true => tracing::debug!(%endpoint, %error, "the runtime does not answer yet"),
+                    }
                     // A runtime that answers, but is not ready, is asked again at the pace of the first tries.
                     let next = self
                         .dialer

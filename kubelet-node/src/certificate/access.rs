@@ -7,15 +7,16 @@ use kube_client::{Client, Config};
 use kubelet_core::{Clock, Disk, Jitter};
 use tokio_util::sync::CancellationToken;
 
-use super::connections::Connect;
 use super::{
-    Bootstrap, CertificateHandle, CertificateManager, CertificateStore, Connections, blocking, check_node,
-    kubeconfig,
+    Bootstrap, CertificateFiles, CertificateHandle, CertificateManager, CertificateStore, Connect,
+    Connections, blocking, check_node, kubeconfig,
 };
 use crate::{Error, Result};
 
 /// After so long without a valid certificate, though the API server answers, the kubelet ends.
 const EXIT_AFTER: Duration = Duration::from_secs(5 * 60);
+/// How often the files of a kubeconfig's certificate are read, where it is not rotated (`CertCallbackRefreshDuration`).
+const READ_FILES_EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// How a node reaches its API server: its kubeconfig, its certificate, the rotation of it, and the connections that follow
 /// (`buildKubeletClientConfig`).
@@ -39,7 +40,16 @@ const EXIT_AFTER: Duration = Duration::from_secs(5 * 60);
 #[derive(Debug)]
 pub struct ApiServerAccess {
     connections: Connections,
-    manager: Option<CertificateManager>,
+    keeper: Keeper,
+}
+
+/// Who keeps the node's certificate fresh.
+#[derive(Debug)]
+enum Keeper {
+    Manager(Box<CertificateManager>),
+    /// Somebody else, in files.
+    Files(CertificateFiles),
+    Nobody,
 }
 
 /// Sets up an [`ApiServerAccess`].
@@ -85,10 +95,14 @@ impl ApiServerAccess {
 
     /// The node's certificate, if it is rotated.
     pub fn certificates(&self) -> Option<CertificateHandle> {
-        self.manager.as_ref().map(CertificateManager::handle)
+        match &self.keeper {
+            Keeper::Manager(manager) => Some(manager.handle()),
+            Keeper::Files(_) | Keeper::Nobody => None,
+        }
     }
 
-    /// Gets the first certificate if there is none, and rotates it, until `shutdown`. Clients work only as long as this runs.
+    /// Gets the first certificate if there is none, and rotates it, until `shutdown`. Without rotation the files of the
+    /// certificate are read anew each 5 min. Clients work only as long as this runs.
     ///
     /// # Errors
     ///
@@ -98,13 +112,12 @@ impl ApiServerAccess {
     ///
     /// It may be dropped at any time.
     pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
-        match self.manager {
-            Some(manager) => manager.run(shutdown).await,
-            None => {
-                shutdown.cancelled().await;
-                Ok(())
-            }
+        match self.keeper {
+            Keeper::Manager(manager) => return manager.run(shutdown).await,
+            Keeper::Files(files) => files.run(shutdown).await,
+            Keeper::Nobody => shutdown.cancelled().await,
         }
+        Ok(())
     }
 }
 
@@ -197,13 +210,49 @@ impl ApiServerAccessBuilder {
             disk,
             kubeconfig: file,
             connect,
+            clock,
             ..
         } = self.bootstrap;
-        let config = kubeconfig::load(disk, &file).await?.config;
+        let own = kubeconfig::load(disk, &file).await?;
+        let (connections, keeper) = match own.files().filter(|_| own.has_no_credentials_but_files()) {
+            Some((certificate, key)) => {
+                let files = CertificateFiles::open(certificate, key, clock, disk).await?;
+                let files = files.read_each(READ_FILES_EVERY);
+                let connections = Connections::following(own.config, files.handle(), connect);
+                (connections, Keeper::Files(files))
+            }
+            None => (Connections::fixed(own.config, connect), Keeper::Nobody),
+        };
         Ok(ApiServerAccess {
-            connections: Connections::fixed(config, connect),
-            manager: None,
+            connections: connections.with_disk(disk),
+            keeper,
         })
+    }
+
+    /// A client with the credentials that there are now, and whether they are those to bootstrap with: for a
+    /// [`preflight`](crate::preflight()). Nothing is asked for and nothing written.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), but for those of [`Bootstrap::run`].
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn look(self) -> Result<(Client, bool)> {
+        let bootstrap = self.bootstrap;
+        let own = match self.has_bootstrap {
+            true => bootstrap.valid_kubeconfig().await?,
+            false => Some(kubeconfig::load(bootstrap.disk, &bootstrap.kubeconfig).await?),
+        };
+        let (loaded, bootstrapping) = match own {
+            Some(own) => (own, false),
+            None => (
+                kubeconfig::load(bootstrap.disk, &bootstrap.bootstrap_kubeconfig).await?,
+                true,
+            ),
+        };
+        Ok((bootstrap.client(loaded.config).await?, bootstrapping))
     }
 
     async fn open_rotating(self) -> Result<ApiServerAccess> {
@@ -225,6 +274,7 @@ impl ApiServerAccessBuilder {
             manager = manager.first(first);
         }
         self.assemble(manager.open().await?, own.config.clone(), own.config)
+            .await
     }
 
     /// There is nothing but the bootstrap kubeconfig, or nothing of use.
@@ -256,6 +306,7 @@ impl ApiServerAccessBuilder {
             manager = manager.ignore_kept();
         }
         self.assemble(manager.open().await?, loaded.config.clone(), loaded.config)
+            .await
     }
 
     fn manager(&self, store: CertificateStore) -> super::CertificateManagerBuilder {
@@ -278,18 +329,19 @@ impl ApiServerAccessBuilder {
     }
 
     /// `asking` are the credentials to ask for a certificate with as long as there is none.
-    fn assemble(
+    async fn assemble(
         &self,
         manager: CertificateManager,
         asking: Config,
         config: Config,
     ) -> Result<ApiServerAccess> {
-        let asking = self.bootstrap.client(asking)?;
-        let connections = Connections::following(config, manager.handle(), self.bootstrap.connect.clone());
+        let Bootstrap { connect, disk, .. } = &self.bootstrap;
+        let asking = self.bootstrap.client(asking).await?;
+        let connections = Connections::following(config, manager.handle(), connect.clone()).with_disk(*disk);
         let manager = manager.request_by(connections.client()).bootstrap_by(asking);
         Ok(ApiServerAccess {
             connections,
-            manager: Some(manager),
+            keeper: Keeper::Manager(Box::new(manager)),
         })
     }
 }

@@ -9,12 +9,11 @@ use kube_client::{Client, Config};
 use kubelet_core::{Clock, Disk, Jitter};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::connections::{Connect, connect};
 use super::key::Key;
 use super::manager::Progress;
 use super::signing_request::{Request, Signer, digested_name, wait_for_certificate};
 use super::store::{doing, write_synced};
-use super::{Certificate, CertificateStore, CertificateTemplate, blocking, kubeconfig};
+use super::{Certificate, CertificateStore, CertificateTemplate, Connect, blocking, connect, kubeconfig};
 use crate::{Error, Result};
 
 /// `tmpPrivateKeyFile`.
@@ -110,7 +109,7 @@ impl Bootstrap {
             return Ok(());
         }
         let bootstrap = kubeconfig::load(self.disk, &self.bootstrap_kubeconfig).await?;
-        let client = self.client(bootstrap.config.clone())?;
+        let client = self.client(bootstrap.config.clone()).await?;
         self.wait_for_server(&client).await;
         let store = CertificateStore::new(CertificateStore::CLIENT, &self.cert_dir);
         let progress = Progress::default();
@@ -158,12 +157,14 @@ impl Bootstrap {
         }
     }
 
-    pub(crate) fn client(&self, config: Config) -> Result<Client> {
+    /// Makes a client, which may read the files that its configuration names.
+    pub(crate) async fn client(&self, config: Config) -> Result<Client> {
         let what = format!("make a client for {}", config.cluster_url);
-        (self.connect)(config).map_err(|source| Error::Api {
-            what,
-            source: Box::new(source),
+        let connect = self.connect.clone();
+        blocking(self.disk, move || {
+            connect(config).map_err(|error| Error::api(what, error))
         })
+        .await
     }
 
     /// Until the API server answers, and no longer than a minute: the request tells what is wrong.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,19 +14,13 @@ use http_body::{Frame, SizeHint};
 use kube_client::client::Body;
 use kube_client::config::AuthInfo;
 use kube_client::{Client, Config};
+use kubelet_core::Disk;
 use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tower::{BoxError, service_fn};
 
-use super::{Certificate, CertificateHandle};
-
-/// Makes a client of a configuration. [`connect`] is the usual one.
-pub type Connect = Arc<dyn Fn(Config) -> kube_client::Result<Client> + Send + Sync>;
-
-/// A client over TCP and TLS, as `kube-client` makes it.
-pub fn connect() -> Connect {
-    Arc::new(Client::try_from)
-}
+use super::{Certificate, CertificateHandle, Connect};
+use crate::HeartbeatClient;
 
 /// The connections of clients that follow a certificate (`certificate.UpdateTransport`). Clones are the same connections.
 ///
@@ -40,8 +35,11 @@ pub struct Connections {
 struct Shared {
     config: Config,
     connect: Connect,
+    disk: Disk,
     /// `None`: the credentials of `config` are all there are.
     certificates: Option<CertificateHandle>,
+    /// One client is made at a time.
+    making: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -63,19 +61,21 @@ impl Connections {
     /// `config` are not used.
     pub fn following(mut config: Config, certificates: CertificateHandle, connect: Connect) -> Self {
         config.auth_info = AuthInfo::default();
-        Self::new(config, Some(certificates), connect)
+        Self::new(config, Some(certificates), connect, Disk::default())
     }
 
     /// Connections with the credentials of `config`.
     pub fn fixed(config: Config, connect: Connect) -> Self {
-        Self::new(config, None, connect)
+        Self::new(config, None, connect, Disk::default())
     }
 
-    fn new(config: Config, certificates: Option<CertificateHandle>, connect: Connect) -> Self {
+    fn new(config: Config, certificates: Option<CertificateHandle>, connect: Connect, disk: Disk) -> Self {
         let shared = Shared {
             config,
             connect,
+            disk,
             certificates,
+            making: tokio::sync::Mutex::default(),
             state: Mutex::default(),
         };
         Connections {
@@ -83,19 +83,20 @@ impl Connections {
         }
     }
 
-    /// Other connections of the same identity, that no traffic on these holds up: for heartbeats, with a timeout.
-    ///
-    /// ```no_run
-    /// # fn heartbeats(connections: kubelet_node::certificate::Connections) -> kubelet_node::HeartbeatClient {
-    /// use kubelet_node::HeartbeatClient;
-    ///
-    /// let heartbeats = connections.apart(|_| {});
-    /// HeartbeatClient::new(heartbeats.client()).renewed_by(move || {
-    ///     heartbeats.close_idle();
-    ///     Ok(heartbeats.client())
-    /// })
-    /// # }
-    /// ```
+    /// Where clients are made, which may read the files that the configuration names: by another thread unless it is said
+    /// otherwise. To be said before the connections are used.
+    #[must_use]
+    pub fn with_disk(self, disk: Disk) -> Self {
+        let Shared {
+            config,
+            connect,
+            certificates,
+            ..
+        } = &*self.shared;
+        Self::new(config.clone(), certificates.clone(), connect.clone(), disk)
+    }
+
+    /// Other connections of the same identity, that no traffic on these holds up.
     #[must_use]
     pub fn apart(&self, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = self.shared.config.clone();
@@ -104,7 +105,27 @@ impl Connections {
             config,
             self.shared.certificates.clone(),
             self.shared.connect.clone(),
+            self.shared.disk,
         )
+    }
+
+    /// A client for heartbeats, on connections of their own, whose answers are waited for as long as `timeout`
+    /// (`heartbeatClient`).
+    ///
+    /// When heartbeats fail repeatedly, connections may be dead without saying so: all are [closed](Self::close_all), these
+    /// here as well, watches too, as the kubelet does where it speaks HTTP/1.1 (`onHeartbeatFailure`).
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn heartbeats(&self, timeout: Duration) -> HeartbeatClient {
+        let (all, own) = (self.clone(), self.apart(|_| {}));
+        HeartbeatClient::new(own.client())
+            .with_timeout(timeout)
+            .on_repeated_failure(move || {
+                all.close_all();
+                own.close_all();
+            })
     }
 
     /// A client on these connections.
@@ -115,14 +136,14 @@ impl Connections {
     pub fn client(&self) -> Client {
         let shared = self.shared.clone();
         let service = service_fn(move |request| {
-            let generation = shared.generation();
-            async move { send(generation?, request).await }
+            let shared = shared.clone();
+            async move { send(shared.generation().await?, request).await }
         });
         Client::new(service, self.shared.config.default_namespace.clone())
     }
 
     /// Closes the connections that nothing is under way on, and lets the others end with what is
-    /// (`CloseIdleConnections`): what the kubelet does when heartbeats fail.
+    /// (`CloseIdleConnections`).
     pub fn close_idle(&self) {
         self.shared.state.lock().newest = None;
     }
@@ -135,35 +156,50 @@ impl Connections {
 
 impl Shared {
     /// The client of the newest certificate, and what tells when its connections are to be closed.
-    fn generation(&self) -> kube_client::Result<(Client, CancellationToken)> {
-        let newest = self.certificates.as_ref().and_then(CertificateHandle::current);
-        let mut state = self.state.lock();
-        let State {
-            newest: generation,
-            closed,
-        } = &mut *state;
-        let is_newest = |generation: &&Generation| match (&generation.certificate, &newest) {
-            (None, None) => true,
-            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
-            _ => false,
-        };
-        if let Some(generation) = generation.as_ref().filter(is_newest) {
-            return Ok((generation.client.clone(), closed.clone()));
+    async fn generation(&self) -> kube_client::Result<(Client, CancellationToken)> {
+        if let Some(made) = self.made() {
+            return Ok(made);
         }
+        let _making = self.making.lock().await;
+        if let Some(made) = self.made() {
+            return Ok(made);
+        }
+        let newest = self.newest();
         let mut config = self.config.clone();
         if let Some(certificate) = &newest {
             config.auth_info.client_certificate_data = Some(STANDARD.encode(certificate.chain_pem()));
             config.auth_info.client_key_data = Some(STANDARD.encode(certificate.key_pem()).into());
         }
-        let client = (self.connect)(config)?;
+        let connect = self.connect.clone();
+        let made = self.disk.run(move || Ok(connect(config))).await;
+        let client = made.map_err(|error| kube_client::Error::Service(error.into()))??;
+        let mut state = self.state.lock();
         let new = Generation {
             client: client.clone(),
             certificate: newest,
         };
-        if generation.replace(new).is_some() {
+        if state.newest.replace(new).is_some() {
             tracing::info!("the client certificate changed; new connections present the new one");
         }
-        Ok((client, closed.clone()))
+        Ok((client, state.closed.clone()))
+    }
+
+    fn made(&self) -> Option<(Client, CancellationToken)> {
+        let newest = self.newest();
+        let state = self.state.lock();
+        let made = state
+            .newest
+            .as_ref()
+            .filter(|made| match (&made.certificate, &newest) {
+                (None, None) => true,
+                (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+                _ => false,
+            })?;
+        Some((made.client.clone(), state.closed.clone()))
+    }
+
+    fn newest(&self) -> Option<Arc<Certificate>> {
+        self.certificates.as_ref().and_then(CertificateHandle::current)
     }
 }
 

@@ -27,6 +27,7 @@ pub struct CertificateFiles {
     key: PathBuf,
     texts: Texts,
     disk: Disk,
+    period: Duration,
 }
 
 /// What is in the files.
@@ -58,7 +59,13 @@ impl CertificateFiles {
             key,
             texts,
             disk,
+            period: PERIOD,
         })
+    }
+
+    pub(crate) fn read_each(mut self, period: Duration) -> Self {
+        self.period = period;
+        self
     }
 
     /// What others hold: the newest certificate.
@@ -77,7 +84,7 @@ impl CertificateFiles {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                () = tokio::time::sleep(PERIOD) => {}
+                () = tokio::time::sleep(self.period) => {}
             }
             if let Err(error) = self.refresh().await {
                 tracing::warn!(%error, "the certificate is not read anew");

@@ -10,6 +10,7 @@ use kube_client::Config;
 use kube_client::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kubelet_core::Disk;
 use secrecy::ExposeSecret;
+use serde_json::json;
 
 use super::store::{doing, read_pair, write_synced};
 use super::{Certificate, blocking};
@@ -34,13 +35,28 @@ pub(crate) async fn load(disk: Disk, file: &Path) -> Result<Loaded> {
         problem,
     };
     let path = file.to_owned();
-    let kubeconfig = blocking(disk, move || Ok(Kubeconfig::read_from(path)))
-        .await?
-        .map_err(|error| bad(without_its_text(&error)))?;
-    let cluster = current_cluster(&kubeconfig).unwrap_or_default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+    let (kubeconfig, cluster) = blocking(disk, move || {
+        let bad = |error: KubeconfigError| Error::Kubeconfig {
+            file: path.clone(),
+            problem: without_its_text(&error),
+        };
+        let mut kubeconfig = Kubeconfig::read_from(&path).map_err(bad)?;
+        let cluster = current_cluster(&mut kubeconfig).cloned().unwrap_or_default();
+        // Or it would be read where it holds up others.
+        if let Some(cluster) = current_cluster(&mut kubeconfig)
+            && let Some(authority) = authority_file(cluster)
+        {
+            let text = fs::read(&authority).map_err(doing("read", &authority))?;
+            cluster.certificate_authority_data = Some(STANDARD.encode(text));
+        }
+        Ok((kubeconfig, cluster))
+    })
+    .await?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|error| bad(error.to_string()))?;
+    // It is read anew each minute (`ReloadCAFiles`).
+    config.root_cert_file = authority_file(&cluster);
     Ok(Loaded {
         file: file.to_owned(),
         config,
@@ -56,7 +72,7 @@ fn without_its_text(error: &KubeconfigError) -> String {
     }
 }
 
-fn current_cluster(kubeconfig: &Kubeconfig) -> Option<Cluster> {
+fn current_cluster(kubeconfig: &mut Kubeconfig) -> Option<&mut Cluster> {
     let current = kubeconfig.current_context.as_deref()?;
     let context = kubeconfig
         .contexts
@@ -66,10 +82,17 @@ fn current_cluster(kubeconfig: &Kubeconfig) -> Option<Cluster> {
         .as_ref()?;
     kubeconfig
         .clusters
-        .iter()
+        .iter_mut()
         .find(|named| named.name == context.cluster)?
         .cluster
-        .clone()
+        .as_mut()
+}
+
+/// The file that the cluster's authority is in, unless it is in the kubeconfig itself.
+fn authority_file(cluster: &Cluster) -> Option<PathBuf> {
+    let is_needed = cluster.certificate_authority_data.is_none();
+    let file = cluster.certificate_authority.as_ref().filter(|_| is_needed)?;
+    Some(file.into())
 }
 
 impl Loaded {
@@ -84,6 +107,16 @@ impl Loaded {
             user.client_certificate.as_ref()?.into(),
             user.client_key.as_ref()?.into(),
         ))
+    }
+
+    /// Whether the files of its certificate and key are all that makes it somebody.
+    pub(crate) fn has_no_credentials_but_files(&self) -> bool {
+        let rest = AuthInfo {
+            client_certificate: None,
+            client_key: None,
+            ..self.user().clone()
+        };
+        json!(rest) == json!(AuthInfo::default())
     }
 
     /// The certificate and key that are in the kubeconfig itself; it waits for nothing.
@@ -211,6 +244,32 @@ mod tests {
         assert!(loaded.inline().unwrap().is_none());
         let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn its_authority_may_be_in_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, authority) = (dir.path().join("kubelet.conf"), dir.path().join("kubelet.crt"));
+        let cluster = Cluster {
+            server: Some("https://10.0.0.1:6443".into()),
+            certificate_authority: Some(authority.display().to_string()),
+            ..Cluster::default()
+        };
+        write(&file, &cluster, Path::new("/pki/current.pem")).unwrap();
+        let error = load(Disk::inline(), &file).await.unwrap_err();
+        assert!(error.to_string().contains("kubelet.crt"), "{error}");
+
+        let (clock, disk) = (kubelet_core::Clock::system(), Disk::inline());
+        let made = crate::certificate::self_signed_serving_certificate(dir.path(), "a", clock, disk);
+        made.await.unwrap();
+        let loaded = load(disk, &file).await.unwrap();
+        assert_eq!(loaded.config.root_cert.as_ref().map(Vec::len), Some(2));
+        assert_eq!(loaded.config.root_cert_file.as_ref(), Some(&authority));
+        assert_eq!(
+            loaded.cluster.certificate_authority_data, None,
+            "what is written anew leads to the file"
+        );
+        assert!(loaded.has_no_credentials_but_files());
     }
 
     #[tokio::test]

@@ -56,6 +56,7 @@
 
 mod access;
 mod bootstrap;
+mod connect;
 mod connections;
 mod files;
 mod key;
@@ -71,7 +72,8 @@ mod template_source;
 
 pub use access::{ApiServerAccess, ApiServerAccessBuilder};
 pub use bootstrap::Bootstrap;
-pub use connections::{Connect, Connections, connect};
+pub use connect::{Connect, connect};
+pub use connections::Connections;
 pub use files::CertificateFiles;
 pub use manager::{CertificateHandle, CertificateManager, CertificateManagerBuilder, PendingRequest};
 pub use pair::Certificate;

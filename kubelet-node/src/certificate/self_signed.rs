@@ -14,6 +14,7 @@ use rcgen::{
 use super::key::Key;
 use super::store::{doing, exists, read_pair, write_synced};
 use super::{Certificate, blocking};
+use crate::node_ip::parse_sloppy;
 use crate::{Error, Result};
 
 /// How long it lasts (`GenerateSelfSignedCertKey`).
@@ -100,9 +101,9 @@ fn self_signed(host: &str, now: Timestamp) -> std::result::Result<(String, Strin
     let mut leaf = params(format!("{host}@{}", now.as_second()));
     leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    leaf.subject_alt_names = vec![match host.parse() {
-        Ok(ip) => SanType::IpAddress(ip),
-        Err(_) => SanType::DnsName(host.try_into().map_err(|_| format!("{host:?} is no host name"))?),
+    leaf.subject_alt_names = vec![match parse_sloppy(host) {
+        Some(ip) => SanType::IpAddress(ip),
+        None => SanType::DnsName(host.try_into().map_err(|_| format!("{host:?} is no host name"))?),
     }];
     let leaf = leaf.signed_by(&key, &issuer).map_err(|error| error.to_string())?;
     Ok((leaf.pem() + &authority_pem, key.to_pem()))

@@ -12,14 +12,18 @@ use kube_client::{Api, Client};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use sha2::{Digest, Sha512_256};
+use tokio::time::timeout;
 use x509_parser::prelude::{FromDer, X509Certificate, X509CertificationRequest};
 
 use super::key::Key;
 use super::template::CertificateTemplate;
+use crate::informer::SILENCE;
 use crate::{Error, Result};
 
 /// Between two looks at a request, when a watch ended or the server did not answer.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long an answer is waited for.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Who signs, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,13 +84,13 @@ impl Request<'_> {
     pub(crate) async fn submit(&self, client: &Client, now: Timestamp) -> Result<Requested> {
         let api: Api<CertificateSigningRequest> = Api::all(client.clone());
         let object = self.object()?;
-        let created = match api.create(&PostParams::default(), &object).await {
-            Err(kube_client::Error::Api(status)) if status.code == 409 && self.name.is_some() => {
-                let name = self.name.as_deref().unwrap_or_default();
-                let found = api
-                    .get(name)
-                    .await
-                    .map_err(api_error(format!("get certificatesigningrequest {name}")))?;
+        let params = PostParams::default();
+        let creating = api.create(&params, &object);
+        let created = answer("create certificatesigningrequest", creating).await;
+        let created = match (created, self.name.as_deref()) {
+            (Err(error), Some(name)) if error.code() == Some(409) => {
+                let what = format!("get certificatesigningrequest {name}");
+                let found = answer(&what, api.get(name)).await?;
                 self.check(&found, now).map_err(|problem| Error::SigningRequest {
                     name: name.into(),
                     problem,
@@ -97,7 +101,7 @@ impl Request<'_> {
                 );
                 found
             }
-            created => created.map_err(api_error("create certificatesigningrequest".into()))?,
+            (created, _) => created?,
         };
         Ok(Requested {
             name: created.metadata.name.unwrap_or_default(),
@@ -215,7 +219,7 @@ pub(crate) async fn wait_for_certificate(client: &Client, request: &Requested) -
     let selector = format!("metadata.name={}", request.name);
     let mut approved = false;
     loop {
-        match api.list(&ListParams::default().fields(&selector)).await {
+        match answer("list", api.list(&ListParams::default().fields(&selector))).await {
             Err(error) => problem(request, &error),
             Ok(list) => {
                 let Some(found) = list.items.first() else {
@@ -242,7 +246,8 @@ async fn watch(
     request: &Requested,
     approved: &mut bool,
 ) -> Result<Option<Vec<u8>>> {
-    let events = match api.watch(&WatchParams::default().fields(selector), version).await {
+    let params = WatchParams::default().fields(selector);
+    let events = match answer("watch", api.watch(&params, version)).await {
         Ok(events) => events,
         Err(error) => {
             problem(request, &error);
@@ -251,7 +256,11 @@ async fn watch(
     };
     let mut events = events.boxed();
     loop {
-        match events.try_next().await {
+        let Ok(event) = timeout(SILENCE, events.try_next()).await else {
+            problem(request, &"the watch went silent");
+            return Ok(None);
+        };
+        match event {
             Ok(Some(WatchEvent::Added(found) | WatchEvent::Modified(found))) => {
                 if let Some(certificate) = request.judge(&found, approved)? {
                     return Ok(Some(certificate));
@@ -322,10 +331,14 @@ fn problem(request: &Requested, error: &dyn fmt::Display) {
     tracing::warn!(csr = request.name, %error, "cannot look at the certificate signing request");
 }
 
-fn api_error(what: String) -> impl FnOnce(kube_client::Error) -> Error {
-    move |source| Error::Api {
-        what,
-        source: Box::new(source),
+/// What the API server answers, in time.
+async fn answer<T>(what: &str, request: impl Future<Output = kube_client::Result<T>>) -> Result<T> {
+    match timeout(DEADLINE, request).await {
+        Ok(answer) => answer.map_err(|error| Error::api(what, error)),
+        Err(_) => Err(Error::Timeout {
+            what: what.to_owned(),
+            after: DEADLINE,
+        }),
     }
 }
 

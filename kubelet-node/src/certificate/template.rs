@@ -8,6 +8,7 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, SanType};
 
 use super::Certificate;
 use super::key::Key;
+use crate::node_ip::parse_sloppy;
 
 /// What a certificate is asked to say (Go's `x509.CertificateRequest`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl CertificateTemplate {
     pub fn node_serving(node_name: &str, addresses: &[NodeAddress], dns_only: bool) -> Option<Self> {
         let (mut names, mut ips) = (BTreeSet::new(), BTreeSet::new());
         for address in addresses.iter().filter(|address| !address.address.is_empty()) {
-            let ip: Option<IpAddr> = address.address.parse().ok();
+            let ip = parse_sloppy(&address.address);
             match (address.type_.as_str(), ip) {
                 ("Hostname" | "ExternalIP" | "InternalIP", Some(ip)) => {
                     // In the order of their texts, as the kubelet has them.
@@ -138,7 +139,7 @@ mod tests {
             bool,
             Option<(&'a [&'a str], &'a [&'a str])>,
         );
-        let cases: [Case<'_>; 8] = [
+        let cases: [Case<'_>; 9] = [
             (&[], false, None),
             (&[("Hostname", "n")], false, None),
             (&[("Hostname", "n")], true, Some((&["n"], &[]))),
@@ -147,6 +148,12 @@ mod tests {
                 &[("InternalIP", "10.0.0.2"), ("Hostname", "n")],
                 false,
                 Some((&["n"], &["10.0.0.2"])),
+            ),
+            // Zeros may lead, and an IPv4 address in IPv6's clothes is one of IPv4.
+            (
+                &[("InternalIP", "010.0.0.1"), ("Hostname", "::ffff:10.0.0.2")],
+                false,
+                Some((&[], &["10.0.0.1", "10.0.0.2"])),
             ),
             (&[("InternalIP", "somewhere"), ("ExternalIP", "")], true, None),
             (

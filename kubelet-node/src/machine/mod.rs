@@ -2,7 +2,7 @@
 
 mod read;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -20,8 +20,13 @@ pub struct MachineInfo {
     pub swap: u64,
     /// Preallocated huge pages by size.
     pub huge_pages: Vec<HugePages>,
-    /// Bytes of the file system of the kubelet's root folder (`RootFsInfo`): `ephemeral-storage`. `None`: not known.
+    /// Bytes of the file system of the kubelet's root folder (`RootFsInfo`): `ephemeral-storage`. `None`: not known, and
+    /// [`root_dir`](Self::root_dir) is asked with each status.
     pub ephemeral_storage: Option<u64>,
+    /// The folder that is on the file system which pods write to, or will be.
+    pub root_dir: Option<PathBuf>,
+    /// 1 or 2, the version of cgroups (`CgroupVersion`), where there are any.
+    pub cgroup_version: Option<u8>,
     /// `/etc/machine-id`
     pub machine_id: String,
     /// The firmware's UUID of the machine.
@@ -50,7 +55,8 @@ pub struct HugePages {
 }
 
 impl MachineInfo {
-    /// This machine, as `/proc`, `/sys` and `/etc` tell of it; `root_dir` is on the file system that pods write to.
+    /// This machine, as `/proc`, `/sys` and `/etc` tell of it; `root_dir` is on the file system that pods write to. It need
+    /// not be there yet.
     ///
     /// Reads a dozen small files, on the spot.
     ///
@@ -59,6 +65,11 @@ impl MachineInfo {
     /// When memory or CPUs cannot be told. What else is missing stays empty, as in the kubelet.
     pub fn read(root_dir: &Path) -> Result<Self> {
         read::machine_info(Path::new("/"), root_dir)
+    }
+
+    pub(crate) fn storage(&self) -> Option<u64> {
+        let ask = || read::storage(self.root_dir.as_deref()?);
+        self.ephemeral_storage.or_else(ask)
     }
 
     /// A machine with so many CPUs and bytes of memory, on this program's architecture.

@@ -19,7 +19,9 @@ pub(super) fn machine_info(host: &Path, root_dir: &Path) -> Result<MachineInfo> 
         memory,
         swap: of_memory("SwapTotal:").unwrap_or(0),
         huge_pages: host.huge_pages(),
-        ephemeral_storage: capacity(root_dir),
+        ephemeral_storage: storage(root_dir),
+        root_dir: Some(root_dir.to_owned()),
+        cgroup_version: host.cgroup_version(),
         machine_id: host.first(&["etc/machine-id", "var/lib/dbus/machine-id"]),
         system_uuid: host.first(&[
             "sys/class/dmi/id/product_uuid",
@@ -94,6 +96,15 @@ impl Host<'_> {
         pages
     }
 
+    /// (`IsCgroup2UnifiedMode`)
+    fn cgroup_version(&self) -> Option<u8> {
+        /// `CGROUP2_SUPER_MAGIC`
+        const CGROUP2: u64 = 0x6367_7270;
+
+        let mounted = rustix::fs::statfs(self.path("sys/fs/cgroup")).ok()?;
+        Some(if mounted.f_type as u64 == CGROUP2 { 2 } else { 1 })
+    }
+
     fn boot_time(&self) -> Option<Timestamp> {
         let stat = self.read("proc/stat").ok()?;
         let seconds = stat.lines().find_map(|line| line.strip_prefix("btime "))?;
@@ -145,8 +156,11 @@ fn count(list: &str) -> Option<u32> {
     })
 }
 
-fn capacity(folder: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(folder).ok()?;
+/// Bytes of the file system that a folder is on, or will be when it is made.
+pub(super) fn storage(folder: &Path) -> Option<u64> {
+    let folder = std::path::absolute(folder).ok()?;
+    let there = folder.ancestors().find(|folder| folder.exists())?;
+    let stat = rustix::fs::statvfs(there).ok()?;
     stat.f_blocks.checked_mul(stat.f_frsize)
 }
 
@@ -198,6 +212,7 @@ mod tests {
                 },
             ],
             ephemeral_storage: info.ephemeral_storage,
+            root_dir: Some(host.path().to_owned()),
             machine_id: "3d12".into(),
             // Without firmware that tells one.
             system_uuid: "3d12".into(),
@@ -216,8 +231,10 @@ mod tests {
             ("proc/meminfo", "MemTotal: 1 kB\n"),
             ("proc/cpuinfo", "processor : 0\nprocessor : 1\n"),
         ]);
-        let info = machine_info(bare.path(), &bare.path().join("absent")).unwrap();
-        assert_eq!((info.cpus, info.memory, info.ephemeral_storage), (2, 1024, None));
+        // The folder that pods write to will be made here.
+        let info = machine_info(bare.path(), &bare.path().join("absent/too")).unwrap();
+        assert!(info.ephemeral_storage.is_some_and(|bytes| bytes > 0));
+        assert_eq!((info.cpus, info.memory), (2, 1024));
         assert_eq!(
             (info.kernel_version.as_str(), info.os_image.as_str()),
             ("Unknown", "Unknown")

@@ -10,7 +10,7 @@ use kube_client::api::{Api, Patch, PatchParams, PostParams};
 use kube_client::{Client, Error as ClientError};
 use tokio::time::{sleep, timeout};
 
-use crate::node_patch::node_patch;
+use crate::node_patch::node_status_patch;
 use crate::{Error, LocalNode, Result};
 
 /// The waits before the first and the last tries.
@@ -132,7 +132,7 @@ impl NodeRegistration {
         if !reconcile::reconcile(self.local.config(), &initial, &mut wanted) {
             return Ok(Registered::Existing(Arc::new(existing)));
         }
-        let patch = node_patch(&existing, &wanted)
+        let patch = node_status_patch(&existing, &wanted)
             .map_err(|error| Error::api(format!("patch node {name}"), ClientError::SerdeError(error)))?;
         let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
         let patched = request("patch", name, nodes.patch_status(name, &params, &patch)).await?;

@@ -11,7 +11,7 @@ use kubelet_core::quantity::{Amount, Format};
 use kubelet_core::{EventType, NodeEventRecorder};
 
 use super::{name, node_info, status};
-use crate::reservation::{Reservation, is_huge_pages, subtract};
+use crate::reservation::{EPHEMERAL_STORAGE, Reservation, is_huge_pages, subtract};
 use crate::{MachineInfo, NodeStatusSetter, Result};
 
 /// What the machine has, what of it is for pods, and its ids (`nodestatus.MachineInfo`).
@@ -37,7 +37,10 @@ impl NodeStatusSetter for Machine {
         self.set_info(node);
         let status = status(node);
         let capacity = status.capacity.get_or_insert_default();
-        capacity.extend(self.capacity());
+        let isolated = self.local_storage_capacity_isolation;
+        let of_machine = self::capacity(&self.info);
+        capacity.extend(of_machine.filter(|(resource, _)| isolated || resource != EPHEMERAL_STORAGE));
+        capacity.insert("pods".to_owned(), decimal(self.pods()));
         let allocatable = status.allocatable.get_or_insert_default();
         allocatable.retain(|resource, _| capacity.contains_key(resource) || !is_extended(resource));
         for (resource, amount) in capacity.iter() {
@@ -71,32 +74,35 @@ impl Machine {
         }
     }
 
-    /// (`CapacityFromMachineInfo`)
-    fn capacity(&self) -> impl Iterator<Item = (String, Quantity)> {
-        let info = &self.info;
-        let pods = match self.pods_per_core {
+    /// How many pods the node takes.
+    fn pods(&self) -> u32 {
+        match self.pods_per_core {
             0 => self.max_pods,
-            per_core => info.cpus.saturating_mul(per_core).min(self.max_pods),
-        };
-        let storage = info
-            .ephemeral_storage
-            .filter(|_| self.local_storage_capacity_isolation);
-        let decimal = |amount: u32| Quantity(Amount::from_units(amount.into()).write(Format::DecimalSi));
-        [
-            ("cpu".to_owned(), decimal(info.cpus)),
-            ("memory".to_owned(), bytes(info.memory)),
-            ("pods".to_owned(), decimal(pods)),
-        ]
-        .into_iter()
-        .chain(storage.map(|storage| ("ephemeral-storage".to_owned(), bytes(storage))))
-        .chain(info.huge_pages.iter().map(|huge| {
-            let size = bytes(huge.page_size);
-            (
-                format!("hugepages-{}", size.0),
-                bytes(huge.page_size.saturating_mul(huge.pages)),
-            )
-        }))
+            per_core => self.info.cpus.saturating_mul(per_core).min(self.max_pods),
+        }
     }
+}
+
+/// What the machine has of what pods take (`CapacityFromMachineInfo`, `EphemeralStorageCapacityFromFsInfo`).
+pub(crate) fn capacity(machine: &MachineInfo) -> impl Iterator<Item = (String, Quantity)> {
+    let storage = machine.storage();
+    [
+        ("cpu".to_owned(), decimal(machine.cpus)),
+        ("memory".to_owned(), bytes(machine.memory)),
+    ]
+    .into_iter()
+    .chain(storage.map(|storage| (EPHEMERAL_STORAGE.to_owned(), bytes(storage))))
+    .chain(machine.huge_pages.iter().map(|huge| {
+        let size = bytes(huge.page_size);
+        (
+            format!("hugepages-{}", size.0),
+            bytes(huge.page_size.saturating_mul(huge.pages)),
+        )
+    }))
+}
+
+fn decimal(amount: u32) -> Quantity {
+    Quantity(Amount::from_units(amount.into()).write(Format::DecimalSi))
 }
 
 /// Memory that was set aside for huge pages is no other memory.

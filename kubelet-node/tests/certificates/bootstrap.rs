@@ -6,10 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use k8s_openapi::api::core::v1::Node;
 use kube_client::Api;
 use kube_client::api::PostParams;
+use kubelet_core::Disk;
 use kubelet_node::Error;
+use kubelet_node::certificate::self_signed_serving_certificate;
 use kubelet_testing::api_server::ApiServerBuilder;
 use kubelet_testing::eventually;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::rig::{NODE, Rig, Running};
 
@@ -220,6 +223,37 @@ async fn without_rotation_the_first_certificate_is_waited_for() {
     let nodes: Api<Node> = Api::all(access.client());
     let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE}})).unwrap();
     nodes.create(&PostParams::default(), &node).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_rotation_its_files_are_read_anew() {
+    let rig = Rig::new(|server| server.sign_certificates().record_reads());
+    rig.bootstrap().run().await.unwrap();
+    let access = rig.access().rotate_certificates(false).open().await.unwrap();
+    let (client, shutdown) = (access.client(), CancellationToken::new());
+    let running = tokio::spawn(access.run(shutdown.clone()));
+    let nodes: Api<Node> = Api::all(client);
+    let asks = async || {
+        let _ = nodes.get(NODE).await;
+        rig.server.calls().all().last().unwrap().user.clone()
+    };
+    assert_eq!(asks().await, format!("system:node:{NODE}"));
+
+    // Somebody puts another certificate there, of whatever name.
+    let pem = rig.store().current_path();
+    let other = self_signed_serving_certificate(rig.pki(), "other", rig.clock, Disk::inline());
+    let other = other.await.unwrap();
+    fs::write(&pem, format!("{}{}", other.chain_pem(), other.key_pem())).unwrap();
+    assert_eq!(asks().await, format!("system:node:{NODE}"));
+    rig.sleep(301).await;
+    assert!(asks().await.starts_with("other@"), "{}", asks().await);
+
+    // Half of one is none.
+    fs::write(&pem, other.chain_pem()).unwrap();
+    rig.sleep(301).await;
+    assert!(asks().await.starts_with("other@"), "{}", asks().await);
+    shutdown.cancel();
+    running.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use kubelet_core::{Jitter, NodeGetter};
 use kubelet_node::{
     BoxError, HeartbeatClient, LocalNode, NodeConfig, NodeInformer, NodeInformerHandle, NodeRegistration,
@@ -16,7 +16,7 @@ use kubelet_testing::{ApiServer, eventually};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::rig::{Containerd, Events, Network, Requests, clock, machine};
@@ -478,6 +478,52 @@ async fn the_informer_lists_where_the_server_streams_no_lists() {
     assert!(requests.lines()[2].contains("resourceVersion="));
     server.delete::<Node>("", "node1").unwrap();
     eventually!(handle.get(), |node| node.is_none());
+    shutdown.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_went_silent_is_left_behind() {
+    let server = ApiServer::builder().clock(clock()).build();
+    node(json!({"metadata": {"name": "node1"}}))(&server);
+    let minute = Duration::from_secs(60);
+    let faults = server.faults();
+    faults
+        .on(Verb::Watch)
+        .resource("nodes")
+        .nth(1)
+        .silent_after(minute);
+    let informer = NodeInformer::new(server.client(), "node1").with_jitter(Jitter::from_seed(2));
+    let (handle, shutdown) = (informer.handle(), CancellationToken::new());
+    let running = tokio::spawn(informer.run(shutdown.clone()));
+    handle.synced().await;
+    let mut addresses = handle.addresses();
+    assert!(addresses.borrow_and_update().is_empty());
+
+    sleep(minute * 2).await;
+    let mut node: Node = server.get("", "node1").unwrap().unwrap();
+    let address = NodeAddress {
+        type_: "InternalIP".into(),
+        address: "10.0.0.1".into(),
+    };
+    node.status.get_or_insert_default().addresses = Some(vec![address.clone()]);
+    server.replace_status(&node).unwrap();
+    let changed = Instant::now();
+    addresses.changed().await.unwrap();
+    assert_eq!(*addresses.borrow_and_update(), [address]);
+    assert!(changed.elapsed() <= minute * 3, "{:?}", changed.elapsed());
+
+    // What does not concern them is not told; that they are gone is.
+    node = server.get("", "node1").unwrap().unwrap();
+    node.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
+    server.replace(&node).unwrap();
+    eventually!(handle.get(), |node| node
+        .as_ref()
+        .is_some_and(|node| node.metadata.labels.is_some()));
+    assert!(!addresses.has_changed().unwrap());
+    server.delete::<Node>("", "node1").unwrap();
+    addresses.changed().await.unwrap();
+    assert!(addresses.borrow().is_empty());
     shutdown.cancel();
     running.await.unwrap();
 }

@@ -133,6 +133,8 @@ async fn registration_and_status_are_as_recorded() {
         events.messages(),
         [
             "Starting kubelet.",
+            "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. Please migrate \
+             to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1",
             "Node node1 status is now: NodeHasSufficientMemory",
             "Node node1 status is now: NodeHasNoDiskPressure",
             "Node node1 status is now: NodeHasSufficientPID",

@@ -160,6 +160,7 @@ pub(crate) fn machine() -> MachineInfo {
     machine.huge_pages = [1 << 30, 2 << 20]
         .map(|page_size| HugePages { page_size, pages: 0 })
         .into();
+    machine.cgroup_version = Some(1);
     machine.machine_id = "3d1219c7c4c5404aaa1f6d2a48adfda4".into();
     machine.system_uuid = machine.machine_id.clone();
     machine.boot_id = "3607363a-fbbf-4809-a3a5-835c027370e7".into();

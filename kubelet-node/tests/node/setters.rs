@@ -289,6 +289,15 @@ async fn ready_says_all_that_is_missing_once() {
     }
 }
 
+#[tokio::test]
+async fn storage_that_could_not_be_told_is_asked_for_again() {
+    let mut machine = MachineInfo::new(1, 1 << 30);
+    machine.root_dir = Some(std::env::temp_dir());
+    let status = status(&builder(NodeConfig::new("n"), machine).build(), node(json!({}))).await;
+    assert!(status["capacity"]["ephemeral-storage"].is_string(), "{status}");
+    assert_eq!(condition(&status, "Ready")["status"], "True");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_never_answers_is_not_waited_for_forever() {
     let state = RuntimeState::new();

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
+use kubelet_core::quantity::Amount;
 use kubelet_core::{Disk, RootDir};
 
 /// How pods are put into cgroups (`cgroupDriver`, `cgroupsPerQOS`, `cgroupRoot`).
@@ -99,5 +101,48 @@ impl Default for NodeSettings {
             swap_controller: false,
             selinux: false,
         }
+    }
+}
+
+impl NodeSettings {
+    /// What of its resources the node has for pods is what its object says; what it does not say stays as it is.
+    pub fn set_allocatable(&mut self, node: &Node) {
+        let allocatable = node
+            .status
+            .as_ref()
+            .and_then(|status| status.allocatable.as_ref());
+        let amount = |resource: &str| Amount::try_from(allocatable?.get(resource)?).ok();
+        let set = |field: &mut u64, found: Option<i64>| {
+            if let Some(found) = found.and_then(|found| u64::try_from(found).ok()) {
+                *field = found;
+            }
+        };
+        set(
+            &mut self.allocatable_cpu_millis,
+            amount("cpu").map(Amount::milli_value),
+        );
+        set(&mut self.allocatable_memory, amount("memory").map(Amount::value));
+        let storage = amount("ephemeral-storage").map(Amount::value);
+        set(&mut self.allocatable_ephemeral_storage, storage);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_node_does_not_say_stays() {
+        let node = json!({"status": {"allocatable": {"cpu": "1500m", "ephemeral-storage": "1Gi"}}});
+        let mut settings = NodeSettings {
+            allocatable_memory: 7,
+            ..NodeSettings::default()
+        };
+        settings.set_allocatable(&serde_json::from_value(node).unwrap());
+        assert_eq!(settings.allocatable_cpu_millis, 1500);
+        assert_eq!(settings.allocatable_memory, 7);
+        assert_eq!(settings.allocatable_ephemeral_storage, 1 << 30);
     }
 }

@@ -9,13 +9,10 @@ use futures::stream::BoxStream;
 use super::records::{AddError, Phase};
 use super::{CriAdapter, Result, response};
 use crate::error::{Code, Error};
-use crate::services::RuntimeService;
+use crate::services::{KUBELET_API_VERSION, RuntimeService};
 use crate::v1;
 use crate::v1::ContainerEventType as EventType;
 use crate::verbs::ContainerKey;
-
-/// The API version that containerd reports in `VersionResponse.version`.
-const KUBELET_API_VERSION: &str = "0.1.0";
 
 #[async_trait]
 impl RuntimeService for CriAdapter {

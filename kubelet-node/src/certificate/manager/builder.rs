@@ -109,6 +109,7 @@ impl CertificateManagerBuilder {
         let (signer, ignore_kept) = (self.settings.signer, self.ignore_kept);
         let (templates, first) = (self.settings.templates.clone(), self.first);
         let (newest, force_rotation) = blocking(self.settings.disk, move || {
+            let mut over = None;
             if !ignore_kept && let Some(kept) = kept(&store)? {
                 if signer == Signer::Client {
                     super::super::check_node(&kept, templates.node_name())?;
@@ -121,9 +122,11 @@ impl CertificateManagerBuilder {
                     .map(|file| file.display().to_string())
                     .unwrap_or_default();
                 tracing::warn!(file, not_after = %kept.not_after(), "the certificate is over");
+                over = Some(kept);
             }
             let Some(first) = first else {
-                return Ok((None, true));
+                // The clock may be what is wrong, and be set: nobody is shown one that is over.
+                return Ok((over, true));
             };
             if let Err(error) = store.update(first.chain_pem().as_bytes(), first.key_pem().as_bytes(), now) {
                 tracing::warn!(%error, "cannot keep the certificate that was given to begin with");

@@ -132,14 +132,10 @@ impl CertificateHandle {
 
     /// What a refusal tells of the server (`updateServerError`).
     pub(super) fn refused(&self, error: &Error) {
-        let Error::Api { source, .. } = error else { return };
-        let code = match &**source {
-            kube_client::Error::Api(status) => status.code,
-            _ => 0,
-        };
-        self.shared
-            .server_healthy
-            .store(matches!(code, 401 | 403 | 404), Ordering::Relaxed);
+        if let Error::Api { .. } | Error::Timeout { .. } = error {
+            let answers = matches!(error.code(), Some(401 | 403 | 404));
+            self.shared.server_healthy.store(answers, Ordering::Relaxed);
+        }
     }
 
     fn certified_key(&self) -> Option<Arc<CertifiedKey>> {

@@ -3,7 +3,6 @@
 mod events;
 mod mirror_client;
 mod node;
-mod status_patch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,8 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use kube_client::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube_client::{Client, Error as ClientError};
-use kubelet_core::{Error, PodExt, Result, SinkPod, StatusSink};
+use kubelet_core::{Error, PodExt, Result, SinkPod, StatusSink, strategic_merge_patch};
+use serde_json::json;
 
 pub use self::events::ApiServerEvents;
 pub use self::mirror_client::ApiServerMirrorClient;
@@ -66,10 +66,14 @@ impl StatusSink for ApiServerSink {
         old: &ApiPodStatus,
         new: &ApiPodStatus,
     ) -> Result<Option<Arc<Pod>>> {
-        let patch = status_patch::status_patch(pod.uid_str(), old, new);
-        let Some(patch) = patch.map_err(|error| failed(pod, ClientError::SerdeError(error)))? else {
-            return Ok(Some(pod.clone()));
+        let json = |status| {
+            serde_json::to_value(status).map_err(|error| failed(pod, ClientError::SerdeError(error)))
         };
+        let changed = strategic_merge_patch(&json(old)?, &json(new)?);
+        if changed == json!({}) {
+            return Ok(Some(pod.clone()));
+        }
+        let patch = json!({"metadata": {"uid": pod.uid_str()}, "status": changed});
         let patched = self
             .pods(pod)
             .patch_status(&pod.key().name, &PatchParams::default(), &Patch::Strategic(patch))

@@ -1,0 +1,78 @@
+//! What settings come to for those that go by them.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::KubeletConfiguration;
+use crate::FeatureGates;
+
+/// The waits before a container that failed is started again (`MaxContainerBackOff`, `initialContainerBackOff`…).
+const FIRST_WAIT: Duration = Duration::from_secs(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+/// The same with the gate `ReduceDefaultCrashLoopBackOffDecay`.
+const REDUCED_FIRST_WAIT: Duration = Duration::from_secs(1);
+const REDUCED_LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+impl KubeletConfiguration {
+    /// The first and the longest wait before a container that failed is started again, as `crashLoopBackOff` and its gates
+    /// say (`newCrashLoopBackOff`).
+    pub fn restart_back_off(&self, gates: &FeatureGates) -> (Duration, Duration) {
+        let (first, longest) = match gates.enabled("ReduceDefaultCrashLoopBackOffDecay") {
+            true => (REDUCED_FIRST_WAIT, REDUCED_LONGEST_WAIT),
+            false => (FIRST_WAIT, LONGEST_WAIT),
+        };
+        let given = self.crash_loop_back_off.max_container_restart_period;
+        let given = given.filter(|_| gates.enabled("KubeletCrashLoopBackOffMax"));
+        let longest = given.map_or(longest, |given| given.try_into().unwrap_or_default());
+        (first.min(longest), longest)
+    }
+
+    /// The addresses of `clusterDNS`. What is no address is logged and left out, as by the kubelet.
+    pub fn cluster_dns_ips(&self) -> Vec<IpAddr> {
+        let parsed = |address: &String| {
+            let parsed = address.parse().ok();
+            if parsed.is_none() {
+                tracing::warn!(address, "clusterDNS: not an IP address");
+            }
+            parsed
+        };
+        self.cluster_dns.iter().filter_map(parsed).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kubelet_configuration::GoDuration;
+
+    #[test]
+    fn gates_say_how_long_a_container_waits() {
+        for (gates, given, first, longest) in [
+            (vec![], None, 10, 300),
+            (vec![("KubeletCrashLoopBackOffMax", true)], Some(5), 5, 5),
+            (vec![("KubeletCrashLoopBackOffMax", true)], Some(20), 10, 20),
+            (vec![("KubeletCrashLoopBackOffMax", false)], Some(5), 10, 300),
+            (vec![("ReduceDefaultCrashLoopBackOffDecay", true)], None, 1, 60),
+        ] {
+            let mut config = KubeletConfiguration::default();
+            config.crash_loop_back_off.max_container_restart_period = given.map(GoDuration::from_secs);
+            let mut known = FeatureGates::new();
+            let wanted = gates.iter().map(|(gate, on)| ((*gate).to_owned(), *on));
+            known.set_from_map(&wanted.collect()).unwrap();
+            let (found_first, found_longest) = config.restart_back_off(&known);
+            assert_eq!(
+                (found_first.as_secs(), found_longest.as_secs()),
+                (first, longest),
+                "{gates:?} {given:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_left_out() {
+        let mut config = KubeletConfiguration::default();
+        config.cluster_dns = vec!["10.96.0.10".into(), "dns".into(), "fd00::a".into()];
+        let expected: [IpAddr; 2] = ["10.96.0.10".parse().unwrap(), "fd00::a".parse().unwrap()];
+        assert_eq!(config.cluster_dns_ips(), expected);
+    }
+}

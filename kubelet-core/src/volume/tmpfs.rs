@@ -1,0 +1,62 @@
+//! File systems in memory, for what should not be written to a disk (`StorageMediumMemory`).
+
+use std::io;
+use std::path::Path;
+
+/// Sees to it that the files of a folder are in memory alone: on a file system of its own that is not swapped, where the
+/// kernel knows of that (`emptyDir.setupTmpfs`). Says whether they are: who may not mount has them on the disk, and what is
+/// there already stays where it is.
+#[cfg(target_os = "linux")]
+pub(super) fn mount(folder: &Path) -> io::Result<bool> {
+    use rustix::io::Errno;
+    use rustix::mount::{MountFlags, mount};
+
+    if is_mounted(folder)? {
+        return Ok(true);
+    }
+    if std::fs::read_dir(folder)?.next().is_some() {
+        return Ok(false);
+    }
+    let mut mounted = mount("tmpfs", folder, "tmpfs", MountFlags::empty(), c"noswap");
+    if mounted == Err(Errno::INVAL) {
+        mounted = mount("tmpfs", folder, "tmpfs", MountFlags::empty(), None);
+    }
+    match mounted {
+        Ok(()) => Ok(true),
+        Err(Errno::PERM | Errno::ACCESS | Errno::NODEV) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the folder is on another file system than the one that it is in.
+#[cfg(target_os = "linux")]
+fn is_mounted(folder: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let device = |path: &Path| path.symlink_metadata().map(|metadata| metadata.dev());
+    let parent = folder.parent().unwrap_or(folder);
+    Ok(device(folder)? != device(parent)?)
+}
+
+/// Takes away what is mounted on the folder of a volume: by this agent, or by a kubelet that ran here before.
+#[cfg(target_os = "linux")]
+pub(super) fn unmount(folder: &Path) -> io::Result<()> {
+    use rustix::io::Errno;
+    use rustix::mount::{UnmountFlags, unmount};
+
+    match unmount(folder, UnmountFlags::empty()) {
+        // Nothing is mounted there, or nothing can be by whom this is.
+        Ok(()) | Err(Errno::INVAL | Errno::PERM) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn mount(_: &Path) -> io::Result<bool> {
+    Ok(false)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn unmount(_: &Path) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! How clients of an API server are made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube_client::client::retry::RetryPolicy;
+use kube_client::client::{Body, ConfigExt};
+use kube_client::{Client, Config};
+use tower::ServiceBuilder;
+use tower::retry::RetryLayer;
+
+/// Makes a client of a configuration. [`connect`] is the usual one.
+pub type Connect = Arc<dyn Fn(Config) -> kube_client::Result<Client> + Send + Sync>;
+
+/// A connection that nothing was heard on for so long is probed (the `ReadIdleTimeout` of the kubelet's HTTP/2).
+const IDLE: Duration = Duration::from_secs(30);
+/// And so often, so many times, before it counts as dead: 15 s in all (`PingTimeout`).
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
+
+/// A client over TCP and TLS, as `kube-client` makes it, whose connections are probed: where nobody is at the other end any
+/// more, what waits there fails after 45 s. The kubelet has this from the pings of HTTP/2, which is not spoken here.
+///
+/// Through a proxy there are no probes.
+pub fn connect() -> Connect {
+    Arc::new(|config| match config.proxy_url {
+        Some(_) => Client::try_from(config),
+        None => direct(&config),
+    })
+}
+
+fn direct(config: &Config) -> kube_client::Result<Client> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(IDLE));
+    tcp.set_keepalive_interval(Some(PROBE_EVERY));
+    tcp.set_keepalive_retries(Some(PROBES));
+    // While something that was sent is not acknowledged, there are no probes.
+    #[cfg(target_os = "linux")]
+    tcp.set_tcp_user_timeout(Some(IDLE + PROBE_EVERY * PROBES));
+    let mut tls = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+    tls.set_connect_timeout(config.connect_timeout);
+    tls.set_read_timeout(config.read_timeout);
+    tls.set_write_timeout(config.write_timeout);
+    tls.set_reset_reader_on_write(config.reset_reader_on_write);
+    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(tls);
+    let retry = config
+        .default_retry
+        .then(RetryPolicy::server_retry)
+        .map(RetryLayer::new);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(retry)
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(tower::BoxError::from)
+        .service(http);
+    Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Whether the kernel is to probe the connections to this port: in `/proc/net/tcp` the timer of those is 2.
+    fn is_probed(port: u16) -> bool {
+        let connections = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        let to = format!(":{port:04X}");
+        let mut timers = connections.lines().skip(1).filter_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            (fields[2].ends_with(&to) && fields[3] == "01").then(|| fields[5].starts_with("02:"))
+        });
+        timers.next().expect("there is a connection")
+    }
+
+    #[tokio::test]
+    async fn connections_are_probed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = connect()(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
+        let request = http::Request::get("/version").body(Vec::new()).unwrap();
+        let asking = tokio::spawn(async move { client.request_text(request).await });
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.readable().await.unwrap();
+        // What was sent is acknowledged by now, or will be.
+        while !is_probed(address.port()) {
+            tokio::task::yield_now().await;
+        }
+        drop(stream);
+        asking.await.unwrap().unwrap_err();
+    }
+}

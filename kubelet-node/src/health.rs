@@ -1,0 +1,92 @@
+//! Whether an agent is well.
+
+use std::fmt;
+use std::sync::Arc;
+
+use kubelet_core::KubeletHandle;
+
+use crate::BoxError;
+
+/// What an agent must do to be well, by names (`healthz.HealthChecker`). Clones are the same.
+///
+/// ```
+/// use kubelet_node::HealthChecks;
+///
+/// let checks = HealthChecks::new()
+///     .check("disk", || Err("it is on fire".into()));
+/// assert_eq!(checks.failed(), ["disk"]);
+/// ```
+#[derive(Clone)]
+pub struct HealthChecks {
+    checks: Arc<[Check]>,
+}
+
+#[derive(Clone)]
+struct Check {
+    name: Arc<str>,
+    look: Arc<dyn Fn() -> Result<(), BoxError> + Send + Sync>,
+}
+
+impl Default for HealthChecks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl HealthChecks {
+    /// `ping`, which never fails: whoever answers is there.
+    pub fn new() -> Self {
+        Self { checks: Arc::new([]) }.check("ping", || Ok(()))
+    }
+
+    /// What must be so of a kubelet: its sync loop comes round (`syncloop`), and its PLEG looks at the runtime (`pleg`).
+    pub fn of(kubelet: &KubeletHandle) -> Self {
+        let (sync_loop, pleg) = (kubelet.clone(), kubelet.clone());
+        Self::new()
+            .check("syncloop", move || Ok(sync_loop.sync_loop_healthy()?))
+            .check("pleg", move || Ok(pleg.runtime_state().pleg_healthy()?))
+    }
+
+    /// One thing more. `look` is called with each request and returns at once: what was found last.
+    #[must_use]
+    pub fn check(
+        self,
+        name: impl Into<Arc<str>>,
+        look: impl Fn() -> Result<(), BoxError> + Send + Sync + 'static,
+    ) -> Self {
+        let check = Check {
+            name: name.into(),
+            look: Arc::new(look),
+        };
+        Self {
+            checks: self.checks.iter().cloned().chain([check]).collect(),
+        }
+    }
+
+    /// The names of those that fail now. Why is logged.
+    pub fn failed(&self) -> Vec<String> {
+        let failed = self.look(|_| true).into_iter().filter(|(_, is_well)| !is_well);
+        failed.map(|(name, _)| name.as_ref().to_owned()).collect()
+    }
+
+    /// By name, whether it is well: of those that are wanted.
+    pub(crate) fn look(&self, wanted: impl Fn(&str) -> bool) -> Vec<(Arc<str>, bool)> {
+        let wanted = self.checks.iter().filter(|check| wanted(&check.name));
+        wanted
+            .map(|check| {
+                let found = (check.look)();
+                if let Err(error) = &found {
+                    tracing::warn!(check = &*check.name, %error, "healthz check failed");
+                }
+                (check.name.clone(), found.is_ok())
+            })
+            .collect()
+    }
+}
+
+impl fmt::Debug for HealthChecks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.checks.iter().map(|check| &check.name);
+        f.debug_set().entries(names).finish()
+    }
+}
