@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_config::flags::KubeletServer;
-use kubelet_config::{ApiServerConfigObjects, ApiServerSource, ApiServerTokens, PodConfig};
+use kubelet_config::{ApiServerConfigObjects, ApiServerSource, ApiServerTokens, Informer, PodConfig};
 use kubelet_core::admission::{AppArmorAdmitHandler, SysctlAllowlist};
 use kubelet_core::{
     ConfigObjects, Disk, EventRecorder, FixedNode, Kubelet, KubeletHandle, LocalVolumes, LogEvents,
-    NoConfigObjects, NoServiceAccountTokens, NodeEventRecorder, PodCache, PodStatusManager as _,
-    PodWorkersConfig, ProbeResultCache, ServiceAccountTokens,
+    NoConfigObjects, NoServiceAccountTokens, NoServices, NodeEventRecorder, PodCache, PodStatusManager as _,
+    PodWorkersConfig, ProbeResultCache, ServiceAccountTokens, Services,
 };
 use kubelet_cri::logs::ContainerLogManager;
 use kubelet_cri::{CriClient, CriRuntime, ImageGcManager, NodeProber, RuntimeImageFs};
@@ -53,6 +53,7 @@ pub(crate) async fn run(
     let mut objects: Arc<dyn ConfigObjects> = Arc::new(NoConfigObjects);
     let mut objects_of_volumes = objects.clone();
     let mut tokens: Arc<dyn ServiceAccountTokens> = Arc::new(NoServiceAccountTokens);
+    let mut services: Arc<dyn Services> = Arc::new(NoServices);
     let mut read_objects = None;
     if let Some(client) = &client {
         let events = EventBroadcaster::new(ApiServerEvents::new(client.clone()), &node_name)
@@ -65,6 +66,9 @@ pub(crate) async fn run(
         objects = Arc::new(read.clone());
         read_objects = Some(read);
         tokens = Arc::new(ApiServerTokens::new(client.clone()));
+        let informer = Informer::services(client.clone());
+        services = Arc::new(informer.handle());
+        tasks.spawn(ok(informer.run(shutdown.clone())));
     }
 
     // The node, and what runs its pods.
@@ -111,7 +115,8 @@ pub(crate) async fn run(
         .probes(Arc::new(probes.clone()))
         .statuses(statuses.reporter())
         .volumes(volumes.clone())
-        .config_objects(objects);
+        .config_objects(objects)
+        .services(services);
     for provider in settings::credential_providers(server)? {
         runtime = runtime.credential_provider(provider);
     }

@@ -6,7 +6,8 @@
 //! * [`PodStorage`] is the merger in it, a pure state machine for those who have a loop of their own.
 //! * `FileSource` (feature `file`, on by default) reads static pods from a folder or a file, `HttpSource` (feature
 //!   `http`) from a URL; `ApiServerSource` (feature `apiserver`) reads the pods that an API server binds to the node.
-//!   With the latter come `ApiServerConfigObjects` and `ApiServerTokens`, for what those pods refer to.
+//!   With the latter come `ApiServerConfigObjects` and `ApiServerTokens`, for what those pods refer to, and `Informer`, for
+//!   the services that they are told of.
 //! * [`CheckpointSource`] keeps the pods of any of them on disk, for a restart without it.
 //! * [`manifest`] makes the pod of a node from the text of a manifest: decoded, defaulted, validated.
 //! * [`kubelet_configuration`] is the node's own configuration: [`KubeletConfiguration`] from its file and drop-ins,
@@ -80,12 +81,16 @@ pub mod flags;
 mod fnv128a;
 #[cfg(feature = "http")]
 mod http_source;
+#[cfg(feature = "apiserver")]
+mod informer;
 pub mod kubelet_configuration;
 pub mod manifest;
 mod names;
 mod pod_config;
 mod pod_diff;
 mod pod_storage;
+#[cfg(feature = "apiserver")]
+mod reflector;
 mod source_status;
 mod source_stream;
 mod yaml;
@@ -101,6 +106,8 @@ pub use feature_gates::{FeatureGate, FeatureGates, FeatureStage};
 pub use file_source::FileSource;
 #[cfg(feature = "http")]
 pub use http_source::HttpSource;
+#[cfg(feature = "apiserver")]
+pub use informer::{Informer, InformerHandle};
 pub use kubelet_configuration::KubeletConfiguration;
 pub use kubelet_core::{PodOperation, PodSource, PodUpdate, PodUpdates, SourceUpdate, StreamSource};
 pub use pod_config::{PodConfig, PodConfigBuilder, PodConfigHandle, PodConfigNotificationMode};

@@ -142,6 +142,7 @@ pub mod quantity;
 pub mod restart_rules;
 pub mod runtime;
 mod runtime_state;
+mod services;
 mod start_failures;
 mod status;
 mod strategic_merge_patch;
@@ -186,6 +187,7 @@ pub use probe::{
 pub use qos::{compute_qos_class, qos_class};
 pub use runtime::{PodStateProvider, Runtime, RuntimeReader};
 pub use runtime_state::RuntimeState;
+pub use services::{NoServices, Services};
 pub use start_failures::StartFailures;
 pub use status::{Eviction, PodStatusInput, PodStatusManager, PodStatusReporter, SinkPod, StatusSink};
 pub use strategic_merge_patch::strategic_merge_patch;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kubelet_core::PodExt;
 use serde_json::json;
 
@@ -15,6 +15,11 @@ use crate::standalone::until;
 #[tokio::test]
 async fn a_node_joins_and_pods_live_and_go() {
     let cluster = Cluster::on_processes().await;
+    let service: Service =
+        serde_json::from_value(json!({"metadata": {"name": "kubernetes", "namespace": "default"},
+        "spec": {"clusterIP": "10.0.0.1", "ports": [{"name": "https", "port": 443}]}}))
+        .unwrap();
+    cluster.server.create(&service).unwrap();
     let mut agent = cluster.start();
     let node = cluster.node_is_ready().await;
     let info = node.status.as_ref().and_then(|status| status.node_info.as_ref()).unwrap();
@@ -52,7 +57,7 @@ async fn a_node_joins_and_pods_live_and_go() {
     let volumes = json!([{"name": "scratch", "emptyDir": {}}, {"name": "host", "hostPath": {"path": "/", "type": "Directory"}}]);
     let mounts =
         json!([{"name": "scratch", "mountPath": "/scratch"}, {"name": "host", "mountPath": "/host"}]);
-    let script = format!("echo $A $B; {SERVER}");
+    let script = format!("echo $A $B $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT_HTTPS; {SERVER}");
     let spec =
         json!({"env": env, "volumes": volumes, "volumeMounts": mounts, "securityContext": {"fsGroup": 4242}});
     cluster.create(&pod("web", &script, spec));
@@ -72,7 +77,7 @@ async fn a_node_joins_and_pods_live_and_go() {
     let logs = cluster.path("logs").join(format!("default_web_{}", web.uid_str())).join("main/0.log");
     let logged = async || fs::read_to_string(&logs).ok().filter(|log| log.contains("up"));
     let log = until("the log of web", logged).await;
-    assert!(log.contains("from-the-config-map from-the-secret"), "{log}");
+    assert!(log.contains("from-the-config-map from-the-secret 10.0.0.1:443"), "{log}");
     let listed = cluster.kubectl(&["get", "pods"]).await;
     assert!(listed.contains("web 1/1 Running 0"), "{listed}");
     let described = cluster.kubectl(&["describe", "pod", "web"]).await;

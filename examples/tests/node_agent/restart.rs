@@ -13,7 +13,7 @@ use crate::standalone::{StatusExt, until};
 
 /// Verb, resource and field selector of a kubelet's requests, as they were recorded of v1.36; and how it reads config maps
 /// with `configMapAndSecretChangeDetectionStrategy: Get`.
-const ASKED: [&str; 18] = [
+const ASKED: [&str; 20] = [
     "create events",
     "create leases",
     "create nodes",
@@ -30,9 +30,11 @@ const ASKED: [&str; 18] = [
     "update leases",
     "watch nodes metadata.name=NODE",
     "watch pods spec.nodeName=NODE",
+    "watch services spec.clusterIP!=None",
     // Where a streaming list is not to be had.
     "list nodes metadata.name=NODE",
     "list pods spec.nodeName=NODE",
+    "list services spec.clusterIP!=None",
 ];
 
 #[tokio::test]
@@ -92,7 +94,11 @@ async fn pods_outlive_the_api_server_and_the_agent() {
     let allowed = ASKED.map(|asked| asked.replace("NODE", NODE));
     let more: Vec<_> = cluster.asked().into_iter().filter(|asked| !allowed.contains(asked)).collect();
     assert!(more.is_empty(), "{more:#?}");
-    for needed in ["watch nodes metadata.name=NODE", "watch pods spec.nodeName=NODE"] {
+    for needed in [
+        "watch nodes metadata.name=NODE",
+        "watch pods spec.nodeName=NODE",
+        "watch services spec.clusterIP!=None",
+    ] {
         assert!(cluster.asked().contains(&needed.replace("NODE", NODE)), "{needed}");
     }
     cluster.end().await;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::{
-    Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoVolumes,
-    PodStatusReporter, ProbeResults, Result, RootDir, VolumeManager,
+    Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoServices,
+    NoVolumes, PodStatusReporter, ProbeResults, Result, RootDir, Services, VolumeManager,
 };
 use parking_lot::Mutex;
 
@@ -47,6 +47,7 @@ pub struct CriRuntimeBuilder {
     statuses: Option<Arc<dyn PodStatusReporter>>,
     volumes: Arc<dyn VolumeManager>,
     config_objects: Arc<dyn ConfigObjects>,
+    services: Arc<dyn Services>,
 }
 
 impl CriRuntimeBuilder {
@@ -67,6 +68,7 @@ impl CriRuntimeBuilder {
             statuses: None,
             volumes: Arc::new(NoVolumes),
             config_objects: Arc::new(NoConfigObjects),
+            services: Arc::new(NoServices),
         }
     }
 
@@ -172,6 +174,12 @@ impl CriRuntimeBuilder {
         self
     }
 
+    /// The services that containers find in their environment: there are none by default.
+    pub fn services(mut self, services: Arc<dyn Services>) -> Self {
+        self.services = services;
+        self
+    }
+
     /// Makes the manager. A node whose pods are put into cgroups follows the runtime's cgroup driver, where that tells it
     /// (`RuntimeConfig`). Container ids begin with the runtime's name, so unless it was
     /// [given](Self::runtime_type), the runtime is asked for it (`Version`); while it is away or busy it is asked
@@ -229,6 +237,7 @@ impl CriRuntimeBuilder {
             statuses: self.statuses,
             volumes: self.volumes,
             config_objects: self.config_objects,
+            services: self.services,
             #[cfg(feature = "probes")]
             http: crate::probe::http::HttpClient::new(crate::probe::http::Redirects::Any),
         })

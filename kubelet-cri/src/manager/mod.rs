@@ -42,7 +42,7 @@ use kubelet_core::runtime::{
 };
 use kubelet_core::{
     Clock, ConfigObjects, ContainerId, Error, EventRecorder, PodStateProvider, PodStatusReporter, PodUid,
-    ProbeResults, Result, Runtime, RuntimeReader, VolumeManager,
+    ProbeResults, Result, Runtime, RuntimeReader, Services, VolumeManager,
 };
 use parking_lot::Mutex;
 
@@ -98,6 +98,7 @@ pub struct CriRuntime {
     statuses: Option<Arc<dyn PodStatusReporter>>,
     volumes: Arc<dyn VolumeManager>,
     config_objects: Arc<dyn ConfigObjects>,
+    services: Arc<dyn Services>,
     #[cfg(feature = "probes")]
     http: crate::probe::http::HttpClient,
 }

@@ -230,7 +230,7 @@ impl CriRuntime {
             image_user: &self.image_user(container).await?,
             volumes: &self.volumes.mounted_volumes(&pod.uid()),
             image_volumes,
-            service_env: &BTreeMap::new(),
+            services: &*self.services,
             config_objects: &*self.config_objects,
             target,
             handler: context.handler_features,

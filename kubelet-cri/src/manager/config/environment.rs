@@ -7,6 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, EnvFromSource, EnvVarSource, Secret};
 
 use super::expansion::{expand, reference};
+use super::service_environment::service_environment;
 use super::{ConfigError, ContainerInputs, NodeSettings, Result, downward};
 
 /// By name. Values are bytes, as secrets may hold any.
@@ -17,6 +18,7 @@ pub(super) type Environment = BTreeMap<String, Vec<u8>>;
 /// `envFrom` first, then `env` in its order, so that a variable can refer to those before it; a later one of the same
 /// name wins. Variables of services are seen by references and give way to all others.
 pub(super) async fn environment(node: &NodeSettings, inputs: &ContainerInputs<'_>) -> Result<Environment> {
+    let of_services = service_environment(inputs.pod, inputs.services)?;
     let mut objects = Objects::new(inputs);
     let mut environment = Environment::new();
     for source in inputs.container.env_from.iter().flatten() {
@@ -25,7 +27,7 @@ pub(super) async fn environment(node: &NodeSettings, inputs: &ContainerInputs<'_
     for variable in inputs.container.env.iter().flatten() {
         let literal = variable.value.as_deref().filter(|value| !value.is_empty());
         let value = match (literal, &variable.value_from) {
-            (Some(text), _) => Some(expand_value(text, &environment, inputs.service_env).into_bytes()),
+            (Some(text), _) => Some(expand_value(text, &environment, &of_services).into_bytes()),
             (None, Some(source)) => value_from(node, inputs, source, &mut objects).await?,
             (None, None) => Some(Vec::new()),
         };
@@ -33,9 +35,8 @@ pub(super) async fn environment(node: &NodeSettings, inputs: &ContainerInputs<'_
             environment.insert(variable.name.clone(), value);
         }
     }
-    for (name, value) in inputs.service_env {
-        let entry = environment.entry(name.clone());
-        entry.or_insert_with(|| value.clone().into_bytes());
+    for (name, value) in of_services {
+        environment.entry(name).or_insert_with(|| value.into_bytes());
     }
     Ok(environment)
 }
@@ -48,9 +49,9 @@ pub(super) fn expand_with(text: &str, environment: &Environment) -> String {
     })
 }
 
-fn expand_value(text: &str, environment: &Environment, service_env: &BTreeMap<String, String>) -> String {
+fn expand_value(text: &str, environment: &Environment, of_services: &BTreeMap<String, String>) -> String {
     expand(text, |name| {
-        match (environment.get(name), service_env.get(name)) {
+        match (environment.get(name), of_services.get(name)) {
             (Some(value), _) => String::from_utf8_lossy(value),
             (None, Some(value)) => Cow::Borrowed(value.as_str()),
             (None, None) => reference(name),

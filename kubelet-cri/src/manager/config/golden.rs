@@ -3,7 +3,7 @@
 //! `tests/data/pods.json.gz` holds, for each recorded pod, the object as the API server stored it, and the configs
 //! of `RunPodSandbox` and `CreateContainer` in protobuf's JSON. Not compared: the order of environment variables and
 //! of resolver options, which the kubelet leaves to chance, and the random names of termination logs. Given as
-//! recorded: the environment of services, the references of images, the places of volumes.
+//! recorded: the references of images, the places of volumes.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -16,8 +16,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
 use kubelet_core::{ConfigObjects, LogEvents, RootDir, annotations};
 use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage as _, SerializeOptions};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::service_environment::tests::{Listed, service};
 use super::*;
 
 /// One test for each recording. After `differs`, why it is not equal yet: the test then sees to it that it is taken
@@ -300,12 +301,6 @@ async fn container_like(
             volumes.insert(mount.name.clone(), PathBuf::from(&at.host_path));
         }
     }
-    let of_services = recorded.envs.iter().filter(|env| {
-        ["KUBERNETES_", "MYSVC_"]
-            .iter()
-            .any(|prefix| env.key.starts_with(prefix))
-    });
-    let service_env = of_services.map(|env| (env.key.clone(), String::from_utf8(env.value.clone()).unwrap()));
     let inputs = ContainerInputs {
         pod,
         container,
@@ -315,7 +310,7 @@ async fn container_like(
         image_user: &ImageUser::default(),
         volumes: &volumes,
         image_volumes: &image_volumes,
-        service_env: &service_env.collect(),
+        services: &services_of_the_recording(),
         config_objects: &Objects,
         target: None,
         handler: HandlerFeatures::default(),
@@ -342,7 +337,7 @@ async fn refused(node: &Node, pod: &Pod, pod_ips: &[String]) -> Option<String> {
                 .map(|mount| (mount.name.clone(), PathBuf::from("/v")))
                 .collect(),
             image_volumes: &BTreeMap::new(),
-            service_env: &BTreeMap::new(),
+            services: &services_of_the_recording(),
             config_objects: &Objects,
             target: None,
             handler: HandlerFeatures::default(),
@@ -352,6 +347,16 @@ async fn refused(node: &Node, pod: &Pod, pod_ips: &[String]) -> Option<String> {
         }
     }
     None
+}
+
+/// What the recording's API server had: its own service, and one of the pods' namespace.
+fn services_of_the_recording() -> Listed {
+    let https = json!([{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]);
+    let named = json!([{"name": "80-8080", "port": 80, "protocol": "TCP", "targetPort": 8080}]);
+    Listed(Some(vec![
+        service("default", "kubernetes", "10.0.0.1", https),
+        service("golden", "mysvc", "10.0.0.112", named),
+    ]))
 }
 
 fn container_named<'a>(pod: &'a Pod, name: &str) -> &'a Container {

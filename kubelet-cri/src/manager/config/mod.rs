@@ -26,13 +26,14 @@ mod node;
 mod resources;
 mod sandbox;
 mod security_context;
+mod service_environment;
 mod subpath;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kubelet_core::ConfigObjects;
+use kubelet_core::{ConfigObjects, Services};
 
 use crate::v1;
 
@@ -83,8 +84,8 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) volumes: &'a BTreeMap<String, PathBuf>,
     /// By volume name: the images that are mounted as volumes, as pulled.
     pub(crate) image_volumes: &'a BTreeMap<String, v1::ImageSpec>,
-    /// The environment variables of the services that the pod sees.
-    pub(crate) service_env: &'a BTreeMap<String, String>,
+    /// The services that the pod may be told of.
+    pub(crate) services: &'a dyn Services,
     /// Where config maps and secrets are read.
     pub(crate) config_objects: &'a dyn ConfigObjects,
     /// The id of the container whose process namespace it joins (ephemeral containers).

@@ -1,19 +1,21 @@
-//! Lists, watches, and tells what changes.
+//! Lists the objects of one kind on an API server, watches them, and tells what changes: client-go's `Reflector`.
+
+mod requests;
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use kube_client::Resource;
 use kube_client::core::WatchEvent;
-use kubelet_core::annotations::API_SOURCE;
-use kubelet_core::{Jitter, PodExt, PodKey, PodUid, SourceUpdate};
+use kubelet_core::Jitter;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::source_stream::Words;
-
-use super::requests::{Failure, Requests, Watch};
+pub(crate) use self::requests::Requests;
+use self::requests::{Failure, Watch};
 
 /// How long the server is asked to watch, at least and at most twice that (`defaultMinWatchTimeout` of client-go).
 const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -24,14 +26,66 @@ const PAGE_SIZE: u32 = 500;
 /// The mark of the bookmark that ends the initial events (`metav1.InitialEventsAnnotationKey`).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Keeps its listener up to date with the pods of one node.
-pub(super) struct Reflector {
+/// A kind of object that can be watched.
+pub(crate) trait Object: Resource<DynamicType = ()> + DeserializeOwned {}
+
+impl<K: Resource<DynamicType = ()> + DeserializeOwned> Object for K {}
+
+/// Whoever is told.
+pub(crate) trait Listener<K> {
+    /// Returns when it may be told more.
+    async fn told(&mut self, change: Change<K>);
+}
+
+/// What a listener is told.
+pub(crate) enum Change<K> {
+    /// All there are, in the order of their keys.
+    All(Vec<Arc<K>>),
+    /// A new object, or a new version of one.
+    Applied(Arc<K>),
+    /// An object is gone.
+    Deleted(Arc<K>),
+    /// What was told stays; nobody knows whether it still holds.
+    Unavailable(String),
+    /// The server is back, and what was told holds.
+    Available,
+    /// An object that cannot be understood.
+    Problem { item: String, message: String },
+}
+
+/// An object's namespace and name. The former is empty where the kind has none.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+}
+
+impl Key {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    pub(crate) fn of(object: &impl Resource) -> Self {
+        let of = |text: &Option<String>| Arc::from(text.as_deref().unwrap_or_default());
+        Self {
+            namespace: of(&object.meta().namespace),
+            name: of(&object.meta().name),
+        }
+    }
+}
+
+/// Keeps its listener up to date with the objects of one kind.
+pub(crate) struct Reflector<K, L> {
     requests: Requests,
     jitter: Jitter,
     backoff: Backoff,
-    words: Words,
-    known: BTreeMap<PodKey, Version>,
-    /// Whether all pods were told once.
+    listener: L,
+    kind: PhantomData<fn() -> K>,
+    known: BTreeMap<Key, Version>,
+    /// Whether all were told once.
     seen: bool,
     /// The trouble that was told last, until it is over.
     trouble: Option<String>,
@@ -41,15 +95,15 @@ pub(super) struct Reflector {
     paged: bool,
 }
 
-/// What is kept of a pod.
+/// What is kept of an object.
 #[derive(PartialEq, Eq)]
 struct Version {
-    uid: PodUid,
-    /// Empty where the server told none: then each word of the pod is news.
+    uid: Arc<str>,
+    /// Empty where the server told none: then each word of the object is news.
     resource_version: String,
 }
 
-type Listed = BTreeMap<PodKey, Arc<Pod>>;
+type Listed<K> = BTreeMap<Key, Arc<K>>;
 
 /// What to do when a watch is over.
 enum Then {
@@ -60,13 +114,14 @@ enum Then {
     List,
 }
 
-impl Reflector {
-    pub(super) fn new(requests: Requests, jitter: Jitter, words: Words) -> Self {
+impl<K: Object, L: Listener<K>> Reflector<K, L> {
+    pub(crate) fn new(requests: Requests, jitter: Jitter, listener: L) -> Self {
         Self {
             requests,
             backoff: Backoff::new(jitter.clone()),
             jitter,
-            words,
+            listener,
+            kind: PhantomData,
             known: BTreeMap::new(),
             seen: false,
             trouble: None,
@@ -76,7 +131,7 @@ impl Reflector {
     }
 
     /// Never ends.
-    pub(super) async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         loop {
             if let Err(failure) = self.list_and_watch().await {
                 self.tell_trouble(failure).await;
@@ -91,7 +146,7 @@ impl Reflector {
             Ok(watch) => Some(watch),
             Err(failure) if failure.is_passing() => return Err(failure),
             Err(failure) => {
-                tracing::debug!(source = API_SOURCE, "no streaming list, hence a list: {failure}");
+                tracing::debug!(kind = %K::kind(&()), "no streaming list, hence a list: {failure}");
                 self.list().await?;
                 None
             }
@@ -122,7 +177,7 @@ impl Reflector {
         }
     }
 
-    /// Has all pods told by a watch that goes on with what changes.
+    /// Has all objects told by a watch that goes on with what changes.
     async fn watch_list(&mut self) -> Result<Watch, Failure> {
         let mut from = self.resource_version.clone();
         loop {
@@ -142,17 +197,17 @@ impl Reflector {
             .requests
             .watch(resource_version, true, self.lasting())
             .await?;
-        let mut listed = Listed::new();
+        let mut listed = Listed::<K>::new();
         while let Some(event) = watch.next().await {
             match event {
-                Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => {
-                    if let Some(pod) = self.decode(pod).await {
-                        listed.insert(pod.key(), Arc::new(pod));
+                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                    if let Some(object) = self.decode(object).await {
+                        listed.insert(Key::of(&object), Arc::new(object));
                     }
                 }
-                Ok(WatchEvent::Deleted(pod)) => {
-                    if let Some(pod) = self.decode(pod).await {
-                        listed.remove(&pod.key());
+                Ok(WatchEvent::Deleted(object)) => {
+                    if let Some(object) = self.decode(object).await {
+                        listed.remove(&Key::of(&object));
                     }
                 }
                 Ok(WatchEvent::Bookmark(bookmark)) => {
@@ -173,7 +228,7 @@ impl Reflector {
         Err(Failure::Unfinished)
     }
 
-    /// Lists all pods, page by page.
+    /// Lists all objects, page by page.
     async fn list(&mut self) -> Result<(), Failure> {
         let from = self.resource_version.clone().unwrap_or_else(|| "0".into());
         match self.list_from(Some(&from)).await {
@@ -190,11 +245,11 @@ impl Reflector {
         let first = matches!(resource_version, None | Some("0"));
         let limit = (first || self.paged).then_some(PAGE_SIZE);
         let mut page = self.requests.list(resource_version, limit, None).await?;
-        let mut listed = Listed::new();
+        let mut listed = Listed::<K>::new();
         loop {
-            for pod in page.items {
-                if let Some(pod) = self.decode(pod).await {
-                    listed.insert(pod.key(), Arc::new(pod));
+            for object in page.items {
+                if let Some(object) = self.decode(object).await {
+                    listed.insert(Key::of(&object), Arc::new(object));
                 }
             }
             let token = page.metadata.continue_.filter(|token| !token.is_empty());
@@ -219,16 +274,16 @@ impl Reflector {
     async fn follow(&mut self, mut watch: Watch) -> Then {
         while let Some(event) = watch.next().await {
             match event {
-                Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => {
-                    if let Some(pod) = self.decode(pod).await {
-                        self.note_version(pod.metadata.resource_version.as_deref());
-                        self.tell_applied(pod).await;
+                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                    if let Some(object) = self.decode(object).await {
+                        self.note_version(object.meta().resource_version.as_deref());
+                        self.tell_applied(object).await;
                     }
                 }
-                Ok(WatchEvent::Deleted(pod)) => {
-                    if let Some(pod) = self.decode(pod).await {
-                        self.note_version(pod.metadata.resource_version.as_deref());
-                        self.tell_deleted(&pod).await;
+                Ok(WatchEvent::Deleted(object)) => {
+                    if let Some(object) = self.decode(object).await {
+                        self.note_version(object.meta().resource_version.as_deref());
+                        self.tell_deleted(object).await;
                     }
                 }
                 Ok(WatchEvent::Bookmark(bookmark)) => {
@@ -240,12 +295,12 @@ impl Reflector {
                         return Then::WatchLater;
                     }
                     if !failure.is_expired() {
-                        tracing::warn!(source = API_SOURCE, "the watch of pods ended: {failure}");
+                        tracing::warn!(kind = %K::kind(&()), "the watch ended: {failure}");
                     }
                     return Then::List;
                 }
                 Err(error) => {
-                    tracing::debug!(source = API_SOURCE, "the watch of pods broke: {error}");
+                    tracing::debug!(kind = %K::kind(&()), "the watch broke: {error}");
                     break;
                 }
             }
@@ -269,12 +324,12 @@ impl Reflector {
         self.jitter.apply(MIN_WATCH_TIMEOUT, 1.0)
     }
 
-    /// Tells all pods, unless they are what they were.
-    async fn tell_all(&mut self, listed: Listed, resource_version: Option<String>) {
+    /// Tells all objects, unless they are what they were.
+    async fn tell_all(&mut self, listed: Listed<K>, resource_version: Option<String>) {
         self.note_version(resource_version.as_deref());
         let known: BTreeMap<_, _> = listed
             .iter()
-            .map(|(key, pod)| (key.clone(), Version::of(pod)))
+            .map(|(key, object)| (key.clone(), Version::of(&**object)))
             .collect();
         let same = self.seen && known == self.known && known.values().all(Version::is_told);
         self.known = known;
@@ -284,28 +339,25 @@ impl Reflector {
         }
         self.seen = true;
         self.trouble = None;
-        self.words
-            .say(SourceUpdate::Snapshot(listed.into_values().collect()))
-            .await;
+        self.listener.told(Change::All(listed.into_values().collect())).await;
     }
 
-    async fn tell_applied(&mut self, pod: Pod) {
-        let version = Version::of(&pod);
-        let known = self.known.get(&pod.key());
-        if version.is_told() && known == Some(&version) {
+    async fn tell_applied(&mut self, object: K) {
+        let (key, version) = (Key::of(&object), Version::of(&object));
+        if version.is_told() && self.known.get(&key) == Some(&version) {
             return;
         }
-        self.known.insert(pod.key(), version);
-        self.words.say(SourceUpdate::Applied(Arc::new(pod))).await;
+        self.known.insert(key, version);
+        self.listener.told(Change::Applied(Arc::new(object))).await;
     }
 
-    async fn tell_deleted(&mut self, pod: &Pod) {
-        let key = pod.key();
+    async fn tell_deleted(&mut self, object: K) {
+        let key = Key::of(&object);
         if let Some(known) = self.known.get(&key)
-            && known.uid.as_str() == pod.uid_str()
+            && known.uid == Version::of(&object).uid
         {
             self.known.remove(&key);
-            self.words.say(SourceUpdate::Deleted(pod.uid())).await;
+            self.listener.told(Change::Deleted(Arc::new(object))).await;
         }
     }
 
@@ -314,25 +366,27 @@ impl Reflector {
         let message = failure.to_string();
         if self.trouble.as_ref() != Some(&message) {
             self.trouble = Some(message.clone());
-            self.words.say(SourceUpdate::Unavailable { message }).await;
+            self.listener.told(Change::Unavailable(message)).await;
         }
     }
 
     async fn tell_recovery(&mut self) {
         if self.trouble.take().is_some() {
-            self.words.say(SourceUpdate::Available).await;
+            self.listener.told(Change::Available).await;
         }
     }
 
-    /// The pod that the server tells. `None`, and told, if it is not one.
-    async fn decode(&self, told: Value) -> Option<Pod> {
+    /// The object that the server tells. `None`, and told, if it is not one.
+    async fn decode(&mut self, told: Value) -> Option<K> {
         let text = |pointer| told.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let item = format!("pod {}/{}", text("/metadata/namespace"), text("/metadata/name"));
+        let key = [text("/metadata/namespace"), text("/metadata/name")];
+        let key = key.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
         match serde_path_to_error::deserialize(told) {
-            Ok(pod) => Some(pod),
+            Ok(object) => Some(object),
             Err(error) => {
+                let item = format!("{} {key}", K::kind(&()).to_lowercase());
                 let message = format!("cannot be understood: {error}");
-                self.words.say(SourceUpdate::Problem { item, message }).await;
+                self.listener.told(Change::Problem { item, message }).await;
                 None
             }
         }
@@ -340,10 +394,11 @@ impl Reflector {
 }
 
 impl Version {
-    fn of(pod: &Pod) -> Self {
+    fn of(object: &impl Resource) -> Self {
+        let metadata = object.meta();
         Self {
-            uid: pod.uid(),
-            resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
+            uid: Arc::from(metadata.uid.as_deref().unwrap_or_default()),
+            resource_version: metadata.resource_version.clone().unwrap_or_default(),
         }
     }
 

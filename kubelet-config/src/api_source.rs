@@ -4,17 +4,13 @@ use std::future::Future;
 
 use futures::future::{self, BoxFuture};
 use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::Pod;
 use kube_client::Client;
 use kubelet_core::annotations::API_SOURCE;
-use kubelet_core::{Jitter, PodSource, SourceUpdate};
+use kubelet_core::{Jitter, PodExt, PodSource, SourceUpdate};
 
-use crate::source_stream::source_stream;
-
-mod reflector;
-mod requests;
-
-use reflector::Reflector;
-use requests::Requests;
+use crate::reflector::{Change, Listener, Reflector, Requests};
+use crate::source_stream::{Words, source_stream};
 
 /// Reads the pods that are bound to this node from an API server. Answers to the kubelet's `sourceApiserver` and
 /// the reflector that it runs.
@@ -85,7 +81,8 @@ impl PodSource for ApiServerSource {
     /// Dropping the stream ends the request under way.
     fn updates(self: Box<Self>) -> BoxStream<'static, SourceUpdate> {
         source_stream(|words| async move {
-            let requests = Requests::new(self.client, &self.node_name);
+            let selector = format!("spec.nodeName={}", self.node_name);
+            let requests = Requests::new(self.client, "/api/v1/pods", Some(selector));
             tracing::info!(
                 source = API_SOURCE,
                 "waiting for the node to be known before watching pods"
@@ -93,5 +90,19 @@ impl PodSource for ApiServerSource {
             self.node_synced.await;
             Reflector::new(requests, self.jitter, words).run().await;
         })
+    }
+}
+
+impl Listener<Pod> for Words {
+    async fn told(&mut self, change: Change<Pod>) {
+        let word = match change {
+            Change::All(pods) => SourceUpdate::Snapshot(pods),
+            Change::Applied(pod) => SourceUpdate::Applied(pod),
+            Change::Deleted(pod) => SourceUpdate::Deleted(pod.uid()),
+            Change::Unavailable(message) => SourceUpdate::Unavailable { message },
+            Change::Available => SourceUpdate::Available,
+            Change::Problem { item, message } => SourceUpdate::Problem { item, message },
+        };
+        self.say(word).await;
     }
 }

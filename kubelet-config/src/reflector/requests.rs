@@ -20,10 +20,11 @@ const WATCH_MARGIN: Duration = Duration::from_secs(10);
 /// long, nobody is there.
 const SILENCE: Duration = Duration::from_secs(3 * 60);
 
-/// Asks for the pods of one node.
-pub(super) struct Requests {
+/// Asks for the objects of one kind.
+pub(crate) struct Requests {
     client: Client,
-    field_selector: String,
+    path: &'static str,
+    field_selector: Option<String>,
 }
 
 /// Why a request came to nothing.
@@ -33,19 +34,21 @@ pub(super) enum Failure {
     Refused(Box<Status>),
     /// The server did not answer, or nothing that can be understood.
     Silent(String),
-    /// The server ended the stream before it had told all pods.
+    /// The server ended the stream before it had told all.
     Unfinished,
 }
 
 impl Requests {
-    pub(super) fn new(client: Client, node_name: &str) -> Self {
+    /// Those at `path`, `/api/v1/pods`, that a field selector chooses.
+    pub(crate) fn new(client: Client, path: &'static str, field_selector: Option<String>) -> Self {
         Self {
             client,
-            field_selector: format!("spec.nodeName={node_name}"),
+            path,
+            field_selector,
         }
     }
 
-    /// One page of all pods. Each is decoded on its own: one that cannot be must not hide the others.
+    /// One page of all objects. Each is decoded on its own: one that cannot be must not hide the others.
     pub(super) async fn list(
         &self,
         resource_version: Option<&str>,
@@ -65,7 +68,7 @@ impl Requests {
             .map_err(|error| Failure::Silent(format!("cannot understand the list: {error}")))
     }
 
-    /// What changes since `resource_version`; with `initial_events`, all pods first.
+    /// What changes since `resource_version`; with `initial_events`, all objects first.
     pub(super) async fn watch(
         &self,
         resource_version: Option<&str>,
@@ -96,15 +99,14 @@ impl Requests {
     }
 
     fn get<'a>(
-        &self,
-        query: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+        &'a self,
+        query: impl IntoIterator<Item = (&'static str, Option<&'a str>)>,
     ) -> Result<Request<Vec<u8>>, Failure> {
-        let query = query.into_iter().filter_map(|(key, value)| Some((key, value?)));
-        let query = Serializer::new(String::new())
-            .append_pair("fieldSelector", &self.field_selector)
-            .extend_pairs(query)
-            .finish();
-        Request::get(format!("/api/v1/pods?{query}"))
+        let selector = ("fieldSelector", self.field_selector.as_deref());
+        let query = std::iter::once(selector).chain(query);
+        let query = query.filter_map(|(key, value)| Some((key, value?)));
+        let query = Serializer::new(String::new()).extend_pairs(query).finish();
+        Request::get(format!("{}?{query}", self.path))
             .body(Vec::new())
             .map_err(|error| Failure::Silent(error.to_string()))
     }
@@ -173,7 +175,7 @@ impl std::fmt::Display for Failure {
                 write!(f, "the API server refuses: {} ({reason}, {code})", status.message)
             }
             Failure::Silent(why) => f.write_str(why),
-            Failure::Unfinished => f.write_str("the watch ended before it had told all pods"),
+            Failure::Unfinished => f.write_str("the watch ended before it had told all"),
         }
     }
 }

@@ -1,0 +1,194 @@
+//! Objects of an API server that an agent keeps at hand.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use kube_client::{Client, Resource};
+use kubelet_core::{Jitter, Services};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::reflector::{Change, Key, Listener, Reflector, Requests};
+
+/// Watches all objects of a kind that a kubelet keeps at hand, and has them read through its
+/// [`handle`](Self::handle). Answers to client-go's informers and listers.
+///
+/// It asks as [`ApiServerSource`](crate::ApiServerSource) does. While the server cannot be reached, what was seen last
+/// counts.
+pub struct Informer<K> {
+    requests: Requests,
+    jitter: Jitter,
+    /// Takes off what nobody here reads.
+    trim: fn(&mut K),
+    handle: InformerHandle<K>,
+}
+
+/// What an [`Informer`] has seen. Clones are the same; each call is quick.
+pub struct InformerHandle<K>(Arc<watch::Sender<Seen<K>>>);
+
+struct Seen<K> {
+    synced: bool,
+    objects: BTreeMap<Key, Arc<K>>,
+}
+
+impl Informer<Service> {
+    /// The services of all namespaces but for headless ones: what containers find in their environment. Of each its
+    /// name, cluster IP and ports are kept.
+    pub fn services(client: Client) -> Self {
+        let selector = "spec.clusterIP!=None".to_owned();
+        let requests = Requests::new(client, "/api/v1/services", Some(selector));
+        Self::new(requests, |service| {
+            service.metadata.annotations = None;
+            service.metadata.labels = None;
+            service.metadata.managed_fields = None;
+            service.status = None;
+            service.spec = service.spec.take().map(|spec| ServiceSpec {
+                cluster_ip: spec.cluster_ip,
+                ports: spec.ports,
+                ..Default::default()
+            });
+        })
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone> Informer<K> {
+    fn new(requests: Requests, trim: fn(&mut K)) -> Self {
+        let seen = Seen {
+            synced: false,
+            objects: BTreeMap::new(),
+        };
+        Self {
+            requests,
+            jitter: Jitter::default(),
+            trim,
+            handle: InformerHandle(Arc::new(watch::Sender::new(seen))),
+        }
+    }
+
+    /// What spreads the requests of many nodes. Default: seeded by the operating system.
+    #[must_use]
+    pub fn with_jitter(mut self, jitter: Jitter) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// Who tells of the objects.
+    pub fn handle(&self) -> InformerHandle<K> {
+        self.handle.clone()
+    }
+
+    /// Watches until `shutdown`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the watch. The handle goes on to tell what was seen.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let keeper = Keeper {
+            trim: self.trim,
+            handle: self.handle,
+        };
+        let reflector = Reflector::new(self.requests, self.jitter, keeper);
+        shutdown.run_until_cancelled(reflector.run()).await;
+    }
+}
+
+impl<K> InformerHandle<K> {
+    /// Whether all objects were seen once (`HasSynced`).
+    pub fn has_synced(&self) -> bool {
+        self.0.borrow().synced
+    }
+
+    /// Waits until all objects were seen once.
+    pub async fn synced(&self) {
+        // The handle itself keeps the sender: this ends when it is so.
+        let _ = self.0.subscribe().wait_for(|seen| seen.synced).await;
+    }
+
+    fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.0.borrow().objects.get(&Key::new(namespace, name)).cloned()
+    }
+
+    fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        let seen = self.0.borrow();
+        let from_its_first = seen.objects.range(Key::new(namespace, "")..);
+        let of_it = from_its_first.take_while(|(key, _)| *key.namespace == *namespace);
+        of_it.map(|(_, object)| object.clone()).collect()
+    }
+}
+
+impl Services for InformerHandle<Service> {
+    fn has_synced(&self) -> bool {
+        self.has_synced()
+    }
+
+    fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
+        self.get(namespace, name)
+    }
+
+    fn in_namespace(&self, namespace: &str) -> Vec<Arc<Service>> {
+        self.in_namespace(namespace)
+    }
+}
+
+/// Writes what a handle tells.
+struct Keeper<K> {
+    trim: fn(&mut K),
+    handle: InformerHandle<K>,
+}
+
+impl<K: Resource<DynamicType = ()> + Clone> Keeper<K> {
+    fn entry(&self, mut object: Arc<K>) -> (Key, Arc<K>) {
+        // Nobody else has it yet: this clones nothing.
+        (self.trim)(Arc::make_mut(&mut object));
+        (Key::of(&*object), object)
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + Clone> Listener<K> for Keeper<K> {
+    async fn told(&mut self, change: Change<K>) {
+        let kind = K::kind(&());
+        match change {
+            Change::All(objects) => {
+                let objects = objects.into_iter().map(|object| self.entry(object)).collect();
+                self.handle.0.send_replace(Seen {
+                    synced: true,
+                    objects,
+                });
+            }
+            Change::Applied(object) => {
+                let (key, object) = self.entry(object);
+                self.handle
+                    .0
+                    .send_modify(|seen| _ = seen.objects.insert(key, object));
+            }
+            Change::Deleted(object) => {
+                let key = Key::of(&*object);
+                self.handle.0.send_modify(|seen| _ = seen.objects.remove(&key));
+            }
+            Change::Unavailable(message) => tracing::warn!(%kind, message, "the API server is away"),
+            Change::Available => tracing::info!(%kind, "the API server is back"),
+            Change::Problem { item, message } => tracing::warn!(item, message, "left out"),
+        }
+    }
+}
+
+impl<K> Clone for InformerHandle<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K> fmt::Debug for Informer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Informer").finish_non_exhaustive()
+    }
+}
+
+impl<K> fmt::Debug for InformerHandle<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InformerHandle").finish_non_exhaustive()
+    }
+}
