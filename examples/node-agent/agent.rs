@@ -1,5 +1,6 @@
 //! The agent: what the crates are composed to.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use kubelet_core::admission::{AppArmorAdmitHandler, SysctlAllowlist};
 use kubelet_core::{
     ConfigObjects, Disk, EventRecorder, FixedNode, Kubelet, KubeletHandle, LocalVolumes, LogEvents,
     NoConfigObjects, NoServiceAccountTokens, NoServices, NodeEventRecorder, PodCache, PodStatusManager as _,
-    PodWorkersConfig, ProbeResultCache, ServiceAccountTokens, Services,
+    PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services,
 };
 use kubelet_cri::logs::ContainerLogManager;
 use kubelet_cri::{CriClient, CriRuntime, ImageGcManager, NodeProber, RuntimeImageFs};
@@ -54,6 +55,7 @@ pub(crate) async fn run(
     let mut objects_of_volumes = objects.clone();
     let mut tokens: Arc<dyn ServiceAccountTokens> = Arc::new(NoServiceAccountTokens);
     let mut services: Arc<dyn Services> = Arc::new(NoServices);
+    let mut classes: Arc<dyn RuntimeClasses> = Arc::new(BTreeMap::new());
     let mut read_objects = None;
     if let Some(client) = &client {
         let events = EventBroadcaster::new(ApiServerEvents::new(client.clone()), &node_name)
@@ -68,6 +70,9 @@ pub(crate) async fn run(
         tokens = Arc::new(ApiServerTokens::new(client.clone()));
         let informer = Informer::services(client.clone());
         services = Arc::new(informer.handle());
+        tasks.spawn(ok(informer.run(shutdown.clone())));
+        let informer = Informer::runtime_classes(client.clone());
+        classes = Arc::new(informer.handle());
         tasks.spawn(ok(informer.run(shutdown.clone())));
     }
 
@@ -116,7 +121,8 @@ pub(crate) async fn run(
         .statuses(statuses.reporter())
         .volumes(volumes.clone())
         .config_objects(objects)
-        .services(services);
+        .services(services)
+        .runtime_classes(classes);
     for provider in settings::credential_providers(server)? {
         runtime = runtime.credential_provider(provider);
     }

@@ -63,6 +63,7 @@ pub(crate) fn image_pulls(config: &KubeletConfiguration, gates: &FeatureGates) -
     pulls.max_parallel_image_pulls = config.max_parallel_image_pulls.map(count);
     pulls.registry_pull_qps = count(config.registry_pull_qps);
     pulls.registry_burst = count(config.registry_burst);
+    pulls.runtime_class_in_image_cri_api = gates.enabled("RuntimeClassInImageCriApi");
     use ImagePullCredentialsVerificationPolicy as Policy;
     pulls.credentials_verification = match config.image_pull_credentials_verification_policy.as_str() {
         _ if !gates.enabled("KubeletEnsureSecretPulledImages") => Policy::NeverVerify,

@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube_client::{Client, Resource};
-use kubelet_core::{Jitter, Services};
+use kubelet_core::{Jitter, RuntimeClasses, Services};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -51,6 +52,14 @@ impl Informer<Service> {
                 ..Default::default()
             });
         })
+    }
+}
+
+impl Informer<RuntimeClass> {
+    /// The RuntimeClasses that pods name.
+    pub fn runtime_classes(client: Client) -> Self {
+        let requests = Requests::new(client, "/apis/node.k8s.io/v1/runtimeclasses", None);
+        Self::new(requests, |class| class.metadata.managed_fields = None)
     }
 }
 
@@ -130,6 +139,12 @@ impl Services for InformerHandle<Service> {
 
     fn in_namespace(&self, namespace: &str) -> Vec<Arc<Service>> {
         self.in_namespace(namespace)
+    }
+}
+
+impl RuntimeClasses for InformerHandle<RuntimeClass> {
+    fn handler(&self, class: &str) -> Option<String> {
+        self.get("", class).map(|class| class.handler.clone())
     }
 }
 

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kubelet_config::Informer;
-use kubelet_core::{Jitter, Services};
+use kubelet_core::{Jitter, RuntimeClasses, Services};
 use kubelet_testing::api_server::{ApiServer, Memory, User};
 use serde_json::json;
 use tokio::time::timeout;
@@ -81,4 +82,26 @@ async fn services_are_watched_as_the_kubelet_watches_them() {
     shutdown.cancel();
     running.await.unwrap();
     assert_eq!(names(&handle, "default"), ["c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn runtime_classes_are_watched_as_the_kubelet_watches_them() {
+    let server = ApiServer::builder().record_reads().build();
+    let class = |name: &str, handler: &str| -> RuntimeClass {
+        serde_json::from_value(json!({"metadata": {"name": name}, "handler": handler})).unwrap()
+    };
+    server.create(&class("sandboxed", "kata-containers")).unwrap();
+    let informer = Informer::runtime_classes(server.client_as(User::node("node-1")));
+    let (handle, shutdown) = (informer.handle(), CancellationToken::new());
+    let running = tokio::spawn(informer.run(shutdown.clone()));
+    timeout(GUARD, handle.synced()).await.unwrap();
+    assert_eq!(handle.handler("sandboxed").as_deref(), Some("kata-containers"));
+    assert_eq!(handle.handler("phantom"), None);
+    assert_eq!(server.calls().count("watch runtimeclasses"), 1);
+    server.create(&class("phantom", "runsc")).unwrap();
+    until("it is seen", || handle.handler("phantom").as_deref() == Some("runsc")).await;
+    server.delete::<RuntimeClass>("", "phantom").unwrap();
+    until("it is gone", || handle.handler("phantom").is_none()).await;
+    shutdown.cancel();
+    running.await.unwrap();
 }

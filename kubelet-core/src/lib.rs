@@ -141,6 +141,7 @@ mod qos;
 pub mod quantity;
 pub mod restart_rules;
 pub mod runtime;
+mod runtime_classes;
 mod runtime_state;
 mod services;
 mod start_failures;
@@ -186,6 +187,7 @@ pub use probe::{
 };
 pub use qos::{compute_qos_class, qos_class};
 pub use runtime::{PodStateProvider, Runtime, RuntimeReader};
+pub use runtime_classes::RuntimeClasses;
 pub use runtime_state::RuntimeState;
 pub use services::{NoServices, Services};
 pub use start_failures::StartFailures;

@@ -13,7 +13,7 @@ use crate::standalone::{StatusExt, until};
 
 /// Verb, resource and field selector of a kubelet's requests, as they were recorded of v1.36; and how it reads config maps
 /// with `configMapAndSecretChangeDetectionStrategy: Get`.
-const ASKED: [&str; 20] = [
+const ASKED: [&str; 22] = [
     "create events",
     "create leases",
     "create nodes",
@@ -30,10 +30,12 @@ const ASKED: [&str; 20] = [
     "update leases",
     "watch nodes metadata.name=NODE",
     "watch pods spec.nodeName=NODE",
+    "watch runtimeclasses",
     "watch services spec.clusterIP!=None",
     // Where a streaming list is not to be had.
     "list nodes metadata.name=NODE",
     "list pods spec.nodeName=NODE",
+    "list runtimeclasses",
     "list services spec.clusterIP!=None",
 ];
 
@@ -97,6 +99,7 @@ async fn pods_outlive_the_api_server_and_the_agent() {
     for needed in [
         "watch nodes metadata.name=NODE",
         "watch pods spec.nodeName=NODE",
+        "watch runtimeclasses",
         "watch services spec.clusterIP!=None",
     ] {
         assert!(cluster.asked().contains(&needed.replace("NODE", NODE)), "{needed}");

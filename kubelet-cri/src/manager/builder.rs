@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kubelet_core::{
     Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoServices,
-    NoVolumes, PodStatusReporter, ProbeResults, Result, RootDir, Services, VolumeManager,
+    NoVolumes, PodStatusReporter, ProbeResults, Result, RootDir, RuntimeClasses, Services, VolumeManager,
 };
 use parking_lot::Mutex;
 
@@ -38,7 +38,7 @@ pub struct CriRuntimeBuilder {
     image_pulls: ImagePullSettings,
     credential_providers: Vec<CredentialProvider>,
     runtime_type: Option<String>,
-    runtime_classes: BTreeMap<String, String>,
+    runtime_classes: Arc<dyn RuntimeClasses>,
     container_log_links: Option<PathBuf>,
     crash_loop: (Duration, Duration),
     clock: Clock,
@@ -59,7 +59,7 @@ impl CriRuntimeBuilder {
             image_pulls: ImagePullSettings::default(),
             credential_providers: Vec::new(),
             runtime_type: None,
-            runtime_classes: BTreeMap::new(),
+            runtime_classes: Arc::new(BTreeMap::new()),
             container_log_links: None,
             crash_loop: (Duration::from_secs(10), Duration::from_secs(300)),
             clock: Clock::system(),
@@ -116,9 +116,10 @@ impl CriRuntimeBuilder {
         self
     }
 
-    /// Pods of this RuntimeClass run under this handler. A pod of any other class is refused.
-    pub fn runtime_class(mut self, name: impl Into<String>, handler: impl Into<String>) -> Self {
-        self.runtime_classes.insert(name.into(), handler.into());
+    /// The RuntimeClasses that pods may name: there are none by default, and a pod that names one that is not there is
+    /// refused.
+    pub fn runtime_classes(mut self, classes: Arc<dyn RuntimeClasses>) -> Self {
+        self.runtime_classes = classes;
         self
     }
 
@@ -204,6 +205,7 @@ impl CriRuntimeBuilder {
             None => ask_name(&*self.runtime).await?,
         };
         let missing = MissingCalls::default();
+        let images_by_handler = self.image_pulls.runtime_class_in_image_cri_api;
         let mut node = self.node;
         node.cgroup_driver = cgroup_driver(&*self.runtime, &missing, node.cgroup_driver).await?;
         let images = ImageManager::new(ImageManagerParts {
@@ -230,6 +232,7 @@ impl CriRuntimeBuilder {
             cpu_times: Default::default(),
             node,
             runtime_classes: self.runtime_classes,
+            images_by_handler,
             container_log_links: self.container_log_links,
             clock: self.clock,
             recorder: self.recorder,

@@ -29,7 +29,7 @@ mod sync;
 mod termination_message;
 mod termination_order;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ use kubelet_core::runtime::{
 };
 use kubelet_core::{
     Clock, ConfigObjects, ContainerId, Error, EventRecorder, PodStateProvider, PodStatusReporter, PodUid,
-    ProbeResults, Result, Runtime, RuntimeReader, Services, VolumeManager,
+    ProbeResults, Result, Runtime, RuntimeClasses, RuntimeReader, Services, VolumeManager,
 };
 use parking_lot::Mutex;
 
@@ -89,8 +89,9 @@ pub struct CriRuntime {
     missing: MissingCalls,
     cpu_times: CpuTimes,
     node: NodeSettings,
-    /// From the name of a RuntimeClass to its handler.
-    runtime_classes: BTreeMap<String, String>,
+    runtime_classes: Arc<dyn RuntimeClasses>,
+    /// Images are looked up and pulled for the pod's runtime handler.
+    images_by_handler: bool,
     container_log_links: Option<PathBuf>,
     clock: Clock,
     recorder: Arc<dyn EventRecorder>,
@@ -117,9 +118,10 @@ impl CriRuntime {
             .and_then(|spec| spec.runtime_class_name.as_deref());
         match class {
             None | Some("") => Ok(String::new()),
-            Some(class) => self.runtime_classes.get(class).cloned().ok_or_else(|| {
-                format!("failed to get RuntimeClass {class}: runtimeclass.node.k8s.io {class:?} not found")
-            }),
+            Some(class) => {
+                let handler = self.runtime_classes.handler(class);
+                handler.ok_or_else(|| format!("runtimeclass.node.k8s.io {class:?} not found"))
+            }
         }
     }
 

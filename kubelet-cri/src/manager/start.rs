@@ -30,7 +30,8 @@ pub(super) struct StartContext<'a> {
     pub(super) starts: Option<&'a dyn StartRecord>,
     pub(super) sandbox_id: &'a str,
     pub(super) sandbox_config: &'a v1::PodSandboxConfig,
-    pub(super) runtime_handler: &'a str,
+    /// The handler that images are for; empty for all.
+    pub(super) image_handler: &'a str,
     pub(super) handler_features: HandlerFeatures,
     pub(super) pod_ips: &'a [String],
     pub(super) pull_secrets: &'a [Arc<Secret>],
@@ -117,7 +118,7 @@ impl CriRuntime {
             field_path: Some(start.kind.field_path(&container.name)),
             pull_secrets: context.pull_secrets,
             sandbox_config: context.sandbox_config,
-            runtime_handler: context.runtime_handler,
+            runtime_handler: context.image_handler,
         };
         let image_ref = self
             .images

@@ -241,7 +241,12 @@ impl CriRuntime {
             }
         }
 
-        let (config, runtime_handler) = match (config, runtime_handler) {
+        // Without a sandbox to create, a class that is gone since does not matter.
+        let image_handler = match self.images_by_handler {
+            true => runtime_handler,
+            false => Ok(String::new()),
+        };
+        let (config, image_handler) = match (config, image_handler) {
             (Ok(config), Ok(handler)) => (config, handler),
             (Err(error), _) | (_, Err(error)) => {
                 result.error = Some(format!(
@@ -251,7 +256,7 @@ impl CriRuntime {
             }
         };
         let image_volumes = self
-            .image_volumes(pod, pull_secrets, &config, &runtime_handler)
+            .image_volumes(pod, pull_secrets, &config, &image_handler)
             .await;
         let context = StartContext {
             pod,
@@ -259,7 +264,7 @@ impl CriRuntime {
             starts,
             sandbox_id: &sandbox_id,
             sandbox_config: &config,
-            runtime_handler: &runtime_handler,
+            image_handler: &image_handler,
             handler_features,
             pod_ips: &pod_ips,
             pull_secrets,

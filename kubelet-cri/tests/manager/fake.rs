@@ -35,6 +35,8 @@ struct State {
     failures: HashMap<&'static str, Error>,
     calls: Vec<String>,
     logins: Vec<String>,
+    /// The runtime handlers that images were pulled for.
+    pulled_for: Vec<String>,
     images: Vec<v1::Image>,
     /// One that cannot be removed.
     stuck_image: Option<String>,
@@ -183,6 +185,11 @@ impl Fake {
     /// Who images were pulled as, since this was last asked.
     pub(crate) fn take_logins(&self) -> Vec<String> {
         std::mem::take(&mut self.state().logins)
+    }
+
+    /// The runtime handlers that images were pulled for, since this was last asked.
+    pub(crate) fn take_pulled_for(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().pulled_for)
     }
 
     pub(crate) fn container_ids(&self) -> Vec<String> {
@@ -598,9 +605,12 @@ impl ImageService for Fake {
 
     async fn pull_image(&self, request: v1::PullImageRequest) -> Result<v1::PullImageResponse> {
         let login = request.auth.unwrap_or_default().username;
-        self.state().logins.push(login);
+        let image = request.image.unwrap();
+        let mut state = self.state();
+        state.logins.push(login);
+        state.pulled_for.push(image.runtime_handler);
         Ok(v1::PullImageResponse {
-            image_ref: request.image.unwrap().image,
+            image_ref: image.image,
         })
     }
 

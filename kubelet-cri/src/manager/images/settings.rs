@@ -26,6 +26,9 @@ pub struct ImagePullSettings {
     /// a `config.json`; read again after 5 min. `None` is where the kubelet looks: in the root folder, then in the
     /// folder `.docker` of the user and of `/`; then for `.dockercfg` in the root folder, the user's and `/`.
     pub docker_config_files: Option<Vec<PathBuf>>,
+    /// The feature gate `RuntimeClassInImageCriApi`, off by default: images are looked up and pulled for the runtime
+    /// handler of their pod's RuntimeClass.
+    pub runtime_class_in_image_cri_api: bool,
 }
 
 impl Default for ImagePullSettings {
@@ -39,6 +42,7 @@ impl Default for ImagePullSettings {
             back_off_max: Duration::from_secs(300),
             credentials_verification: ImagePullCredentialsVerificationPolicy::default(),
             docker_config_files: None,
+            runtime_class_in_image_cri_api: false,
         }
     }
 }
