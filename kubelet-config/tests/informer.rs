@@ -28,12 +28,16 @@ async fn until(what: &str, reached: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(GUARD, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+    timeout(GUARD, waiting)
+        .await
+        .unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 fn names(services: &dyn Services, namespace: &str) -> Vec<String> {
     let of_namespace = services.in_namespace(namespace).into_iter();
-    of_namespace.map(|service| service.metadata.name.clone().unwrap()).collect()
+    of_namespace
+        .map(|service| service.metadata.name.clone().unwrap())
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,22 +51,38 @@ async fn services_are_watched_as_the_kubelet_watches_them() {
     ] {
         server.create(&service(namespace, name, ip)).unwrap();
     }
-    let informer = Informer::services(server.client_as(User::node("node-1"))).with_jitter(Jitter::from_seed(1));
+    let informer =
+        Informer::services(server.client_as(User::node("node-1"))).with_jitter(Jitter::from_seed(1));
     let (handle, shutdown) = (informer.handle(), CancellationToken::new());
     assert!(!handle.has_synced());
     let running = tokio::spawn(informer.run(shutdown.clone()));
     timeout(GUARD, handle.synced()).await.unwrap();
-    assert_eq!(names(&handle, "default"), ["a", "b"], "and not what nobody is told of");
+    assert_eq!(
+        names(&handle, "default"),
+        ["a", "b"],
+        "and not what nobody is told of"
+    );
     assert_eq!(names(&handle, "default-2"), ["elsewhere"]);
     assert_eq!(names(&handle, "def"), [""; 0]);
     let a = handle.service("default", "a").unwrap();
     let spec = a.spec.as_ref().unwrap();
     assert_eq!(spec.cluster_ip.as_deref(), Some("10.0.0.20"));
     assert_eq!(spec.ports.as_ref().unwrap()[0].name.as_deref(), Some("http"));
-    assert_eq!((&spec.selector, &a.metadata.labels), (&None, &None), "what nobody reads is not kept");
-    let asked: Vec<_> = server.calls().all().into_iter().filter(|call| call.resource == "services").collect();
+    assert_eq!(
+        (&spec.selector, &a.metadata.labels),
+        (&None, &None),
+        "what nobody reads is not kept"
+    );
+    let asked: Vec<_> = server
+        .calls()
+        .all()
+        .into_iter()
+        .filter(|call| call.resource == "services")
+        .collect();
     let asked = asked.iter().filter(|call| call.user == User::node("node-1").name);
-    let asked: Vec<_> = asked.map(|call| format!("{} {}", call.verb, call.field_selector)).collect();
+    let asked: Vec<_> = asked
+        .map(|call| format!("{} {}", call.verb, call.field_selector))
+        .collect();
     assert_eq!(asked, ["watch spec.clusterIP!=None"]);
 
     // What changes is seen.
@@ -99,7 +119,10 @@ async fn runtime_classes_are_watched_as_the_kubelet_watches_them() {
     assert_eq!(handle.handler("phantom"), None);
     assert_eq!(server.calls().count("watch runtimeclasses"), 1);
     server.create(&class("phantom", "runsc")).unwrap();
-    until("it is seen", || handle.handler("phantom").as_deref() == Some("runsc")).await;
+    until("it is seen", || {
+        handle.handler("phantom").as_deref() == Some("runsc")
+    })
+    .await;
     server.delete::<RuntimeClass>("", "phantom").unwrap();
     until("it is gone", || handle.handler("phantom").is_none()).await;
     shutdown.cancel();

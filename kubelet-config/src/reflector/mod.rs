@@ -339,7 +339,9 @@ impl<K: Object, L: Listener<K>> Reflector<K, L> {
         }
         self.seen = true;
         self.trouble = None;
-        self.listener.told(Change::All(listed.into_values().collect())).await;
+        self.listener
+            .told(Change::All(listed.into_values().collect()))
+            .await;
     }
 
     async fn tell_applied(&mut self, object: K) {
@@ -380,7 +382,11 @@ impl<K: Object, L: Listener<K>> Reflector<K, L> {
     async fn decode(&mut self, told: Value) -> Option<K> {
         let text = |pointer| told.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let key = [text("/metadata/namespace"), text("/metadata/name")];
-        let key = key.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");
+        let key = key
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join("/");
         match serde_path_to_error::deserialize(told) {
             Ok(object) => Some(object),
             Err(error) => {

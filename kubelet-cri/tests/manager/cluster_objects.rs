@@ -39,12 +39,26 @@ async fn containers_wait_for_services_and_find_them_in_their_environment() {
     let (mut rig, cluster) = (Rig::new().await, Arc::new(Cluster::default()));
     rig.manager = rig.builder().services(cluster.clone()).build().await.unwrap();
     let own = json!([{ "name": "OWN", "value": "$(KUBERNETES_SERVICE_HOST)" }]);
-    let pod = pod("p", json!({ "containers": [{ "name": "main", "image": "i", "env": own }] }));
+    let pod = pod(
+        "p",
+        json!({ "containers": [{ "name": "main", "image": "i", "env": own }] }),
+    );
     let result = rig.sync(&pod).await;
-    let failure = result.results.iter().find_map(|result| result.failure.clone()).unwrap();
+    let failure = result
+        .results
+        .iter()
+        .find_map(|result| result.failure.clone())
+        .unwrap();
     let why = "services have not yet been read at least once, cannot construct envvars";
-    assert_eq!((failure.reason.as_str(), failure.message.as_str()), ("CreateContainerConfigError", why));
-    assert!(rig.events.take().contains(&format!("Failed spec.containers{{main}}: Error: {why}")));
+    assert_eq!(
+        (failure.reason.as_str(), failure.message.as_str()),
+        ("CreateContainerConfigError", why)
+    );
+    assert!(
+        rig.events
+            .take()
+            .contains(&format!("Failed spec.containers{{main}}: Error: {why}"))
+    );
 
     cluster.is_read.store(true, Ordering::Relaxed);
     rig.sync_ok(&pod).await;
@@ -66,27 +80,49 @@ async fn a_pod_runs_under_the_handler_of_its_class_or_not_at_all() {
         ("none", json!(null), Ok("")),
         ("empty", json!(""), Ok("")),
         ("sandboxed", json!("sandboxed"), Ok("kata")),
-        ("phantom", json!("phantom"), Err("runtimeclass.node.k8s.io \"phantom\" not found")),
+        (
+            "phantom",
+            json!("phantom"),
+            Err("runtimeclass.node.k8s.io \"phantom\" not found"),
+        ),
     ];
     for (name, class, expected) in cases {
         let container = json!({ "name": name, "image": "i", "imagePullPolicy": "Always" });
-        let pod = pod(name, json!({ "runtimeClassName": class, "containers": [container] }));
+        let pod = pod(
+            name,
+            json!({ "runtimeClassName": class, "containers": [container] }),
+        );
         let result = rig.sync(&pod).await;
         match expected {
             Ok(handler) => {
                 assert!(result.is_ok(), "{name}: {:?}", result.summary());
                 let status = rig.status(&pod).await;
                 assert_eq!(status.sandboxes[0].runtime_handler, handler, "{name}");
-                assert_eq!(rig.fake.take_pulled_for(), [""], "{name}: images are for all handlers");
+                assert_eq!(
+                    rig.fake.take_pulled_for(),
+                    [""],
+                    "{name}: images are for all handlers"
+                );
             }
             Err(why) => {
-                let failure = result.results.iter().find_map(|result| result.failure.clone()).unwrap();
+                let failure = result
+                    .results
+                    .iter()
+                    .find_map(|result| result.failure.clone())
+                    .unwrap();
                 assert_eq!(failure.reason, "CreatePodSandboxError");
                 let message = format!("Failed to create sandbox for pod \"{name}_ns({name})\": {why}");
                 assert_eq!(failure.message, message);
                 let event = format!("FailedCreatePodSandBox : Failed to create pod sandbox: {why}");
                 assert!(rig.events.take().contains(&event));
-                assert!(rig.manager.pods(true).await.unwrap().iter().all(|pod| *pod.key.name != *name));
+                assert!(
+                    rig.manager
+                        .pods(true)
+                        .await
+                        .unwrap()
+                        .iter()
+                        .all(|pod| *pod.key.name != *name)
+                );
             }
         }
     }
@@ -107,7 +143,10 @@ async fn with_its_feature_gate_images_are_for_a_handler() {
     let mut pulls = ImagePullSettings::default();
     pulls.runtime_class_in_image_cri_api = true;
     let classes = BTreeMap::from([("sandboxed".to_owned(), "kata".to_owned())]);
-    let manager = rig.builder().runtime_classes(Arc::new(classes)).image_pulls(pulls);
+    let manager = rig
+        .builder()
+        .runtime_classes(Arc::new(classes))
+        .image_pulls(pulls);
     rig.manager = manager.build().await.unwrap();
     let spec = json!({ "runtimeClassName": "sandboxed", "containers": [{ "name": "main", "image": "i",
         "imagePullPolicy": "Always" }] });

@@ -49,7 +49,10 @@ fn with_cluster_ip(service: &Arc<Service>) -> Option<(&str, &ServiceSpec)> {
 }
 
 fn add_service(environment: &mut BTreeMap<String, String>, name: &str, spec: &ServiceSpec) {
-    let (prefix, ip) = (variable_name(name), spec.cluster_ip.as_deref().unwrap_or_default());
+    let (prefix, ip) = (
+        variable_name(name),
+        spec.cluster_ip.as_deref().unwrap_or_default(),
+    );
     let mut set = |name: String, value: String| environment.insert(name, value);
     set(format!("{prefix}_SERVICE_HOST"), ip.to_owned());
     for (index, port) in spec.ports.iter().flatten().enumerate() {
@@ -58,7 +61,10 @@ fn add_service(environment: &mut BTreeMap<String, String>, name: &str, spec: &Se
             set(format!("{prefix}_SERVICE_PORT"), number.clone());
         }
         if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
-            set(format!("{prefix}_SERVICE_PORT_{}", variable_name(name)), number.clone());
+            set(
+                format!("{prefix}_SERVICE_PORT_{}", variable_name(name)),
+                number.clone(),
+            );
         }
         // The variables of docker's links.
         let protocol = port.protocol.as_deref().filter(|protocol| !protocol.is_empty());
@@ -132,7 +138,10 @@ pub(super) mod tests {
     fn seen(services: Vec<Arc<Service>>) -> Vec<String> {
         let listed = Listed(Some(services));
         let environment = service_environment(&pod(Some(true), "api"), &listed).unwrap();
-        environment.iter().map(|(name, value)| format!("{name}={value}")).collect()
+        environment
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect()
     }
 
     #[test]
@@ -209,7 +218,12 @@ pub(super) mod tests {
             ),
             ("headless", "None", json!([{"port": 85}]), &[]),
             ("external", "", json!([{"port": 86}]), &[]),
-            ("portless", "1.1.1.1", json!([]), &["PORTLESS_SERVICE_HOST=1.1.1.1"]),
+            (
+                "portless",
+                "1.1.1.1",
+                json!([]),
+                &["PORTLESS_SERVICE_HOST=1.1.1.1"],
+            ),
         ];
         for (name, ip, ports, expected) in cases {
             let service = service("ns", name, ip, ports.clone());
@@ -227,8 +241,12 @@ pub(super) mod tests {
         let headless = || service("ns", "kubernetes", "None", ports());
         let hosts = |services: Vec<Arc<Service>>, links: Option<bool>| {
             let environment = service_environment(&pod(links, "api"), &Listed(Some(services))).unwrap();
-            let hosts = environment.iter().filter(|(name, _)| name.ends_with("_SERVICE_HOST"));
-            hosts.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+            let hosts = environment
+                .iter()
+                .filter(|(name, _)| name.ends_with("_SERVICE_HOST"));
+            hosts
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect::<Vec<_>>()
         };
         let (master, own_host) = ("KUBERNETES_SERVICE_HOST=10.0.0.1", "OWN_SERVICE_HOST=10.0.0.2");
         let all = || vec![kubernetes(), own(), others()];
@@ -246,7 +264,11 @@ pub(super) mod tests {
     #[test]
     fn before_services_were_read_static_pods_start_and_others_wait() {
         let unread = Listed(None);
-        assert!(service_environment(&pod(None, "file"), &unread).unwrap().is_empty());
+        assert!(
+            service_environment(&pod(None, "file"), &unread)
+                .unwrap()
+                .is_empty()
+        );
         let error = service_environment(&pod(None, "api"), &unread).unwrap_err();
         let expected = "services have not yet been read at least once, cannot construct envvars";
         assert_eq!(error.to_string(), expected);
