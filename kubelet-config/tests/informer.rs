@@ -47,7 +47,7 @@ async fn services_are_watched_as_the_kubelet_watches_them() {
         ("default", "b", "10.0.0.21"),
         ("default", "a", "10.0.0.20"),
         ("default", "headless", "None"),
-        ("default-2", "elsewhere", "10.0.0.22"),
+        ("kube-public", "elsewhere", "10.0.0.22"),
     ] {
         server.create(&service(namespace, name, ip)).unwrap();
     }
@@ -62,7 +62,7 @@ async fn services_are_watched_as_the_kubelet_watches_them() {
         ["a", "b"],
         "and not what nobody is told of"
     );
-    assert_eq!(names(&handle, "default-2"), ["elsewhere"]);
+    assert_eq!(names(&handle, "kube-public"), ["elsewhere"]);
     assert_eq!(names(&handle, "def"), [""; 0]);
     let a = handle.service("default", "a").unwrap();
     let spec = a.spec.as_ref().unwrap();
