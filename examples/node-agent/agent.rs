@@ -54,7 +54,7 @@ pub(crate) async fn run(
     let mut objects: Arc<dyn ConfigObjects> = Arc::new(NoConfigObjects);
     let mut objects_of_volumes = objects.clone();
     let mut tokens: Arc<dyn ServiceAccountTokens> = Arc::new(NoServiceAccountTokens);
-    let mut services: Arc<dyn Services> = Arc::new(NoServices);
+    let mut cluster_services: Arc<dyn Services> = Arc::new(NoServices);
     let mut classes: Arc<dyn RuntimeClasses> = Arc::new(BTreeMap::new());
     let mut read_objects = None;
     if let Some(client) = &client {
@@ -69,7 +69,7 @@ pub(crate) async fn run(
         read_objects = Some(read);
         tokens = Arc::new(ApiServerTokens::new(client.clone()));
         let informer = Informer::services(client.clone());
-        services = Arc::new(informer.handle());
+        cluster_services = Arc::new(informer.handle());
         tasks.spawn(ok(informer.run(shutdown.clone())));
         let informer = Informer::runtime_classes(client.clone());
         classes = Arc::new(informer.handle());
@@ -121,7 +121,7 @@ pub(crate) async fn run(
         .statuses(statuses.reporter())
         .volumes(volumes.clone())
         .config_objects(objects)
-        .services(services)
+        .services(cluster_services)
         .runtime_classes(classes);
     for provider in settings::credential_providers(server)? {
         runtime = runtime.credential_provider(provider);
