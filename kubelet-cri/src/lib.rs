@@ -32,6 +32,7 @@
 #[cfg(feature = "client")]
 mod client;
 mod error;
+mod listed;
 #[cfg(feature = "logs")]
 pub mod logs;
 mod manager;
@@ -49,6 +50,7 @@ pub mod verbs;
 #[cfg(feature = "client")]
 pub use client::{CriClient, CriClientBuilder};
 pub use error::{Code, Error};
+pub use listed::{ListedContainer, ListedSandbox};
 pub use manager::{
     CgroupDriver, ContainerStats, CredentialProvider, CriRuntime, CriRuntimeBuilder, FsStats, ImageFsInfo,
     ImageFsStats, ImageGcManager, ImageGcPolicy, ImagePullCredentialsVerificationPolicy, ImagePullSettings,

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 
 use crate::error::Error;
-use crate::v1;
+use crate::{ListedContainer, ListedSandbox, v1};
 
 /// What a call of a service gives.
 type Result<T> = std::result::Result<T, Error>;
@@ -105,6 +105,20 @@ pub trait RuntimeService: Send + Sync {
         _request: v1::StreamContainersRequest,
     ) -> Result<Stream<v1::StreamContainersResponse>> {
         Err(Error::unimplemented("StreamContainers"))
+    }
+
+    /// [`list_pod_sandbox`](Self::list_pod_sandbox), of each sandbox what a relist needs. The call is the same; the client
+    /// reads less of its answer.
+    async fn listed_sandboxes(&self, request: v1::ListPodSandboxRequest) -> Result<Vec<ListedSandbox>> {
+        let listed = self.list_pod_sandbox(request).await?.items;
+        Ok(listed.into_iter().map(Into::into).collect())
+    }
+
+    /// [`list_containers`](Self::list_containers), of each container what a relist needs. The call is the same; the
+    /// client reads less of its answer.
+    async fn listed_containers(&self, request: v1::ListContainersRequest) -> Result<Vec<ListedContainer>> {
+        let listed = self.list_containers(request).await?.containers;
+        Ok(listed.into_iter().map(Into::into).collect())
     }
 
     /// `UpdateContainerResources`: changes the resources of a container in place.

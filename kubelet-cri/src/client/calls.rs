@@ -5,6 +5,7 @@ use futures::stream::BoxStream;
 
 use super::CriClient;
 use crate::error::Error;
+use crate::listed::{ListedContainer, ListedSandbox};
 use crate::services::{ImageService, RuntimeService};
 use crate::v1::*;
 
@@ -21,11 +22,15 @@ macro_rules! service {
         }
     };
     (@gives unary $response:ident) => { $response };
+    (@gives listed $item:ident) => { Vec<$item> };
     (@gives $stream:ident $response:ident) => { BoxStream<'static, Result<$response, Error>> };
     (@call unary $self:ident, $stub:ident, $method:ident, $call:ident, $request:ident) => {{
         let mut stub = $self.$stub.clone();
         $self.unary(stringify!($call), $request, |request| async move { stub.$method(request).await }).await
     }};
+    (@call listed $self:ident, $stub:ident, $method:ident, $call:ident, $request:ident) => {
+        $self.listed(stringify!($call), $request).await
+    };
     (@call stream $self:ident, $stub:ident, $method:ident, $call:ident, $request:ident) => {{
         let mut stub = $self.$stub.clone();
         $self.list_stream(stringify!($call), $request, |request| async move { stub.$method(request).await }).await
@@ -42,12 +47,14 @@ service!(RuntimeService by runtime {
     unary remove_pod_sandbox RemovePodSandbox(RemovePodSandboxRequest) -> RemovePodSandboxResponse;
     unary pod_sandbox_status PodSandboxStatus(PodSandboxStatusRequest) -> PodSandboxStatusResponse;
     unary list_pod_sandbox ListPodSandbox(ListPodSandboxRequest) -> ListPodSandboxResponse;
+    listed listed_sandboxes ListPodSandbox(ListPodSandboxRequest) -> ListedSandbox;
     stream stream_pod_sandboxes StreamPodSandboxes(StreamPodSandboxesRequest) -> StreamPodSandboxesResponse;
     unary create_container CreateContainer(CreateContainerRequest) -> CreateContainerResponse;
     unary start_container StartContainer(StartContainerRequest) -> StartContainerResponse;
     unary stop_container StopContainer(StopContainerRequest) -> StopContainerResponse;
     unary remove_container RemoveContainer(RemoveContainerRequest) -> RemoveContainerResponse;
     unary list_containers ListContainers(ListContainersRequest) -> ListContainersResponse;
+    listed listed_containers ListContainers(ListContainersRequest) -> ListedContainer;
     stream stream_containers StreamContainers(StreamContainersRequest) -> StreamContainersResponse;
     unary container_status ContainerStatus(ContainerStatusRequest) -> ContainerStatusResponse;
     unary update_container_resources UpdateContainerResources(UpdateContainerResourcesRequest) -> UpdateContainerResourcesResponse;

@@ -3,6 +3,7 @@
 mod calls;
 mod dial;
 mod endpoint;
+mod listed;
 mod request;
 mod response;
 mod stream;

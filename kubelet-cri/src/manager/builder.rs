@@ -222,6 +222,7 @@ impl CriRuntimeBuilder {
         Ok(CriRuntime {
             actuated: Actuated::default(),
             lists: Lists::new(self.runtime.clone(), self.images.clone()),
+            known_pods: Mutex::default(),
             runtime_type: runtime_type.into(),
             runtime: self.runtime,
             image_service: self.images,

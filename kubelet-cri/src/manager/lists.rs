@@ -8,7 +8,7 @@ use futures::{StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
-use crate::{Code, Error, ImageService, RuntimeService, v1};
+use crate::{Code, Error, ImageService, ListedContainer, ListedSandbox, RuntimeService, v1};
 
 /// How long a list that was too long is asked for in parts before it is tried as a whole.
 const TRY_WHOLE_AGAIN: Duration = Duration::from_secs(5 * 60);
@@ -95,6 +95,20 @@ impl Lists {
         self.containers_by_sandbox(filter).await
     }
 
+    /// `ListContainers` of all, for a relist.
+    pub(super) async fn listed_containers(&self) -> Result<Vec<ListedContainer>> {
+        if let Asked::Whole = self.containers.first() {
+            let request = v1::ListContainersRequest::default();
+            match self.runtime.listed_containers(request).await {
+                // Found out once more below, and asked for otherwise from then on.
+                Err(error) if is_too_large(&error) => {}
+                listed => return listed,
+            }
+        }
+        let listed = self.containers(v1::ContainerFilter::default()).await?;
+        Ok(listed.into_iter().map(Into::into).collect())
+    }
+
     async fn whole_containers(&self, filter: v1::ContainerFilter) -> Result<Vec<v1::Container>> {
         let request = v1::ListContainersRequest { filter: Some(filter) };
         Ok(self.runtime.list_containers(request).await?.containers)
@@ -145,6 +159,19 @@ impl Lists {
             self.sandboxes.is(Asked::InParts(Instant::now()));
         }
         self.sandboxes_by_state(filter).await
+    }
+
+    /// `ListPodSandbox` of all, for a relist.
+    pub(super) async fn listed_sandboxes(&self) -> Result<Vec<ListedSandbox>> {
+        if let Asked::Whole = self.sandboxes.first() {
+            let request = v1::ListPodSandboxRequest::default();
+            match self.runtime.listed_sandboxes(request).await {
+                Err(error) if is_too_large(&error) => {}
+                listed => return listed,
+            }
+        }
+        let listed = self.sandboxes(v1::PodSandboxFilter::default()).await?;
+        Ok(listed.into_iter().map(Into::into).collect())
     }
 
     async fn whole_sandboxes(&self, filter: v1::PodSandboxFilter) -> Result<Vec<v1::PodSandbox>> {

@@ -14,6 +14,7 @@ mod image_gc;
 mod image_volumes;
 pub(crate) mod images;
 mod kill;
+mod known_pods;
 mod lists;
 mod log_files;
 #[cfg(feature = "logs")]
@@ -50,6 +51,7 @@ use self::back_off::CrashLoopBackOff;
 pub(crate) use self::back_off::go_seconds;
 use self::config::HandlerFeatures;
 use self::images::ImageManager;
+use self::known_pods::KnownPods;
 use self::lists::Lists;
 use self::missing_calls::MissingCalls;
 use self::read::Listing;
@@ -81,6 +83,8 @@ pub struct CriRuntime {
     image_service: Arc<dyn ImageService>,
     images: ImageManager,
     lists: Lists,
+    /// The pods as listed last.
+    known_pods: Mutex<KnownPods>,
     actuated: Actuated,
     crash_loop: CrashLoopBackOff,
     /// What each runtime handler can do, as `Status` last told.

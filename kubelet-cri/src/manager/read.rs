@@ -11,15 +11,15 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::runtime::{
-    Container, ContainerResources, ContainerState, ContainerStatus, ContainerUser, PodStatus, RuntimePod,
-    Sandbox, SandboxState, SandboxStatus, VolumeMountStatus,
+    ContainerResources, ContainerState, ContainerStatus, ContainerUser, PodStatus, RuntimePod, SandboxState,
+    SandboxStatus, VolumeMountStatus,
 };
-use kubelet_core::{ContainerId, Error, PodKey, PodUid, Result, labels};
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use kubelet_core::{ContainerId, Error, PodUid, Result, labels};
 use tokio::time::Instant;
 
 use super::CriRuntime;
-use super::config::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo, signal_name};
+use super::config::{AnnotatedContainerInfo, LabeledInfo, signal_name};
+use super::known_pods::KnownPods;
 use super::termination_message::termination_message;
 use crate::v1;
 
@@ -35,67 +35,40 @@ pub(super) struct Listing<'a> {
     pub(super) running_only: bool,
 }
 
+impl Listing<'_> {
+    fn is_of_all(&self) -> bool {
+        self.uid.is_none() && !self.running_only
+    }
+}
+
 impl CriRuntime {
-    /// Pods newest first, as far as the runtime tells when their first sandbox was made; of each pod, what is newest
-    /// first. What a kubelet did not label is somebody else's.
-    ///
-    /// Runtimes list in no order. Each pod is put in order by itself: that moves less than an order of all would.
+    /// Pods newest first; see [`KnownPods::take_in`].
     pub(super) async fn list_pods(&self, listing: Listing<'_>) -> Result<Vec<Arc<RuntimePod>>> {
+        if listing.is_of_all() {
+            return self.list_all_pods().await;
+        }
         let (sandboxes, containers) =
             try_join(self.list_sandboxes(listing), self.list_containers(listing)).await?;
-        let mut pods = FxHashMap::with_capacity_and_hasher(sandboxes.len(), FxBuildHasher);
-        for sandbox in sandboxes {
-            let state = sandbox_state(sandbox.state());
-            let Some(metadata) = sandbox.metadata.filter(|_| !sandbox.id.is_empty()) else {
-                continue;
-            };
-            let sandbox = Sandbox {
-                id: self.container_id(&sandbox.id),
-                state,
-                attempt: metadata.attempt,
-                created_at: timestamp(sandbox.created_at),
-            };
-            let pod = pod_of(&mut pods, &metadata.uid, || {
-                PodKey::new(&metadata.namespace, &metadata.name)
-            });
-            pod.sandboxes.push(sandbox);
-        }
-        for container in containers {
-            let state = container_state(container.state());
-            let (Some(metadata), Some(image)) = (container.metadata, container.image) else {
-                continue;
-            };
-            if container.id.is_empty() {
-                continue;
-            }
-            let uid = container.labels.get(labels::POD_UID).map_or("", String::as_str);
-            let pod = pod_of(&mut pods, uid, || LabeledInfo::from_labels(&container.labels).key);
-            pod.containers.push(Container {
-                id: self.container_id(&container.id),
-                state,
-                name: metadata.name,
-                image: image.image,
-                image_id: image_id(container.image_id, &container.image_ref),
-                image_ref: container.image_ref,
-                image_runtime_handler: image.runtime_handler,
-                hash: container_hash(&container.annotations),
-                sandbox_id: container.pod_sandbox_id,
-                created_at: timestamp(container.created_at),
-            });
-        }
-        let pods = pods.into_values().map(|mut pod| {
-            pod.sandboxes.sort_by(|a, b| {
-                let newest_first = (b.attempt, b.created_at).cmp(&(a.attempt, a.created_at));
-                newest_first.then_with(|| a.id.cmp(&b.id))
-            });
-            pod.containers
-                .sort_by(|a, b| b.created_at.cmp(&a.created_at).then_with(|| a.id.cmp(&b.id)));
-            pod.created_at = pod.sandboxes.last().and_then(|first| first.created_at);
-            Arc::new(pod)
-        });
-        let mut pods: Vec<_> = pods.collect();
-        pods.sort_by(|a, b| b.created_at.cmp(&a.created_at).then_with(|| a.uid.cmp(&b.uid)));
-        Ok(pods)
+        let sandboxes: Vec<_> = sandboxes.into_iter().map(Into::into).collect();
+        let containers: Vec<_> = containers.into_iter().map(Into::into).collect();
+        Ok(KnownPods::default().take_in(&self.runtime_type, &sandboxes, &containers))
+    }
+
+    /// Each second: pods that did not change since the last time are the same `Arc`s.
+    async fn list_all_pods(&self) -> Result<Vec<Arc<RuntimePod>>> {
+        let sandboxes = async {
+            let listed = self.lists.listed_sandboxes().await;
+            listed.map_err(|error| about("ListPodSandbox", None, error))
+        };
+        let containers = async {
+            let listed = self.lists.listed_containers().await;
+            listed.map_err(|error| about("ListContainers", None, error))
+        };
+        let (sandboxes, containers) = try_join(sandboxes, containers).await?;
+        Ok(self
+            .known_pods
+            .lock()
+            .take_in(&self.runtime_type, &sandboxes, &containers))
     }
 
     /// The sandboxes that a kubelet made.
@@ -255,20 +228,6 @@ impl CriRuntime {
     }
 }
 
-/// The pod of this UID, made if it is the first that is heard of it.
-fn pod_of<'a>(
-    pods: &'a mut FxHashMap<PodUid, RuntimePod>,
-    uid: &str,
-    key: impl FnOnce() -> PodKey,
-) -> &'a mut RuntimePod {
-    let uid = match pods.get_key_value(uid) {
-        Some((uid, _)) => uid.clone(),
-        None => PodUid::new(uid),
-    };
-    pods.entry(uid.clone())
-        .or_insert_with(|| RuntimePod::empty(uid, key()))
-}
-
 /// The addresses of a sandbox; none if one of them cannot be read (`determinePodSandboxIPs`).
 pub(super) fn sandbox_ips(status: &v1::PodSandboxStatus) -> Vec<String> {
     let Some(network) = &status.network else {
@@ -312,30 +271,20 @@ fn to_sandbox_status(status: v1::PodSandboxStatus) -> SandboxStatus {
     }
 }
 
-fn sandbox_state(state: v1::PodSandboxState) -> SandboxState {
+pub(super) fn sandbox_state(state: v1::PodSandboxState) -> SandboxState {
     match state {
         v1::PodSandboxState::SandboxReady => SandboxState::Ready,
         v1::PodSandboxState::SandboxNotready => SandboxState::NotReady,
     }
 }
 
-fn container_state(state: v1::ContainerState) -> ContainerState {
+pub(super) fn container_state(state: v1::ContainerState) -> ContainerState {
     match state {
         v1::ContainerState::ContainerCreated => ContainerState::Created,
         v1::ContainerState::ContainerRunning => ContainerState::Running,
         v1::ContainerState::ContainerExited => ContainerState::Exited,
         v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
     }
-}
-
-/// The one annotation that a list needs; 0 where it is missing or cannot be read.
-fn container_hash(annotations: &BTreeMap<String, String>) -> u64 {
-    let Some(hash) = annotations.get(CONTAINER_HASH) else {
-        return 0;
-    };
-    u64::from_str_radix(hash, 16)
-        .inspect_err(|error| tracing::error!(annotation = CONTAINER_HASH, value = hash, %error, "cannot read an annotation"))
-        .unwrap_or(0)
 }
 
 /// Runtimes before v1.30 of CRI give no id.

@@ -6,6 +6,7 @@ mod all_calls;
 mod calls;
 mod connection;
 mod failures;
+mod listed;
 mod sample;
 mod streams;
 mod toy;
