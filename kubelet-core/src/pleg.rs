@@ -102,15 +102,15 @@ impl PlegPublisher {
         subscribers.retain(|subscriber| subscriber.strong_count() > 0);
         if let Some((last, others)) = subscribers.split_last() {
             for subscriber in others {
-                tell(subscriber, changed.iter().cloned());
+                tell(subscriber, &mut changed.clone());
             }
-            tell(last, changed.drain(..));
+            tell(last, changed);
         }
         changed.clear();
     }
 }
 
-fn tell(subscriber: &Weak<Subscription>, changed: impl Iterator<Item = (PodUid, PodLifecycleEvents)>) {
+fn tell(subscriber: &Weak<Subscription>, changed: &mut Vec<(PodUid, PodLifecycleEvents)>) {
     let Some(subscription) = subscriber.upgrade() else {
         return;
     };
@@ -199,10 +199,12 @@ struct Pending {
 }
 
 impl Pending {
-    fn extend(&mut self, changed: impl Iterator<Item = (PodUid, PodLifecycleEvents)>) {
+    fn extend(&mut self, changed: &mut Vec<(PodUid, PodLifecycleEvents)>) {
         if self.queue.is_empty() {
             self.places = None;
-            self.queue.extend(changed);
+            // Handed over as they are. The memory of the old queue is for the next changes.
+            let emptied = std::mem::replace(&mut self.queue, std::mem::take(changed).into());
+            *changed = emptied.into();
             return;
         }
         let (queue, taken) = (&mut self.queue, self.taken);
@@ -210,7 +212,7 @@ impl Pending {
             let uids = queue.iter().map(|(uid, _)| uid.clone());
             uids.zip(taken..).collect()
         });
-        for (uid, events) in changed {
+        for (uid, events) in changed.drain(..) {
             let place = *places.entry(uid.clone()).or_insert(taken + queue.len());
             if let Some((_, pending)) = queue.get_mut(place - taken) {
                 pending.extend(events);

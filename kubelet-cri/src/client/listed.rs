@@ -84,3 +84,19 @@ impl CriClient {
         Ok(list.items)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_text_is_refused() {
+        // The ids of two: field 1 of field 1.
+        let answer = |second| [[0x0a, 3, 0x0a, 1, b'a'], [0x0a, 3, 0x0a, 1, second]].concat();
+        let containers = |second| List::<ListedContainer>::decode(&*answer(second)).unwrap().check();
+        let sandboxes = |second| List::<ListedSandbox>::decode(&*answer(second)).unwrap().check();
+        assert_eq!((containers(b'b'), sandboxes(b'b')), (Ok(()), Ok(())));
+        let refused = Err("item 1 of the list has a text that is not UTF-8".to_owned());
+        assert_eq!((containers(0xff), sandboxes(0xff)), (refused.clone(), refused));
+    }
+}
