@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus as ApiPodStatus};
 use tokio_util::sync::CancellationToken;
 
+use crate::pod::has_terminal_phase;
 use crate::runtime::{PodStatus, SyncFailure};
-use crate::{ContainerId, NoProbes, PodUid, ProbeResults, Result};
+use crate::{ContainerId, NoProbes, PackedStatus, PodUid, ProbeResults, Result};
 
 /// Keeps each pod's API status and sends what changed to a [`StatusSink`]. Answers to the kubelet's
 /// `status.Manager`, and is implemented by `kubelet-status`.
@@ -30,6 +31,17 @@ pub trait PodStatusReporter: Send + Sync {
 
     /// The status reported last (`GetPodStatus`).
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<ApiPodStatus>>;
+
+    /// The same, for those who keep it. A manager that keeps it so itself shares it.
+    fn packed_status(&self, uid: &PodUid) -> Option<PackedStatus> {
+        self.pod_status(uid).map(|status| PackedStatus::of(&status))
+    }
+
+    /// Whether the phase reported last is one that never leaves. Asked of all pods, and often.
+    fn is_reported_terminal(&self, uid: &PodUid) -> bool {
+        self.pod_status(uid)
+            .is_some_and(|status| has_terminal_phase(&status))
+    }
 
     /// Reports a status (`SetPodStatus`).
     fn set_pod_status(&self, pod: &Arc<Pod>, status: ApiPodStatus);
@@ -81,6 +93,8 @@ pub struct PodStatusInput<'a> {
     pub pod: &'a Arc<Pod>,
     /// What the runtime says of it.
     pub runtime: &'a PodStatus,
+    /// The status reported last, if one was and whoever asks has it at hand: else the status manager looks it up.
+    pub reported: Option<&'a ApiPodStatus>,
     /// By container: how its last start failed (the kubelet's `ReasonCache`).
     pub start_failures: Option<&'a BTreeMap<String, SyncFailure>>,
     /// What the probes of its containers found.
@@ -108,6 +122,7 @@ impl<'a> PodStatusInput<'a> {
         Self {
             pod,
             runtime,
+            reported: None,
             start_failures: None,
             probes: &NoProbes,
             terminal: false,

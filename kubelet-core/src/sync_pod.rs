@@ -78,14 +78,18 @@ impl PodSyncer for RuntimePodSyncer {
             self.observe_since_first_seen("kubelet_pod_worker_start_duration_seconds", pod);
         }
         self.take_up(pod, status);
-        let api_status = self.generate(pod, status, false);
+        let reported = self.statuses.pod_status(&pod.uid());
+        let api_status = self.generate(pod, status, reported.as_deref(), false);
         // On the host's network a pod has the host's IPs, of which the runtime knows nothing.
         let status = with_ips(status, &api_status);
         let phase = api_status.phase.clone().unwrap_or_default();
         let starts_over = restarts_all_containers(&api_status);
-        if phase == "Running" && self.reported_phase(pod).as_deref() == Some("Pending") {
+        let before = reported.as_ref().and_then(|reported| reported.phase.as_deref());
+        if phase == "Running" && before == Some("Pending") {
             self.observe_since_first_seen("kubelet_pod_start_duration_seconds", pod);
         }
+        // It takes a while from here on, and many pods may wait.
+        drop(reported);
         self.statuses.set_pod_status(pod, api_status);
         self.save(pod).await;
         if matches!(&*phase, "Succeeded" | "Failed") {
@@ -116,6 +120,7 @@ impl PodSyncer for RuntimePodSyncer {
     }
 
     fn look_again_at(&self, pod: &Arc<Pod>) -> Option<Instant> {
+        pod.spec.as_ref()?.active_deadline_seconds?;
         let deadline = active_deadline(pod, self.statuses.pod_status(&pod.uid()).as_deref())?;
         let left = deadline.duration_since(self.clock.now());
         Instant::now().checked_add(left.try_into().unwrap_or_default())
@@ -205,8 +210,11 @@ impl RuntimePodSyncer {
             let message = format!("error making pod data directories: {error}");
             self.warn(pod, "Failed", message);
         })?;
-        // It had no folder for its record before.
-        self.save(pod).await;
+        // It may have had no folder for its record before.
+        let is_recorded = |checkpoints: &Checkpoints| checkpoints.is_written(&uid);
+        if !self.checkpoints.as_ref().is_none_or(is_recorded) {
+            self.save(pod).await;
+        }
         let mounted = self.volumes.wait_for_attach_and_mount(pod);
         let mounted = within("attach and mount volumes", Some(&uid), MOUNT_DEADLINE, mounted).await;
         mounted.inspect_err(|error| {
@@ -231,8 +239,9 @@ impl RuntimePodSyncer {
         };
         if self.start_failures.update(&uid, &result) {
             // The kubelet tells with the next sync, which a back-off puts off until it is over.
-            self.statuses
-                .set_pod_status(pod, self.generate(pod, status, false));
+            let reported = self.statuses.pod_status(&uid);
+            let api_status = self.generate(pod, status, reported.as_deref(), false);
+            self.statuses.set_pod_status(pod, api_status);
         }
         if !result.results.is_empty() {
             self.save(pod).await;
@@ -293,7 +302,7 @@ impl RuntimePodSyncer {
     /// agent that began since never did. It shows those that it had.
     fn generate_with_ips(&self, pod: &Arc<Pod>, status: &PodStatus, terminal: bool) -> ApiPodStatus {
         let reported = self.statuses.pod_status(&pod.uid());
-        let mut api_status = self.generate(pod, status, terminal);
+        let mut api_status = self.generate(pod, status, reported.as_deref(), terminal);
         if api_status.pod_ip.is_none()
             && let Some(told) = reported.as_deref().or(pod.status.as_ref())
         {
@@ -303,16 +312,23 @@ impl RuntimePodSyncer {
         api_status
     }
 
-    fn generate(&self, pod: &Arc<Pod>, status: &PodStatus, terminal: bool) -> ApiPodStatus {
+    /// `reported`: what was told of the pod last.
+    fn generate(
+        &self,
+        pod: &Arc<Pod>,
+        status: &PodStatus,
+        reported: Option<&ApiPodStatus>,
+        terminal: bool,
+    ) -> ApiPodStatus {
         let status = match &self.checkpoints {
             Some(checkpoints) => checkpoints.with_unreported(status),
             None => Cow::Borrowed(status),
         };
         let status = &*status;
         let failures = self.start_failures.of_pod(&status.uid);
-        let reported = self.statuses.pod_status(&status.uid);
-        let eviction = past_active_deadline(pod, reported.as_deref(), &self.clock, &*self.recorder);
+        let eviction = past_active_deadline(pod, reported, &self.clock, &*self.recorder);
         let mut input = PodStatusInput::new(pod, status);
+        input.reported = reported;
         input.start_failures = failures.as_deref();
         input.probes = &*self.probes;
         input.terminal = terminal;
@@ -348,7 +364,7 @@ impl RuntimePodSyncer {
         };
         let uid = pod.uid();
         let record = Record {
-            status: self.statuses.pod_status(&uid),
+            status: self.statuses.packed_status(&uid),
             probes: self
                 .prober
                 .as_ref()
@@ -359,10 +375,6 @@ impl RuntimePodSyncer {
             ..Record::default()
         };
         checkpoints.save(&uid, record).await;
-    }
-
-    fn reported_phase(&self, pod: &Pod) -> Option<String> {
-        self.statuses.pod_status(&pod.uid())?.phase.clone()
     }
 
     /// How long it is since the agent first saw the pod, where a source noted that.
@@ -420,15 +432,13 @@ impl RuntimePodSyncer {
     /// `makePodDataDirs`
     async fn make_pod_dirs(&self, uid: &PodUid) -> Result<()> {
         let root = &self.root_dir;
-        let dirs = [
-            root.pod_dir(uid),
-            root.pod_volumes_dir(uid),
-            root.pod_plugins_dir(uid),
-        ];
-        let at = dirs[0].clone();
-        let made = self
-            .disk
-            .run(move || dirs.iter().try_for_each(std::fs::create_dir_all));
+        let at = root.pod_dir(uid);
+        let dirs = [root.pod_volumes_dir(uid), root.pod_plugins_dir(uid)];
+        let made = self.disk.run(move || {
+            // Mostly they are there, and one look tells.
+            let mut missing = dirs.iter().filter(|dir| !dir.is_dir());
+            missing.try_for_each(std::fs::create_dir_all)
+        });
         made.await.map_err(|error| Error::io(&at, Some(uid), error))
     }
 

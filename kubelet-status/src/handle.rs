@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus as ApiPodStatus};
 use k8s_openapi::jiff::Timestamp;
-use kubelet_core::{Clock, ContainerId, PodExt, PodStatusInput, PodStatusReporter, PodUid};
+use kubelet_core::{Clock, ContainerId, PackedStatus, PodExt, PodStatusInput, PodStatusReporter, PodUid};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
 use crate::error::Error;
-use crate::records::{Now, Records};
+use crate::records::{Kept, Now, Records};
 use crate::resize::{DEFERRED, INFEASIBLE, ResizeConditions};
 use crate::{NodeFacts, generate_api_pod_status};
 
@@ -137,19 +137,29 @@ impl PodStatusReporter for StatusManagerHandle {
         if input.terminal {
             self.resize(&uid, |resize| *resize = ResizeConditions::default());
         }
-        let (reported, resizes) = (self.pod_status(&uid), self.pod_resize_conditions(&uid));
-        let no_status = ApiPodStatus::default();
-        let previous = reported
-            .as_deref()
-            .or(input.pod.status.as_ref())
-            .unwrap_or(&no_status);
+        let resizes = self.pod_resize_conditions(&uid);
+        let (looked_up, no_status) = (
+            input.reported.is_none().then(|| self.pod_status(&uid)).flatten(),
+            ApiPodStatus::default(),
+        );
+        let reported = input.reported.or(looked_up.as_deref());
+        let previous = reported.or(input.pod.status.as_ref()).unwrap_or(&no_status);
         let mut input = *input;
         input.resize_conditions = &resizes;
         generate_api_pod_status(&input, previous, &self.0.node.read(), self.0.started_at)
     }
 
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<ApiPodStatus>> {
-        self.0.records.lock().status(uid).cloned()
+        self.0.records.lock().status(uid).map(Kept::get)
+    }
+
+    fn packed_status(&self, uid: &PodUid) -> Option<PackedStatus> {
+        let records = self.0.records.lock();
+        records.status(uid).map(|kept| kept.packed().clone())
+    }
+
+    fn is_reported_terminal(&self, uid: &PodUid) -> bool {
+        self.0.records.lock().status(uid).is_some_and(Kept::is_terminal)
     }
 
     fn set_pod_status(&self, pod: &Arc<Pod>, status: ApiPodStatus) {

@@ -106,7 +106,7 @@ impl Checkpoints {
             return pod;
         }
         let mut restored = Pod::clone(&pod);
-        restored.status = Some(recorded.as_ref().clone());
+        restored.status = Some(Arc::unwrap_or_clone(recorded.unpack()));
         Arc::new(restored)
     }
 
@@ -168,6 +168,13 @@ impl Checkpoints {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             Err(error) => tracing::warn!(%uid, %error, "The record of a pod cannot be written"),
         }
+    }
+
+    /// Whether the record is on disk as it was told last.
+    pub(crate) fn is_written(&self, uid: &PodUid) -> bool {
+        let pods = self.pods.lock();
+        pods.get(uid)
+            .is_some_and(|kept| kept.version > 0 && kept.written == kept.version)
     }
 
     /// Whether there is a record of the pod, of this agent.
@@ -261,7 +268,7 @@ mod tests {
 
     use super::file::FILE;
     use super::*;
-    use crate::ContainerId;
+    use crate::{ContainerId, PackedStatus};
 
     fn checkpoints(root: &Path) -> Checkpoints {
         Checkpoints::new(RootDir::new(root), Disk::inline(), Clock::system())
@@ -276,7 +283,7 @@ mod tests {
 
     fn recorded(phase: &str) -> Record {
         Record {
-            status: Some(Arc::new(status(phase))),
+            status: Some(PackedStatus::of(&Arc::new(status(phase)))),
             ..Record::default()
         }
     }

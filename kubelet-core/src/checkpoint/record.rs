@@ -14,16 +14,16 @@ use tokio::time::Instant;
 
 use crate::probe::ContainerProbe;
 use crate::runtime::{BackOff, ContainerStart, SyncFailure};
-use crate::{Clock, ContainerId, PodUid, ProbeKind, ProbeResult};
+use crate::{Clock, ContainerId, PackedStatus, PodUid, ProbeKind, ProbeResult};
 
 /// The version that is written, and the only one that is read. A section that is not known is passed over.
 const VERSION: u64 = 1;
 
 /// All that outlasts the agent of one pod.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Record {
     /// The status that was reported last.
-    pub(crate) status: Option<Arc<ApiPodStatus>>,
+    pub(crate) status: Option<PackedStatus>,
     /// The last start of each container that must not run twice.
     pub(crate) starts: Vec<ContainerStart>,
     /// What its probes found.
@@ -34,22 +34,6 @@ pub(crate) struct Record {
     pub(crate) back_offs: Vec<BackOff>,
 }
 
-/// Statuses are mostly the same one; the rest is short.
-impl PartialEq for Record {
-    fn eq(&self, other: &Self) -> bool {
-        let same_status = match (&self.status, &other.status) {
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
-            (None, None) => true,
-            (Some(_), None) | (None, Some(_)) => false,
-        };
-        same_status
-            && self.starts == other.starts
-            && self.probes == other.probes
-            && self.start_failures == other.start_failures
-            && self.back_offs == other.back_offs
-    }
-}
-
 impl Record {
     pub(super) fn to_json(&self, uid: &PodUid, clock: &Clock) -> Result<Vec<u8>, serde_json::Error> {
         let now = Now::of(clock);
@@ -57,7 +41,7 @@ impl Record {
         serde_json::to_vec(&OnDisk {
             version: VERSION,
             uid: uid.as_str().to_owned(),
-            status: self.status.clone(),
+            status: self.status.as_ref().map(PackedStatus::unpack),
             starts: self.starts.iter().map(StartOnDisk::from).collect(),
             probes: self.probes.iter().map(ProbeOnDisk::from).collect(),
             start_failures: start_failures
@@ -94,7 +78,7 @@ impl Record {
             .map(|(name, failure)| (name, failure.read(&now)))
             .collect();
         Ok(Self {
-            status: read.status,
+            status: read.status.as_ref().map(PackedStatus::of),
             starts: read.starts.into_iter().filter_map(StartOnDisk::read).collect(),
             probes: read.probes.into_iter().filter_map(ProbeOnDisk::read).collect(),
             start_failures: (!start_failures.is_empty()).then(|| Arc::new(start_failures)),
@@ -332,7 +316,7 @@ mod tests {
             back_off_until: Some(now + seconds(30)),
         };
         Record {
-            status: Some(Arc::default()),
+            status: Some(PackedStatus::of(&Arc::default())),
             starts: vec![ContainerStart {
                 name: "c".to_owned(),
                 id: id(),

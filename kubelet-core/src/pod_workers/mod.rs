@@ -374,6 +374,11 @@ impl PodWorkersHandle {
         self.shared.changed.notify_one();
     }
 
+    /// The pod as its source has it now, where that is no reason to sync it: it is looked at so when it is synced next.
+    pub(crate) fn observe_pod(&self, pod: &Arc<Pod>) {
+        self.shared.registry.lock().observe_pod(pod);
+    }
+
     /// Ends these pods, each within its own grace period or the given one if that is shorter, and returns
     /// when all that they held is given back, or when the workers have ended: then nobody is left to end them.
     /// They will not be started again.

@@ -1,8 +1,10 @@
 //! All records, and every transition between them. Pure: no task, no clock, no lock.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -131,6 +133,17 @@ impl Registry {
             running.cancel();
         }
         self.enqueue(&uid);
+    }
+
+    /// Takes in a pod that nothing is to be done for. What is to end ends as it was asked to.
+    pub(super) fn observe_pod(&mut self, pod: &Arc<Pod>) {
+        let record = self.records.get_mut(pod.uid_str());
+        if let Some(record) = record.filter(|record| record.state() == PodWorkerState::Sync) {
+            let requests = [&mut record.pending, &mut record.active];
+            for request in requests.into_iter().flatten() {
+                request.target = Target::Pod(pod.clone());
+            }
+        }
     }
 
     /// The next thing to do, if there is one (`startPodSync`).

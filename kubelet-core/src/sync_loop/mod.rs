@@ -19,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::container_deletor::ContainerDeletor;
 use crate::explain::count_deferral;
-use crate::pod::has_terminal_phase;
 use crate::pod_cache::PodCache;
 use crate::pod_manager::PodManager;
 use crate::pod_source::{PodOperation, PodUpdate, SourcesReady};
@@ -211,6 +210,7 @@ impl SyncLoop {
                     self.set_pod(pod, SyncPodType::Sync);
                 } else {
                     self.statuses.observe_pod(&pod);
+                    self.workers.observe_pod(&pod);
                     self.pods.set_pod(pod);
                 }
             }),
@@ -330,8 +330,7 @@ impl SyncLoop {
 
     /// We said that it has ended.
     fn told_to_have_ended(&self, uid: &PodUid) -> bool {
-        let told = self.statuses.pod_status(uid);
-        told.is_some_and(|told| has_terminal_phase(&told))
+        self.statuses.is_reported_terminal(uid)
     }
 
     fn remove_pod(&self, pod: Arc<Pod>) {

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus as ApiPodStatus};
 use kubelet_core::{ContainerId, PodExt, PodUid};
 
-use super::{Known, Now, Record, Records, Turn, is_mirror_of};
+use super::{Kept, Known, Now, Record, Records, Turn, is_mirror_of};
 use crate::conditions;
 use crate::equality::same_by_kubelet;
 use crate::error::Error;
-use crate::imprint::Imprint;
 use crate::normalize::{normalize, set_transition_times};
 use crate::status_ext::{chain, is_terminal, phase, terminated};
 use crate::terminate::terminate;
@@ -30,7 +29,7 @@ impl Records {
         if !force
             && let Some(record) = self.by_uid.get_mut(pod.uid_str())
             && !record.orphaned
-            && record.says_nothing_new(&status)
+            && record.status.says_the_same_as(&status)
         {
             record.saw(pod);
             return Ok(false);
@@ -41,7 +40,7 @@ impl Records {
     /// `OnPodSandboxReady`
     pub(crate) fn on_pod_sandbox_ready(&mut self, pod: &Arc<Pod>, now: &Now) -> Result<bool, Error> {
         let mut status = match self.status(&pod.uid()) {
-            Some(status) => ApiPodStatus::clone(status),
+            Some(status) => Arc::unwrap_or_clone(status.get()),
             None => pod.status.clone().unwrap_or_default(),
         };
         let ready = conditions::sandbox_is_ready(pod);
@@ -54,7 +53,7 @@ impl Records {
         let reported = self.status(&pod.uid());
         let was_reported = reported.is_some();
         let mut status = match reported {
-            Some(status) => ApiPodStatus::clone(status),
+            Some(status) => Arc::unwrap_or_clone(status.get()),
             None => pod.status.clone().unwrap_or_default(),
         };
         terminate(pod, &mut status, was_reported);
@@ -113,20 +112,19 @@ impl Records {
     ) -> Option<(Arc<Pod>, ApiPodStatus)> {
         let record = self.known(uid);
         let id = container.to_string();
-        let status = record.and_then(|record| {
-            let all = record
-                .status
-                .container_statuses
-                .iter()
-                .chain(&record.status.init_container_statuses);
+        let whole = record.map(|record| record.status.get());
+        let of_container = whole.as_ref().and_then(|whole| {
+            let all = whole.container_statuses.iter().chain(&whole.init_container_statuses);
             all.flatten()
                 .find(|status| status.container_id.as_deref() == Some(id.as_str()))
         });
-        let (Some(record), Some(status)) = (record, status) else {
+        let (Some(record), Some(of_container)) = (record, of_container) else {
             tracing::info!(%uid, container = id, "a probe's result is about a container that was not reported yet");
             return None;
         };
-        differs(status).then(|| (record.pod.clone(), ApiPodStatus::clone(&record.status)))
+        let differs = differs(of_container);
+        let whole = whole.filter(|_| differs)?;
+        Some((record.pod.clone(), Arc::unwrap_or_clone(whole)))
     }
 
     /// `updateStatusInternal`
@@ -142,7 +140,7 @@ impl Records {
         let mirror = mirror.filter(|mirror| is_mirror_of(mirror, pod));
         let record = self.by_uid.get_mut(pod.uid_str());
         let (known, no_status) = (
-            record.as_ref().map(|record| record.status.clone()),
+            record.as_ref().map(|record| record.status.get()),
             ApiPodStatus::default(),
         );
         let old: &ApiPodStatus = match &known {
@@ -185,14 +183,13 @@ impl Records {
             Some(record) => {
                 record.saw(pod);
                 let came_back = std::mem::take(&mut record.orphaned);
-                if !force && !came_back && same_by_kubelet(&record.status, &status) {
+                if !force && !came_back && same_by_kubelet(old, &status) {
                     return Ok(false);
                 }
                 if !record.is_unsent() {
                     record.changed_at = now.instant();
                 }
-                record.imprint = Imprint::of(&status);
-                record.status = Arc::new(status);
+                record.status = Kept::new(status);
                 record.version += 1;
                 record.finished = finished;
             }
@@ -204,8 +201,7 @@ impl Records {
                 };
                 let record = Record {
                     pod: pod.clone(),
-                    imprint: Imprint::of(&status),
-                    status: Arc::new(status),
+                    status: Kept::new(status),
                     version: 1,
                     sent: 0,
                     known,

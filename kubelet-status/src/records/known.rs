@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
-use kubelet_core::PodExt;
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::{PackedStatus, PodExt};
 
 /// What was last heard of a pod from the sink, or from the source that reads it there.
 #[derive(Clone, Default)]
@@ -12,7 +12,7 @@ pub(crate) struct Known {
     /// The newest version of the pod. Without one the sink is asked before it is told anything.
     pub(crate) there: Option<Arc<Pod>>,
     /// What the sink was told last.
-    pub(crate) told: Option<Arc<ApiPodStatus>>,
+    pub(crate) told: Option<PackedStatus>,
     /// A call failed, and nobody knows what came of it.
     pub(crate) unsure: bool,
 }
@@ -29,8 +29,13 @@ impl Known {
         };
         match order {
             Some(Ordering::Greater) => self.there = Some(pod.clone()),
-            // The watch is behind the answer to our own patch.
-            Some(_) => return false,
+            // The answer to our own patch, seen again: others keep it, too.
+            Some(Ordering::Equal) => {
+                self.there = Some(pod.clone());
+                return false;
+            }
+            // The watch is behind it.
+            Some(Ordering::Less) => return false,
             // Whoever does not count versions is asked.
             None => self.there = None,
         }
@@ -38,7 +43,7 @@ impl Known {
     }
 
     /// The sink was told this status, and has the pod so.
-    pub(crate) fn sent(&mut self, status: Arc<ApiPodStatus>, there: Option<Arc<Pod>>) {
+    pub(crate) fn sent(&mut self, status: PackedStatus, there: Option<Arc<Pod>>) {
         self.told = Some(status);
         self.unsure = false;
         if let Some(there) = there {
@@ -75,18 +80,19 @@ mod tests {
 
     #[test]
     fn the_newest_version_counts_and_a_failure_forgets_it() {
+        let told = || PackedStatus::of(&Arc::default());
         let there = |known: &Known| known.there.as_ref().and_then(|pod| version(pod));
         let mut known = Known::default();
         assert!(known.saw(&pod(Some("5"))) && there(&known) == Some(5));
         assert!(!known.saw(&pod(Some("5"))) && !known.saw(&pod(Some("4"))));
-        known.sent(Arc::default(), Some(pod(Some("10"))));
+        known.sent(told(), Some(pod(Some("10"))));
         assert!(!known.saw(&pod(Some("9"))) && known.saw(&pod(Some("11"))));
         // A patch's answer that comes late.
-        known.sent(Arc::default(), Some(pod(Some("10"))));
+        known.sent(told(), Some(pod(Some("10"))));
         assert_eq!(there(&known), Some(11));
         known.failed();
         assert!(known.saw(&pod(Some("12"))) && there(&known).is_none());
-        known.sent(Arc::default(), Some(pod(Some("12"))));
+        known.sent(told(), Some(pod(Some("12"))));
         assert_eq!(there(&known), Some(12));
         assert!(known.saw(&pod(None)) && there(&known).is_none());
         assert!(known.saw(&pod(Some("none"))) && there(&known).is_none());

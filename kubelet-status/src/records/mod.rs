@@ -3,6 +3,7 @@
 //! No clock, no sink, no task: [`Records`] is told what time it is and what came of a send.
 
 mod change;
+mod kept;
 mod known;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -11,18 +12,17 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubelet_core::{Clock, PodExt, PodKey, PodUid, annotations};
+use kubelet_core::{Clock, PackedStatus, PodExt, PodKey, PodUid, annotations};
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
+pub(crate) use self::kept::Kept;
 pub(crate) use self::known::Known;
-use crate::equality::{same_by_kubelet, same_news};
-use crate::imprint::Imprint;
+use crate::equality::same_by_kubelet;
 use crate::metrics;
 use crate::normalize::normalize;
 use crate::pod_startup_latency::PodStartupLatencyTracker;
 use crate::resize::ResizeConditions;
-use crate::status_ext::{is_terminal, phase};
 
 /// How long a status waits after it could not be sent; doubled each time.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
@@ -96,9 +96,7 @@ pub(crate) struct Records {
 
 struct Record {
     pod: Arc<Pod>,
-    status: Arc<ApiPodStatus>,
-    /// Of the status.
-    imprint: Imprint,
+    status: Kept,
     /// Counts the changes of the status.
     version: u64,
     /// The version that the sink has.
@@ -135,13 +133,6 @@ impl Record {
         }
     }
 
-    /// Whether the status is the known one, once it is given the known one's start time and generation.
-    fn says_nothing_new(&self, status: &ApiPodStatus) -> bool {
-        self.status.start_time.is_some()
-            && status.observed_generation <= self.status.observed_generation
-            && (self.imprint.is_of(status) || same_news(&self.status, status))
-    }
-
     /// Whether it is the static pod that this mirror shows, and not one of that name before or after it.
     fn is_shown_by(&self, mirror: &Pod) -> bool {
         self.pod.is_static() && self.pod.key() == mirror.key() && is_mirror_of(mirror, &self.pod)
@@ -149,7 +140,7 @@ impl Record {
 
     /// Whether the API server shows another status than ours (`needsReconcile`).
     fn is_shown_otherwise(&self, there: &Pod) -> bool {
-        !shows(there, &self.status)
+        !shows(there, &self.status.get())
     }
 
     fn is_unsent(&self) -> bool {
@@ -158,13 +149,13 @@ impl Record {
 
     /// It has ended, and its source wants it gone (`canBeDeleted`).
     fn is_deletable(&self) -> bool {
-        self.finished && self.pod.is_deleting() && !self.pod.is_mirror() && is_terminal(phase(&self.status))
+        self.finished && self.pod.is_deleting() && !self.pod.is_mirror() && self.status.is_terminal()
     }
 }
 
 impl Records {
     /// The status reported last, by the pod's UID or its mirror's.
-    pub(crate) fn status(&self, uid: &PodUid) -> Option<&Arc<ApiPodStatus>> {
+    pub(crate) fn status(&self, uid: &PodUid) -> Option<&Kept> {
         let of_mirror = || {
             let mirror = self
                 .mirrors
@@ -308,7 +299,7 @@ impl Records {
             let task = match record.orphaned && !record.is_unsent() {
                 true => Task::Forget,
                 false => Task::Send(Send {
-                    status: record.status.clone(),
+                    status: record.status.get(),
                     version: record.version,
                     finished: record.finished,
                     known: record.known.clone(),
@@ -345,13 +336,21 @@ impl Records {
                     self.startup_latency.status_updated(there);
                 }
                 record.sent = version;
+                let ours = record.status.get();
+                let told = match record.is_unsent() || *status != *ours {
+                    true => PackedStatus::of(&status),
+                    false => record.status.packed().clone(),
+                };
+                if !record.is_unsent() {
+                    record.status.rest();
+                }
                 if let Some(there) = &there
                     && !shows(there, &status)
                 {
                     // It was patched from an older one than it was by then: what differs still is put right.
                     record.differs = true;
                 }
-                record.known.sent(status, there);
+                record.known.sent(told, there);
                 if record.is_unsent() {
                     record.changed_at = now;
                 }
