@@ -22,7 +22,8 @@ impl PackedStatus {
     /// Packs it. What cannot be packed is kept as it is: nothing is ever lost.
     pub fn of(status: &Arc<ApiPodStatus>) -> Self {
         let json = serde_json::to_vec(&**status).ok();
-        let json = json.filter(|json| serde_json::from_slice(json).is_ok_and(|read: ApiPodStatus| read == **status));
+        let json =
+            json.filter(|json| serde_json::from_slice(json).is_ok_and(|read: ApiPodStatus| read == **status));
         Self(match json {
             Some(json) => Packed::Json(json.into()),
             None => Packed::Whole(status.clone()),

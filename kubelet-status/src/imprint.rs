@@ -1,9 +1,10 @@
-//! A status in one row of bytes: whether another one says the same is told by one walk along it.
+//! A status in sixty-four bits: whether another one says the same is told without a look at it.
 //!
 //! A status lies in some eighty places of memory, and those of all pods are more than a processor keeps at hand. What is
-//! reported mostly says what is known already: then the row is all that is read of what is known.
+//! reported mostly says what is known already: then the number is all that is read of what is known.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher};
 
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
@@ -13,80 +14,43 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// What a status says: all that [`same_news`](crate::equality::same_news) compares. None of a status that says what
+/// What a status says, hashed: all that [`same_news`](crate::equality::same_news) compares. None of a status that says what
 /// hardly any does.
-pub(crate) struct Imprint(Option<Box<[u8]>>);
+pub(crate) struct Imprint(Option<u64>);
 
 impl Imprint {
     pub(crate) fn of(status: &ApiPodStatus) -> Self {
-        let mut row = Vec::new();
-        Self(print(&mut row, status).then(|| row.into_boxed_slice()))
+        let mut row = Row(DefaultHasher::new());
+        Self(print(&mut row, status).then(|| row.0.finish()))
     }
 
-    /// Whether this status says the same. If it does, that is certain; if not, whoever asks compares the two.
+    /// Whether this status says the same. If it does, that is as good as certain; if not, whoever asks compares the two.
     pub(crate) fn is_of(&self, status: &ApiPodStatus) -> bool {
-        let Some(row) = &self.0 else {
-            return false;
-        };
-        let mut rest = &row[..];
-        print(&mut rest, status) && rest.is_empty()
+        self.0.is_some() && self.0 == Self::of(status).0
     }
 }
 
-/// A row to be written, or one to be held against what would be written: `false` where they part.
-trait Row {
-    fn bytes(&mut self, bytes: &[u8]) -> bool;
-    /// A number takes eight bytes, whatever it is: they are compared at once.
-    fn number(&mut self, number: u64) -> bool;
-    fn flag(&mut self, flag: bool) -> bool;
-}
+/// What a status says, one after the other. Everything can be taken in: whoever prints says `false` of what is not.
+struct Row(DefaultHasher);
 
-impl Row for Vec<u8> {
+impl Row {
     fn bytes(&mut self, bytes: &[u8]) -> bool {
-        self.extend_from_slice(bytes);
+        self.0.write(bytes);
         true
     }
 
     fn number(&mut self, number: u64) -> bool {
-        self.bytes(&number.to_le_bytes())
+        self.0.write_u64(number);
+        true
     }
 
     fn flag(&mut self, flag: bool) -> bool {
-        self.push(u8::from(flag));
+        self.0.write_u8(u8::from(flag));
         true
     }
 }
 
-impl Row for &[u8] {
-    #[inline]
-    fn bytes(&mut self, bytes: &[u8]) -> bool {
-        let Some((known, rest)) = self.split_at_checked(bytes.len()) else {
-            return false;
-        };
-        *self = rest;
-        known == bytes
-    }
-
-    #[inline]
-    fn number(&mut self, number: u64) -> bool {
-        let Some((known, rest)) = self.split_first_chunk() else {
-            return false;
-        };
-        *self = rest;
-        u64::from_le_bytes(*known) == number
-    }
-
-    #[inline]
-    fn flag(&mut self, flag: bool) -> bool {
-        let Some((known, rest)) = self.split_first() else {
-            return false;
-        };
-        *self = rest;
-        *known == u8::from(flag)
-    }
-}
-
-fn print(row: &mut impl Row, status: &ApiPodStatus) -> bool {
+fn print(row: &mut Row, status: &ApiPodStatus) -> bool {
     let containers = [
         &status.container_statuses,
         &status.init_container_statuses,
@@ -124,7 +88,7 @@ fn print(row: &mut impl Row, status: &ApiPodStatus) -> bool {
 }
 
 /// The times of a condition do not count, nor the generation that it was observed at.
-fn condition(row: &mut impl Row, condition: &PodCondition) -> bool {
+fn condition(row: &mut Row, condition: &PodCondition) -> bool {
     text(row, &condition.type_)
         && text(row, &condition.status)
         && text(row, condition.reason.as_deref().unwrap_or_default())
@@ -132,7 +96,7 @@ fn condition(row: &mut impl Row, condition: &PodCondition) -> bool {
 }
 
 /// All of it: a field that is added to the API is one that does not compile here.
-fn container(row: &mut impl Row, container: &ContainerStatus) -> bool {
+fn container(row: &mut Row, container: &ContainerStatus) -> bool {
     let ContainerStatus {
         allocated_resources,
         allocated_resources_status: None,
@@ -169,7 +133,7 @@ fn container(row: &mut impl Row, container: &ContainerStatus) -> bool {
         && optional(row, stop_signal, |row, signal| text(row, signal))
 }
 
-fn state(row: &mut impl Row, state: &ContainerState) -> bool {
+fn state(row: &mut Row, state: &ContainerState) -> bool {
     let ContainerState {
         running,
         terminated,
@@ -183,7 +147,7 @@ fn state(row: &mut impl Row, state: &ContainerState) -> bool {
     }) && optional(row, terminated, end)
 }
 
-fn end(row: &mut impl Row, end: &ContainerStateTerminated) -> bool {
+fn end(row: &mut Row, end: &ContainerStateTerminated) -> bool {
     let ContainerStateTerminated {
         container_id,
         exit_code,
@@ -202,7 +166,7 @@ fn end(row: &mut impl Row, end: &ContainerStateTerminated) -> bool {
             .all(|words| optional(row, words, |row, words| text(row, words)))
 }
 
-fn resources(row: &mut impl Row, resources: &ResourceRequirements) -> bool {
+fn resources(row: &mut Row, resources: &ResourceRequirements) -> bool {
     let ResourceRequirements {
         claims: None,
         limits,
@@ -214,14 +178,14 @@ fn resources(row: &mut impl Row, resources: &ResourceRequirements) -> bool {
     optional(row, limits, amounts) && optional(row, requests, amounts)
 }
 
-fn amounts(row: &mut impl Row, list: &BTreeMap<String, Quantity>) -> bool {
+fn amounts(row: &mut Row, list: &BTreeMap<String, Quantity>) -> bool {
     length(row, list.len())
         && list
             .iter()
             .all(|(name, amount)| text(row, name) && text(row, &amount.0))
 }
 
-fn mount(row: &mut impl Row, mount: &VolumeMountStatus) -> bool {
+fn mount(row: &mut Row, mount: &VolumeMountStatus) -> bool {
     let VolumeMountStatus {
         mount_path,
         name,
@@ -238,7 +202,7 @@ fn mount(row: &mut impl Row, mount: &VolumeMountStatus) -> bool {
         && optional(row, recursive_read_only, |row, recursive| text(row, recursive))
 }
 
-fn user(row: &mut impl Row, user: &ContainerUser) -> bool {
+fn user(row: &mut Row, user: &ContainerUser) -> bool {
     let ContainerUser { linux } = user;
     optional(row, linux, |row, user| {
         let LinuxContainerUser {
@@ -254,30 +218,30 @@ fn user(row: &mut impl Row, user: &ContainerUser) -> bool {
     })
 }
 
-fn time(row: &mut impl Row, time: &Time) -> bool {
+fn time(row: &mut Row, time: &Time) -> bool {
     row.bytes(&time.0.as_nanosecond().to_le_bytes())
 }
 
-fn signed(row: &mut impl Row, number: i64) -> bool {
+fn signed(row: &mut Row, number: i64) -> bool {
     row.number(number.cast_unsigned())
 }
 
-fn length(row: &mut impl Row, length: usize) -> bool {
+fn length(row: &mut Row, length: usize) -> bool {
     row.number(length as u64)
 }
 
-fn text(row: &mut impl Row, text: &str) -> bool {
+fn text(row: &mut Row, text: &str) -> bool {
     length(row, text.len()) && row.bytes(text.as_bytes())
 }
 
-fn optional<R: Row, T>(row: &mut R, value: &Option<T>, print: impl FnOnce(&mut R, &T) -> bool) -> bool {
+fn optional<T>(row: &mut Row, value: &Option<T>, print: impl FnOnce(&mut Row, &T) -> bool) -> bool {
     match value {
         None => row.flag(false),
         Some(value) => row.flag(true) && print(row, value),
     }
 }
 
-fn list<R: Row, T>(row: &mut R, list: &[T], mut print: impl FnMut(&mut R, &T) -> bool) -> bool {
+fn list<T>(row: &mut Row, list: &[T], mut print: impl FnMut(&mut Row, &T) -> bool) -> bool {
     length(row, list.len()) && list.iter().all(|element| print(row, element))
 }
 

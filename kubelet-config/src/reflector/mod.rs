@@ -378,8 +378,12 @@ impl<K: Object, L: Listener<K>> Reflector<K, L> {
         }
     }
 
-    /// The object that the server tells. `None`, and told, if it is not one.
-    async fn decode(&mut self, told: Value) -> Option<K> {
+    /// The object that the server tells, without its `managedFields`: they take more memory than all the rest, and nobody on a
+    /// node reads them. `None`, and told, if it is not one.
+    async fn decode(&mut self, mut told: Value) -> Option<K> {
+        if let Some(metadata) = told.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
         let text = |pointer| told.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let key = [text("/metadata/namespace"), text("/metadata/name")];
         let key = key

@@ -38,7 +38,8 @@ pub struct Checkpoints {
     root_dir: RootDir,
     disk: Disk,
     clock: Clock,
-    pods: Arc<Mutex<FxHashMap<PodUid, Kept>>>,
+    /// Boxed, since a map has room for more than it holds.
+    pods: Arc<Mutex<FxHashMap<PodUid, Box<Kept>>>>,
     /// What the agent before this one wrote, of pods that were not taken up yet.
     found: Arc<Mutex<FxHashMap<PodUid, Found>>>,
 }

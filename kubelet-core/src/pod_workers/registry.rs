@@ -19,7 +19,8 @@ use crate::{Error, Jitter, PodExt, PodUid, SyncOutcome};
 
 /// The records, the queue of those with work, and the times at which to look again.
 pub(super) struct Registry {
-    records: FxHashMap<PodUid, PodRecord>,
+    /// Boxed, since a map has room for more than it holds.
+    records: FxHashMap<PodUid, Box<PodRecord>>,
     /// UIDs with work, each once: its record is marked `queued`.
     queue: VecDeque<PodUid>,
     timers: BTreeSet<(Instant, PodUid)>,
@@ -79,11 +80,7 @@ impl Registry {
 
     /// Whether of these pods there is nothing left to do, or nobody to do it.
     pub(super) fn all_finished(&self, uids: &[PodUid]) -> bool {
-        let finished = |uid| {
-            self.records
-                .get(uid)
-                .is_none_or(|record: &PodRecord| record.finished)
-        };
+        let finished = |uid| self.records.get(uid).is_none_or(|record| record.finished);
         self.closed || uids.iter().all(finished)
     }
 
@@ -98,22 +95,30 @@ impl Registry {
         if self.closed {
             return;
         }
-        let (uid, key) = match &update.target {
-            Target::Pod(pod) => (pod.uid(), pod.key()),
-            Target::Runtime(running) => (running.uid.clone(), running.key.clone()),
+        let uid = match &update.target {
+            // One text for all that is kept here.
+            Target::Pod(pod) => match self.records.get_key_value(pod.uid_str()) {
+                Some((uid, _)) => uid.clone(),
+                None => pod.uid(),
+            },
+            Target::Runtime(running) => running.uid.clone(),
         };
         let first = !self.records.contains_key(&uid);
         if first {
             if matches!(update.target, Target::Runtime(_)) && update.update_type != SyncPodType::Kill {
                 return;
             }
+            let key = match &update.target {
+                Target::Pod(pod) => pod.key(),
+                Target::Runtime(running) => running.key.clone(),
+            };
             let over = update.target.pod().is_some_and(|pod| pod.is_terminal_phase());
             // A pod that ended before the agent started only needs its clean-up.
             let record = match over && runtime(&uid) == Some(true) {
                 true => PodRecord::already_terminated(key),
                 false => PodRecord::new(key),
             };
-            self.records.insert(uid.clone(), record);
+            self.records.insert(uid.clone(), Box::new(record));
         }
         let Some(record) = self.records.get_mut(&uid) else {
             return;
@@ -312,7 +317,7 @@ impl Registry {
     pub(super) fn fire_timers(&mut self, now: Instant) {
         while let Some((_, uid)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
             self.set_timer(&uid, None);
-            if self.records.get_mut(&uid).is_some_and(PodRecord::repeat) {
+            if self.records.get_mut(&uid).is_some_and(|record| record.repeat()) {
                 self.enqueue(&uid);
             }
         }
@@ -431,7 +436,7 @@ impl Registry {
     }
 
     pub(super) fn record(&self, uid: &PodUid) -> Option<&PodRecord> {
-        self.records.get(uid)
+        self.records.get(uid).map(|record| &**record)
     }
 
     pub(super) fn is_synced(&self) -> bool {
@@ -445,7 +450,7 @@ impl Registry {
 
     /// The record that runs under this full name, if a static pod does.
     pub(super) fn started_static(&self, key: &crate::PodKey) -> Option<&PodRecord> {
-        self.records.get(self.turns.started(key)?)
+        self.record(self.turns.started(key)?)
     }
 }
 

@@ -762,3 +762,21 @@ fn when_a_pod_is_looked_at_again() {
         assert!((from..=to).contains(&after), "{case}: {after}");
     }
 }
+
+#[test]
+fn a_resync_looks_at_the_pod_as_its_source_has_it_by_then() {
+    let mut registry = Registry::new(PodWorkersConfig::default(), Jitter::from_seed(1));
+    let (uid, now) = (PodUid::from("a"), Instant::now());
+    let create = UpdatePod::new(SyncPodType::Create, Arc::new(pod("a")));
+    registry.update(create, now, |_| None);
+    assert!(registry.next(now).is_some());
+    let shown = with_phase("a", "Running");
+    registry.observe_pod(&shown);
+    let end = ended(PodWorkerState::Sync, Ok(SyncOutcome::default()));
+    registry.complete(&uid, end, now);
+    assert!(registry.next(now).is_none(), "that is no reason to sync it");
+    let later = now + Duration::from_secs(100);
+    registry.fire_timers(later);
+    let work = registry.next(later).unwrap();
+    assert!(Arc::ptr_eq(work.request.target.pod().unwrap(), &shown));
+}

@@ -114,7 +114,10 @@ impl Records {
         let id = container.to_string();
         let whole = record.map(|record| record.status.get());
         let of_container = whole.as_ref().and_then(|whole| {
-            let all = whole.container_statuses.iter().chain(&whole.init_container_statuses);
+            let all = whole
+                .container_statuses
+                .iter()
+                .chain(&whole.init_container_statuses);
             all.flatten()
                 .find(|status| status.container_id.as_deref() == Some(id.as_str()))
         });
@@ -212,7 +215,7 @@ impl Records {
                     turn: Turn::Idle,
                     failures: 0,
                 };
-                self.by_uid.insert(uid.clone(), record);
+                self.by_uid.insert(uid.clone(), Box::new(record));
             }
         }
         self.queue(&uid);

@@ -82,7 +82,8 @@ pub(crate) enum Outcome {
 /// The statuses of all pods.
 #[derive(Default)]
 pub(crate) struct Records {
-    by_uid: FxHashMap<PodUid, Record>,
+    /// Boxed, since a map has room for more than it holds.
+    by_uid: FxHashMap<PodUid, Box<Record>>,
     /// Whose turn it is. Every pod stands here once at most.
     ready: VecDeque<PodUid>,
     /// Whose turn it will be.
@@ -163,6 +164,7 @@ impl Records {
                 .find(|mirror| mirror.uid_str() == uid.as_str())?;
             self.by_uid
                 .values()
+                .map(|record| &**record)
                 .find(|record| !record.orphaned && record.is_shown_by(mirror))
         };
         self.known(uid).or_else(of_mirror).map(|record| &record.status)
@@ -193,7 +195,7 @@ impl Records {
 
     fn observe_mirror(&mut self, mirror: &Arc<Pod>) -> bool {
         let before = self.mirrors.insert(mirror.key(), mirror.clone());
-        let shown = |(_, record): &(&PodUid, &mut Record)| record.is_shown_by(mirror);
+        let shown = |(_, record): &(&PodUid, &mut Box<Record>)| record.is_shown_by(mirror);
         let Some((uid, record)) = self.by_uid.iter_mut().find(shown) else {
             return false;
         };
@@ -387,7 +389,8 @@ impl Records {
     }
 
     fn known(&self, uid: &PodUid) -> Option<&Record> {
-        self.by_uid.get(uid).filter(|record| !record.orphaned)
+        let record = self.by_uid.get(uid)?;
+        Some(&**record).filter(|record| !record.orphaned)
     }
 
     /// Gives the pod a turn, unless it has one, waits for a sink that failed, or is being sent: then it gets

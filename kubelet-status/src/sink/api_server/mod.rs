@@ -46,11 +46,17 @@ impl std::fmt::Debug for ApiServerSink {
     }
 }
 
+/// What is kept of an answer: `managedFields` take more memory than all the rest, and nobody reads them.
+fn stored(mut pod: Pod) -> Arc<Pod> {
+    pod.metadata.managed_fields = None;
+    Arc::new(pod)
+}
+
 #[async_trait]
 impl StatusSink for ApiServerSink {
     async fn get(&self, pod: &Arc<Pod>) -> Result<SinkPod> {
         match self.pods(pod).get_opt(&pod.key().name).await {
-            Ok(Some(found)) => Ok(SinkPod::Stored(Arc::new(found))),
+            Ok(Some(found)) => Ok(SinkPod::Stored(stored(found))),
             Ok(None) => Ok(SinkPod::Absent),
             // A node may read its own pods: of one that is gone it is told no more than that.
             Err(ClientError::Api(status)) if status.code == 403 && status.message.contains(UNRELATED) => {
@@ -79,7 +85,7 @@ impl StatusSink for ApiServerSink {
             .patch_status(&pod.key().name, &PatchParams::default(), &Patch::Strategic(patch))
             .await
             .map_err(|error| failed(pod, error))?;
-        Ok(Some(Arc::new(patched)))
+        Ok(Some(stored(patched)))
     }
 
     async fn delete(&self, pod: &Arc<Pod>) -> Result<()> {
