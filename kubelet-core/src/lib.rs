@@ -109,6 +109,7 @@
 mod active_deadline;
 pub mod admission;
 pub mod annotations;
+mod changes;
 mod checkpoint;
 pub mod clock;
 mod config_objects;

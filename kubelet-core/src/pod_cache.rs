@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use crate::changes::Changes;
 use crate::runtime::PodStatus;
 use crate::{PodKey, PodUid, Result};
 
@@ -18,6 +19,8 @@ use crate::{PodKey, PodUid, Result};
 pub struct PodCache {
     inner: Arc<Mutex<Inner>>,
     wait_began: Arc<Notify>,
+    /// Of which pods there are, and of which something may run.
+    changes: Changes,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +37,12 @@ struct Inner {
 struct Entry {
     status: Result<Arc<PodStatus>>,
     observed: Instant,
+}
+
+impl Entry {
+    fn may_run(&self) -> bool {
+        self.status.as_ref().map_or(true, |status| status.is_running())
+    }
 }
 
 #[derive(Debug)]
@@ -85,6 +94,11 @@ impl PodCache {
             Err(_) => Some((uid.clone(), PodKey::new("", ""))),
         });
         running.collect()
+    }
+
+    /// Of what [`running_pods`](Self::running_pods) tells.
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     /// Waits until the pod's status is known to be newer than `time`, and returns it (`GetNewerThan`). An
@@ -167,9 +181,16 @@ impl PodCache {
     pub fn set(&self, uid: &PodUid, status: Result<Arc<PodStatus>>, observed: Instant) {
         let mut inner = self.inner.lock();
         let entry = Entry { status, observed };
-        match inner.pods.get_mut(uid) {
-            Some(before) => *before = entry,
-            None => drop(inner.pods.insert(uid.clone(), entry)),
+        let may_run = entry.may_run();
+        let could_run = match inner.pods.get_mut(uid) {
+            Some(before) => Some(std::mem::replace(before, entry).may_run()),
+            None => inner
+                .pods
+                .insert(uid.clone(), entry)
+                .map(|before| before.may_run()),
+        };
+        if could_run != Some(may_run) {
+            self.changes.note();
         }
         inner.wake(uid, None);
     }
@@ -186,7 +207,9 @@ impl PodCache {
 
     /// Forgets a pod that the runtime does not have any more. Only the PLEG calls this.
     pub fn delete(&self, uid: &PodUid) {
-        self.inner.lock().pods.remove(uid);
+        if self.inner.lock().pods.remove(uid).is_some() {
+            self.changes.note();
+        }
     }
 
     /// States that everything in the cache is at least as new as `time`, wakes all who waited for that

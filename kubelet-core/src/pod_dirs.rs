@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -58,6 +59,11 @@ impl OrphanedPodDirs {
         }
     }
 
+    /// Whether there is nothing to remove, as far as is known.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.is_due && self.under_way.is_empty()
+    }
+
     pub(crate) async fn shutdown(&mut self) {
         self.under_way.shutdown().await;
     }
@@ -88,16 +94,12 @@ impl Removal {
                 is_left = true;
                 continue;
             }
-            let (dir, volumes) = (self.root_dir.pod_dir(&uid), self.root_dir.pod_volumes_dir(&uid));
-            let removed = self.disk.run(move || match has_entries(&volumes) {
-                true => Ok(false),
-                false => fs::remove_dir_all(dir).map(|()| true),
-            });
-            let removed = removed.await;
+            let dir = self.root_dir.pod_dir(&uid);
+            let removed = self.disk.run(move || remove(&dir)).await;
             is_left |= !matches!(removed, Ok(true));
             match removed {
                 Ok(true) => {}
-                Ok(false) => tracing::warn!(%uid, "Orphaned pod found, but volumes are still in its folder"),
+                Ok(false) => tracing::warn!(%uid, "Orphaned pod found, but volumes are not cleaned up"),
                 Err(error) => tracing::warn!(%uid, %error, "Cannot remove the folder of an orphaned pod"),
             }
         }
@@ -120,6 +122,119 @@ fn list(dir: &Path) -> io::Result<Vec<PodUid>> {
     Ok(uids)
 }
 
-fn has_entries(dir: &Path) -> bool {
-    fs::read_dir(dir).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok()))
+/// What holds a pod's volumes, by `DefaultKubeletVolumesDirName` and `DefaultKubeletVolumeSubpathsDirName`.
+const VOLUMES: &str = "volumes";
+const SUBPATHS: &str = "volume-subpaths";
+
+/// Removes the folder of a pod, but no file in a volume and nothing on another file system: what stayed mounted is somebody's
+/// data. Says whether all of it is gone (`removeOrphanedPodVolumeDirs`).
+fn remove(dir: &Path) -> io::Result<bool> {
+    let device = fs::symlink_metadata(dir)?.dev();
+    // A subpath is mounted on a folder or on an empty file: `volume-subpaths/<volume>/<container>/<index>`.
+    let are_volumes_gone = remove_folders(&dir.join(VOLUMES), device, None)?
+        & remove_folders(&dir.join(SUBPATHS), device, Some(3))?;
+    if !are_volumes_gone {
+        return Ok(false);
+    }
+    remove_all(dir, device)
+}
+
+/// Removes a folder and those in it unless there are files; but files at this depth go, too.
+fn remove_folders(dir: &Path, device: u64, files_at: Option<u32>) -> io::Result<bool> {
+    let files_at = files_at.and_then(|depth| depth.checked_sub(1));
+    remove_entries(dir, device, |path, is_dir| match is_dir {
+        true => remove_folders(path, device, files_at),
+        false if files_at == Some(0) => fs::remove_file(path).map(|()| true),
+        false => Ok(false),
+    })
+}
+
+/// Removes a folder with all that is in it, on its own file system.
+fn remove_all(dir: &Path, device: u64) -> io::Result<bool> {
+    remove_entries(dir, device, |path, is_dir| match is_dir {
+        true => remove_all(path, device),
+        false => fs::remove_file(path).map(|()| true),
+    })
+}
+
+/// Removes what is in a folder, and then the folder, if all of it could be. One that is not there is gone.
+fn remove_entries(
+    dir: &Path,
+    device: u64,
+    remove: impl Fn(&Path, bool) -> io::Result<bool>,
+) -> io::Result<bool> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    let mut are_gone = true;
+    for entry in entries {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        are_gone &= metadata.dev() == device && remove(&entry.path(), metadata.is_dir())?;
+    }
+    if are_gone {
+        fs::remove_dir(dir)?;
+    }
+    Ok(are_gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What of these paths in a pod's folder is still there afterwards; those that end with a slash are folders.
+    fn left(made: &[&str]) -> Vec<String> {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("uid");
+        for path in made {
+            let path_of = dir.join(path);
+            match path.ends_with('/') {
+                true => fs::create_dir_all(path_of).unwrap(),
+                false => {
+                    fs::create_dir_all(path_of.parent().unwrap()).unwrap();
+                    fs::write(path_of, "").unwrap();
+                }
+            }
+        }
+        let is_gone = remove(&dir).unwrap();
+        assert_eq!(is_gone, !dir.exists());
+        let left = made.iter().filter(|path| dir.join(path).exists());
+        left.map(|path| (*path).to_owned()).collect()
+    }
+
+    #[test]
+    fn all_goes_but_what_is_in_volumes() {
+        for gone in [
+            &["checkpoint.json", "plugins/a/b/"][..],
+            &["volumes/plugin/name/"],
+            &["volumes/plugin/name/folder/", "etc-hosts"],
+            &["volume-subpaths/volume/container/0/"],
+            &["volume-subpaths/volume/container/0"],
+            &["volume-subpaths/"],
+        ] {
+            assert!(left(gone).is_empty(), "{gone:?}");
+        }
+        for stays in [
+            &["volumes/plugin/name/file", "etc-hosts"][..],
+            &["volume-subpaths/volume/container/0/file"],
+        ] {
+            assert_eq!(left(stays), stays);
+        }
+        let some = ["volumes/plugin/full/file", "volumes/plugin/empty/"];
+        assert_eq!(left(&some), some[..1]);
+    }
+
+    #[test]
+    fn a_link_goes_and_what_it_leads_to_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let (dir, elsewhere) = (root.path().join("uid"), root.path().join("elsewhere"));
+        fs::create_dir_all(dir.join("plugins")).unwrap();
+        fs::create_dir(&elsewhere).unwrap();
+        fs::write(elsewhere.join("file"), "").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, dir.join("plugins/link")).unwrap();
+        assert!(remove(&dir).unwrap() && !dir.exists());
+        assert!(elsewhere.join("file").exists());
+    }
 }

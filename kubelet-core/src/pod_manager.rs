@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
+use crate::changes::Changes;
 use crate::pod_watch::Subscriptions;
 use crate::{PodExt, PodKey, PodUid, PodWatch};
 
@@ -17,6 +18,7 @@ use crate::{PodExt, PodKey, PodUid, PodWatch};
 #[derive(Clone, Debug, Default)]
 pub struct PodManager {
     inner: Arc<RwLock<Inner>>,
+    changes: Changes,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +40,7 @@ impl PodManager {
     pub fn set_pod(&self, pod: Arc<Pod>) {
         let (uid, key) = (pod.uid(), pod.key());
         let mut inner = self.inner.write();
+        self.changes.note();
         let inner = &mut *inner;
         let (pods, by_key) = match pod.is_mirror() {
             true => (&mut inner.mirrors, &mut inner.mirrors_by_key),
@@ -55,6 +58,7 @@ impl PodManager {
     pub fn remove_pod(&self, pod: &Pod) {
         let (uid, key) = (pod.uid(), pod.key());
         let mut inner = self.inner.write();
+        self.changes.note();
         let inner = &mut *inner;
         let (pods, by_key) = match pod.is_mirror() {
             true => (&mut inner.mirrors, &mut inner.mirrors_by_key),
@@ -76,6 +80,11 @@ impl PodManager {
         let mut inner = self.inner.write();
         let inner = &mut *inner;
         PodWatch::new(self.clone(), inner.subscriptions.add(inner.pods.keys()))
+    }
+
+    /// Of the pods, mirrors too.
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     /// The pod of this UID (`GetPodByUID`); mirrors are not looked at.

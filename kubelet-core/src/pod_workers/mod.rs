@@ -27,6 +27,7 @@ pub use record::PodWorkerState;
 use registry::{Ended, Registry, Work};
 pub use update::{KillPod, UpdatePod};
 
+use crate::changes::Changes;
 use crate::pod_cache::PodCache;
 use crate::pod_syncer::{PodSyncer, SyncOutcome};
 use crate::runtime::{PodStateProvider, PodStatus};
@@ -432,6 +433,11 @@ impl PodWorkersHandle {
     /// Every pod that the workers know.
     pub(crate) fn uids(&self) -> Vec<PodUid> {
         self.shared.registry.lock().uids().cloned().collect()
+    }
+
+    /// Of which pods the workers know, and of where each is.
+    pub(crate) fn changes(&self) -> Changes {
+        self.shared.registry.lock().changes().clone()
     }
 
     /// Whether there is a worker of it.

@@ -130,6 +130,16 @@ impl PodRecord {
         }
     }
 
+    /// Whatever housekeeping goes by.
+    pub(super) fn place(&self) -> impl PartialEq + use<> {
+        (
+            self.state(),
+            self.finished,
+            self.restart_requested,
+            self.pod().map(|pod| pod.is_static()),
+        )
+    }
+
     /// What its containers are given to end.
     pub(super) fn grace_period(&self) -> Option<Duration> {
         let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(1));

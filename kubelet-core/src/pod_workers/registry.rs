@@ -13,6 +13,7 @@ use super::record::{Effect, PodRecord, PodWorkerState, Request};
 use super::turns::Turns;
 use super::update::{Target, UpdatePod};
 use super::{PodWorkerSync, PodWorkersConfig};
+use crate::changes::Changes;
 use crate::explain::count_deferral;
 use crate::pod_syncer::{PodStatusFn, SyncPodType};
 use crate::{Error, Jitter, PodExt, PodUid, SyncOutcome};
@@ -29,6 +30,8 @@ pub(super) struct Registry {
     synced: bool,
     /// Nobody works any more.
     closed: bool,
+    /// Of which pods there are, and of where each is.
+    changes: Changes,
     config: PodWorkersConfig,
     jitter: Jitter,
 }
@@ -65,6 +68,7 @@ impl Registry {
             turns: Turns::default(),
             synced: false,
             closed: false,
+            changes: Changes::default(),
             config,
             jitter,
         }
@@ -123,7 +127,11 @@ impl Registry {
         let Some(record) = self.records.get_mut(&uid) else {
             return;
         };
+        let before = record.place();
         let effect = record.update(update, first, now);
+        if first || record.place() != before {
+            self.changes.note();
+        }
         if effect == Effect::Ignored {
             return;
         }
@@ -234,6 +242,15 @@ impl Registry {
     /// Takes in the end of what [`next`](Self::next) gave out (`completeSync`, `completeTerminating`,
     /// `completeTerminated`, `completeWork`).
     pub(super) fn complete(&mut self, uid: &PodUid, ended: Ended, now: Instant) {
+        let place = |records: &FxHashMap<PodUid, PodRecord>| records.get(uid).map(PodRecord::place);
+        let before = place(&self.records);
+        self.take_end(uid, ended, now);
+        if place(&self.records) != before {
+            self.changes.note();
+        }
+    }
+
+    fn take_end(&mut self, uid: &PodUid, ended: Ended, now: Instant) {
         let Ended {
             state,
             result,
@@ -387,6 +404,7 @@ impl Registry {
         }
         self.finish(uid);
         self.records.remove(uid);
+        self.changes.note();
         true
     }
 
@@ -396,6 +414,7 @@ impl Registry {
         let Some(record) = self.records.get_mut(uid) else {
             return;
         };
+        self.changes.note();
         record.finished = true;
         record.termination_requested = true;
         record.termination_started = true;
@@ -428,6 +447,10 @@ impl Registry {
         if let Some(at) = at {
             self.timers.insert((at, uid.clone()));
         }
+    }
+
+    pub(super) fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     /// Every pod of which there is a record.

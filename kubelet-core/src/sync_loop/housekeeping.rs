@@ -18,12 +18,12 @@ use crate::{PodExt, PodKey, PodUid};
 
 impl SyncLoop {
     /// Brings the workers in line with the desired pods, and lets all who keep something of a pod forget those that
-    /// are gone.
-    pub(super) fn clean_up(&self, gone: &mut GonePods, removals: &mut Removals) {
+    /// are gone. Says whether nothing is left to do until something changes.
+    pub(super) fn clean_up(&self, gone: &mut GonePods, removals: &mut Removals) -> bool {
         if !self.sources.all_ready() {
             // What is not listed yet may still come.
             gone.count_who_waits(self.unlisted());
-            return;
+            return false;
         }
         // A pod may have come, ended and be forgotten by its worker since the last time.
         gone.known.extend(self.workers.uids());
@@ -49,7 +49,8 @@ impl SyncLoop {
             self.end_orphan(uid, key, &mut working);
         }
         observe_workers(&working);
-        self.tend_mirrors(&desired, &working, removals);
+        let are_mirrors_well = self.tend_mirrors(&desired, &working, removals);
+        let has_orphans = working.values().any(|sync| sync.orphan);
 
         known.extend(working.into_keys());
         known.extend(mirrors.iter().map(|mirror| mirror.uid()));
@@ -63,6 +64,7 @@ impl SyncLoop {
         for uid in went {
             self.runtime.forget_pod(&uid);
         }
+        are_mirrors_well && !has_orphans && removals.dirs.is_idle()
     }
 
     /// What runs and is listed by no source so far.
@@ -138,16 +140,16 @@ impl SyncLoop {
     }
 
     /// Mirrors whose static pods are no more, and have ended (`deleteOrphanedMirrorPods`); and those of static pods that no
-    /// sync looks after, since they have ended or were turned away: that, too, is to be seen.
+    /// sync looks after, since they have ended or were turned away: that, too, is to be seen. Says whether there were none.
     fn tend_mirrors(
         &self,
         desired: &[Arc<Pod>],
         working: &HashMap<PodUid, PodWorkerSync>,
         removals: &mut Removals,
-    ) {
+    ) -> bool {
         while removals.mirrors.try_join_next().is_some() {}
         if !removals.mirrors.is_empty() {
-            return;
+            return false;
         }
         let mut orphans = self.pods.orphaned_mirrors();
         orphans.retain(|mirror| !self.workers.is_static_pod_terminating(&mirror.key()));
@@ -161,6 +163,7 @@ impl SyncLoop {
         let mut lacking: Vec<_> = over
             .filter(|(pod, mirror)| self.mirrors.lacks(pod, mirror.as_ref()))
             .collect();
+        let are_well = orphans.is_empty() && lacking.is_empty();
         if removals
             .mirrors_made_at
             .is_some_and(|at| at.elapsed() < MIRROR_RETRY)
@@ -176,6 +179,7 @@ impl SyncLoop {
                 .mirrors
                 .spawn(self.mirrors.clone().tend(orphans, lacking));
         }
+        are_well
     }
 }
 

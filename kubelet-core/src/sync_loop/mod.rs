@@ -2,6 +2,7 @@
 
 mod housekeeping;
 mod monitor;
+mod schedule;
 
 pub use monitor::SyncLoopMonitor;
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::container_deletor::ContainerDeletor;
@@ -33,9 +34,10 @@ use crate::{
     PodStatusReporter, PodUid, ProbeManagerHandle, ProbeUpdates, Rejection, RootDir,
 };
 use housekeeping::{GonePods, Removals};
+use schedule::Schedule;
 
-/// Brings configuration and lifecycle events to the pod workers, and every 2 s cleans up after pods that are
-/// gone. Answers to the kubelet's `syncLoop` and `HandlePodCleanups`.
+/// Brings configuration and lifecycle events to the pod workers, and every 2 s, if something has changed, cleans up after
+/// pods that are gone. Answers to the kubelet's `syncLoop` and `HandlePodCleanups`.
 ///
 /// While the runtime is not ready nothing is taken from either side; it waits where it is.
 /// [`Kubelet`](crate::Kubelet) makes one; for an assembly of your own the parts are public.
@@ -83,8 +85,6 @@ pub struct SyncLoop {
     pub monitor: SyncLoopMonitor,
 }
 
-/// `housekeepingPeriod`
-const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
 /// The wait while the runtime is not ready doubles from the first to the second (`syncLoop`).
 const NOT_READY_BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -123,10 +123,14 @@ impl SyncLoop {
             checkpoints.load().await;
         }
         let mut heard = self.listen();
-        let mut housekeeping = tokio::time::interval(HOUSEKEEPING_PERIOD);
-        housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let of_workers = self.workers.changes();
+        let changes = [
+            self.pods.changes().clone(),
+            of_workers,
+            self.cache.changes().clone(),
+        ];
+        let mut housekeeping = Schedule::new(changes);
         let mut gone_pods = GonePods::default();
-        let mut back_off = NOT_READY_BACK_OFF.0;
         // A runtime that is well has answered within moments: that it was not asked yet is no reason to complain.
         let first_answers = async {
             self.runtime_state.asked().await;
@@ -134,31 +138,41 @@ impl SyncLoop {
         };
         let _ = tokio::time::timeout(FIRST_ANSWERS, first_answers).await;
         loop {
-            if let Err(error) = self.runtime_state.runtime_errors() {
-                tracing::warn!(%error, "Skipping pod synchronization");
-                if back_off == NOT_READY_BACK_OFF.0 {
-                    count_deferral("runtime");
-                }
-                tokio::time::sleep(back_off).await;
-                back_off = (back_off * 2).min(NOT_READY_BACK_OFF.1);
-                continue;
-            }
-            back_off = NOT_READY_BACK_OFF.0;
+            self.runtime_is_ready().await;
             self.monitor.beat();
-            tokio::select! {
+            let next = tokio::select! {
                 biased;
-                _ = housekeeping.tick() => {
+                () = housekeeping.due() => None,
+                next = heard.next() => Some(next),
+            };
+            // It may have rested for long.
+            self.runtime_is_ready().await;
+            match next {
+                None => {
                     let started = Instant::now();
-                    self.clean_up(&mut gone_pods, removals);
+                    housekeeping.begin();
+                    let is_settled = self.clean_up(&mut gone_pods, removals);
+                    housekeeping.done(is_settled);
                     metrics::histogram!("kubelet_housekeeping_duration_seconds").record(started.elapsed());
                 }
-                next = heard.next() => match next {
-                    Some(Heard::Config(update)) => self.handle_update(update).await,
-                    Some(Heard::Pleg(uid, events)) => self.handle_events(&uid, &events, deletor),
-                    Some(Heard::Probe(uid)) => self.sync_known_pod(&uid),
-                    Some(Heard::End) | None => return,
-                },
+                Some(Some(Heard::Config(update))) => self.handle_update(update).await,
+                Some(Some(Heard::Pleg(uid, events))) => self.handle_events(&uid, &events, deletor),
+                Some(Some(Heard::Probe(uid))) => self.sync_known_pod(&uid),
+                Some(Some(Heard::End) | None) => return,
             }
+        }
+    }
+
+    /// Waits while the runtime is not ready.
+    async fn runtime_is_ready(&self) {
+        let mut back_off = NOT_READY_BACK_OFF.0;
+        while let Err(error) = self.runtime_state.runtime_errors() {
+            tracing::warn!(%error, "Skipping pod synchronization");
+            if back_off == NOT_READY_BACK_OFF.0 {
+                count_deferral("runtime");
+            }
+            tokio::time::sleep(back_off).await;
+            back_off = (back_off * 2).min(NOT_READY_BACK_OFF.1);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Faults, scripted or drawn from a seed.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::call::{ApiCall, Verb};
 use super::store::Ending;
+use crate::memory_cri::Fnv;
 
 /// The faults of a server: which requests and watches go wrong, and how.
 ///
@@ -153,9 +154,12 @@ impl Faults {
     pub(crate) fn of(&self, call: &ApiCall) -> Option<Trouble> {
         let mut rules = self.rules.lock();
         let seed = rules.seed;
-        let mut found = None;
+        if rules.rules.is_empty() {
+            return None;
+        }
+        let (mut found, key) = (None, format!("{} {call}", call.user));
         for rule in &mut rules.rules {
-            if rule.fires(seed, call) && found.is_none() {
+            if rule.fires(seed, call, &key) && found.is_none() {
                 found = Some(rule.trouble.clone());
             }
         }
@@ -307,7 +311,7 @@ impl Fault {
 }
 
 impl Rule {
-    fn fires(&mut self, seed: u64, call: &ApiCall) -> bool {
+    fn fires(&mut self, seed: u64, call: &ApiCall, key: &str) -> bool {
         // What only a watch can suffer.
         let fits = match self.trouble {
             Trouble::Gone | Trouble::Ends(..) => call.verb == Verb::Watch,
@@ -322,10 +326,14 @@ impl Rule {
             Which::Nth(n) => self.matched == n,
             Which::First(n) => self.matched <= n,
             Which::Rate(rate) => {
-                let key = format!("{} {call}", call.user);
-                let met = self.met.entry(key.clone()).or_default();
+                if !self.met.contains_key(key) {
+                    self.met.insert(key.to_owned(), 0);
+                }
+                let Some(met) = self.met.get_mut(key) else {
+                    return false;
+                };
                 *met += 1;
-                unit(seed, &format!("fault {} {key} {met}", self.number)) < rate
+                unit(seed, format_args!("fault {} {key} {met}", self.number)) < rate
             }
         }
     }
@@ -343,11 +351,11 @@ impl Target {
 }
 
 /// A number from 0 to 1 that follows from a seed and a text (FNV-1a).
-fn unit(seed: u64, text: &str) -> f64 {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    fastrand::Rng::with_seed(seed ^ hash).f64()
+fn unit(seed: u64, text: fmt::Arguments<'_>) -> f64 {
+    let mut fnv = Fnv::default();
+    // It takes whatever is written.
+    let _ = fnv.write_fmt(text);
+    fastrand::Rng::with_seed(seed ^ fnv.0).f64()
 }
 
 impl fmt::Display for Trouble {

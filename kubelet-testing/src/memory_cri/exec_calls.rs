@@ -110,7 +110,7 @@ impl MemoryCri {
         };
         let mut state = self.inner.state.lock();
         state.ids += 1;
-        let token = hex64(state.seed, &format!("stream {}", state.ids));
+        let token = hex64(state.seed, format_args!("stream {}", state.ids));
         Ok(format!("{base}/{path}/{}", &token[..8]))
     }
 }

@@ -200,13 +200,28 @@ fn first<K: Copy + PartialEq, F: Clone>(
     name: &str,
     about: &Subject,
 ) -> Option<F> {
-    let mut found = None;
+    if rules.is_empty() {
+        return None;
+    }
+    let (mut found, key) = (None, key_of(name, about));
     for rule in rules {
-        if rule.fires(seed, kind, name, about) && found.is_none() {
+        if rule.fires(seed, kind, about, &key) && found.is_none() {
             found = Some(rule.fault.clone());
         }
     }
     found
+}
+
+/// What is drawn for one call does not depend on the others that come meanwhile.
+fn key_of(name: &str, about: &Subject) -> String {
+    let Subject {
+        namespace,
+        pod,
+        container,
+        image,
+        ..
+    } = about;
+    format!("{name} {namespace}/{pod}/{container} {image}")
 }
 
 fn named(name: &str, about: &Subject) -> String {
@@ -219,7 +234,7 @@ fn named(name: &str, about: &Subject) -> String {
 }
 
 impl<K: Copy + PartialEq, F> Rule<K, F> {
-    fn fires(&mut self, seed: u64, kind: K, name: &str, about: &Subject) -> bool {
+    fn fires(&mut self, seed: u64, kind: K, about: &Subject, key: &str) -> bool {
         if !self.target.matches(kind, about) {
             return false;
         }
@@ -229,17 +244,14 @@ impl<K: Copy + PartialEq, F> Rule<K, F> {
             Which::Nth(n) => self.matched == n,
             Which::First(n) => self.matched <= n,
             Which::Rate(rate) => {
-                let Subject {
-                    namespace,
-                    pod,
-                    container,
-                    image,
-                    ..
-                } = about;
-                let key = format!("{name} {namespace}/{pod}/{container} {image}");
-                let met = self.met.entry(key.clone()).or_default();
+                if !self.met.contains_key(key) {
+                    self.met.insert(key.to_owned(), 0);
+                }
+                let Some(met) = self.met.get_mut(key) else {
+                    return false;
+                };
                 *met += 1;
-                unit(seed, &format!("fault {} {key} {met}", self.number)) < rate
+                unit(seed, format_args!("fault {} {key} {met}", self.number)) < rate
             }
         }
     }

@@ -326,7 +326,7 @@ fn digest_of(reference: &Reference, image: &RemoteImage) -> String {
         Some(digest) => digest.clone(),
         None => format!(
             "sha256:{}",
-            hex64(0, &format!("manifest {} {}", reference.full(), image.content))
+            hex64(0, format_args!("manifest {} {}", reference.full(), image.content))
         ),
     }
 }
@@ -336,7 +336,7 @@ fn present(reference: &Reference, image: &RemoteImage) -> Present {
     let digest = digest_of(reference, image);
     let tags = reference.digest.is_none().then(|| full.clone());
     Present {
-        id: format!("sha256:{}", hex64(0, &format!("image {full} {content}"))),
+        id: format!("sha256:{}", hex64(0, format_args!("image {full} {content}"))),
         tags: tags.into_iter().collect(),
         digests: BTreeSet::from([format!("{}@{digest}", reference.repository)]),
         // From 1 to 100 MB.

@@ -46,6 +46,8 @@ use self::exec::ExecScript;
 pub use self::faults::{Fault, Faults};
 pub use self::images::RemoteImage;
 pub use self::latency::Latency;
+#[cfg(feature = "api-server")]
+pub(crate) use self::random::Fnv;
 #[cfg(feature = "simulation")]
 pub(crate) use self::random::{hash, hex64};
 #[cfg(feature = "simulation")]
@@ -357,6 +359,13 @@ impl MemoryCri {
         containers
             .map(|(_, container)| container.status(&state.images))
             .collect()
+    }
+
+    /// Grows whenever a sandbox or container may have changed.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn version(&self) -> u64 {
+        let state = self.settled(Instant::now());
+        state.sandboxes.version() + state.containers.version()
     }
 
     /// The containers that run, as `web/main#0`, in order.

@@ -387,7 +387,7 @@ impl State {
 
     pub(super) fn new_id(&mut self) -> String {
         self.ids += 1;
-        hex64(self.seed, &format!("id {}", self.ids))
+        hex64(self.seed, format_args!("id {}", self.ids))
     }
 
     fn made_now(&mut self) -> i64 {

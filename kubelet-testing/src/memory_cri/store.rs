@@ -11,10 +11,12 @@ pub(super) struct Store<T> {
     items: BTreeMap<u64, T>,
     ids: BTreeMap<String, u64>,
     next: u64,
+    version: u64,
 }
 
 impl<T> Store<T> {
     pub(super) fn insert(&mut self, id: String, item: T) -> u64 {
+        self.version += 1;
         let number = self.next;
         self.next += 1;
         self.ids.insert(id, number);
@@ -24,6 +26,7 @@ impl<T> Store<T> {
 
     pub(super) fn remove(&mut self, id: &str) -> Option<T> {
         let number = self.ids.remove(id)?;
+        self.version += 1;
         self.items.remove(&number)
     }
 
@@ -48,7 +51,14 @@ impl<T> Store<T> {
     }
 
     pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        self.version += 1;
         self.items.get_mut(&number)
+    }
+
+    /// Grows whenever something may have changed.
+    #[cfg(feature = "simulation")]
+    pub(super) fn version(&self) -> u64 {
+        self.version
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
@@ -91,6 +101,7 @@ impl<T> Default for Store<T> {
             items: BTreeMap::new(),
             ids: BTreeMap::new(),
             next: 0,
+            version: 0,
         }
     }
 }

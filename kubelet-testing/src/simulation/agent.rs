@@ -19,7 +19,7 @@ use kubelet_core::{
     VolumeManager, annotations,
 };
 use kubelet_cri::{CriRuntime, NodeProber, NodeSettings};
-use kubelet_pleg::EventedPleg;
+use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_status::{
     ApiServerMirrorClient, ApiServerNode, ApiServerSink, StatusManager, StatusManagerConfig,
 };
@@ -28,6 +28,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::history::Journal;
+use super::prepared_lists::PreparedLists;
 use super::static_pods::StaticPods;
 use crate::memory_cri::{MemoryCri, hash};
 
@@ -61,6 +62,8 @@ pub struct SimulatedNode {
     pub recorder: HistoryRecorder,
     pub(super) shown: Shown,
     pub(super) checkpoints: bool,
+    /// It lists its runtime each second, and hears no events.
+    pub(super) is_generic: bool,
 }
 
 /// What an agent shows of itself.
@@ -83,6 +86,7 @@ impl SimulatedNode {
             },
             shown: Shown::default(),
             checkpoints: false,
+            is_generic: false,
             name,
         }
     }
@@ -97,7 +101,8 @@ impl SimulatedNode {
         *self.shown.lock() = Some(kubelet);
     }
 
-    /// Runs this project's agent, from its pieces, until `shutdown`.
+    /// Runs this project's agent, from its pieces, until `shutdown`. In a simulation one in eight, by the seed, hears no events of
+    /// its runtime and lists it each second.
     ///
     /// # Errors
     ///
@@ -118,6 +123,7 @@ impl SimulatedNode {
             recorder,
             shown,
             checkpoints,
+            is_generic,
         } = self;
         let (jitter, disk) = (Jitter::from_seed(seed), Disk::inline());
         let pods = PodConfig::builder()
@@ -142,6 +148,7 @@ impl SimulatedNode {
         let mut config = StatusManagerConfig::default();
         config.clock = clock;
         let statuses = StatusManager::with_config(ApiServerSink::new(client.get()), config);
+        let memory = runtime.clone();
         let start = || {
             CriRuntime::builder(runtime.clone(), runtime.clone())
                 .node(NodeSettings::default())
@@ -169,13 +176,18 @@ impl SimulatedNode {
             return Ok(());
         };
         let (runtime, cache) = (Arc::new(started?), PodCache::new());
-        let pleg = EventedPleg::new(runtime.clone(), cache.clone())
-            .with_clock(clock)
-            .with_jitter(jitter.clone());
-        let kubelet = Kubelet::builder()
+        let lists = Arc::new(PreparedLists::new(runtime.clone(), memory));
+        let kubelet = Kubelet::builder();
+        let kubelet = match is_generic {
+            true => kubelet.pleg(GenericPleg::new(lists, cache.clone()).with_clock(clock), cache),
+            false => {
+                let pleg = EventedPleg::new(lists, cache.clone()).with_clock(clock);
+                kubelet.pleg(pleg.with_jitter(jitter.clone()), cache)
+            }
+        };
+        let kubelet = kubelet
             .pods(pods.build()?)
             .runtime(runtime)
-            .pleg(pleg, cache)
             .statuses(statuses)
             .recorder(recorder)
             .prober(prober, results)

@@ -33,6 +33,8 @@ const START: i64 = 1_767_225_600;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often it is looked whether all is as it should be.
 const LOOK: Duration = Duration::from_secs(60);
+/// One in so many agents has no ear for events.
+const GENERIC: u64 = 8;
 /// How long a node that lost power takes to be back.
 const REBOOT: Duration = Duration::from_secs(30);
 
@@ -421,6 +423,7 @@ impl Driver {
     pub(super) fn run_agent(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         *node.shown.lock() = None;
+        let seed = self.rng.u64(..);
         let given = SimulatedNode {
             name: node.name.clone(),
             client: node.client.clone(),
@@ -428,13 +431,14 @@ impl Driver {
             static_pods: node.static_pods.clone(),
             clock: node.clock,
             root_dir: node.root_dir.clone(),
-            seed: self.rng.u64(..),
+            seed,
             recorder: HistoryRecorder {
                 node: node.name.clone(),
                 journal: Some(self.journal.clone()),
             },
             shown: node.shown.clone(),
             checkpoints: true,
+            is_generic: seed.is_multiple_of(GENERIC),
         };
         let shutdown = CancellationToken::new();
         let agent = tokio::spawn((self.agent)(given, shutdown.clone()));

@@ -1,6 +1,7 @@
 //! What must hold while a simulation runs, when it has come to rest, and at its end.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -55,13 +56,24 @@ impl Driver {
             self.start_agent(number);
         }
         let (mut agreed, end) = (BTreeSet::new(), Instant::now() + REST);
+        // What was seen when something was open the last time.
+        let mut seen = None;
         loop {
+            let now = self.seen();
+            if seen.as_ref() == Some(&now) && Instant::now() < end {
+                self.look();
+                if !self.problems.is_empty() {
+                    return;
+                }
+                sleep(Duration::from_secs(1)).await;
+                continue;
+            }
             let pods = self.witness.pods();
             let mut open = Vec::new();
             for node in &self.nodes {
                 let (containers, sandboxes) = (node.runtime.containers(), node.runtime.sandboxes());
                 let static_pods = node.static_pods.all();
-                let is_here = |pod: &&Pod| {
+                let is_here = |pod: &&Arc<Pod>| {
                     pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(&node.name)
                 };
                 for pod in pods.iter().filter(is_here) {
@@ -90,13 +102,17 @@ impl Driver {
                     unseen.map(|pod| format!("{}: static pod {} has no mirror", node.name, pod.key())),
                 );
             }
-            let living: BTreeSet<String> = pods.iter().map(|pod| pod.uid_str().to_owned()).collect();
-            open.extend(self.leftovers(&living));
+            let is_over = Instant::now() >= end;
+            seen = (!open.is_empty()).then_some(now);
+            if open.is_empty() || is_over {
+                let living: BTreeSet<String> = pods.iter().map(|pod| pod.uid_str().to_owned()).collect();
+                open.extend(self.leftovers(&living));
+            }
             self.look();
             if open.is_empty() || !self.problems.is_empty() {
                 return;
             }
-            if Instant::now() >= end {
+            if is_over {
                 let minutes = REST.as_secs() / 60;
                 self.problems.extend(
                     open.into_iter()
@@ -106,6 +122,12 @@ impl Driver {
             }
             sleep(Duration::from_secs(1)).await;
         }
+    }
+
+    /// What the API server and the runtimes have, by how often it changed.
+    fn seen(&self) -> Vec<u64> {
+        let runtimes = self.nodes.iter().map(|node| node.runtime.version());
+        runtimes.chain([self.witness.version()]).collect()
     }
 
     /// Tells all, when nothing runs any more.

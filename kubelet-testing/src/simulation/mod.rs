@@ -23,6 +23,7 @@ mod history;
 mod judge;
 mod leftovers;
 mod order;
+mod prepared_lists;
 mod stages;
 mod static_pods;
 mod users;

@@ -109,12 +109,15 @@ impl Driver {
                 .iter()
                 .map(|pod| format!("pod {} is still there", pod.key()))
                 .collect();
-            open.extend(self.leftovers(&BTreeSet::new()));
+            let is_over = Instant::now() >= end;
+            if open.is_empty() || is_over {
+                open.extend(self.leftovers(&BTreeSet::new()));
+            }
             self.look();
             if open.is_empty() || !self.problems.is_empty() {
                 break;
             }
-            if Instant::now() >= end {
+            if is_over {
                 let minutes = REST.as_secs() / 60;
                 let late = open.into_iter();
                 self.problems

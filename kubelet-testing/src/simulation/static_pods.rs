@@ -49,7 +49,7 @@ impl StaticPods {
 
 /// The pod as a source of manifests makes it of one: its hash and UID follow from what it says.
 pub(super) fn static_pod(mut manifest: Value, revision: u64) -> serde_json::Result<Pod> {
-    let hash = hex64(revision, &manifest.to_string())[..32].to_owned();
+    let hash = hex64(revision, manifest.to_string())[..32].to_owned();
     manifest["metadata"]["uid"] = hash.clone().into();
     manifest["metadata"]["annotations"][annotations::CONFIG_HASH] = hash.into();
     serde_json::from_value(manifest)

@@ -74,7 +74,7 @@ impl Driver {
             return;
         }
         let churn = self.churn.map_or(0, |churn| churn.pods);
-        let pods: Vec<Pod> = self
+        let pods: Vec<Arc<Pod>> = self
             .witness
             .pods()
             .into_iter()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
 use kube_client::Client;
 use kube_client::api::{Api, ListParams, WatchEvent, WatchParams};
 use kubelet_core::PodExt;
@@ -38,7 +38,7 @@ pub(super) struct Witness {
 
 #[derive(Debug, Default)]
 struct Seen {
-    pods: BTreeMap<String, Pod>,
+    pods: BTreeMap<String, Arc<Pod>>,
     /// Pods that were there.
     gone: BTreeSet<String>,
     /// Those of them that a user would not wait for.
@@ -46,8 +46,10 @@ struct Seen {
     /// When the manifests of static pods were written, by the pods' names.
     written: BTreeMap<String, Instant>,
     /// Changes of statuses since quiet was awaited, with each pod as it was after the change.
-    changes: Option<Vec<(Pod, String)>>,
+    changes: Option<Vec<(Arc<Pod>, String)>>,
     problems: Vec<String>,
+    /// Counts what was seen.
+    version: u64,
 }
 
 impl Witness {
@@ -82,7 +84,7 @@ impl Witness {
     }
 
     /// Which did, and how, since quiet was awaited.
-    pub(super) fn changes(&self) -> Vec<(Pod, String)> {
+    pub(super) fn changes(&self) -> Vec<(Arc<Pod>, String)> {
         self.seen.lock().changes.take().unwrap_or_default()
     }
 
@@ -125,10 +127,15 @@ impl Witness {
     }
 
     /// The pods as they were seen last, in the order of their names.
-    pub(super) fn pods(&self) -> Vec<Pod> {
-        let mut pods: Vec<Pod> = self.seen.lock().pods.values().cloned().collect();
-        pods.sort_by_key(PodExt::key);
+    pub(super) fn pods(&self) -> Vec<Arc<Pod>> {
+        let mut pods: Vec<Arc<Pod>> = self.seen.lock().pods.values().cloned().collect();
+        pods.sort_by_key(|pod| pod.key());
         pods
+    }
+
+    /// Grows with whatever is seen.
+    pub(super) fn version(&self) -> u64 {
+        self.seen.lock().version
     }
 
     /// All changes, in order.
@@ -142,10 +149,12 @@ impl Witness {
     }
 
     fn applied(&self, pod: Pod) {
+        let pod = Arc::new(pod);
         let mut seen = self.seen.lock();
-        let before = seen.pods.get(pod.uid_str());
+        seen.version += 1;
+        let before = seen.pods.get(pod.uid_str()).map(Arc::as_ref);
         let (shown, key) = (shown(&pod), pod.key());
-        if before.map(self::shown) != Some(shown.clone()) {
+        if before.map(self::shown).as_ref() != Some(&shown) {
             self.journal.note(format!("pod {key} {shown}"));
         }
         let mut wrong = before.map(|before| went_back(before, &pod)).unwrap_or_default();
@@ -176,6 +185,7 @@ impl Witness {
     fn deleted(&self, pod: &Pod) {
         self.journal.note(format!("pod {} is gone", pod.key()));
         let mut seen = self.seen.lock();
+        seen.version += 1;
         let uid = pod.uid_str();
         seen.pods.remove(uid);
         seen.gone.insert(uid.to_owned());
@@ -303,7 +313,7 @@ pub(super) fn disagreement(
         return Some("has no status".to_owned());
     };
     let phase = status.phase.as_deref().unwrap_or_default();
-    let is_waiting = || is_initializing(status) || was_cut_off(pod, uid, sandboxes);
+    let is_waiting = || is_initializing(pod, status) || was_cut_off(pod, status, uid, containers, sandboxes);
     if !matches!(phase, "Running" | "Succeeded" | "Failed") && !is_waiting() {
         return Some(format!("is {phase}"));
     }
@@ -362,23 +372,59 @@ pub(super) fn disagreement(
     })
 }
 
-/// It lost its sandbox before its containers were started, and must not be run again: the kubelet leaves it `Pending`.
-fn was_cut_off(pod: &Pod, uid: &str, sandboxes: &[v1::PodSandboxStatus]) -> bool {
-    let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+/// It must not be run again, and lost its sandbox when one of its containers had been made and another was not yet started. The
+/// kubelet makes no other sandbox then, and what waits for its start keeps the pod `Pending`. Had none been made it would try
+/// again; had an init container failed the pod would have.
+fn was_cut_off(
+    pod: &Pod,
+    status: &PodStatus,
+    uid: &str,
+    containers: &[v1::ContainerStatus],
+    sandboxes: &[v1::PodSandboxStatus],
+) -> bool {
+    let is_its = |labels: &BTreeMap<String, String>| labels.get(POD_UID).is_some_and(|of| of == uid);
+    let never = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()) == Some("Never");
     let mut its = sandboxes
         .iter()
-        .filter(|sandbox| sandbox.labels.get(POD_UID).is_some_and(|of| of == uid))
+        .filter(|sandbox| is_its(&sandbox.labels))
         .peekable();
-    policy == Some("Never")
-        && its.peek().is_some()
-        && its.all(|sandbox| sandbox.state() == v1::PodSandboxState::SandboxNotready)
+    let has_lost_it =
+        its.peek().is_some() && its.all(|sandbox| sandbox.state() == v1::PodSandboxState::SandboxNotready);
+    let was_begun = containers.iter().any(|container| is_its(&container.labels));
+    let mut init = status.init_container_statuses.iter().flatten();
+    let has_failed =
+        |init: &ContainerStatus| !is_sidecar(pod, init) && exit_code(init).is_some_and(|code| code != 0);
+    never
+        && has_lost_it
+        && was_begun
+        && !init.any(has_failed)
+        && all(status).any(|container| exit_code(container).is_none())
 }
 
 /// An init container fails again and again: such a pod stays `Pending`.
-fn is_initializing(status: &PodStatus) -> bool {
-    status
-        .init_container_statuses
+fn is_initializing(pod: &Pod, status: &PodStatus) -> bool {
+    let is_done = |init: &ContainerStatus| match is_sidecar(pod, init) {
+        true => init.started == Some(true),
+        false => exit_code(init) == Some(0),
+    };
+    let mut init = status.init_container_statuses.iter().flatten();
+    init.any(|init| init.restart_count > 0 && !is_done(init))
+}
+
+fn is_sidecar(pod: &Pod, init: &ContainerStatus) -> bool {
+    let mut specs = pod
+        .spec
         .iter()
-        .flatten()
-        .any(|container| container.restart_count > 0)
+        .flat_map(|spec| spec.init_containers.iter().flatten());
+    specs.any(|spec| spec.name == init.name && spec.restart_policy.as_deref() == Some("Always"))
+}
+
+/// Of a container that has ended, and the last one of a container that waits to be started again.
+fn exit_code(container: &ContainerStatus) -> Option<i32> {
+    let ended = |state: &Option<ContainerState>| Some(state.as_ref()?.terminated.as_ref()?.exit_code);
+    let runs = container
+        .state
+        .as_ref()
+        .is_some_and(|state| state.running.is_some());
+    ended(&container.state).or_else(|| ended(&container.last_state).filter(|_| !runs))
 }

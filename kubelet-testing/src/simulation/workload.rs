@@ -161,7 +161,7 @@ pub(super) fn script(runtime: &MemoryCri, weather: &Weather) {
     let fails_now = move |container: &Planned, command: &[String]| {
         let flaps = command.first().is_some_and(|program| program == FLAPS) && !weather.is_calm();
         let turn = || start.elapsed().as_secs() / FLAP_PERIOD.as_secs();
-        flaps && hash(turn(), container.pod_uid().as_str()).is_multiple_of(FLAP_PERIODS)
+        flaps && hash(turn(), container.pod_uid()).is_multiple_of(FLAP_PERIODS)
     };
     runtime.script_exec_where(fails_now, [ExecReply::exits(1).stderr("not now")]);
 }

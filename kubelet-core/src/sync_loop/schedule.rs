@@ -1,0 +1,124 @@
+//! When the sync loop tidies up.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::changes::Changes;
+
+/// `housekeepingPeriod`
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// How many periods pass at most, however little happens.
+const LONGEST_REST: u32 = 15;
+
+/// Every 2 s, as the kubelet; but where the last time left nothing to do, and nothing has changed since, the next times are
+/// left out.
+pub(super) struct Schedule {
+    /// Of the desired pods, of the workers, of what runs.
+    changes: [Changes; 3],
+    last: Instant,
+    next: Pin<Box<Sleep>>,
+    /// The changes that were looked at.
+    seen: [u64; 3],
+    rests: bool,
+}
+
+impl Schedule {
+    /// The first time is now.
+    pub(super) fn new(changes: [Changes; 3]) -> Self {
+        Self {
+            changes,
+            last: Instant::now(),
+            next: Box::pin(sleep(Duration::ZERO)),
+            seen: [0; 3],
+            rests: false,
+        }
+    }
+
+    /// Waits until it is time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(super) async fn due(&mut self) {
+        if self.rests {
+            let ([one, two, three], seen) = (&self.changes, self.seen);
+            tokio::select! {
+                biased;
+                () = &mut self.next => return,
+                () = one.other_than(seen[0]) => {}
+                () = two.other_than(seen[1]) => {}
+                () = three.other_than(seen[2]) => {}
+            }
+            self.wake();
+        }
+        self.next.as_mut().await;
+    }
+
+    /// It is done now; what changes from now on has not been looked at.
+    pub(super) fn begin(&mut self) {
+        self.last = Instant::now();
+        self.seen = std::array::from_fn(|of| self.changes[of].count());
+    }
+
+    /// It was done; whether nothing is left to do.
+    pub(super) fn done(&mut self, is_settled: bool) {
+        self.rests = is_settled;
+        let periods = if is_settled { LONGEST_REST } else { 1 };
+        self.next.as_mut().reset(self.last + PERIOD * periods);
+    }
+
+    /// The next time is when it would have been without a rest.
+    fn wake(&mut self) {
+        self.rests = false;
+        let periods = self.last.elapsed().as_nanos().div_ceil(PERIOD.as_nanos()).max(1);
+        let periods = u32::try_from(periods).unwrap_or(LONGEST_REST);
+        self.next.as_mut().reset(self.last + PERIOD * periods);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::time::advance;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    async fn passes_after(schedule: &mut Schedule) -> Duration {
+        let start = Instant::now();
+        schedule.due().await;
+        start.elapsed()
+    }
+
+    fn pass(schedule: &mut Schedule, is_settled: bool) {
+        schedule.begin();
+        schedule.done(is_settled);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_rests_until_something_changes_and_keeps_its_beat() {
+        let changes = Changes::default();
+        let mut schedule = Schedule::new([Changes::default(), changes.clone(), Changes::default()]);
+        assert!(passes_after(&mut schedule).await < SECOND);
+        pass(&mut schedule, false);
+        assert_eq!(passes_after(&mut schedule).await, 2 * SECOND);
+        pass(&mut schedule, true);
+        assert_eq!(passes_after(&mut schedule).await, 30 * SECOND);
+        pass(&mut schedule, true);
+        advance(7 * SECOND).await;
+        assert!(schedule.due().now_or_never().is_none());
+        changes.note();
+        assert!(schedule.due().now_or_never().is_none());
+        assert_eq!(passes_after(&mut schedule).await, SECOND);
+
+        // What changes while it is done, too.
+        schedule.begin();
+        changes.note();
+        schedule.done(true);
+        assert_eq!(passes_after(&mut schedule).await, 2 * SECOND);
+    }
+}
