@@ -14,9 +14,9 @@ use kubelet_core::{
     PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services,
 };
 use kubelet_cri::logs::ContainerLogManager;
-use kubelet_cri::{CriClient, CriRuntime, ImageGcManager, NodeProber, RuntimeImageFs};
+use kubelet_cri::{CriClient, CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, RuntimeImageFs};
 use kubelet_node::certificate::ApiServerAccess;
-use kubelet_node::{NodeInformer, hostname, node_host_ips};
+use kubelet_node::{HealthChecks, HealthzServer, NodeInformer, SystemdNotifier, node_host_ips};
 use kubelet_pleg::EventedPleg;
 use kubelet_status::{
     ApiServerEvents, ApiServerMirrorClient, ApiServerSink, EventBroadcaster, LogSink, StatusManager,
@@ -25,10 +25,8 @@ use kubelet_status::{
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::healthz::{self, Health};
-use crate::node::{self, Heartbeat};
 use crate::settings::{self, count, time};
-use crate::{Error, systemd};
+use crate::{Error, node};
 
 /// What was read of config maps so long ago is good enough for volumes.
 const VOLUMES_MAX_AGE: Duration = Duration::from_secs(60);
@@ -40,10 +38,14 @@ pub(crate) async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let KubeletServer { flags, configuration: config, feature_gates: gates, .. } = server;
-    let node_name = hostname(&flags.hostname_override)?;
     let root_dir = std::path::absolute(&flags.root_directory)?;
     tokio::fs::create_dir_all(&root_dir).await?;
-    let access = access(server, &node_name).await?;
+    let local = node::local(server, version)?;
+    let node_name = local.node_name().to_owned();
+    let access = match node::access(server)? {
+        Some(access) => Some(access.open().await?),
+        None => None,
+    };
     let client = access.as_ref().map(ApiServerAccess::client);
     tracing::info!(node = node_name, version, standalone = client.is_none(), "Starting kubelet.");
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
@@ -85,15 +87,13 @@ pub(crate) async fn run(
         "" => services.clone(),
         endpoint => Arc::new(connect(endpoint)?),
     };
-    let asking = shutdown.run_until_cancelled(node::Runtime::of(services.clone()));
-    let Some(node_runtime) = asking.await else { return Ok(()) };
-    let (node_runtime, mut kubelet) = (Arc::new(node_runtime?), Kubelet::builder());
-    let told = (node_runtime.clone(), kubelet.runtime_state());
-    let local = Arc::new(node::local(server, &node_name, version, told, node_recorder.clone())?);
+    let Some(named) = shutdown.run_until_cancelled(services.wait_ready()).await else { return Ok(()) };
+    let node_runtime = Arc::new(CriNodeRuntime::new(services.clone(), &named?.runtime_name));
+    let mut kubelet = Kubelet::builder();
+    let local = local.runtime(node_runtime.clone()).ready_check(kubelet.runtime_state());
+    let local = Arc::new(local.events(node_recorder.clone()).build());
     local.birth_cry();
     let node = Arc::new(local.initial_node().await);
-    let mut node_settings = settings::node(config);
-    node::tell_containers(&mut node_settings, &node);
     let mut status_config = StatusManagerConfig::default();
     (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
     let statuses = match &client {
@@ -109,9 +109,9 @@ pub(crate) async fn run(
         .config_objects(objects_of_volumes)
         .tokens(tokens);
     let (volumes, probes) = (Arc::new(volumes), ProbeResultCache::new());
-    let (first_wait, longest_wait) = settings::crash_loop(config, gates);
+    let (first_wait, longest_wait) = config.restart_back_off(gates);
     let mut runtime = CriRuntime::builder(services.clone(), images.clone())
-        .node(node_settings)
+        .node(settings::node(config, &node))
         .root_dir(&root_dir)
         .pod_logs_dir(&config.pod_logs_dir)
         .image_pulls(settings::image_pulls(config, gates))
@@ -130,13 +130,7 @@ pub(crate) async fn run(
     let runtime = Arc::new(runtime?);
 
     // Where pods come from.
-    let mut pods = PodConfig::builder().recorder(recorder.clone());
-    if let Some(files) = settings::files(config, &node_name) {
-        pods = pods.source(files);
-    }
-    if let Some(url) = settings::url(config, &node_name)? {
-        pods = pods.source(url);
-    }
+    let mut pods = PodConfig::builder().recorder(recorder.clone()).static_pods(config, &node_name)?;
     match (&access, &client) {
         (Some(access), Some(client)) => {
             let informer = NodeInformer::new(client.clone(), &node_name).with_local_node(local.clone());
@@ -145,8 +139,7 @@ pub(crate) async fn run(
             kubelet = kubelet
                 .node(Arc::new(informer.handle()))
                 .mirrors(Arc::new(ApiServerMirrorClient::new(client.clone())));
-            let heartbeat = Heartbeat::new(server, access, &local, informer);
-            tasks.spawn(ok(heartbeat.run(shutdown.clone())));
+            tasks.spawn(ok(node::heartbeat(server, access, &local, informer, shutdown.clone())));
         }
         _ => kubelet = kubelet.node(Arc::new(FixedNode::new(node))),
     }
@@ -164,12 +157,12 @@ pub(crate) async fn run(
         .admission(Arc::new(SysctlAllowlist::new(&config.allowed_unsafe_sysctls)?))
         .admission(Arc::new(AppArmorAdmitHandler::linux_host()))
         .workers(PodWorkersConfig { resync_interval: time(config.sync_frequency), ..Default::default() })
-        .gc_policy(settings::container_gc(flags))
+        .gc_policy(flags.container_gc_policy())
         .root_dir(&root_dir)
         .build()?;
 
     // What goes on beside it.
-    let (handle, health) = (kubelet.handle(), Health(kubelet.handle()));
+    let (handle, health) = (kubelet.handle(), HealthChecks::of(&kubelet.handle()));
     let logs = ContainerLogManager::new(services, settings::log_rotation(config)?)?;
     tasks.spawn(ok(logs.run(shutdown.clone())));
     let stats = Arc::new(RuntimeImageFs::new(images, Disk::default()));
@@ -181,9 +174,10 @@ pub(crate) async fn run(
     }
     if config.healthz_port > 0 {
         let address = SocketAddr::new(config.healthz_bind_address.parse()?, config.healthz_port.try_into()?);
-        tasks.spawn(healthz::serve(address, health.clone(), shutdown.clone()));
+        let healthz = HealthzServer::bind(address, health.clone()).await?;
+        tasks.spawn(ok(healthz.run(shutdown.clone())));
     }
-    tasks.spawn(ok(systemd::run(health, shutdown.clone())));
+    tasks.spawn(ok(SystemdNotifier::from_env()?.run(health, shutdown.clone())));
     let token = shutdown.clone();
     tasks.spawn(async move { Ok(kubelet.run(token).await?) });
     // Clients work as long as it runs, and what is sent last is sent when all else has ended.
@@ -200,21 +194,6 @@ pub(crate) async fn run(
     };
     let (outcome, rotated) = tokio::join!(working, rotating);
     outcome.and(rotated)
-}
-
-/// How the API server is reached, as `--kubeconfig`, `--bootstrap-kubeconfig` and `--cert-dir` say; nobody without the
-/// first.
-async fn access(server: &KubeletServer, node_name: &str) -> Result<Option<ApiServerAccess>, Error> {
-    let flags = &server.flags;
-    if flags.kube_config.is_empty() {
-        return Ok(None);
-    }
-    let mut access = ApiServerAccess::builder(node_name, &flags.kube_config, &flags.cert_directory)
-        .rotate_certificates(server.configuration.rotate_certificates);
-    if !flags.bootstrap_kubeconfig.is_empty() {
-        access = access.bootstrap_kubeconfig(&flags.bootstrap_kubeconfig);
-    }
-    Ok(Some(access.open().await?))
 }
 
 /// Config maps and secrets that pods do not refer to any more are forgotten each minute.

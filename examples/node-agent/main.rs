@@ -3,29 +3,26 @@
 //!
 //! ```console
 //! # node-agent --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf
+//! # node-agent preflight --config …   # says what keeps the node from its cluster, and what to do about it
 //! ```
 //!
 //! Without `--kubeconfig` it stands alone: static pods, and nobody to tell. SIGTERM and Ctrl-C end it and leave its
 //! containers running; the next one takes them over.
 
 mod agent;
-mod healthz;
-mod lock;
 mod log;
 mod node;
 mod settings;
-mod systemd;
 
 use std::io::Write as _;
-use std::pin::pin;
+use std::path::Path;
 use std::process::ExitCode;
 
 use kubelet_config::flags::{CommandLine, Version};
 use kubelet_config::kubelet_configuration::validation::Host;
+use kubelet_node::LockFile;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-
-use lock::Lock;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -35,7 +32,7 @@ const VERSION: &str = "v1.36.2";
 #[tokio::main(worker_threads = 2)]
 async fn main() -> ExitCode {
     match run().await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             // Not through `tracing`: it may not be set up yet.
             let _ = writeln!(std::io::stderr(), "node-agent: {error}");
@@ -44,25 +41,30 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run() -> Result<(), Error> {
-    let command_line = CommandLine::parse(std::env::args_os().skip(1))?;
+async fn run() -> Result<ExitCode, Error> {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    let only_preflight = arguments.next_if(|argument| argument == "preflight").is_some();
+    let command_line = CommandLine::parse(arguments)?;
     if command_line.help() {
-        return Ok(CommandLine::command().name("node-agent").print_help()?);
+        CommandLine::command().name("node-agent").print_help()?;
+        return Ok(ExitCode::SUCCESS);
     }
     let version = match command_line.version() {
         Version::False => VERSION,
         Version::Reported(version) => version,
-        _ => return Ok(writeln!(std::io::stdout(), "Kubernetes {VERSION}")?),
+        _ => return Ok(writeln!(std::io::stdout(), "Kubernetes {VERSION}").map(|()| ExitCode::SUCCESS)?),
     };
     let server = command_line.load(&Host::detect())?;
     log::init(&server.configuration.logging)?;
+    if only_preflight {
+        return node::preflight(&server, version).await;
+    }
     for flag in command_line.deprecated() {
         tracing::warn!(flag = flag.name(), "deprecated: {}", flag.deprecated().unwrap_or_default());
     }
     for ignored in &server.ignored {
         tracing::warn!("ignored of the configuration: {ignored}");
     }
-
     let shutdown = CancellationToken::new();
     let (mut terminate, ending) = (signal(SignalKind::terminate())?, shutdown.clone());
     tokio::spawn(async move {
@@ -72,15 +74,28 @@ async fn run() -> Result<(), Error> {
         }
         ending.cancel();
     });
-    let Some(lock) = shutdown.run_until_cancelled(Lock::acquire(&server.flags)).await else {
-        return Ok(());
+    let (lock_file, exit) = (&server.flags.lock_file_path, server.flags.exit_on_lock_contention);
+    let lock = match lock_file.as_str() {
+        "" if exit => return Err("cannot exit on lock file contention: no lock file specified".into()),
+        "" => None,
+        path => match shutdown.run_until_cancelled(LockFile::acquire(Path::new(path), exit)).await {
+            Some(lock) => Some(lock?),
+            None => return Ok(ExitCode::SUCCESS),
+        },
     };
-    let lock = lock?;
-    let mut agent = pin!(agent::run(&server, version, shutdown.clone()));
-    tokio::select! {
-        ended = &mut agent => return ended,
-        () = lock.wanted_by_another() => tracing::info!("another agent wants the lock file"),
-    }
-    shutdown.cancel();
-    agent.await
+    let contended = async {
+        match &lock {
+            Some(lock) => lock.contended().await,
+            None => std::future::pending().await,
+        }
+        tracing::info!("another agent wants the lock file");
+        shutdown.cancel();
+    };
+    let agent = agent::run(&server, version, shutdown.clone());
+    tokio::pin!(agent);
+    let ended = tokio::select! {
+        ended = &mut agent => ended,
+        () = contended => agent.await,
+    };
+    ended.map(|()| ExitCode::SUCCESS)
 }

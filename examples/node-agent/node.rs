@@ -1,41 +1,31 @@
-//! The node: what it is to be, and who tells the API server of it.
+//! The node: what it is to be, how it reaches its cluster, and what keeps it from that.
 
+use std::io::Write as _;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Node;
 use kubelet_config::flags::KubeletServer;
-use kubelet_core::quantity::Amount;
-use kubelet_core::{NodeEventRecorder, RuntimeState};
-use kubelet_cri::{CriClient, ImageGcManager, NodeSettings, RuntimeService, v1};
-use kubelet_node::certificate::ApiServerAccess;
+use kubelet_node::certificate::{ApiServerAccess, ApiServerAccessBuilder, CertificateStore};
 use kubelet_node::{
-    BoxError, HeartbeatClient, LeaseConfig, LeaseController, LocalNode, MachineInfo, NodeConfig,
-    NodeInformer, NodeRegistration, NodeRuntime, NodeStatusConfig, NodeStatusUpdater, Reservation,
-    RuntimeFeatures, RuntimeHandler, RuntimeImage, node_host_ips, parse_node_ip,
+    LeaseConfig, LeaseController, LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeInformer,
+    NodeRegistration, NodeStatusConfig, NodeStatusUpdater, PreflightConfig, Reservation, hostname,
+    parse_node_ip,
 };
-use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 use crate::settings::{count, time};
 
 /// What a kubelet's flags and configuration say of its node, on this machine.
-pub(crate) fn local(
-    server: &KubeletServer,
-    node_name: &str,
-    version: &str,
-    (runtime, state): (Arc<Runtime>, RuntimeState),
-    events: Arc<dyn NodeEventRecorder>,
-) -> Result<LocalNode, Error> {
+pub(crate) fn local(server: &KubeletServer, version: &str) -> Result<LocalNodeBuilder, Error> {
     let KubeletServer { flags, configuration: config, .. } = server;
     let (node_ips, ignored) = parse_node_ip(&flags.node_ip, &flags.cloud_provider)?;
     for ignored in ignored {
         tracing::warn!(ignored, "--node-ip: not an IP address");
     }
-    let mut node = NodeConfig::new(node_name);
+    let mut node = NodeConfig::new(hostname(&flags.hostname_override)?);
     node.node_ips = node_ips;
     node.external_cloud_provider = flags.cloud_provider == "external";
     node.node_labels.clone_from(&flags.node_labels);
@@ -53,136 +43,73 @@ pub(crate) fn local(
     node.kubelet_version = version.to_owned();
     node.kubelet_port = config.port.try_into()?;
     let machine = MachineInfo::read(flags.root_directory.as_ref())?;
-    Ok(LocalNode::builder(node, machine).runtime(runtime).ready_check(state).events(events).build())
+    node.reservation.check(&machine)?;
+    Ok(LocalNode::builder(node, machine))
 }
 
-/// What containers may know of their node: its addresses, and what of its resources is for pods.
-pub(crate) fn tell_containers(settings: &mut NodeSettings, node: &Node) {
-    settings.node_ips = node_host_ips(node);
-    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-    let amount = |resource: &str| Amount::try_from(allocatable?.get(resource)?).ok();
-    let whole = |resource| amount(resource).and_then(|amount| u64::try_from(amount.value()).ok());
-    if let Some(cpu) = amount("cpu").and_then(|cpu| u64::try_from(cpu.milli_value()).ok()) {
-        settings.allocatable_cpu_millis = cpu;
+/// How the API server is reached, as `--kubeconfig`, `--bootstrap-kubeconfig` and `--cert-dir` say; nobody without the
+/// first.
+pub(crate) fn access(server: &KubeletServer) -> Result<Option<ApiServerAccessBuilder>, Error> {
+    let flags = &server.flags;
+    if flags.kube_config.is_empty() {
+        return Ok(None);
     }
-    settings.allocatable_memory = whole("memory").unwrap_or(settings.allocatable_memory);
-    settings.allocatable_ephemeral_storage = whole("ephemeral-storage").unwrap_or_default();
+    let node_name = hostname(&flags.hostname_override)?;
+    let mut access = ApiServerAccess::builder(node_name, &flags.kube_config, &flags.cert_directory)
+        .rotate_certificates(server.configuration.rotate_certificates);
+    if !flags.bootstrap_kubeconfig.is_empty() {
+        access = access.bootstrap_kubeconfig(&flags.bootstrap_kubeconfig);
+    }
+    Ok(Some(access))
 }
 
-/// The heartbeat: registration, status and lease, on connections of their own.
-pub(crate) struct Heartbeat {
+/// Registers the node, tells its status and renews its lease, on connections of their own, until `shutdown`.
+pub(crate) fn heartbeat(
+    server: &KubeletServer,
+    access: &ApiServerAccess,
+    local: &Arc<LocalNode>,
     informer: NodeInformer,
-    status: NodeStatusUpdater,
-    lease: LeaseController,
-}
-
-impl Heartbeat {
-    pub(crate) fn new(
-        server: &KubeletServer,
-        access: &ApiServerAccess,
-        local: &Arc<LocalNode>,
-        informer: NodeInformer,
-    ) -> Self {
-        let config = &server.configuration;
-        let lasts = count(config.node_lease_duration_seconds);
-        let every = time(config.node_status_update_frequency);
-        let (all, own) = (access.connections().clone(), access.connections().apart(|_| {}));
-        let client = HeartbeatClient::new(own.client())
-            .with_timeout(every.min(Duration::from_secs(lasts.into())))
-            // Connections that heartbeats fail on may be dead without saying so, and the others with them.
-            .renewed_by(move || {
-                all.close_idle();
-                own.close_all();
-                Ok(own.client())
-            });
-        let mut frequencies = NodeStatusConfig::default();
-        frequencies.update_frequency = every;
-        frequencies.report_frequency = time(config.node_status_report_frequency);
-        let mut status =
-            NodeStatusUpdater::new(local.clone(), informer.handle(), client.clone()).with_config(frequencies);
-        if config.register_node {
-            status = status.with_registration(NodeRegistration::new(access.client(), local.clone()));
-        }
-        let mut lease = LeaseConfig::default();
-        lease.duration_seconds = lasts;
-        let lease = LeaseController::with_config(client, local.name(), lease);
-        Self { informer, status, lease }
+    shutdown: CancellationToken,
+) -> impl Future<Output = ()> + use<> {
+    let config = &server.configuration;
+    let lease_duration = count(config.node_lease_duration_seconds);
+    let every = time(config.node_status_update_frequency);
+    let timeout = every.min(Duration::from_secs(lease_duration.into()));
+    let client = access.connections().heartbeats(timeout);
+    let mut frequencies = NodeStatusConfig::default();
+    frequencies.update_frequency = every;
+    frequencies.report_frequency = time(config.node_status_report_frequency);
+    let mut status =
+        NodeStatusUpdater::new(local.clone(), informer.handle(), client.clone()).with_config(frequencies);
+    if config.register_node {
+        status = status.with_registration(NodeRegistration::new(access.client(), local.clone()));
     }
-
-    pub(crate) async fn run(self, shutdown: CancellationToken) {
-        let Self { informer, status, lease } = self;
-        tokio::join!(
-            informer.run(shutdown.clone()),
-            status.run(shutdown.clone()),
-            lease.run(shutdown.clone())
-        );
+    let mut lease = LeaseConfig::default();
+    lease.duration_seconds = lease_duration;
+    let lease = LeaseController::with_config(client, local.name(), lease);
+    async move {
+        let token = || shutdown.clone();
+        tokio::join!(informer.run(token()), status.run(token()), lease.run(token()));
     }
 }
 
-/// The container runtime, as the node's status tells of it.
-pub(crate) struct Runtime {
-    services: Arc<CriClient>,
-    name: String,
-    images: OnceLock<ImageGcManager>,
-    handlers: Mutex<(Vec<RuntimeHandler>, Option<RuntimeFeatures>)>,
-}
-
-impl Runtime {
-    /// Waits until it says what it is called.
-    pub(crate) async fn of(services: Arc<CriClient>) -> Result<Self, Error> {
-        if let Err(error) = services.handshake().await {
-            tracing::warn!(%error, "the runtime does not answer yet");
-        }
-        let name = services.wait_ready().await?.runtime_name.clone();
-        Ok(Self { services, name, images: OnceLock::new(), handlers: Mutex::default() })
+/// Prints what keeps the node from its cluster, and what to do about it.
+pub(crate) async fn preflight(server: &KubeletServer, version: &str) -> Result<ExitCode, Error> {
+    let local = local(server, version)?.build();
+    let access =
+        access(server).await?.ok_or("preflight: without --kubeconfig there is no cluster to join")?;
+    let mut config = PreflightConfig::default();
+    config.bootstrapping = access.certificates().is_some_and(|certificates| certificates.current().is_none());
+    let serving = CertificateStore::new(CertificateStore::SERVER, &server.flags.cert_directory);
+    config.serving_certificate = server.configuration.server_tls_bootstrap.then(|| serving.current_path());
+    let findings = kubelet_node::preflight(&client, &local, &config).await;
+    let mut out = std::io::stdout();
+    for finding in &findings {
+        writeln!(out, "{finding}\n    {}", finding.advice())?;
     }
-
-    /// Who knows its images.
-    pub(crate) fn set_images(&self, images: ImageGcManager) {
-        let _ = self.images.set(images);
+    if findings.is_empty() {
+        writeln!(out, "nothing keeps node {} from its cluster", local.name())?;
+        return Ok(ExitCode::SUCCESS);
     }
-}
-
-#[async_trait]
-impl NodeRuntime for Runtime {
-    fn runtime_type(&self) -> &str {
-        &self.name
-    }
-
-    async fn version(&self) -> Result<String, BoxError> {
-        let version = self.services.version(v1::VersionRequest { version: "0.1.0".to_owned() }).await?;
-        let status = self.services.status(v1::StatusRequest { verbose: false }).await?;
-        let of = |handler: v1::RuntimeHandler| {
-            let features = handler.features.unwrap_or_default();
-            RuntimeHandler {
-                name: handler.name,
-                recursive_read_only_mounts: features.recursive_read_only_mounts,
-                user_namespaces: features.user_namespaces,
-            }
-        };
-        let features = status.features.map(|features| RuntimeFeatures {
-            supplemental_groups_policy: features.supplemental_groups_policy,
-        });
-        *self.handlers.lock() = (status.runtime_handlers.into_iter().map(of).collect(), features);
-        Ok(version.runtime_version)
-    }
-
-    async fn images(&self) -> Result<Vec<RuntimeImage>, BoxError> {
-        let images = self.images.get().map(ImageGcManager::images).unwrap_or_default();
-        let of = |image: &v1::Image| RuntimeImage {
-            id: image.id.clone(),
-            repo_digests: image.repo_digests.clone(),
-            repo_tags: image.repo_tags.clone(),
-            size: image.size,
-        };
-        Ok(images.iter().map(of).collect())
-    }
-
-    fn handlers(&self) -> Vec<RuntimeHandler> {
-        self.handlers.lock().0.clone()
-    }
-
-    fn features(&self) -> Option<RuntimeFeatures> {
-        self.handlers.lock().1
-    }
+    Ok(ExitCode::FAILURE)
 }

@@ -1,21 +1,21 @@
 //! What a kubelet's configuration means to each part of the agent.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_config::credential_provider::CredentialProviderConfig;
-use kubelet_config::flags::{KubeletFlags, KubeletServer};
+use kubelet_config::flags::KubeletServer;
 use kubelet_config::kubelet_configuration::GoDuration;
-use kubelet_config::{FeatureGates, FileSource, HttpSource, KubeletConfiguration};
+use kubelet_config::{FeatureGates, KubeletConfiguration};
 use kubelet_core::quantity::Amount;
-use kubelet_core::runtime::GcPolicy;
 use kubelet_cri::logs::LogRotatePolicy;
 use kubelet_cri::{
     CgroupDriver, CredentialProvider, ImageGcPolicy, ImagePullCredentialsVerificationPolicy,
     ImagePullSettings, NodeSettings,
 };
+use kubelet_node::node_host_ips;
 
 use crate::Error;
 
@@ -29,11 +29,12 @@ pub(crate) fn count(number: i32) -> u32 {
     number.try_into().unwrap_or_default()
 }
 
-/// Folders, DNS, cgroups and facts of the host.
-pub(crate) fn node(config: &KubeletConfiguration) -> NodeSettings {
+/// Folders, DNS, cgroups and facts of the host; and of the node, what containers may know.
+pub(crate) fn node(config: &KubeletConfiguration, object: &Node) -> NodeSettings {
     let mut node = NodeSettings::of_this_host();
-    let servers = config.cluster_dns.iter();
-    node.cluster_dns = servers.filter_map(|server| parsed("clusterDNS", server)).collect();
+    node.node_ips = node_host_ips(object);
+    node.set_allocatable(object);
+    node.cluster_dns = config.cluster_dns_ips();
     node.cluster_domain = config.cluster_domain.trim_end_matches('.').to_owned();
     node.resolv_conf = Some(&config.resolv_conf).filter(|path| !path.is_empty()).map(PathBuf::from);
     let root = if config.cgroup_root.is_empty() { "/".to_owned() } else { config.cgroup_root.clone() };
@@ -47,14 +48,6 @@ pub(crate) fn node(config: &KubeletConfiguration) -> NodeSettings {
     node.seccomp_default = config.seccomp_default;
     node.single_process_oom_kill = config.single_process_oom_kill.unwrap_or(!node.cgroup_v2);
     node
-}
-
-fn parsed(field: &str, address: &str) -> Option<IpAddr> {
-    let parsed = address.parse();
-    if parsed.is_err() {
-        tracing::warn!(address, "{field}: not an IP address");
-    }
-    parsed.ok()
 }
 
 pub(crate) fn image_pulls(config: &KubeletConfiguration, gates: &FeatureGates) -> ImagePullSettings {
@@ -109,15 +102,6 @@ pub(crate) fn image_gc(config: &KubeletConfiguration) -> ImageGcPolicy {
     policy
 }
 
-pub(crate) fn container_gc(flags: &KubeletFlags) -> GcPolicy {
-    GcPolicy {
-        min_age: time(flags.minimum_gc_age),
-        max_per_pod_container: u32::try_from(flags.max_per_pod_container_count).ok(),
-        max_containers: u32::try_from(flags.max_container_count).ok(),
-        ..GcPolicy::default()
-    }
-}
-
 pub(crate) fn log_rotation(config: &KubeletConfiguration) -> Result<LogRotatePolicy, Error> {
     let size = Amount::try_from(&Quantity(config.container_log_max_size.clone()))?;
     Ok(LogRotatePolicy {
@@ -126,32 +110,4 @@ pub(crate) fn log_rotation(config: &KubeletConfiguration) -> Result<LogRotatePol
         max_workers: count(config.container_log_max_workers) as usize,
         monitor_interval: time(config.container_log_monitor_interval),
     })
-}
-
-/// The first and the longest wait before a container that failed is started again (`newCrashLoopBackOff`).
-pub(crate) fn crash_loop(config: &KubeletConfiguration, gates: &FeatureGates) -> (Duration, Duration) {
-    let (first, longest) = match gates.enabled("ReduceDefaultCrashLoopBackOffDecay") {
-        true => (Duration::from_secs(1), Duration::from_secs(60)),
-        false => (Duration::from_secs(10), Duration::from_secs(300)),
-    };
-    let given = config.crash_loop_back_off.max_container_restart_period;
-    let given = given.filter(|_| gates.enabled("KubeletCrashLoopBackOffMax"));
-    let longest = given.map_or(longest, time);
-    (first.min(longest), longest)
-}
-
-/// Static pods of a folder or file, if any.
-pub(crate) fn files(config: &KubeletConfiguration, node_name: &str) -> Option<FileSource> {
-    let path = Some(&config.static_pod_path).filter(|path| !path.is_empty())?;
-    Some(FileSource::new(path, node_name).check_frequency(time(config.file_check_frequency)))
-}
-
-/// Static pods of a URL, if any.
-pub(crate) fn url(config: &KubeletConfiguration, node_name: &str) -> Result<Option<HttpSource>, Error> {
-    if config.static_pod_url.is_empty() {
-        return Ok(None);
-    }
-    let source =
-        HttpSource::new(&config.static_pod_url, node_name)?.headers(&config.static_pod_url_header)?;
-    Ok(Some(source.check_frequency(time(config.http_check_frequency))))
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::cluster::Cluster;
 use crate::pods::{SERVER, pod};
-use crate::standalone::Agent;
+use crate::standalone::{Agent, until};
 
 #[tokio::test]
 async fn a_node_joins_with_a_token_and_is_itself_from_then_on() {
@@ -17,11 +17,20 @@ async fn a_node_joins_with_a_token_and_is_itself_from_then_on() {
         command.arg("--kubeconfig").arg(cluster.path("kubeconfig"));
         Agent::spawn(command.arg("--bootstrap-kubeconfig").arg(cluster.path("bootstrap-kubeconfig")))
     };
+    let current = || fs::read_link(cluster.path("pki/kubelet-client-current.pem")).ok();
     let mut agent = start();
     cluster.node_is_ready().await;
     cluster.create(&pod("web", SERVER, json!({})));
     cluster.ready("web").await;
-    let current = fs::read_link(cluster.path("pki/kubelet-client-current.pem")).unwrap();
+
+    // Certificates come and go, and neither watch nor heartbeat breaks.
+    let (first, renewed) = (current(), cluster.renewed());
+    let another = async || (current() != first && cluster.renewed() > renewed).then_some(());
+    until("another certificate, and the lease is renewed", another).await;
+    cluster.create(&pod("next", SERVER, json!({})));
+    cluster.ready("next").await;
+    let asked = |line: &str| cluster.server.calls().count(line);
+    assert_eq!((asked("watch nodes"), asked("watch pods")), (1, 1));
     let kubeconfig = fs::read_to_string(cluster.path("kubeconfig")).unwrap();
     assert!(kubeconfig.contains("kubelet-client-current.pem"), "{kubeconfig}");
     agent.signal(Signal::TERM);
@@ -29,13 +38,15 @@ async fn a_node_joins_with_a_token_and_is_itself_from_then_on() {
 
     // The next one has a certificate, and needs no token.
     fs::remove_file(cluster.path("bootstrap-kubeconfig")).unwrap();
-    let requests = || cluster.server.calls().count("create certificatesigningrequests");
-    assert_eq!(requests(), 1);
+    let tokens = || {
+        let calls = cluster.server.calls().all().into_iter();
+        calls.filter(|call| call.user.starts_with("system:bootstrap")).count()
+    };
+    let asked_by_token = tokens();
     let mut agent = start();
     cluster.create(&pod("later", SERVER, json!({})));
     cluster.ready("later").await;
-    assert_eq!(fs::read_link(cluster.path("pki/kubelet-client-current.pem")).unwrap(), current);
-    assert_eq!(requests(), 1);
+    assert_eq!(tokens(), asked_by_token);
     agent.signal(Signal::TERM);
     assert!(agent.ended().await.0.success());
     cluster.end().await;

@@ -4,16 +4,19 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kubelet_core::PodExt;
 use kubelet_cri::process::ProcessRuntime;
 use kubelet_cri::{CriAdapter, CriServer, CriSocket};
 use kubelet_testing::{ApiServer, User};
+use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -45,6 +48,8 @@ impl Cluster {
     }
 
     /// A node that runs pods as processes and has nothing but a bootstrap token. Its kubeconfig is yet to be written.
+    ///
+    /// Its certificates are backdated by five minutes and end in one: it is always time for the next.
     pub(crate) async fn bootstrapping() -> Self {
         let cluster = Self::with_processes(true).await;
         fs::rename(cluster.path("kubeconfig"), cluster.path("bootstrap-kubeconfig")).unwrap();
@@ -75,7 +80,11 @@ impl Cluster {
 
     async fn at(dir: TempDir, endpoint: String, tls: bool) -> Self {
         let server = ApiServer::builder().record_reads();
-        let server = if tls { server.sign_certificates() } else { server }.build();
+        let server = match tls {
+            true => server.sign_certificates().signing_duration(Duration::from_secs(60)),
+            false => server,
+        };
+        let server = server.build();
         let (address, healthz) = (free_port(), free_port().port());
         let mut cluster = Self { server, dir, endpoint, healthz, address, tls, serving: None, runtime: None };
         let node = if tls { User::bootstrapper("abcdef") } else { User::node(NODE) };
@@ -149,6 +158,16 @@ enforceNodeAllocatable: []
         Agent::spawn(self.command("").arg("--kubeconfig").arg(self.path("kubeconfig")))
     }
 
+    /// What keeps the node from the cluster, as the agent prints it, and whether it is nothing.
+    pub(crate) async fn preflight(&self) -> (bool, String) {
+        let command = self.command("");
+        let mut preflight = Command::new(program("node-agent"));
+        preflight.arg("preflight").args(command.as_std().get_args());
+        preflight.arg("--kubeconfig").arg(self.path("kubeconfig"));
+        let output = preflight.env_remove("RUST_LOG").kill_on_drop(true).output().await.unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     /// What `/healthz` answers: its status and its text.
     pub(crate) async fn healthz(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.healthz)).await.ok()?;
@@ -210,6 +229,11 @@ enforceNodeAllocatable: []
         until(&format!("{name} is gone"), look).await;
     }
 
+    /// When the node's lease was renewed last.
+    pub(crate) fn renewed(&self) -> Option<MicroTime> {
+        self.server.get::<Lease>("kube-node-lease", NODE).unwrap()?.spec?.renew_time
+    }
+
     /// The reasons and messages of the events about an object, oldest first.
     pub(crate) fn events(&self, name: &str) -> Vec<(String, String)> {
         let mut events = self.server.list::<Event>().unwrap();
@@ -248,6 +272,17 @@ enforceNodeAllocatable: []
         }
         if self.serving.is_some() {
             self.stop_api_server().await;
+        }
+    }
+}
+
+impl Drop for Cluster {
+    /// The volumes of pods that were left running are mounted yet.
+    fn drop(&mut self) {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let paths = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+        for path in paths.filter(|path| Path::new(path).starts_with(self.dir.path())) {
+            let _ = unmount(path, UnmountFlags::DETACH);
         }
     }
 }

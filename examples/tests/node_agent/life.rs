@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Instant;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
@@ -20,8 +21,12 @@ async fn a_node_joins_and_pods_live_and_go() {
         "spec": {"clusterIP": "10.0.0.1", "ports": [{"name": "https", "port": 443}]}}))
         .unwrap();
     cluster.server.create(&service).unwrap();
+    let (well, told) = cluster.preflight().await;
+    assert!(!well && told.contains(NODE), "{told}");
+    let started = Instant::now();
     let mut agent = cluster.start();
     let node = cluster.node_is_ready().await;
+    println!("the node is Ready {:?} after its agent's start", started.elapsed());
     let info = node.status.as_ref().and_then(|status| status.node_info.as_ref()).unwrap();
     assert!(info.kubelet_version.starts_with("v1.36."), "{info:?}");
     assert!(info.container_runtime_version.starts_with("process://"), "{info:?}");
@@ -38,6 +43,8 @@ async fn a_node_joins_and_pods_live_and_go() {
     assert_eq!(verbose, "[+]ping ok\n[+]syncloop ok\n[+]pleg ok\nhealthz check passed\n");
     assert_eq!(cluster.healthz("/healthz/none").await.unwrap().0, 404);
     cluster.event(NODE, "Starting", "Starting kubelet.").await;
+    let (well, told) = cluster.preflight().await;
+    assert!(well && told.contains("nothing keeps"), "{told}");
 
     // A pod as users make them, with its token, and with what is offered of volumes.
     let config: ConfigMap =
@@ -71,6 +78,11 @@ async fn a_node_joins_and_pods_live_and_go() {
     assert_eq!(fs::read_to_string(file("namespace")).unwrap(), "default");
     assert_eq!(fs::read_to_string(file("token")).unwrap().split('.').count(), 3);
     assert!(file("ca.crt").exists() && file("..data").is_symlink());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    println!(
+        "its files are in memory: {}",
+        mounts.contains(&format!("/volumes/kubernetes.io~projected/{volume} "))
+    );
     let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(file("token")), 0o640, "it is the group's of the pod");
     assert_eq!(mode(cluster.volume_file(web.uid_str(), "kubernetes.io~empty-dir", "scratch", "")), 0o2777);

@@ -49,6 +49,13 @@ async fn pods_outlive_the_api_server_and_the_agent() {
     let mut agent = cluster.start();
     cluster.node_is_ready().await;
     cluster.create(&pod("web", SERVER, json!({})));
+    // It ends when it is told to, once.
+    let (go, gone) = (cluster.path("go"), cluster.path("gone"));
+    let until_told = "until [ -e $GO ]; do sleep 0.2; done; touch $GONE; exit 3";
+    let script = format!("echo up; [ -e $GONE ] || {{ {until_told}; }}; {SERVER}");
+    let env = json!([{"name": "GO", "value": go}, {"name": "GONE", "value": gone}]);
+    cluster.create(&pod("crash", &script, json!({"env": env})));
+    let crash = cluster.ready("crash").await;
     let web = cluster.ready("web").await;
     let name = format!("static-{NODE}");
     let mirror = cluster.ready(&name).await;
@@ -56,7 +63,12 @@ async fn pods_outlive_the_api_server_and_the_agent() {
     let ids = |pod: &Pod| pod.status.as_ref().unwrap().ids();
 
     // Without the API server pods go on, and what ends is started again.
+    let renewed = cluster.renewed();
     cluster.stop_api_server().await;
+    fs::write(&go, "").unwrap();
+    let log = cluster.path("logs").join(format!("default_crash_{}", crash.uid_str())).join("main/1.log");
+    let again = async || fs::read_to_string(&log).ok().filter(|log| log.contains("up"));
+    until("what crashed begins again without the API server", again).await;
     let manifest = manifest.to_string().replace("\"static\"", "\"second\"");
     fs::write(cluster.path("manifests/second.json"), manifest).unwrap();
     let logs = || fs::read_dir(cluster.path("logs")).unwrap().flatten();
@@ -67,6 +79,10 @@ async fn pods_outlive_the_api_server_and_the_agent() {
     cluster.start_api_server().await;
     cluster.ready(&format!("second-{NODE}")).await;
     assert_eq!(ids(&cluster.ready("web").await), ids(&web));
+    let restarted = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.restarts("main") == 1);
+    cluster.pod("crash", "is told to have begun again", restarted).await;
+    let resumed = async || (cluster.renewed() > renewed).then_some(());
+    until("the lease is renewed again", resumed).await;
 
     // The agent ends; its containers do not.
     agent.signal(Signal::TERM);
@@ -85,6 +101,20 @@ async fn pods_outlive_the_api_server_and_the_agent() {
         let told: Vec<_> = told.filter(|call| call.name == *before.key().name).collect();
         assert!(told.is_empty(), "a restart shows nowhere: {told:?}");
     }
+
+    // Nor does an agent need the API server to begin: static pods run, and what ran goes on.
+    cluster.stop_api_server().await;
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().await.0.success());
+    let third = manifest.replace("\"second\"", "\"third\"");
+    fs::write(cluster.path("manifests/third.json"), third).unwrap();
+    let mut agent = cluster.start();
+    let is_third = |name: &str| name.starts_with(&format!("default_third-{NODE}_"));
+    let started = async || logs().find(|entry| entry.file_name().to_str().is_some_and(is_third));
+    until("a static pod begins under an agent that knows no API server", started).await;
+    cluster.start_api_server().await;
+    cluster.ready(&format!("third-{NODE}")).await;
+    assert_eq!(ids(&cluster.ready("web").await), ids(&web));
 
     // A manifest that goes takes its pod and its mirror along.
     fs::remove_file(cluster.path("manifests/static.json")).unwrap();
