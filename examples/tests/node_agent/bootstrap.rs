@@ -24,13 +24,14 @@ async fn a_node_joins_with_a_token_and_is_itself_from_then_on() {
     cluster.ready("web").await;
 
     // Certificates come and go, and neither watch nor heartbeat breaks.
-    let (first, renewed) = (current(), cluster.renewed());
+    let asked = |line: &str| cluster.server.calls().count(line);
+    let watches = || (asked("watch nodes"), asked("watch pods"));
+    let (first, renewed, before) = (current(), cluster.renewed(), watches());
     let another = async || (current() != first && cluster.renewed() > renewed).then_some(());
     until("another certificate, and the lease is renewed", another).await;
     cluster.create(&pod("next", SERVER, json!({})));
     cluster.ready("next").await;
-    let asked = |line: &str| cluster.server.calls().count(line);
-    assert_eq!((asked("watch nodes"), asked("watch pods")), (1, 1));
+    assert_eq!(watches(), before);
     let kubeconfig = fs::read_to_string(cluster.path("kubeconfig")).unwrap();
     assert!(kubeconfig.contains("kubelet-client-current.pem"), "{kubeconfig}");
     agent.signal(Signal::TERM);
