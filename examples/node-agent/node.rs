@@ -96,10 +96,10 @@ pub(crate) fn heartbeat(
 /// Prints what keeps the node from its cluster, and what to do about it.
 pub(crate) async fn preflight(server: &KubeletServer, version: &str) -> Result<ExitCode, Error> {
     let local = local(server, version)?.build();
-    let access =
-        access(server).await?.ok_or("preflight: without --kubeconfig there is no cluster to join")?;
+    let access = access(server)?.ok_or("preflight: without --kubeconfig there is no cluster to join")?;
+    let (client, bootstrapping) = access.look().await?;
     let mut config = PreflightConfig::default();
-    config.bootstrapping = access.certificates().is_some_and(|certificates| certificates.current().is_none());
+    config.bootstrapping = bootstrapping;
     let serving = CertificateStore::new(CertificateStore::SERVER, &server.flags.cert_directory);
     config.serving_certificate = server.configuration.server_tls_bootstrap.then(|| serving.current_path());
     let findings = kubelet_node::preflight(&client, &local, &config).await;

@@ -70,8 +70,9 @@ async fn pods_outlive_the_api_server_and_the_agent() {
     let again = async || fs::read_to_string(&log).ok().filter(|log| log.contains("up"));
     until("what crashed begins again without the API server", again).await;
     let manifest = manifest.to_string().replace("\"static\"", "\"second\"");
-    fs::write(cluster.path("manifests/second.json"), manifest).unwrap();
-    let logs = || fs::read_dir(cluster.path("logs")).unwrap().flatten();
+    fs::write(cluster.path("manifests/second.json"), &manifest).unwrap();
+    let log_dir = cluster.path("logs");
+    let logs = || fs::read_dir(&log_dir).unwrap().flatten();
     let is_second = |name: &str| name.starts_with(&format!("default_second-{NODE}_"));
     let started = async || logs().find(|entry| entry.file_name().to_str().is_some_and(is_second));
     until("a static pod begins without the API server", started).await;
