@@ -242,10 +242,9 @@ impl Registry {
     /// Takes in the end of what [`next`](Self::next) gave out (`completeSync`, `completeTerminating`,
     /// `completeTerminated`, `completeWork`).
     pub(super) fn complete(&mut self, uid: &PodUid, ended: Ended, now: Instant) {
-        let place = |records: &FxHashMap<PodUid, PodRecord>| records.get(uid).map(PodRecord::place);
-        let before = place(&self.records);
+        let before = self.record(uid).map(PodRecord::place);
         self.take_end(uid, ended, now);
-        if place(&self.records) != before {
+        if self.record(uid).map(PodRecord::place) != before {
             self.changes.note();
         }
     }
