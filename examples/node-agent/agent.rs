@@ -14,7 +14,7 @@ use kubelet_core::{
     PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services,
 };
 use kubelet_cri::logs::ContainerLogManager;
-use kubelet_cri::{CriClient, CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, RuntimeImageFs};
+use kubelet_cri::{CriClient, CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, PodCgroups, RuntimeImageFs};
 use kubelet_node::certificate::ApiServerAccess;
 use kubelet_node::{HealthChecks, HealthzServer, NodeInformer, SystemdNotifier, node_host_ips};
 use kubelet_pleg::EventedPleg;
@@ -128,6 +128,7 @@ pub(crate) async fn run(
     }
     let Some(runtime) = shutdown.run_until_cancelled(runtime.build()).await else { return Ok(()) };
     let runtime = Arc::new(runtime?);
+    let cgroups = PodCgroups::of_this_host(runtime.node_settings()).await?;
 
     // Where pods come from.
     let mut pods = PodConfig::builder().recorder(recorder.clone()).static_pods(config, &node_name)?;
@@ -154,6 +155,7 @@ pub(crate) async fn run(
         .recorder(recorder)
         .prober(NodeProber::new(services.clone()), probes)
         .volumes(volumes)
+        .pod_containers(Arc::new(cgroups))
         .admission(Arc::new(SysctlAllowlist::new(&config.allowed_unsafe_sysctls)?))
         .admission(Arc::new(AppArmorAdmitHandler::linux_host()))
         .workers(PodWorkersConfig { resync_interval: time(config.sync_frequency), ..Default::default() })

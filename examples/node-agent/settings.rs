@@ -43,6 +43,7 @@ pub(crate) fn node(config: &KubeletConfiguration, object: &Node) -> NodeSettings
         (true, "systemd") => CgroupDriver::Systemd { root },
         (true, _) => CgroupDriver::Cgroupfs { root },
     };
+    node.pod_pids_limit = Some(config.pod_pids_limit);
     node.cpu_cfs_quota = config.cpu_cfs_quota;
     node.cpu_cfs_quota_period = time(config.cpu_cfs_quota_period);
     node.seccomp_default = config.seccomp_default;

@@ -132,6 +132,7 @@ mod paths;
 mod pleg;
 mod pod;
 mod pod_cache;
+mod pod_container_manager;
 mod pod_dirs;
 mod pod_manager;
 mod pod_source;
@@ -175,6 +176,7 @@ pub use pleg::{
 };
 pub use pod::{PodExt, PodKey, PodUid, QosClass};
 pub use pod_cache::PodCache;
+pub use pod_container_manager::{NoPodContainers, PodContainerManager};
 pub use pod_manager::PodManager;
 pub use pod_source::{
     PodOperation, PodSource, PodUpdate, PodUpdates, SourceUpdate, SourcesReady, StreamSource,

@@ -1,28 +1,29 @@
-//! The folders of pods that are gone.
+//! The folders and cgroups of pods that are gone.
 
 use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::{Disk, PodCache, PodUid, PodWorkersHandle, RootDir};
+use crate::{Disk, PodCache, PodContainerManager, PodUid, PodWorkersHandle, RootDir};
 
 /// The folders are looked through at least this often, should somebody else leave one.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
 
-/// Removes the folders of pods that nobody knows any more (`cleanupOrphanedPodDirs`). It works beside the sync loop:
-/// a file system that hangs holds up nothing but the next removal.
+/// Removes the cgroups and then the folders of pods that nobody knows any more (`cleanupOrphanedPodCgroups`,
+/// `cleanupOrphanedPodDirs`). It works beside the sync loop: a file system that hangs holds up nothing but the next
+/// removal.
 ///
-/// The folders are looked through when a pod went, again while one of a gone pod is left, and now and then.
-#[derive(Debug)]
+/// They are looked through when a pod went, again while one of a gone pod is left, and now and then.
 pub(crate) struct OrphanedPodDirs {
     removal: Removal,
-    /// One removal at a time; it says whether a folder of a pod that is gone was left.
+    /// One removal at a time; it says whether something of a pod that is gone was left.
     under_way: JoinSet<bool>,
     /// A pod went, or may have, since the last removal began.
     is_due: bool,
@@ -30,10 +31,17 @@ pub(crate) struct OrphanedPodDirs {
 }
 
 impl OrphanedPodDirs {
-    pub(crate) fn new(root_dir: RootDir, disk: Disk, cache: PodCache, workers: PodWorkersHandle) -> Self {
+    pub(crate) fn new(
+        root_dir: RootDir,
+        disk: Disk,
+        cgroups: Arc<dyn PodContainerManager>,
+        cache: PodCache,
+        workers: PodWorkersHandle,
+    ) -> Self {
         let removal = Removal {
             root_dir,
             disk,
+            cgroups,
             cache,
             workers,
         };
@@ -45,7 +53,7 @@ impl OrphanedPodDirs {
         }
     }
 
-    /// Looks through the folders, if that is due: those of the known pods stay.
+    /// Looks for them, if that is due: those of the known pods stay.
     pub(crate) fn tend(&mut self, known: &HashSet<PodUid>, some_went: bool) {
         self.is_due |= some_went || self.looked_at.elapsed() >= LOOK_PERIOD;
         match self.under_way.try_join_next() {
@@ -69,17 +77,59 @@ impl OrphanedPodDirs {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Removal {
     root_dir: RootDir,
     disk: Disk,
+    cgroups: Arc<dyn PodContainerManager>,
     cache: PodCache,
     workers: PodWorkersHandle,
 }
 
 impl Removal {
-    /// Says whether a folder of a pod that is not known was left.
+    /// Says whether something of a pod that is not known was left.
     async fn run(self, known: HashSet<PodUid>) -> bool {
+        // Cgroups first: what still runs in them may use the folders.
+        let cgroups_are_left = self.remove_cgroups(&known).await;
+        self.remove_dirs(&known).await || cgroups_are_left
+    }
+
+    async fn remove_cgroups(&self, known: &HashSet<PodUid>) -> bool {
+        let mut found = match self.cgroups.pods().await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(%error, "Cannot list the cgroups of pods");
+                return true;
+            }
+        };
+        found.retain(|uid| !known.contains(uid));
+        found.sort_unstable();
+        let mut is_left = false;
+        for uid in found {
+            if self.may_run(&uid) {
+                is_left = true;
+                continue;
+            }
+            // Its volumes in memory are charged to it as long as they are there.
+            let volumes = self.root_dir.pod_volumes_dir(&uid);
+            let holds_volumes = self.disk.run(move || Ok(has_entries(&volumes))).await;
+            let done = match holds_volumes.unwrap_or(true) {
+                true => self
+                    .cgroups
+                    .reduce_cpu_limits(&uid)
+                    .await
+                    .map(|()| is_left = true),
+                false => self.cgroups.destroy(&uid).await,
+            };
+            if let Err(error) = done {
+                is_left = true;
+                tracing::warn!(%uid, %error, "Cannot remove the cgroup of an orphaned pod");
+            }
+        }
+        is_left
+    }
+
+    async fn remove_dirs(&self, known: &HashSet<PodUid>) -> bool {
         let dir = self.root_dir.pods_dir();
         let mut found = match self.disk.run(move || list(&dir)).await {
             Ok(found) => found,

@@ -29,6 +29,18 @@ pub fn container_should_restart(container: &Container, pod: &PodSpec, exit_code:
         .unwrap_or(true)
 }
 
+/// Whether none of the pod's containers is ever started again (not `IsContainerRestartable`, of each).
+pub(crate) fn runs_once(pod: &PodSpec) -> bool {
+    let is_restartable = |container: &Container| match container.restart_policy.as_deref() {
+        Some(policy) => {
+            let mut rules = container.restart_policy_rules.iter().flatten();
+            rules.any(|rule| rule.action == "Restart") || policy != "Never"
+        }
+        None => false,
+    };
+    pod.restart_policy.as_deref() == Some("Never") && !pod.containers.iter().any(is_restartable)
+}
+
 /// Whether this end of the container asks that all of the pod's start over (`RestartAllContainers`).
 pub fn asks_to_restart_all_containers(container: &Container, exit_code: i32) -> bool {
     matching_restart_rule(container, exit_code).is_some_and(|rule| rule.action == "RestartAllContainers")

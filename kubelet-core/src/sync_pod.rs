@@ -15,13 +15,14 @@ use crate::clock::api_time;
 use crate::deadline::{RUNTIME_REQUEST_TIMEOUT, within};
 use crate::pod::{has_terminal_phase, restarts_all_containers};
 use crate::pod_syncer::{PodStatusFn, PodSyncer, SyncOutcome, SyncPodType};
+use crate::restart_rules::runs_once;
 use crate::runtime::{PodStatus, Runtime, RuntimePod};
 use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::{
-    Checkpoints, Clock, Disk, Error, Event, EventRecorder, EventType, MirrorPods, PlegHandle, PodExt,
-    PodStatusInput, PodStatusReporter, PodUid, ProbeManagerHandle, ProbeResults, Result, RootDir,
-    VolumeManager,
+    Checkpoints, Clock, Disk, Error, Event, EventRecorder, EventType, MirrorPods, PlegHandle,
+    PodContainerManager, PodExt, PodStatusInput, PodStatusReporter, PodUid, ProbeManagerHandle, ProbeResults,
+    Result, RootDir, VolumeManager,
 };
 
 /// The kubelet's own [`PodSyncer`]: generates and reports the status, waits for network and volumes, has the
@@ -43,6 +44,8 @@ pub struct RuntimePodSyncer {
     pub prober: Option<ProbeManagerHandle>,
     /// Who mounts its volumes.
     pub volumes: Arc<dyn VolumeManager>,
+    /// Who makes its cgroup.
+    pub pod_containers: Arc<dyn PodContainerManager>,
     /// Where events go.
     pub recorder: Arc<dyn EventRecorder>,
     /// Asked to look at a pod that was just changed.
@@ -84,6 +87,7 @@ impl PodSyncer for RuntimePodSyncer {
         let status = with_ips(status, &api_status);
         let phase = api_status.phase.clone().unwrap_or_default();
         let starts_over = restarts_all_containers(&api_status);
+        let runs = has_running_containers(&api_status);
         let before = reported.as_ref().and_then(|reported| reported.phase.as_deref());
         if phase == "Running" && before == Some("Pending") {
             self.observe_since_first_seen("kubelet_pod_start_duration_seconds", pod);
@@ -105,6 +109,7 @@ impl PodSyncer for RuntimePodSyncer {
             self.warn(pod, "NetworkNotReady", error.to_string());
             return Err(error);
         }
+        self.ensure_cgroup(pod, runs).await?;
 
         // A static pod may be what the API server is made of: it does not wait for its mirror.
         let ((), synced) = tokio::join!(
@@ -194,6 +199,15 @@ impl PodSyncer for RuntimePodSyncer {
         self.statuses.set_pod_status(pod, api_status);
         let unmounted = self.volumes.wait_for_unmount(pod);
         within("unmount volumes", Some(&pod.uid()), MOUNT_DEADLINE, unmounted).await?;
+        let uid = pod.uid();
+        let destroyed = self.pod_containers.destroy(&uid);
+        within(
+            "remove the cgroup",
+            Some(&uid),
+            RUNTIME_REQUEST_TIMEOUT,
+            destroyed,
+        )
+        .await?;
         self.statuses.terminate_pod(pod);
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.ended(&pod.uid());
@@ -261,11 +275,40 @@ impl RuntimePodSyncer {
                 },
             });
         }
+        if let Err(error) = self.pod_containers.settle(pod).await {
+            tracing::warn!(pod = %pod.key(), %uid, %error, "cannot narrow the cgroup of a pod");
+        }
         if !result.results.is_empty() {
             // What was done shows in the next list: no need to wait a period for it.
             self.pleg.request_relist(&uid);
         }
         Ok(!result.results.is_empty())
+    }
+
+    /// Sees to it that the pod has its cgroup. One that runs outside of it is killed, so that it comes back inside.
+    async fn ensure_cgroup(&self, pod: &Arc<Pod>, runs: bool) -> Result<()> {
+        if runs && !self.pod_containers.exists(pod).await {
+            let killed = async { self.kill(Some(pod), &*self.runtime_pod(pod).await?, None).await };
+            match killed.await {
+                // It has run.
+                Ok(()) if pod.spec.as_ref().is_some_and(runs_once) => return Ok(()),
+                Ok(()) => {}
+                Err(error) => tracing::error!(pod = %pod.key(), uid = pod.uid_str(), %error,
+                    "cannot kill a pod that runs outside of its cgroup"),
+            }
+        }
+        self.pod_containers.ensure_exists(pod).await.map_err(|error| {
+            let message = format!("unable to ensure pod container exists: {error}");
+            self.warn(pod, "FailedCreatePodContainer", message);
+            let uid = pod.uid();
+            Error::SyncPod {
+                pod: pod.key(),
+                message: format!(
+                    "failed to ensure that the pod: {uid} cgroups exist and are correctly applied: {error}"
+                ),
+                uid,
+            }
+        })
     }
 
     /// Goes on where the agent before this one has ended: before anything is told or done of the pod.
@@ -451,6 +494,12 @@ impl RuntimePodSyncer {
             message,
         });
     }
+}
+
+fn has_running_containers(api_status: &ApiPodStatus) -> bool {
+    let statuses = api_status.container_statuses.iter().flatten();
+    let mut states = statuses.filter_map(|status| status.state.as_ref());
+    states.any(|state| state.running.is_some())
 }
 
 /// The status with the IPs that the API shows, where those are others.

@@ -12,9 +12,9 @@ use k8s_openapi::jiff::Timestamp;
 use kubelet_config::PodConfig;
 use kubelet_core::runtime::{PodStatus, SyncFailure};
 use kubelet_core::{
-    Clock, Disk, Error, Kubelet, LogEvents, MirrorPods, NoProbes, NoVolumes, PlegHandle, PodCache, PodExt,
-    PodLifecycleEventGenerator, PodStatusManager, PodSyncer, RootDir, RuntimePodSyncer, RuntimeReader,
-    RuntimeState, StartFailures, StreamSource, SyncPodType,
+    Clock, Disk, Error, Kubelet, LogEvents, MirrorPods, NoPodContainers, NoProbes, NoVolumes, PlegHandle,
+    PodCache, PodExt, PodLifecycleEventGenerator, PodStatusManager, PodSyncer, RootDir, RuntimePodSyncer,
+    RuntimeReader, RuntimeState, StartFailures, StreamSource, SyncPodType,
 };
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager};
@@ -264,6 +264,7 @@ async fn a_pod_that_ends_and_cannot_be_read_is_not_said_to_have_lost_its_contain
         probes: Arc::new(NoProbes),
         prober: None,
         volumes: Arc::new(NoVolumes),
+        pod_containers: Arc::new(NoPodContainers),
         recorder: Arc::new(LogEvents),
         pleg: GenericPleg::new(runtime.clone(), cache).handle(),
         root_dir: RootDir::new(root.path()),

@@ -3,6 +3,7 @@
 //! * [`v1`]: the messages of CRI v1 as of Kubernetes 1.36, all 41 calls.
 //! * [`RuntimeService`], [`ImageService`]: the two services as traits over these messages.
 //! * [`CriRuntime`]: the generic runtime manager, which runs pods on them as the kubelet would.
+//! * [`PodCgroups`]: the cgroups of pods, with their limits.
 //! * [`ImageGcManager`]: removes images that nobody uses, when the disk is full or they are old.
 //! * [`NodeProber`]: the kubelet's probes; commands through `ExecSync`, with the feature `probes` HTTP, TCP and gRPC too.
 //! * `CriClient` (feature `client`, on by default): the two services behind a `unix://` or `tcp://` endpoint.
@@ -52,9 +53,9 @@ pub use client::{CriClient, CriClientBuilder};
 pub use error::{Code, Error};
 pub use listed::{ListedContainer, ListedSandbox};
 pub use manager::{
-    CgroupDriver, ContainerStats, CredentialProvider, CriRuntime, CriRuntimeBuilder, FsStats, ImageFsInfo,
-    ImageFsStats, ImageGcManager, ImageGcPolicy, ImagePullCredentialsVerificationPolicy, ImagePullSettings,
-    NodeSettings, PodStats, RuntimeImageFs, StreamOptions, pod_actions,
+    CgroupDriver, CgroupMounts, ContainerStats, CredentialProvider, CriRuntime, CriRuntimeBuilder, FsStats,
+    ImageFsInfo, ImageFsStats, ImageGcManager, ImageGcPolicy, ImagePullCredentialsVerificationPolicy,
+    ImagePullSettings, NodeSettings, PodCgroups, PodStats, RuntimeImageFs, StreamOptions, pod_actions,
 };
 pub use node_runtime::CriNodeRuntime;
 #[cfg(feature = "probes")]

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream;
+use kubelet_core::PodContainerManager;
 use kubelet_core::runtime::ContainerState;
-use kubelet_cri::CriClient;
+use kubelet_cri::{CgroupDriver, CriClient};
 use kubelet_testing::Containerd;
 
 use crate::manager::{AllBut, Manager, pod, pod_of};
@@ -20,7 +21,9 @@ const AT_ONCE: usize = 16;
 async fn nothing_is_left_of_200_pods() {
     let Some(containerd) = Containerd::start().await.unwrap() else { return };
     let client = Arc::new(CriClient::connect(containerd.endpoint()).await.unwrap());
-    let manager = Manager::on(client.clone(), client).await;
+    let root = format!("kubelet-testing-{}", std::process::id());
+    let driver = CgroupDriver::Cgroupfs { root: format!("/{root}") };
+    let manager = Manager::with_cgroups(client.clone(), client, driver).await;
     let lives = (0..PODS).map(|number| {
         let manager = &manager;
         async move {
@@ -60,12 +63,28 @@ async fn nothing_is_left_of_200_pods() {
     let folder = containerd.folder().display().to_string();
     let left: Vec<_> = mounts.lines().filter(|mount| mount.contains(&folder)).collect();
     assert_eq!(left, [""; 0], "mounts");
+    let cgroups = manager.cgroups.pods().await.unwrap();
+    assert!(cgroups.is_empty(), "cgroups of pods: {cgroups:?}");
+    for name in ["kubepods/besteffort", "kubepods/burstable", "kubepods", ""] {
+        remove_cgroup(&Path::new(&root).join(name));
+    }
     let addresses = containerd.folder().join("addresses");
     let reserved = std::fs::read_dir(addresses).unwrap().flatten().map(|network| {
         let files = std::fs::read_dir(network.path()).unwrap().flatten();
         files.filter(|file| file.file_name().to_string_lossy().parse::<std::net::IpAddr>().is_ok()).count()
     });
     assert_eq!(reserved.sum::<usize>(), 0, "addresses");
+}
+
+/// From all hierarchies. It must have nothing in it.
+fn remove_cgroup(name: &Path) {
+    let hierarchies = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
+    for hierarchy in hierarchies.chain([Path::new("/sys/fs/cgroup").to_owned()]) {
+        let dir = hierarchy.join(name);
+        if dir.is_dir() {
+            std::fs::remove_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        }
+    }
 }
 
 fn count(dir: &Path) -> usize {

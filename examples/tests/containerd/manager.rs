@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::{GcPolicy, PodStatus};
-use kubelet_core::{PodExt, PodStateProvider, PodUid, RootDir, Runtime, RuntimeReader};
-use kubelet_cri::{CgroupDriver, CriRuntime, ImageService, NodeSettings, RuntimeService};
+use kubelet_core::{PodContainerManager, PodExt, PodStateProvider, PodUid, RootDir, Runtime, RuntimeReader};
+use kubelet_cri::{CgroupDriver, CriRuntime, ImageService, NodeSettings, PodCgroups, RuntimeService};
 use kubelet_testing::Containerd;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 /// A manager with folders of its own.
 pub(crate) struct Manager {
     pub(crate) runtime: CriRuntime,
+    pub(crate) cgroups: PodCgroups,
     pub(crate) dir: TempDir,
 }
 
@@ -34,7 +35,8 @@ impl Manager {
         node.pod_logs_dir = dir.path().join("logs");
         node.cgroup_driver = driver;
         let runtime = CriRuntime::builder(runtime, images).node(node).build().await.unwrap();
-        Self { runtime, dir }
+        let cgroups = PodCgroups::of_this_host(runtime.node_settings()).await.unwrap();
+        Self { runtime, cgroups, dir }
     }
 
     /// What the runtime has of the pod.
@@ -51,6 +53,7 @@ impl Manager {
         pod: &Arc<Pod>,
         reached: impl Fn(&PodStatus) -> bool,
     ) -> Arc<PodStatus> {
+        self.cgroups.ensure_exists(pod).await.unwrap();
         loop {
             if let Ok(status) = self.status(pod).await {
                 if reached(&status) {
@@ -62,8 +65,13 @@ impl Manager {
         }
     }
 
-    /// Kills the pod until nothing of it runs.
+    /// Kills the pod until nothing of it runs, and removes its cgroup.
     pub(crate) async fn kill(&self, pod: &Arc<Pod>) {
+        self.stop(pod).await;
+        self.cgroups.destroy(&pod.uid()).await.unwrap();
+    }
+
+    async fn stop(&self, pod: &Arc<Pod>) {
         loop {
             match self.runtime.pod(&pod.uid()).await {
                 Ok(None) => return,

@@ -1,5 +1,6 @@
 //! On a real containerd of the test's own. Skipped, visibly, where the host lacks it; in CI that is a failure.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use kubelet_core::PodExt;
@@ -9,7 +10,7 @@ use serde_json::json;
 
 use crate::cluster::Cluster;
 use crate::pods::{SERVER, pod};
-use crate::standalone::{StatusExt, until};
+use crate::standalone::{Agent, StatusExt, until};
 
 #[tokio::test]
 async fn pods_of_a_cluster_run_in_containers() {
@@ -58,4 +59,45 @@ async fn pods_of_a_cluster_run_in_containers() {
     agent.signal(Signal::TERM);
     assert!(agent.ended().await.0.success());
     cluster.end().await;
+}
+
+#[tokio::test]
+async fn pods_lie_in_cgroups_of_their_own_and_leave_none() {
+    let Some(containerd) = Containerd::start().await.unwrap() else { return };
+    let cluster = Cluster::on(tempfile::tempdir().unwrap(), containerd.endpoint()).await;
+    let root = format!("kubelet-testing-node-{}", std::process::id());
+    let mut command = cluster.command("");
+    command.args(["--cgroups-per-qos=true", "--cgroup-root"]).arg(format!("/{root}"));
+    let mut agent = Agent::spawn(command.arg("--kubeconfig").arg(cluster.path("kubeconfig")));
+    cluster.node_is_ready().await;
+    let mut web = pod("web", SERVER, json!({}));
+    let resources = json!({"limits": {"cpu": "500m", "memory": "64Mi"}});
+    web.spec.as_mut().unwrap().containers[0].resources = serde_json::from_value(resources).unwrap();
+    cluster.create(&web);
+    let web = cluster.ready("web").await;
+    // A guaranteed pod's lies in the root of all pods'.
+    let hierarchies = || {
+        let mounted = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
+        mounted.chain([PathBuf::from("/sys/fs/cgroup")])
+    };
+    let folders = |name: &str| -> Vec<PathBuf> {
+        hierarchies().map(|at| at.join(&root).join(name)).filter(|dir| dir.is_dir()).collect()
+    };
+    let name = format!("kubepods/pod{}", web.uid_str());
+    let dirs = folders(&name);
+    let any = |file: &str| dirs.iter().find_map(|dir| std::fs::read_to_string(dir.join(file)).ok());
+    let memory = any("memory.limit_in_bytes").or(any("memory.max")).unwrap();
+    assert_eq!(memory.trim(), (64 << 20).to_string());
+    let within = dirs.iter().flat_map(|dir| std::fs::read_dir(dir).unwrap().flatten());
+    let within = within.filter(|entry| entry.path().is_dir()).count();
+    assert!(within > 0, "its containers lie in it");
+
+    cluster.kubectl(&["delete", "pod", "web", "--timeout=100s"]).await;
+    assert_eq!(folders(&name), Vec::<PathBuf>::new());
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().await.0.success());
+    cluster.end().await;
+    for name in ["kubepods/besteffort", "kubepods/burstable", "kubepods", ""] {
+        folders(name).iter().for_each(|dir| std::fs::remove_dir(dir).unwrap());
+    }
 }

@@ -19,9 +19,9 @@ use crate::sync_loop::{SyncLoop, SyncLoopMonitor};
 use crate::sync_pod::RuntimePodSyncer;
 use crate::{
     Admission, Checkpoints, Clock, Disk, Error, EventRecorder, Jitter, LogEvents, MirrorClient, MirrorPods,
-    NoProbes, NoVolumes, NodeGetter, PlegHandle, PodAdmitHandler, PodLifecycleEventGenerator,
-    PodStatusManager, ProbeManager, ProbeManagerConfig, ProbeResultCache, ProbeResults, Prober, Result,
-    RootDir, VolumeManager,
+    NoPodContainers, NoProbes, NoVolumes, NodeGetter, PlegHandle, PodAdmitHandler, PodContainerManager,
+    PodLifecycleEventGenerator, PodStatusManager, ProbeManager, ProbeManagerConfig, ProbeResultCache,
+    ProbeResults, Prober, Result, RootDir, VolumeManager,
 };
 
 /// Updates that may wait for the sync loop before the sources are held back (`PodConfig`'s channel).
@@ -38,6 +38,7 @@ pub struct KubeletBuilder {
     probes: Option<Arc<dyn ProbeResults>>,
     prober: Option<(Box<dyn Prober>, ProbeResultCache)>,
     volumes: Option<Arc<dyn VolumeManager>>,
+    pod_containers: Option<Arc<dyn PodContainerManager>>,
     node: Option<Arc<dyn NodeGetter>>,
     admission: Admission,
     mirrors: Option<Arc<dyn MirrorClient>>,
@@ -103,6 +104,12 @@ impl KubeletBuilder {
     /// Who mounts volumes; by default a pod that asks for a volume waits with an error.
     pub fn volumes(mut self, volumes: Arc<dyn VolumeManager>) -> Self {
         self.volumes = Some(volumes);
+        self
+    }
+
+    /// Who makes and removes the cgroups of pods; by default nobody: then they are the runtime's affair.
+    pub fn pod_containers(mut self, manager: Arc<dyn PodContainerManager>) -> Self {
+        self.pod_containers = Some(manager);
         self
     }
 
@@ -225,6 +232,7 @@ impl KubeletBuilder {
             (Some(client), Some(node)) => MirrorPods::new(client, node.clone()),
             _ => MirrorPods::default(),
         };
+        let pod_containers = self.pod_containers.unwrap_or_else(|| Arc::new(NoPodContainers));
         let syncer = RuntimePodSyncer {
             runtime: runtime.clone(),
             runtime_state: runtime_state.clone(),
@@ -233,6 +241,7 @@ impl KubeletBuilder {
             probes: results.clone(),
             prober: prober.clone(),
             volumes: self.volumes.unwrap_or_else(|| Arc::new(NoVolumes)),
+            pod_containers: pod_containers.clone(),
             recorder: recorder.clone(),
             pleg: pleg_handle.clone(),
             root_dir: self.root_dir.clone(),
@@ -282,6 +291,7 @@ impl KubeletBuilder {
             start_failures,
             root_dir: self.root_dir,
             disk: self.disk,
+            pod_containers,
             mirrors,
             admission,
             checkpoints,

@@ -200,6 +200,7 @@ impl Removals {
         let dirs = OrphanedPodDirs::new(
             sync_loop.root_dir.clone(),
             sync_loop.disk,
+            sync_loop.pod_containers.clone(),
             sync_loop.cache.clone(),
             sync_loop.workers.clone(),
         );

@@ -30,8 +30,8 @@ use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::{
     Admission, Checkpoints, Disk, Event, EventRecorder, EventType, MirrorPods, PlegEvents,
-    PodAdmitAttributes, PodExt, PodLifecycleEvent, PodLifecycleEventType, PodLifecycleEvents,
-    PodStatusReporter, PodUid, ProbeManagerHandle, ProbeUpdates, Rejection, RootDir,
+    PodAdmitAttributes, PodContainerManager, PodExt, PodLifecycleEvent, PodLifecycleEventType,
+    PodLifecycleEvents, PodStatusReporter, PodUid, ProbeManagerHandle, ProbeUpdates, Rejection, RootDir,
 };
 use housekeeping::{GonePods, Removals};
 use schedule::Schedule;
@@ -70,6 +70,8 @@ pub struct SyncLoop {
     pub root_dir: RootDir,
     /// Who removes them.
     pub disk: Disk,
+    /// Who removes the cgroups of gone pods.
+    pub pod_containers: Arc<dyn PodContainerManager>,
     /// Who says whether a new pod may run.
     pub admission: Admission,
     /// Where it is told that one may not.

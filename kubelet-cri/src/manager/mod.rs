@@ -2,6 +2,7 @@
 
 mod back_off;
 mod builder;
+mod cgroups;
 pub(crate) mod config;
 mod container;
 mod credential_provider;
@@ -60,6 +61,7 @@ use self::stats::CpuTimes;
 use crate::{ImageService, RuntimeService, v1};
 
 pub use self::builder::CriRuntimeBuilder;
+pub use self::cgroups::{CgroupMounts, PodCgroups};
 pub use self::config::{CgroupDriver, NodeSettings};
 pub use self::credential_provider::CredentialProvider;
 pub use self::image_gc::{FsStats, ImageFsStats, ImageGcManager, ImageGcPolicy, RuntimeImageFs};
@@ -112,6 +114,11 @@ impl CriRuntime {
     /// A manager on these services, yet to be set up.
     pub fn builder(runtime: Arc<dyn RuntimeService>, images: Arc<dyn ImageService>) -> CriRuntimeBuilder {
         CriRuntimeBuilder::new(runtime, images)
+    }
+
+    /// The settings that it was made with, and the cgroup driver that the runtime said it has.
+    pub fn node_settings(&self) -> &NodeSettings {
+        &self.node
     }
 
     /// The handler that a pod's RuntimeClass names; empty for the default (`LookupRuntimeHandler`).

@@ -3,6 +3,7 @@
 // What the tests share is not itself a test to clippy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod cgroups;
 mod cluster_objects;
 mod fake;
 mod garbage;

@@ -9,7 +9,7 @@ use super::CgroupDriver;
 
 /// The cgroup that a pod's sandbox and containers are made in (`GetPodCgroupParent`), as the driver names it: a path
 /// for cgroupfs, a path of slices for systemd; empty where the runtime decides.
-pub(super) fn pod_cgroup_parent(driver: &CgroupDriver, pod: &Pod) -> String {
+pub(crate) fn pod_cgroup_parent(driver: &CgroupDriver, pod: &Pod) -> String {
     let (CgroupDriver::Cgroupfs { root } | CgroupDriver::Systemd { root }) = driver else {
         return String::new();
     };

@@ -37,16 +37,20 @@ use kubelet_core::{ConfigObjects, Services};
 
 use crate::v1;
 
+pub(crate) use cgroup::pod_cgroup_parent;
 pub(crate) use container::{container_config, signal_name};
 pub(crate) use error::ConfigError;
 pub(crate) use go_json::string as go_string;
 pub(crate) use hash::hash_container;
 pub(crate) use labels::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo};
 pub use node::{CgroupDriver, NodeSettings};
-pub(crate) use resources::{container_amounts, container_resources};
+pub(crate) use resources::{
+    PodTotals, SHARES, container_amounts, container_resources, milli_cpu_to_quota, milli_cpu_to_shares,
+    pod_totals,
+};
 pub(crate) use sandbox::{pod_logs_directory, pod_sandbox_config};
 
-type Result<T, E = ConfigError> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = ConfigError> = std::result::Result<T, E>;
 
 /// What the runtime handler of a pod can do, as `Status` tells it of each handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

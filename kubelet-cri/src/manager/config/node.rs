@@ -52,6 +52,8 @@ pub struct NodeSettings {
     pub cpu_cfs_quota: bool,
     /// `cpuCFSQuotaPeriod`
     pub cpu_cfs_quota_period: Duration,
+    /// `podPidsLimit`: how many processes a pod may have; neither `None` nor −1 is a bound.
+    pub pod_pids_limit: Option<i64>,
     /// The node's memory in bytes; 0 where unknown, and then every burstable container gets the same OOM score.
     pub memory_capacity: u64,
     /// The node's allocatable CPU in thousandths: what a container without a limit sees as its limit.
@@ -89,6 +91,7 @@ impl Default for NodeSettings {
             cgroup_driver: CgroupDriver::default(),
             cpu_cfs_quota: true,
             cpu_cfs_quota_period: Duration::from_millis(100),
+            pod_pids_limit: None,
             memory_capacity: 0,
             allocatable_cpu_millis: 0,
             allocatable_memory: 0,

@@ -14,7 +14,7 @@ use crate::manager::pod_actions::ContainerAmounts;
 use crate::v1::{HugepageLimit, LinuxContainerResources};
 
 /// What the kernel takes at least and at most (`MinShares`, `MaxShares`).
-const SHARES: std::ops::RangeInclusive<i64> = 2..=262_144;
+pub(crate) const SHARES: std::ops::RangeInclusive<i64> = 2..=262_144;
 /// `SharesPerCPU`
 const SHARES_PER_CPU: i64 = 1024;
 /// The least quota in microseconds (`MinQuotaPeriod`).
@@ -91,6 +91,73 @@ pub(super) fn sandbox_resources(node: &NodeSettings, pod: &Pod) -> Result<LinuxC
     ))
 }
 
+/// What a pod asks for and may have as a whole, its overhead counted.
+#[derive(Debug, Default)]
+pub(crate) struct PodTotals {
+    /// In thousandths.
+    pub(crate) cpu_request: i64,
+    /// In thousandths.
+    pub(crate) cpu_limit: i64,
+    /// In bytes.
+    pub(crate) memory_limit: i64,
+    /// Bytes asked for, by size of page in the kernel's words.
+    pub(crate) huge_pages: BTreeMap<String, i64>,
+    /// Whether each container has a limit, or the pod as a whole.
+    pub(crate) cpu_limits_declared: bool,
+    /// Whether each container has a limit, or the pod as a whole.
+    pub(crate) memory_limits_declared: bool,
+}
+
+/// `PodRequests` and `PodLimits` as `ResourceConfigForPod` asks for them.
+pub(crate) fn pod_totals(pod: &Pod) -> Result<PodTotals> {
+    let mut requests = pod_total(pod, |lists| &lists.requests)?;
+    let mut limits = pod_total(pod, |lists| &lists.limits)?;
+    let overhead = pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref());
+    let overhead = amounts(&pod_owner(pod), "overhead", overhead)?;
+    add(&mut requests, &overhead);
+    for (name, limit) in limits.iter_mut().filter(|(_, limit)| !limit.is_zero()) {
+        *limit = *limit + get(&overhead, name);
+    }
+    let of_pod = ResourceLists::of_pod(pod)?;
+    let declared = |name: &str| -> Result<bool> {
+        Ok(!get(&of_pod.limits, name).is_zero() || each_container_has_a_limit(pod, name)?)
+    };
+    let huge_pages = requests.iter().filter_map(|(name, amount)| {
+        let size = Amount::try_from(&Quantity(name.strip_prefix("hugepages-")?.to_owned())).ok()?;
+        Some((page_size_name(size.value()), amount.value()))
+    });
+    Ok(PodTotals {
+        cpu_request: get(&requests, "cpu").milli_value(),
+        cpu_limit: get(&limits, "cpu").milli_value(),
+        memory_limit: get(&limits, "memory").value(),
+        huge_pages: huge_pages.collect(),
+        cpu_limits_declared: declared("cpu")?,
+        memory_limits_declared: declared("memory")?,
+    })
+}
+
+/// An init container counts with the sidecars that were started before it.
+fn each_container_has_a_limit(pod: &Pod, name: &str) -> Result<bool> {
+    let Some(spec) = &pod.spec else { return Ok(true) };
+    let has_limit = |container: &Container| -> Result<bool> {
+        Ok(!get(&ResourceLists::of_container(container)?.limits, name).is_zero())
+    };
+    for container in &spec.containers {
+        if !has_limit(container)? {
+            return Ok(false);
+        }
+    }
+    let mut has_sidecar_with_limit = false;
+    for container in spec.init_containers.iter().flatten() {
+        let has_limit = has_limit(container)?;
+        if !has_limit && !has_sidecar_with_limit {
+            return Ok(false);
+        }
+        has_sidecar_with_limit |= has_limit && is_restartable_init_container(container);
+    }
+    Ok(true)
+}
+
 /// What running the pod costs beside its containers (`convertOverheadToLinuxResources`).
 pub(super) fn sandbox_overhead(node: &NodeSettings, pod: &Pod) -> Result<LinuxContainerResources> {
     let overhead = pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref());
@@ -129,12 +196,12 @@ fn linux_resources(
 }
 
 /// `MilliCPUToShares`
-fn milli_cpu_to_shares(milli_cpu: i64) -> i64 {
+pub(crate) fn milli_cpu_to_shares(milli_cpu: i64) -> i64 {
     (milli_cpu.saturating_mul(SHARES_PER_CPU) / 1000).clamp(*SHARES.start(), *SHARES.end())
 }
 
 /// `MilliCPUToQuota`, in microseconds per `period`; 0 for no bound.
-fn milli_cpu_to_quota(milli_cpu: i64, period: i64) -> i64 {
+pub(crate) fn milli_cpu_to_quota(milli_cpu: i64, period: i64) -> i64 {
     match milli_cpu {
         0 => 0,
         _ => (milli_cpu.saturating_mul(period) / 1000).max(MIN_QUOTA_PERIOD),

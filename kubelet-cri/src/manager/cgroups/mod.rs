@@ -1,0 +1,355 @@
+//! The cgroups of pods, and of the classes of pods (`pkg/kubelet/cm`).
+
+mod limits;
+mod mounts;
+mod tree;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::{Disk, Error, PodContainerManager, PodExt, PodUid, QosClass, Result, qos_class};
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+use self::limits::Limits;
+pub use self::mounts::CgroupMounts;
+use self::tree::Tree;
+use super::config::{
+    CgroupDriver, ConfigError, NodeSettings, SHARES, milli_cpu_to_shares, pod_cgroup_parent, pod_totals,
+};
+
+/// How long the processes of a cgroup that were killed may take to go, and how often it is looked.
+const PROCESSES_GO: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(10));
+
+/// Makes and removes the cgroups of pods through the file system, of cgroup v1 and v2, and sets their limits: the
+/// pod's CPU shares, quota, memory, huge pages and processes, and the shares that all burstable pods have together.
+/// Answers to the kubelet's `podContainerManagerImpl` and `qosContainerManagerImpl`.
+///
+/// It works with the driver cgroupfs. With another it does nothing, and each pod's cgroup counts as there: where
+/// `cgroupsPerQOS` is off, and with systemd, whose slices only systemd may change; there the runtime makes them, without
+/// limits, and they stay until systemd removes them.
+///
+/// ```no_run
+/// # async fn make(runtime: kubelet_cri::CriRuntime) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+///
+/// use kubelet_core::Kubelet;
+/// use kubelet_cri::PodCgroups;
+///
+/// let cgroups = PodCgroups::of_this_host(runtime.node_settings()).await?;
+/// let kubelet = Kubelet::builder().pod_containers(Arc::new(cgroups));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct PodCgroups {
+    node: NodeSettings,
+    tree: Option<Tree>,
+    known: Mutex<Known>,
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+struct Known {
+    pods: HashMap<PodUid, KnownPod>,
+    /// The shares of all burstable pods.
+    burstable: Option<i64>,
+}
+
+#[derive(Debug)]
+struct KnownPod {
+    limits: Limits,
+    /// What it asks for, in thousandths, if it is burstable.
+    burstable_milli_cpu: i64,
+}
+
+impl PodCgroups {
+    /// Those of this host: [`open`](Self::open) with its [mounts](CgroupMounts::of_this_host), which are looked for with
+    /// the driver cgroupfs alone.
+    ///
+    /// # Errors
+    ///
+    /// Those of `open`, and that no cgroups are mounted.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn of_this_host(node: &NodeSettings) -> Result<Self> {
+        let mounts = match node.cgroup_driver {
+            CgroupDriver::Cgroupfs { .. } => node.disk.run(CgroupMounts::of_this_host).await,
+            _ => Ok(CgroupMounts::default()),
+        };
+        let mounts = mounts.map_err(|error| Error::io("/proc/self/mountinfo", None, error))?;
+        Self::open(node, mounts).await
+    }
+
+    /// Those below the node's `cgroupRoot`: makes `kubepods` and the classes in it, if they are not there.
+    ///
+    /// # Errors
+    ///
+    /// A cgroup cannot be made; with the driver cgroupfs only.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn open(node: &NodeSettings, mounts: CgroupMounts) -> Result<Self> {
+        let tree = match &node.cgroup_driver {
+            CgroupDriver::Cgroupfs { root } => {
+                let parts = root.split('/').filter(|part| !part.is_empty());
+                let root: PathBuf = parts.chain(["kubepods"]).collect();
+                Some(Tree::new(mounts, root))
+            }
+            _ => None,
+        };
+        let this = Self {
+            node: node.clone(),
+            tree,
+            known: Mutex::default(),
+        };
+        // The burstable ones get their share with their pods.
+        for (class, shares) in [
+            (Some("burstable"), None),
+            (Some("besteffort"), Some(*SHARES.start())),
+        ] {
+            let limits = Limits::of_class(&this.node, shares);
+            let made = this.on_tree(move |tree| {
+                let name = tree.class(class);
+                tree.create(&name)?;
+                log_unset(tree.set(&name, &limits), "class", class.unwrap_or_default());
+                Ok(())
+            });
+            made.await.map_err(|error| Error::io("cgroups", None, error))?;
+        }
+        Ok(this)
+    }
+
+    /// Does the work where file work is done; nothing without a tree.
+    async fn on_tree<T: Default + Send + 'static>(
+        &self,
+        work: impl FnOnce(&Tree) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let Some(tree) = self.tree.clone() else {
+            return Ok(T::default());
+        };
+        let disk: Disk = self.node.disk;
+        disk.run(move || work(&tree)).await
+    }
+
+    /// Gives all burstable pods together what they ask for together (`setCPUCgroupConfig`).
+    async fn share_out(&self) {
+        let shares = {
+            let mut known = self.known.lock();
+            let total = known.pods.values().map(|pod| pod.burstable_milli_cpu);
+            let shares = milli_cpu_to_shares(total.fold(0, i64::saturating_add));
+            if known.burstable == Some(shares) {
+                return;
+            }
+            known.burstable = Some(shares);
+            shares
+        };
+        let limits = Limits {
+            cpu_shares: Some(shares),
+            ..Limits::default()
+        };
+        let set = self.on_tree(move |tree| tree.set(&tree.class(Some("burstable")), &limits));
+        if let Err(error) = set.await {
+            self.known.lock().burstable = None;
+            tracing::warn!(%error, "Failed to update QoS cgroups");
+        }
+    }
+
+    fn limits(&self, pod: &Pod) -> Result<(Limits, i64)> {
+        let read = || -> Result<(Limits, i64), ConfigError> {
+            let burstable = match qos_class(pod) {
+                QosClass::Burstable => pod_totals(pod)?.cpu_request,
+                QosClass::Guaranteed | QosClass::BestEffort => 0,
+            };
+            Ok((Limits::of_pod(&self.node, pod)?, burstable))
+        };
+        read().map_err(|error| Error::SyncPod {
+            pod: pod.key(),
+            uid: pod.uid(),
+            message: error.to_string(),
+        })
+    }
+
+    /// Brings a cgroup that is there to other limits than were written last.
+    async fn update(&self, pod: &Pod, change: impl FnOnce(&Limits, &Limits) -> Limits) -> Result<()> {
+        let (limits, burstable_milli_cpu) = self.limits(pod)?;
+        let uid = pod.uid();
+        let write = {
+            let mut known = self.known.lock();
+            match known.pods.get_mut(&uid) {
+                // Another agent made it: what its spec says now is what was written.
+                None => {
+                    known.pods.insert(
+                        uid.clone(),
+                        KnownPod {
+                            limits,
+                            burstable_milli_cpu,
+                        },
+                    );
+                    None
+                }
+                Some(pod) => {
+                    pod.burstable_milli_cpu = burstable_milli_cpu;
+                    Some(change(&limits, &pod.limits)).filter(|write| *write != pod.limits)
+                }
+            }
+        };
+        self.share_out().await;
+        let Some(write) = write else {
+            return Ok(());
+        };
+        let (name, written) = (self.name_of(pod), write.clone());
+        let set = self.on_tree(move |tree| match name {
+            Some(name) => tree.set(&name, &write),
+            None => Ok(()),
+        });
+        set.await
+            .map_err(|error| Error::io("cgroup", Some(&uid), error))?;
+        if let Some(pod) = self.known.lock().pods.get_mut(&uid) {
+            pod.limits = written;
+        }
+        Ok(())
+    }
+
+    /// The bound on memory that is less than what was written.
+    fn narrower_memory(&self, uid: &PodUid, limits: &Limits) -> Option<i64> {
+        let limit = limits.memory.filter(|limit| *limit > 0)?;
+        let known = self.known.lock();
+        let before = known.pods.get(uid)?.limits.memory;
+        before
+            .is_none_or(|before| before <= 0 || limit < before)
+            .then_some(limit)
+    }
+
+    /// Where the runtime is told to put the pod.
+    fn name_of(&self, pod: &Pod) -> Option<PathBuf> {
+        self.tree.as_ref()?;
+        let parent = pod_cgroup_parent(&self.node.cgroup_driver, pod);
+        Some(PathBuf::from(parent.trim_start_matches('/')))
+    }
+}
+
+#[async_trait]
+impl PodContainerManager for PodCgroups {
+    async fn exists(&self, pod: &Pod) -> bool {
+        let Some(name) = self.name_of(pod) else {
+            return true;
+        };
+        let exists = self
+            .on_tree(move |tree| Ok(tree.exists(&name)))
+            .await
+            .unwrap_or(false);
+        if !exists {
+            self.known.lock().pods.remove(&pod.uid());
+        }
+        exists
+    }
+
+    async fn ensure_exists(&self, pod: &Pod) -> Result<()> {
+        let Some(name) = self.name_of(pod) else {
+            return Ok(());
+        };
+        if self.exists(pod).await {
+            return self.update(pod, |now, before| now.widening(before)).await;
+        }
+        let started = Instant::now();
+        let (limits, burstable_milli_cpu) = self.limits(pod)?;
+        let (uid, key, written) = (pod.uid(), pod.key(), limits.clone());
+        self.known.lock().pods.insert(
+            uid.clone(),
+            KnownPod {
+                limits,
+                burstable_milli_cpu,
+            },
+        );
+        self.share_out().await;
+        let made = self.on_tree(move |tree| {
+            tree.create(&name)?;
+            log_unset(tree.set(&name, &written), "pod", &key.to_string());
+            Ok(())
+        });
+        let made = made.await;
+        observe("create", started);
+        made.map_err(|error| {
+            self.known.lock().pods.remove(&uid);
+            Error::io("cgroup", Some(&uid), error)
+        })
+    }
+
+    async fn settle(&self, pod: &Pod) -> Result<()> {
+        let Some(name) = self.name_of(pod) else {
+            return Ok(());
+        };
+        let (limits, _) = self.limits(pod)?;
+        if let Some(limit) = self.narrower_memory(&pod.uid(), &limits) {
+            let usage = self.on_tree(move |tree| Ok(tree.memory_usage(&name))).await;
+            if usage.ok().flatten().is_some_and(|usage| usage > limit) {
+                // The kernel would kill for it.
+                tracing::warn!(pod = %pod.key(), uid = pod.uid_str(), limit,
+                    "the pod uses more memory than it is to have from now on");
+                return Ok(());
+            }
+        }
+        self.update(pod, |now, before| now.over(before)).await
+    }
+
+    async fn destroy(&self, uid: &PodUid) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            let of_pod = uid.clone();
+            let removed = self.on_tree(move |tree| {
+                let names = tree.names_of(of_pod.as_str());
+                names.iter().try_for_each(|name| tree.kill(name))?;
+                let removed: Vec<_> = names.iter().map(|name| tree.remove(name)).collect();
+                removed.into_iter().collect()
+            });
+            match removed.await {
+                Ok(()) => break,
+                // What was killed takes its time to go.
+                Err(_) if started.elapsed() < PROCESSES_GO.0 => sleep(PROCESSES_GO.1).await,
+                Err(error) => return Err(Error::io("cgroup", Some(uid), error)),
+            }
+        }
+        observe("destroy", started);
+        if self.known.lock().pods.remove(uid).is_some() {
+            self.share_out().await;
+        }
+        Ok(())
+    }
+
+    async fn reduce_cpu_limits(&self, uid: &PodUid) -> Result<()> {
+        let of_pod = uid.clone();
+        let set = self.on_tree(move |tree| {
+            let names = tree.names_of(of_pod.as_str());
+            names
+                .iter()
+                .try_for_each(|name| tree.set(name, &Limits::least_cpu()))
+        });
+        set.await.map_err(|error| Error::io("cgroup", Some(uid), error))
+    }
+
+    async fn pods(&self) -> Result<Vec<PodUid>> {
+        let found = self.on_tree(Tree::pods).await;
+        let found = found.map_err(|error| Error::io("cgroups", None, error))?;
+        Ok(found.into_iter().map(PodUid::from).collect())
+    }
+}
+
+/// A limit that the kernel refuses keeps no pod from running (as in the kubelet).
+fn log_unset(set: io::Result<()>, of: &'static str, name: &str) {
+    if let Err(error) = set {
+        tracing::error!(of, name, %error, "cannot set all limits of a cgroup");
+    }
+}
+
+fn observe(operation: &'static str, started: Instant) {
+    metrics::histogram!("kubelet_cgroup_manager_duration_seconds", "operation_type" => operation)
+        .record(started.elapsed());
+}
