@@ -172,6 +172,10 @@ fn list(dir: &Path) -> io::Result<Vec<PodUid>> {
     Ok(uids)
 }
 
+fn has_entries(dir: &Path) -> bool {
+    fs::read_dir(dir).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok()))
+}
+
 /// What holds a pod's volumes, by `DefaultKubeletVolumesDirName` and `DefaultKubeletVolumeSubpathsDirName`.
 const VOLUMES: &str = "volumes";
 const SUBPATHS: &str = "volume-subpaths";

@@ -157,6 +157,7 @@ async fn cgroups_of_nobodys_pods_are_removed_when_their_volumes_are() {
     });
     let volume = node.root.path().join("pods/haunted/volumes/kind/name");
     std::fs::create_dir_all(&volume).unwrap();
+    std::fs::write(volume.join("file"), "somebody's").unwrap();
     file.send(vec![Arc::new(pod("a"))]).unwrap();
     node.runtime.wait_for("destroyed ghost").await;
     node.runtime.wait_for("reduced haunted").await;
