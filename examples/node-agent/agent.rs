@@ -14,7 +14,9 @@ use kubelet_core::{
     PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services,
 };
 use kubelet_cri::logs::ContainerLogManager;
-use kubelet_cri::{CriClient, CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, PodCgroups, RuntimeImageFs};
+use kubelet_cri::{
+    CriClient, CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, PodCgroups, RuntimeImageFs,
+};
 use kubelet_node::certificate::ApiServerAccess;
 use kubelet_node::{HealthChecks, HealthzServer, NodeInformer, SystemdNotifier, node_host_ips};
 use kubelet_pleg::EventedPleg;
