@@ -11,10 +11,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::{Disk, PodCache, PodContainerManager, PodUid, PodWorkersHandle, RootDir};
+use crate::deadline::within;
+use crate::{Disk, PodCache, PodContainerManager, PodUid, PodWorkersHandle, RootDir, VolumeManager};
 
 /// The folders are looked through at least this often, should somebody else leave one.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
+/// How long the volumes of one pod may take before it is the next one's turn.
+const UNMOUNT_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Removes the cgroups and then the folders of pods that nobody knows any more (`cleanupOrphanedPodCgroups`,
 /// `cleanupOrphanedPodDirs`). It works beside the sync loop: a file system that hangs holds up nothing but the next
@@ -37,6 +40,7 @@ impl OrphanedPodDirs {
         cgroups: Arc<dyn PodContainerManager>,
         cache: PodCache,
         workers: PodWorkersHandle,
+        volumes: Arc<dyn VolumeManager>,
     ) -> Self {
         let removal = Removal {
             root_dir,
@@ -44,6 +48,7 @@ impl OrphanedPodDirs {
             cgroups,
             cache,
             workers,
+            volumes,
         };
         Self {
             removal,
@@ -84,6 +89,7 @@ struct Removal {
     cgroups: Arc<dyn PodContainerManager>,
     cache: PodCache,
     workers: PodWorkersHandle,
+    volumes: Arc<dyn VolumeManager>,
 }
 
 impl Removal {
@@ -143,6 +149,11 @@ impl Removal {
             if self.may_run(&uid) {
                 is_left = true;
                 continue;
+            }
+            // Of a pod that an agent ended nothing is left by now; of one that went while none ran, all is.
+            let unmounted = self.volumes.unmount_orphaned(&uid);
+            if let Err(error) = within("unmount volumes", Some(&uid), UNMOUNT_DEADLINE, unmounted).await {
+                tracing::warn!(%uid, %error, "Cannot unmount the volumes of an orphaned pod");
             }
             let dir = self.root_dir.pod_dir(&uid);
             let removed = self.disk.run(move || remove(&dir)).await;

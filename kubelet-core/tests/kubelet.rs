@@ -12,9 +12,10 @@ use k8s_openapi::jiff::Timestamp;
 use kubelet_config::PodConfig;
 use kubelet_core::runtime::{PodStatus, SyncFailure};
 use kubelet_core::{
-    Clock, Disk, Error, Kubelet, LogEvents, MirrorPods, NoPodContainers, NoProbes, NoVolumes, PlegHandle,
-    PodCache, PodExt, PodLifecycleEventGenerator, PodStatusManager, PodSyncer, RootDir, RuntimePodSyncer,
-    RuntimeReader, RuntimeState, StartFailures, StreamSource, SyncPodType,
+    Clock, Disk, Error, Kubelet, KubeletBuilder, LocalVolumes, LogEvents, MirrorPods, NoPodContainers,
+    NoProbes, NoVolumes, PlegHandle, PodCache, PodExt, PodLifecycleEventGenerator, PodStatusManager,
+    PodSyncer, RootDir, RuntimePodSyncer, RuntimeReader, RuntimeState, StartFailures, StreamSource,
+    SyncPodType,
 };
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager};
@@ -234,6 +235,27 @@ async fn the_folder_of_a_pod_that_was_not_looked_at_yet_stays() {
     *node.runtime.status_hangs.lock() = None;
     node.runtime.wait_for("killed unknown slow in 1").await;
     node.runtime.wait_for("forgot slow").await;
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_folder_of_a_pod_that_went_while_no_agent_ran_goes_with_its_volumes() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("pods/gone");
+    // As the agent before left them, or a kubelet.
+    for volume in [
+        "kubernetes.io~empty-dir/scratch",
+        "kubernetes.io~configmap/settings",
+    ] {
+        let volume = folder.join("volumes").join(volume);
+        std::fs::create_dir_all(&volume).unwrap();
+        std::fs::write(volume.join("file"), "kept").unwrap();
+    }
+    let (root_dir, volumes) = (root.path().to_owned(), Arc::new(LocalVolumes::new(root.path())));
+    let more = |builder: KubeletBuilder| builder.root_dir(root_dir).volumes(volumes);
+    let (node, [file]) = Node::start_with(Pods::default(), ["file"], more);
+    file.send(vec![]).unwrap();
+    gone(&folder).await;
     node.stop().await;
 }
 

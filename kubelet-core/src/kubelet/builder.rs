@@ -233,6 +233,7 @@ impl KubeletBuilder {
             _ => MirrorPods::default(),
         };
         let pod_containers = self.pod_containers.unwrap_or_else(|| Arc::new(NoPodContainers));
+        let volumes = self.volumes.unwrap_or_else(|| Arc::new(NoVolumes));
         let syncer = RuntimePodSyncer {
             runtime: runtime.clone(),
             runtime_state: runtime_state.clone(),
@@ -240,7 +241,7 @@ impl KubeletBuilder {
             start_failures: start_failures.clone(),
             probes: results.clone(),
             prober: prober.clone(),
-            volumes: self.volumes.unwrap_or_else(|| Arc::new(NoVolumes)),
+            volumes: volumes.clone(),
             pod_containers: pod_containers.clone(),
             recorder: recorder.clone(),
             pleg: pleg_handle.clone(),
@@ -292,6 +293,7 @@ impl KubeletBuilder {
             root_dir: self.root_dir,
             disk: self.disk,
             pod_containers,
+            volumes,
             mirrors,
             admission,
             checkpoints,

@@ -203,6 +203,7 @@ impl Removals {
             sync_loop.pod_containers.clone(),
             sync_loop.cache.clone(),
             sync_loop.workers.clone(),
+            sync_loop.volumes.clone(),
         );
         Self {
             dirs,

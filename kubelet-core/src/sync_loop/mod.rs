@@ -32,6 +32,7 @@ use crate::{
     Admission, Checkpoints, Disk, Event, EventRecorder, EventType, MirrorPods, PlegEvents,
     PodAdmitAttributes, PodContainerManager, PodExt, PodLifecycleEvent, PodLifecycleEventType,
     PodLifecycleEvents, PodStatusReporter, PodUid, ProbeManagerHandle, ProbeUpdates, Rejection, RootDir,
+    VolumeManager,
 };
 use housekeeping::{GonePods, Removals};
 use schedule::Schedule;
@@ -72,6 +73,8 @@ pub struct SyncLoop {
     pub disk: Disk,
     /// Who removes the cgroups of gone pods.
     pub pod_containers: Arc<dyn PodContainerManager>,
+    /// Who takes away what is left of their volumes.
+    pub volumes: Arc<dyn VolumeManager>,
     /// Who says whether a new pod may run.
     pub admission: Admission,
     /// Where it is told that one may not.

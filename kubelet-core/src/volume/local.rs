@@ -175,6 +175,15 @@ impl LocalVolumes {
 /// The folders of the kubelet's plugins, `/` in their names escaped.
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 const PROJECTED: &str = "kubernetes.io~projected";
+/// What goes with its pod: scratch space, and copies of what the API server has. A kubelet that ran here before may have made
+/// some that are not offered yet.
+const COPIES: [&str; 5] = [
+    EMPTY_DIR,
+    PROJECTED,
+    "kubernetes.io~configmap",
+    "kubernetes.io~downward-api",
+    "kubernetes.io~secret",
+];
 
 /// What a volume is, of those that are offered.
 enum Kind<'a> {
@@ -274,19 +283,22 @@ impl VolumeManager for LocalVolumes {
     }
 
     async fn wait_for_unmount(&self, pod: &Arc<Pod>) -> Result<()> {
-        let uid = pod.uid();
-        let dir = self.root_dir.pod_volumes_dir(&uid);
+        self.unmount_orphaned(&pod.uid()).await
+    }
+
+    async fn unmount_orphaned(&self, uid: &PodUid) -> Result<()> {
+        let dir = self.root_dir.pod_volumes_dir(uid);
         let removed = dir.clone();
         let removing = self.disk.run(move || {
-            [EMPTY_DIR, PROJECTED]
+            COPIES
                 .iter()
                 .try_for_each(|plugin| remove_volumes(&removed.join(plugin)))
         });
         removing
             .await
-            .map_err(|error| Error::io(&dir, Some(&uid), error))?;
-        self.mounted.lock().remove(&uid);
-        self.tokens.forget(&uid);
+            .map_err(|error| Error::io(&dir, Some(uid), error))?;
+        self.mounted.lock().remove(uid);
+        self.tokens.forget(uid);
         Ok(())
     }
 }

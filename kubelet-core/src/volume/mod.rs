@@ -36,6 +36,13 @@ pub trait VolumeManager: Send + Sync {
 
     /// Returns when no volume of the pod is mounted any more (`WaitForUnmount`). Idempotent.
     async fn wait_for_unmount(&self, pod: &Arc<Pod>) -> Result<()>;
+
+    /// Takes away what a pod that nobody knows any more still has of volumes in its folder: it went while no agent ran. Its
+    /// folder is removed only when no volume is left in it. Idempotent; unless it is implemented, nothing is taken away.
+    async fn unmount_orphaned(&self, uid: &PodUid) -> Result<()> {
+        let _ = uid;
+        Ok(())
+    }
 }
 
 /// No volume can be mounted: a pod that asks for one waits, with a clear error. An image as a volume is the runtime's

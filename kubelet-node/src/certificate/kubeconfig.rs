@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use kube_client::Config;
 use kube_client::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kubelet_core::Disk;
@@ -14,6 +16,7 @@ use serde_json::json;
 
 use super::store::{doing, read_pair, write_synced};
 use super::{Certificate, blocking};
+use crate::machine::go_architecture;
 use crate::{Error, Result};
 
 /// What the current context of a kubeconfig leads to.
@@ -57,11 +60,18 @@ pub(crate) async fn load(disk: Disk, file: &Path) -> Result<Loaded> {
         .map_err(|error| bad(error.to_string()))?;
     // It is read anew each minute (`ReloadCAFiles`).
     config.root_cert_file = authority_file(&cluster);
+    config.headers.push((USER_AGENT, user_agent()));
     Ok(Loaded {
         file: file.to_owned(),
         config,
         cluster,
     })
+}
+
+/// As a kubelet names itself (`rest.DefaultKubernetesUserAgent`): whose fields an object's are, an API server takes from it.
+fn user_agent() -> HeaderValue {
+    let agent = format!("kubelet/v1.36 ({}/{})", std::env::consts::OS, go_architecture());
+    HeaderValue::try_from(agent).unwrap_or(HeaderValue::from_static("kubelet/v1.36"))
 }
 
 /// What is wrong with a kubeconfig, without the lines around it: tokens and keys stand there.
@@ -239,6 +249,14 @@ mod tests {
         assert_eq!(loaded.config.tls_server_name.as_deref(), Some("kubernetes"));
         assert!(loaded.config.accept_invalid_certs);
         assert_eq!(loaded.config.default_namespace, "default");
+        let said = loaded.config.headers.iter().find(|(name, _)| *name == USER_AGENT);
+        assert!(
+            said.unwrap()
+                .1
+                .to_str()
+                .unwrap()
+                .starts_with("kubelet/v1.36 (linux/")
+        );
         let pem = PathBuf::from("/pki/a \"b\"-current.pem");
         assert_eq!(loaded.files(), Some((pem.clone(), pem)));
         assert!(loaded.inline().unwrap().is_none());

@@ -85,7 +85,7 @@ impl MachineInfo {
 }
 
 /// Go's name (`GOARCH`) of the architecture that this was built for.
-fn go_architecture() -> &'static str {
+pub(crate) fn go_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "x86" => "386",
