@@ -13,7 +13,7 @@ pub trait NodeRuntime: Send + Sync {
     /// `containerd` (`Type`).
     fn runtime_type(&self) -> &str;
 
-    /// `1.7.24` (`Version`).
+    /// `1.7.24` (`Version`). Of one that is no semantic version, as `1.6.20~ds1`, the numbers are shown.
     ///
     /// # Errors
     ///

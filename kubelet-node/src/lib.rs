@@ -124,6 +124,7 @@ mod node_patch;
 mod preflight;
 mod registration;
 mod reservation;
+mod runtime_version;
 mod setter;
 mod setters;
 mod startup_latency;

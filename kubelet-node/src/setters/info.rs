@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{DaemonEndpoint, Node, NodeDaemonEndpoints};
 
 use super::{Told, node_info, status};
+use crate::runtime_version::runtime_version;
 use crate::{MachineInfo, NodeRuntime, NodeStatusSetter, Result};
 
 /// Versions, operating system and architecture (`nodestatus.VersionInfo`, `nodestatus.GoRuntime`).
@@ -24,6 +25,7 @@ impl NodeStatusSetter for Versions {
 
     async fn set(&self, node: &mut Node) -> Result<()> {
         let version = self.told.ask("version", self.runtime.version()).await;
+        let version = version.and_then(|told| runtime_version(&told));
         let version = version.unwrap_or_else(|| "Unknown".to_owned());
         let info = node_info(node);
         info.kernel_version.clone_from(&self.machine.kernel_version);
