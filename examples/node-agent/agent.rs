@@ -9,9 +9,10 @@ use kubelet_config::flags::KubeletServer;
 use kubelet_config::{ApiServerConfigObjects, ApiServerSource, ApiServerTokens, Informer, PodConfig};
 use kubelet_core::admission::{AppArmorAdmitHandler, SysctlAllowlist};
 use kubelet_core::{
-    ConfigObjects, Disk, EventRecorder, FixedNode, Kubelet, KubeletHandle, LocalVolumes, LogEvents,
-    NoConfigObjects, NoServiceAccountTokens, NoServices, NodeEventRecorder, PodCache, PodStatusManager as _,
-    PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services,
+    ConfigObjects, Disk, EventRecorder, EventType, FixedNode, Kubelet, KubeletHandle, LocalVolumes,
+    LogEvents, NoConfigObjects, NoServiceAccountTokens, NoServices, NodeEventRecorder, PodCache,
+    PodStatusManager as _, PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens,
+    Services,
 };
 use kubelet_cri::logs::ContainerLogManager;
 use kubelet_cri::{
@@ -32,6 +33,10 @@ use crate::{Error, node};
 
 /// What was read of config maps so long ago is good enough for volumes.
 const VOLUMES_MAX_AGE: Duration = Duration::from_secs(60);
+/// `CgroupV1DeprecatedWarning`
+const CGROUP_V1: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. \
+    Please migrate to cgroup v2. More information at \
+    https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
 
 /// Runs until `shutdown`, and leaves the containers running.
 pub(crate) async fn run(
@@ -96,6 +101,10 @@ pub(crate) async fn run(
     let local = Arc::new(local.events(node_recorder.clone()).build());
     local.birth_cry();
     let node = Arc::new(local.initial_node().await);
+    let node_settings = settings::node(config, &node);
+    if !node_settings.cgroup_v2 {
+        node_recorder.record_node(EventType::Warning, "CgroupV1", CGROUP_V1.to_owned());
+    }
     let mut status_config = StatusManagerConfig::default();
     (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
     let statuses = match &client {
@@ -113,7 +122,7 @@ pub(crate) async fn run(
     let (volumes, probes) = (Arc::new(volumes), ProbeResultCache::new());
     let (first_wait, longest_wait) = config.restart_back_off(gates);
     let mut runtime = CriRuntime::builder(services.clone(), images.clone())
-        .node(settings::node(config, &node))
+        .node(node_settings)
         .root_dir(&root_dir)
         .pod_logs_dir(&config.pod_logs_dir)
         .image_pulls(settings::image_pulls(config, gates))

@@ -18,9 +18,13 @@ use tokio_util::sync::CancellationToken;
 use crate::Error;
 use crate::settings::{count, time};
 
+/// What only pods get that are sent to a node which declares it, as far as it is offered here.
+const DECLARED_FEATURES: [&str; 2] =
+    ["InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"];
+
 /// What a kubelet's flags and configuration say of its node, on this machine.
 pub(crate) fn local(server: &KubeletServer, version: &str) -> Result<LocalNodeBuilder, Error> {
-    let KubeletServer { flags, configuration: config, .. } = server;
+    let KubeletServer { flags, configuration: config, feature_gates: gates, .. } = server;
     let (node_ips, ignored) = parse_node_ip(&flags.node_ip, &flags.cloud_provider)?;
     for ignored in ignored {
         tracing::warn!(ignored, "--node-ip: not an IP address");
@@ -42,6 +46,10 @@ pub(crate) fn local(server: &KubeletServer, version: &str) -> Result<LocalNodeBu
     node.node_status_max_images = usize::try_from(config.node_status_max_images).ok();
     node.kubelet_version = version.to_owned();
     node.kubelet_port = config.port.try_into()?;
+    if gates.enabled("NodeDeclaredFeatures") {
+        let declared = DECLARED_FEATURES.iter().filter(|feature| gates.enabled(feature));
+        node.declared_features = declared.map(|feature| (*feature).to_owned()).collect();
+    }
     let machine = MachineInfo::read(flags.root_directory.as_ref())?;
     node.reservation.check(&machine)?;
     Ok(LocalNode::builder(node, machine))

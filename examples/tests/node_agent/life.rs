@@ -30,6 +30,8 @@ async fn a_node_joins_and_pods_live_and_go() {
     let info = node.status.as_ref().and_then(|status| status.node_info.as_ref()).unwrap();
     assert!(info.kubelet_version.starts_with("v1.36."), "{info:?}");
     assert!(info.container_runtime_version.starts_with("process://"), "{info:?}");
+    let features = node.status.as_ref().and_then(|status| status.declared_features.as_deref()).unwrap();
+    assert!(features.iter().any(|it| it == "RestartAllContainersOnContainerExits"), "{features:?}");
     let managers = node.metadata.managed_fields.iter().flatten().map(|fields| fields.manager.as_deref());
     assert!(managers.clone().count() > 0 && managers.into_iter().all(|it| it == Some("kubelet")), "{node:?}");
     let lease = async || {
