@@ -70,8 +70,10 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_left_out() {
-        let mut config = KubeletConfiguration::default();
-        config.cluster_dns = vec!["10.96.0.10".into(), "dns".into(), "fd00::a".into()];
+        let config = KubeletConfiguration {
+            cluster_dns: vec!["10.96.0.10".into(), "dns".into(), "fd00::a".into()],
+            ..KubeletConfiguration::default()
+        };
         let expected: [IpAddr; 2] = ["10.96.0.10".parse().unwrap(), "fd00::a".parse().unwrap()];
         assert_eq!(config.cluster_dns_ips(), expected);
     }
