@@ -103,7 +103,8 @@ impl Checkpoints {
         let Some(recorded) = &found.record.status else {
             return pod;
         };
-        if !told.unwrap_or_default().is_empty() {
+        // A manifest tells of no status: that such a pod is pending is said for want of one.
+        if !pod.is_static() && !told.unwrap_or_default().is_empty() {
             return pod;
         }
         let mut restored = Pod::clone(&pod);
@@ -269,7 +270,7 @@ mod tests {
 
     use super::file::FILE;
     use super::*;
-    use crate::{ContainerId, PackedStatus};
+    use crate::{ContainerId, PackedStatus, annotations};
 
     fn checkpoints(root: &Path) -> Checkpoints {
         Checkpoints::new(RootDir::new(root), Disk::inline(), Clock::system())
@@ -327,6 +328,20 @@ mod tests {
             "its source knows better"
         );
         assert_eq!(phase(&after.restore(pod("without-folder", None))), None);
+
+        let after = checkpoints(root.path());
+        after.load().await;
+        let mut of_file = Pod::clone(&pod("b", Some("Pending")));
+        let source = (
+            annotations::CONFIG_SOURCE.to_owned(),
+            annotations::FILE_SOURCE.to_owned(),
+        );
+        of_file.metadata.annotations = Some([source].into());
+        assert_eq!(
+            phase(&after.restore(Arc::new(of_file))),
+            Some("Failed"),
+            "a manifest knows of no status"
+        );
     }
 
     #[tokio::test]

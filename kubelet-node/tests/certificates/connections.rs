@@ -8,7 +8,7 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
 use kube_client::api::{Patch, PatchParams, PostParams, WatchEvent};
 use kube_client::{Api, Client};
-use kubelet_core::{Clock, Jitter};
+use kubelet_core::{Clock, Disk, Jitter};
 use kubelet_node::Error;
 use kubelet_node::certificate::{ApiServerAccess, ApiServerAccessBuilder, Connections};
 use kubelet_testing::{ApiServer, User};
@@ -60,6 +60,7 @@ impl Served {
             self.dir.path().join("pki"),
         )
         .clock(self.clock)
+        .disk(Disk::inline())
         .jitter(Jitter::from_seed(3))
     }
 
