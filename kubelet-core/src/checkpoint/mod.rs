@@ -103,8 +103,7 @@ impl Checkpoints {
         let Some(recorded) = &found.record.status else {
             return pod;
         };
-        // A manifest tells of no status: that such a pod is pending is said for want of one.
-        if !pod.is_static() && !told.unwrap_or_default().is_empty() {
+        if !told.unwrap_or_default().is_empty() {
             return pod;
         }
         let mut restored = Pod::clone(&pod);
@@ -270,7 +269,7 @@ mod tests {
 
     use super::file::FILE;
     use super::*;
-    use crate::{ContainerId, PackedStatus, annotations};
+    use crate::{ContainerId, PackedStatus};
 
     fn checkpoints(root: &Path) -> Checkpoints {
         Checkpoints::new(RootDir::new(root), Disk::inline(), Clock::system())
@@ -328,20 +327,6 @@ mod tests {
             "its source knows better"
         );
         assert_eq!(phase(&after.restore(pod("without-folder", None))), None);
-
-        let after = checkpoints(root.path());
-        after.load().await;
-        let mut of_file = Pod::clone(&pod("b", Some("Pending")));
-        let source = (
-            annotations::CONFIG_SOURCE.to_owned(),
-            annotations::FILE_SOURCE.to_owned(),
-        );
-        of_file.metadata.annotations = Some([source].into());
-        assert_eq!(
-            phase(&after.restore(Arc::new(of_file))),
-            Some("Failed"),
-            "a manifest knows of no status"
-        );
     }
 
     #[tokio::test]
