@@ -92,7 +92,7 @@ impl Checkpoints {
         }
     }
 
-    /// The pod with the status that was recorded of it, if its source has none to tell.
+    /// The pod with the status that was recorded of it, if its source has none to tell; a static pod with its conditions.
     pub(crate) fn restore(&self, pod: Arc<Pod>) -> Arc<Pod> {
         let mut found = self.found.lock();
         let Some(found) = found.get_mut(pod.uid_str()).filter(|found| !found.restored) else {
@@ -103,11 +103,18 @@ impl Checkpoints {
         let Some(recorded) = &found.record.status else {
             return pod;
         };
-        if !told.unwrap_or_default().is_empty() {
+        let is_told = !told.unwrap_or_default().is_empty();
+        if is_told && !pod.is_static() {
             return pod;
         }
+        let recorded = Arc::unwrap_or_clone(recorded.unpack());
         let mut restored = Pod::clone(&pod);
-        restored.status = Some(Arc::unwrap_or_clone(recorded.unpack()));
+        match &mut restored.status {
+            // A manifest knows nothing of its pod; that it is pending is said for want of a status. It is told anew, but since
+            // when it is as it is stays.
+            Some(status) if is_told => status.conditions = recorded.conditions,
+            status => *status = Some(recorded),
+        }
         Arc::new(restored)
     }
 
@@ -269,7 +276,7 @@ mod tests {
 
     use super::file::FILE;
     use super::*;
-    use crate::{ContainerId, PackedStatus};
+    use crate::{ContainerId, PackedStatus, annotations};
 
     fn checkpoints(root: &Path) -> Checkpoints {
         Checkpoints::new(RootDir::new(root), Disk::inline(), Clock::system())
@@ -327,6 +334,33 @@ mod tests {
             "its source knows better"
         );
         assert_eq!(phase(&after.restore(pod("without-folder", None))), None);
+    }
+
+    #[tokio::test]
+    async fn a_static_pod_is_told_anew_but_not_since_when() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("pods/a")).unwrap();
+        let ready =
+            json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let mut record = recorded("Running");
+        let running = ApiPodStatus {
+            conditions: serde_json::from_value(ready).unwrap(),
+            ..status("Running")
+        };
+        record.status = Some(PackedStatus::of(&Arc::new(running.clone())));
+        checkpoints(root.path()).save(&"a".into(), record).await;
+
+        let after = checkpoints(root.path());
+        after.load().await;
+        let mut of_file = Pod::clone(&pod("a", Some("Pending")));
+        let source = (
+            annotations::CONFIG_SOURCE.to_owned(),
+            annotations::FILE_SOURCE.to_owned(),
+        );
+        of_file.metadata.annotations = Some([source].into());
+        let restored = after.restore(Arc::new(of_file));
+        assert_eq!(phase(&restored), Some("Pending"));
+        assert_eq!(restored.status.as_ref().unwrap().conditions, running.conditions);
     }
 
     #[tokio::test]
