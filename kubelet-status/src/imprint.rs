@@ -8,11 +8,12 @@ use std::hash::{DefaultHasher, Hasher};
 
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-    ContainerUser, LinuxContainerUser, PodCondition, PodStatus as ApiPodStatus, ResourceRequirements,
+    ContainerUser, LinuxContainerUser, Pod, PodCondition, PodStatus as ApiPodStatus, ResourceRequirements,
     VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kubelet_core::PodExt;
 
 /// What a status says, hashed: all that [`same_news`](crate::equality::same_news) compares. None of a status that says what
 /// hardly any does.
@@ -22,6 +23,16 @@ impl Imprint {
     pub(crate) fn of(status: &ApiPodStatus) -> Self {
         let mut row = Row(DefaultHasher::new());
         Self(print(&mut row, status).then(|| row.0.finish()))
+    }
+
+    /// What a pod's status says, and whose it is.
+    pub(crate) fn of_pod(pod: &Pod) -> Option<u64> {
+        let mut row = Row(DefaultHasher::new());
+        text(&mut row, pod.uid_str());
+        let status = pod.status.as_ref();
+        status
+            .is_none_or(|status| print(&mut row, status))
+            .then(|| row.0.finish())
     }
 
     /// Whether this status says the same. If it does, that is as good as certain; if not, whoever asks compares the two.

@@ -1,58 +1,108 @@
 //! What is known of what the sink has of a pod, so that it need not be asked.
 
-use std::cmp::Ordering;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::{PackedStatus, PodExt};
 
+use crate::imprint::Imprint;
+
+/// So many answers wait to be shown by the source. One that comes later than so many others counts as somebody else's word, and
+/// the sink is asked.
+const MAX_UNSEEN: usize = 8;
+
 /// What was last heard of a pod from the sink, or from the source that reads it there.
+///
+/// A pod's version seldom tells which is newer: sources keep to the one that they told first, as the kubelet's do. But they
+/// show one status after another, so what is neither shown already nor an answer of the sink is somebody else's word.
 #[derive(Clone, Default)]
 pub(crate) struct Known {
-    /// The newest version of the pod. Without one the sink is asked before it is told anything.
+    /// The newest the pod is known to be. Without it the sink is asked before it is told anything.
     pub(crate) there: Option<Arc<Pod>>,
     /// What the sink was told last.
     pub(crate) told: Option<PackedStatus>,
     /// A call failed, and nobody knows what came of it.
     pub(crate) unsure: bool,
+    /// What the source showed last.
+    shown: Option<u64>,
+    /// The answers that the source has yet to show.
+    unseen: Vec<u64>,
+    /// The source showed somebody else's word, before or after what is being sent.
+    interrupted: bool,
 }
 
 impl Known {
     /// The source shows the pod so. Tells whether that is news.
     pub(crate) fn saw(&mut self, pod: &Arc<Pod>) -> bool {
+        let shown = Imprint::of_pod(pod);
+        let before = std::mem::replace(&mut self.shown, shown);
         if self.unsure {
             return true;
         }
-        let order = match &self.there {
-            Some(there) => version(pod).zip(version(there)).map(|(new, old)| new.cmp(&old)),
-            None => version(pod).map(|_| Ordering::Greater),
-        };
-        match order {
-            Some(Ordering::Greater) => self.there = Some(pod.clone()),
-            // The answer to our own patch, seen again: others keep it, too.
-            Some(Ordering::Equal) => {
+        if version(pod).is_none() {
+            // Whoever does not count versions is asked.
+            self.there = None;
+            return true;
+        }
+        if let Some(there) = &self.there
+            && (there.uid_str() != pod.uid_str() || version(pod) > version(there))
+        {
+            self.unseen.clear();
+            self.there = Some(pod.clone());
+            return true;
+        }
+        if shown.is_some() && shown == before {
+            if self.unseen.is_empty() && self.there.is_some() {
                 self.there = Some(pod.clone());
+            }
+            return false;
+        }
+        let answer = self.unseen.iter().position(|unseen| Some(*unseen) == shown);
+        if let Some(answer) = answer {
+            self.unseen.drain(..=answer);
+            if !self.unseen.is_empty() {
                 return false;
             }
-            // The watch is behind it.
-            Some(Ordering::Less) => return false,
-            // Whoever does not count versions is asked.
-            None => self.there = None,
         }
+        if let Some(there) = &self.there
+            && there.status == pod.status
+        {
+            // Others keep it, too.
+            self.there = Some(pod.clone());
+            return false;
+        }
+        self.interrupted = true;
+        self.there = self.unseen.is_empty().then(|| pod.clone());
         true
+    }
+
+    /// The sink is told something now.
+    pub(crate) fn sends(&mut self) {
+        self.interrupted = false;
     }
 
     /// The sink was told this status, and has the pod so.
     pub(crate) fn sent(&mut self, status: PackedStatus, there: Option<Arc<Pod>>) {
         self.told = Some(status);
         self.unsure = false;
-        if let Some(there) = there {
-            let of_now = self.there.as_ref().filter(|now| now.uid_str() == there.uid_str());
-            let older = of_now.and_then(|now| Some(version(&there)? < version(now)?));
-            if older != Some(true) {
-                self.there = Some(there).filter(|there| version(there).is_some());
-            }
+        let Some(there) = there.filter(|there| version(there).is_some()) else {
+            return;
+        };
+        let answer = Imprint::of_pod(&there);
+        if answer.is_some() && answer == self.shown {
+            // The source was faster, or nothing was to be told.
+            self.unseen.clear();
+            self.there = Some(there);
+            return;
         }
+        if let Some(answer) = answer {
+            if self.unseen.len() == MAX_UNSEEN {
+                self.unseen.remove(0);
+            }
+            self.unseen.push(answer);
+        }
+        // What somebody else said meanwhile may be newer.
+        self.there = Some(there).filter(|_| !self.interrupted);
     }
 
     /// A call failed, perhaps after it did its work.
@@ -72,29 +122,105 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn pod(version: Option<&str>) -> Arc<Pod> {
+    /// What the source shows of the pod, and the sink answers.
+    fn pod(message: &str) -> Arc<Pod> {
         Arc::new(
-            serde_json::from_value(json!({"metadata": {"uid": "1", "resourceVersion": version}})).unwrap(),
+            serde_json::from_value(json!({
+                "metadata": {"uid": "1", "resourceVersion": "1"}, "status": {"message": message},
+            }))
+            .unwrap(),
         )
     }
 
+    fn there(known: &Known) -> Option<&str> {
+        known.there.as_ref()?.status.as_ref()?.message.as_deref()
+    }
+
+    fn told() -> PackedStatus {
+        PackedStatus::of(&Arc::default())
+    }
+
+    #[derive(Clone, Copy)]
+    enum Step {
+        /// The source shows this, which is news or not.
+        Saw(&'static str, bool),
+        /// A send begins.
+        Sends,
+        /// It was answered so.
+        Sent(&'static str),
+        Failed,
+    }
+
     #[test]
-    fn the_newest_version_counts_and_a_failure_forgets_it() {
-        let told = || PackedStatus::of(&Arc::default());
-        let there = |known: &Known| known.there.as_ref().and_then(|pod| version(pod));
+    fn the_newest_counts_and_others_words_are_news() {
+        use Step::*;
+        #[rustfmt::skip]
+        let cases: &[(&str, &[Step], Option<&str>)] = &[
+            ("the answer is newer than what was shown", &[Saw("a", true), Sends, Sent("b")], Some("b")),
+            ("and shown later", &[Saw("a", true), Sends, Sent("b"), Saw("a", false), Saw("b", false)], Some("b")),
+            ("or sooner", &[Saw("a", true), Sends, Saw("b", true), Sent("b"), Saw("b", false)], Some("b")),
+            ("the source is behind by one", &[Saw("a", true), Sends, Sent("b"), Sends, Sent("c"), Saw("b", false)], Some("c")),
+            ("it left one out", &[Saw("a", true), Sends, Sent("b"), Sends, Sent("c"), Saw("c", false), Saw("x", true)], Some("x")),
+            ("somebody else's word", &[Saw("a", true), Sends, Sent("b"), Saw("b", false), Saw("x", true)], Some("x")),
+            ("the same again", &[Saw("a", true), Sends, Sent("b"), Saw("b", false), Saw("x", true), Sends, Sent("b"),
+                Saw("b", false), Saw("x", true)], Some("x")),
+            ("before or after ours", &[Saw("a", true), Sends, Saw("x", true), Sent("b")], None),
+            ("it was before", &[Saw("a", true), Sends, Saw("x", true), Sent("b"), Saw("b", true)], Some("b")),
+            ("while an answer is on its way", &[Saw("a", true), Sends, Sent("b"), Saw("x", true)], None),
+            ("nobody knows what came of it", &[Saw("a", true), Sends, Failed, Saw("b", true)], None),
+            ("until it is asked", &[Saw("a", true), Sends, Failed, Saw("b", true), Sends, Sent("b")], Some("b")),
+        ];
+        for (name, steps, newest) in cases {
+            let mut known = Known::default();
+            for (number, step) in steps.iter().enumerate() {
+                match *step {
+                    Saw(shown, news) => assert_eq!(known.saw(&pod(shown)), news, "{name}, step {number}"),
+                    Sends => known.sends(),
+                    Sent(answer) => known.sent(told(), Some(pod(answer))),
+                    Failed => known.failed(),
+                }
+            }
+            assert_eq!(there(&known), *newest, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_pod_of_the_source_takes_the_place_of_the_answer() {
+        let (mut known, shown) = (Known::default(), pod("b"));
+        known.saw(&pod("a"));
+        known.sends();
+        known.sent(told(), Some(pod("b")));
+        known.saw(&shown);
+        assert!(
+            Arc::ptr_eq(known.there.as_ref().unwrap(), &shown),
+            "one pod is kept, not two"
+        );
+        let again = pod("b");
+        known.saw(&again);
+        assert!(Arc::ptr_eq(known.there.as_ref().unwrap(), &again));
+    }
+
+    #[test]
+    fn another_pod_and_one_without_a_version_are_news() {
         let mut known = Known::default();
-        assert!(known.saw(&pod(Some("5"))) && there(&known) == Some(5));
-        assert!(!known.saw(&pod(Some("5"))) && !known.saw(&pod(Some("4"))));
-        known.sent(told(), Some(pod(Some("10"))));
-        assert!(!known.saw(&pod(Some("9"))) && known.saw(&pod(Some("11"))));
-        // A patch's answer that comes late.
-        known.sent(told(), Some(pod(Some("10"))));
-        assert_eq!(there(&known), Some(11));
-        known.failed();
-        assert!(known.saw(&pod(Some("12"))) && there(&known).is_none());
-        known.sent(told(), Some(pod(Some("12"))));
-        assert_eq!(there(&known), Some(12));
-        assert!(known.saw(&pod(None)) && there(&known).is_none());
-        assert!(known.saw(&pod(Some("none"))) && there(&known).is_none());
+        assert!(known.saw(&pod("a")));
+        let mut made_anew = Pod::clone(&pod("a"));
+        made_anew.metadata.uid = Some("2".to_owned());
+        assert!(known.saw(&Arc::new(made_anew.clone())));
+        assert!(known.there.is_some());
+        made_anew.metadata.resource_version = None;
+        assert!(known.saw(&Arc::new(made_anew)) && known.there.is_none());
+    }
+
+    #[test]
+    fn answers_that_are_never_shown_are_forgotten() {
+        let mut known = Known::default();
+        known.saw(&pod("a"));
+        for answer in 0..100 {
+            known.sends();
+            known.sent(told(), Some(pod(&answer.to_string())));
+        }
+        assert_eq!((known.unseen.len(), there(&known)), (MAX_UNSEEN, Some("99")));
+        assert!(!known.saw(&pod("99")) && known.unseen.is_empty());
     }
 }

@@ -297,6 +297,7 @@ impl Records {
             };
             record.turn = Turn::Sending;
             record.differs = false;
+            record.known.sends();
             // What the sink was not told yet goes first, even of a pod that is gone.
             let task = match record.orphaned && !record.is_unsent() {
                 true => Task::Forget,

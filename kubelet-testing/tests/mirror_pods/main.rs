@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube_client::Api;
-use kube_client::api::{DeleteParams, PostParams};
+use kube_client::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kubelet_core::{PodExt, annotations};
 use serde_json::json;
 
@@ -122,4 +122,32 @@ async fn without_its_node_there_is_no_mirror() {
     nodes.create(&PostParams::default(), &node()).await.unwrap();
     agent.mirror_of("one").await;
     agent.stop().await;
+}
+
+/// A source tells it with the version that it told first, so the version does not tell that it is news.
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_writes_into_a_status_is_put_right() {
+    let runs = |pod: Option<&Pod>| pod.and_then(phase) == Some("Running");
+    for is_static in [true, false] {
+        let agent = Agent::start().await;
+        let mut pod = Pod::clone(&static_pod("one"));
+        if is_static {
+            agent.manifests.send_replace(vec![Arc::new(pod)]);
+        } else {
+            pod.metadata.uid = None;
+            pod.metadata.annotations = None;
+            pod.spec.get_or_insert_default().automount_service_account_token = Some(false);
+            agent.pods().create(&PostParams::default(), &pod).await.unwrap();
+        }
+        agent.until("it runs", runs).await;
+        for _ in 0..3 {
+            let other = Patch::Merge(json!({"status": {"phase": "Pending", "message": "somebody else's"}}));
+            let params = PatchParams::default();
+            let patched = agent.pods().patch_status("web", &params, &other).await;
+            assert_eq!(phase(&patched.unwrap()), Some("Pending"));
+            let put_right = agent.until("it runs again", runs).await.unwrap();
+            assert_eq!(put_right.status.unwrap().message, None);
+        }
+        agent.stop().await;
+    }
 }
