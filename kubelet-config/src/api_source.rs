@@ -9,6 +9,7 @@ use kube_client::Client;
 use kubelet_core::annotations::API_SOURCE;
 use kubelet_core::{Jitter, PodExt, PodSource, SourceUpdate};
 
+use crate::compact_pod::compact;
 use crate::reflector::{Change, Listener, Reflector, Requests};
 use crate::source_stream::{Words, source_stream};
 
@@ -104,5 +105,9 @@ impl Listener<Pod> for Words {
             Change::Problem { item, message } => SourceUpdate::Problem { item, message },
         };
         self.say(word).await;
+    }
+
+    fn trim(&self, pod: &mut Pod) {
+        compact(pod);
     }
 }

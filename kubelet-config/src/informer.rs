@@ -154,27 +154,20 @@ struct Keeper<K> {
     handle: InformerHandle<K>,
 }
 
-impl<K: Resource<DynamicType = ()> + Clone> Keeper<K> {
-    fn entry(&self, mut object: Arc<K>) -> (Key, Arc<K>) {
-        // Nobody else has it yet: this clones nothing.
-        (self.trim)(Arc::make_mut(&mut object));
-        (Key::of(&*object), object)
-    }
-}
-
-impl<K: Resource<DynamicType = ()> + Clone> Listener<K> for Keeper<K> {
+impl<K: Resource<DynamicType = ()>> Listener<K> for Keeper<K> {
     async fn told(&mut self, change: Change<K>) {
         let kind = K::kind(&());
         match change {
             Change::All(objects) => {
-                let objects = objects.into_iter().map(|object| self.entry(object)).collect();
+                let objects = objects.into_iter().map(|object| (Key::of(&*object), object));
+                let objects = objects.collect();
                 self.handle.0.send_replace(Seen {
                     synced: true,
                     objects,
                 });
             }
             Change::Applied(object) => {
-                let (key, object) = self.entry(object);
+                let key = Key::of(&*object);
                 self.handle
                     .0
                     .send_modify(|seen| _ = seen.objects.insert(key, object));
@@ -187,6 +180,10 @@ impl<K: Resource<DynamicType = ()> + Clone> Listener<K> for Keeper<K> {
             Change::Available => tracing::info!(%kind, "the API server is back"),
             Change::Problem { item, message } => tracing::warn!(item, message, "left out"),
         }
+    }
+
+    fn trim(&self, object: &mut K) {
+        (self.trim)(object);
     }
 }
 

@@ -68,6 +68,8 @@ mod api_objects;
 #[cfg(feature = "apiserver")]
 mod api_source;
 mod checkpoint_source;
+#[cfg(feature = "apiserver")]
+mod compact_pod;
 pub mod credential_provider;
 mod document;
 mod error;

@@ -37,12 +37,8 @@ struct Inner {
 struct Entry {
     status: Result<Arc<PodStatus>>,
     observed: Instant,
-}
-
-impl Entry {
-    fn may_run(&self) -> bool {
-        self.status.as_ref().map_or(true, |status| status.is_running())
-    }
+    /// Whether something of the pod may run. Kept, since an old status is far away when a new one comes.
+    may_run: bool,
 }
 
 #[derive(Debug)]
@@ -90,7 +86,7 @@ impl PodCache {
     pub fn running_pods(&self) -> Vec<(PodUid, PodKey)> {
         let inner = self.inner.lock();
         let running = inner.pods.iter().filter_map(|(uid, entry)| match &entry.status {
-            Ok(status) => status.is_running().then(|| (uid.clone(), status.key.clone())),
+            Ok(status) => entry.may_run.then(|| (uid.clone(), status.key.clone())),
             Err(_) => Some((uid.clone(), PodKey::new("", ""))),
         });
         running.collect()
@@ -179,16 +175,18 @@ impl PodCache {
     /// Stores what was read of a pod at `observed`: the time before the runtime was asked. Wakes who waited
     /// for it. Only the PLEG calls this.
     pub fn set(&self, uid: &PodUid, status: Result<Arc<PodStatus>>, observed: Instant) {
-        let mut inner = self.inner.lock();
-        let entry = Entry { status, observed };
-        let may_run = entry.may_run();
-        let could_run = match inner.pods.get_mut(uid) {
-            Some(before) => Some(std::mem::replace(before, entry).may_run()),
-            None => inner
-                .pods
-                .insert(uid.clone(), entry)
-                .map(|before| before.may_run()),
+        let may_run = status.as_ref().map_or(true, |status| status.is_running());
+        let entry = Entry {
+            status,
+            observed,
+            may_run,
         };
+        let mut inner = self.inner.lock();
+        let before = match inner.pods.get_mut(uid) {
+            Some(before) => Some(std::mem::replace(before, entry)),
+            None => inner.pods.insert(uid.clone(), entry),
+        };
+        let could_run = before.as_ref().map(|before| before.may_run);
         if could_run != Some(may_run) {
             self.changes.note();
         }

@@ -35,6 +35,9 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned> Object for K {}
 pub(crate) trait Listener<K> {
     /// Returns when it may be told more.
     async fn told(&mut self, change: Change<K>);
+
+    /// Takes out of an object what it does not keep. Each object passes here before it is told.
+    fn trim(&self, object: &mut K);
 }
 
 /// What a listener is told.
@@ -392,7 +395,10 @@ impl<K: Object, L: Listener<K>> Reflector<K, L> {
             .collect::<Vec<_>>()
             .join("/");
         match serde_path_to_error::deserialize(told) {
-            Ok(object) => Some(object),
+            Ok(mut object) => {
+                self.listener.trim(&mut object);
+                Some(object)
+            }
             Err(error) => {
                 let item = format!("{} {key}", K::kind(&()).to_lowercase());
                 let message = format!("cannot be understood: {error}");

@@ -7,16 +7,17 @@ use crate::{ContainerId, PodKey, PodUid};
 /// A pod as the runtime lists it: enough to see that something changed (`container.Pod`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimePod {
-    /// The pod's UID.
+    /// Its UID.
     pub uid: PodUid,
-    /// The pod's namespace and name.
-    pub key: PodKey,
-    /// When its first sandbox was made.
-    pub created_at: Option<Timestamp>,
+    // What changes most comes first: pods that differ are told apart sooner.
     /// Its containers.
     pub containers: Vec<Container>,
     /// Its sandboxes, newest first.
     pub sandboxes: Vec<Sandbox>,
+    /// Its namespace and name.
+    pub key: PodKey,
+    /// When its first sandbox was made.
+    pub created_at: Option<Timestamp>,
 }
 
 impl RuntimePod {

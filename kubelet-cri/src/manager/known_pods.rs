@@ -130,6 +130,8 @@ impl KnownPods {
             .into_values()
             .map(|mut pod| {
                 in_order(&mut pod);
+                pod.sandboxes.shrink_to_fit();
+                pod.containers.shrink_to_fit();
                 Arc::new(pod)
             })
             .collect();

@@ -120,6 +120,9 @@ impl CriRuntime {
             status.ips = sandbox_ips(newest);
         }
         status.sandboxes = sandboxes.into_iter().flatten().map(to_sandbox_status).collect();
+        // It is kept until the next: with no room for more.
+        status.sandboxes.shrink_to_fit();
+        status.containers.reserve_exact(pod.containers.len());
 
         for (container, listed) in containers.into_iter().zip(&pod.containers) {
             let Some(container) = container else {
@@ -220,6 +223,7 @@ impl CriRuntime {
                 recursive_read_only: mount.recursive_read_only,
             })
             .collect();
+        converted.mounts.shrink_to_fit();
         converted
     }
 
