@@ -34,6 +34,12 @@ impl RootDir {
         self.pod_dir(uid).join("volumes")
     }
 
+    /// `<root>/pods/<uid>/volume-subpaths`: where sub-paths of volumes are mounted for the runtime, by volume, container and
+    /// the index of the volume mount (`getPodVolumeSubpathsDir`).
+    pub fn pod_volume_subpaths_dir(&self, uid: &PodUid) -> PathBuf {
+        self.pod_dir(uid).join("volume-subpaths")
+    }
+
     /// `<root>/pods/<uid>/plugins`
     pub fn pod_plugins_dir(&self, uid: &PodUid) -> PathBuf {
         self.pod_dir(uid).join("plugins")

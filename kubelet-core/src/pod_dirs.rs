@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::deadline::within;
+use crate::volume::clean_sub_paths;
 use crate::{Disk, PodCache, PodContainerManager, PodUid, PodWorkersHandle, RootDir, VolumeManager};
 
 /// The folders are looked through at least this often, should somebody else leave one.
@@ -82,6 +83,13 @@ impl OrphanedPodDirs {
     }
 }
 
+/// What is removed of a pod.
+#[derive(Clone, Copy)]
+enum Part {
+    Cgroup,
+    Dir,
+}
+
 #[derive(Clone)]
 struct Removal {
     root_dir: RootDir,
@@ -101,70 +109,68 @@ impl Removal {
     }
 
     async fn remove_cgroups(&self, known: &HashSet<PodUid>) -> bool {
-        let mut found = match self.cgroups.pods().await {
-            Ok(found) => found,
+        match self.cgroups.pods().await {
+            Ok(found) => self.remove_of_orphans(found, known, Part::Cgroup).await,
             Err(error) => {
                 tracing::warn!(%error, "Cannot list the cgroups of pods");
-                return true;
-            }
-        };
-        found.retain(|uid| !known.contains(uid));
-        found.sort_unstable();
-        let mut is_left = false;
-        for uid in found {
-            if self.may_run(&uid) {
-                is_left = true;
-                continue;
-            }
-            // Its volumes in memory are charged to it as long as they are there.
-            let volumes = self.root_dir.pod_volumes_dir(&uid);
-            let holds_volumes = self.disk.run(move || Ok(has_entries(&volumes))).await;
-            let done = match holds_volumes.unwrap_or(true) {
-                true => self
-                    .cgroups
-                    .reduce_cpu_limits(&uid)
-                    .await
-                    .map(|()| is_left = true),
-                false => self.cgroups.destroy(&uid).await,
-            };
-            if let Err(error) = done {
-                is_left = true;
-                tracing::warn!(%uid, %error, "Cannot remove the cgroup of an orphaned pod");
+                true
             }
         }
-        is_left
     }
 
     async fn remove_dirs(&self, known: &HashSet<PodUid>) -> bool {
         let dir = self.root_dir.pods_dir();
-        let mut found = match self.disk.run(move || list(&dir)).await {
-            Ok(found) => found,
+        match self.disk.run(move || list(&dir)).await {
+            Ok(found) => self.remove_of_orphans(found, known, Part::Dir).await,
             // No pod had a folder yet.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return false,
-            Err(_) => return true,
-        };
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+
+    async fn remove_of_orphans(&self, mut found: Vec<PodUid>, known: &HashSet<PodUid>, part: Part) -> bool {
         found.retain(|uid| !known.contains(uid));
+        found.sort_unstable();
         let mut is_left = false;
         for uid in found {
-            if self.may_run(&uid) {
-                is_left = true;
-                continue;
-            }
-            // Of a pod that an agent ended nothing is left by now; of one that went while none ran, all is.
-            let unmounted = self.volumes.unmount_orphaned(&uid);
-            if let Err(error) = within("unmount volumes", Some(&uid), UNMOUNT_DEADLINE, unmounted).await {
-                tracing::warn!(%uid, %error, "Cannot unmount the volumes of an orphaned pod");
-            }
-            let dir = self.root_dir.pod_dir(&uid);
-            let removed = self.disk.run(move || remove(&dir)).await;
-            is_left |= !matches!(removed, Ok(true));
-            match removed {
-                Ok(true) => {}
-                Ok(false) => tracing::warn!(%uid, "Orphaned pod found, but volumes are not cleaned up"),
-                Err(error) => tracing::warn!(%uid, %error, "Cannot remove the folder of an orphaned pod"),
-            }
+            is_left |= self.may_run(&uid)
+                || match part {
+                    Part::Cgroup => !self.remove_cgroup(&uid).await,
+                    Part::Dir => !self.remove_dir(&uid).await,
+                };
         }
         is_left
+    }
+
+    /// Says whether it is gone.
+    async fn remove_cgroup(&self, uid: &PodUid) -> bool {
+        // Its volumes in memory are charged to it as long as they are there.
+        let volumes = self.root_dir.pod_volumes_dir(uid);
+        let holds_volumes = self.disk.run(move || Ok(has_entries(&volumes))).await;
+        let done = match holds_volumes.unwrap_or(true) {
+            true => self.cgroups.reduce_cpu_limits(uid).await.map(|()| false),
+            false => self.cgroups.destroy(uid).await.map(|()| true),
+        };
+        done.unwrap_or_else(|error| {
+            tracing::warn!(%uid, %error, "Cannot remove the cgroup of an orphaned pod");
+            false
+        })
+    }
+
+    /// Says whether it is gone.
+    async fn remove_dir(&self, uid: &PodUid) -> bool {
+        // Of a pod that an agent ended nothing is left by now; of one that went while none ran, all is.
+        let unmounted = self.volumes.unmount_orphaned(uid);
+        if let Err(error) = within("unmount volumes", Some(uid), UNMOUNT_DEADLINE, unmounted).await {
+            tracing::warn!(%uid, %error, "Cannot unmount the volumes of an orphaned pod");
+        }
+        let dir = self.root_dir.pod_dir(uid);
+        let removed = self.disk.run(move || remove(&dir)).await;
+        match &removed {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!(%uid, "Orphaned pod found, but volumes are not cleaned up"),
+            Err(error) => tracing::warn!(%uid, %error, "Cannot remove the folder of an orphaned pod"),
+        }
+        removed.unwrap_or(false)
     }
 
     /// A pod may have come since the known ones were counted, and what was not looked at yet may run.
@@ -178,9 +184,7 @@ impl Removal {
 /// The pods that have a folder.
 fn list(dir: &Path) -> io::Result<Vec<PodUid>> {
     let names = fs::read_dir(dir)?.flatten().map(|entry| entry.file_name());
-    let mut uids: Vec<PodUid> = names.filter_map(|name| name.to_str().map(PodUid::new)).collect();
-    uids.sort_unstable();
-    Ok(uids)
+    Ok(names.filter_map(|name| name.to_str().map(PodUid::new)).collect())
 }
 
 fn has_entries(dir: &Path) -> bool {
@@ -194,22 +198,15 @@ const SUBPATHS: &str = "volume-subpaths";
 /// Removes the folder of a pod, but no file in a volume and nothing on another file system: what stayed mounted is somebody's
 /// data. Says whether all of it is gone (`removeOrphanedPodVolumeDirs`).
 fn remove(dir: &Path) -> io::Result<bool> {
+    clean_sub_paths(&dir.join(SUBPATHS))?;
     let device = fs::symlink_metadata(dir)?.dev();
-    // A subpath is mounted on a folder or on an empty file: `volume-subpaths/<volume>/<container>/<index>`.
-    let are_volumes_gone = remove_folders(&dir.join(VOLUMES), device, None)?
-        & remove_folders(&dir.join(SUBPATHS), device, Some(3))?;
-    if !are_volumes_gone {
-        return Ok(false);
-    }
-    remove_all(dir, device)
+    Ok(remove_folders(&dir.join(VOLUMES), device)? && remove_all(dir, device)?)
 }
 
-/// Removes a folder and those in it unless there are files; but files at this depth go, too.
-fn remove_folders(dir: &Path, device: u64, files_at: Option<u32>) -> io::Result<bool> {
-    let files_at = files_at.and_then(|depth| depth.checked_sub(1));
+/// Removes a folder and those in it unless there are files.
+fn remove_folders(dir: &Path, device: u64) -> io::Result<bool> {
     remove_entries(dir, device, |path, is_dir| match is_dir {
-        true => remove_folders(path, device, files_at),
-        false if files_at == Some(0) => fs::remove_file(path).map(|()| true),
+        true => remove_folders(path, device),
         false => Ok(false),
     })
 }
@@ -263,8 +260,7 @@ mod tests {
                 }
             }
         }
-        let is_gone = remove(&dir).unwrap();
-        assert_eq!(is_gone, !dir.exists());
+        assert_eq!(remove(&dir).unwrap_or(false), !dir.exists());
         let left = made.iter().filter(|path| dir.join(path).exists());
         left.map(|path| (*path).to_owned()).collect()
     }

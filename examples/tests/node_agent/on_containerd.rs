@@ -1,5 +1,6 @@
 //! On a real containerd of the test's own. Skipped, visibly, where the host lacks it; in CI that is a failure.
 
+use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -23,10 +24,15 @@ async fn pods_of_a_cluster_run_in_containers() {
 
     // It finds its token, its namespace and the cluster's authority where every pod does.
     let volumes = json!([{"name": "scratch", "emptyDir": {}}]);
-    let mounts = json!([{"name": "scratch", "mountPath": "/scratch"}]);
+    let mounts = json!([
+        {"name": "scratch", "mountPath": "/scratch"},
+        {"name": "scratch", "mountPath": "/part", "subPath": "deep/part"},
+        {"name": "scratch", "mountPath": "/part-to-read", "subPath": "deep", "readOnly": true},
+    ]);
     let account = "/var/run/secrets/kubernetes.io/serviceaccount";
     let script = format!(
-        "touch /scratch/mine && touch {account}/mine; cat {account}/namespace; echo; \
+        "touch /scratch/mine /part/of-it && ls /scratch/deep/part /part-to-read; touch /part-to-read/mine; \
+         touch {account}/mine; cat {account}/namespace; echo; \
          wc -c < {account}/token; ls {account}; {SERVER}"
     );
     let created = Instant::now();
@@ -34,11 +40,23 @@ async fn pods_of_a_cluster_run_in_containers() {
     let web = cluster.ready("web").await;
     println!("web runs {:?} after it was created", created.elapsed());
     let logs = cluster.path("logs").join(format!("default_web_{}", web.uid_str())).join("main/0.log");
-    let logged = async || std::fs::read_to_string(&logs).ok().filter(|log| log.contains("F up"));
+    let logged = async || fs::read_to_string(&logs).ok().filter(|log| log.contains("F up"));
     let log = until("the log of web", logged).await;
-    for words in ["stdout F default", "F ca.crt", "F namespace", "F token", "Read-only file system"] {
+    for words in [
+        "F of-it",
+        "F part",
+        "stdout F default",
+        "F ca.crt",
+        "F namespace",
+        "F token",
+        "Read-only file system",
+    ] {
         assert!(log.contains(words), "{words}: {log}");
     }
+    assert_eq!(log.matches("Read-only file system").count(), 2, "{log}");
+    let of_web = format!("{}/volume-subpaths/scratch/main/", web.uid_str());
+    let sub_paths = || fs::read_to_string("/proc/self/mounts").unwrap().matches(&of_web).count();
+    assert_eq!(sub_paths(), 2);
     for reason in ["Pulled", "Created", "Started"] {
         cluster.event("web", reason, "").await;
     }
@@ -55,6 +73,7 @@ async fn pods_of_a_cluster_run_in_containers() {
     for name in ["web", "later"] {
         cluster.kubectl(&["delete", "pod", name, "--timeout=100s"]).await;
     }
+    until("no sub-path is mounted", async || (sub_paths() == 0).then_some(())).await;
     cluster.event("web", "Killing", "Stopping container main").await;
     agent.signal(Signal::TERM);
     assert!(agent.ended().await.0.success());
@@ -77,7 +96,7 @@ async fn pods_lie_in_cgroups_of_their_own_and_leave_none() {
     let web = cluster.ready("web").await;
     // A guaranteed pod's lies in the root of all pods'.
     let hierarchies = || {
-        let mounted = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
+        let mounted = fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
         mounted.chain([PathBuf::from("/sys/fs/cgroup")])
     };
     let folders = |name: &str| -> Vec<PathBuf> {
@@ -85,10 +104,10 @@ async fn pods_lie_in_cgroups_of_their_own_and_leave_none() {
     };
     let name = format!("kubepods/pod{}", web.uid_str());
     let dirs = folders(&name);
-    let any = |file: &str| dirs.iter().find_map(|dir| std::fs::read_to_string(dir.join(file)).ok());
+    let any = |file: &str| dirs.iter().find_map(|dir| fs::read_to_string(dir.join(file)).ok());
     let memory = any("memory.limit_in_bytes").or(any("memory.max")).unwrap();
     assert_eq!(memory.trim(), (64 << 20).to_string());
-    let within = dirs.iter().flat_map(|dir| std::fs::read_dir(dir).unwrap().flatten());
+    let within = dirs.iter().flat_map(|dir| fs::read_dir(dir).unwrap().flatten());
     let within = within.filter(|entry| entry.path().is_dir()).count();
     assert!(within > 0, "its containers lie in it");
 
@@ -98,6 +117,6 @@ async fn pods_lie_in_cgroups_of_their_own_and_leave_none() {
     assert!(agent.ended().await.0.success());
     cluster.end().await;
     for name in ["kubepods/besteffort", "kubepods/burstable", "kubepods", ""] {
-        folders(name).iter().for_each(|dir| std::fs::remove_dir(dir).unwrap());
+        folders(name).iter().for_each(|dir| fs::remove_dir(dir).unwrap());
     }
 }

@@ -14,10 +14,12 @@ mod host_path;
 mod local;
 mod ownership;
 mod projection;
+mod sub_paths;
 mod tmpfs;
 mod tokens;
 
 pub use local::LocalVolumes;
+pub(crate) use sub_paths::clean_sub_paths;
 pub use tokens::{NoServiceAccountTokens, ServiceAccountTokens};
 
 /// Mounts a pod's volumes on the host before its containers start, and takes them away after they ended

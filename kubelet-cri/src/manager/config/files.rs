@@ -93,7 +93,7 @@ pub(super) fn make_dir(path: &Path, mode: u32) -> Result<()> {
 fn resolve(planned: PlannedMount) -> Result<v1::Mount> {
     let mut mount = planned.mount;
     if let Some(sub_path) = planned.sub_path {
-        let place = subpath::resolve(Path::new(&mount.host_path), &sub_path.path).map_err(|error| {
+        let place = subpath::prepare(Path::new(&mount.host_path), &sub_path).map_err(|error| {
             tracing::error!(
                 container = sub_path.container,
                 volume = sub_path.volume_mount,

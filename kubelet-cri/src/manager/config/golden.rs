@@ -178,6 +178,8 @@ impl Node {
             allocatable_memory: 24_581_700 << 10,
             huge_page_sizes: vec!["2MB".into(), "1GB".into()],
             swap_controller: true,
+            // Not everybody may mount.
+            mount_sub_paths: false,
             ..Default::default()
         };
         Self { settings, files }

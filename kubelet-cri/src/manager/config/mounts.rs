@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, Volume, VolumeMount};
+use kubelet_core::PodExt;
 
 use super::environment::Environment;
 use super::expansion::expand;
@@ -30,6 +31,9 @@ pub(super) struct SubPath {
     pub(super) volume_mount: String,
     /// The name of the container, for errors.
     pub(super) container: String,
+    /// Where it is to be mounted for the runtime: `<pod dir>/volume-subpaths/<volume>/<container>/<index>`
+    /// (`getSubpathBindTarget`). `None`: nowhere, the runtime gets the place in the volume.
+    pub(super) mount_point: Option<PathBuf>,
 }
 
 /// The mounts that the container's spec asks for, in its order.
@@ -47,7 +51,8 @@ pub(super) fn plan_mounts(
     }
     let mounts = container.volume_mounts.iter().flatten();
     mounts
-        .map(|mount| plan_mount(node, inputs, environment, mount))
+        .enumerate()
+        .map(|(index, mount)| plan_mount(node, inputs, environment, index, mount))
         .collect()
 }
 
@@ -55,6 +60,7 @@ fn plan_mount(
     node: &NodeSettings,
     inputs: &ContainerInputs<'_>,
     environment: &Environment,
+    index: usize,
     mount: &VolumeMount,
 ) -> Result<PlannedMount> {
     let container = &inputs.container.name;
@@ -92,6 +98,10 @@ fn plan_mount(
                 path,
                 volume_mount: mount.name.clone(),
                 container: container.clone(),
+                mount_point: node.mount_sub_paths.then(|| {
+                    let dir = node.root_dir.pod_volume_subpaths_dir(&inputs.pod.uid());
+                    dir.join(&mount.name).join(container).join(index.to_string())
+                }),
             });
         }
     }

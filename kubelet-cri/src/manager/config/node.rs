@@ -76,6 +76,11 @@ pub struct NodeSettings {
     pub swap_controller: bool,
     /// Whether SELinux is enabled.
     pub selinux: bool,
+    /// Whether each sub-path of a volume is mounted in its pod's folder for the runtime, as the kubelet does, so that no
+    /// container can swap it for a link before the runtime mounts it. On by default; where this process may not mount, and
+    /// where it is off, the runtime gets the place in the volume. For a runtime that runs elsewhere, and does not see the
+    /// mounts of this process, it must be off.
+    pub mount_sub_paths: bool,
 }
 
 impl Default for NodeSettings {
@@ -103,6 +108,7 @@ impl Default for NodeSettings {
             single_process_oom_kill: false,
             swap_controller: false,
             selinux: false,
+            mount_sub_paths: true,
         }
     }
 }

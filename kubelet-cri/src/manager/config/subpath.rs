@@ -1,50 +1,83 @@
-//! Finding a part of a volume without leaving the volume (`pkg/volume/util/subpath`).
+//! A part of a volume, held so that no container can put something else in its place (`pkg/volume/util/subpath`).
 //!
-//! What is in a volume is the containers' to write, symbolic links too. So each step is looked at, and where it
-//! leads out of the volume the mount is refused.
+//! What is in a volume is the containers' to write, symbolic links too, and they may write while we look. So the place
+//! is found first, with all links followed, and must be in the volume; then it is opened part by part, each below the one
+//! before and following no link: what was swapped meanwhile is an error. What was opened is mounted on a folder or file of
+//! the pod's own, and that is what the runtime gets: nobody can change where it leads.
 
-use std::fs::{DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
-/// The place of `sub_path` in `volume`, with all links resolved. Folders that are missing are made with the mode of
-/// the volume, as one made by the runtime would have another.
+use super::mounts::SubPath;
+
+/// What the runtime is to mount for `sub_path` of `volume`. Folders that are missing are made with the mode of the volume, as
+/// one made by the runtime would have another.
+///
+/// It is the sub-path's own mount point, or where nothing may be mounted, the place itself: then a container that shares the
+/// volume could still swap it before the runtime mounts it.
 ///
 /// # Errors
 ///
-/// When it leads out of the volume, or on any trouble with the file system.
-pub(super) fn resolve(volume: &Path, sub_path: &Path) -> io::Result<PathBuf> {
+/// When it leads out of the volume, something was swapped meanwhile, or on any trouble with the file system.
+pub(super) fn prepare(volume: &Path, sub_path: &SubPath) -> io::Result<PathBuf> {
     let volume = volume.canonicalize()?;
-    let mut place = volume.clone();
-    for part in sub_path.components() {
-        match part {
-            Component::CurDir => continue,
-            Component::Normal(name) => place.push(name),
-            _ => return Err(outside(sub_path)),
-        }
-        if let Err(error) = place.symlink_metadata() {
-            if error.kind() != io::ErrorKind::NotFound {
-                return Err(error);
-            }
-            make_dir(&volume, &place)?;
-        }
-        place = place.canonicalize()?;
-        if !place.starts_with(&volume) {
-            return Err(outside(sub_path));
-        }
+    let place = resolve(&volume, &sub_path.path)?;
+    let Some(target) = &sub_path.mount_point else {
+        return Ok(place);
+    };
+    if held::mount(&volume, &place, target)? {
+        return Ok(target.clone());
     }
+    tracing::warn!(
+        container = sub_path.container,
+        volume = sub_path.volume_mount,
+        "A sub-path is not held by a mount: this agent may not mount"
+    );
     Ok(place)
 }
 
-fn make_dir(volume: &Path, place: &Path) -> io::Result<()> {
-    let mode = volume.metadata()?.permissions().mode() & 0o7777;
-    match DirBuilder::new().mode(0o700).create(place) {
-        // The mode that a folder is made with is cut by the umask.
-        Ok(()) => std::fs::set_permissions(place, Permissions::from_mode(mode)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
+/// The place of `sub_path` in `volume`, with all links resolved. Both this and `volume` are canonical.
+fn resolve(volume: &Path, sub_path: &Path) -> io::Result<PathBuf> {
+    if !sub_path
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+    {
+        return Err(outside(sub_path));
     }
+    let place = volume.join(sub_path);
+    let place = match place.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make_dirs(volume, sub_path)?;
+            place.canonicalize()
+        }
+        found => found,
+    }?;
+    match place.starts_with(volume) {
+        true => Ok(place),
+        false => Err(outside(sub_path)),
+    }
+}
+
+/// Makes what is missing of the folders (`SafeMakeDir`).
+fn make_dirs(volume: &Path, sub_path: &Path) -> io::Result<()> {
+    let mut parts = sub_path.components().peekable();
+    let mut there = volume.to_owned();
+    while let Some(part) = parts.peek() {
+        match there.join(part).canonicalize() {
+            Ok(next) => there = next,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(error),
+        }
+        parts.next();
+    }
+    if !there.starts_with(volume) {
+        return Err(outside(sub_path));
+    }
+    let missing = parts.filter_map(|part| match part {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    });
+    held::make_dirs(volume, &there, missing)
 }
 
 fn outside(sub_path: &Path) -> io::Error {
@@ -54,17 +87,193 @@ fn outside(sub_path: &Path) -> io::Error {
     )
 }
 
+/// The steps that follow no link.
+#[cfg(target_os = "linux")]
+mod held {
+    use std::ffi::OsStr;
+    use std::fs::{self, DirBuilder, OpenOptions};
+    use std::io::{self, ErrorKind};
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+    use std::path::Path;
+
+    use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fchmod, fstat, mkdirat, open, openat, statat};
+    use rustix::io::Errno;
+    use rustix::mount::{UnmountFlags, mount_bind, unmount};
+
+    /// Whatever is there; a FIFO or a device is not woken by it.
+    const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+    const DIRECTORY: OFlags = OFlags::RDONLY
+        .union(OFlags::DIRECTORY)
+        .union(OFlags::NOFOLLOW)
+        .union(OFlags::CLOEXEC);
+
+    /// Opens a place in the volume; both are canonical (`doSafeOpen`).
+    fn open_below(volume: &Path, place: &Path) -> io::Result<OwnedFd> {
+        let mut opened = open(volume, PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let Ok(rest) = place.strip_prefix(volume) else {
+            return Err(super::outside(place));
+        };
+        for part in rest {
+            // What is mounted when somebody looks is mounted now. That it is no folder does not matter.
+            let mut folder = part.to_owned();
+            folder.push("/");
+            let _ = statat(&opened, &folder, AtFlags::SYMLINK_NOFOLLOW);
+            opened = openat(&opened, part, PATH, Mode::empty())?;
+            if file_type(&fstat(&opened)?) == FileType::Symlink {
+                let what = format!("unexpected symlink found: {}", part.display());
+                return Err(io::Error::new(ErrorKind::InvalidInput, what));
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Makes these folders, one in the other, in a folder of the volume.
+    pub(super) fn make_dirs<'a>(
+        volume: &Path,
+        there: &Path,
+        missing: impl Iterator<Item = &'a OsStr>,
+    ) -> io::Result<()> {
+        let mode = Mode::from_raw_mode(fs::metadata(volume)?.mode() & 0o7777);
+        let mut parent = open_below(volume, there)?;
+        for name in missing {
+            let made = match mkdirat(&parent, name, Mode::RWXU) {
+                Ok(()) => true,
+                // Another container's start was here first.
+                Err(Errno::EXIST) => false,
+                Err(error) => return Err(error.into()),
+            };
+            parent = openat(&parent, name, DIRECTORY, Mode::empty())?;
+            if made {
+                // The mode that a folder is made with is cut by the umask.
+                fchmod(&parent, mode)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Mounts the place on `target`, unless it is there (`doBindSubPath`). Says whether this process may mount.
+    pub(super) fn mount(volume: &Path, place: &Path, target: &Path) -> io::Result<bool> {
+        let opened = open_below(volume, place)?;
+        let wanted = fstat(&opened)?;
+        if let Some(parent) = target.parent() {
+            DirBuilder::new().recursive(true).mode(0o750).create(parent)?;
+        }
+        match target.symlink_metadata() {
+            // The one that an earlier start of the container got.
+            Ok(found) if (found.dev(), found.ino()) == (wanted.st_dev, wanted.st_ino) => return Ok(true),
+            Ok(_) => {
+                unmount_all(target)?;
+                remove(target)?;
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        match file_type(&wanted) {
+            FileType::Directory => DirBuilder::new().mode(0o750).create(target)?,
+            // A file does for all that is no folder: pipes, sockets and devices too.
+            _ => drop(
+                OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .mode(0o640)
+                    .open(target)?,
+            ),
+        }
+        let source = format!("/proc/self/fd/{}", opened.as_raw_fd());
+        let mounted = mount_bind(source, target);
+        if mounted.is_err() {
+            // Nothing that is empty stays behind.
+            let _ = remove(target);
+        }
+        match mounted {
+            Ok(()) => Ok(true),
+            Err(Errno::PERM | Errno::ACCESS) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What was mounted there by earlier starts of the container.
+    fn unmount_all(target: &Path) -> io::Result<()> {
+        loop {
+            match unmount(target, UnmountFlags::NOFOLLOW) {
+                Ok(()) => {}
+                // Nothing is mounted there, or nothing can be by whom this is.
+                Err(Errno::INVAL | Errno::PERM) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn remove(target: &Path) -> io::Result<()> {
+        match fs::remove_file(target) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::IsADirectory | ErrorKind::PermissionDenied
+                ) =>
+            {
+                fs::remove_dir(target)
+            }
+            removed => removed,
+        }
+    }
+
+    fn file_type(stat: &Stat) -> FileType {
+        FileType::from_raw_mode(stat.st_mode)
+    }
+}
+
+/// Elsewhere nothing is mounted.
+#[cfg(not(target_os = "linux"))]
+mod held {
+    use std::ffi::OsStr;
+    use std::io;
+    use std::path::Path;
+
+    pub(super) fn make_dirs<'a>(
+        _: &Path,
+        there: &Path,
+        missing: impl Iterator<Item = &'a OsStr>,
+    ) -> io::Result<()> {
+        let mut dir = there.to_owned();
+        dir.extend(missing);
+        std::fs::create_dir_all(dir)
+    }
+
+    pub(super) fn mount(_: &Path, _: &Path, _: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
-    use std::os::unix::fs::symlink;
+
+    fn prepared(volume: &Path, sub_path: &str, mount_point: Option<PathBuf>) -> io::Result<PathBuf> {
+        let sub_path = SubPath {
+            path: sub_path.into(),
+            volume_mount: "v".to_owned(),
+            container: "c".to_owned(),
+            mount_point,
+        };
+        prepare(volume, &sub_path)
+    }
+
+    fn place(volume: &Path, sub_path: &str) -> io::Result<PathBuf> {
+        prepared(volume, sub_path, None)
+    }
 
     #[test]
     fn missing_folders_are_made_like_the_volume() {
         let volume = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(volume.path(), Permissions::from_mode(0o770)).unwrap();
-        let place = resolve(volume.path(), Path::new("a/./b")).unwrap();
-        assert!(place.ends_with("a/b"));
+        fs::set_permissions(volume.path(), Permissions::from_mode(0o2770)).unwrap();
+        let found = place(volume.path(), "a/./b").unwrap();
+        assert!(found.ends_with("a/b"));
         for folder in ["a", "a/b"] {
             let mode = volume
                 .path()
@@ -73,43 +282,157 @@ mod tests {
                 .unwrap()
                 .permissions()
                 .mode();
-            assert_eq!(mode & 0o7777, 0o770, "{folder}");
+            assert_eq!(mode & 0o7777, 0o2770, "{folder}");
         }
-        assert_eq!(resolve(volume.path(), Path::new("a/b")).unwrap(), place);
+        assert_eq!(place(volume.path(), "a/b").unwrap(), found);
     }
 
     #[test]
     fn files_and_links_within_are_found() {
         let volume = tempfile::tempdir().unwrap();
-        std::fs::create_dir(volume.path().join("..data")).unwrap();
-        std::fs::write(volume.path().join("..data/key"), "x").unwrap();
+        fs::create_dir(volume.path().join("..data")).unwrap();
+        fs::write(volume.path().join("..data/key"), "x").unwrap();
         symlink("..data/key", volume.path().join("key")).unwrap();
-        let place = resolve(volume.path(), Path::new("key")).unwrap();
-        assert!(place.ends_with("..data/key"));
-        assert!(resolve(volume.path(), Path::new("key/below")).is_err());
+        symlink("..data", volume.path().join("link")).unwrap();
+        assert!(place(volume.path(), "key").unwrap().ends_with("..data/key"));
+        assert!(place(volume.path(), "key/below").is_err());
+        // Folders are made where links lead.
+        assert!(place(volume.path(), "link/new").unwrap().ends_with("..data/new"));
     }
 
     #[test]
     fn no_way_leads_out() {
         let host = tempfile::tempdir().unwrap();
         let volume = host.path().join("volume");
-        std::fs::create_dir(&volume).unwrap();
-        std::fs::create_dir(host.path().join("volume-2")).unwrap();
+        fs::create_dir(&volume).unwrap();
+        fs::create_dir(host.path().join("volume-2")).unwrap();
         symlink("/etc", volume.join("absolute")).unwrap();
         symlink("../volume-2", volume.join("relative")).unwrap();
         symlink("missing", volume.join("dangling")).unwrap();
+        symlink("loop", volume.join("loop")).unwrap();
         for sub_path in [
             "absolute",
             "absolute/passwd",
+            "absolute/new",
             "relative",
             "relative/new",
             "dangling",
+            "dangling/new",
+            "loop",
             "..",
             "a/../..",
             "/etc",
         ] {
-            assert!(resolve(&volume, Path::new(sub_path)).is_err(), "{sub_path}");
+            assert!(place(&volume, sub_path).is_err(), "{sub_path}");
         }
         assert!(!host.path().join("volume-2/new").exists());
+    }
+
+    /// Whether the host lets this process mount.
+    #[cfg(target_os = "linux")]
+    fn may_mount(dir: &Path) -> bool {
+        let [from, to] = ["from", "to"].map(|name| dir.join(name));
+        [&from, &to]
+            .into_iter()
+            .for_each(|dir| fs::create_dir(dir).unwrap());
+        let mounted = rustix::mount::mount_bind(&from, &to).is_ok();
+        if mounted {
+            unmounted(&to);
+        } else {
+            println!("SKIPPED: nothing may be mounted here");
+        }
+        mounted
+    }
+
+    #[cfg(target_os = "linux")]
+    fn unmounted(target: &Path) {
+        let flags = rustix::mount::UnmountFlags::NOFOLLOW;
+        rustix::mount::unmount(target, flags).unwrap();
+        let again = rustix::mount::unmount(target, flags);
+        assert_eq!(again, Err(rustix::io::Errno::INVAL), "it was mounted once");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_is_mounted_stays_whatever_becomes_of_the_volume() {
+        let host = tempfile::tempdir().unwrap();
+        if !may_mount(host.path()) {
+            return;
+        }
+        let volume = host.path().join("volume");
+        fs::create_dir_all(volume.join("dir")).unwrap();
+        fs::write(volume.join("dir/file"), "first").unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, volume.join("fifo"), rustix::fs::Mode::RWXU).unwrap();
+        let target = |index: &str| Some(host.path().join("volume-subpaths/v/c").join(index));
+        let [dir, file, fifo] = [("dir", "0"), ("dir/file", "1"), ("fifo", "2")]
+            .map(|(path, index)| prepared(&volume, path, target(index)).unwrap());
+        assert_eq!(Some(dir.clone()), target("0"));
+        // A container puts something else in its place.
+        fs::rename(volume.join("dir"), volume.join("away")).unwrap();
+        symlink("/etc", volume.join("dir")).unwrap();
+        assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "first");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "first");
+        assert!(prepared(&volume, "dir", target("0")).is_err());
+
+        // The next start gets the same again, or what is there then.
+        fs::remove_file(volume.join("dir")).unwrap();
+        fs::rename(volume.join("away"), volume.join("dir")).unwrap();
+        assert_eq!(prepared(&volume, "dir", target("0")).unwrap(), dir);
+        fs::rename(volume.join("dir"), volume.join("away")).unwrap();
+        fs::write(volume.join("dir"), "second").unwrap();
+        assert_eq!(prepared(&volume, "dir", target("0")).unwrap(), dir);
+        assert_eq!(fs::read_to_string(&dir).unwrap(), "second");
+        [dir, file, fifo].iter().for_each(|target| unmounted(target));
+        assert_eq!(
+            fs::read_dir(host.path().join("volume-subpaths/v/c"))
+                .unwrap()
+                .count(),
+            3
+        );
+    }
+
+    /// A container that swaps a folder for a link as fast as it can: either the folder is mounted, or nothing.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_link_that_appears_between_the_steps_is_never_followed() {
+        let host = tempfile::tempdir().unwrap();
+        let volume = host.path().join("volume");
+        fs::create_dir_all(volume.join("dir/sub")).unwrap();
+        fs::create_dir_all(host.path().join("secret/sub")).unwrap();
+        fs::write(host.path().join("secret/sub/key"), "x").unwrap();
+        symlink("../secret", volume.join("evil")).unwrap();
+        let (stop, mounts) = (AtomicBool::new(false), may_mount(host.path()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let flags = rustix::fs::RenameFlags::EXCHANGE;
+                    let cwd = rustix::fs::CWD;
+                    let _ =
+                        rustix::fs::renameat_with(cwd, volume.join("dir"), cwd, volume.join("evil"), flags);
+                }
+            });
+            let mut found = 0;
+            for round in 0..2000 {
+                let target = mounts.then(|| host.path().join(format!("volume-subpaths/v/c/{}", round % 2)));
+                let Ok(got) = prepared(&volume, "dir/sub", target.clone()) else {
+                    continue;
+                };
+                found += 1;
+                if mounts {
+                    assert!(!got.join("key").exists(), "the secret is mounted");
+                } else {
+                    assert!(got.starts_with(volume.canonicalize().unwrap()));
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            println!("{found} of 2000 were found");
+        });
+        if mounts {
+            for index in ["0", "1"] {
+                let target = host.path().join("volume-subpaths/v/c").join(index);
+                while rustix::mount::unmount(&target, rustix::mount::UnmountFlags::NOFOLLOW).is_ok() {}
+            }
+        }
+        assert!(!host.path().join("secret/new").exists());
     }
 }
