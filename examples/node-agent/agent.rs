@@ -171,6 +171,7 @@ pub(crate) async fn run(
         .admission(Arc::new(AppArmorAdmitHandler::linux_host()))
         .workers(PodWorkersConfig { resync_interval: time(config.sync_frequency), ..Default::default() })
         .gc_policy(flags.container_gc_policy())
+        .in_place_resize(settings::in_place_resize(config, gates))
         .root_dir(&root_dir)
         .build()?;
 

@@ -9,6 +9,7 @@ use kubelet_config::credential_provider::CredentialProviderConfig;
 use kubelet_config::flags::KubeletServer;
 use kubelet_config::kubelet_configuration::GoDuration;
 use kubelet_config::{FeatureGates, KubeletConfiguration};
+use kubelet_core::InPlaceResize;
 use kubelet_core::quantity::Amount;
 use kubelet_cri::logs::LogRotatePolicy;
 use kubelet_cri::{
@@ -111,4 +112,16 @@ pub(crate) fn log_rotation(config: &KubeletConfiguration) -> Result<LogRotatePol
         max_workers: count(config.container_log_max_workers) as usize,
         monitor_interval: time(config.container_log_monitor_interval),
     })
+}
+
+/// What of a pod may be resized while it runs.
+pub(crate) fn in_place_resize(config: &KubeletConfiguration, gates: &FeatureGates) -> InPlaceResize {
+    let mut settings = InPlaceResize::default();
+    settings.pod_level_resources = gates.enabled("InPlacePodLevelResourcesVerticalScaling");
+    settings.init_containers = gates.enabled("InPlacePodVerticalScalingInitContainers");
+    settings.static_cpu_manager =
+        config.cpu_manager_policy == "static" && !gates.enabled("InPlacePodVerticalScalingExclusiveCPUs");
+    settings.static_memory_manager = config.memory_manager_policy == "Static"
+        && !gates.enabled("InPlacePodVerticalScalingExclusiveMemory");
+    settings
 }

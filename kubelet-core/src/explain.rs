@@ -92,6 +92,13 @@ pub enum Step {
         /// Whether it failed; else it was not measured yet.
         failed: bool,
     },
+    /// It asks for other resources than it was allocated, and runs on with these.
+    ResizePending {
+        /// `Deferred` until there is room, or `Infeasible`.
+        reason: String,
+        /// A sentence.
+        message: String,
+    },
     /// It is ended then, whatever it does.
     ActiveUntil {
         /// Its active deadline.
@@ -116,6 +123,7 @@ impl Step {
             Step::RetriesAt { .. } => Some("retry"),
             Step::RuntimeNotReady { .. } => Some("runtime"),
             Step::Container { until: Some(_), .. } => Some("back-off"),
+            Step::ResizePending { reason, .. } if reason == "Deferred" => Some("resize"),
             _ => None,
         }
     }
@@ -154,6 +162,7 @@ impl Explainer {
         if let Some(pod) = pod.filter(|_| !settled) {
             steps.extend(self.containers(&pod));
             steps.extend(self.unready(&pod, kubelet));
+            steps.extend(self.pending_resize(uid));
             steps.extend(self.active_until(&pod));
         }
         steps
@@ -215,6 +224,17 @@ impl Explainer {
             }));
         }
         steps
+    }
+
+    fn pending_resize(&self, uid: &PodUid) -> Option<Step> {
+        let conditions = self.statuses.pod_resize_conditions(uid);
+        let pending = conditions
+            .into_iter()
+            .find(|condition| condition.type_ == "PodResizePending")?;
+        Some(Step::ResizePending {
+            reason: pending.reason.unwrap_or_default(),
+            message: pending.message.unwrap_or_default(),
+        })
     }
 
     fn active_until(&self, pod: &Pod) -> Option<Step> {
@@ -280,6 +300,7 @@ impl fmt::Display for Step {
                 let how = if *failed { "fails" } else { "was not measured yet" };
                 write!(f, "container {container}: its {probe} probe {how}")
             }
+            Step::ResizePending { reason, message } => write!(f, "its resize is {reason}: {message}"),
             Step::ActiveUntil { at } => write!(f, "may be active for {:.1?} more", until(at)),
             Step::LooksAgainAt { at } => write!(f, "looked at again in {:.1?}", until(at)),
             Step::Finished => write!(f, "has ended"),

@@ -9,6 +9,7 @@
 //! | [`Runtime`]: list, status, sync, kill       | [`PodWorkers`]: one state machine per pod         |
 //! | [`PodLifecycleEventGenerator`]              | [`PodCache`]: the newest status of each pod       |
 //! | [`PodStatusManager`], [`StatusSink`]        | [`SyncLoop`]: who wakes whom                      |
+//! | [`PodAdmitHandler`]: may it run here?       | [`AllocationManager`]: who gets what, and resizes |
 //! | [`Prober`]: one attempt at a container      | [`ProbeManager`]: liveness, readiness, startup    |
 //! | [`EventRecorder`], [`VolumeManager`] …      | [`Kubelet`]: all of it, assembled                 |
 //!
@@ -108,6 +109,7 @@
 
 mod active_deadline;
 pub mod admission;
+mod allocation;
 pub mod annotations;
 mod changes;
 mod checkpoint;
@@ -155,6 +157,7 @@ mod sync_pod;
 mod volume;
 
 pub use admission::{Admission, PodAdmitAttributes, PodAdmitHandler, Rejection};
+pub use allocation::{AllocationManager, AllocationState, InPlaceResize, RetryTrigger};
 pub use checkpoint::Checkpoints;
 pub use clock::Clock;
 pub use config_objects::{ConfigObjects, NoConfigObjects};

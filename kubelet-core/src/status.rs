@@ -77,6 +77,58 @@ pub trait PodStatusReporter: Send + Sync {
         let _ = uid;
     }
 
+    /// What is said of a resize in place of the pod: whether one waits, and whether one is being done
+    /// (`GetPodResizeConditions`). Who tells nothing of resizes, the default of this and the next five, keeps none.
+    fn pod_resize_conditions(&self, uid: &PodUid) -> Vec<PodCondition> {
+        let _ = uid;
+        Vec::new()
+    }
+
+    /// A resize waits, `Infeasible` or, whatever else the reason is, `Deferred` (`SetPodResizePendingCondition`).
+    /// Tells whether the reason or the generation is new. It shows in the status that is
+    /// [generated](Self::generate) next.
+    fn set_pod_resize_pending_condition(
+        &self,
+        uid: &PodUid,
+        reason: &str,
+        message: &str,
+        observed_generation: i64,
+    ) -> bool {
+        let _ = (uid, reason, message, observed_generation);
+        false
+    }
+
+    /// A resize is being done (`SetPodResizeInProgressCondition`). One that is going on keeps its generation, and
+    /// its reason and message unless there is a new one of either. Returns the generation of what is being done,
+    /// and whether the condition changed but for its times.
+    fn set_pod_resize_in_progress_condition(
+        &self,
+        uid: &PodUid,
+        reason: &str,
+        message: &str,
+        observed_generation: i64,
+    ) -> (i64, bool) {
+        let _ = (uid, reason, message);
+        (observed_generation, false)
+    }
+
+    /// No resize waits any more (`ClearPodResizePendingCondition`).
+    fn clear_pod_resize_pending_condition(&self, uid: &PodUid) {
+        let _ = uid;
+    }
+
+    /// No resize is being done any more (`ClearPodResizeInProgressCondition`): the generation of the one that was.
+    fn clear_pod_resize_in_progress_condition(&self, uid: &PodUid) -> Option<i64> {
+        let _ = uid;
+        None
+    }
+
+    /// What an earlier run of the agent said of resizes, as the pod's status shows it
+    /// (`BackfillPodResizeConditions`).
+    fn backfill_pod_resize_conditions(&self, pod: &Pod) {
+        let _ = pod;
+    }
+
     /// The pod, or the mirror of a static pod, as its source has it now: where it shows another status than
     /// ours, ours is sent again, and what has ended and is to go is deleted (`needsReconcile`, `needsUpdate`).
     fn observe_pod(&self, pod: &Arc<Pod>);

@@ -10,19 +10,21 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use tokio::time::Instant;
 
 use crate::active_deadline::{active_deadline, past_active_deadline};
+use crate::allocation::resize_message;
 use crate::checkpoint::Record;
 use crate::clock::api_time;
 use crate::deadline::{RUNTIME_REQUEST_TIMEOUT, within};
 use crate::pod::{has_terminal_phase, restarts_all_containers};
 use crate::pod_syncer::{PodStatusFn, PodSyncer, SyncOutcome, SyncPodType};
 use crate::restart_rules::runs_once;
-use crate::runtime::{PodStatus, Runtime, RuntimePod};
+use crate::runtime::{PodStatus, Runtime, RuntimePod, SyncAction, SyncFailure, SyncResult};
 use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
+use crate::volume::clean_sub_paths;
 use crate::{
-    Checkpoints, Clock, Disk, Error, Event, EventRecorder, EventType, MirrorPods, PlegHandle,
-    PodContainerManager, PodExt, PodStatusInput, PodStatusReporter, PodUid, ProbeManagerHandle, ProbeResults,
-    Result, RootDir, VolumeManager,
+    AllocationState, Checkpoints, Clock, Disk, Error, Event, EventRecorder, EventType, MirrorPods,
+    PlegHandle, PodContainerManager, PodExt, PodStatusInput, PodStatusReporter, PodUid, ProbeManagerHandle,
+    ProbeResults, Result, RootDir, VolumeManager,
 };
 
 /// The kubelet's own [`PodSyncer`]: generates and reports the status, waits for network and volumes, has the
@@ -60,6 +62,8 @@ pub struct RuntimePodSyncer {
     pub checkpoints: Option<Checkpoints>,
     /// Who looks after the mirrors of static pods.
     pub mirrors: MirrorPods,
+    /// What each pod was allocated: to be recorded with it.
+    pub allocations: AllocationState,
 }
 
 /// How long a pod's volumes may take before the sync is tried anew (`podAttachAndMountTimeout`).
@@ -81,6 +85,7 @@ impl PodSyncer for RuntimePodSyncer {
             self.observe_since_first_seen("kubelet_pod_worker_start_duration_seconds", pod);
         }
         self.take_up(pod, status);
+        self.look_after_resize(pod, status);
         let reported = self.statuses.pod_status(&pod.uid());
         let api_status = self.generate(pod, status, reported.as_deref(), false);
         // On the host's network a pod has the host's IPs, of which the runtime knows nothing.
@@ -197,6 +202,7 @@ impl PodSyncer for RuntimePodSyncer {
         let api_status = self.told_of_the_end(pod, status);
         let api_status = api_status.unwrap_or_else(|| self.generate_with_ips(pod, status, true));
         self.statuses.set_pod_status(pod, api_status);
+        self.clean_sub_paths(&pod.uid()).await?;
         let unmounted = self.volumes.wait_for_unmount(pod);
         within("unmount volumes", Some(&pod.uid()), MOUNT_DEADLINE, unmounted).await?;
         let uid = pod.uid();
@@ -251,7 +257,13 @@ impl RuntimePodSyncer {
             }
             None => self.runtime.sync_pod(pod, status).await,
         };
-        if self.start_failures.update(&uid, &result) {
+        let mut actions = result.results.iter().map(|result| result.action);
+        if actions.any(|action| action == SyncAction::ResizePodInPlace) {
+            // What its containers have now shows in their statuses alone, and no list tells of it.
+            self.pleg.request_reinspect(&uid);
+        }
+        let resize_failed = self.tell_of_failed_resize(pod, &result.results);
+        if self.start_failures.update(&uid, &result) || resize_failed {
             // The kubelet tells with the next sync, which a back-off puts off until it is over.
             let reported = self.statuses.pod_status(&uid);
             let api_status = self.generate(pod, status, reported.as_deref(), false);
@@ -311,6 +323,38 @@ impl RuntimePodSyncer {
         })
     }
 
+    /// Says whether a resize is being done; one that was is over once all that runs has what it was allocated.
+    fn look_after_resize(&self, pod: &Pod, status: &PodStatus) {
+        let (uid, generation) = (pod.uid(), pod.metadata.generation.unwrap_or_default());
+        if self.runtime.is_pod_resize_in_progress(pod, status) {
+            self.statuses
+                .set_pod_resize_in_progress_condition(&uid, "", "", generation);
+        } else if let Some(generation) = self.statuses.clear_pod_resize_in_progress_condition(&uid) {
+            let message = resize_message("Pod resize completed", pod, generation, "");
+            self.record(pod, EventType::Normal, "ResizeCompleted", message);
+        }
+    }
+
+    /// Says why a resize could not be done, and tells whether that is new. It is tried again with the next sync.
+    fn tell_of_failed_resize(&self, pod: &Pod, results: &[SyncResult]) -> bool {
+        let mut any_new = false;
+        let resizes = results
+            .iter()
+            .filter(|result| result.action == SyncAction::ResizePodInPlace);
+        for SyncFailure { message, .. } in resizes.filter_map(|result| result.failure.as_ref()) {
+            let generation = pod.metadata.generation.unwrap_or_default();
+            let (generation, is_new) =
+                self.statuses
+                    .set_pod_resize_in_progress_condition(&pod.uid(), "Error", message, generation);
+            if is_new {
+                let message = resize_message("Pod resize error", pod, generation, message);
+                self.warn(pod, "ResizeError", message);
+            }
+            any_new |= is_new;
+        }
+        any_new
+    }
+
     /// Goes on where the agent before this one has ended: before anything is told or done of the pod.
     fn take_up(&self, pod: &Arc<Pod>, status: &PodStatus) {
         let found = self.checkpoints.as_ref();
@@ -323,6 +367,9 @@ impl RuntimePodSyncer {
         }
         if !found.back_offs.is_empty() {
             self.runtime.restore_back_offs(&uid, found.back_offs);
+        }
+        if !found.actuated.is_empty() {
+            self.runtime.restore_actuated_resources(&uid, found.actuated);
         }
         if let Some(prober) = self.prober.as_ref().filter(|_| !found.probes.is_empty()) {
             prober.restore(pod, found.probes);
@@ -415,6 +462,8 @@ impl RuntimePodSyncer {
                 .unwrap_or_default(),
             start_failures: self.start_failures.of_pod(&uid),
             back_offs: self.runtime.back_offs(&uid),
+            allocation: self.allocations.allocation(&uid),
+            actuated: self.runtime.actuated_resources(&uid),
             ..Record::default()
         };
         checkpoints.save(&uid, record).await;
@@ -472,6 +521,15 @@ impl RuntimePodSyncer {
         })
     }
 
+    /// What of the volumes was mounted for single containers goes before the volumes do.
+    async fn clean_sub_paths(&self, uid: &PodUid) -> Result<()> {
+        let dir = self.root_dir.pod_volume_subpaths_dir(uid);
+        let cleaned = dir.clone();
+        let cleaned = self.disk.run(move || clean_sub_paths(&cleaned));
+        let cleaned = async { cleaned.await.map_err(|error| Error::io(&dir, Some(uid), error)) };
+        within("unmount sub-paths", Some(uid), MOUNT_DEADLINE, cleaned).await
+    }
+
     /// `makePodDataDirs`
     async fn make_pod_dirs(&self, uid: &PodUid) -> Result<()> {
         let root = &self.root_dir;
@@ -486,10 +544,14 @@ impl RuntimePodSyncer {
     }
 
     fn warn(&self, pod: &Pod, reason: &str, message: String) {
+        self.record(pod, EventType::Warning, reason, message);
+    }
+
+    fn record(&self, pod: &Pod, event_type: EventType, reason: &str, message: String) {
         self.recorder.record(Event {
             pod,
             field_path: None,
-            event_type: EventType::Warning,
+            event_type,
             reason,
             message,
         });

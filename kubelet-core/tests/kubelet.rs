@@ -12,10 +12,10 @@ use k8s_openapi::jiff::Timestamp;
 use kubelet_config::PodConfig;
 use kubelet_core::runtime::{PodStatus, SyncFailure};
 use kubelet_core::{
-    Clock, Disk, Error, Kubelet, KubeletBuilder, LocalVolumes, LogEvents, MirrorPods, NoPodContainers,
-    NoProbes, NoVolumes, PlegHandle, PodCache, PodExt, PodLifecycleEventGenerator, PodStatusManager,
-    PodSyncer, RootDir, RuntimePodSyncer, RuntimeReader, RuntimeState, StartFailures, StreamSource,
-    SyncPodType,
+    AllocationState, Clock, Disk, Error, Kubelet, KubeletBuilder, LocalVolumes, LogEvents, MirrorPods,
+    NoPodContainers, NoProbes, NoVolumes, PlegHandle, PodCache, PodExt, PodLifecycleEventGenerator,
+    PodStatusManager, PodSyncer, RootDir, RuntimePodSyncer, RuntimeReader, RuntimeState, StartFailures,
+    StreamSource, SyncPodType,
 };
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager};
@@ -294,6 +294,7 @@ async fn a_pod_that_ends_and_cannot_be_read_is_not_said_to_have_lost_its_contain
         clock: Clock::system(),
         checkpoints: None,
         mirrors: MirrorPods::default(),
+        allocations: AllocationState::default(),
     };
     runtime.running("a");
     let mut on_host = pod("a");

@@ -12,14 +12,13 @@ use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::records::{Kept, Now, Records};
-use crate::resize::{DEFERRED, INFEASIBLE, ResizeConditions};
+use crate::resize::{DEFERRED, INFEASIBLE, ResizeConditions, is_about_resize};
 use crate::{NodeFacts, generate_api_pod_status};
 
 /// What the rest of an agent tells and asks the [`StatusManager`](crate::StatusManager). Cheap to clone; no call waits.
 ///
-/// Most of it is [`PodStatusReporter`]; beside it stand resizes in place, which wait or are being done
-/// (`PodResizePending`, `PodResizeInProgress`). What a resize is said to be shows in the pod's status when that is
-/// [generated](PodStatusReporter::generate) next; with the pod's end it is over.
+/// Most of it is [`PodStatusReporter`]. What is said of a resize in place (`PodResizePending`, `PodResizeInProgress`) shows
+/// in the pod's status when that is [generated](PodStatusReporter::generate) next; with the pod's end it is over.
 #[derive(Clone)]
 pub struct StatusManagerHandle(pub(crate) Arc<Shared>);
 
@@ -38,56 +37,6 @@ impl StatusManagerHandle {
         *self.0.node.write() = node;
     }
 
-    /// The pod's resize conditions (`GetPodResizeConditions`).
-    pub fn pod_resize_conditions(&self, uid: &PodUid) -> Vec<PodCondition> {
-        let records = self.0.records.lock();
-        records
-            .resize_conditions(uid)
-            .map(ResizeConditions::list)
-            .unwrap_or_default()
-    }
-
-    /// A resize waits, `Infeasible` or, whatever else the reason is, `Deferred` (`SetPodResizePendingCondition`).
-    /// Tells whether the reason or the generation is new.
-    pub fn set_pod_resize_pending_condition(
-        &self,
-        uid: &PodUid,
-        reason: &str,
-        message: &str,
-        observed_generation: i64,
-    ) -> bool {
-        let now = self.0.clock.api_now();
-        self.resize(uid, |resize| {
-            resize.set_pending(reason, message, observed_generation, &now)
-        })
-    }
-
-    /// A resize is being done (`SetPodResizeInProgressCondition`). One that is going on keeps its generation, and
-    /// its reason and message unless there is a new one of either. Returns the generation of what is being done,
-    /// and whether the condition changed but for its times.
-    pub fn set_pod_resize_in_progress_condition(
-        &self,
-        uid: &PodUid,
-        reason: &str,
-        message: &str,
-        observed_generation: i64,
-    ) -> (i64, bool) {
-        let now = self.0.clock.api_now();
-        self.resize(uid, |resize| {
-            resize.set_in_progress(reason, message, observed_generation, &now)
-        })
-    }
-
-    /// No resize waits any more (`ClearPodResizePendingCondition`).
-    pub fn clear_pod_resize_pending_condition(&self, uid: &PodUid) {
-        self.resize(uid, ResizeConditions::clear_pending);
-    }
-
-    /// No resize is being done any more (`ClearPodResizeInProgressCondition`): the generation of the one that was.
-    pub fn clear_pod_resize_in_progress_condition(&self, uid: &PodUid) -> Option<i64> {
-        self.resize(uid, ResizeConditions::clear_in_progress)
-    }
-
     /// Whether a resize waits until the node has room (`IsPodResizeDeferred`).
     pub fn is_pod_resize_deferred(&self, uid: &PodUid) -> bool {
         self.resize_pends_as(uid, DEFERRED)
@@ -98,18 +47,14 @@ impl StatusManagerHandle {
         self.resize_pends_as(uid, INFEASIBLE)
     }
 
-    /// What an earlier run of the agent said of resizes, as the pods' statuses show it
-    /// (`BackfillPodResizeConditions`).
-    pub fn backfill_pod_resize_conditions(&self, pods: &[Arc<Pod>]) {
-        let now = self.0.clock.api_now();
-        for pod in pods {
-            self.resize(&pod.uid(), |resize| resize.backfill(pod, &now));
-        }
-    }
-
     fn resize<T>(&self, uid: &PodUid, change: impl FnOnce(&mut ResizeConditions) -> T) -> T {
         let mut records = self.0.records.lock();
         records.resizes(|resizes| change(resizes.entry(uid.clone()).or_default()))
+    }
+
+    /// Whether anything is said of a resize of the pod.
+    fn is_resized(&self, uid: &PodUid) -> bool {
+        self.0.records.lock().resize_conditions(uid).is_some()
     }
 
     fn resize_pends_as(&self, uid: &PodUid, reason: &str) -> bool {
@@ -134,7 +79,7 @@ impl StatusManagerHandle {
 impl PodStatusReporter for StatusManagerHandle {
     fn generate(&self, input: &PodStatusInput<'_>) -> ApiPodStatus {
         let uid = input.pod.uid();
-        if input.terminal {
+        if input.terminal && self.is_resized(&uid) {
             self.resize(&uid, |resize| *resize = ResizeConditions::default());
         }
         let resizes = self.pod_resize_conditions(&uid);
@@ -192,6 +137,62 @@ impl PodStatusReporter for StatusManagerHandle {
         let now = self.0.clock.now();
         let mut records = self.0.records.lock();
         records.startup_latency().image_finished_pulling(uid, now);
+    }
+
+    fn pod_resize_conditions(&self, uid: &PodUid) -> Vec<PodCondition> {
+        let records = self.0.records.lock();
+        records
+            .resize_conditions(uid)
+            .map(ResizeConditions::list)
+            .unwrap_or_default()
+    }
+
+    fn set_pod_resize_pending_condition(
+        &self,
+        uid: &PodUid,
+        reason: &str,
+        message: &str,
+        observed_generation: i64,
+    ) -> bool {
+        let now = self.0.clock.api_now();
+        self.resize(uid, |resize| {
+            resize.set_pending(reason, message, observed_generation, &now)
+        })
+    }
+
+    fn set_pod_resize_in_progress_condition(
+        &self,
+        uid: &PodUid,
+        reason: &str,
+        message: &str,
+        observed_generation: i64,
+    ) -> (i64, bool) {
+        let now = self.0.clock.api_now();
+        self.resize(uid, |resize| {
+            resize.set_in_progress(reason, message, observed_generation, &now)
+        })
+    }
+
+    fn clear_pod_resize_pending_condition(&self, uid: &PodUid) {
+        if self.is_resized(uid) {
+            self.resize(uid, ResizeConditions::clear_pending);
+        }
+    }
+
+    fn clear_pod_resize_in_progress_condition(&self, uid: &PodUid) -> Option<i64> {
+        self.is_resized(uid)
+            .then(|| self.resize(uid, ResizeConditions::clear_in_progress))?
+    }
+
+    fn backfill_pod_resize_conditions(&self, pod: &Pod) {
+        let status = pod.status.as_ref();
+        let mut shown = status
+            .into_iter()
+            .flat_map(|status| status.conditions.iter().flatten());
+        if shown.any(is_about_resize) {
+            let now = self.0.clock.api_now();
+            self.resize(&pod.uid(), |resize| resize.backfill(pod, &now));
+        }
     }
 
     fn observe_pod(&self, pod: &Arc<Pod>) {

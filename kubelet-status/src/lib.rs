@@ -74,7 +74,6 @@
 //! * A status is one request where what the API server has is known; the kubelet reads the pod before each patch.
 //! * A terminal phase is told once no container of the pod is reported as running, or its end is complete;
 //!   the kubelet asks its pod workers.
-//! * The conditions of a resize in place show what the handle is told of it; nothing in this project tells it yet.
 //! * What a pod's cgroup holds is not looked at for `status.resources` of a pod that the API server shows as
 //!   `Running`: what was shown stays.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -111,7 +111,7 @@ impl ResizeConditions {
         self.in_progress.take().as_ref().map(generation_of)
     }
 
-    /// What an earlier run of the agent said (`BackfillPodResizeConditions`).
+    /// What an earlier run of the agent said (`BackfillPodResizeConditions`), since when it did.
     pub(crate) fn backfill(&mut self, pod: &Pod, now: &Time) {
         let shown = pod
             .status
@@ -121,7 +121,14 @@ impl ResizeConditions {
             let again = |type_| {
                 let reason = shown.reason.as_deref().unwrap_or_default();
                 let message = shown.message.as_deref().unwrap_or_default();
-                Some(condition(type_, None, reason, message, generation_of(shown), now))
+                Some(condition(
+                    type_,
+                    Some(shown),
+                    reason,
+                    message,
+                    generation_of(shown),
+                    now,
+                ))
             };
             match shown.type_.as_str() {
                 RESIZE_PENDING => self.pending = again(RESIZE_PENDING),
@@ -149,11 +156,14 @@ fn condition(
         message: text(message),
         observed_generation: Some(generation).filter(|generation| *generation != 0),
         last_probe_time: Some(now.clone()),
-        last_transition_time: match same_reason {
-            Some(before) => before.last_transition_time.clone(),
-            None => Some(now.clone()),
-        },
+        last_transition_time: same_reason
+            .and_then(|before| before.last_transition_time.clone())
+            .or_else(|| Some(now.clone())),
     }
+}
+
+pub(crate) fn is_about_resize(condition: &PodCondition) -> bool {
+    matches!(condition.type_.as_str(), RESIZE_PENDING | RESIZE_IN_PROGRESS)
 }
 
 fn generation_of(condition: &PodCondition) -> i64 {
@@ -274,7 +284,8 @@ mod tests {
     #[test]
     fn an_earlier_runs_conditions_are_taken_up() {
         let pod: Pod = serde_json::from_value(json!({"status": {"conditions": [
-            {"type": "PodResizeInProgress", "status": "True", "reason": "Error", "message": "m", "observedGeneration": 4},
+            {"type": "PodResizeInProgress", "status": "True", "reason": "Error", "message": "m", "observedGeneration": 4,
+             "lastTransitionTime": "2026-01-01T00:00:03Z"},
             {"type": "Ready", "status": "True"},
             {"type": "PodResizePending", "status": "True", "reason": "Infeasible", "observedGeneration": 5}]}}))
         .unwrap();
@@ -284,7 +295,7 @@ mod tests {
             shown(&c),
             json!([
                 ["PodResizePending", "Infeasible", null, 5, 7],
-                ["PodResizeInProgress", "Error", "m", 4, 7]
+                ["PodResizeInProgress", "Error", "m", 4, 3]
             ])
         );
         assert_eq!((c.pending_reason(), c.is_in_progress()), (Some(INFEASIBLE), true));

@@ -25,6 +25,7 @@ pub use app_armor::AppArmorAdmitHandler;
 pub use failure::{InsufficientResource, PredicateFailure};
 pub use predicates::{AdmissionFailureHandler, PredicateAdmitHandler};
 pub use preemption::CriticalPodAdmissionHandler;
+pub(crate) use requests::{held_by, pod_requests};
 pub use sysctls::{SysctlAllowlist, SysctlPatternError, safe_sysctls};
 
 /// Says whether a pod may run (`lifecycle.PodAdmitHandler`).
@@ -44,14 +45,36 @@ pub trait PodAdmitHandler: Send + Sync {
 pub struct PodAdmitAttributes<'a> {
     /// The pod to admit.
     pub pod: &'a Arc<Pod>,
-    /// The pods that were admitted before and have not ended.
+    /// The pods that were admitted before and have not ended, with what they were allocated.
     pub other_pods: &'a [Arc<Pod>],
+    /// What the pod is to be admitted to.
+    pub operation: Operation,
+}
+
+/// What an admission is for (`lifecycle.Operation`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// The pod is new.
+    Add,
+    /// It runs, and is to get the resources that its spec asks for now. One that may not waits.
+    Resize,
 }
 
 impl<'a> PodAdmitAttributes<'a> {
-    /// This pod beside these others.
+    /// This pod, which is new, beside these others.
     pub fn new(pod: &'a Arc<Pod>, other_pods: &'a [Arc<Pod>]) -> Self {
-        Self { pod, other_pods }
+        Self {
+            pod,
+            other_pods,
+            operation: Operation::Add,
+        }
+    }
+
+    /// The same for another operation.
+    pub fn with_operation(mut self, operation: Operation) -> Self {
+        self.operation = operation;
+        self
     }
 }
 

@@ -69,7 +69,7 @@ impl PredicateAdmitHandler {
         attributes: &PodAdmitAttributes<'_>,
         node: &Node,
     ) -> Result<Vec<PredicateFailure>, Rejection> {
-        let PodAdmitAttributes { pod, other_pods } = *attributes;
+        let PodAdmitAttributes { pod, other_pods, .. } = *attributes;
         let failures = general_filter(pod, other_pods, node).map_err(Rejection::unexpected)?;
         if failures != [PredicateFailure::NODE_AFFINITY] {
             return Ok(failures);

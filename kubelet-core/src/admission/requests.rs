@@ -9,7 +9,7 @@ use crate::quantity::Amount;
 use crate::restart_rules::is_restartable_init_container;
 
 /// Amounts by the name of the resource; CPU in thousandths, all else in whole units.
-pub(super) type Amounts = BTreeMap<String, i64>;
+pub(crate) type Amounts = BTreeMap<String, i64>;
 
 type Sums<'a> = BTreeMap<&'a str, Amount>;
 type List = BTreeMap<String, Quantity>;
@@ -20,13 +20,13 @@ type List = BTreeMap<String, Quantity>;
 /// # Errors
 ///
 /// Names the amount that cannot be read.
-pub(super) fn pod_requests(pod: &Pod) -> Result<Amounts, String> {
+pub(crate) fn pod_requests(pod: &Pod) -> Result<Amounts, String> {
     sum(pod, false).map(amounts)
 }
 
 /// What a pod that was admitted holds: of each container what it asks for, was allocated or has, whichever is most.
 /// What cannot be read of it counts as nothing: it was refused as such.
-pub(super) fn held_by(pod: &Pod) -> Amounts {
+pub(crate) fn held_by(pod: &Pod) -> Amounts {
     sum(pod, true).map(amounts).unwrap_or_default()
 }
 
@@ -83,9 +83,30 @@ fn sum(pod: &Pod, held: bool) -> Result<Sums<'_>, String> {
         .resources
         .as_ref()
         .and_then(|resources| resources.requests.as_ref());
-    for (name, amount) in read(whole, "the pod")? {
-        if matches!(name, "cpu" | "memory") || name.starts_with("hugepages-") {
-            total.insert(name, amount);
+    let asked = read(whole, "the pod")?;
+    let has = pod
+        .status
+        .as_ref()
+        .filter(|status| held && status.resources.is_some());
+    let of_pod = match has {
+        Some(status) => {
+            let actual = status
+                .resources
+                .as_ref()
+                .and_then(|actual| actual.requests.as_ref());
+            effective(
+                pod,
+                &asked,
+                actual,
+                status.allocated_resources.as_ref(),
+                "the pod",
+            )?
+        }
+        None => asked.clone(),
+    };
+    for name in asked.keys() {
+        if matches!(*name, "cpu" | "memory") || name.starts_with("hugepages-") {
+            total.insert(name, of_pod.get(name).copied().unwrap_or_default());
         }
     }
     add(&mut total, &read(spec.overhead.as_ref(), "overhead")?);
@@ -94,23 +115,32 @@ fn sum(pod: &Pod, held: bool) -> Result<Sums<'_>, String> {
 
 fn of_container<'a>(pod: &'a Pod, container: &'a Container, held: bool) -> Result<Sums<'a>, String> {
     let resources = container.resources.as_ref();
-    let mut asked = read(
-        resources.and_then(|resources| resources.requests.as_ref()),
-        &container.name,
-    )?;
-    if let Some(status) = container_status(pod, &container.name).filter(|_| held)
-        && let Some(actual) = &status.resources
-    {
-        if is_resize_infeasible(pod) {
-            asked.clear();
-        }
-        raise(&mut asked, &read(actual.requests.as_ref(), &container.name)?);
-        raise(
-            &mut asked,
-            &read(status.allocated_resources.as_ref(), &container.name)?,
-        );
-    }
-    Ok(asked)
+    let asked = resources.and_then(|resources| resources.requests.as_ref());
+    let asked = read(asked, &container.name)?;
+    let status = container_status(pod, &container.name).filter(|_| held);
+    let Some((status, actual)) = status.and_then(|status| Some((status, status.resources.as_ref()?))) else {
+        return Ok(asked);
+    };
+    let allocated = status.allocated_resources.as_ref();
+    effective(pod, &asked, actual.requests.as_ref(), allocated, &container.name)
+}
+
+/// Whichever is most of what was asked for, what is there, and what was allocated. What was asked for and will not be given
+/// does not count (`determineEffectiveRequests`).
+fn effective<'a>(
+    pod: &Pod,
+    asked: &Sums<'a>,
+    actual: Option<&'a List>,
+    allocated: Option<&'a List>,
+    of: &str,
+) -> Result<Sums<'a>, String> {
+    let mut most = match is_resize_infeasible(pod) {
+        true => Sums::new(),
+        false => asked.clone(),
+    };
+    raise(&mut most, &read(actual, of)?);
+    raise(&mut most, &read(allocated, of)?);
+    Ok(most)
 }
 
 fn container_status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
@@ -224,6 +254,23 @@ mod tests {
         status.conditions = serde_json::from_value(condition).unwrap();
         pod.spec.as_mut().unwrap().containers = vec![serde_json::from_value(container("a", "9")).unwrap()];
         assert_eq!(held_by(&pod).get("cpu"), Some(&3000));
+    }
+
+    #[test]
+    fn a_pod_with_resources_of_its_own_holds_what_it_has_of_them() {
+        let mut pod: Pod = serde_json::from_value(json!({
+            "spec": {"containers": [container("a", "1")], "resources": {"requests": {"cpu": "2", "memory": "1"}}},
+            "status": {"resources": {"requests": {"cpu": "3"}}, "allocatedResources": {"cpu": "2", "pods": "4"}},
+        }))
+        .unwrap();
+        let held = |pod: &Pod| held_by(pod).into_iter().collect::<Vec<_>>();
+        let [cpu, memory] = ["cpu", "memory"].map(str::to_owned);
+        assert_eq!(held(&pod), [(cpu.clone(), 3000), (memory.clone(), 1)]);
+        let condition = json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
+        pod.status.as_mut().unwrap().conditions = serde_json::from_value(condition).unwrap();
+        assert_eq!(held(&pod), [(cpu.clone(), 3000), (memory.clone(), 0)]);
+        pod.status.as_mut().unwrap().resources = None;
+        assert_eq!(held(&pod), [(cpu, 2000), (memory, 1)]);
     }
 
     #[test]

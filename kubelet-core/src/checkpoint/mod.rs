@@ -21,6 +21,7 @@ use rustc_hash::FxHashMap;
 
 use self::lost::{Lost, lost_containers, runs_once};
 pub(crate) use self::record::Record;
+use crate::allocation::Allocation;
 use crate::deadline::within;
 use crate::runtime::{ContainerStart, PodStatus, StartRecord};
 use crate::{Clock, Disk, Error, PodExt, PodUid, Result, RootDir};
@@ -90,6 +91,14 @@ impl Checkpoints {
             Ok(Err(error)) => tracing::warn!(%error, "The records of pods cannot be read"),
             Err(_) => tracing::warn!("The records of pods were not read in time"),
         }
+    }
+
+    /// What the agent before this one had allocated.
+    pub(crate) fn allocations(&self) -> Vec<(PodUid, Arc<Allocation>)> {
+        let found = self.found.lock();
+        let allocated =
+            |(uid, found): (&PodUid, &Found)| Some((uid.clone(), found.record.allocation.clone()?));
+        found.iter().filter_map(allocated).collect()
     }
 
     /// The pod with the status that was recorded of it, if its source has none to tell; a static pod with its conditions.

@@ -12,8 +12,9 @@ use k8s_openapi::api::core::v1::PodStatus as ApiPodStatus;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::allocation::Allocation;
 use crate::probe::ContainerProbe;
-use crate::runtime::{BackOff, ContainerStart, SyncFailure};
+use crate::runtime::{ActuatedResources, BackOff, ContainerStart, SyncFailure};
 use crate::{Clock, ContainerId, PackedStatus, PodUid, ProbeKind, ProbeResult};
 
 /// The version that is written, and the only one that is read. A section that is not known is passed over.
@@ -32,6 +33,10 @@ pub(crate) struct Record {
     pub(crate) start_failures: Option<Arc<BTreeMap<String, SyncFailure>>>,
     /// What its runtime waits for.
     pub(crate) back_offs: Vec<BackOff>,
+    /// What it was allocated.
+    pub(crate) allocation: Option<Arc<Allocation>>,
+    /// What its containers were given last.
+    pub(crate) actuated: Vec<ActuatedResources>,
 }
 
 impl Record {
@@ -52,6 +57,8 @@ impl Record {
                 .iter()
                 .map(|wait| BackOffOnDisk::of(wait, &now))
                 .collect(),
+            allocation: self.allocation.clone(),
+            actuated: self.actuated.clone(),
         })
     }
 
@@ -83,6 +90,8 @@ impl Record {
             probes: read.probes.into_iter().filter_map(ProbeOnDisk::read).collect(),
             start_failures: (!start_failures.is_empty()).then(|| Arc::new(start_failures)),
             back_offs: read.back_offs.into_iter().map(|wait| wait.read(&now)).collect(),
+            allocation: read.allocation,
+            actuated: read.actuated,
         })
     }
 }
@@ -126,7 +135,7 @@ impl Now {
 struct OnDisk {
     version: u64,
     uid: String,
-    #[serde(with = "status", skip_serializing_if = "Option::is_none", default)]
+    #[serde(with = "shared", skip_serializing_if = "Option::is_none", default)]
     status: Option<Arc<ApiPodStatus>>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     starts: Vec<StartOnDisk>,
@@ -136,23 +145,27 @@ struct OnDisk {
     start_failures: BTreeMap<String, FailureOnDisk>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     back_offs: Vec<BackOffOnDisk>,
+    #[serde(with = "shared", skip_serializing_if = "Option::is_none", default)]
+    allocation: Option<Arc<Allocation>>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    actuated: Vec<ActuatedResources>,
 }
 
 /// Serde's own way with an [`Arc`] is a feature that others would get as well.
-mod status {
-    use super::{ApiPodStatus, Arc, Deserialize, Serialize};
+mod shared {
+    use super::{Arc, Deserialize, Serialize};
 
-    pub(super) fn serialize<S: serde::Serializer>(
-        status: &Option<Arc<ApiPodStatus>>,
+    pub(super) fn serialize<T: Serialize, S: serde::Serializer>(
+        shared: &Option<Arc<T>>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        status.as_deref().serialize(serializer)
+        shared.as_deref().serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<Option<Arc<ApiPodStatus>>, D::Error> {
-        Ok(Option::<ApiPodStatus>::deserialize(deserializer)?.map(Arc::new))
+    ) -> Result<Option<Arc<T>>, D::Error> {
+        Ok(Option::<T>::deserialize(deserializer)?.map(Arc::new))
     }
 }
 
@@ -300,6 +313,8 @@ fn millis(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const NOON: Timestamp = Timestamp::constant(1_767_268_800, 0);
@@ -336,6 +351,20 @@ mod tests {
                 set_at: now - seconds(50),
                 container: Some(id()),
                 message: String::new(),
+            }],
+            allocation: Some(Arc::new(
+                serde_json::from_value(json!({
+                    "pod": {"limits": {"memory": "1Gi"}},
+                    "containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m"}}}, {"name": "d"}],
+                }))
+                .unwrap(),
+            )),
+            actuated: vec![ActuatedResources {
+                container: "c".to_owned(),
+                cpu_request: 1500,
+                cpu_limit: 0,
+                memory_request: 0,
+                memory_limit: 1 << 30,
             }],
         }
     }

@@ -18,10 +18,11 @@ use crate::start_failures::StartFailures;
 use crate::sync_loop::{SyncLoop, SyncLoopMonitor};
 use crate::sync_pod::RuntimePodSyncer;
 use crate::{
-    Admission, Checkpoints, Clock, Disk, Error, EventRecorder, Jitter, LogEvents, MirrorClient, MirrorPods,
-    NoPodContainers, NoProbes, NoVolumes, NodeGetter, PlegHandle, PodAdmitHandler, PodContainerManager,
-    PodLifecycleEventGenerator, PodStatusManager, ProbeManager, ProbeManagerConfig, ProbeResultCache,
-    ProbeResults, Prober, Result, RootDir, VolumeManager,
+    Admission, AllocationManager, AllocationState, Checkpoints, Clock, Disk, Error, EventRecorder,
+    InPlaceResize, Jitter, LogEvents, MirrorClient, MirrorPods, NoPodContainers, NoProbes, NoVolumes,
+    NodeGetter, PlegHandle, PodAdmitHandler, PodContainerManager, PodLifecycleEventGenerator,
+    PodStatusManager, ProbeManager, ProbeManagerConfig, ProbeResultCache, ProbeResults, Prober, Result,
+    RootDir, VolumeManager,
 };
 
 /// Updates that may wait for the sync loop before the sources are held back (`PodConfig`'s channel).
@@ -49,6 +50,7 @@ pub struct KubeletBuilder {
     workers: PodWorkersConfig,
     gc_policy: GcPolicy,
     jitter: Option<Jitter>,
+    in_place_resize: InPlaceResize,
     runtime_state: RuntimeState,
 }
 
@@ -163,6 +165,13 @@ impl KubeletBuilder {
         self
     }
 
+    /// What of a pod may be resized in place. Whether the runtime can do it is for [the runtime](Runtime::refuses_resize) to
+    /// say.
+    pub fn in_place_resize(mut self, settings: InPlaceResize) -> Self {
+        self.in_place_resize = settings;
+        self
+    }
+
     /// How often pods are looked at again.
     pub fn workers(mut self, config: PodWorkersConfig) -> Self {
         self.workers = config;
@@ -234,6 +243,7 @@ impl KubeletBuilder {
         };
         let pod_containers = self.pod_containers.unwrap_or_else(|| Arc::new(NoPodContainers));
         let volumes = self.volumes.unwrap_or_else(|| Arc::new(NoVolumes));
+        let allocations = AllocationState::new(self.in_place_resize);
         let syncer = RuntimePodSyncer {
             runtime: runtime.clone(),
             runtime_state: runtime_state.clone(),
@@ -250,12 +260,14 @@ impl KubeletBuilder {
             clock: self.clock,
             checkpoints: checkpoints.clone(),
             mirrors: mirrors.clone(),
+            allocations: allocations.clone(),
         };
         let syncer = Arc::new(syncer);
         let resync_interval = self.workers.resync_interval;
         let workers = PodWorkers::new(syncer.clone(), cache.clone(), self.workers, jitter)
             .with_pleg(pleg_handle.clone())
-            .with_recorder(recorder.clone());
+            .with_recorder(recorder.clone())
+            .with_allocations(allocations.clone());
         let mut admission = self.admission;
         if let Some(node) = self.node {
             let preemption = CriticalPodAdmissionHandler::new(workers.handle(), recorder.clone());
@@ -276,7 +288,16 @@ impl KubeletBuilder {
                 probes: results.clone(),
                 clock: self.clock,
             },
+            allocations: allocations.clone(),
         };
+        let allocations = AllocationManager::new(
+            allocations,
+            runtime.clone(),
+            admission,
+            statuses.reporter(),
+            recorder.clone(),
+            handle.pods.clone(),
+        );
         let sync_loop = SyncLoop {
             updates: received,
             events: pleg_handle.subscribe(),
@@ -295,7 +316,7 @@ impl KubeletBuilder {
             pod_containers,
             volumes,
             mirrors,
-            admission,
+            allocations,
             checkpoints,
             recorder,
             max_per_pod_container: self.gc_policy.max_per_pod_container,

@@ -24,7 +24,8 @@ use crate::runtime_state::RuntimeState;
 use crate::sync_loop::{SyncLoop, SyncLoopMonitor};
 use crate::sync_pod::RuntimePodSyncer;
 use crate::{
-    Error, PodExt as _, PodLifecycleEventGenerator, PodStatusManager, PodUid, ProbeManager, Result, Step,
+    AllocationState, Error, PodExt as _, PodLifecycleEventGenerator, PodStatusManager, PodUid, ProbeManager,
+    Result, Step,
 };
 
 /// A whole node agent over the traits of this crate: sources, runtime, PLEG, statuses; the pod workers and
@@ -181,6 +182,7 @@ pub struct KubeletHandle {
     monitor: SyncLoopMonitor,
     resync_interval: Duration,
     explainer: Explainer,
+    allocations: AllocationState,
 }
 
 impl KubeletHandle {
@@ -247,6 +249,7 @@ impl KubeletHandle {
                 "StartFailures",
                 self.explainer.start_failures.of_pod(uid).is_some(),
             ),
+            ("AllocationState", self.allocations.keeps(uid.as_str())),
         ];
         let keeping = keepers.into_iter().filter(|(_, keeps)| *keeps);
         keeping.map(|(part, _)| part).collect()

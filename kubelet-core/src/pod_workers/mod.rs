@@ -12,7 +12,7 @@ mod update;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -32,7 +32,8 @@ use crate::pod_cache::PodCache;
 use crate::pod_syncer::{PodSyncer, SyncOutcome};
 use crate::runtime::{PodStateProvider, PodStatus};
 use crate::{
-    Error, Event, EventRecorder, EventType, Jitter, LogEvents, PlegHandle, PodExt, PodKey, PodUid, Result,
+    AllocationState, Error, Event, EventRecorder, EventType, Jitter, LogEvents, PlegHandle, PodExt, PodKey,
+    PodUid, Result,
 };
 use update::Target;
 
@@ -85,6 +86,7 @@ pub struct PodWorkers {
 struct Shared {
     registry: Mutex<Registry>,
     cache: PodCache,
+    allocations: OnceLock<AllocationState>,
     changed: Notify,
     /// Some sync has ended, or there will be none any more.
     completed: Notify,
@@ -103,6 +105,7 @@ impl PodWorkers {
             shared: Arc::new(Shared {
                 registry,
                 cache,
+                allocations: OnceLock::new(),
                 changed: Notify::new(),
                 completed: Notify::new(),
             }),
@@ -122,6 +125,12 @@ impl PodWorkers {
     /// Records `FailedSync` events here; by default they are logged.
     pub fn with_recorder(mut self, recorder: Arc<dyn EventRecorder>) -> Self {
         self.recorder = recorder;
+        self
+    }
+
+    /// Syncs pods with what they were allocated, and not with what their specs ask for. Of several the first counts.
+    pub fn with_allocations(self, allocations: AllocationState) -> Self {
+        self.shared.allocations.get_or_init(|| allocations);
         self
     }
 
@@ -364,7 +373,10 @@ pub struct PodWorkersHandle {
 impl PodWorkersHandle {
     /// A pod is new, changed, or is to end (`UpdatePod`). What cannot be (a finished pod synced again, a
     /// runtime-only pod started) is passed over.
-    pub fn update_pod(&self, update: UpdatePod) {
+    pub fn update_pod(&self, mut update: UpdatePod) {
+        if let (Some(allocations), Target::Pod(pod)) = (self.shared.allocations.get(), &mut update.target) {
+            *pod = allocations.update_pod_from_allocation(pod);
+        }
         let cache = &self.shared.cache;
         // A pod that was not looked at yet has an empty status, and may run.
         let over = |uid: &PodUid| {
@@ -377,7 +389,11 @@ impl PodWorkersHandle {
 
     /// The pod as its source has it now, where that is no reason to sync it: it is looked at so when it is synced next.
     pub(crate) fn observe_pod(&self, pod: &Arc<Pod>) {
-        self.shared.registry.lock().observe_pod(pod);
+        let pod = match self.shared.allocations.get() {
+            Some(allocations) => allocations.update_pod_from_allocation(pod),
+            None => pod.clone(),
+        };
+        self.shared.registry.lock().observe_pod(&pod);
     }
 
     /// Ends these pods, each within its own grace period or the given one if that is shorter, and returns

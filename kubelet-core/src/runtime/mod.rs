@@ -7,6 +7,7 @@
 mod back_off;
 mod pod;
 mod pod_status;
+mod resize;
 mod start_record;
 mod sync_result;
 
@@ -23,6 +24,7 @@ pub use pod_status::{
     ContainerResources, ContainerStatus, ContainerUser, PodStatus, RestartCount, SandboxStatus,
     VolumeMountStatus,
 };
+pub use resize::{ActuatedResources, ResizeRefusal};
 pub use start_record::{ContainerStart, StartRecord};
 pub use sync_result::{PodSyncResult, SyncAction, SyncFailure, SyncResult};
 
@@ -136,6 +138,31 @@ pub trait Runtime: RuntimeReader {
     /// first sync; what is not known any more is passed over.
     fn restore_back_offs(&self, uid: &PodUid, back_offs: Vec<BackOff>) {
         let _ = (uid, back_offs);
+    }
+
+    /// Why the pod cannot go from the resources of `allocated` to those of `desired` while it runs; `None` where that is for
+    /// the node to decide. The default runtime gives nothing to what runs, and says so.
+    fn refuses_resize(&self, desired: &Pod, allocated: &Pod) -> Option<ResizeRefusal> {
+        let _ = (desired, allocated);
+        Some(ResizeRefusal::unsupported())
+    }
+
+    /// Whether some container that runs was not given the resources of its pod's spec yet (`IsPodResizeInProgress`). Asked
+    /// before each sync. The default runtime resizes nothing.
+    fn is_pod_resize_in_progress(&self, pod: &Pod, status: &PodStatus) -> bool {
+        let _ = (pod, status);
+        false
+    }
+
+    /// What the pod's containers were given last, for the record that outlasts the agent. The default keeps nothing.
+    fn actuated_resources(&self, uid: &PodUid) -> Vec<ActuatedResources> {
+        let _ = uid;
+        Vec::new()
+    }
+
+    /// The agent was started again: this is what the pod's containers were given last. Called before the pod's first sync.
+    fn restore_actuated_resources(&self, uid: &PodUid, actuated: Vec<ActuatedResources>) {
+        let _ = (uid, actuated);
     }
 
     /// The pod is gone for good: forget what is kept of it in memory (back-offs, records). The default keeps

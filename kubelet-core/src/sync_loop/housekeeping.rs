@@ -56,6 +56,7 @@ impl SyncLoop {
         known.extend(mirrors.iter().map(|mirror| mirror.uid()));
         self.statuses.remove_orphaned_statuses(&known);
         self.start_failures.retain(&known);
+        self.allocations.state().remove_orphaned_pods(&known);
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.retain(&known);
         }
@@ -90,6 +91,7 @@ impl SyncLoop {
         tracing::info!(pod = %pod.key(), %uid, "Pod is restarted: a former one of its UID has ended");
         metrics::counter!("kubelet_restarted_pods_total", "static" => flag(pod.is_static())).increment(1);
         let mirror = self.pods.mirror_of(pod);
+        self.allocations.state().set_if_absent(pod);
         self.workers
             .update_pod(UpdatePod::new(SyncPodType::Create, pod.clone()).with_mirror(mirror));
         let begun = PodWorkerSync {

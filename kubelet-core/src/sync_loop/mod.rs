@@ -2,6 +2,7 @@
 
 mod housekeeping;
 mod monitor;
+mod resizes;
 mod schedule;
 
 pub use monitor::SyncLoopMonitor;
@@ -29,9 +30,9 @@ use crate::runtime::{PodStateProvider, Runtime};
 use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::{
-    Admission, Checkpoints, Disk, Event, EventRecorder, EventType, MirrorPods, PlegEvents,
-    PodAdmitAttributes, PodContainerManager, PodExt, PodLifecycleEvent, PodLifecycleEventType,
-    PodLifecycleEvents, PodStatusReporter, PodUid, ProbeManagerHandle, ProbeUpdates, Rejection, RootDir,
+    AllocationManager, Checkpoints, Disk, Event, EventRecorder, EventType, MirrorPods, PlegEvents,
+    PodContainerManager, PodExt, PodLifecycleEvent, PodLifecycleEventType, PodLifecycleEvents,
+    PodStatusReporter, PodUid, ProbeManagerHandle, ProbeUpdates, Rejection, RetryTrigger, RootDir,
     VolumeManager,
 };
 use housekeeping::{GonePods, Removals};
@@ -75,9 +76,9 @@ pub struct SyncLoop {
     pub pod_containers: Arc<dyn PodContainerManager>,
     /// Who takes away what is left of their volumes.
     pub volumes: Arc<dyn VolumeManager>,
-    /// Who says whether a new pod may run.
-    pub admission: Admission,
-    /// Where it is told that one may not.
+    /// Who says whether a new pod may run, and whether one that runs may have other resources.
+    pub allocations: AllocationManager,
+    /// Where it is told that a pod may not run.
     pub recorder: Arc<dyn EventRecorder>,
     /// What the agent before this one recorded of its pods, if it is kept.
     pub checkpoints: Option<Checkpoints>,
@@ -107,6 +108,13 @@ enum Heard {
     End,
 }
 
+/// What the loop does next.
+enum Next {
+    Housekeeping,
+    Resizes,
+    Heard(Heard),
+}
+
 impl SyncLoop {
     /// Loops until `shutdown`, or until there is nothing more to hear.
     pub async fn run(mut self, shutdown: CancellationToken) {
@@ -126,6 +134,7 @@ impl SyncLoop {
     async fn run_on(&mut self, deletor: &ContainerDeletor, removals: &mut Removals) {
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.load().await;
+            self.allocations.state().restore(checkpoints.allocations());
         }
         let mut heard = self.listen();
         let of_workers = self.workers.changes();
@@ -147,23 +156,26 @@ impl SyncLoop {
             self.monitor.beat();
             let next = tokio::select! {
                 biased;
-                () = housekeeping.due() => None,
-                next = heard.next() => Some(next),
+                () = housekeeping.due() => Next::Housekeeping,
+                () = self.resizes_are_due() => Next::Resizes,
+                next = heard.next() => Next::Heard(next.unwrap_or(Heard::End)),
             };
             // It may have rested for long.
             self.runtime_is_ready().await;
             match next {
-                None => {
+                Next::Housekeeping => {
                     let started = Instant::now();
                     housekeeping.begin();
                     let is_settled = self.clean_up(&mut gone_pods, removals);
                     housekeeping.done(is_settled);
                     metrics::histogram!("kubelet_housekeeping_duration_seconds").record(started.elapsed());
+                    self.retry_resizes_after_ends().await;
                 }
-                Some(Some(Heard::Config(update))) => self.handle_update(update).await,
-                Some(Some(Heard::Pleg(uid, events))) => self.handle_events(&uid, &events, deletor),
-                Some(Some(Heard::Probe(uid))) => self.sync_known_pod(&uid),
-                Some(Some(Heard::End) | None) => return,
+                Next::Resizes => self.retry_pending_resizes(RetryTrigger::Periodic).await,
+                Next::Heard(Heard::Config(update)) => self.handle_update(update).await,
+                Next::Heard(Heard::Pleg(uid, events)) => self.handle_events(&uid, &events, deletor),
+                Next::Heard(Heard::Probe(uid)) => self.sync_known_pod(&uid),
+                Next::Heard(Heard::End) => return,
             }
         }
     }
@@ -213,26 +225,18 @@ impl SyncLoop {
             PodOperation::Add => {
                 // Older pods first, so that those that were admitted before a restart are again.
                 pods.sort_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
-                let mut active = None;
-                for pod in pods {
-                    self.add_pod(pod, &mut active).await;
-                }
+                self.add_pods(pods).await;
             }
             PodOperation::Update | PodOperation::Delete => {
-                pods.into_iter()
-                    .for_each(|pod| self.set_pod(pod, SyncPodType::Update));
-            }
-            PodOperation::Remove => pods.into_iter().for_each(|pod| self.remove_pod(pod)),
-            PodOperation::Reconcile => pods.into_iter().for_each(|pod| {
-                // Others may have ended it, or opened a readiness gate; all else in a status is our own word.
-                if pod.is_mirror() || self.has_ended_elsewhere(&pod) || has_readiness_gates(&pod) {
-                    self.set_pod(pod, SyncPodType::Sync);
-                } else {
-                    self.statuses.observe_pod(&pod);
-                    self.workers.observe_pod(&pod);
-                    self.pods.set_pod(pod);
+                for pod in pods {
+                    self.change_pod(pod).await;
                 }
-            }),
+            }
+            PodOperation::Remove => {
+                pods.into_iter().for_each(|pod| self.remove_pod(pod));
+                self.retry_pending_resizes(RetryTrigger::PodsRemoved).await;
+            }
+            PodOperation::Reconcile => self.reconcile_pods(pods).await,
             // Sent by a source that knows of no differences; the merger makes them of it.
             PodOperation::Set => self.handle_set(pods, &source).await,
         }
@@ -250,19 +254,66 @@ impl SyncLoop {
         }
         for pod in pods {
             match self.pods.pod(&pod.uid()) {
-                Some(_) => self.set_pod(pod, SyncPodType::Update),
-                None => self.add_pod(pod, &mut None).await,
+                Some(_) => self.change_pod(pod).await,
+                None => self.add_pods(vec![pod]).await,
             }
         }
     }
 
+    /// `HandlePodAdditions`
+    async fn add_pods(&self, pods: Vec<Arc<Pod>>) {
+        let (mut active, mut resized) = (None, Vec::new());
+        for pod in pods {
+            if let Some(pod) = self.add_pod(pod, &mut active).await
+                && self.allocations.state().differs(&pod)
+            {
+                resized.push(pod.uid());
+            }
+        }
+        // Only once all are there that have a share already.
+        self.decide_resizes(&resized, RetryTrigger::PodsAdded).await;
+    }
+
+    /// `HandlePodUpdates`
+    async fn change_pod(&self, pod: Arc<Pod>) {
+        let before = self.pods.pod(&pod.uid());
+        self.know(&pod);
+        if !pod.is_mirror() {
+            self.note_resize(before, &pod).await;
+        }
+        self.dispatch(pod, SyncPodType::Update);
+    }
+
+    /// `HandlePodReconcile`
+    async fn reconcile_pods(&self, pods: Vec<Arc<Pod>>) {
+        let mut freed = None;
+        for pod in pods {
+            if self.allocations.has_pending_resizes()
+                && let Some(before) = self.pods.pod(&pod.uid())
+            {
+                freed = freed.or_else(|| self.freed(&before, &pod));
+            }
+            self.know(&pod);
+            // Others may have ended it, or opened a readiness gate; all else in a status is our own word.
+            if pod.is_mirror() || self.has_ended_elsewhere(&pod) || has_readiness_gates(&pod) {
+                self.dispatch(pod, SyncPodType::Sync);
+            } else {
+                self.workers.observe_pod(&pod);
+            }
+        }
+        if let Some(trigger) = freed {
+            self.retry_pending_resizes(trigger).await;
+        }
+    }
+
     /// A pod that is new here runs if it is admitted beside the active ones. These are kept in `active` from one to the
-    /// next of many that come together.
-    async fn add_pod(&self, pod: Arc<Pod>, active: &mut Option<ActivePods>) {
+    /// next of many that come together. Returns the pod if it was asked for and is admitted.
+    async fn add_pod(&self, pod: Arc<Pod>, active: &mut Option<ActivePods>) -> Option<Arc<Pod>> {
         let pod = match &self.checkpoints {
             Some(checkpoints) => checkpoints.restore(pod),
             None => pod,
         };
+        self.statuses.backfill_pod_resize_conditions(&pod);
         // One that ends, or has ended, needs what it holds until it is gone.
         let asks = !pod.is_mirror()
             && !pod.is_terminal_phase()
@@ -272,18 +323,19 @@ impl SyncLoop {
             *active = None;
         } else if let Err(rejection) = self.admit(&pod, active).await {
             // Known all the same: it is desired, and nobody else's to clean up after.
-            self.statuses.observe_pod(&pod);
-            self.pods.set_pod(pod.clone());
+            self.know(&pod);
             self.reject(&pod, &rejection);
-            return;
+            return None;
         }
-        self.set_pod(pod, SyncPodType::Create);
+        self.know(&pod);
+        self.dispatch(pod.clone(), SyncPodType::Create);
+        asks.then_some(pod)
     }
 
     /// `AllocationManager.AddPod`
     async fn admit(&self, pod: &Arc<Pod>, active: &mut Option<ActivePods>) -> Result<(), Rejection> {
-        if self.admission.is_empty() {
-            return Ok(());
+        if self.allocations.admits_all() {
+            return self.allocations.add_pod(pod, &[]).await.map(drop);
         }
         let mut others = active.take().unwrap_or_else(|| self.active_pods());
         let place = others.binary_search_by(|other| other.uid_str().cmp(pod.uid_str()));
@@ -291,27 +343,31 @@ impl SyncLoop {
             others.remove(itself);
         }
         let admitted = {
-            let attributes = PodAdmitAttributes::new(pod, &others);
-            let mut admission = pin!(self.admission.admit(&attributes));
+            let mut admission = pin!(self.allocations.add_pod(pod, &others));
             match futures::poll!(&mut admission) {
                 Poll::Ready(admitted) => admitted,
                 // Room was made, or time has passed: others may have ended.
-                Poll::Pending => return admission.await,
+                Poll::Pending => return admission.await.map(drop),
             }
         };
-        if admitted.is_ok() {
+        let admitted = admitted.map(|allocated| {
             let (Ok(at) | Err(at)) = place;
-            others.insert(at, pod.clone());
-        }
+            others.insert(at, allocated);
+        });
         *active = Some(others);
         admitted
     }
 
-    /// The pods that hold something, in the order of their UIDs: one order in every run.
+    /// The pods that hold something, with what they were allocated, in the order of their UIDs: one order in every run
+    /// (`getAllocatedPods`).
     fn active_pods(&self) -> ActivePods {
         let mut active = self.pods.pods();
         active.retain(|pod| !self.is_inactive(pod));
         active.sort_by_cached_key(|pod| pod.uid());
+        let allocations = self.allocations.state();
+        for pod in &mut active {
+            *pod = allocations.update_pod_from_allocation(pod);
+        }
         active
     }
 
@@ -330,9 +386,14 @@ impl SyncLoop {
         self.statuses.set_pod_status(pod, rejection.pod_status(pod));
     }
 
-    fn set_pod(&self, pod: Arc<Pod>, update: SyncPodType) {
-        self.statuses.observe_pod(&pod);
+    /// The pod is as its source has it now.
+    fn know(&self, pod: &Arc<Pod>) {
+        self.statuses.observe_pod(pod);
         self.pods.set_pod(pod.clone());
+    }
+
+    /// Has the pod, or that of the mirror, worked on.
+    fn dispatch(&self, pod: Arc<Pod>, update: SyncPodType) {
         if pod.is_mirror() {
             self.sync_owner_of_mirror(&pod);
             return;
@@ -356,7 +417,12 @@ impl SyncLoop {
         self.pods.remove_pod(&pod);
         match pod.is_mirror() {
             true => self.sync_owner_of_mirror(&pod),
-            false => self.workers.update_pod(UpdatePod::kill(pod, KillPod::default())),
+            false => {
+                let uid = pod.uid();
+                // It ends with what it was allocated; the next of its UID is another.
+                self.workers.update_pod(UpdatePod::kill(pod, KillPod::default()));
+                self.allocations.state().remove_pod(&uid);
+            }
         }
     }
 

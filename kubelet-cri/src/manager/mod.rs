@@ -40,7 +40,8 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::{
-    BackOff, GcPolicy, PodStatus, PodSyncResult, Readiness, RuntimePod, RuntimeStatus, StartRecord,
+    ActuatedResources, BackOff, GcPolicy, PodStatus, PodSyncResult, Readiness, ResizeRefusal, RuntimePod,
+    RuntimeStatus, StartRecord,
 };
 use kubelet_core::{
     Clock, ConfigObjects, ContainerId, Error, EventRecorder, PodStateProvider, PodStatusReporter, PodUid,
@@ -261,6 +262,23 @@ impl Runtime for CriRuntime {
     fn restore_back_offs(&self, uid: &PodUid, back_offs: Vec<BackOff>) {
         self.crash_loop.restore(uid, &back_offs);
         self.images.restore_back_offs(uid, back_offs);
+    }
+
+    /// Nothing stands against it: no container swaps.
+    fn refuses_resize(&self, _: &Pod, _: &Pod) -> Option<ResizeRefusal> {
+        None
+    }
+
+    fn is_pod_resize_in_progress(&self, pod: &Pod, status: &PodStatus) -> bool {
+        self.has_resize_to_do(pod, status)
+    }
+
+    fn actuated_resources(&self, uid: &PodUid) -> Vec<ActuatedResources> {
+        self.actuated.of_pod(uid)
+    }
+
+    fn restore_actuated_resources(&self, uid: &PodUid, actuated: Vec<ActuatedResources>) {
+        self.actuated.restore(uid, actuated);
     }
 
     fn forget_pod(&self, uid: &PodUid) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_core::runtime::{PodSyncResult, SyncAction};
+use kubelet_core::runtime::{ActuatedResources, ContainerState, PodStatus, PodSyncResult, SyncAction};
 use kubelet_core::{PodExt, PodUid};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -35,6 +35,44 @@ impl Actuated {
         Some(amounts)
     }
 
+    /// Those of the pod, by name.
+    pub(super) fn of_pod(&self, pod: &PodUid) -> Vec<ActuatedResources> {
+        let pods = self.0.lock();
+        let containers = pods.get(pod).into_iter().flatten();
+        let mut all: Vec<ActuatedResources> = containers
+            .map(|(name, amounts)| ActuatedResources {
+                container: name.clone(),
+                cpu_request: amounts.cpu_request,
+                cpu_limit: amounts.cpu_limit,
+                memory_request: amounts.memory_request,
+                memory_limit: amounts.memory_limit,
+            })
+            .collect();
+        all.sort_by(|a, b| a.container.cmp(&b.container));
+        all
+    }
+
+    /// What an agent before this one told the runtime. What this one has told it since is newer.
+    pub(super) fn restore(&self, pod: &PodUid, actuated: Vec<ActuatedResources>) {
+        let mut pods = self.0.lock();
+        let containers = pods.entry(pod.clone()).or_default();
+        for ActuatedResources {
+            container,
+            cpu_request,
+            cpu_limit,
+            memory_request,
+            memory_limit,
+        } in actuated
+        {
+            containers.entry(container).or_insert(ContainerAmounts {
+                memory_limit,
+                memory_request,
+                cpu_limit,
+                cpu_request,
+            });
+        }
+    }
+
     pub(super) fn set(&self, pod: &PodUid, container: &str, amounts: ContainerAmounts) {
         let mut pods = self.0.lock();
         let containers = pods.entry(pod.clone()).or_default();
@@ -53,6 +91,21 @@ enum Resource {
 }
 
 impl CriRuntime {
+    /// Whether a container that runs was given something else than its spec says (`isContainerResourceResizeInProgress`).
+    pub(super) fn has_resize_to_do(&self, pod: &Pod, status: &PodStatus) -> bool {
+        let runs = |container: &&Container| {
+            let status = status.container(&container.name);
+            status.is_some_and(|status| status.state == ContainerState::Running)
+        };
+        pod.all_containers().filter(runs).any(|container| {
+            let actuated = self.actuated.get_or_take_over(pod, &container.name);
+            match (actuated, container_amounts(pod, container)) {
+                (Some(actuated), Ok(allocated)) => actuated != allocated,
+                _ => false,
+            }
+        })
+    }
+
     /// Memory first, then CPU. What fails ends the resize; the next sync tries what is left of it.
     pub(super) async fn resize_containers(
         &self,

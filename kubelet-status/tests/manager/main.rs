@@ -418,7 +418,7 @@ async fn a_resize_is_over_with_its_pod() {
     let earlier = json!({"status": {"conditions": [{"type": "PodResizeInProgress", "status": "True", "observedGeneration": 3}]}});
     manager
         .handle
-        .backfill_pod_resize_conditions(&[fake::pod("a", "1", earlier)]);
+        .backfill_pod_resize_conditions(&fake::pod("a", "1", earlier));
     manager
         .handle
         .set_pod_resize_pending_condition(&pod.uid(), "Deferred", "no room", 4);

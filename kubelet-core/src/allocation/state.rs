@@ -1,0 +1,256 @@
+//! Who was given what (`pkg/kubelet/allocation/state`).
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceClaim, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use super::InPlaceResize;
+use crate::quantity::Amount;
+use crate::restart_rules::is_restartable_init_container;
+use crate::{PodExt, PodUid};
+
+/// The resources that each pod was admitted with, or last resized to. A cheap handle; clones know the same.
+///
+/// What of a pod counts for its node, its runtime and its status is what it was allocated, and not what its spec has come to
+/// ask for since. So whoever works on a pod gets it from [`update_pod_from_allocation`](Self::update_pod_from_allocation):
+/// mostly the pod itself, and a changed copy only while its spec and its allocation differ.
+#[derive(Clone, Default)]
+pub struct AllocationState(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    settings: InPlaceResize,
+    pods: Mutex<FxHashMap<PodUid, Entry>>,
+}
+
+struct Entry {
+    allocation: Arc<Allocation>,
+    /// The pod that asks for something else, and itself with what it was allocated.
+    differing: Option<(Arc<Pod>, Arc<Pod>)>,
+}
+
+impl AllocationState {
+    /// Nothing is allocated yet.
+    pub fn new(settings: InPlaceResize) -> Self {
+        Self(Arc::new(Inner {
+            settings,
+            pods: Mutex::default(),
+        }))
+    }
+
+    pub(crate) fn settings(&self) -> &InPlaceResize {
+        &self.0.settings
+    }
+
+    /// The pod with the resources that it was allocated (`UpdatePodFromAllocation`): the same `Arc` where its spec says the
+    /// same, or nothing was allocated.
+    pub fn update_pod_from_allocation(&self, pod: &Arc<Pod>) -> Arc<Pod> {
+        let mut pods = self.0.pods.lock();
+        let Some(entry) = pods.get_mut(pod.uid_str()) else {
+            return pod.clone();
+        };
+        if let Some((desired, allocated)) = &entry.differing
+            && Arc::ptr_eq(desired, pod)
+        {
+            return allocated.clone();
+        }
+        if entry.allocation.is_of(pod, &self.0.settings) {
+            return pod.clone();
+        }
+        let allocated = Arc::new(entry.allocation.applied_to(pod, &self.0.settings));
+        entry.differing = Some((pod.clone(), allocated.clone()));
+        allocated
+    }
+
+    /// Whether the pod's spec asks for something else than it was allocated.
+    pub fn differs(&self, pod: &Arc<Pod>) -> bool {
+        !Arc::ptr_eq(&self.update_pod_from_allocation(pod), pod)
+    }
+
+    /// The pod is allocated what its spec says (`SetAllocatedResources`).
+    pub fn set_allocated_resources(&self, pod: &Pod) {
+        let mut pods = self.0.pods.lock();
+        let allocated = pods.get(pod.uid_str());
+        if allocated
+            .is_some_and(|entry| entry.differing.is_none() && entry.allocation.is_of(pod, &self.0.settings))
+        {
+            return;
+        }
+        let allocation = Arc::new(Allocation::of(pod, &self.0.settings));
+        pods.insert(pod.uid(), Entry::new(allocation));
+    }
+
+    /// The same, for a pod that nothing was allocated yet.
+    pub(crate) fn set_if_absent(&self, pod: &Pod) {
+        if !self.keeps(pod.uid_str()) {
+            self.set_allocated_resources(pod);
+        }
+    }
+
+    /// Forgets what the pod was allocated (`RemovePod`).
+    pub fn remove_pod(&self, uid: &PodUid) {
+        self.0.pods.lock().remove(uid);
+    }
+
+    /// Forgets what all others were allocated (`RemoveOrphanedPods`).
+    pub fn remove_orphaned_pods(&self, remaining: &HashSet<PodUid>) {
+        self.0.pods.lock().retain(|uid, _| remaining.contains(uid));
+    }
+
+    /// Whether something is kept of the pod.
+    pub(crate) fn keeps(&self, uid: &str) -> bool {
+        self.0.pods.lock().contains_key(uid)
+    }
+
+    /// What the pod was allocated, to be recorded.
+    pub(crate) fn allocation(&self, uid: &PodUid) -> Option<Arc<Allocation>> {
+        let pods = self.0.pods.lock();
+        pods.get(uid).map(|entry| entry.allocation.clone())
+    }
+
+    /// What the agent before this one has recorded.
+    pub(crate) fn restore(&self, recorded: impl IntoIterator<Item = (PodUid, Arc<Allocation>)>) {
+        let entries = recorded
+            .into_iter()
+            .map(|(uid, allocation)| (uid, Entry::new(allocation)));
+        self.0.pods.lock().extend(entries);
+    }
+}
+
+impl Entry {
+    fn new(allocation: Arc<Allocation>) -> Self {
+        Self {
+            allocation,
+            differing: None,
+        }
+    }
+}
+
+impl fmt::Debug for AllocationState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AllocationState")
+            .field("pods", &self.0.pods.lock().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one pod was allocated (`PodResourceInfo`), as it is recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Allocation {
+    /// For the pod as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pod: Option<ResourceRequirements>,
+    #[serde(default)]
+    containers: Vec<ContainerAllocation>,
+}
+
+/// There are few in a pod: a list is smaller than a map.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct ContainerAllocation {
+    name: String,
+    #[serde(default)]
+    resources: ResourceRequirements,
+}
+
+impl Allocation {
+    /// `allocationFromPod`
+    fn of(pod: &Pod, settings: &InPlaceResize) -> Self {
+        let of_pod = pod.spec.as_ref().and_then(|spec| spec.resources.clone());
+        let resizable = resizable_containers(pod, settings);
+        let of_container = |container: &Container| ContainerAllocation {
+            name: container.name.clone(),
+            resources: container.resources.clone().unwrap_or_default(),
+        };
+        Self {
+            pod: of_pod.filter(|_| settings.pod_level_resources),
+            containers: resizable.map(of_container).collect(),
+        }
+    }
+
+    /// Whether the pod's spec says the same. A container that nothing is known of has what it asks for.
+    fn is_of(&self, pod: &Pod, settings: &InPlaceResize) -> bool {
+        let of_pod = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+        let same_pod = !settings.pod_level_resources || same_requirements(self.pod.as_ref(), of_pod);
+        let mut containers = pod.all_containers();
+        same_pod
+            && containers.all(|container| match self.of_container(&container.name) {
+                Some(allocated) => same_requirements(Some(allocated), container.resources.as_ref()),
+                None => true,
+            })
+    }
+
+    fn of_container(&self, name: &str) -> Option<&ResourceRequirements> {
+        let found = self.containers.iter().find(|container| container.name == name);
+        found.map(|container| &container.resources)
+    }
+
+    fn applied_to(&self, pod: &Pod, settings: &InPlaceResize) -> Pod {
+        let mut pod = pod.clone();
+        let Some(spec) = &mut pod.spec else {
+            return pod;
+        };
+        if settings.pod_level_resources {
+            spec.resources.clone_from(&self.pod);
+        }
+        let init = spec.init_containers.iter_mut().flatten();
+        for container in init.chain(&mut spec.containers) {
+            if let Some(allocated) = self.of_container(&container.name) {
+                container.resources = Some(allocated.clone());
+            }
+        }
+        pod
+    }
+}
+
+/// The containers whose resources may change while their pod runs (`IsResizableContainer`).
+pub(super) fn resizable_containers<'a>(
+    pod: &'a Pod,
+    settings: &InPlaceResize,
+) -> impl Iterator<Item = &'a Container> {
+    let spec = pod.spec.as_ref();
+    let init = spec
+        .into_iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
+    let all = settings.init_containers;
+    let init = init.filter(move |container| all || is_restartable_init_container(container));
+    init.chain(spec.into_iter().flat_map(|spec| &spec.containers))
+}
+
+/// As `apiequality.Semantic` has it: nothing is as good as empty, and amounts are compared, not texts.
+pub(super) fn same_requirements(a: Option<&ResourceRequirements>, b: Option<&ResourceRequirements>) -> bool {
+    fn claims(of: Option<&ResourceRequirements>) -> &[ResourceClaim] {
+        of.and_then(|of| of.claims.as_deref()).unwrap_or_default()
+    }
+    fn requests(of: Option<&ResourceRequirements>) -> Option<&List> {
+        of.and_then(|of| of.requests.as_ref())
+    }
+    fn limits(of: Option<&ResourceRequirements>) -> Option<&List> {
+        of.and_then(|of| of.limits.as_ref())
+    }
+    same_lists(requests(a), requests(b)) && same_lists(limits(a), limits(b)) && claims(a) == claims(b)
+}
+
+type List = BTreeMap<String, Quantity>;
+
+fn same_lists(a: Option<&List>, b: Option<&List>) -> bool {
+    let len = |list: Option<&List>| list.map_or(0, BTreeMap::len);
+    let (pairs_of_a, pairs_of_b) = (a.into_iter().flatten(), b.into_iter().flatten());
+    len(a) == len(b)
+        && pairs_of_a
+            .zip(pairs_of_b)
+            .all(|((name, quantity), (other, of_other))| name == other && same_quantity(quantity, of_other))
+}
+
+fn same_quantity(a: &Quantity, b: &Quantity) -> bool {
+    a == b
+        || match (Amount::try_from(a), Amount::try_from(b)) {
+            (Ok(a), Ok(b)) => a == b,
+            _ => false,
+        }
+}

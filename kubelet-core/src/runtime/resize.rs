@@ -1,0 +1,47 @@
+//! What a runtime says of a resize in place.
+
+use serde::{Deserialize, Serialize};
+
+/// Why a runtime cannot give a running pod other resources, whatever the node has to give: the resize is `Infeasible`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResizeRefusal {
+    /// A sentence for humans: the message of the condition `PodResizePending`.
+    pub message: String,
+    /// What it is counted under: the label `reason_detail` of `kubelet_pod_infeasible_resizes_total`.
+    pub reason_detail: &'static str,
+}
+
+impl ResizeRefusal {
+    /// Refused with this message, counted under this detail.
+    pub fn new(message: impl Into<String>, reason_detail: &'static str) -> Self {
+        Self {
+            message: message.into(),
+            reason_detail,
+        }
+    }
+
+    /// Whatever runs here cannot be resized (`IsInPlacePodVerticalScalingAllowed`).
+    pub fn unsupported() -> Self {
+        Self::new(
+            "In-place pod resize is not supported on this node",
+            "unsupported_platform",
+        )
+    }
+}
+
+/// What a container was given last of CPU and memory, 0 for none, as it is taken over a restart of the agent (the
+/// kubelet's `actuated_pods_state`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ActuatedResources {
+    /// The container's name.
+    pub container: String,
+    /// In thousandths of a CPU.
+    pub cpu_request: i64,
+    /// In thousandths of a CPU.
+    pub cpu_limit: i64,
+    /// In bytes.
+    pub memory_request: i64,
+    /// In bytes.
+    pub memory_limit: i64,
+}
