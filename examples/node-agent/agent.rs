@@ -9,15 +9,12 @@ use kubelet_config::flags::KubeletServer;
 use kubelet_config::{ApiServerConfigObjects, ApiServerSource, ApiServerTokens, Informer, PodConfig};
 use kubelet_core::admission::{AppArmorAdmitHandler, SysctlAllowlist};
 use kubelet_core::{
-    ConfigObjects, Disk, EventRecorder, EventType, FixedNode, Kubelet, KubeletHandle, LocalVolumes,
-    LogEvents, NoConfigObjects, NoServiceAccountTokens, NoServices, NodeEventRecorder, PodCache,
-    PodStatusManager as _, PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens,
-    Services,
+    ConfigObjects, EventRecorder, EventType, FixedNode, Kubelet, KubeletHandle, LocalVolumes, LogEvents,
+    NoConfigObjects, NoServiceAccountTokens, NoServices, NodeEventRecorder, PodCache, PodStatusManager as _,
+    PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services,
 };
 use kubelet_cri::logs::ContainerLogManager;
-use kubelet_cri::{
-    CriClient, CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, PodCgroups, RuntimeImageFs,
-};
+use kubelet_cri::{CriClient, CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, PodCgroups};
 use kubelet_node::certificate::ApiServerAccess;
 use kubelet_node::{HealthChecks, HealthzServer, NodeInformer, SystemdNotifier, node_host_ips};
 use kubelet_pleg::EventedPleg;
@@ -121,7 +118,7 @@ pub(crate) async fn run(
         .tokens(tokens);
     let (volumes, probes) = (Arc::new(volumes), ProbeResultCache::new());
     let (first_wait, longest_wait) = config.restart_back_off(gates);
-    let mut runtime = CriRuntime::builder(services.clone(), images.clone())
+    let mut runtime = CriRuntime::builder(services.clone(), images)
         .node(node_settings)
         .root_dir(&root_dir)
         .pod_logs_dir(&config.pod_logs_dir)
@@ -179,8 +176,7 @@ pub(crate) async fn run(
     let (handle, health) = (kubelet.handle(), HealthChecks::of(&kubelet.handle()));
     let logs = ContainerLogManager::new(services, settings::log_rotation(config)?)?;
     tasks.spawn(ok(logs.run(shutdown.clone())));
-    let stats = Arc::new(RuntimeImageFs::new(images, Disk::default()));
-    let image_gc = ImageGcManager::new(runtime, settings::image_gc(config), stats, node_recorder)?;
+    let image_gc = ImageGcManager::new(runtime.clone(), settings::image_gc(config), runtime, node_recorder)?;
     node_runtime.set_images(image_gc.clone());
     tasks.spawn(ok(image_gc.run(shutdown.clone())));
     if let Some(read) = read_objects {

@@ -315,7 +315,7 @@ async fn stats_of_what_runs_and_of_images() {
     assert!(main.writable_layer.is_some() && main.started_at.is_some());
     assert_eq!(rig.asked(Call::ListContainerStats), 0);
 
-    let images = rig.manager.image_fs_stats().await.unwrap();
+    let images = rig.manager.image_fs_info().await.unwrap();
     assert_eq!(images.image_filesystems.len(), 1);
     assert!(images.image_filesystems[0].used_bytes.is_some());
 }

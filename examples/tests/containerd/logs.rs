@@ -105,7 +105,7 @@ async fn commands_streams_and_stats_of_a_container() {
     let [main] = &stats.containers[..] else { panic!("{stats:#?}") };
     assert!(main.cpu.as_ref().and_then(|cpu| cpu.usage_core_nano_seconds.as_ref()).is_some(), "{main:#?}");
     assert!(main.memory.as_ref().and_then(|memory| memory.working_set_bytes.as_ref()).is_some(), "{main:#?}");
-    let images = runtime.image_fs_stats().await.unwrap();
+    let images = runtime.image_fs_info().await.unwrap();
     assert!(images.image_filesystems[0].used_bytes.is_some(), "{images:#?}");
     manager.kill(&server).await;
 }

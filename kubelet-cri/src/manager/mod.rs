@@ -65,7 +65,7 @@ pub use self::builder::CriRuntimeBuilder;
 pub use self::cgroups::{CgroupMounts, PodCgroups};
 pub use self::config::{CgroupDriver, NodeSettings};
 pub use self::credential_provider::CredentialProvider;
-pub use self::image_gc::{FsStats, ImageFsStats, ImageGcManager, ImageGcPolicy, RuntimeImageFs};
+pub use self::image_gc::{FsStats, ImageFsStats, ImageGcManager, ImageGcPolicy};
 pub use self::images::{ImagePullCredentialsVerificationPolicy, ImagePullSettings};
 pub use self::stats::{ContainerStats, ImageFsInfo, PodStats};
 pub use self::streaming::StreamOptions;

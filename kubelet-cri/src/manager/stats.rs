@@ -159,7 +159,7 @@ impl CriRuntime {
     /// # Errors
     ///
     /// Those of the call; [`Error::InvalidResponse`] where the runtime tells of no filesystem.
-    pub async fn image_fs_stats(&self) -> Result<ImageFsInfo, Error> {
+    pub async fn image_fs_info(&self) -> Result<ImageFsInfo, Error> {
         const CALL: &str = "ImageFsInfo";
         let response = self
             .image_service

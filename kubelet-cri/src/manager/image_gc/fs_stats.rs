@@ -1,12 +1,11 @@
 //! How full the disk is that holds the images.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use async_trait::async_trait;
-use kubelet_core::{Disk, Error, Result};
+use kubelet_core::{Error, Result};
 
-use crate::{ImageService, v1};
+use crate::CriRuntime;
 
 /// How large a file system is, and how much of it is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,32 +16,20 @@ pub struct FsStats {
     pub available: u64,
 }
 
-/// Tells how full the disk is that holds the images (`StatsProvider.ImageFsStats`).
+/// Tells how full the disk is that holds the images (`StatsProvider.ImageFsStats`). A [`CriRuntime`] on this host does.
 #[async_trait]
 pub trait ImageFsStats: Send + Sync {
     /// As it is now. May be dropped and called again.
     async fn image_fs_stats(&self) -> Result<FsStats>;
 }
 
-/// The file system that the runtime names, as the operating system sees it.
-pub struct RuntimeImageFs {
-    images: Arc<dyn ImageService>,
-    disk: Disk,
-}
-
-impl RuntimeImageFs {
-    /// That of the images of a runtime on this host. `disk` asks the operating system.
-    pub fn new(images: Arc<dyn ImageService>, disk: Disk) -> Self {
-        Self { images, disk }
-    }
-}
-
+/// The file system of the images that the runtime names, as the operating system sees it: of a runtime on this host.
 #[async_trait]
-impl ImageFsStats for RuntimeImageFs {
+impl ImageFsStats for CriRuntime {
     async fn image_fs_stats(&self) -> Result<FsStats> {
-        let response = self.images.image_fs_info(v1::ImageFsInfoRequest {}).await;
-        let response = response.map_err(|error| Error::runtime("ImageFsInfo", error))?;
-        let used = response.image_filesystems.into_iter().next();
+        let failed = |error| Error::runtime("ImageFsInfo", error);
+        let info = self.image_fs_info().await.map_err(failed)?;
+        let used = info.image_filesystems.into_iter().next();
         let mountpoint = used.and_then(|used| used.fs_id).map(|id| id.mountpoint);
         let Some(mountpoint) = mountpoint.filter(|path| !path.is_empty()) else {
             let error = std::io::Error::other("imageFs information is unavailable");
@@ -50,7 +37,7 @@ impl ImageFsStats for RuntimeImageFs {
         };
         let path = PathBuf::from(mountpoint);
         let asked = path.clone();
-        let stats = self.disk.run(move || {
+        let stats = self.node.disk.run(move || {
             let stats = rustix::fs::statvfs(&asked)?;
             Ok(FsStats {
                 capacity: stats.f_blocks.saturating_mul(stats.f_frsize),

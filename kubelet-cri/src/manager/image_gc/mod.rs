@@ -17,7 +17,7 @@ use self::records::Records;
 use super::CriRuntime;
 use crate::v1;
 
-pub use self::fs_stats::{FsStats, ImageFsStats, RuntimeImageFs};
+pub use self::fs_stats::{FsStats, ImageFsStats};
 pub use self::policy::ImageGcPolicy;
 
 /// How often images are looked for and their use is noted (`Start`).
