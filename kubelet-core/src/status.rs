@@ -198,6 +198,12 @@ pub trait StatusSink: Send + Sync + 'static {
         Ok(SinkPod::NotStored)
     }
 
+    /// Whether it shows static pods by their mirrors alone, as an API server does: then it is asked and told nothing of one
+    /// before its mirror was [observed](PodStatusReporter::observe_pod). Default: no.
+    fn shows_static_pods_by_mirrors(&self) -> bool {
+        false
+    }
+
     /// Changes the status of the pod, [stored](SinkPod::Stored) or as its source has it, from `old` to `new`, if
     /// its UID is still this one. `old` is what the sink has, or was told last. Returns the pod as it is then,
     /// if the sink stores pods.
@@ -238,6 +244,10 @@ pub enum SinkPod {
 impl<S: StatusSink + ?Sized> StatusSink for Arc<S> {
     async fn get(&self, pod: &Arc<Pod>) -> Result<SinkPod> {
         (**self).get(pod).await
+    }
+
+    fn shows_static_pods_by_mirrors(&self) -> bool {
+        (**self).shows_static_pods_by_mirrors()
     }
 
     async fn patch_status(

@@ -50,6 +50,10 @@ impl Sender {
         if !self.stores_nothing.load(Ordering::Relaxed) {
             there = match &send.known.there {
                 Some(there) => Some(there.clone()),
+                // A node that asks for what is not there is told that it may not.
+                None if send.lacks_mirror && self.sink.shows_static_pods_by_mirrors() => {
+                    return Ok(Outcome::Absent);
+                }
                 None => match self.request(uid, self.sink.get(pod)).await? {
                     SinkPod::Absent => return Ok(Outcome::Absent),
                     SinkPod::Stored(there) => Some(there),

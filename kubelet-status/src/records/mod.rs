@@ -63,6 +63,8 @@ pub(crate) struct Send {
     pub(crate) finished: bool,
     /// What is known of what the sink has.
     pub(crate) known: Known,
+    /// A static pod, whose mirror was not seen yet or is gone.
+    pub(crate) lacks_mirror: bool,
 }
 
 /// What came of a [`Job`].
@@ -297,6 +299,13 @@ impl Records {
             };
             record.turn = Turn::Sending;
             record.differs = false;
+            let mirror = self.mirrors.get(&record.pod.key());
+            let mirror = mirror.filter(|mirror| record.is_shown_by(mirror));
+            if let Some(mirror) = mirror
+                && record.known.there.is_none()
+            {
+                record.known.saw(mirror);
+            }
             record.known.sends();
             // What the sink was not told yet goes first, even of a pod that is gone.
             let task = match record.orphaned && !record.is_unsent() {
@@ -306,6 +315,7 @@ impl Records {
                     version: record.version,
                     finished: record.finished,
                     known: record.known.clone(),
+                    lacks_mirror: record.pod.is_static() && mirror.is_none(),
                 }),
             };
             return Some(Job {

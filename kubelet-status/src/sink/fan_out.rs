@@ -65,6 +65,12 @@ impl StatusSink for FanOut {
         }
     }
 
+    fn shows_static_pods_by_mirrors(&self) -> bool {
+        self.sinks
+            .first()
+            .is_some_and(|first| first.shows_static_pods_by_mirrors())
+    }
+
     async fn patch_status(
         &self,
         pod: &Arc<Pod>,

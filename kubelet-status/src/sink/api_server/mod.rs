@@ -66,6 +66,10 @@ impl StatusSink for ApiServerSink {
         }
     }
 
+    fn shows_static_pods_by_mirrors(&self) -> bool {
+        true
+    }
+
     async fn patch_status(
         &self,
         pod: &Arc<Pod>,
