@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NODE};
 use crate::pods::{SERVER, pod};
 use crate::standalone::{Agent, until};
 
@@ -20,6 +20,10 @@ async fn a_node_joins_with_a_token_and_is_itself_from_then_on() {
     let current = || fs::read_link(cluster.path("pki/kubelet-client-current.pem")).ok();
     let mut agent = start();
     cluster.node_is_ready().await;
+    // What it said before anybody knew it is told, and nothing was asked by whom nobody knows.
+    cluster.event(NODE, "Starting", "Starting kubelet.").await;
+    let unknown = cluster.server.calls().all().into_iter().filter(|call| call.user == "system:anonymous");
+    assert_eq!(unknown.count(), 0);
     cluster.create(&pod("web", SERVER, json!({})));
     cluster.ready("web").await;
 

@@ -57,8 +57,8 @@ struct Generation {
 }
 
 impl Connections {
-    /// Connections that present whichever certificate is the newest, and none as long as there is none. Other credentials of
-    /// `config` are not used.
+    /// Connections that present whichever certificate is the newest. Before there is a first one, requests wait for it: nobody
+    /// is asked by whom nobody knows. Other credentials of `config` are not used.
     pub fn following(mut config: Config, certificates: CertificateHandle, connect: Connect) -> Self {
         config.auth_info = AuthInfo::default();
         Self::new(config, Some(certificates), connect, Disk::default())
@@ -157,6 +157,9 @@ impl Connections {
 impl Shared {
     /// The client of the newest certificate, and what tells when its connections are to be closed.
     async fn generation(&self) -> kube_client::Result<(Client, CancellationToken)> {
+        if let Some(certificates) = &self.certificates {
+            certificates.first().await;
+        }
         if let Some(made) = self.made() {
             return Ok(made);
         }

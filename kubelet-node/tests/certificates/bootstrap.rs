@@ -65,7 +65,7 @@ async fn a_token_becomes_a_certificate() {
         "{kubeconfig}"
     );
 
-    // The client, refused before, is the node now.
+    // The client is the node now.
     let nodes: Api<Node> = Api::all(running.client.clone());
     let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE}})).unwrap();
     nodes.create(&PostParams::default(), &node).await.unwrap();
@@ -81,6 +81,26 @@ async fn a_token_becomes_a_certificate() {
     );
     rig.sleep(3600).await;
     rig.server.calls().assert_exactly([""; 0]);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_before_the_first_certificate_waits_for_it() {
+    let rig = Rig::new(ApiServerBuilder::sign_approved_certificates);
+    let running = rig.run().await;
+    let nodes: Api<Node> = Api::all(running.client.clone());
+    let asked = tokio::spawn(async move {
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE}})).unwrap();
+        nodes.create(&PostParams::default(), &node).await
+    });
+    eventually!(running.certificates.pending(), |pending| pending.is_some());
+    rig.sleep(60).await;
+    assert!(!asked.is_finished());
+    rig.decide(&rig.request(), "Approved").await;
+    asked.await.unwrap().unwrap();
+    let calls = rig.server.calls().all();
+    let unknown = calls.iter().filter(|call| call.user == "system:anonymous");
+    assert_eq!(unknown.count(), 0, "{calls:?}");
     running.end().await;
 }
 

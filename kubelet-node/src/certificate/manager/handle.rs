@@ -112,6 +112,13 @@ impl CertificateHandle {
         self.shared.newest.borrow().clone()
     }
 
+    /// Until there is a certificate, valid or not.
+    pub(in crate::certificate) async fn first(&self) {
+        let mut newest = self.subscribe();
+        // Its sender is here, too: it is not closed.
+        let _ = newest.wait_for(Option::is_some).await;
+    }
+
     pub(super) fn now(&self) -> Timestamp {
         self.shared.clock.now()
     }
