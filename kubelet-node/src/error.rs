@@ -125,6 +125,9 @@ pub enum Error {
         /// Of each resource that this is so with, a sentence.
         problems: String,
     },
+    /// The machine has swap, and the agent is not to run on such a one (`failSwapOn`).
+    #[error("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false")]
+    SwapOn,
     /// The node has no address that it could be known by.
     #[error("node {node}: {why}")]
     NoAddress {

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::{Clock, EventType, LogEvents, NodeEventRecorder};
@@ -39,6 +40,8 @@ const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 const CGROUP_V1_DEPRECATED: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future \
     release. Please migrate to cgroup v2. More information at \
     https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
+const TMPFS_MAY_BE_SWAPPED: &str = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, \
+    emptyDirs, etc.) might be swapped to disk and should no longer be considered secure.";
 /// For how long the node that stands in for the server's is the same.
 const STAND_IN_FOR: Duration = Duration::from_secs(10);
 
@@ -229,9 +232,14 @@ impl LocalNode {
         }
     }
 
-    /// Says that the agent starts: the event `Starting` (`BirthCry`), and where the machine has version 1 of cgroups
-    /// `CgroupV1` (`cgroupVersionCheck`).
+    /// Says that the agent starts: the event `Starting` (`BirthCry`), and before and after it what is to be said of the
+    /// machine: `PossibleMemoryBackedVolumesOnDisk`, and with version 1 of cgroups `CgroupV1` (`cgroupVersionCheck`).
     pub fn birth_cry(&self) {
+        if self.machine.tmpfs_may_be_swapped {
+            let reason = "PossibleMemoryBackedVolumesOnDisk";
+            self.events
+                .record_node(EventType::Warning, reason, TMPFS_MAY_BE_SWAPPED.to_owned());
+        }
         let message = "Starting kubelet.".to_owned();
         self.events.record_node(EventType::Normal, "Starting", message);
         let Some(version) = self.machine.cgroup_version else {
@@ -241,6 +249,15 @@ impl LocalNode {
         if version == 1 {
             self.events
                 .record_node(EventType::Warning, "CgroupV1", CGROUP_V1_DEPRECATED.to_owned());
+        }
+    }
+
+    /// What all pods of the node may use together (`enforceNodeAllocatableCgroups`): all that the machine has, and with `pods`
+    /// in `enforceNodeAllocatable` only what of it is not reserved.
+    pub fn bound_of_all_pods(&self, enforce_node_allocatable: &[String]) -> BTreeMap<String, Quantity> {
+        match enforce_node_allocatable.iter().any(|what| what == "pods") {
+            true => self.config.reservation.allocatable_absolute(&self.machine),
+            false => Reservation::default().allocatable_absolute(&self.machine),
         }
     }
 

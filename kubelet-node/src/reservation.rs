@@ -131,6 +131,25 @@ impl Reservation {
         }
     }
 
+    /// What all pods of a machine may use together: what it has, process IDs (`pid`) among it, without `systemReserved` and
+    /// `kubeReserved` (`GetNodeAllocatableAbsolute`). What lies below the thresholds of eviction counts as theirs.
+    pub fn allocatable_absolute(&self, machine: &MachineInfo) -> BTreeMap<String, Quantity> {
+        let pids = machine
+            .max_pids
+            .map(|pids| i64::try_from(pids).unwrap_or(i64::MAX));
+        let pids = pids.map(|pids| Amount::from_units(pids).write(Format::DecimalSi));
+        let all = capacity(machine).chain(pids.map(|pids| ("pid".to_owned(), Quantity(pids))));
+        all.map(|(resource, there)| {
+            let left = Amount::try_from(&there).map(|all| {
+                let reserved = self.reserved.get(&resource).into_iter().flatten();
+                let kept: Amount = reserved.copied().sum();
+                Quantity(subtract(all, kept).write(Format::of(&there)))
+            });
+            (resource, left.unwrap_or(there))
+        })
+        .collect()
+    }
+
     /// What is left of `capacity` for pods; never less than nothing.
     pub(crate) fn allocatable(&self, resource: &str, capacity: &Quantity) -> Quantity {
         // What is no resource of the machine itself cannot be reserved.
@@ -291,6 +310,26 @@ mod tests {
                 "{resource} {capacity} - {system} - {kube} - {eviction}"
             );
         }
+    }
+
+    #[test]
+    fn all_pods_together_have_what_is_not_reserved() {
+        let mut machine = MachineInfo::new(2, 4 << 30);
+        machine.max_pids = Some(32768);
+        let all = |reservation: &Reservation| -> Vec<(String, String)> {
+            let left = reservation.allocatable_absolute(&machine).into_iter();
+            left.map(|(resource, amount)| (resource, amount.0)).collect()
+        };
+        let expected = |cpu: &str, memory: &str, pid: &str| {
+            [("cpu", cpu), ("memory", memory), ("pid", pid)]
+                .map(|(name, text)| (name.to_owned(), text.to_owned()))
+        };
+        assert_eq!(all(&Reservation::of_defaults()), expected("2", "4Gi", "32768"));
+        let system = list(&[("cpu", "100m"), ("memory", "1Gi"), ("pid", "768")]);
+        let kube = list(&[("cpu", "400m"), ("pid", "100000")]);
+        let eviction = list(&[("memory.available", "100Mi")]);
+        let reservation = Reservation::new(&system, &kube, &eviction).unwrap();
+        assert_eq!(all(&reservation), expected("1500m", "3Gi", "0"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use kubelet_testing::Containerd;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NODE};
 use crate::pods::{SERVER, pod};
 use crate::standalone::{Agent, StatusExt, until};
 
@@ -89,6 +89,7 @@ async fn pods_lie_in_cgroups_of_their_own_and_leave_none() {
     command.args(["--cgroups-per-qos=true", "--cgroup-root"]).arg(format!("/{root}"));
     let mut agent = Agent::spawn(command.arg("--kubeconfig").arg(cluster.path("kubeconfig")));
     cluster.node_is_ready().await;
+    cluster.event(NODE, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods").await;
     let mut web = pod("web", SERVER, json!({}));
     let resources = json!({"limits": {"cpu": "500m", "memory": "64Mi"}});
     web.spec.as_mut().unwrap().containers[0].resources = serde_json::from_value(resources).unwrap();

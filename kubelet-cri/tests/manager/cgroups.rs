@@ -1,13 +1,17 @@
 //! The cgroups of pods: on a host's own, and on plain folders in the shape of what this host does not have.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_core::{PodContainerManager, PodUid};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::{Disk, EventType, NodeEventRecorder, PodContainerManager, PodUid};
 use kubelet_cri::{CgroupDriver, CgroupMounts, NodeSettings, PodCgroups};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::rig::pod;
@@ -134,6 +138,56 @@ async fn limits_on_cgroup_v2() {
     cgroups.destroy(&"web".into()).await.unwrap();
 }
 
+/// The events about the node.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl NodeEventRecorder for Told {
+    fn record_node(&self, event_type: EventType, reason: &str, message: String) {
+        let event = format!("{} {reason}: {message}", event_type.as_str());
+        self.0.lock().push(event);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_pods_are_bound_together() {
+    let (folder, told) = (tempfile::tempdir().unwrap(), Told::default());
+    let kubepods = folder.path().join("edge/kubepods");
+    kernels_files(&kubepods, &["cpu.weight", "pids.max"]);
+    let mut node = node("/edge");
+    node.disk = Disk::inline();
+    let cgroups = PodCgroups::open(&node, CgroupMounts::v2(folder.path()))
+        .await
+        .unwrap();
+    let resources = [("cpu", "2"), ("memory", "3Gi"), ("pid", "32768")];
+    let resources = resources.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));
+    let resources = BTreeMap::from(resources);
+
+    // The kernel takes no bound on memory at first.
+    let mended = async {
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        kernels_files(&kubepods, &["memory.max"]);
+    };
+    tokio::join!(mended, cgroups.enforce_node_allocatable(&resources, &told));
+    let told = std::mem::take(&mut *told.0.lock());
+    assert_eq!(told.len(), 3, "{told:?}");
+    for failed in &told[..2] {
+        let (refused, memory) = (
+            "Warning FailedNodeAllocatableEnforcement: ",
+            "memory.max=3221225472",
+        );
+        let what = "Failed to update Node Allocatable Limits [\"edge\" \"kubepods\"]: ";
+        assert!(
+            failed.starts_with(&format!("{refused}{what}")) && failed.contains(memory),
+            "{failed}"
+        );
+    }
+    let done = "Normal NodeAllocatableEnforced: Updated Node Allocatable limit across pods";
+    assert_eq!(told[2], done);
+    let limits = ["cpu.weight", "memory.max", "pids.max"].map(|file| read(&kubepods, file));
+    assert_eq!(limits, ["79", "3221225472", "32768"]);
+}
+
 #[tokio::test]
 async fn without_cgroups_per_qos_nothing_is_made() {
     let folder = tempfile::tempdir().unwrap();
@@ -150,6 +204,9 @@ async fn without_cgroups_per_qos_nothing_is_made() {
         cgroups.settle(&pod).await.unwrap();
         cgroups.destroy(&"web".into()).await.unwrap();
         assert!(cgroups.pods().await.unwrap().is_empty());
+        let told = Told::default();
+        cgroups.enforce_node_allocatable(&BTreeMap::new(), &told).await;
+        assert!(told.0.lock().is_empty(), "nothing is enforced");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }

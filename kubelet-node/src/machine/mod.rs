@@ -1,12 +1,13 @@
 //! What the machine is.
 
 mod read;
+mod tmpfs;
 
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// Facts about the machine, as the kubelet takes them from cAdvisor once at its start. A simulated node makes up its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,11 @@ pub struct MachineInfo {
     pub memory: u64,
     /// Bytes of swap; 0 without any (`SwapCapacity`).
     pub swap: u64,
+    /// There is swap, and what is on a file system in memory may be written to it: the kernel knows no `noswap`, or heeds it not
+    /// for whom this is (`IsTmpfsNoswapOptionSupported`).
+    pub tmpfs_may_be_swapped: bool,
+    /// How many processes there may be at once (`MaxPID`).
+    pub max_pids: Option<u64>,
     /// Preallocated huge pages by size.
     pub huge_pages: Vec<HugePages>,
     /// Bytes of the file system of the kubelet's root folder (`RootFsInfo`): `ephemeral-storage`. `None`: not known, and
@@ -65,6 +71,18 @@ impl MachineInfo {
     /// When memory or CPUs cannot be told. What else is missing stays empty, as in the kubelet.
     pub fn read(root_dir: &Path) -> Result<Self> {
         read::machine_info(Path::new("/"), root_dir)
+    }
+
+    /// Whether a kubelet starts here (`failSwapOn`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SwapOn`], where it is not to start on a machine with swap.
+    pub fn check_swap(&self, fail_swap_on: bool) -> Result<()> {
+        match fail_swap_on && self.swap > 0 {
+            true => Err(Error::SwapOn),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn storage(&self) -> Option<u64> {

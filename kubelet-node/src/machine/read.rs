@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{HugePages, MachineInfo};
+use super::{HugePages, MachineInfo, tmpfs};
 use crate::{Error, Result};
 
 /// The machine whose files are below `host`.
@@ -15,9 +15,13 @@ pub(super) fn machine_info(host: &Path, root_dir: &Path) -> Result<MachineInfo> 
     let meminfo = host.read("proc/meminfo")?;
     let of_memory = |field: &str| kilobytes(&meminfo, field);
     let memory = of_memory("MemTotal:").ok_or_else(|| host.malformed("proc/meminfo", "no MemTotal"))?;
+    let swap = of_memory("SwapTotal:").unwrap_or(0);
+    let kernel_version = host.known_or("proc/sys/kernel/osrelease", "Unknown");
     Ok(MachineInfo {
         memory,
-        swap: of_memory("SwapTotal:").unwrap_or(0),
+        swap,
+        tmpfs_may_be_swapped: swap > 0 && !tmpfs::knows_noswap(&kernel_version, host.0, root_dir),
+        max_pids: host.max_pids(),
         huge_pages: host.huge_pages(),
         ephemeral_storage: storage(root_dir),
         root_dir: Some(root_dir.to_owned()),
@@ -31,7 +35,7 @@ pub(super) fn machine_info(host: &Path, root_dir: &Path) -> Result<MachineInfo> 
         ]),
         boot_id: host.first(&["proc/sys/kernel/random/boot_id"]),
         boot_time: host.boot_time(),
-        kernel_version: host.known_or("proc/sys/kernel/osrelease", "Unknown"),
+        kernel_version,
         os_image: host.os_image(),
         ..MachineInfo::new(host.cpus()?, memory)
     })
@@ -103,6 +107,15 @@ impl Host<'_> {
 
         let mounted = rustix::fs::statfs(self.path("sys/fs/cgroup")).ok()?;
         Some(if mounted.f_type as u64 == CGROUP2 { 2 } else { 1 })
+    }
+
+    /// The lesser of the two bounds on tasks (`pidlimit.Stats`).
+    fn max_pids(&self) -> Option<u64> {
+        let files = ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"];
+        files
+            .iter()
+            .filter_map(|file| self.first(&[file]).parse().ok())
+            .min()
     }
 
     fn boot_time(&self) -> Option<Timestamp> {
@@ -191,6 +204,8 @@ mod tests {
             ("etc/machine-id", "3d12\n"),
             ("proc/sys/kernel/random/boot_id", "3607\n"),
             ("proc/sys/kernel/osrelease", "6.18.44\n"),
+            ("proc/sys/kernel/pid_max", "4194304\n"),
+            ("proc/sys/kernel/threads-max", "192000\n"),
             ("proc/stat", "cpu 1 2\nbtime 1700000000\n"),
             (
                 "etc/os-release",
@@ -201,6 +216,7 @@ mod tests {
         assert!(info.ephemeral_storage.is_some_and(|bytes| bytes > 0));
         let expected = MachineInfo {
             swap: 1024 * 1024,
+            max_pids: Some(192_000),
             huge_pages: vec![
                 HugePages {
                     page_size: 2 << 20,
@@ -223,6 +239,8 @@ mod tests {
             ..MachineInfo::new(3, 24_684_100 * 1024)
         };
         assert_eq!(info, expected);
+        assert!(info.check_swap(true).is_err() && info.check_swap(false).is_ok());
+        assert!(MachineInfo::new(1, 1).check_swap(true).is_ok());
     }
 
     #[test]

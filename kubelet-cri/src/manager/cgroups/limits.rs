@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::quantity::Amount;
 use kubelet_core::{QosClass, qos_class};
 
 use super::mounts::Version;
 use crate::manager::config::{
-    NodeSettings, PodTotals, Result, SHARES, milli_cpu_to_quota, milli_cpu_to_shares, pod_totals,
+    NodeSettings, PodTotals, Result, SHARES, huge_page_size, milli_cpu_to_quota, milli_cpu_to_shares,
+    pod_totals,
 };
 
 /// What there is no bound on, in the files of cgroup v1 and in what is computed with.
@@ -78,6 +81,40 @@ impl Limits {
             huge_pages: sizes.map(|size| (size.clone(), UNBOUNDED_PAGES)).collect(),
             ..Self::default()
         }
+    }
+
+    /// Those of all pods together (`getCgroupConfigInternal`).
+    ///
+    /// # Errors
+    ///
+    /// Names the amount that is none.
+    pub(super) fn of_all_pods(
+        node: &NodeSettings,
+        resources: &BTreeMap<String, Quantity>,
+    ) -> Result<Self, String> {
+        let mut limits = Self {
+            huge_pages: node
+                .huge_page_sizes
+                .iter()
+                .map(|size| (size.clone(), 0))
+                .collect(),
+            ..Self::default()
+        };
+        for (name, amount) in resources {
+            let amount = Amount::try_from(amount).map_err(|error| format!("{name}: {error}"))?;
+            match name.as_str() {
+                "cpu" => limits.cpu_shares = Some(milli_cpu_to_shares(amount.milli_value())),
+                "memory" => limits.memory = Some(amount.value()),
+                "pid" => limits.pids = Some(amount.value()),
+                name => {
+                    let pages = huge_page_size(name).and_then(|size| limits.huge_pages.get_mut(&size));
+                    if let Some(bytes) = pages {
+                        *bytes += amount.value();
+                    }
+                }
+            }
+        }
+        Ok(limits)
     }
 
     /// The least CPU (`ReduceCPULimits`).
@@ -379,6 +416,36 @@ mod tests {
         assert_eq!(limits.pids, None, "-1 is no bound");
         let class = Limits::of_class(&node, Some(2));
         assert_eq!(class.huge_pages["2MB"], 1 << 62);
+    }
+
+    #[test]
+    fn all_pods_together() {
+        let mut node = node(100, true);
+        node.huge_page_sizes = vec!["2MB".into(), "1GB".into()];
+        let resources = |amounts: &[(&str, &str)]| -> BTreeMap<String, Quantity> {
+            let amounts = amounts.iter();
+            amounts
+                .map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())))
+                .collect()
+        };
+        let left = resources(&[
+            ("cpu", "1900m"),
+            ("memory", "3Gi"),
+            ("pid", "32768"),
+            ("hugepages-2Mi", "8Mi"),
+            ("hugepages-64Ki", "64Ki"),
+            ("ephemeral-storage", "1Gi"),
+        ]);
+        let expected = Limits {
+            cpu_shares: Some(1945),
+            memory: Some(3 << 30),
+            pids: Some(32768),
+            huge_pages: [("1GB".to_owned(), 0), ("2MB".to_owned(), 8 << 20)].into(),
+            ..Limits::default()
+        };
+        assert_eq!(Limits::of_all_pods(&node, &left).unwrap(), expected);
+        let problem = Limits::of_all_pods(&node, &resources(&[("memory", "much")])).unwrap_err();
+        assert!(problem.starts_with("memory: "), "{problem}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The cgroups of pods, and of the classes of pods (`pkg/kubelet/cm`).
 
+mod all_pods;
 mod limits;
 mod mounts;
 mod tree;

@@ -45,8 +45,8 @@ pub(crate) use hash::hash_container;
 pub(crate) use labels::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo};
 pub use node::{CgroupDriver, NodeSettings};
 pub(crate) use resources::{
-    PodTotals, SHARES, container_amounts, container_resources, milli_cpu_to_quota, milli_cpu_to_shares,
-    pod_totals,
+    PodTotals, SHARES, container_amounts, container_resources, huge_page_size, milli_cpu_to_quota,
+    milli_cpu_to_shares, pod_totals,
 };
 pub(crate) use sandbox::{pod_logs_directory, pod_sandbox_config};
 

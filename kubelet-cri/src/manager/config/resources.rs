@@ -122,10 +122,8 @@ pub(crate) fn pod_totals(pod: &Pod) -> Result<PodTotals> {
     let declared = |name: &str| -> Result<bool> {
         Ok(!get(&of_pod.limits, name).is_zero() || each_container_has_a_limit(pod, name)?)
     };
-    let huge_pages = requests.iter().filter_map(|(name, amount)| {
-        let size = Amount::try_from(&Quantity(name.strip_prefix("hugepages-")?.to_owned())).ok()?;
-        Some((page_size_name(size.value()), amount.value()))
-    });
+    let huge_pages = requests.iter();
+    let huge_pages = huge_pages.filter_map(|(name, amount)| Some((huge_page_size(name)?, amount.value())));
     Ok(PodTotals {
         cpu_request: get(&requests, "cpu").milli_value(),
         cpu_limit: get(&limits, "cpu").milli_value(),
@@ -134,6 +132,12 @@ pub(crate) fn pod_totals(pod: &Pod) -> Result<PodTotals> {
         cpu_limits_declared: declared("cpu")?,
         memory_limits_declared: declared("memory")?,
     })
+}
+
+/// In the kernel's words: `2MB` of `hugepages-2Mi`.
+pub(crate) fn huge_page_size(resource: &str) -> Option<String> {
+    let size = Quantity(resource.strip_prefix("hugepages-")?.to_owned());
+    Some(page_size_name(Amount::try_from(&size).ok()?.value()))
 }
 
 /// An init container counts with the sidecars that were started before it.
