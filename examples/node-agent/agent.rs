@@ -9,14 +9,14 @@ use kubelet_config::flags::KubeletServer;
 use kubelet_config::{ApiServerConfigObjects, ApiServerSource, ApiServerTokens, Informer, PodConfig};
 use kubelet_core::admission::{AppArmorAdmitHandler, SysctlAllowlist};
 use kubelet_core::{
-    ConfigObjects, EventRecorder, EventType, FixedNode, Kubelet, KubeletHandle, LocalVolumes, LogEvents,
-    NoConfigObjects, NoServiceAccountTokens, NoServices, NodeEventRecorder, PodCache, PodStatusManager as _,
-    PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services,
+    ConfigObjects, EventRecorder, FixedNode, Kubelet, LocalVolumes, LogEvents, NoConfigObjects,
+    NoServiceAccountTokens, NoServices, NodeEventRecorder, PodCache, PodStatusManager as _, PodWorkersConfig,
+    ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services,
 };
 use kubelet_cri::logs::ContainerLogManager;
 use kubelet_cri::{CriClient, CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, PodCgroups};
 use kubelet_node::certificate::ApiServerAccess;
-use kubelet_node::{HealthChecks, HealthzServer, NodeInformer, SystemdNotifier, node_host_ips};
+use kubelet_node::{HealthChecks, HealthzServer, NodeHeartbeat, SystemdNotifier, node_host_ips};
 use kubelet_pleg::EventedPleg;
 use kubelet_status::{
     ApiServerEvents, ApiServerMirrorClient, ApiServerSink, EventBroadcaster, LogSink, StatusManager,
@@ -30,10 +30,6 @@ use crate::{Error, node};
 
 /// What was read of config maps so long ago is good enough for volumes.
 const VOLUMES_MAX_AGE: Duration = Duration::from_secs(60);
-/// `CgroupV1DeprecatedWarning`
-const CGROUP_V1: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. \
-    Please migrate to cgroup v2. More information at \
-    https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
 
 /// Runs until `shutdown`, and leaves the containers running.
 pub(crate) async fn run(
@@ -99,9 +95,6 @@ pub(crate) async fn run(
     local.birth_cry();
     let node = Arc::new(local.initial_node().await);
     let node_settings = settings::node(config, &node);
-    if !node_settings.cgroup_v2 {
-        node_recorder.record_node(EventType::Warning, "CgroupV1", CGROUP_V1.to_owned());
-    }
     let mut status_config = StatusManagerConfig::default();
     (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
     let statuses = match &client {
@@ -131,24 +124,31 @@ pub(crate) async fn run(
         .config_objects(objects)
         .services(cluster_services)
         .runtime_classes(classes);
-    for provider in settings::credential_providers(server)? {
-        runtime = runtime.credential_provider(provider);
+    for provider in server.credential_providers()? {
+        runtime = runtime.credential_provider(settings::credential_provider(provider));
     }
     let Some(runtime) = shutdown.run_until_cancelled(runtime.build()).await else { return Ok(()) };
     let runtime = Arc::new(runtime?);
-    let cgroups = PodCgroups::of_this_host(runtime.node_settings()).await?;
+    let cgroups = Arc::new(PodCgroups::of_this_host(runtime.node_settings()).await?);
+    let bound = local.bound_of_all_pods(&config.enforce_node_allocatable);
+    let (bounds, told, ends) = (cgroups.clone(), node_recorder.clone(), shutdown.clone());
+    tasks.spawn(ok(async move {
+        let bounds = bounds.enforce_node_allocatable(&bound, &*told);
+        ends.run_until_cancelled(bounds).await;
+    }));
 
     // Where pods come from.
     let mut pods = PodConfig::builder().recorder(recorder.clone()).static_pods(config, &node_name)?;
     match (&access, &client) {
         (Some(access), Some(client)) => {
-            let informer = NodeInformer::new(client.clone(), &node_name).with_local_node(local.clone());
-            let synced = informer.handle().synced();
-            pods = pods.source(ApiServerSource::new(client.clone(), &node_name).node_synced(synced));
-            kubelet = kubelet
-                .node(Arc::new(informer.handle()))
-                .mirrors(Arc::new(ApiServerMirrorClient::new(client.clone())));
-            tasks.spawn(ok(node::heartbeat(server, access, &local, informer, shutdown.clone())));
+            let heartbeat = node::heartbeat(config);
+            let beats = access.connections().heartbeats(heartbeat.timeout());
+            let heartbeat = NodeHeartbeat::new(client.clone(), beats, local.clone(), heartbeat);
+            let node = heartbeat.informer();
+            pods = pods.source(ApiServerSource::new(client.clone(), &node_name).node_synced(node.synced()));
+            kubelet =
+                kubelet.node(Arc::new(node)).mirrors(Arc::new(ApiServerMirrorClient::new(client.clone())));
+            tasks.spawn(ok(heartbeat.run(shutdown.clone())));
         }
         _ => kubelet = kubelet.node(Arc::new(FixedNode::new(node))),
     }
@@ -163,7 +163,7 @@ pub(crate) async fn run(
         .recorder(recorder)
         .prober(NodeProber::new(services.clone()), probes)
         .volumes(volumes)
-        .pod_containers(Arc::new(cgroups))
+        .pod_containers(cgroups)
         .admission(Arc::new(SysctlAllowlist::new(&config.allowed_unsafe_sysctls)?))
         .admission(Arc::new(AppArmorAdmitHandler::linux_host()))
         .workers(PodWorkersConfig { resync_interval: time(config.sync_frequency), ..Default::default() })
@@ -180,7 +180,7 @@ pub(crate) async fn run(
     node_runtime.set_images(image_gc.clone());
     tasks.spawn(ok(image_gc.run(shutdown.clone())));
     if let Some(read) = read_objects {
-        tasks.spawn(ok(forget_objects(read, handle, shutdown.clone())));
+        tasks.spawn(ok(read.run(move || handle.pods().pods(), shutdown.clone())));
     }
     if config.healthz_port > 0 {
         let address = SocketAddr::new(config.healthz_bind_address.parse()?, config.healthz_port.try_into()?);
@@ -204,14 +204,6 @@ pub(crate) async fn run(
     };
     let (outcome, rotated) = tokio::join!(working, rotating);
     outcome.and(rotated)
-}
-
-/// Config maps and secrets that pods do not refer to any more are forgotten each minute.
-async fn forget_objects(read: ApiServerConfigObjects, kubelet: KubeletHandle, shutdown: CancellationToken) {
-    let mut minute = tokio::time::interval(Duration::from_secs(60));
-    while shutdown.run_until_cancelled(minute.tick()).await.is_some() {
-        read.retain(&kubelet.pods().pods());
-    }
 }
 
 async fn ok(task: impl Future<Output = ()>) -> Result<(), Error> {

@@ -83,19 +83,16 @@ async fn run() -> Result<ExitCode, Error> {
             None => return Ok(ExitCode::SUCCESS),
         },
     };
-    let contended = async {
-        match &lock {
-            Some(lock) => lock.contended().await,
-            None => std::future::pending().await,
-        }
-        tracing::info!("another agent wants the lock file");
-        shutdown.cancel();
-    };
     let agent = agent::run(&server, version, shutdown.clone());
-    tokio::pin!(agent);
-    let ended = tokio::select! {
-        ended = &mut agent => ended,
-        () = contended => agent.await,
+    let ended = match lock {
+        None => agent.await,
+        Some(lock) => {
+            let contended = || {
+                tracing::info!("another agent wants the lock file");
+                shutdown.cancel();
+            };
+            lock.hold(agent, contended).await
+        }
     };
     ended.map(|()| ExitCode::SUCCESS)
 }

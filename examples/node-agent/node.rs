@@ -3,17 +3,14 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
+use kubelet_config::KubeletConfiguration;
 use kubelet_config::flags::KubeletServer;
-use kubelet_node::certificate::{ApiServerAccess, ApiServerAccessBuilder, CertificateStore};
+use kubelet_node::certificate::{ApiServerAccess, ApiServerAccessBuilder};
 use kubelet_node::{
-    LeaseConfig, LeaseController, LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeInformer,
-    NodeRegistration, NodeStatusConfig, NodeStatusUpdater, PreflightConfig, Reservation, hostname,
+    LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeHeartbeatConfig, Reservation, hostname,
     parse_node_ip,
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 use crate::settings::{count, time};
@@ -51,6 +48,7 @@ pub(crate) fn local(server: &KubeletServer, version: &str) -> Result<LocalNodeBu
         node.declared_features = declared.map(|feature| (*feature).to_owned()).collect();
     }
     let machine = MachineInfo::read(flags.root_directory.as_ref())?;
+    machine.check_swap(config.fail_swap_on)?;
     node.reservation.check(&machine)?;
     Ok(LocalNode::builder(node, machine))
 }
@@ -71,46 +69,21 @@ pub(crate) fn access(server: &KubeletServer) -> Result<Option<ApiServerAccessBui
     Ok(Some(access))
 }
 
-/// Registers the node, tells its status and renews its lease, on connections of their own, until `shutdown`.
-pub(crate) fn heartbeat(
-    server: &KubeletServer,
-    access: &ApiServerAccess,
-    local: &Arc<LocalNode>,
-    informer: NodeInformer,
-    shutdown: CancellationToken,
-) -> impl Future<Output = ()> + use<> {
-    let config = &server.configuration;
-    let lease_duration = count(config.node_lease_duration_seconds);
-    let every = time(config.node_status_update_frequency);
-    let timeout = every.min(Duration::from_secs(lease_duration.into()));
-    let client = access.connections().heartbeats(timeout);
-    let mut frequencies = NodeStatusConfig::default();
-    frequencies.update_frequency = every;
-    frequencies.report_frequency = time(config.node_status_report_frequency);
-    let mut status =
-        NodeStatusUpdater::new(local.clone(), informer.handle(), client.clone()).with_config(frequencies);
-    if config.register_node {
-        status = status.with_registration(NodeRegistration::new(access.client(), local.clone()));
-    }
-    let mut lease = LeaseConfig::default();
-    lease.duration_seconds = lease_duration;
-    let lease = LeaseController::with_config(client, local.name(), lease);
-    async move {
-        let token = || shutdown.clone();
-        tokio::join!(informer.run(token()), status.run(token()), lease.run(token()));
-    }
+/// How often the node tells of itself.
+pub(crate) fn heartbeat(config: &KubeletConfiguration) -> NodeHeartbeatConfig {
+    let mut heartbeat = NodeHeartbeatConfig::default();
+    heartbeat.register_node = config.register_node;
+    heartbeat.status.update_frequency = time(config.node_status_update_frequency);
+    heartbeat.status.report_frequency = time(config.node_status_report_frequency);
+    heartbeat.lease.duration_seconds = count(config.node_lease_duration_seconds);
+    heartbeat
 }
 
 /// Prints what keeps the node from its cluster, and what to do about it.
 pub(crate) async fn preflight(server: &KubeletServer, version: &str) -> Result<ExitCode, Error> {
     let local = local(server, version)?.build();
     let access = access(server)?.ok_or("preflight: without --kubeconfig there is no cluster to join")?;
-    let (client, bootstrapping) = access.look().await?;
-    let mut config = PreflightConfig::default();
-    config.bootstrapping = bootstrapping;
-    let serving = CertificateStore::new(CertificateStore::SERVER, &server.flags.cert_directory);
-    config.serving_certificate = server.configuration.server_tls_bootstrap.then(|| serving.current_path());
-    let findings = kubelet_node::preflight(&client, &local, &config).await;
+    let findings = access.preflight(&local, server.configuration.server_tls_bootstrap).await?;
     let mut out = std::io::stdout();
     for finding in &findings {
         writeln!(out, "{finding}\n    {}", finding.advice())?;

@@ -1,12 +1,11 @@
 //! What a kubelet's configuration means to each part of the agent.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_config::credential_provider::CredentialProviderConfig;
-use kubelet_config::flags::KubeletServer;
+use kubelet_config::credential_provider::CredentialProvider as Plugin;
 use kubelet_config::kubelet_configuration::GoDuration;
 use kubelet_config::{FeatureGates, KubeletConfiguration};
 use kubelet_core::InPlaceResize;
@@ -38,12 +37,8 @@ pub(crate) fn node(config: &KubeletConfiguration, object: &Node) -> NodeSettings
     node.cluster_dns = config.cluster_dns_ips();
     node.cluster_domain = config.cluster_domain.trim_end_matches('.').to_owned();
     node.resolv_conf = Some(&config.resolv_conf).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let root = if config.cgroup_root.is_empty() { "/".to_owned() } else { config.cgroup_root.clone() };
-    node.cgroup_driver = match (config.cgroups_per_qos, config.cgroup_driver.as_str()) {
-        (false, _) => CgroupDriver::None,
-        (true, "systemd") => CgroupDriver::Systemd { root },
-        (true, _) => CgroupDriver::Cgroupfs { root },
-    };
+    node.cgroup_driver =
+        CgroupDriver::configured(config.cgroups_per_qos, &config.cgroup_driver, &config.cgroup_root);
     node.pod_pids_limit = Some(config.pod_pids_limit);
     node.cpu_cfs_quota = config.cpu_cfs_quota;
     node.cpu_cfs_quota_period = time(config.cpu_cfs_quota_period);
@@ -59,39 +54,24 @@ pub(crate) fn image_pulls(config: &KubeletConfiguration, gates: &FeatureGates) -
     pulls.registry_pull_qps = count(config.registry_pull_qps);
     pulls.registry_burst = count(config.registry_burst);
     pulls.runtime_class_in_image_cri_api = gates.enabled("RuntimeClassInImageCriApi");
-    use ImagePullCredentialsVerificationPolicy as Policy;
-    pulls.credentials_verification = match config.image_pull_credentials_verification_policy.as_str() {
-        _ if !gates.enabled("KubeletEnsureSecretPulledImages") => Policy::NeverVerify,
-        "NeverVerify" => Policy::NeverVerify,
-        "NeverVerifyAllowlistedImages" => {
-            Policy::NeverVerifyAllowlistedImages(config.preloaded_images_verification_allowlist.clone())
-        }
-        "AlwaysVerify" => Policy::AlwaysVerify,
-        _ => Policy::NeverVerifyPreloadedImages,
+    pulls.credentials_verification = match gates.enabled("KubeletEnsureSecretPulledImages") {
+        false => ImagePullCredentialsVerificationPolicy::NeverVerify,
+        true => ImagePullCredentialsVerificationPolicy::configured(
+            &config.image_pull_credentials_verification_policy,
+            &config.preloaded_images_verification_allowlist,
+        ),
     };
     pulls
 }
 
-/// The programs of `--image-credential-provider-config`, which lie in `--image-credential-provider-bin-dir`.
-pub(crate) fn credential_providers(server: &KubeletServer) -> Result<Vec<CredentialProvider>, Error> {
-    let (flags, mut providers) = (&server.flags, Vec::new());
-    let (config, programs) =
-        (&flags.image_credential_provider_config_path, &flags.image_credential_provider_bin_dir);
-    if config.is_empty() || programs.is_empty() {
-        return Ok(providers);
-    }
-    let config = CredentialProviderConfig::read(Path::new(config))?;
-    config.validate(&server.feature_gates)?;
-    for provider in config.providers {
-        let program = Path::new(programs).join(&provider.name);
-        let mut asked = CredentialProvider::new(provider.name, program, provider.match_images);
-        asked.default_cache_duration = provider.default_cache_duration.map(time).unwrap_or_default();
-        asked.api_version = provider.api_version;
-        asked.args = provider.args;
-        asked.env = provider.env.into_iter().map(|variable| (variable.name, variable.value)).collect();
-        providers.push(asked);
-    }
-    Ok(providers)
+/// A plugin of `--image-credential-provider-config`, and its program.
+pub(crate) fn credential_provider((program, plugin): (PathBuf, Plugin)) -> CredentialProvider {
+    let mut provider = CredentialProvider::new(plugin.name, program, plugin.match_images);
+    provider.default_cache_duration = plugin.default_cache_duration.map(time).unwrap_or_default();
+    provider.api_version = plugin.api_version;
+    provider.args = plugin.args;
+    provider.env = plugin.env.into_iter().map(|variable| (variable.name, variable.value)).collect();
+    provider
 }
 
 pub(crate) fn image_gc(config: &KubeletConfiguration) -> ImageGcPolicy {

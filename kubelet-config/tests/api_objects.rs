@@ -8,8 +8,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccountTokenProjection};
 use kubelet_config::{ApiServerConfigObjects, ApiServerTokens};
 use kubelet_core::{Clock, ConfigObjects, Jitter, PodExt, ServiceAccountTokens};
 use kubelet_testing::api_server::{ApiServer, Verb};
+use parking_lot::Mutex;
 use serde_json::json;
-use tokio::time::advance;
+use tokio::time::{advance, sleep};
+use tokio_util::sync::CancellationToken;
 
 fn config_map(word: &str) -> ConfigMap {
     let map = json!({"metadata": {"name": "words", "namespace": "default"}, "data": {"word": word}});
@@ -66,10 +68,16 @@ async fn what_was_read_last_counts_while_the_server_is_away() {
     let pod = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"containers": [
         {"name": "main", "envFrom": [{"configMapRef": {"name": "words"}}]}]}});
     let pod: Arc<Pod> = Arc::new(serde_json::from_value(pod).unwrap());
-    objects.retain(&[pod]);
+    let (pods, stop) = (Arc::new(Mutex::new(vec![pod])), CancellationToken::new());
+    let (running, there, token) = (objects.clone(), pods.clone(), stop.clone());
+    let running = tokio::spawn(async move { running.run(move || there.lock().clone(), token).await });
+    sleep(Duration::from_secs(600)).await;
     assert_eq!(word(&objects).await.as_deref(), Some("second"));
-    objects.retain(&[]);
+    pods.lock().clear();
+    sleep(Duration::from_secs(61)).await;
     objects.config_map("default", "words").await.unwrap_err();
+    stop.cancel();
+    running.await.unwrap();
 
     // A server that refuses has spoken.
     server.faults().clear();

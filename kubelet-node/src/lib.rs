@@ -6,6 +6,7 @@
 //! | [`NodeInformer`]         | watches the node's object, for all who ask for it                             |
 //! | [`NodeStatusUpdater`]    | registers the node ([`NodeRegistration`]) and keeps its status told            |
 //! | [`LeaseController`]      | renews the lease that says that the node lives                                |
+//! | [`NodeHeartbeat`]        | is the three together, as a kubelet has them                                  |
 //! | [`certificate`]          | TLS bootstrap and rotation (feature `certificates`)                           |
 //!
 //! And for programs that are agents of a host: `HealthzServer` (feature `healthz`), `SystemdNotifier` (feature `systemd`),
@@ -119,6 +120,7 @@ mod local_node;
 #[cfg(all(feature = "lock", target_os = "linux"))]
 mod lock_file;
 mod machine;
+mod node_heartbeat;
 mod node_ip;
 mod node_patch;
 mod preflight;
@@ -148,6 +150,7 @@ pub use local_node::{LocalNode, LocalNodeBuilder, NodeConfig};
 #[cfg(all(feature = "lock", target_os = "linux"))]
 pub use lock_file::LockFile;
 pub use machine::{HugePages, MachineInfo};
+pub use node_heartbeat::{NodeHeartbeat, NodeHeartbeatConfig};
 pub use node_ip::{node_host_ips, parse_node_ip};
 pub use preflight::{Finding, MissingPermission, PreflightConfig, preflight};
 pub use registration::{NodeRegistration, Registered};

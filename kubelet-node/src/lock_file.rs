@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock, inotify};
@@ -25,10 +26,8 @@ const LOOK_PERIOD: Duration = Duration::from_millis(200);
 ///
 /// let path = std::env::temp_dir().join("agent.lock");
 /// let lock = LockFile::acquire(&path, true).await?;
-/// tokio::select! {
-///     () = lock.contended() => println!("another agent wants to run"),
-///     () = async { /* the agent */ } => {}
-/// }
+/// let agent = async { /* … */ };
+/// lock.hold(agent, || println!("another agent wants to run")).await;
 /// # Ok(())
 /// # }
 /// ```
@@ -74,6 +73,22 @@ impl LockFile {
         })
     }
 
+    /// Works to the end of the work, with the lock. `contended` is called when [another wants it](Self::contended): it is to have
+    /// the work end.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the work is dropped and then the lock.
+    pub async fn hold<T>(self, work: impl Future<Output = T>, contended: impl FnOnce()) -> T {
+        let mut work = pin!(work);
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = self.contended() => contended(),
+        }
+        work.await
+    }
+
     /// Returns when somebody opened or deleted the file, another agent that wants to run: this one should end
     /// (`watchForLockfileContention`). Never, if it is not watched.
     ///
@@ -100,6 +115,9 @@ fn watching(path: &Path) -> rustix::io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use tokio::sync::Notify;
     use tokio::time::timeout;
 
     use super::*;
@@ -125,5 +143,32 @@ mod tests {
             .await
             .unwrap_err();
         assert!(error.to_string().contains("absent/lock"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_holds_it_ends_its_work_before_it_is_another_s() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let (wanted, (done, ended)) = (Notify::new(), (Cell::new(false), Cell::new(false)));
+        let work = async {
+            wanted.notified().await;
+            sleep(Duration::from_secs(5)).await;
+            done.set(true);
+            "done"
+        };
+        let first = LockFile::acquire(&path, true).await.unwrap();
+        let first = async {
+            assert_eq!(first.hold(work, || wanted.notify_one()).await, "done");
+            ended.set(true);
+        };
+        let second = async {
+            LockFile::acquire(&path, false).await.unwrap();
+            assert!(done.get());
+        };
+        tokio::join!(first, second);
+        assert!(ended.get());
+        // Who is not wanted is left to end by itself.
+        let third = LockFile::acquire(&path, true).await.unwrap();
+        assert_eq!(third.hold(async { 3 }, || panic!("nobody wants it")).await, 3);
     }
 }

@@ -14,10 +14,13 @@ use kube_client::{Client, Error as ClientError, Resource};
 use kubelet_core::{ConfigObjects, Error, PodExt, Result};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
 
 /// How long what was read is good enough: what is asked for at the same time is asked once.
 const MAX_AGE: Duration = Duration::from_secs(1);
+/// How often what nobody refers to is dropped.
+const RETAIN_PERIOD: Duration = Duration::from_secs(60);
 /// How long an answer is waited for.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -25,7 +28,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 ///
 /// It answers to the kubelet's managers with `configMapAndSecretChangeDetectionStrategy: Get`, and keeps what it read:
 /// while the server does not answer, what was read last counts, so that a container can be started again without it.
-/// What pods do not refer to any more is dropped with [`retain`](Self::retain).
+/// What pods do not refer to any more is dropped as long as it [runs](Self::run), or with [`retain`](Self::retain).
 #[derive(Clone)]
 pub struct ApiServerConfigObjects {
     client: Client,
@@ -62,7 +65,20 @@ impl ApiServerConfigObjects {
         }
     }
 
-    /// Drops all but what these pods refer to; to be called every now and then.
+    /// Drops each minute what these pods do not refer to any more, until `shutdown`.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn run(self, pods: impl Fn() -> Vec<Arc<Pod>>, shutdown: CancellationToken) {
+        let mut minute = interval(RETAIN_PERIOD);
+        minute.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while shutdown.run_until_cancelled(minute.tick()).await.is_some() {
+            self.retain(&pods());
+        }
+    }
+
+    /// Drops all but what these pods refer to; to be called every now and then, unless [`run`](Self::run) does.
     pub fn retain(&self, pods: &[Arc<Pod>]) {
         let mut read = self.read.lock();
         if read.config_maps.is_empty() && read.secrets.is_empty() {

@@ -1,8 +1,9 @@
 //! From the command line to the configuration in force.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{CommandLine, KubeletFlags};
+use crate::credential_provider::{CredentialProvider, CredentialProviderConfig};
 use crate::kubelet_configuration::validation::Host;
 use crate::kubelet_configuration::{ConfigurationLoader, Decoding};
 use crate::{FeatureGates, KubeletConfiguration, Result};
@@ -21,6 +22,30 @@ pub struct KubeletServer {
     pub ignored: Vec<String>,
     /// The files of the folder `--config-dir` that are no drop-ins, as they do not end in `.conf`.
     pub skipped_drop_ins: Vec<PathBuf>,
+}
+
+impl KubeletServer {
+    /// The plugins that give credentials for images, each with its program: those of `--image-credential-provider-config`, whose
+    /// programs lie in `--image-credential-provider-bin-dir`; none without both flags. Blocks while it reads the file.
+    ///
+    /// # Errors
+    ///
+    /// What [`CredentialProviderConfig::read`] and [`validate`](CredentialProviderConfig::validate) fail with.
+    pub fn credential_providers(&self) -> Result<Vec<(PathBuf, CredentialProvider)>> {
+        let KubeletFlags {
+            image_credential_provider_config_path: config,
+            image_credential_provider_bin_dir: programs,
+            ..
+        } = &self.flags;
+        if config.is_empty() || programs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let config = CredentialProviderConfig::read(Path::new(config))?;
+        config.validate(&self.feature_gates)?;
+        let providers = config.providers.into_iter();
+        let with_program = |it: CredentialProvider| (Path::new(programs).join(&it.name), it);
+        Ok(providers.map(with_program).collect())
+    }
 }
 
 impl CommandLine {
@@ -59,5 +84,43 @@ impl CommandLine {
             ignored: loaded.ignored,
             skipped_drop_ins: loaded.skipped_drop_ins,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credential_providers_lie_in_their_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("providers.yaml");
+        let load = |args: &[&str]| {
+            let line = CommandLine::parse(args.iter().copied()).unwrap();
+            let cgroup_v2 = Host::default();
+            line.load(&cgroup_v2).unwrap().credential_providers()
+        };
+        let (config, programs) = (
+            "--image-credential-provider-config",
+            "--image-credential-provider-bin-dir",
+        );
+        let config = format!("{config}={}", file.display());
+        assert!(load(&[]).unwrap().is_empty());
+        assert!(
+            load(&[&config]).unwrap().is_empty(),
+            "without a folder there are none"
+        );
+        let error = load(&[&config, &format!("{programs}=/bin")])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("providers.yaml"), "{error}");
+        let text = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n\
+            - name: of-a-cloud\n  apiVersion: credentialprovider.kubelet.k8s.io/v1\n  defaultCacheDuration: 1m\n  \
+            matchImages: [r.io]\n";
+        std::fs::write(&file, text).unwrap();
+        let found = load(&[&config, &format!("{programs}=/bin")]).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].0, Path::new("/bin/of-a-cloud"));
+        assert_eq!(found[0].1.match_images, ["r.io"]);
     }
 }

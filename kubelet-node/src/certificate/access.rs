@@ -11,7 +11,7 @@ use super::{
     Bootstrap, CertificateFiles, CertificateHandle, CertificateManager, CertificateStore, Connect,
     Connections, blocking, check_node, kubeconfig,
 };
-use crate::{Error, Result};
+use crate::{Error, Finding, LocalNode, PreflightConfig, Result};
 
 /// After so long without a valid certificate, though the API server answers, the kubelet ends.
 const EXIT_AFTER: Duration = Duration::from_secs(5 * 60);
@@ -32,7 +32,7 @@ const READ_FILES_EVERY: Duration = Duration::from_secs(5 * 60);
 ///     .await?;
 /// let (client, shutdown) = (access.client(), CancellationToken::new());
 /// let running = tokio::spawn(access.run(shutdown.clone()));
-/// // … what the agent asks by `client` is refused until there is a certificate, and then is not …
+/// // … what the agent asks by `client` waits until there is a first certificate …
 /// # drop((client, running));
 /// # Ok(())
 /// # }
@@ -185,7 +185,7 @@ impl ApiServerAccessBuilder {
     /// Reads the kubeconfigs and the certificate, and says what is wrong with them (`LoadClientConfig`).
     ///
     /// With a bootstrap kubeconfig, a kubeconfig that is not there, or whose certificate is over or another node's, is written
-    /// anew and leads to the certificate that will be; until then clients ask without credentials.
+    /// anew and leads to the certificate that will be; until then what clients ask waits.
     ///
     /// # Errors
     ///
@@ -253,6 +253,26 @@ impl ApiServerAccessBuilder {
             ),
         };
         Ok((bootstrap.client(loaded.config).await?, bootstrapping))
+    }
+
+    /// What keeps the node `local` from its cluster, as [`preflight`](crate::preflight()) finds it with the credentials that there
+    /// are now. With `server_tls_bootstrap` (`serverTLSBootstrap`) its serving certificate must be there as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`look`](Self::look).
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn preflight(self, local: &LocalNode, server_tls_bootstrap: bool) -> Result<Vec<Finding>> {
+        let serving = CertificateStore::new(CertificateStore::SERVER, &self.bootstrap.cert_dir);
+        let mut config = PreflightConfig::default();
+        config.clock = self.bootstrap.clock;
+        config.serving_certificate = server_tls_bootstrap.then(|| serving.current_path());
+        let (client, bootstrapping) = self.look().await?;
+        config.bootstrapping = bootstrapping;
+        Ok(crate::preflight(&client, local, &config).await)
     }
 
     async fn open_rotating(self) -> Result<ApiServerAccess> {

@@ -27,6 +27,18 @@ pub enum CgroupDriver {
     },
 }
 
+impl CgroupDriver {
+    /// As `cgroupsPerQOS`, `cgroupDriver` and `cgroupRoot` say.
+    pub fn configured(cgroups_per_qos: bool, driver: &str, root: &str) -> Self {
+        let root = if root.is_empty() { "/" } else { root }.to_owned();
+        match (cgroups_per_qos, driver) {
+            (false, _) => Self::None,
+            (true, "systemd") => Self::Systemd { root },
+            (true, _) => Self::Cgroupfs { root },
+        }
+    }
+}
+
 /// What the configs of sandboxes and containers need to know of the node: of `KubeletConfiguration` the fields of
 /// the same name, and facts of the host.
 #[derive(Clone, Debug)]
@@ -141,6 +153,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn pods_are_put_into_cgroups_as_configured() {
+        let root = |root: &str| root.to_owned();
+        for (per_qos, driver, at, expected) in [
+            (false, "systemd", "/edge", CgroupDriver::None),
+            (
+                true,
+                "systemd",
+                "/edge",
+                CgroupDriver::Systemd { root: root("/edge") },
+            ),
+            (true, "cgroupfs", "", CgroupDriver::Cgroupfs { root: root("/") }),
+        ] {
+            assert_eq!(CgroupDriver::configured(per_qos, driver, at), expected);
+        }
+    }
 
     #[test]
     fn what_a_node_does_not_say_stays() {

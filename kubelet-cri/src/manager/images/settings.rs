@@ -65,6 +65,16 @@ pub enum ImagePullCredentialsVerificationPolicy {
 }
 
 impl ImagePullCredentialsVerificationPolicy {
+    /// As `imagePullCredentialsVerificationPolicy` and `preloadedImagesVerificationAllowlist` say; the default by any other name.
+    pub fn configured(policy: &str, allowlist: &[String]) -> Self {
+        match policy {
+            "NeverVerify" => Self::NeverVerify,
+            "NeverVerifyAllowlistedImages" => Self::NeverVerifyAllowlistedImages(allowlist.to_vec()),
+            "AlwaysVerify" => Self::AlwaysVerify,
+            _ => Self::NeverVerifyPreloadedImages,
+        }
+    }
+
     /// Whether an image needs a proof. `repository` is its name without tag and digest.
     pub(super) fn requires_verification(&self, repository: &str, pulled_by_kubelet: bool) -> bool {
         match self {
@@ -83,7 +93,27 @@ impl ImagePullCredentialsVerificationPolicy {
 
 #[cfg(test)]
 mod tests {
-    use super::ImagePullCredentialsVerificationPolicy::*;
+    use super::ImagePullCredentialsVerificationPolicy::{self, *};
+
+    #[test]
+    fn policies_have_names() {
+        let allowlist = ["r.io/base".to_owned()];
+        for (name, policy) in [
+            ("NeverVerify", NeverVerify),
+            ("NeverVerifyPreloadedImages", NeverVerifyPreloadedImages),
+            ("", NeverVerifyPreloadedImages),
+            (
+                "NeverVerifyAllowlistedImages",
+                NeverVerifyAllowlistedImages(allowlist.to_vec()),
+            ),
+            ("AlwaysVerify", AlwaysVerify),
+        ] {
+            assert_eq!(
+                ImagePullCredentialsVerificationPolicy::configured(name, &allowlist),
+                policy
+            );
+        }
+    }
 
     #[test]
     fn policies_tell_what_needs_a_proof() {

@@ -1,0 +1,138 @@
+//! [`NodeHeartbeat`]: all that keeps a node known to its cluster.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube_client::Client;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    HeartbeatClient, LeaseConfig, LeaseController, LocalNode, NodeInformer, NodeInformerHandle,
+    NodeRegistration, NodeStatusConfig, NodeStatusUpdater,
+};
+
+/// How a node is kept known to its cluster.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeHeartbeatConfig {
+    /// `registerNode`: whether the node's object is made, and what of it is the kubelet's seen to. True by default; else it is
+    /// somebody else's to make.
+    pub register_node: bool,
+    /// How its status is told.
+    pub status: NodeStatusConfig,
+    /// How its lease is kept.
+    pub lease: LeaseConfig,
+}
+
+impl Default for NodeHeartbeatConfig {
+    fn default() -> Self {
+        Self {
+            register_node: true,
+            status: NodeStatusConfig::default(),
+            lease: LeaseConfig::default(),
+        }
+    }
+}
+
+impl NodeHeartbeatConfig {
+    /// How long a heartbeat's answer is to be waited for: no longer than it takes to the next, nor than the lease lasts.
+    pub fn timeout(&self) -> Duration {
+        let lease = Duration::from_secs(self.lease.duration_seconds.into());
+        self.status.update_frequency.min(lease)
+    }
+}
+
+/// Watches the node's object, registers it, tells its status and renews its lease: [`NodeInformer`], [`NodeRegistration`],
+/// [`NodeStatusUpdater`] and [`LeaseController`] as a kubelet has them together.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use k8s_openapi::api::coordination::v1::Lease;
+/// use kubelet_node::{
+///     FixedNetwork, HeartbeatClient, LocalNode, MachineInfo, NodeConfig, NodeHeartbeat, NodeHeartbeatConfig,
+/// };
+/// use kubelet_testing::{ApiServer, User, eventually};
+/// use tokio_util::sync::CancellationToken;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// let server = ApiServer::new();
+/// let client = || server.client_as(User::node("node-1"));
+/// let mut machine = MachineInfo::new(2, 4 << 30);
+/// machine.ephemeral_storage = Some(20 << 30);
+/// let local = LocalNode::builder(NodeConfig::new("node-1"), machine);
+/// let local = Arc::new(local.network(FixedNetwork::new(["10.0.0.7".parse().unwrap()])).build());
+///
+/// let config = NodeHeartbeatConfig::default();
+/// // With an `ApiServerAccess`: `access.connections().heartbeats(config.timeout())`.
+/// let beats = HeartbeatClient::new(client()).with_timeout(config.timeout());
+/// let heartbeat = NodeHeartbeat::new(client(), beats, local, config);
+/// let (informer, shutdown) = (heartbeat.informer(), CancellationToken::new());
+/// let running = tokio::spawn(heartbeat.run(shutdown.clone()));
+///
+/// informer.synced().await;
+/// let lease = || server.get::<Lease>("kube-node-lease", "node-1").unwrap();
+/// let lease = eventually!(lease(), |lease| lease.is_some()).unwrap();
+/// assert_eq!(lease.metadata.owner_references.unwrap()[0].name, "node-1");
+/// shutdown.cancel();
+/// running.await.unwrap();
+/// # }
+/// ```
+pub struct NodeHeartbeat {
+    informer: NodeInformer,
+    status: NodeStatusUpdater,
+    lease: LeaseController,
+}
+
+impl NodeHeartbeat {
+    /// Of the node `local`. The watch and the registration go by `client`, and what must not wait behind other requests by
+    /// `beats`, a client of its own.
+    pub fn new(
+        client: Client,
+        beats: HeartbeatClient,
+        local: Arc<LocalNode>,
+        config: NodeHeartbeatConfig,
+    ) -> Self {
+        let informer = NodeInformer::new(client.clone(), local.name()).with_local_node(local.clone());
+        let lease = LeaseController::with_config(beats.clone(), local.name(), config.lease);
+        let mut status =
+            NodeStatusUpdater::new(local.clone(), informer.handle(), beats).with_config(config.status);
+        if config.register_node {
+            status = status.with_registration(NodeRegistration::new(client, local));
+        }
+        Self {
+            informer,
+            status,
+            lease,
+        }
+    }
+
+    /// Who tells of the node: for admission, for mirror pods, and for the source of pods, which waits until it is synced.
+    pub fn informer(&self) -> NodeInformerHandle {
+        self.informer.handle()
+    }
+
+    /// Until `shutdown`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the requests under way.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let token = || shutdown.clone();
+        tokio::join!(
+            self.informer.run(token()),
+            self.status.run(token()),
+            self.lease.run(token())
+        );
+    }
+}
+
+impl fmt::Debug for NodeHeartbeat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeHeartbeat")
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
