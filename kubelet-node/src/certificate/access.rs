@@ -267,11 +267,14 @@ impl ApiServerAccessBuilder {
     /// Outside of a tokio runtime.
     pub async fn preflight(self, local: &LocalNode, server_tls_bootstrap: bool) -> Result<Vec<Finding>> {
         let serving = CertificateStore::new(CertificateStore::SERVER, &self.bootstrap.cert_dir);
-        let mut config = PreflightConfig::default();
-        config.clock = self.bootstrap.clock;
-        config.serving_certificate = server_tls_bootstrap.then(|| serving.current_path());
+        let clock = self.bootstrap.clock;
         let (client, bootstrapping) = self.look().await?;
-        config.bootstrapping = bootstrapping;
+        let config = PreflightConfig {
+            serving_certificate: server_tls_bootstrap.then(|| serving.current_path()),
+            bootstrapping,
+            clock,
+            ..PreflightConfig::default()
+        };
         Ok(crate::preflight(&client, local, &config).await)
     }
 
