@@ -31,6 +31,8 @@ struct Inner {
     /// The pods that `observed_all_at` does not speak for, each with the last of its values that did.
     lagging: FxHashMap<PodUid, Option<Instant>>,
     waiters: FxHashMap<PodUid, Vec<Waiter>>,
+    /// Counts the entries that were set and those that were forgotten.
+    version: u64,
 }
 
 #[derive(Debug)]
@@ -95,6 +97,11 @@ impl PodCache {
     /// Of what [`running_pods`](Self::running_pods) tells.
     pub(crate) fn changes(&self) -> &Changes {
         &self.changes
+    }
+
+    /// Grows with each status that is stored or forgotten.
+    pub(crate) fn version(&self) -> u64 {
+        self.inner.lock().version
     }
 
     /// Waits until the pod's status is known to be newer than `time`, and returns it (`GetNewerThan`). An
@@ -182,6 +189,7 @@ impl PodCache {
             may_run,
         };
         let mut inner = self.inner.lock();
+        inner.version += 1;
         let before = match inner.pods.get_mut(uid) {
             Some(before) => Some(std::mem::replace(before, entry)),
             None => inner.pods.insert(uid.clone(), entry),
@@ -205,7 +213,9 @@ impl PodCache {
 
     /// Forgets a pod that the runtime does not have any more. Only the PLEG calls this.
     pub fn delete(&self, uid: &PodUid) {
-        if self.inner.lock().pods.remove(uid).is_some() {
+        let mut inner = self.inner.lock();
+        if inner.pods.remove(uid).is_some() {
+            inner.version += 1;
             self.changes.note();
         }
     }

@@ -1,6 +1,7 @@
 //! Whether the runtime can be worked with, as last seen.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::deadline::{RUNTIME_REQUEST_TIMEOUT, within};
 use crate::runtime::{Readiness, Runtime, RuntimeStatus};
 use crate::{Error, PlegHandle, Result};
 
-/// The runtime's state, asked for every 5 s and known to all. A cheap handle. Answers to the kubelet's
+/// The runtime's state, asked for every 5 s ([unless said otherwise](crate::KubeletBuilder::runtime_status_period)) and known to all. A cheap handle. Answers to the kubelet's
 /// `runtimeState`.
 #[derive(Clone)]
 pub struct RuntimeState {
@@ -20,8 +21,9 @@ pub struct RuntimeState {
     asked_once: CancellationToken,
 }
 
-#[derive(Default)]
 struct Inner {
+    /// How often the runtime is asked while it is well.
+    period: Duration,
     ready_at: Option<Instant>,
     runtime_error: Option<String>,
     network_error: Option<String>,
@@ -44,11 +46,19 @@ impl RuntimeState {
     pub fn new() -> Self {
         Self {
             inner: Arc::new(Mutex::new(Inner {
+                period: UPDATE_PERIOD,
+                ready_at: None,
+                runtime_error: None,
                 network_error: Some("network state unknown".to_owned()),
-                ..Inner::default()
+                pleg: None,
             })),
             asked_once: CancellationToken::new(),
         }
+    }
+
+    /// How often the runtime is asked while it is well. One that is not is asked every 5 s.
+    pub(crate) fn set_period(&self, period: Duration) {
+        self.inner.lock().period = period;
     }
 
     /// Nothing can be run, either, while this PLEG is not healthy (`addHealthCheck`).
@@ -89,7 +99,7 @@ impl RuntimeState {
         let mut problems = Vec::new();
         match inner.ready_at {
             None => problems.push("container runtime status check may not have completed yet".to_owned()),
-            Some(ready_at) if ready_at.elapsed() > MAX_WAIT => {
+            Some(ready_at) if ready_at.elapsed() > MAX_WAIT.max(inner.period * 2) => {
                 problems.push("container runtime is down".to_owned());
             }
             Some(_) => {}
@@ -111,25 +121,28 @@ impl RuntimeState {
 
     /// Asks the runtime until `shutdown`.
     pub(crate) async fn run(self, runtime: Arc<dyn Runtime>, shutdown: CancellationToken) {
-        let mut period = tokio::time::interval(UPDATE_PERIOD);
-        period.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut next = pin!(tokio::time::sleep(Duration::ZERO));
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
-                _ = period.tick() => {}
+                () = &mut next => {}
             }
-            tokio::select! {
+            let asked = Instant::now();
+            let rest = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
                 status = within("runtime status", None, RUNTIME_REQUEST_TIMEOUT, runtime.status()) => self.update(status),
-            }
+            };
             self.asked_once.cancel();
+            next.as_mut().reset((asked + rest).max(Instant::now()));
         }
     }
 
-    fn update(&self, status: Result<RuntimeStatus>) {
+    /// Says when to ask again.
+    fn update(&self, status: Result<RuntimeStatus>) -> Duration {
         let mut inner = self.inner.lock();
+        let was_told = status.is_ok();
         match status {
             Err(error) => tracing::error!(%error, "Container runtime sanity check failed"),
             Ok(RuntimeStatus {
@@ -151,11 +164,56 @@ impl RuntimeState {
                 }
             }
         }
+        match was_told && inner.runtime_error.is_none() && inner.network_error.is_none() {
+            true => inner.period,
+            false => inner.period.min(UPDATE_PERIOD),
+        }
     }
 }
 
 impl fmt::Debug for RuntimeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RuntimeState").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_well_is_asked_in_its_period_and_one_that_is_not_every_5_s() {
+        let state = RuntimeState::new();
+        let minute = Duration::from_secs(60);
+        let not_ready = || Readiness::NotReady("drawn".to_owned());
+        let status = |runtime_ready, network_ready| {
+            Ok(RuntimeStatus {
+                runtime_ready,
+                network_ready,
+            })
+        };
+        assert_eq!(
+            state.update(status(Readiness::Ready, Readiness::Ready)),
+            UPDATE_PERIOD
+        );
+        tokio::time::advance(MAX_WAIT + Duration::from_secs(1)).await;
+        assert_eq!(state.runtime_problems(), ["container runtime is down"]);
+
+        state.set_period(minute);
+        assert_eq!(state.update(status(Readiness::Ready, Readiness::Ready)), minute);
+        tokio::time::advance(minute * 2).await;
+        assert!(state.runtime_errors().is_ok());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(state.runtime_problems(), ["container runtime is down"]);
+        let failed = || Err(Error::runtime("Status", std::io::Error::other("away")));
+        for trouble in [
+            status(not_ready(), Readiness::Ready),
+            status(Readiness::Ready, not_ready()),
+            failed(),
+        ] {
+            assert_eq!(state.update(trouble), UPDATE_PERIOD);
+        }
+        state.set_period(Duration::from_secs(1));
+        assert_eq!(state.update(failed()), Duration::from_secs(1));
     }
 }

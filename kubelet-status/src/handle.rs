@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) records: Mutex<Records>,
     /// Some pod has something to be sent.
     pub(crate) changed: Notify,
+    /// Something was told, whether or not it is to be sent.
+    pub(crate) touched: Notify,
     pub(crate) node: RwLock<NodeFacts>,
     pub(crate) clock: Clock,
     pub(crate) started_at: Timestamp,
@@ -68,6 +70,7 @@ impl StatusManagerHandle {
     /// Applies a change, and wakes the manager if there is something to send.
     fn change(&self, change: impl FnOnce(&mut Records, &Now) -> Result<bool, Error>) {
         let result = change(&mut self.0.records.lock(), &Now(self.0.clock));
+        self.0.touched.notify_one();
         match result {
             Ok(true) => self.0.changed.notify_one(),
             Ok(false) => {}
@@ -200,7 +203,11 @@ impl PodStatusReporter for StatusManagerHandle {
     }
 
     fn remove_orphaned_statuses(&self, known: &HashSet<PodUid>) {
-        self.change(|records, _| Ok(records.remove_orphaned(known)));
+        // Most times there are none, and nothing is left to be done.
+        if self.0.records.lock().remove_orphaned(known) {
+            self.0.touched.notify_one();
+            self.0.changed.notify_one();
+        }
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use kubelet_core::{Clock, PodStatusManager, PodStatusReporter, PodUid, StatusSink};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::NodeFacts;
@@ -63,7 +63,7 @@ impl Default for StatusManagerConfig {
 /// Keeps each pod's API status and sends what changed to a [`StatusSink`].
 ///
 /// What the manager holds is the truth, and the sink is brought to it: a changed status is sent at once, all
-/// are looked through every 10 s, and what failed is sent again with growing waits (0.5 s to 10 s). Whatever
+/// are looked through every 10 s, as long as something changes or is left to be done, and what failed is sent again with growing waits (0.5 s to 10 s). Whatever
 /// happens to a pod between two sends is one patch, in memory there is one status per pod however slow the
 /// sink is, and where nothing differs nothing is sent. The sink's calls for one pod never overlap.
 ///
@@ -89,6 +89,7 @@ impl StatusManager {
         let shared = Shared {
             records: Mutex::default(),
             changed: Notify::new(),
+            touched: Notify::new(),
             node: RwLock::new(config.node.clone()),
             clock: config.clock,
             started_at: config.clock.now(),
@@ -124,6 +125,7 @@ impl StatusManager {
         let mut in_flight = FuturesUnordered::new();
         let mut period = tokio::time::interval(SYNC_PERIOD);
         period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (started, mut rests) = (Instant::now(), false);
         loop {
             self.start_sends(&mut in_flight, self.config.max_in_flight.max(1));
             let retry_at = shared.records.lock().next_retry();
@@ -132,10 +134,17 @@ impl StatusManager {
                 () = shutdown.cancelled() => break,
                 Some((uid, outcome)) = in_flight.next(), if !in_flight.is_empty() => {
                     shared.records.lock().finish(&uid, outcome, Instant::now());
+                    wake(&mut rests, &mut period, started);
                 }
                 () = shared.changed.notified() => {}
+                () = shared.touched.notified(), if rests => wake(&mut rests, &mut period, started),
                 () = sleep_until(retry_at) => {}
-                _ = period.tick() => shared.records.lock().queue_outstanding(),
+                _ = period.tick(), if !rests => {
+                    // What was told until now is looked through now.
+                    let _ = shared.touched.notified().now_or_never();
+                    // Where nothing is left to be done nothing will be, until something is told.
+                    rests = !shared.records.lock().queue_outstanding();
+                }
             }
         }
 
@@ -171,6 +180,19 @@ impl StatusManager {
                 (uid, self.sender.send(job).await)
             }));
         }
+    }
+}
+
+/// All are looked through again, in the beat that there was before the rest.
+fn wake(rests: &mut bool, period: &mut Interval, started: Instant) {
+    if std::mem::take(rests) {
+        let beats = started
+            .elapsed()
+            .as_nanos()
+            .div_ceil(SYNC_PERIOD.as_nanos())
+            .max(1);
+        let beats = u32::try_from(beats).unwrap_or(u32::MAX);
+        period.reset_at(started + SYNC_PERIOD * beats);
     }
 }
 

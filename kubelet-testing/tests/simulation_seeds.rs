@@ -1,8 +1,8 @@
 //! Days of a node in virtual time, many of them: each seed draws its pods, what users do with them, and what goes wrong.
 //!
-//! 1,000 seeds of a day when built in the profile `sim`, [`SEEDS`] of [`HOURS`] in a debug build, as every run of the tests
-//! has them; or as many as `SIMULATION_SEEDS` says, of so many `SIMULATION_HOURS`, from `SIMULATION_FIRST_SEED` on.
-//! `SIMULATION_SEED=17` runs that one and prints all that happened:
+//! [`SEEDS`] of [`HOURS`]: 1,000 when built in the profile `sim`, and as many as there is time for in a debug build, as every run of
+//! the tests has them; or as many as `SIMULATION_SEEDS` says, of so many `SIMULATION_HOURS`, from `SIMULATION_FIRST_SEED` on. With `SIMULATION_BUSY=1` they are without rests: 24 times as much happens
+//! in a day. `SIMULATION_SEED=17` runs that one and prints all that happened:
 //!
 //! ```console
 //! $ SIMULATION_SEEDS=10000 cargo test --profile sim -p kubelet-testing --features simulation --test simulation_seeds -- --nocapture
@@ -10,19 +10,22 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test")]
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kubelet_testing::{FaultPlan, Simulation, Workload};
 
 /// How many seeds, and how many hours of each.
-const SEEDS: u64 = if cfg!(debug_assertions) { 40 } else { 1000 };
-const HOURS: u64 = if cfg!(debug_assertions) { 1 } else { 24 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 14 } else { 1000 };
+const HOURS: u64 = 24;
+/// So much of a day is busy, in turns with what is quiet: an hour in all, in six parts.
+const BUSY: Duration = Duration::from_secs(600);
+const QUIET: Duration = Duration::from_secs(13800);
+const HOUR: Duration = Duration::from_secs(3600);
 /// No more failures than these are told.
 const TOLD: usize = 5;
 
-/// Seeds that found something, which was mended since. They are run first.
+/// Seeds that found something, which was mended since. They are run first, for a busy hour as those that found it.
 const FOUND: &[(u64, &str)] = &[
     (1, "gone pods were asked for again and again"),
     (3, "a restart took the IPs of a pod that had ended"),
@@ -51,8 +54,13 @@ const MET: [&str; 18] = [
     "StartContainer",
 ];
 
-/// A day that follows from its seed.
+/// A day that follows from its seed: what would happen in an hour, spread over it.
 fn day(seed: u64) -> Simulation {
+    busy(seed).by_turns(BUSY, QUIET)
+}
+
+/// One without rests.
+fn busy(seed: u64) -> Simulation {
     let pods = 1 + usize::try_from(seed % 3).unwrap();
     let every = Duration::from_secs([600, 1200, 3600][usize::try_from(seed / 3 % 3).unwrap()]);
     Simulation::seed(seed)
@@ -79,8 +87,12 @@ struct Seen {
 #[test]
 fn a_day_of_every_seed() {
     let time = Duration::from_secs(3600 * from_env("SIMULATION_HOURS").unwrap_or(HOURS));
+    let life: fn(u64) -> Simulation = match from_env("SIMULATION_BUSY") {
+        Some(1..) => busy,
+        Some(0) | None => day,
+    };
     if let Some(seed) = from_env("SIMULATION_SEED") {
-        match day(seed).run(time) {
+        match life(seed).run(time) {
             Ok(history) => eprintln!("{history}"),
             Err(failure) => panic!("{}\n{failure}", failure.history),
         }
@@ -88,18 +100,20 @@ fn a_day_of_every_seed() {
     }
     let count = from_env("SIMULATION_SEEDS").unwrap_or(SEEDS);
     let first = from_env("SIMULATION_FIRST_SEED").unwrap_or(0);
-    let found = FOUND.iter().map(|(seed, _)| *seed);
-    let others = (first..first + count).filter(|seed| FOUND.iter().all(|(found, _)| found != seed));
-    let seeds: Vec<u64> = found.chain(others).collect();
-    let (next, seen, start) = (AtomicU64::new(0), Mutex::new(Seen::default()), Instant::now());
+    let found = FOUND.iter().map(|(seed, _)| (*seed, busy(*seed), HOUR));
+    let days = (first..first + count).map(|seed| (seed, life(seed), time));
+    let lives = Mutex::new(found.chain(days));
+    let (seen, start) = (Mutex::new(Seen::default()), Instant::now());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some(seed) =
-                    seeds.get(usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap())
-                {
-                    live(*seed, time, &seen);
+                loop {
+                    let next = locked(&lives).next();
+                    let Some((seed, simulation, time)) = next else {
+                        break;
+                    };
+                    live(seed, simulation, time, &seen);
                 }
             });
         }
@@ -130,14 +144,18 @@ fn a_day_of_every_seed() {
     }
 }
 
-fn live(seed: u64, time: Duration, seen: &Mutex<Seen>) {
-    if seen.lock().unwrap_or_else(PoisonError::into_inner).failures.len() >= TOLD {
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn live(seed: u64, simulation: Simulation, time: Duration, seen: &Mutex<Seen>) {
+    if locked(seen).failures.len() >= TOLD {
         return;
     }
     let start = Instant::now();
-    let lived = day(seed).run(time);
+    let lived = simulation.run(time);
     let took = start.elapsed();
-    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut seen = locked(seen);
     seen.days += 1;
     seen.slowest = seen.slowest.max((took, seed));
     let history = match &lived {

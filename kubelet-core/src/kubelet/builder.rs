@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -52,6 +53,7 @@ pub struct KubeletBuilder {
     jitter: Option<Jitter>,
     in_place_resize: InPlaceResize,
     runtime_state: RuntimeState,
+    runtime_status_period: Option<Duration>,
 }
 
 impl KubeletBuilder {
@@ -178,6 +180,14 @@ impl KubeletBuilder {
         self
     }
 
+    /// How often the runtime is asked whether it and its network are ready, while they are: 5 s by default, as in the
+    /// kubelet. While they are not it is 5 s at most. A runtime counts as down if it did not say that it is ready for 30 s, or
+    /// twice this period if that is longer. For runtimes that have nothing new to tell for long, and nodes that are to sleep.
+    pub fn runtime_status_period(mut self, period: Duration) -> Self {
+        self.runtime_status_period = Some(period);
+        self
+    }
+
     /// Which dead containers are kept.
     pub fn gc_policy(mut self, policy: GcPolicy) -> Self {
         self.gc_policy = policy;
@@ -222,6 +232,9 @@ impl KubeletBuilder {
         let pleg_handle: Arc<dyn PlegHandle> = pleg.handle();
         let runtime_state = self.runtime_state;
         runtime_state.add_pleg(pleg_handle.clone());
+        if let Some(period) = self.runtime_status_period {
+            runtime_state.set_period(period);
+        }
         let start_failures = StartFailures::new();
         let jitter = self.jitter.unwrap_or_default();
         let mut results = self.probes.unwrap_or_else(|| Arc::new(NoProbes));
@@ -363,6 +376,10 @@ impl KubeletBuilder {
             (
                 self.workers.resync_interval.is_zero(),
                 "the resync interval is zero",
+            ),
+            (
+                self.runtime_status_period.is_some_and(|period| period.is_zero()),
+                "the period of the runtime's status is zero",
             ),
             (
                 self.workers.back_off_period.is_zero(),

@@ -100,6 +100,7 @@ impl Kubelet {
         let collector = Collector {
             runtime: self.runtime,
             workers: self.handle.workers.clone(),
+            cache: self.handle.cache.clone(),
             sources: self.handle.sources.clone(),
             policy: self.gc_policy,
         };

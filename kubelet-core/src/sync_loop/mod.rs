@@ -153,13 +153,14 @@ impl SyncLoop {
         let _ = tokio::time::timeout(FIRST_ANSWERS, first_answers).await;
         loop {
             self.runtime_is_ready().await;
-            self.monitor.beat();
+            self.monitor.rest_until(housekeeping.at());
             let next = tokio::select! {
                 biased;
                 () = housekeeping.due() => Next::Housekeeping,
                 () = self.resizes_are_due() => Next::Resizes,
                 next = heard.next() => Next::Heard(next.unwrap_or(Heard::End)),
             };
+            self.monitor.beat();
             // It may have rested for long.
             self.runtime_is_ready().await;
             match next {

@@ -14,16 +14,22 @@ const SHORTEST: Duration = Duration::from_secs(2 * 60);
 /// Knows when the sync loop last went round (`syncLoopMonitor`). Clones know the same.
 #[derive(Clone, Debug, Default)]
 pub struct SyncLoopMonitor {
+    /// Or when it will: while nothing is to be done it rests.
     beaten_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl SyncLoopMonitor {
     pub(super) fn beat(&self) {
-        *self.beaten_at.lock() = Some(Instant::now());
+        self.rest_until(Instant::now());
+    }
+
+    /// Nothing is to be done until then, unless something comes.
+    pub(super) fn rest_until(&self, at: Instant) {
+        *self.beaten_at.lock() = Some(at);
     }
 
     /// Whether the loop went round within twice the interval at which pods are looked at again, and two minutes at least,
-    /// or has not begun yet. It does not go round while the runtime is not ready (`SyncLoopHealthCheck`).
+    /// or has nothing to do, or has not begun yet. It does not go round while the runtime is not ready (`SyncLoopHealthCheck`).
     ///
     /// # Errors
     ///
@@ -57,6 +63,11 @@ mod tests {
         tokio::time::advance(minute).await;
         assert!(monitor.healthy(minute).is_err());
         assert!(monitor.healthy(2 * minute).is_ok());
+        monitor.rest_until(Instant::now() + 5 * minute);
+        tokio::time::advance(7 * minute).await;
+        assert!(monitor.healthy(minute).is_ok(), "it rested, and is not late");
+        tokio::time::advance(minute).await;
+        assert!(monitor.healthy(minute).is_err());
         monitor.beat();
         assert!(monitor.healthy(minute).is_ok());
     }

@@ -10,8 +10,9 @@ use crate::changes::Changes;
 /// `housekeepingPeriod`
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// How many periods pass at most, however little happens.
-const LONGEST_REST: u32 = 15;
+/// How many periods pass at most, however little happens: at first, and in the end. Doubled from one to the other with each
+/// time at which nothing had changed.
+const REST: (u32, u32) = (15, 150);
 
 /// Every 2 s, as the kubelet; but where the last time left nothing to do, and nothing has changed since, the next times are
 /// left out.
@@ -23,6 +24,8 @@ pub(super) struct Schedule {
     /// The changes that were looked at.
     seen: [u64; 3],
     rests: bool,
+    /// How many periods the next rest lasts.
+    rest: u32,
 }
 
 impl Schedule {
@@ -34,7 +37,13 @@ impl Schedule {
             next: Box::pin(sleep(Duration::ZERO)),
             seen: [0; 3],
             rests: false,
+            rest: REST.0,
         }
+    }
+
+    /// When it is time, if nothing changes.
+    pub(super) fn at(&self) -> Instant {
+        self.next.deadline()
     }
 
     /// Waits until it is time.
@@ -60,13 +69,18 @@ impl Schedule {
     /// It is done now; what changes from now on has not been looked at.
     pub(super) fn begin(&mut self) {
         self.last = Instant::now();
-        self.seen = std::array::from_fn(|of| self.changes[of].count());
+        let seen = std::array::from_fn(|of| self.changes[of].count());
+        let nothing_changed = std::mem::replace(&mut self.seen, seen) == seen;
+        self.rest = match nothing_changed && self.rests {
+            true => (self.rest * 2).min(REST.1),
+            false => REST.0,
+        };
     }
 
     /// It was done; whether nothing is left to do.
     pub(super) fn done(&mut self, is_settled: bool) {
         self.rests = is_settled;
-        let periods = if is_settled { LONGEST_REST } else { 1 };
+        let periods = if is_settled { self.rest } else { 1 };
         self.next.as_mut().reset(self.last + PERIOD * periods);
     }
 
@@ -74,7 +88,7 @@ impl Schedule {
     fn wake(&mut self) {
         self.rests = false;
         let periods = self.last.elapsed().as_nanos().div_ceil(PERIOD.as_nanos()).max(1);
-        let periods = u32::try_from(periods).unwrap_or(LONGEST_REST);
+        let periods = u32::try_from(periods).unwrap_or(REST.1);
         self.next.as_mut().reset(self.last + PERIOD * periods);
     }
 }
@@ -107,8 +121,11 @@ mod tests {
         pass(&mut schedule, false);
         assert_eq!(passes_after(&mut schedule).await, 2 * SECOND);
         pass(&mut schedule, true);
-        assert_eq!(passes_after(&mut schedule).await, 30 * SECOND);
-        pass(&mut schedule, true);
+        for rest in [30, 60, 120, 240, 300, 300] {
+            assert_eq!(schedule.at(), Instant::now() + rest * SECOND);
+            assert_eq!(passes_after(&mut schedule).await, rest * SECOND);
+            pass(&mut schedule, true);
+        }
         advance(7 * SECOND).await;
         assert!(schedule.due().now_or_never().is_none());
         changes.note();
@@ -120,5 +137,7 @@ mod tests {
         changes.note();
         schedule.done(true);
         assert_eq!(passes_after(&mut schedule).await, 2 * SECOND);
+        pass(&mut schedule, true);
+        assert_eq!(passes_after(&mut schedule).await, 30 * SECOND);
     }
 }

@@ -9,6 +9,7 @@ use kubelet_core::{Clock, RuntimeState};
 use kubelet_node::{
     BoxError, Error, HugePages, LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeRuntime,
     NodeStatusSetter, Pressure, ReadyCheck, Result, RuntimeFeatures, RuntimeHandler, RuntimeImage,
+    VolumesInUse,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -415,6 +416,65 @@ async fn what_the_runtime_tells() {
         ),
         (&Value::Null, &json!("mine://Unknown"))
     );
+}
+
+/// Volumes that are known, or not yet.
+struct InUse(Option<&'static [&'static str]>);
+
+impl VolumesInUse for InUse {
+    fn volumes_in_use(&self) -> Option<Vec<String>> {
+        let volumes = self.0?.iter();
+        Some(volumes.map(ToString::to_string).collect())
+    }
+}
+
+#[tokio::test]
+async fn volumes_in_use_stay_until_they_are_known() {
+    for (known, told) in [
+        (None, json!(["before"])),
+        (Some(&[] as &[&str]), Value::Null),
+        (Some(&["csi/a", "csi/b"]), json!(["csi/a", "csi/b"])),
+    ] {
+        let local = builder(NodeConfig::new("n"), MachineInfo::new(1, 1 << 30));
+        let local = local.volumes_in_use(Arc::new(InUse(known))).build();
+        let there = node(json!({"metadata": {}, "status": {"volumesInUse": ["before"]}}));
+        assert_eq!(status(&local, there).await["volumesInUse"], told);
+    }
+}
+
+#[tokio::test]
+async fn a_reboot_is_told_once_and_declared_features_each_time() {
+    let events = Events::default();
+    let mut machine = MachineInfo::new(1, 1 << 30);
+    machine.boot_id = "second".into();
+    for (features, told) in [
+        (vec!["A".to_owned(), "B".to_owned()], json!(["A", "B"])),
+        (vec![], Value::Null),
+    ] {
+        let mut config = NodeConfig::new("n");
+        config.declared_features = features;
+        let local = builder(config, machine.clone())
+            .events(Arc::new(events.clone()))
+            .build();
+        let info = json!({"bootID": "first", "machineID": "", "systemUUID": "", "kernelVersion": "", "osImage": "",
+            "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "", "operatingSystem": "",
+            "architecture": ""});
+        let there = || {
+            node(
+                json!({"metadata": {"name": "n"}, "status": {"nodeInfo": info, "declaredFeatures": ["Old"]}}),
+            )
+        };
+        for _ in 0..2 {
+            let found = status(&local, there()).await;
+            assert_eq!(
+                (&found["declaredFeatures"], &found["nodeInfo"]["bootID"]),
+                (&told, &json!("second"))
+            );
+        }
+    }
+    let mut reboots = events.messages();
+    reboots.retain(|message| message.contains("rebooted"));
+    assert_eq!(reboots, ["Node n has been rebooted, boot id: second"; 2]);
 }
 
 /// Somebody's own setter.

@@ -255,8 +255,8 @@ impl Records {
         changed
     }
 
-    /// Looks through all: whoever has something left to be done gets a turn.
-    pub(crate) fn queue_outstanding(&mut self) {
+    /// Looks through all: whoever has something left to be done gets a turn. Says whether there was anyone.
+    pub(crate) fn queue_outstanding(&mut self) -> bool {
         let outstanding: Vec<PodUid> = self
             .by_uid
             .iter()
@@ -268,6 +268,7 @@ impl Records {
         for uid in &outstanding {
             self.queue(uid);
         }
+        !outstanding.is_empty()
     }
 
     /// Whoever has something left to be done gets a turn now, and does not wait for a sink that failed.

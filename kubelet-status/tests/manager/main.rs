@@ -333,6 +333,31 @@ async fn a_status_that_the_source_shows_otherwise_is_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_differs_after_a_rest_is_put_right_within_a_period() {
+    let (store, alive) = (Store::default(), pod("a", "1", json!({})));
+    store.insert(&alive);
+    let manager = Running::start(store.clone());
+    manager.handle.set_pod_status(&alive, running());
+    store.called("patch a", 1).await;
+    for round in 2..5 {
+        tokio::time::sleep(Duration::from_secs(3603)).await;
+        let rested = tokio::time::Instant::now();
+        let version = format!("1{round}");
+        let reset = json!({"metadata": {"resourceVersion": version}, "status": {"phase": "Pending"}});
+        let reset = pod("a", "1", reset);
+        store.insert(&reset);
+        manager.handle.observe_pod(&reset);
+        store.called("patch a", round).await;
+        assert!(
+            rested.elapsed() <= Duration::from_secs(10),
+            "{:?}",
+            rested.elapsed()
+        );
+    }
+    manager.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn orphans_are_forgotten_after_their_last_status_was_sent() {
     let (store, pod) = (Store::default(), pod("a", "1", json!({})));
     store.insert(&pod);

@@ -1,5 +1,8 @@
 //! The server without HTTP: for the set-up and the assertions of a test.
 
+#[cfg(feature = "simulation")]
+use std::marker::PhantomData;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::serde::Serialize;
 use k8s_openapi::serde::de::DeserializeOwned;
@@ -12,6 +15,8 @@ use super::request::{Attributes, User};
 use super::resource::Resource;
 use super::server::ApiServer;
 use super::status_error::StatusError;
+#[cfg(feature = "simulation")]
+use super::store::{Event, EventType, Events, ListOptions, Selection};
 use crate::{Error, Result};
 
 /// As the administrator, past users, faults and the record of calls.
@@ -91,6 +96,27 @@ impl ApiServer {
         Ok(())
     }
 
+    /// All objects of a kind and what becomes of them, from a revision on, or (0) from those there are. Ends when watches do, and
+    /// is asked for anew then.
+    ///
+    /// # Errors
+    ///
+    /// For a kind that is not served, and a revision that is forgotten.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn sight<K: Kind>(&self, since: u64) -> Result<Sight<K>> {
+        let options = ListOptions {
+            resource_version: since.to_string(),
+            send_initial_events: Some(since == 0),
+            allow_watch_bookmarks: true,
+            ..ListOptions::default()
+        };
+        let resource = served::<K>()?;
+        let watched = self
+            .shared
+            .with_store(|store| store.watch(resource, Selection::default(), &options));
+        Ok(Sight(watched?.events, PhantomData))
+    }
+
     fn request<K>(&self, verb: Verb, object: &K) -> Result<(Attributes, Vec<u8>)>
     where
         K: Kind + Metadata<Ty = ObjectMeta> + Serialize,
@@ -121,6 +147,46 @@ impl ApiServer {
             field_manager: "kubelet-testing".into(),
             dry_run: false,
             now: self.shared.now(),
+        }
+    }
+}
+
+/// What becomes of all objects of a kind.
+#[cfg(feature = "simulation")]
+pub(crate) struct Sight<K>(Events, PhantomData<fn() -> K>);
+
+/// With the revision from which to go on.
+#[cfg(feature = "simulation")]
+pub(crate) enum Sighted<K> {
+    /// It was there at the beginning.
+    Found(K),
+    /// Those were all.
+    FoundAll(u64),
+    /// It came, or changed.
+    Changed(u64, K),
+    /// It went; so it was last.
+    Gone(u64, K),
+}
+
+#[cfg(feature = "simulation")]
+impl<K: DeserializeOwned> Sight<K> {
+    /// What is next, if anything is. An object that cannot be read is passed over.
+    pub(crate) async fn next(&mut self) -> Option<Sighted<K>> {
+        loop {
+            let sighted = match self.0.next().await? {
+                Event::Initial(object) => typed(&object).map(Sighted::Found),
+                Event::InitialEnd(revision) => Ok(Sighted::FoundAll(revision)),
+                Event::Change(change, event) => {
+                    let gone = event == EventType::Deleted;
+                    typed(change.shown(event)).map(|object| match gone {
+                        true => Sighted::Gone(change.revision, object),
+                        false => Sighted::Changed(change.revision, object),
+                    })
+                }
+            };
+            if let Ok(sighted) = sighted {
+                return Some(sighted);
+            }
         }
     }
 }

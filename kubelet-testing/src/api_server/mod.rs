@@ -67,6 +67,8 @@ mod tokens;
 mod write;
 
 pub use call::{ApiCall, Verb};
+#[cfg(feature = "simulation")]
+pub(crate) use direct::Sighted;
 pub use faults::{Fault, Faults};
 pub use http::{ApiBody, ApiService};
 pub use outage::Memory;

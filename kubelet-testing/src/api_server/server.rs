@@ -26,6 +26,8 @@ use crate::Calls;
 
 /// How many changes of each resource are remembered, unless it is said otherwise.
 const HISTORY: usize = 4096;
+/// How often watches get bookmarks, unless it is said otherwise.
+const BOOKMARK_FREQUENCY: Duration = Duration::from_secs(60);
 
 /// A Kubernetes API server in memory. Clones are the same server.
 #[derive(Clone, Debug)]
@@ -42,6 +44,7 @@ pub struct ApiServerBuilder {
     clock: Clock,
     seed: u64,
     history: usize,
+    bookmark_frequency: Duration,
     record_reads: bool,
 }
 
@@ -56,6 +59,7 @@ pub(crate) struct Shared {
     signer: Option<Signer>,
     pub(crate) faults: Faults,
     pub(crate) outage: Outage,
+    pub(crate) bookmark_frequency: Duration,
     calls: Calls<ApiCall>,
     record_reads: bool,
 }
@@ -75,6 +79,7 @@ impl ApiServer {
             clock: Clock::system(),
             seed: 0,
             history: HISTORY,
+            bookmark_frequency: BOOKMARK_FREQUENCY,
             record_reads: false,
         }
     }
@@ -199,6 +204,14 @@ impl ApiServerBuilder {
         self
     }
 
+    /// How often a watch that allows bookmarks gets one, a minute unless it is said otherwise (`defaultBookmarkFrequency`); each
+    /// gets its last one shortly before its end.
+    #[must_use]
+    pub fn bookmark_frequency(mut self, every: Duration) -> Self {
+        self.bookmark_frequency = every;
+        self
+    }
+
     /// Records the requests that only look too: `get`, `list` and `watch`.
     #[must_use]
     pub fn record_reads(mut self) -> Self {
@@ -235,6 +248,7 @@ impl ApiServerBuilder {
                 signer,
                 faults: Faults::new(self.seed),
                 outage: Outage::default(),
+                bookmark_frequency: self.bookmark_frequency,
                 calls: Calls::new(),
                 record_reads: self.record_reads,
             }),

@@ -15,8 +15,8 @@ use kube_client::Client;
 use kubelet_config::{ApiServerSource, PodConfig, StreamSource};
 use kubelet_core::{
     Clock, Disk, Event, EventRecorder, Jitter, Kubelet, KubeletHandle, LogEvents, PodCache, PodExt,
-    PodStatusManager as _, PodUid, ProbeOutcome, ProbeResultCache, ProbeTarget, Prober, RootDir,
-    VolumeManager, annotations,
+    PodStatusManager as _, PodUid, PodWorkersConfig, ProbeOutcome, ProbeResultCache, ProbeTarget, Prober,
+    RootDir, VolumeManager, annotations,
 };
 use kubelet_cri::{CriRuntime, NodeProber, NodeSettings};
 use kubelet_pleg::{EventedPleg, GenericPleg};
@@ -62,9 +62,36 @@ pub struct SimulatedNode {
     pub recorder: HistoryRecorder,
     pub(super) shown: Shown,
     pub(super) checkpoints: bool,
-    /// It lists its runtime each second, and hears no events.
-    pub(super) is_generic: bool,
+    pub(super) pace: Pace,
 }
+
+/// How often an agent looks at what nobody told it had changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// It hears no events of its runtime, and lists it each second.
+    Generic,
+    /// As a kubelet by default, but for its PLEG.
+    Evented,
+    /// As rarely as may be: it must hear of all that happens.
+    Restful,
+}
+
+impl Pace {
+    /// One in sixteen of either of the first two.
+    pub(super) fn drawn(seed: u64) -> Self {
+        match seed % 16 {
+            0 => Self::Generic,
+            1 => Self::Evented,
+            _ => Self::Restful,
+        }
+    }
+}
+
+/// The periods of an agent that rests: in which pods are synced again, its runtime is asked how it is, and is listed while its
+/// events have told of nothing yet.
+const RESYNC: Duration = Duration::from_secs(600);
+const RUNTIME_STATUS: Duration = Duration::from_secs(120);
+const RELIST: Duration = Duration::from_secs(30);
 
 /// What an agent shows of itself.
 pub(super) type Shown = Arc<Mutex<Option<KubeletHandle>>>;
@@ -86,7 +113,7 @@ impl SimulatedNode {
             },
             shown: Shown::default(),
             checkpoints: false,
-            is_generic: false,
+            pace: Pace::Evented,
             name,
         }
     }
@@ -101,8 +128,10 @@ impl SimulatedNode {
         *self.shown.lock() = Some(kubelet);
     }
 
-    /// Runs this project's agent, from its pieces, until `shutdown`. In a simulation one in eight, by the seed, hears no events of
-    /// its runtime and lists it each second.
+    /// Runs this project's agent, from its pieces, until `shutdown`. In a simulation one in sixteen, by the seed, hears no events
+    /// of its runtime and lists it each second, and one in sixteen does all else as often as a kubelet does by default. The
+    /// others rest as long as may be: they sync pods every ten minutes, ask their runtime how it is every two, and list it each half
+    /// minute until its events have told of something.
     ///
     /// # Errors
     ///
@@ -123,7 +152,7 @@ impl SimulatedNode {
             recorder,
             shown,
             checkpoints,
-            is_generic,
+            pace,
         } = self;
         let (jitter, disk) = (Jitter::from_seed(seed), Disk::inline());
         let pods = PodConfig::builder()
@@ -177,11 +206,21 @@ impl SimulatedNode {
         };
         let (runtime, cache) = (Arc::new(started?), PodCache::new());
         let lists = Arc::new(PreparedLists::new(runtime.clone(), memory));
-        let kubelet = Kubelet::builder();
-        let kubelet = match is_generic {
-            true => kubelet.pleg(GenericPleg::new(lists, cache.clone()).with_clock(clock), cache),
-            false => {
-                let pleg = EventedPleg::new(lists, cache.clone()).with_clock(clock);
+        let mut kubelet = Kubelet::builder();
+        if pace == Pace::Restful {
+            let workers = PodWorkersConfig {
+                resync_interval: RESYNC,
+                ..PodWorkersConfig::default()
+            };
+            kubelet = kubelet.workers(workers).runtime_status_period(RUNTIME_STATUS);
+        }
+        let kubelet = match pace {
+            Pace::Generic => kubelet.pleg(GenericPleg::new(lists, cache.clone()).with_clock(clock), cache),
+            Pace::Evented | Pace::Restful => {
+                let mut pleg = EventedPleg::new(lists, cache.clone()).with_clock(clock);
+                if pace == Pace::Restful {
+                    pleg = pleg.with_relist_period(RELIST);
+                }
                 kubelet.pleg(pleg.with_jitter(jitter.clone()), cache)
             }
         };

@@ -16,11 +16,12 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::agent::{
-    AgentError, HistoryRecorder, Shown, SimulatedClient, SimulatedNode, StartAgent, node_object,
+    AgentError, HistoryRecorder, Pace, Shown, SimulatedClient, SimulatedNode, StartAgent, node_object,
 };
 use super::history::{History, Journal};
 use super::order::Order;
 use super::static_pods::StaticPods;
+use super::turns::Turns;
 use super::witness::Witness;
 use super::workload::{Churn, Weather, script};
 use super::{FaultPlan, Simulation};
@@ -31,10 +32,10 @@ use crate::{ApiServer, User};
 const START: i64 = 1_767_225_600;
 /// How long calls to a runtime may take (`runtimeRequestTimeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// How often it is looked whether all is as it should be.
-const LOOK: Duration = Duration::from_secs(60);
-/// One in so many agents has no ear for events.
-const GENERIC: u64 = 8;
+/// How often it is looked whether something went wrong. All that does is noted when it happens.
+const LOOK: Duration = Duration::from_secs(300);
+/// How often agents are told by the API server that nothing has changed.
+const BOOKMARKS: Duration = Duration::from_secs(300);
 /// How long a node that lost power takes to be back.
 const REBOOT: Duration = Duration::from_secs(30);
 
@@ -48,6 +49,7 @@ pub(super) struct Driver {
     pub(super) nodes: Vec<Node>,
     agent: StartAgent,
     faults: FaultPlan,
+    turns: Turns,
     pub(super) churn: Option<Churn>,
     pub(super) weather: Weather,
     pub(super) order: Order,
@@ -109,7 +111,7 @@ impl Driver {
         let mut witnesses = JoinSet::new();
         let pods = simulation.workload.pods.clone();
         let mut driver = Self::new(simulation, folder.path());
-        witnesses.spawn(driver.witness.clone().run(driver.admin.clone()));
+        witnesses.spawn(driver.witness.clone().run(driver.api.clone()));
         driver.prepare(pods).await;
         driver.act_until(driver.start + time).await;
         driver.rest().await;
@@ -126,13 +128,15 @@ impl Driver {
             nodes,
             workload,
             faults,
+            turns,
             agent,
         } = simulation;
         let start = Instant::now();
         let clock = Clock::starting_at(Timestamp::from_second(START).unwrap_or_default());
         let mut rng = fastrand::Rng::with_seed(seed);
-        let api = ApiServer::builder().clock(clock).seed(rng.u64(..)).build();
-        let (weather, order) = (Weather::new(), Order::default());
+        let api = ApiServer::builder().clock(clock).seed(rng.u64(..));
+        let api = api.bookmark_frequency(BOOKMARKS).build();
+        let (weather, order) = (Weather::new(start, turns), Order::default());
         let nodes = nodes.into_iter().enumerate().map(|(number, name)| {
             let network = [10, 88, u8::try_from(number).unwrap_or(u8::MAX), 0];
             let runtime = MemoryCri::builder(clock)
@@ -173,6 +177,7 @@ impl Driver {
             nodes,
             agent,
             faults,
+            turns,
             churn: workload.churn,
             weather,
             order,
@@ -221,10 +226,11 @@ impl Driver {
         }
     }
 
-    /// Once more, after about this time: half to one and a half of it.
+    /// Once more, after about this time: half to one and a half of it. Quiet time does not count.
     fn plan(&mut self, act: Act, every: Duration) {
         let after = every.mul_f64(0.5 + self.rng.f64());
-        self.plan_at(act, Instant::now() + after);
+        let at = self.turns.after(self.start.elapsed(), after);
+        self.plan_at(act, self.start + at);
     }
 
     pub(super) fn plan_at(&mut self, act: Act, at: Instant) {
@@ -438,7 +444,7 @@ impl Driver {
             },
             shown: node.shown.clone(),
             checkpoints: true,
-            is_generic: seed.is_multiple_of(GENERIC),
+            pace: Pace::drawn(seed),
         };
         let shutdown = CancellationToken::new();
         let agent = tokio::spawn((self.agent)(given, shutdown.clone()));

@@ -26,6 +26,7 @@ mod order;
 mod prepared_lists;
 mod stages;
 mod static_pods;
+mod turns;
 mod users;
 mod witness;
 mod workload;
@@ -44,6 +45,7 @@ pub use self::workload::Workload;
 use self::agent::{StartAgent, start_with};
 use self::driver::Driver;
 use self::faults::Time;
+use self::turns::Turns;
 
 /// A cluster that is simulated: nodes with an agent and a [`MemoryCri`](crate::memory_cri::MemoryCri) each, one
 /// [`ApiServer`](crate::ApiServer), users and faults; one thread, one paused clock, one seed.
@@ -68,6 +70,7 @@ pub struct Simulation {
     nodes: Vec<String>,
     workload: Workload,
     faults: FaultPlan,
+    turns: Turns,
     agent: StartAgent,
 }
 
@@ -79,6 +82,7 @@ impl Simulation {
             nodes: Vec::new(),
             workload: Workload::none(),
             faults: FaultPlan::none(),
+            turns: Turns::default(),
             agent: start_with(SimulatedNode::run_kubelet),
         }
     }
@@ -98,6 +102,14 @@ impl Simulation {
     /// What goes wrong. Nothing by default.
     pub fn faults(mut self, faults: FaultPlan) -> Self {
         self.faults = faults;
+        self
+    }
+
+    /// Users and faults act for so long, then all is left alone for so long, by turns; at first they act. What
+    /// [`Workload::every`] and a [`FaultPlan`] say of how often counts the busy time alone, so a day of a busy hour in all has
+    /// an hour's changes. Calls and requests go wrong at all times. By default it is never quiet.
+    pub fn by_turns(mut self, busy: Duration, quiet: Duration) -> Self {
+        self.turns = Turns::new(busy, quiet);
         self
     }
 
@@ -155,10 +167,11 @@ impl Simulation {
             seed,
             workload,
             faults,
+            turns,
             ..
         } = self;
         format!(
-            "Simulation::seed({seed}){nodes}.workload({workload}).faults({faults}).run({})",
+            "Simulation::seed({seed}){nodes}.workload({workload}).faults({faults}){turns}.run({})",
             Time(time)
         )
     }

@@ -13,7 +13,7 @@ use super::leftovers::leftovers;
 /// How long all was as it is before a moment counts as calm: what is to be told has been told by then.
 const CALM: Duration = Duration::from_secs(120);
 /// How long a new agent is looked at: long enough for each probe to be run, each pod to be synced.
-const AFTERMATH: Duration = Duration::from_secs(180);
+const AFTERMATH: Duration = Duration::from_secs(1000);
 /// How long a node is without an agent.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How long an agent may take to end.

@@ -4,10 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
-use kube_client::Client;
-use kube_client::api::{Api, ListParams, WatchEvent, WatchParams};
 use kubelet_core::PodExt;
 use kubelet_cri::v1;
 use parking_lot::Mutex;
@@ -16,6 +13,8 @@ use tokio::time::Instant;
 
 use super::history::{Journal, Step};
 use super::order::Order;
+use crate::ApiServer;
+use crate::api_server::Sighted;
 use crate::memory_cri::MemoryCri;
 
 /// The label of a container's pod.
@@ -88,41 +87,36 @@ impl Witness {
         self.seen.lock().changes.take().unwrap_or_default()
     }
 
-    /// Watches until it is dropped.
-    pub(super) async fn run(self, client: Client) {
-        let api = Api::<Pod>::all(client);
+    /// Watches until it is dropped. It sees each change, whoever has it told what by then.
+    pub(super) async fn run(self, api: ApiServer) {
+        let (mut since, mut found) = (0, Vec::new());
         loop {
-            let Ok(listed) = api.list(&ListParams::default()).await else {
-                // The server is away.
-                tokio::time::sleep(Duration::from_millis(100)).await;
+            let Ok(mut pods) = api.sight::<Pod>(since) else {
+                // So long ago that it is forgotten.
+                since = 0;
+                tokio::task::yield_now().await;
                 continue;
             };
-            self.keep_only(&listed.items);
-            let mut version = listed.metadata.resource_version.unwrap_or_default();
-            for pod in listed.items {
-                self.applied(pod);
-            }
-            while let Ok(events) = api.watch(&WatchParams::default(), &version).await {
-                let mut events = events.boxed();
-                let mut lost = false;
-                while let Some(event) = events.next().await {
-                    match event {
-                        Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => {
-                            version = pod.metadata.resource_version.clone().unwrap_or(version);
-                            self.applied(pod);
-                        }
-                        Ok(WatchEvent::Deleted(pod)) => {
-                            version = pod.metadata.resource_version.clone().unwrap_or(version);
-                            self.deleted(&pod);
-                        }
-                        Ok(WatchEvent::Bookmark(mark)) => version = mark.metadata.resource_version,
-                        Ok(WatchEvent::Error(_)) | Err(_) => lost = true,
+            while let Some(sighted) = pods.next().await {
+                match sighted {
+                    Sighted::Found(pod) => found.push(pod),
+                    Sighted::FoundAll(revision) => {
+                        since = revision;
+                        self.keep_only(&found);
+                        found.drain(..).for_each(|pod| self.applied(pod));
+                    }
+                    Sighted::Changed(revision, pod) => {
+                        since = revision;
+                        self.applied(pod);
+                    }
+                    Sighted::Gone(revision, pod) => {
+                        since = revision;
+                        self.deleted(&pod);
                     }
                 }
-                if lost {
-                    break;
-                }
             }
+            // The server went down, and watches with it.
+            found.clear();
         }
     }
 

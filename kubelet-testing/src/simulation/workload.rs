@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::faults::Time;
+use super::turns::Turns;
 use crate::Run;
 use crate::memory_cri::{ExecReply, MemoryCri, Planned, hash};
 
@@ -17,8 +18,9 @@ use crate::memory_cri::{ExecReply, MemoryCri, Planned, hash};
 ///
 /// Containers do what their image is named after: `sim/forever`, `sim/job` (ends well after half a minute), `sim/fails` (ends
 /// with 1 after 20 s), `sim/crashes` (at once), `sim/comes-round` (at its third start), `sim/stubborn` (ignores SIGTERM),
-/// `sim/slow` (takes its time to start and to stop), `sim/oom`; those that end do so at their first six starts only if the image
-/// is called `sim/job-6` and so on. A container of any other image runs until it is stopped. The command `flaps` fails now and then until the faults end, any other succeeds.
+/// `sim/slow` (takes its time to start and to stop), `sim/oom`; those that end do so at their first six or twelve starts only if
+/// the image is called `sim/job-6`, `sim/job-12` and so on. A container of any other image runs until it is stopped. The command
+/// `flaps` fails now and then, while it is [busy](crate::Simulation::by_turns) and until the faults end, any other succeeds.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use]
 pub struct Workload {
@@ -99,13 +101,20 @@ const IMAGES: [&str; 16] = [
     "sim/comes-round",
     "sim/comes-round",
     "sim/comes-round",
-    "sim/job",
+    "sim/job-12",
     "sim/job-6",
     "sim/fails-6",
     "sim/crashes-6",
     "sim/crashes-6",
     "sim/oom-6",
     "sim/crashes",
+];
+/// Of those that would fail for ever so many give up after twelve times, to one that does not: by then all waits are as long as
+/// they get.
+const FOREVER: u8 = 8;
+/// The periods of probes, in seconds. Short ones are rare: there is nothing new in them after a while, either.
+const PERIODS: [u16; 16] = [
+    10, 30, 60, 60, 120, 120, 120, 120, 300, 300, 300, 300, 300, 300, 300, 300,
 ];
 /// The command of probes that fail now and then, while there is weather.
 const FLAPS: &str = "flaps";
@@ -115,19 +124,28 @@ const FLAP_PERIODS: u64 = 40;
 
 /// Whether things go wrong. Clones are the same.
 #[derive(Clone, Debug)]
-pub(super) struct Weather(Arc<AtomicBool>);
+pub(super) struct Weather {
+    start: Instant,
+    turns: Turns,
+    has_calmed_down: Arc<AtomicBool>,
+}
 
 impl Weather {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(AtomicBool::new(true)))
+    pub(super) fn new(start: Instant, turns: Turns) -> Self {
+        Self {
+            start,
+            turns,
+            has_calmed_down: Arc::default(),
+        }
     }
 
+    /// Once and for all.
     pub(super) fn calm_down(&self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.has_calmed_down.store(true, Ordering::Relaxed);
     }
 
     fn is_calm(&self) -> bool {
-        !self.0.load(Ordering::Relaxed)
+        self.has_calmed_down.load(Ordering::Relaxed) || self.turns.is_quiet(self.start.elapsed())
     }
 }
 
@@ -141,8 +159,10 @@ pub(super) fn script(runtime: &MemoryCri, weather: &Weather) {
         ("sim/oom", Run::oom_killed().after(seconds(45))),
     ];
     for (image, run) in ends {
-        let six_times = std::iter::repeat_n(run.clone(), 6).chain([Run::forever()]);
-        runtime.script_image(format!("{image}-6"), six_times);
+        for times in [6, 12] {
+            let some_times = std::iter::repeat_n(run.clone(), times).chain([Run::forever()]);
+            runtime.script_image(format!("{image}-{times}"), some_times);
+        }
         runtime.script_image(image, [run]);
     }
     runtime.script_image("sim/stubborn", [Run::forever().ignores_stop()]);
@@ -157,10 +177,10 @@ pub(super) fn script(runtime: &MemoryCri, weather: &Weather) {
         "sim/setup-fails",
         [Run::exits(1), Run::exits(0).after(seconds(4))],
     );
-    let (start, weather) = (Instant::now(), weather.clone());
+    let weather = weather.clone();
     let fails_now = move |container: &Planned, command: &[String]| {
         let flaps = command.first().is_some_and(|program| program == FLAPS) && !weather.is_calm();
-        let turn = || start.elapsed().as_secs() / FLAP_PERIOD.as_secs();
+        let turn = || weather.start.elapsed().as_secs() / FLAP_PERIOD.as_secs();
         flaps && hash(turn(), container.pod_uid()).is_multiple_of(FLAP_PERIODS)
     };
     runtime.script_exec_where(fails_now, [ExecReply::exits(1).stderr("not now")]);
@@ -216,7 +236,10 @@ pub(super) fn random_pod(name: &str, node: &str, rng: &mut fastrand::Rng) -> Val
 }
 
 fn random_container(name: &str, rng: &mut fastrand::Rng) -> Value {
-    let image = IMAGES[rng.usize(..IMAGES.len())];
+    let image = match IMAGES[rng.usize(..IMAGES.len())] {
+        "sim/crashes" if rng.u8(..FOREVER) > 0 => "sim/crashes-12",
+        image => image,
+    };
     let pull = ["IfNotPresent", "IfNotPresent", "Always"][rng.usize(..3)];
     let mut container = json!({"name": name, "image": image, "imagePullPolicy": pull});
     for kind in ["readinessProbe", "livenessProbe", "startupProbe"] {
@@ -239,7 +262,11 @@ fn random_probe(command: &str, rng: &mut fastrand::Rng) -> Value {
         0 => json!({"tcpSocket": {"port": 80}}),
         _ => json!({"exec": {"command": [command]}}),
     };
-    probe["periodSeconds"] = [10, 30, 60][rng.usize(..3)].into();
+    let period = PERIODS[rng.usize(..PERIODS.len())];
+    probe["periodSeconds"] = period.into();
+    // They fail for a while only: short of that nothing would come of it.
+    let failures = if period > 30 { 1 } else { 3 };
+    probe["failureThreshold"] = failures.into();
     probe["initialDelaySeconds"] = [0, 5, 40][rng.usize(..3)].into();
     probe
 }

@@ -16,8 +16,6 @@ use super::shape::Presenter;
 use crate::api_server::server::Shared;
 use crate::api_server::store::{Ending, Event, EventType, Events, is_twin, line, shown};
 
-/// How often a watch that allows bookmarks gets one (`defaultBookmarkFrequency`).
-const BOOKMARK_FREQUENCY: Duration = Duration::from_secs(60);
 /// How long before its end a watch gets its last bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
@@ -164,7 +162,7 @@ impl Watch {
         if last <= now {
             return None;
         }
-        Some(last.min(now + BOOKMARK_FREQUENCY))
+        Some(last.min(now + self.shared.bookmark_frequency))
     }
 
     fn set_timer(&mut self) {
