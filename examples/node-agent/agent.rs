@@ -94,7 +94,8 @@ pub(crate) async fn run(
     let local = Arc::new(local.events(node_recorder.clone()).build());
     local.birth_cry();
     let node = Arc::new(local.initial_node().await);
-    let node_settings = settings::node(config, &node);
+    let mut node_settings = settings::node(config, &node);
+    node_settings.user_namespaces = settings::user_namespaces(config).await?;
     let mut status_config = StatusManagerConfig::default();
     (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
     let statuses = match &client {

@@ -8,12 +8,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_config::credential_provider::CredentialProvider as Plugin;
 use kubelet_config::kubelet_configuration::GoDuration;
 use kubelet_config::{FeatureGates, KubeletConfiguration};
-use kubelet_core::InPlaceResize;
 use kubelet_core::quantity::Amount;
+use kubelet_core::{Disk, InPlaceResize};
 use kubelet_cri::logs::LogRotatePolicy;
 use kubelet_cri::{
     CgroupDriver, CredentialProvider, ImageGcPolicy, ImagePullCredentialsVerificationPolicy,
-    ImagePullSettings, NodeSettings,
+    ImagePullSettings, NodeSettings, UserNamespaceIds,
 };
 use kubelet_node::node_host_ips;
 
@@ -45,6 +45,13 @@ pub(crate) fn node(config: &KubeletConfiguration, object: &Node) -> NodeSettings
     node.seccomp_default = config.seccomp_default;
     node.single_process_oom_kill = config.single_process_oom_kill.unwrap_or(!node.cgroup_v2);
     node
+}
+
+/// The ids that this host has for the user namespaces of so many pods (`userNamespaces.idsPerPod`).
+pub(crate) async fn user_namespaces(config: &KubeletConfiguration) -> Result<UserNamespaceIds, Error> {
+    let per_pod = config.user_namespaces.as_ref().and_then(|it| it.ids_per_pod);
+    let per_pod = per_pod.map_or(Ok(65_536), u32::try_from)?;
+    Ok(UserNamespaceIds::of_this_host(per_pod, count(config.max_pods), Disk::default()).await?)
 }
 
 pub(crate) fn image_pulls(config: &KubeletConfiguration, gates: &FeatureGates) -> ImagePullSettings {

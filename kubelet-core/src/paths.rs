@@ -50,6 +50,11 @@ impl RootDir {
         self.pod_dir(uid).join("containers").join(container)
     }
 
+    /// `<root>/pods/<uid>/userns`: the ids of its user namespace, if it has one of its own (`mappingsFile`).
+    pub fn pod_user_namespace_file(&self, uid: &PodUid) -> PathBuf {
+        self.pod_dir(uid).join("userns")
+    }
+
     /// `<root>/pods/<uid>/etc-hosts`
     pub fn etc_hosts(&self, uid: &PodUid) -> PathBuf {
         self.pod_dir(uid).join("etc-hosts")

@@ -214,6 +214,7 @@ impl PodSyncer for RuntimePodSyncer {
             destroyed,
         )
         .await?;
+        self.release_user_namespace(&uid).await?;
         self.statuses.terminate_pod(pod);
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.ended(&pod.uid());
@@ -528,6 +529,17 @@ impl RuntimePodSyncer {
         let cleaned = self.disk.run(move || clean_sub_paths(&cleaned));
         let cleaned = async { cleaned.await.map_err(|error| Error::io(&dir, Some(uid), error)) };
         within("unmount sub-paths", Some(uid), MOUNT_DEADLINE, cleaned).await
+    }
+
+    /// Its ids are free for another pod (`UsernsManager.Release`).
+    async fn release_user_namespace(&self, uid: &PodUid) -> Result<()> {
+        let file = self.root_dir.pod_user_namespace_file(uid);
+        let of_pod = file.clone();
+        let removed = self.disk.run(move || match std::fs::remove_file(of_pod) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        });
+        removed.await.map_err(|error| Error::io(&file, Some(uid), error))
     }
 
     /// `makePodDataDirs`

@@ -416,3 +416,67 @@ async fn the_cgroup_driver_is_the_runtimes_where_it_tells() {
     };
     assert_eq!(asked_of_none, 0, "pods in no cgroups need no driver");
 }
+
+/// The ids that the runtime was told for a pod: the first and their number. Sandbox, containers and mounts have the same.
+fn told_ids(cri: &MemoryCri, pod: &str) -> Vec<(u32, u32)> {
+    let mut told = Vec::new();
+    let mut tell = |options: &Option<v1::NamespaceOption>, mounts: &[v1::Mount]| {
+        let userns = options.as_ref().unwrap().userns_options.as_ref().unwrap();
+        assert_eq!(userns.mode(), v1::NamespaceMode::Pod);
+        assert_eq!(userns.uids, userns.gids);
+        for mount in mounts {
+            assert_eq!(
+                (&mount.uid_mappings, &mount.gid_mappings),
+                (&userns.uids, &userns.gids)
+            );
+        }
+        let ids = userns.uids[0];
+        assert_eq!((userns.uids.len(), ids.container_id), (1, 0));
+        told.push((ids.host_id, ids.length));
+    };
+    for call in cri.calls().all().iter().filter(|call| call.about.pod == pod) {
+        if let Some(request) = call.request::<v1::RunPodSandboxRequest>() {
+            let linux = request.config.as_ref().unwrap().linux.as_ref().unwrap();
+            tell(&linux.security_context.as_ref().unwrap().namespace_options, &[]);
+        }
+        if let Some(request) = call.request::<v1::CreateContainerRequest>() {
+            let config = request.config.as_ref().unwrap();
+            let linux = config.linux.as_ref().unwrap();
+            assert!(!config.mounts.is_empty());
+            tell(
+                &linux.security_context.as_ref().unwrap().namespace_options,
+                &config.mounts,
+            );
+        }
+    }
+    told
+}
+
+fn with_user_namespace(name: &str) -> Arc<Pod> {
+    PodBuilder::new(name)
+        .container("main", "docker.io/library/busybox:1.36", |container| container)
+        .spec(|spec| spec.host_users = Some(false))
+        .build()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_user_namespace_has_ids_of_its_own_also_for_the_next_agent() {
+    const IDS: u32 = 65_536;
+    let mut rig = Rig::new().await;
+    for name in ["a", "b"] {
+        rig.sync(&with_user_namespace(name)).await;
+    }
+    assert_eq!(told_ids(&rig.cri, "a"), [(IDS, IDS); 2]);
+    assert_eq!(told_ids(&rig.cri, "b"), [(2 * IDS, IDS); 2]);
+
+    rig.manager = manager(&rig.cri, rig.clock, &rig._dir, NodeSettings::default())
+        .build()
+        .await
+        .unwrap();
+    rig.sync(&with_user_namespace("c")).await;
+    assert_eq!(told_ids(&rig.cri, "c"), [(3 * IDS, IDS); 2]);
+    let b = with_user_namespace("b");
+    rig.cri.end(&b.uid(), "main", 1);
+    rig.sync(&b).await;
+    assert_eq!(told_ids(&rig.cri, "b"), [(2 * IDS, IDS); 3]);
+}

@@ -229,6 +229,7 @@ impl CriRuntimeBuilder {
             images,
             crash_loop: CrashLoopBackOff::new(self.crash_loop.0, self.crash_loop.1, self.clock),
             handlers: Mutex::new(None::<HashMap<_, _>>),
+            user_namespaces: Default::default(),
             missing,
             cpu_times: Default::default(),
             node,

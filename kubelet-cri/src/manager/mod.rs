@@ -30,6 +30,7 @@ mod streaming;
 mod sync;
 mod termination_message;
 mod termination_order;
+mod user_namespaces;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -59,6 +60,7 @@ use self::missing_calls::MissingCalls;
 use self::read::Listing;
 use self::resize::Actuated;
 use self::stats::CpuTimes;
+use self::user_namespaces::UserNamespaces;
 use crate::{ImageService, RuntimeService, v1};
 
 pub use self::builder::CriRuntimeBuilder;
@@ -69,6 +71,7 @@ pub use self::image_gc::{FsStats, ImageFsStats, ImageGcManager, ImageGcPolicy};
 pub use self::images::{ImagePullCredentialsVerificationPolicy, ImagePullSettings};
 pub use self::stats::{ContainerStats, ImageFsInfo, PodStats};
 pub use self::streaming::StreamOptions;
+pub use self::user_namespaces::UserNamespaceIds;
 
 /// Runs pods on any [`RuntimeService`] and [`ImageService`], with the calls that the kubelet would make
 /// (`kubeGenericRuntimeManager`).
@@ -92,6 +95,7 @@ pub struct CriRuntime {
     crash_loop: CrashLoopBackOff,
     /// What each runtime handler can do, as `Status` last told.
     handlers: Mutex<Option<HashMap<String, HandlerFeatures>>>,
+    user_namespaces: UserNamespaces,
     /// What the runtime does not offer.
     missing: MissingCalls,
     cpu_times: CpuTimes,

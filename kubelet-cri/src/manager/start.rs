@@ -33,6 +33,7 @@ pub(super) struct StartContext<'a> {
     /// The handler that images are for; empty for all.
     pub(super) image_handler: &'a str,
     pub(super) handler_features: HandlerFeatures,
+    pub(super) user_namespace: &'a v1::UserNamespace,
     pub(super) pod_ips: &'a [String],
     pub(super) pull_secrets: &'a [Arc<Secret>],
     pub(super) image_volumes: &'a ImageVolumes,
@@ -235,6 +236,7 @@ impl CriRuntime {
             config_objects: &*self.config_objects,
             target,
             handler: context.handler_features,
+            user_namespace: context.user_namespace,
         };
         container_config(&self.node, &inputs)
             .await

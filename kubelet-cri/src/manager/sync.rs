@@ -20,6 +20,7 @@ use super::pod_actions::{
 };
 use super::read::sandbox_ips;
 use super::start::{Start, StartContext};
+use super::user_namespaces::has_user_namespace;
 use crate::v1;
 
 /// The result so far, of a sync that cannot go on.
@@ -85,8 +86,13 @@ impl CriRuntime {
         if actions.starts_nothing() {
             return Ok(());
         }
-        self.start_all(pod, status, starts, actions, pull_secrets, result)
-            .await
+        let started = self
+            .start_all(pod, status, starts, actions, pull_secrets, result)
+            .await;
+        if actions.create_sandbox && has_user_namespace(pod) && !result.is_ok() {
+            metrics::counter!("kubelet_started_user_namespaced_pods_errors_total").increment(1);
+        }
+        started
     }
 
     async fn kill_unwanted(
@@ -201,11 +207,12 @@ impl CriRuntime {
             Ok(handler) => self.handler_features(handler).await,
             Err(_) => Default::default(),
         };
+        let user_namespace = self.user_namespace(pod, &runtime_handler).await;
         let config = pod_sandbox_config(
             &self.node,
             pod,
             actions.attempt,
-            handler_features,
+            user_namespace.clone(),
             &*self.recorder,
         );
         let config = config.map_err(|error| error.to_string());
@@ -214,6 +221,9 @@ impl CriRuntime {
         let mut sandbox_id = actions.sandbox_id.clone().unwrap_or_default();
         if actions.create_sandbox {
             metrics::counter!("kubelet_started_pods_total").increment(1);
+            if has_user_namespace(pod) {
+                metrics::counter!("kubelet_started_user_namespaced_pods_total").increment(1);
+            }
             let created = self.create_sandbox(&config, &runtime_handler).await;
             sandbox_id = created.map_err(|error| {
                 metrics::counter!("kubelet_started_pods_errors_total").increment(1);
@@ -246,9 +256,9 @@ impl CriRuntime {
             true => runtime_handler,
             false => Ok(String::new()),
         };
-        let (config, image_handler) = match (config, image_handler) {
-            (Ok(config), Ok(handler)) => (config, handler),
-            (Err(error), _) | (_, Err(error)) => {
+        let (config, image_handler, user_namespace) = match (config, image_handler, user_namespace) {
+            (Ok(config), Ok(handler), Ok(user_namespace)) => (config, handler, user_namespace),
+            (Err(error), _, _) | (_, Err(error), _) | (_, _, Err(error)) => {
                 result.error = Some(format!(
                     "GeneratePodSandboxConfig for pod {target:?} failed: {error}"
                 ));
@@ -266,6 +276,7 @@ impl CriRuntime {
             sandbox_config: &config,
             image_handler: &image_handler,
             handler_features,
+            user_namespace: &user_namespace,
             pod_ips: &pod_ips,
             pull_secrets,
             image_volumes: &image_volumes,

@@ -34,6 +34,10 @@ pub(crate) async fn container_config(
     verify_run_as_non_root(inputs.pod, inputs.container, inputs.image_user)?;
     let mut config = describe(node, inputs, environment)?;
     config.mounts = files.prepare(node.disk).await?;
+    for mount in &mut config.mounts {
+        mount.uid_mappings.clone_from(&inputs.user_namespace.uids);
+        mount.gid_mappings.clone_from(&inputs.user_namespace.gids);
+    }
     Ok(config)
 }
 
@@ -84,7 +88,8 @@ fn describe(
 
 fn linux_config(node: &NodeSettings, inputs: &ContainerInputs<'_>) -> Result<v1::LinuxContainerConfig> {
     let (pod, container) = (inputs.pod, inputs.container);
-    let mut context = container_security_context(node, pod, container, inputs.image_user, inputs.handler)?;
+    let mut context =
+        container_security_context(node, pod, container, inputs.image_user, inputs.user_namespace)?;
     if let (Some(target), Some(namespaces)) = (inputs.target, &mut context.namespace_options)
         && namespaces.pid() == v1::NamespaceMode::Container
     {

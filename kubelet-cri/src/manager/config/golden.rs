@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::service_environment::tests::{Listed, service};
 use super::*;
+use crate::manager::user_namespaces::{has_user_namespace, refuses_user_namespace};
 
 /// One test for each recording. After `differs`, why it is not equal yet: the test then sees to it that it is taken
 /// off the list once it is.
@@ -228,13 +229,7 @@ async fn differences(recording: &Recording) -> Vec<String> {
     for recorded in &recording.sandboxes {
         let recorded: v1::PodSandboxConfig = message("PodSandboxConfig", recorded);
         let attempt = recorded.metadata.as_ref().unwrap().attempt;
-        let ours = pod_sandbox_config(
-            &node.settings,
-            &pod,
-            attempt,
-            HandlerFeatures::default(),
-            &LogEvents,
-        );
+        let ours = pod_sandbox_config(&node.settings, &pod, attempt, user_namespace(&pod), &LogEvents);
         let ours = node.in_place(&json("PodSandboxConfig", &ours.unwrap()));
         compare(
             "sandbox",
@@ -316,13 +311,14 @@ async fn container_like(
         config_objects: &Objects,
         target: None,
         handler: HandlerFeatures::default(),
+        user_namespace: &user_namespace_of_host(),
     };
     container_config(&node.settings, &inputs).await
 }
 
 /// The first error that stands in the way of the pod's containers.
 async fn refused(node: &Node, pod: &Pod, pod_ips: &[String]) -> Option<String> {
-    let sandbox = pod_sandbox_config(&node.settings, pod, 0, HandlerFeatures::default(), &LogEvents);
+    let sandbox = pod_sandbox_config(&node.settings, pod, 0, user_namespace(pod), &LogEvents);
     if let Err(error) = sandbox {
         return Some(error.to_string());
     }
@@ -343,12 +339,22 @@ async fn refused(node: &Node, pod: &Pod, pod_ips: &[String]) -> Option<String> {
             config_objects: &Objects,
             target: None,
             handler: HandlerFeatures::default(),
+            user_namespace: &user_namespace_of_host(),
         };
         if let Err(error) = container_config(&node.settings, &inputs).await {
             return Some(error.to_string());
         }
     }
     None
+}
+
+/// The recording's runtime could make none.
+fn user_namespace(pod: &Pod) -> Result<v1::UserNamespace, String> {
+    let refusal = has_user_namespace(pod).then(|| refuses_user_namespace("", None));
+    match refusal.flatten() {
+        Some(refusal) => Err(refusal),
+        None => Ok(user_namespace_of_host()),
+    }
 }
 
 /// What the recording's API server had: its own service, and one of the pods' namespace.

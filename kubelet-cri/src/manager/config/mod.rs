@@ -43,6 +43,7 @@ pub(crate) use error::ConfigError;
 pub(crate) use go_json::string as go_string;
 pub(crate) use hash::hash_container;
 pub(crate) use labels::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo};
+pub(crate) use namespaces::user_namespace_of_host;
 pub use node::{CgroupDriver, NodeSettings};
 pub(crate) use resources::{
     PodTotals, SHARES, container_amounts, container_resources, huge_page_size, milli_cpu_to_quota,
@@ -96,4 +97,6 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) target: Option<&'a str>,
     /// What the runtime handler can do.
     pub(crate) handler: HandlerFeatures,
+    /// The pod's user namespace.
+    pub(crate) user_namespace: &'a v1::UserNamespace,
 }

@@ -8,6 +8,8 @@ use k8s_openapi::api::core::v1::Node;
 use kubelet_core::quantity::Amount;
 use kubelet_core::{Disk, RootDir};
 
+use crate::manager::user_namespaces::UserNamespaceIds;
+
 /// How pods are put into cgroups (`cgroupDriver`, `cgroupsPerQOS`, `cgroupRoot`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -93,6 +95,8 @@ pub struct NodeSettings {
     /// where it is off, the runtime gets the place in the volume. For a runtime that runs elsewhere, and does not see the
     /// mounts of this process, it must be off.
     pub mount_sub_paths: bool,
+    /// The ids for the user namespaces of pods (`userNamespaces.idsPerPod`, and what the host has for them).
+    pub user_namespaces: UserNamespaceIds,
 }
 
 impl Default for NodeSettings {
@@ -121,6 +125,7 @@ impl Default for NodeSettings {
             swap_controller: false,
             selinux: false,
             mount_sub_paths: true,
+            user_namespaces: UserNamespaceIds::default(),
         }
     }
 }

@@ -16,7 +16,7 @@ use super::resources::{sandbox_overhead, sandbox_resources};
 use super::security_context::{
     has_privileged_container, selinux_option, supplemental_groups, supplemental_groups_policy,
 };
-use super::{HandlerFeatures, NodeSettings, Result};
+use super::{ConfigError, NodeSettings, Result};
 use crate::v1;
 use crate::v1::security_profile::ProfileType;
 
@@ -28,7 +28,7 @@ pub(crate) fn pod_sandbox_config(
     node: &NodeSettings,
     pod: &Pod,
     attempt: u32,
-    handler: HandlerFeatures,
+    user_namespace: Result<v1::UserNamespace, String>,
     recorder: &dyn EventRecorder,
 ) -> Result<v1::PodSandboxConfig> {
     let key = pod.key();
@@ -50,7 +50,7 @@ pub(crate) fn pod_sandbox_config(
         port_mappings: port_mappings(pod),
         labels: pod_labels(pod),
         annotations: pod_annotations(pod),
-        linux: Some(linux_config(node, pod, handler)?),
+        linux: Some(linux_config(node, pod, user_namespace)?),
         ..Default::default()
     })
 }
@@ -64,8 +64,9 @@ pub(crate) fn pod_logs_directory(pod_logs_dir: &Path, pod: &Pod) -> PathBuf {
 fn linux_config(
     node: &NodeSettings,
     pod: &Pod,
-    handler: HandlerFeatures,
+    user_namespace: Result<v1::UserNamespace, String>,
 ) -> Result<v1::LinuxPodSandboxConfig> {
+    let user_namespace = user_namespace.map_err(ConfigError::Spec)?;
     let none = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&none);
     let context = spec.security_context.as_ref();
@@ -76,7 +77,7 @@ fn linux_config(
     let security_context = v1::LinuxSandboxSecurityContext {
         // The kubelet names no namespaces for a pod without a security context, which no API server stores and no
         // defaulted manifest holds. A custom source may: on the host's network its sandbox would never be right.
-        namespace_options: Some(namespaces_for_pod(pod, handler)?),
+        namespace_options: Some(namespaces_for_pod(pod, user_namespace)),
         selinux_options: context
             .and_then(|context| context.se_linux_options.as_ref())
             .map(selinux_option),

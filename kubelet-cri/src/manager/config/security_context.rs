@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::{
 use kubelet_core::PodExt;
 
 use super::namespaces::namespaces_for_pod;
-use super::{ConfigError, HandlerFeatures, ImageUser, NodeSettings, Result};
+use super::{ConfigError, ImageUser, NodeSettings, Result};
 use crate::v1::security_profile::ProfileType;
 use crate::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, SeLinuxOption, SecurityProfile,
-    SupplementalGroupsPolicy,
+    SupplementalGroupsPolicy, UserNamespace,
 };
 
 /// What no container sees of the host unless `procMount` is `Unmasked` (`defaultMaskedPaths`); the node adds its own.
@@ -50,7 +50,7 @@ pub(super) fn container_security_context(
     pod: &Pod,
     container: &Container,
     image_user: &ImageUser,
-    handler: HandlerFeatures,
+    user_namespace: &UserNamespace,
 ) -> Result<LinuxContainerSecurityContext> {
     let pod_context = pod_security_context(pod);
     let effective = Effective::of(pod_context, container.security_context.as_ref());
@@ -73,7 +73,7 @@ pub(super) fn container_security_context(
     Ok(LinuxContainerSecurityContext {
         capabilities: effective.capabilities.map(capability),
         privileged: effective.privileged,
-        namespace_options: Some(namespaces_for_pod(pod, handler)?),
+        namespace_options: Some(namespaces_for_pod(pod, user_namespace.clone())),
         selinux_options: effective.selinux_options.map(selinux_option),
         run_as_user: run_as_user.map(|value| Int64Value { value }),
         run_as_group: effective.run_as_group.map(|value| Int64Value { value }),
