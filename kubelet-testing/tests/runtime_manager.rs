@@ -480,3 +480,93 @@ async fn each_user_namespace_has_ids_of_its_own_also_for_the_next_agent() {
     rig.sync(&b).await;
     assert_eq!(told_ids(&rig.cri, "b"), [(2 * IDS, IDS); 3]);
 }
+
+fn of_size(cpu: &str, memory: &str) -> Arc<Pod> {
+    let list = serde_json::json!({"cpu": cpu, "memory": memory});
+    let resources = serde_json::json!({"requests": list, "limits": list});
+    PodBuilder::new("a")
+        .container("main", "docker.io/library/busybox:1.36", |container| {
+            container.with(|main| main.resources = Some(serde_json::from_value(resources).unwrap()))
+        })
+        .spec(|spec| {
+            let overhead = serde_json::json!({"cpu": "500m", "memory": "100"});
+            spec.overhead = Some(serde_json::from_value(overhead).unwrap());
+        })
+        .build()
+}
+
+/// The resizes that were asked for since: of the pod (shares, quota, memory), or of its container.
+fn resizes(cri: &MemoryCri, since: usize) -> Vec<Option<[i64; 3]>> {
+    let mut resizes = Vec::new();
+    for call in &cri.calls().all()[since..] {
+        if let Some(request) = call.request::<v1::UpdatePodSandboxResourcesRequest>() {
+            let overhead = request.overhead.as_ref().unwrap();
+            assert_eq!((overhead.cpu_shares, overhead.memory_limit_in_bytes), (512, 100));
+            let pod = request.resources.as_ref().unwrap();
+            assert_eq!(pod.cpu_period, 100_000);
+            resizes.push(Some([pod.cpu_shares, pod.cpu_quota, pod.memory_limit_in_bytes]));
+        }
+        if call.call == Call::UpdateContainerResources {
+            resizes.push(None);
+        }
+    }
+    resizes
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_is_told_of_a_whole_pod_before_it_gets_more_and_after_it_gets_less() {
+    let rig = Rig::new().await;
+    rig.sync(&of_size("2", "1000")).await;
+    let since = rig.cri.calls().all().len();
+    rig.sync(&of_size("1", "3000")).await;
+    let expected = [
+        Some([2048, 200_000, 3000]),
+        None,
+        None,
+        Some([1024, 200_000, 3000]),
+        Some([1024, 100_000, 3000]),
+    ];
+    assert_eq!(resizes(&rig.cri, since), expected);
+
+    let since = rig.cri.calls().all().len();
+    rig.sync(&of_size("3", "3000")).await;
+    assert_eq!(
+        resizes(&rig.cri, since),
+        [Some([1024, 300_000, 3000]), Some([3072, 300_000, 3000]), None]
+    );
+    let since = rig.cri.calls().all().len();
+    rig.sync(&of_size("3", "3000")).await;
+    assert_eq!(resizes(&rig.cri, since), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resize_that_the_runtime_rejects_is_not_done_and_one_that_it_is_not_told_of_is() {
+    let rig = Rig::new().await;
+    let first = rig.sync(&of_size("1", "1000")).await;
+    let faults = rig.cri.faults();
+    faults
+        .on(Call::UpdatePodSandboxResources)
+        .fails(Code::Internal, "no");
+    let resized = of_size("2", "1000");
+    let result = rig.manager.sync_pod(&resized, &first).await;
+    let failure = result.results[0].failure.clone().unwrap();
+    assert!(
+        failure.message.contains("(resource=cpu); resize rejected"),
+        "{}",
+        failure.message
+    );
+    assert_eq!(rig.asked(Call::UpdateContainerResources), 0);
+
+    faults.clear();
+    faults
+        .on(Call::UpdatePodSandboxResources)
+        .fails(Code::Unimplemented, "unknown method");
+    rig.sync(&resized).await;
+    rig.sync(&of_size("1", "1000")).await;
+    assert_eq!(rig.asked(Call::UpdateContainerResources), 2);
+    assert_eq!(
+        rig.asked(Call::UpdatePodSandboxResources),
+        2,
+        "it is asked once more, and then no more"
+    );
+}

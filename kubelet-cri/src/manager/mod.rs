@@ -24,6 +24,7 @@ mod missing_calls;
 pub mod pod_actions;
 mod read;
 mod resize;
+mod sandbox_resources;
 mod start;
 mod stats;
 mod streaming;

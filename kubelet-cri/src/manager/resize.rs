@@ -1,5 +1,6 @@
 //! Giving running containers other resources (`doPodResizeAction`), and what they were given last (`actuatedState`).
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
@@ -85,9 +86,18 @@ impl Actuated {
 }
 
 #[derive(Clone, Copy)]
-enum Resource {
+pub(super) enum Resource {
     Memory,
     Cpu,
+}
+
+impl Resource {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpu => "cpu",
+        }
+    }
 }
 
 impl CriRuntime {
@@ -110,19 +120,32 @@ impl CriRuntime {
     pub(super) async fn resize_containers(
         &self,
         pod: &Pod,
+        sandbox_id: &str,
         actions: &PodActions,
         result: &mut PodSyncResult,
     ) {
         let memory = &actions.containers_to_update_memory;
         let cpu = &actions.containers_to_update_cpu;
-        if memory.is_empty() && cpu.is_empty() {
+        let restarts = actions.update_pod_resources;
+        if memory.is_empty() && cpu.is_empty() && !restarts {
             return;
         }
         let began = Instant::now();
         let resized = async {
             self.check_memory_use(pod, memory).await?;
-            self.update_resources(pod, memory, Resource::Memory).await?;
-            self.update_resources(pod, cpu, Resource::Cpu).await
+            let mut sandbox = self
+                .sandbox_resize(pod, sandbox_id)
+                .map_err(|error| error.to_string())?;
+            for (resource, updates) in [(Resource::Memory, memory), (Resource::Cpu, cpu)] {
+                if !updates.is_empty() || restarts {
+                    self.tell_of_sandbox(&mut sandbox, resource, Ordering::Greater)
+                        .await?;
+                    self.update_resources(pod, updates, resource).await?;
+                    self.tell_of_sandbox(&mut sandbox, resource, Ordering::Less)
+                        .await?;
+                }
+            }
+            Ok::<_, String>(())
         };
         let failed = resized.await.err();
         let success = if failed.is_none() { "true" } else { "false" };
@@ -212,7 +235,7 @@ fn with(now: ContainerAmounts, to: ContainerAmounts, resource: Resource) -> Cont
 }
 
 /// The container with these amounts in place of its own; what else it has stays.
-fn set_amounts(container: &mut Container, amounts: ContainerAmounts) {
+pub(super) fn set_amounts(container: &mut Container, amounts: ContainerAmounts) {
     let resources = container
         .resources
         .get_or_insert_with(ResourceRequirements::default);

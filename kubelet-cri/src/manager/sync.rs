@@ -313,7 +313,8 @@ impl CriRuntime {
                 return Err(Stop);
             }
         }
-        self.resize_containers(context.pod, actions, result).await;
+        self.resize_containers(context.pod, context.sandbox_id, actions, result)
+            .await;
         for container in pick(&spec.containers, &actions.containers_to_start) {
             self.start_and_record(context, &Start::new(Kind::Regular, container), result)
                 .await;

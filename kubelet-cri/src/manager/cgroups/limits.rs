@@ -20,17 +20,17 @@ const UNBOUNDED_PAGES: i64 = 1 << 62;
 
 /// What a cgroup is to allow (`ResourceConfig`). What is `None` is not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Limits {
-    pub(super) cpu_shares: Option<i64>,
+pub(in crate::manager) struct Limits {
+    pub(in crate::manager) cpu_shares: Option<i64>,
     /// In microseconds of each period; −1 for no bound.
-    pub(super) cpu_quota: Option<i64>,
+    pub(in crate::manager) cpu_quota: Option<i64>,
     /// In microseconds.
-    pub(super) cpu_period: Option<i64>,
+    pub(in crate::manager) cpu_period: Option<i64>,
     /// In bytes; −1 for no bound.
-    pub(super) memory: Option<i64>,
-    pub(super) pids: Option<i64>,
+    pub(in crate::manager) memory: Option<i64>,
+    pub(in crate::manager) pids: Option<i64>,
     /// Bytes by size of page, in the kernel's words.
-    pub(super) huge_pages: BTreeMap<String, i64>,
+    pub(in crate::manager) huge_pages: BTreeMap<String, i64>,
 }
 
 /// One write.
@@ -45,7 +45,7 @@ pub(super) struct Setting {
 
 impl Limits {
     /// Those of a pod (`ResourceConfigForPod`, `podPidsLimit`).
-    pub(super) fn of_pod(node: &NodeSettings, pod: &Pod) -> Result<Self> {
+    pub(in crate::manager) fn of_pod(node: &NodeSettings, pod: &Pod) -> Result<Self> {
         let totals = pod_totals(pod)?;
         let shares = milli_cpu_to_shares(totals.cpu_request);
         let mut limits = Self {

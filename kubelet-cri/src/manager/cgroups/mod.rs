@@ -16,7 +16,7 @@ use kubelet_core::{Disk, Error, PodContainerManager, PodExt, PodUid, QosClass, R
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use self::limits::Limits;
+pub(super) use self::limits::Limits;
 pub use self::mounts::CgroupMounts;
 use self::tree::Tree;
 use super::config::{

@@ -162,8 +162,18 @@ fn each_container_has_a_limit(pod: &Pod, name: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// What running the pod costs beside its containers (`convertOverheadToLinuxResources`).
-pub(super) fn sandbox_overhead(node: &NodeSettings, pod: &Pod) -> Result<LinuxContainerResources> {
+/// What running the pod costs beside its containers, in thousandths of a CPU and in bytes.
+pub(crate) fn overhead(pod: &Pod) -> Result<(i64, i64)> {
+    let overhead = pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref());
+    let overhead = amounts(&pod_owner(pod), "overhead", overhead)?;
+    Ok((
+        get(&overhead, "cpu").milli_value(),
+        get(&overhead, "memory").value(),
+    ))
+}
+
+/// The same, as the runtime is told of it (`convertOverheadToLinuxResources`).
+pub(crate) fn sandbox_overhead(node: &NodeSettings, pod: &Pod) -> Result<LinuxContainerResources> {
     let overhead = pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref());
     let Some(overhead) = overhead else {
         return Ok(LinuxContainerResources::default());

@@ -43,6 +43,8 @@ pub struct PodActions {
     pub containers_to_update_memory: Vec<ContainerToUpdate>,
     /// Running containers that then get other CPU, in this order.
     pub containers_to_update_cpu: Vec<ContainerToUpdate>,
+    /// Some container gets other resources by starting again.
+    pub update_pod_resources: bool,
     /// Indices in `spec.containers`.
     pub containers_to_start: Vec<usize>,
 }

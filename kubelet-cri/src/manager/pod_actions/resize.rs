@@ -107,6 +107,7 @@ fn add_resize(
     if (memory_changes && restarts("memory")) || (cpu_changes && restarts("cpu")) {
         let message = format!("Container {} resize requires restart", container.name);
         actions.kill(running, message, None);
+        actions.update_pod_resources = true;
         return false;
     }
     let update = ContainerToUpdate {
