@@ -77,11 +77,11 @@ pub(super) enum Pace {
 }
 
 impl Pace {
-    /// One in sixteen of either of the first two.
+    /// One in eight of the first, three of the second.
     pub(super) fn drawn(seed: u64) -> Self {
-        match seed % 16 {
+        match seed % 8 {
             0 => Self::Generic,
-            1 => Self::Evented,
+            1..=3 => Self::Evented,
             _ => Self::Restful,
         }
     }
@@ -128,8 +128,8 @@ impl SimulatedNode {
         *self.shown.lock() = Some(kubelet);
     }
 
-    /// Runs this project's agent, from its pieces, until `shutdown`. In a simulation one in sixteen, by the seed, hears no events
-    /// of its runtime and lists it each second, and one in sixteen does all else as often as a kubelet does by default. The
+    /// Runs this project's agent, from its pieces, until `shutdown`. In a simulation one in eight, by the seed, hears no events
+    /// of its runtime and lists it each second, and three in eight do all else as often as a kubelet does by default. The
     /// others rest as long as may be: they sync pods every ten minutes, ask their runtime how it is every two, and list it each half
     /// minute until its events have told of something.
     ///

@@ -18,8 +18,8 @@ use crate::memory_cri::{ExecReply, MemoryCri, Planned, hash};
 ///
 /// Containers do what their image is named after: `sim/forever`, `sim/job` (ends well after half a minute), `sim/fails` (ends
 /// with 1 after 20 s), `sim/crashes` (at once), `sim/comes-round` (at its third start), `sim/stubborn` (ignores SIGTERM),
-/// `sim/slow` (takes its time to start and to stop), `sim/oom`; those that end do so at their first six or twelve starts only if
-/// the image is called `sim/job-6`, `sim/job-12` and so on. A container of any other image runs until it is stopped. The command
+/// `sim/slow` (takes its time to start and to stop), `sim/oom`; those that end do so at their first six starts only if the image
+/// is called `sim/job-6` and so on. A container of any other image runs until it is stopped. The command
 /// `flaps` fails now and then, while it is [busy](crate::Simulation::by_turns) and until the faults end, any other succeeds.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use]
@@ -101,20 +101,13 @@ const IMAGES: [&str; 16] = [
     "sim/comes-round",
     "sim/comes-round",
     "sim/comes-round",
-    "sim/job-12",
+    "sim/job",
     "sim/job-6",
     "sim/fails-6",
     "sim/crashes-6",
     "sim/crashes-6",
     "sim/oom-6",
     "sim/crashes",
-];
-/// Of those that would fail for ever so many give up after twelve times, to one that does not: by then all waits are as long as
-/// they get.
-const FOREVER: u8 = 8;
-/// The periods of probes, in seconds. Short ones are rare: there is nothing new in them after a while, either.
-const PERIODS: [u16; 16] = [
-    10, 30, 60, 60, 120, 120, 120, 120, 300, 300, 300, 300, 300, 300, 300, 300,
 ];
 /// The command of probes that fail now and then, while there is weather.
 const FLAPS: &str = "flaps";
@@ -159,10 +152,8 @@ pub(super) fn script(runtime: &MemoryCri, weather: &Weather) {
         ("sim/oom", Run::oom_killed().after(seconds(45))),
     ];
     for (image, run) in ends {
-        for times in [6, 12] {
-            let some_times = std::iter::repeat_n(run.clone(), times).chain([Run::forever()]);
-            runtime.script_image(format!("{image}-{times}"), some_times);
-        }
+        let six_times = std::iter::repeat_n(run.clone(), 6).chain([Run::forever()]);
+        runtime.script_image(format!("{image}-6"), six_times);
         runtime.script_image(image, [run]);
     }
     runtime.script_image("sim/stubborn", [Run::forever().ignores_stop()]);
@@ -236,10 +227,7 @@ pub(super) fn random_pod(name: &str, node: &str, rng: &mut fastrand::Rng) -> Val
 }
 
 fn random_container(name: &str, rng: &mut fastrand::Rng) -> Value {
-    let image = match IMAGES[rng.usize(..IMAGES.len())] {
-        "sim/crashes" if rng.u8(..FOREVER) > 0 => "sim/crashes-12",
-        image => image,
-    };
+    let image = IMAGES[rng.usize(..IMAGES.len())];
     let pull = ["IfNotPresent", "IfNotPresent", "Always"][rng.usize(..3)];
     let mut container = json!({"name": name, "image": image, "imagePullPolicy": pull});
     for kind in ["readinessProbe", "livenessProbe", "startupProbe"] {
@@ -262,11 +250,7 @@ fn random_probe(command: &str, rng: &mut fastrand::Rng) -> Value {
         0 => json!({"tcpSocket": {"port": 80}}),
         _ => json!({"exec": {"command": [command]}}),
     };
-    let period = PERIODS[rng.usize(..PERIODS.len())];
-    probe["periodSeconds"] = period.into();
-    // They fail for a while only: short of that nothing would come of it.
-    let failures = if period > 30 { 1 } else { 3 };
-    probe["failureThreshold"] = failures.into();
+    probe["periodSeconds"] = [10, 30, 60][rng.usize(..3)].into();
     probe["initialDelaySeconds"] = [0, 5, 40][rng.usize(..3)].into();
     probe
 }
