@@ -304,3 +304,28 @@ fn what_an_init_container_did_in_another_sandbox_does_not_count() {
     let actions = compute_pod_actions(&pod, &status, &NoProbes, false);
     assert_eq!(actions.containers_to_start, [0, 1]);
 }
+
+/// The answer to its creation was lost, and then the sandbox.
+#[test]
+fn a_container_made_in_another_sandbox_and_never_started_does_not_count() {
+    let (mut pod, mut status) = ended_pod([0, 0]);
+    let spec = pod.spec.as_mut().unwrap();
+    spec.restart_policy = Some("Always".to_owned());
+    spec.init_containers =
+        serde_json::from_value(json!([{ "name": "i0" }, { "name": "sidecar", "restartPolicy": "Always" }]))
+            .unwrap();
+    let i0 = ContainerId::new("test", "i0");
+    status
+        .containers
+        .push(ContainerStatus::new(i0, "i0", ContainerState::Running));
+    status.containers[0].state = ContainerState::Created;
+    for (sandbox, init) in [("before", vec![]), ("s", vec![1])] {
+        status.containers[0].sandbox_id = sandbox.to_owned();
+        let actions = compute_pod_actions(&pod, &status, &NoProbes, false);
+        assert_eq!(
+            actions.init_containers_to_start, init,
+            "made in sandbox {sandbox}"
+        );
+        assert_eq!(actions.containers_to_start.is_empty(), sandbox == "before");
+    }
+}

@@ -75,10 +75,11 @@ pub(super) fn compute(
     initialized
 }
 
-/// It ended in a sandbox before the pod's newest, and could not be removed with it: it says nothing of this one.
+/// It ended in a sandbox before the pod's newest, or was made there and never started, and could not be removed with it: it says
+/// nothing of this one.
 fn is_left_over(status: &ContainerStatus, pod_status: &PodStatus) -> bool {
     let newest = pod_status.sandboxes.first();
-    status.state == ContainerState::Exited
+    matches!(status.state, ContainerState::Created | ContainerState::Exited)
         && !status.sandbox_id.is_empty()
         && newest.is_some_and(|sandbox| sandbox.id != status.sandbox_id)
 }
@@ -177,10 +178,11 @@ fn failed(status: &ContainerStatus) -> bool {
     status.reason == "OOMKilled" || status.exit_code != 0
 }
 
-/// Exited ones do not count: they may be of the sandbox before.
+/// Exited ones do not count: where it is not told they may be of the sandbox before.
 fn any_regular_container_lives(spec: &PodSpec, pod_status: &PodStatus) -> bool {
     spec.containers
         .iter()
         .filter_map(|container| pod_status.container(&container.name))
+        .filter(|status| !is_left_over(status, pod_status))
         .any(|status| matches!(status.state, ContainerState::Created | ContainerState::Running))
 }
