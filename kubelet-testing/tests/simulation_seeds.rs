@@ -28,8 +28,11 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// No more failures than these are told.
 const TOLD: usize = 5;
 
+/// What a seed stands for.
+type Life = fn(u64) -> Simulation;
+
 /// Hours that found something, which was mended since. They are lived first.
-const FOUND: &[(fn(u64) -> Simulation, u64, &str)] = &[
+const FOUND: &[(Life, u64, &str)] = &[
     (busy, 1, "gone pods were asked for again and again"),
     (busy, 3, "a restart took the IPs of a pod that had ended"),
     (
@@ -104,7 +107,7 @@ struct Seen {
 #[test]
 fn a_day_of_every_seed() {
     let time = Duration::from_secs(3600 * from_env("SIMULATION_HOURS").unwrap_or(HOURS));
-    let life: fn(u64) -> Simulation = match from_env("SIMULATION_BUSY") {
+    let life: Life = match from_env("SIMULATION_BUSY") {
         Some(2..) => stormy,
         Some(1) => busy,
         Some(0) | None => day,
