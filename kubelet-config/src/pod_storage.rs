@@ -407,11 +407,10 @@ fn refuse(pod: &Pod, source: &str, why: &str, recorder: &dyn EventRecorder) {
     let (key, uid) = (pod.key(), pod.uid_str());
     tracing::warn!(pod = %key, uid, source, "pod passed over {why}");
     let name = key.full_name();
-    recorder.record(Event {
+    recorder.record(Event::about(
         pod,
-        field_path: None,
-        event_type: EventType::Warning,
-        reason: FAILED_VALIDATION,
-        message: format!("Error validating pod {name}({uid}) from {source} {why}, ignoring"),
-    });
+        EventType::Warning,
+        FAILED_VALIDATION,
+        format!("Error validating pod {name}({uid}) from {source} {why}, ignoring"),
+    ));
 }

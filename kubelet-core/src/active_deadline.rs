@@ -25,13 +25,7 @@ pub(crate) fn past_active_deadline(
     recorder: &dyn EventRecorder,
 ) -> Option<Eviction> {
     active_deadline(pod, reported).filter(|deadline| clock.now() >= *deadline)?;
-    recorder.record(Event {
-        pod,
-        field_path: None,
-        event_type: EventType::Normal,
-        reason: REASON,
-        message: MESSAGE.to_owned(),
-    });
+    recorder.record(Event::about(pod, EventType::Normal, REASON, MESSAGE));
     Some(Eviction {
         reason: REASON.to_owned(),
         message: MESSAGE.to_owned(),

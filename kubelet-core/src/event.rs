@@ -38,6 +38,19 @@ pub struct Event<'a> {
     pub message: String,
 }
 
+impl<'a> Event<'a> {
+    /// An event about the pod as a whole.
+    pub fn about(pod: &'a Pod, event_type: EventType, reason: &'a str, message: impl Into<String>) -> Self {
+        Event {
+            pod,
+            field_path: None,
+            event_type,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
 /// Records events (`record.EventRecorder`). Returns at once: an implementation that sends events elsewhere
 /// queues them, bounded, and drops rather than blocks.
 pub trait EventRecorder: Send + Sync {

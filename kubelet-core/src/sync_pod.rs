@@ -560,13 +560,8 @@ impl RuntimePodSyncer {
     }
 
     fn record(&self, pod: &Pod, event_type: EventType, reason: &str, message: String) {
-        self.recorder.record(Event {
-            pod,
-            field_path: None,
-            event_type,
-            reason,
-            message,
-        });
+        self.recorder
+            .record(Event::about(pod, event_type, reason, message));
     }
 }
 

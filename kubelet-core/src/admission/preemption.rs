@@ -35,13 +35,8 @@ impl CriticalPodAdmissionHandler {
     }
 
     async fn preempt(&self, pod: &Arc<Pod>, preemption_signal: &str) {
-        self.recorder.record(Event {
-            pod,
-            field_path: None,
-            event_type: EventType::Warning,
-            reason: REASON,
-            message: MESSAGE.to_owned(),
-        });
+        self.recorder
+            .record(Event::about(pod, EventType::Warning, REASON, MESSAGE));
         let killed = self
             .workers
             .kill_pod_now(pod, true, None, Some(preempted(pod)), &*self.recorder);

@@ -55,13 +55,12 @@ impl PodWorkersHandle {
         };
         let ended = within("kill pod", Some(&pod.uid()), timeout, ended).await;
         ended.inspect_err(|_| {
-            recorder.record(Event {
+            recorder.record(Event::about(
                 pod,
-                field_path: None,
-                event_type: EventType::Warning,
-                reason: "ExceededGracePeriod",
-                message: "Container runtime did not kill the pod within specified grace period.".to_owned(),
-            });
+                EventType::Warning,
+                "ExceededGracePeriod",
+                "Container runtime did not kill the pod within specified grace period.",
+            ));
         })
     }
 }

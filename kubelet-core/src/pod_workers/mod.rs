@@ -292,13 +292,12 @@ impl Worker {
         match work.state {
             PodWorkerState::Sync => {
                 let status = self.status(&work).await.inspect_err(|error| {
-                    self.recorder.record(Event {
+                    self.recorder.record(Event::about(
                         pod,
-                        field_path: None,
-                        event_type: EventType::Warning,
-                        reason: "FailedSync",
-                        message: format!("error determining status: {error}"),
-                    });
+                        EventType::Warning,
+                        "FailedSync",
+                        format!("error determining status: {error}"),
+                    ));
                 })?;
                 let mirror = work.request.mirror.as_ref();
                 self.syncer

@@ -377,13 +377,8 @@ impl SyncLoop {
         let Rejection { reason, message } = rejection;
         tracing::info!(pod = %pod.key(), uid = pod.uid_str(), reason, message, "Pod admission denied");
         rejection.count();
-        self.recorder.record(Event {
-            pod,
-            field_path: None,
-            event_type: EventType::Warning,
-            reason,
-            message: message.clone(),
-        });
+        self.recorder
+            .record(Event::about(pod, EventType::Warning, reason, message.clone()));
         self.statuses.set_pod_status(pod, rejection.pod_status(pod));
     }
 

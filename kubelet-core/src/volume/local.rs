@@ -249,16 +249,15 @@ impl VolumeManager for LocalVolumes {
                     }
                     Err(problem) => problem,
                 };
-                self.recorder.record(Event {
+                self.recorder.record(Event::about(
                     pod,
-                    field_path: None,
-                    event_type: EventType::Warning,
-                    reason: "FailedMount",
-                    message: format!(
+                    EventType::Warning,
+                    "FailedMount",
+                    format!(
                         "MountVolume.SetUp failed for volume {:?} : {problem}",
                         volume.name
                     ),
-                });
+                ));
                 match self.was_set_up(&uid, volume, &kind) {
                     Some(path) => _ = mounted.insert(volume.name.clone(), path),
                     None => failed.push((volume, kind)),

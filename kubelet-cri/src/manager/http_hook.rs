@@ -32,13 +32,12 @@ impl CriRuntime {
             "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
             request.url.authority()
         );
-        self.recorder.record(Event {
+        self.recorder.record(Event::about(
             pod,
-            field_path: None,
-            event_type: EventType::Warning,
-            reason: "LifecycleHTTPFallback",
+            EventType::Warning,
+            "LifecycleHTTPFallback",
             message,
-        });
+        ));
         Ok(())
     }
 

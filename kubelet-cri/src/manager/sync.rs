@@ -389,13 +389,8 @@ impl CriRuntime {
         reason: &str,
         message: impl Into<String>,
     ) {
-        self.recorder.record(Event {
-            pod,
-            field_path: None,
-            event_type,
-            reason,
-            message: message.into(),
-        });
+        self.recorder
+            .record(Event::about(pod, event_type, reason, message));
     }
 }
 

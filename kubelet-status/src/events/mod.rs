@@ -98,13 +98,7 @@ pub enum EventSinkError {
 /// let recorder = events.handle();
 /// let running = tokio::spawn(events.run(CancellationToken::new()));
 /// for _ in 0..2 {
-///     recorder.record(Event {
-///         pod: &Pod::default(),
-///         field_path: None,
-///         event_type: EventType::Warning,
-///         reason: "FailedMount",
-///         message: "no such disk".to_owned(),
-///     });
+///     recorder.record(Event::about(&Pod::default(), EventType::Warning, "FailedMount", "no such disk"));
 /// }
 /// assert_eq!(lines.recv().await.unwrap(), "new: no such disk");
 /// assert_eq!(lines.recv().await.unwrap(), "again: 2");

@@ -183,13 +183,7 @@ fn fit_limits(config: &mut v1::DnsConfig, pod: &Pod, recorder: &dyn EventRecorde
 }
 
 fn warn(recorder: &dyn EventRecorder, pod: &Pod, reason: &str, message: String) {
-    recorder.record(Event {
-        pod,
-        field_path: None,
-        event_type: EventType::Warning,
-        reason,
-        message,
-    });
+    recorder.record(Event::about(pod, EventType::Warning, reason, message));
 }
 
 fn read_resolv_conf(path: &Path) -> Result<v1::DnsConfig> {
