@@ -165,7 +165,7 @@ pub(crate) async fn run(
         .prober(NodeProber::new(services.clone()), probes)
         .volumes(volumes)
         .pod_containers(cgroups)
-        .admission(Arc::new(SysctlAllowlist::new(&config.allowed_unsafe_sysctls)?))
+        .admission(Arc::new(SysctlAllowlist::linux_host(&config.allowed_unsafe_sysctls)?))
         .admission(Arc::new(AppArmorAdmitHandler::linux_host()))
         .workers(PodWorkersConfig { resync_interval: time(config.sync_frequency), ..Default::default() })
         .gc_policy(flags.container_gc_policy())

@@ -149,7 +149,7 @@ async fn what_never_comes_or_is_not_offered_is_said_in_the_kubelets_words() {
     let (root, world) = (tempfile::tempdir().unwrap(), Arc::new(World::default()));
     let volumes = world.volumes(root.path());
     let nfs = json!({"name": "b", "nfs": {"server": "s", "path": "/"}});
-    let memory = json!({"name": "m", "emptyDir": {"medium": "Memory"}});
+    let pages = json!({"name": "m", "emptyDir": {"medium": "HugePages"}});
     let wrong = json!({"name": "w", "hostPath": {"path": "/dev/null", "type": "Directory"}});
     for (wanted, words) in [
         (
@@ -157,7 +157,7 @@ async fn what_never_comes_or_is_not_offered_is_said_in_the_kubelets_words() {
             "unmounted volumes=[b kube-api-access-x], unattached volumes=[], failed to process volumes=[b]: failed to get \
              Plugin from volumeSpec for volume \"b\" err=no volume plugin matched",
         ),
-        (json!([memory]), "failed to process volumes=[m]"),
+        (json!([pages]), "failed to process volumes=[m]"),
         (
             json!([token_volume()]),
             "unmounted volumes=[kube-api-access-x], unattached volumes=[], failed to process volumes=[]: context deadline exceeded",
@@ -233,4 +233,37 @@ async fn projected_files_are_in_memory_where_that_may_be_mounted() {
     volumes.wait_for_attach_and_mount(&pod).await.unwrap();
     assert_eq!((token().as_str(), is_mounted(&dir)), ("token-4", false));
     volumes.wait_for_unmount(&pod).await.unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn an_empty_dir_in_memory_is_bounded_and_goes_with_its_pod() {
+    let (root, world) = (tempfile::tempdir().unwrap(), Arc::new(World::default()));
+    let pod = pod(json!([{"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]));
+    let volumes = world.volumes(root.path()).in_memory(true);
+    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    let dir = volumes.mounted_volumes(&pod.uid())["m"].clone();
+    assert_eq!(
+        dir,
+        root.path().join("pods/1-2-3/volumes/kubernetes.io~empty-dir/m")
+    );
+    assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o777);
+    fs::write(dir.join("kept"), "mine").unwrap();
+    let in_memory = is_mounted(&dir);
+    println!("in memory: {in_memory}");
+    if in_memory {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mut mounts = mounts.lines();
+        let mount = mounts.find(|line| line.split(' ').nth(4) == dir.to_str());
+        assert!(mount.unwrap().contains("size=1024k"), "{mount:?}");
+        assert!(fs::write(dir.join("more"), vec![0; 2 << 20]).is_err());
+    }
+
+    // The next agent finds it, mounts nothing upon it, and takes it away in the end.
+    let volumes = world.volumes(root.path()).in_memory(true);
+    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    assert_eq!(fs::read_to_string(dir.join("kept")).unwrap(), "mine");
+    volumes.wait_for_unmount(&pod).await.unwrap();
+    assert!(!dir.exists() && !is_mounted(&dir));
+    assert!(world.events.lock().is_empty());
 }

@@ -14,6 +14,8 @@ use crate::PodExt;
 /// use kubelet_core::admission::{SysctlAllowlist, safe_sysctls};
 ///
 /// // `allowedUnsafeSysctls` of the configuration, beside those that harm nobody.
+/// assert!(SysctlAllowlist::linux_host(["kernel.msg*", "net.core.somaxconn"]).is_ok());
+/// // The same, on a kernel that is known.
 /// let mut patterns = safe_sysctls(Some((6, 1)));
 /// patterns.extend(["kernel.msg*", "net.core.somaxconn"]);
 /// assert!(SysctlAllowlist::new(patterns).is_ok());
@@ -100,6 +102,21 @@ impl SysctlAllowlist {
         Ok(allowed)
     }
 
+    /// Allows these beside what is [safe](safe_sysctls) on the kernel of this host; reads one file of `/proc`.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn linux_host(
+        allowed_unsafe: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Self, SysctlPatternError> {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+        let mut allowed = Self::new(allowed_unsafe)?;
+        let safe = Self::new(safe_sysctls(release.ok().as_deref().and_then(kernel_version)))?;
+        allowed.names.extend(safe.names);
+        Ok(allowed)
+    }
+
     fn check(&self, sysctl: &str, host_network: bool, host_ipc: bool) -> Result<(), String> {
         let sysctl = normalize(sysctl);
         let by_prefix = || {
@@ -151,6 +168,12 @@ fn is_pattern(pattern: &str) -> bool {
         None => whole(last),
     };
     pattern.len() <= MAX_LENGTH && before.iter().all(|segment| whole(segment)) && last_is_good
+}
+
+/// Major and minor of a kernel's release, such as `6.1.0-18-amd64`.
+fn kernel_version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.trim().split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 /// A name that is written with slashes has its dots and slashes the other way round (`NormalizeName`).
@@ -237,6 +260,25 @@ mod tests {
         assert_eq!(safe_sysctls(None).len(), 5);
         assert_eq!(safe_sysctls(Some((4, 5))).len(), 9);
         assert_eq!(safe_sysctls(Some((6, 1))).len(), 12);
+    }
+
+    #[test]
+    fn the_kernel_of_this_host_has_what_all_have() {
+        let allowed = SysctlAllowlist::linux_host(["kernel.msg*"]).unwrap();
+        for name in safe_sysctls(None).into_iter().chain(["kernel.msgmax"]) {
+            assert_eq!(allowed.check(name, false, false), Ok(()));
+        }
+        assert!(allowed.check("kernel.sem", false, false).is_err());
+        let releases = [
+            ("6.1.0-18-amd64\n", Some((6, 1))),
+            ("5.10-rc1", Some((5, 10))),
+            ("4", None),
+            ("", None),
+            ("linux", None),
+        ];
+        for (release, version) in releases {
+            assert_eq!(kernel_version(release), version, "{release:?}");
+        }
     }
 
     #[tokio::test]

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, ProjectedVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
+use super::empty_dir::{self, Medium};
 use super::ownership::{fs_group, give_to_group};
 use super::{
     NoServiceAccountTokens, ServiceAccountTokens, VolumeManager, atomic_writer, host_path, projection, tmpfs,
@@ -28,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(2 * 60);
 /// The waits between tries double from the first to the second (`exponentialbackoff`).
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2 * 60 + 2));
 
-/// Sets up the volumes that need nothing but this host: `emptyDir` on its disk, `hostPath`, and of projected volumes
+/// Sets up the volumes that need nothing but this host: `emptyDir` on its disk or in its memory, `hostPath`, and of projected volumes
 /// those that are made of service account tokens, config maps and the pod's name, namespace and UID. With that ordinary
 /// pods run: `kube-api-access-…`, which an API server gives each pod, is one of these.
 ///
@@ -101,8 +102,8 @@ impl LocalVolumes {
         self
     }
 
-    /// Whether projected files are in memory, where the agent may mount that, or on the disk of the root folder; by default
-    /// they are in memory, as the kubelet's.
+    /// Whether projected files and `emptyDir` of the medium `Memory` are in memory, where the agent may mount that, or on the
+    /// disk of the root folder; by default they are in memory, as the kubelet's.
     #[must_use]
     pub fn in_memory(mut self, in_memory: bool) -> Self {
         self.in_memory = in_memory;
@@ -113,10 +114,12 @@ impl LocalVolumes {
     async fn set_up(&self, pod: &Arc<Pod>, volume: &Volume, kind: &Kind<'_>) -> Result<PathBuf, String> {
         let dir = |plugin| self.volume_dir(&pod.uid(), plugin, &volume.name);
         match kind {
-            Kind::EmptyDir => {
+            Kind::EmptyDir(medium) => {
                 let (dir, group) = (dir(EMPTY_DIR), fs_group(pod));
                 let made = dir.clone();
-                self.on_disk(move || make_empty_dir(&made, group)).await?;
+                let medium = if self.in_memory { *medium } else { Medium::Disk };
+                self.on_disk(move || empty_dir::make(&made, medium, group))
+                    .await?;
                 Ok(dir)
             }
             Kind::HostPath { path, kind } => {
@@ -131,7 +134,7 @@ impl LocalVolumes {
                 let (made, in_memory) = (dir.clone(), self.in_memory);
                 let write = move || {
                     make_dir(&made, 0o777)?;
-                    if in_memory && !tmpfs::mount(&made)? {
+                    if in_memory && !tmpfs::mount(&made, None)? {
                         tracing::debug!(path = %made.display(), "the files of a volume are on the disk");
                     }
                     let finish = || group.map_or(Ok(()), |group| give_to_group(&made, group, true));
@@ -187,19 +190,15 @@ const COPIES: [&str; 5] = [
 
 /// What a volume is, of those that are offered.
 enum Kind<'a> {
-    EmptyDir,
+    EmptyDir(Medium),
     HostPath { path: &'a str, kind: &'a str },
     Projected(&'a ProjectedVolumeSource),
 }
 
 impl<'a> Kind<'a> {
-    fn of(volume: &'a Volume) -> Option<Self> {
-        if let Some(EmptyDirVolumeSource { medium, .. }) = &volume.empty_dir {
-            return medium
-                .as_deref()
-                .unwrap_or_default()
-                .is_empty()
-                .then_some(Self::EmptyDir);
+    fn of(volume: &'a Volume, pod: &Pod) -> Option<Self> {
+        if let Some(empty_dir) = &volume.empty_dir {
+            return Medium::of(empty_dir, pod).map(Self::EmptyDir);
         }
         if let Some(host_path) = &volume.host_path {
             let kind = host_path.type_.as_deref().unwrap_or_default();
@@ -223,7 +222,7 @@ impl VolumeManager for LocalVolumes {
         let mut known = Vec::new();
         let mut unknown = Vec::new();
         for volume in &wanted {
-            match Kind::of(volume) {
+            match Kind::of(volume, pod) {
                 Some(kind) => known.push((*volume, kind)),
                 None => unknown.push(volume.name.as_str()),
             }
@@ -267,11 +266,12 @@ impl VolumeManager for LocalVolumes {
                 self.mounted.lock().insert(uid, mounted);
                 return Ok(());
             }
-            if begun.elapsed() + wait > PATIENCE {
+            let left = PATIENCE.saturating_sub(begun.elapsed());
+            if left.is_zero() {
                 let names: Vec<&str> = failed.iter().map(|(volume, _)| volume.name.as_str()).collect();
                 return Err(Self::waits(pod, &names, &[], "context deadline exceeded"));
             }
-            sleep(wait).await;
+            sleep(wait.min(left)).await;
             wait = (wait * 2).min(WAITS.1);
             known = failed;
         }
@@ -327,19 +327,7 @@ fn used_volumes(pod: &Pod) -> Vec<&Volume> {
     volumes
 }
 
-/// Once: what containers made of it stays (`emptyDir.setupDir`).
-fn make_empty_dir(dir: &Path, group: Option<u32>) -> io::Result<()> {
-    if dir.exists() {
-        return Ok(());
-    }
-    // Under its name only when it is as it should be: it is not looked at again.
-    let beside = dir.with_extension("making");
-    make_dir(&beside, 0o777)?;
-    group.map_or(Ok(()), |group| give_to_group(&beside, group, false))?;
-    fs::rename(beside, dir)
-}
-
-fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
+pub(super) fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     // What else the mode says is the file system's, or the pod's group's.
     match fs::metadata(dir)?.permissions().mode() & 0o777 == mode {

@@ -3,11 +3,13 @@
 use std::io;
 use std::path::Path;
 
-/// Sees to it that the files of a folder are in memory alone: on a file system of its own that is not swapped, where the
-/// kernel knows of that (`emptyDir.setupTmpfs`). Says whether they are: who may not mount has them on the disk, and what is
-/// there already stays where it is.
+/// Sees to it that the files of a folder are in memory alone: on a file system of its own, of at most so many bytes, that is
+/// not swapped where the kernel knows of that (`emptyDir.setupTmpfs`). Says whether they are: who may not mount has them on
+/// the disk, and what is there already stays where it is.
 #[cfg(target_os = "linux")]
-pub(super) fn mount(folder: &Path) -> io::Result<bool> {
+pub(super) fn mount(folder: &Path, size: Option<u64>) -> io::Result<bool> {
+    use std::ffi::CString;
+
     use rustix::io::Errno;
     use rustix::mount::{MountFlags, mount};
 
@@ -17,10 +19,16 @@ pub(super) fn mount(folder: &Path) -> io::Result<bool> {
     if std::fs::read_dir(folder)?.next().is_some() {
         return Ok(false);
     }
-    let mut mounted = mount("tmpfs", folder, "tmpfs", MountFlags::empty(), c"noswap");
-    if mounted == Err(Errno::INVAL) {
-        mounted = mount("tmpfs", folder, "tmpfs", MountFlags::empty(), None);
-    }
+    let size = size.map(|bytes| format!("size={bytes}"));
+    let with = |swap: Option<&str>| {
+        let options: Vec<&str> = size.as_deref().into_iter().chain(swap).collect();
+        let options = CString::new(options.join(",")).map_err(|_| Errno::INVAL)?;
+        mount("tmpfs", folder, "tmpfs", MountFlags::empty(), options.as_c_str())
+    };
+    let mounted = match with(Some("noswap")) {
+        Err(Errno::INVAL) => with(None),
+        mounted => mounted,
+    };
     match mounted {
         Ok(()) => Ok(true),
         Err(Errno::PERM | Errno::ACCESS | Errno::NODEV) => Ok(false),
@@ -30,7 +38,7 @@ pub(super) fn mount(folder: &Path) -> io::Result<bool> {
 
 /// Whether the folder is on another file system than the one that it is in.
 #[cfg(target_os = "linux")]
-fn is_mounted(folder: &Path) -> io::Result<bool> {
+pub(super) fn is_mounted(folder: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt as _;
 
     let device = |path: &Path| path.symlink_metadata().map(|metadata| metadata.dev());
@@ -52,7 +60,12 @@ pub(super) fn unmount(folder: &Path) -> io::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn mount(_: &Path) -> io::Result<bool> {
+pub(super) fn mount(_: &Path, _: Option<u64>) -> io::Result<bool> {
+    Ok(false)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn is_mounted(_: &Path) -> io::Result<bool> {
     Ok(false)
 }
 

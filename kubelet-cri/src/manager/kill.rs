@@ -2,15 +2,16 @@
 //! (`killContainer`, `killPodWithSyncResult`).
 
 use std::borrow::Cow;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::{Container, Lifecycle, Pod, PodSpec, Probe};
+use k8s_openapi::api::core::v1::{Container, Lifecycle, LifecycleHandler, Pod, PodSpec, Probe};
 use kubelet_core::runtime::{
     ContainerState, PodStatus, PodSyncResult, RuntimePod, Sandbox, SyncAction, SyncFailure,
 };
 use kubelet_core::{ContainerId, PodExt};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::CriRuntime;
 use super::config::{AnnotatedContainerInfo, LabeledInfo};
@@ -21,6 +22,8 @@ use crate::v1;
 
 /// Whatever hooks have used up of it, a container gets so many seconds to stop (`minimumGracePeriodInSeconds`).
 const MINIMUM_GRACE_PERIOD: i64 = 2;
+/// A hook's command ends with its container, and is heard of until then.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// A container to stop, and how.
 pub(super) struct Kill<'a> {
@@ -69,24 +72,15 @@ impl CriRuntime {
             .grace_period
             .unwrap_or_else(|| termination_grace_period(&pod, &container, kill.reason));
         let pre_stop = container.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref());
-        if let Some(hook) = pre_stop
-            && grace_period > 0
-        {
-            let start = Instant::now();
-            let run = self.run_hook(&pod, &container, kill.id.id(), hook);
-            match tokio::time::timeout(seconds(grace_period), run).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::error!(pod = %pod.key(), uid = pod.uid_str(), container = container.name, error,
-                        "PreStop hook failed");
-                    // What the hook said may be secret.
-                    events.warning("FailedPreStopHook", "PreStopHook failed");
-                }
-                Err(_) => {
-                    tracing::warn!(pod = %pod.key(), uid = pod.uid_str(), container = container.name,
-                        "PreStop hook not completed in grace period");
-                }
-            }
+        let pre_stop = pre_stop.filter(|_| grace_period > 0);
+        let mut hook = pin!(self.run_pre_stop_hook(&pod, &container, kill.id, pre_stop, &events));
+        let start = Instant::now();
+        let in_time = timeout(seconds(grace_period), &mut hook).await.is_ok();
+        if !in_time {
+            tracing::warn!(pod = %pod.key(), uid = pod.uid_str(), container = container.name,
+                "PreStop hook not completed in grace period");
+        }
+        if pre_stop.is_some() {
             grace_period -= whole_seconds(start.elapsed());
         }
         if let Some(order) = kill.order
@@ -100,7 +94,19 @@ impl CriRuntime {
             container_id: kill.id.id().to_owned(),
             timeout: grace_period.max(MINIMUM_GRACE_PERIOD),
         };
-        match self.runtime.stop_container(request).await {
+        let mut stopping = pin!(self.runtime.stop_container(request));
+        // A hook that took too long goes on while its container stops.
+        let stopped = tokio::select! {
+            biased;
+            stopped = &mut stopping => {
+                if !in_time && pre_stop.is_some_and(|hook| hook.exec.is_some()) {
+                    _ = timeout(LAST_WORD, hook).await;
+                }
+                stopped
+            }
+            () = &mut hook, if !in_time => stopping.await,
+        };
+        match stopped {
             Err(error) if !error.is_not_found() => return Err(error.rpc_text()),
             Ok(_) | Err(_) => {}
         }
@@ -108,6 +114,24 @@ impl CriRuntime {
             order.ended(&container.name);
         }
         Ok(())
+    }
+
+    /// Does nothing where there is no hook (`executePreStopHook`).
+    async fn run_pre_stop_hook(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        id: &ContainerId,
+        hook: Option<&LifecycleHandler>,
+        events: &ContainerEvents<'_>,
+    ) {
+        let Some(hook) = hook else { return };
+        if let Err(error) = self.run_hook(pod, container, id.id(), hook).await {
+            tracing::error!(pod = %pod.key(), uid = pod.uid_str(), container = container.name, error,
+                "PreStop hook failed");
+            // What the hook said may be secret.
+            events.warning("FailedPreStopHook", "PreStopHook failed");
+        }
     }
 
     /// What is needed to kill a container whose pod is not known, from what its labels and annotations tell

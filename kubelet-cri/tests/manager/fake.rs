@@ -10,6 +10,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use kubelet_core::Clock;
 use kubelet_cri::{Code, Error, ImageService, RuntimeService, v1};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 type Result<T> = std::result::Result<T, Error>;
@@ -60,6 +61,7 @@ struct Container {
 pub(crate) struct Fake {
     pub(crate) clock: Clock,
     state: Mutex<State>,
+    stopped: Notify,
 }
 
 impl Fake {
@@ -67,6 +69,7 @@ impl Fake {
         Self {
             clock,
             state: Mutex::default(),
+            stopped: Notify::new(),
         }
     }
 
@@ -429,6 +432,7 @@ impl RuntimeService for Fake {
         if let Some(container) = state.containers.get_mut(&request.container_id) {
             end_container(container, if stops_in > timeout { 137 } else { 143 }, finished_at);
         }
+        self.stopped.notify_waiters();
         Ok(v1::StopContainerResponse {})
     }
 
@@ -544,7 +548,21 @@ impl RuntimeService for Fake {
             let state = self.begin("ExecSync", &what)?;
             state.scripts.get(&name).copied().unwrap_or_default().exec
         };
-        tokio::time::sleep(takes).await;
+        let stopped = async {
+            loop {
+                self.stopped.notified().await;
+                let state = self.state();
+                let container = state.containers.get(&request.container_id);
+                if container.is_none_or(|container| container.status.finished_at > 0) {
+                    break;
+                }
+            }
+        };
+        let exit_code = tokio::select! {
+            () = tokio::time::sleep(takes) => exit_code,
+            // Killed with its container.
+            () = stopped => 137,
+        };
         Ok(v1::ExecSyncResponse {
             exit_code,
             ..Default::default()

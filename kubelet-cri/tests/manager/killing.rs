@@ -86,6 +86,44 @@ async fn a_hook_uses_up_grace_but_not_the_last_two_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hook_that_takes_too_long_goes_on_while_its_container_stops() {
+    let failed = "FailedPreStopHook spec.containers{main}: PreStopHook failed";
+    // How long the hook takes and the container to stop, and whether the hook ends with its container.
+    for (hook_takes, stops_in, ends_with_container) in [(3, 2, false), (60, 1, true)] {
+        let rig = Rig::new().await;
+        rig.fake.script(
+            "main",
+            Script {
+                exec: (hook_takes * SECOND, 0),
+                stops_in: stops_in * SECOND,
+                ..Script::default()
+            },
+        );
+        let containers = json!([{ "name": "main", "image": "i", "lifecycle": exec_hook() }]);
+        let pod = pod(
+            "p",
+            json!({ "terminationGracePeriodSeconds": 2, "containers": containers }),
+        );
+        rig.sync_ok(&pod).await;
+        rig.fake.take_calls();
+        rig.events.take();
+        let running = rig.manager.pods(false).await.unwrap();
+        let start = Instant::now();
+        rig.manager.kill_pod(Some(&pod), &running[0], None).await.unwrap();
+        assert_eq!(start.elapsed(), (2 + stops_in) * SECOND);
+        let expected = [
+            "ExecSync main bye",
+            "StopContainer main 2",
+            "stopped main",
+            "StopPodSandbox",
+        ];
+        assert_eq!(rig.fake.take_calls(), expected);
+        let told = rig.events.take().iter().any(|event| event == failed);
+        assert_eq!(told, ends_with_container, "{hook_takes} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_nobody_knows_any_more_is_stopped_by_its_annotations() {
     let rig = Rig::new().await;
     rig.fake.script(

@@ -13,7 +13,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubelet_config::{PodConfig, StreamSource};
-use kubelet_core::admission::SysctlAllowlist;
+use kubelet_core::admission::{SysctlAllowlist, safe_sysctls};
 use kubelet_core::{
     Clock, ConfigObjects, Jitter, Kubelet, PodCache, PodExt, PodStatusManager as _, PodUid, ProbeOutcome,
     ProbeResultCache, ProbeTarget, Prober, VolumeManager, annotations,
@@ -164,7 +164,7 @@ pub(crate) async fn live(life: &Life) -> Lived {
         .statuses(statuses)
         .recorder(Arc::new(recorder.clone()))
         .prober(NodeProber::new(cri).network(Refused), results)
-        .admission(Arc::new(SysctlAllowlist::default()))
+        .admission(Arc::new(SysctlAllowlist::new(safe_sysctls(None)).unwrap()))
         .volumes(volumes)
         .clock(clock)
         .root_dir(root.path().join("kubelet"))
