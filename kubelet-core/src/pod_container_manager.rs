@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::runtime::ContainerResources;
 use crate::{PodUid, Result};
 
 /// Looks after the cgroup of each pod, in which its containers are made: so that a pod as a whole has limits, and nothing
@@ -34,6 +35,13 @@ pub trait PodContainerManager: Send + Sync {
     /// Gives what still runs in the pod's cgroup the least CPU: the pod is over, and its volumes are not unmounted yet
     /// (`ReduceCPULimits`).
     async fn reduce_cpu_limits(&self, uid: &PodUid) -> Result<()>;
+
+    /// What the kernel holds the pod as a whole to, as far as that can be read (`GetPodCgroupConfig`); by default nothing is
+    /// known. A pod that runs shows it in its status.
+    async fn resources(&self, pod: &Pod) -> Option<ContainerResources> {
+        let _ = pod;
+        None
+    }
 
     /// The pods that have a cgroup, in no order (`GetAllPodsFromCgroups`).
     async fn pods(&self) -> Result<Vec<PodUid>>;

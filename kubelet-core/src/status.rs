@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus as ApiPodStatus};
 use tokio_util::sync::CancellationToken;
 
 use crate::pod::has_terminal_phase;
-use crate::runtime::{PodStatus, SyncFailure};
+use crate::runtime::{ContainerResources, PodStatus, SyncFailure};
 use crate::{ContainerId, NoProbes, PackedStatus, PodUid, ProbeResults, Result};
 
 /// Keeps each pod's API status and sends what changed to a [`StatusSink`]. Answers to the kubelet's
@@ -147,6 +147,9 @@ pub struct PodStatusInput<'a> {
     pub runtime: &'a PodStatus,
     /// The status reported last, if one was and whoever asks has it at hand: else the status manager looks it up.
     pub reported: Option<&'a ApiPodStatus>,
+    /// What the kernel holds a running pod as a whole to, where that is known
+    /// ([`PodContainerManager::resources`](crate::PodContainerManager::resources)).
+    pub resources: Option<&'a ContainerResources>,
     /// By container: how its last start failed (the kubelet's `ReasonCache`).
     pub start_failures: Option<&'a BTreeMap<String, SyncFailure>>,
     /// What the probes of its containers found.
@@ -175,6 +178,7 @@ impl<'a> PodStatusInput<'a> {
             pod,
             runtime,
             reported: None,
+            resources: None,
             start_failures: None,
             probes: &NoProbes,
             terminal: false,

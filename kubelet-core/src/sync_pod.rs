@@ -87,7 +87,7 @@ impl PodSyncer for RuntimePodSyncer {
         self.take_up(pod, status);
         self.look_after_resize(pod, status);
         let reported = self.statuses.pod_status(&pod.uid());
-        let api_status = self.generate(pod, status, reported.as_deref(), false);
+        let api_status = self.generate(pod, status, reported.as_deref(), false).await;
         // On the host's network a pod has the host's IPs, of which the runtime knows nothing.
         let status = with_ips(status, &api_status);
         let phase = api_status.phase.clone().unwrap_or_default();
@@ -151,7 +151,7 @@ impl PodSyncer for RuntimePodSyncer {
             Some(told) if status.sandboxes.is_empty() && status.containers.is_empty() => {
                 ApiPodStatus::clone(&told)
             }
-            _ => self.generate_with_ips(pod, status, false),
+            _ => self.generate_with_ips(pod, status, false).await,
         };
         if let Some(change) = status_fn {
             change(&mut api_status);
@@ -184,7 +184,7 @@ impl PodSyncer for RuntimePodSyncer {
         // (`preserveDataFromBeforeStopping`).
         let mut stopped = Arc::unwrap_or_clone(stopped);
         stopped.ips.clone_from(&status.ips);
-        let api_status = self.generate_with_ips(pod, &stopped, true);
+        let api_status = self.generate_with_ips(pod, &stopped, true).await;
         self.statuses.set_pod_status(pod, api_status);
         self.save(pod).await;
         Ok(())
@@ -200,7 +200,10 @@ impl PodSyncer for RuntimePodSyncer {
 
     async fn sync_terminated_pod(&self, pod: &Arc<Pod>, status: &Arc<PodStatus>) -> Result<()> {
         let api_status = self.told_of_the_end(pod, status);
-        let api_status = api_status.unwrap_or_else(|| self.generate_with_ips(pod, status, true));
+        let api_status = match api_status {
+            Some(told) => told,
+            None => self.generate_with_ips(pod, status, true).await,
+        };
         self.statuses.set_pod_status(pod, api_status);
         self.clean_sub_paths(&pod.uid()).await?;
         let unmounted = self.volumes.wait_for_unmount(pod);
@@ -267,7 +270,7 @@ impl RuntimePodSyncer {
         if self.start_failures.update(&uid, &result) || resize_failed {
             // The kubelet tells with the next sync, which a back-off puts off until it is over.
             let reported = self.statuses.pod_status(&uid);
-            let api_status = self.generate(pod, status, reported.as_deref(), false);
+            let api_status = self.generate(pod, status, reported.as_deref(), false).await;
             self.statuses.set_pod_status(pod, api_status);
         }
         if !result.results.is_empty() {
@@ -391,9 +394,9 @@ impl RuntimePodSyncer {
 
     /// Of a pod that ends or has ended: without a sandbox that is ready the runtime does not know its IPs any more, and an
     /// agent that began since never did. It shows those that it had.
-    fn generate_with_ips(&self, pod: &Arc<Pod>, status: &PodStatus, terminal: bool) -> ApiPodStatus {
+    async fn generate_with_ips(&self, pod: &Arc<Pod>, status: &PodStatus, terminal: bool) -> ApiPodStatus {
         let reported = self.statuses.pod_status(&pod.uid());
-        let mut api_status = self.generate(pod, status, reported.as_deref(), terminal);
+        let mut api_status = self.generate(pod, status, reported.as_deref(), terminal).await;
         if api_status.pod_ip.is_none()
             && let Some(told) = reported.as_deref().or(pod.status.as_ref())
         {
@@ -404,13 +407,18 @@ impl RuntimePodSyncer {
     }
 
     /// `reported`: what was told of the pod last.
-    fn generate(
+    async fn generate(
         &self,
         pod: &Arc<Pod>,
         status: &PodStatus,
         reported: Option<&ApiPodStatus>,
         terminal: bool,
     ) -> ApiPodStatus {
+        let shown = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let resources = match shown {
+            Some("Running") => self.pod_containers.resources(pod).await,
+            _ => None,
+        };
         let status = match &self.checkpoints {
             Some(checkpoints) => checkpoints.with_unreported(status),
             None => Cow::Borrowed(status),
@@ -420,6 +428,7 @@ impl RuntimePodSyncer {
         let eviction = past_active_deadline(pod, reported, &self.clock, &*self.recorder);
         let mut input = PodStatusInput::new(pod, status);
         input.reported = reported;
+        input.resources = resources.as_ref();
         input.start_failures = failures.as_deref();
         input.probes = &*self.probes;
         input.terminal = terminal;

@@ -72,7 +72,7 @@ fn from_runtime(input: &PodStatusInput<'_>, previous: &ApiPodStatus, node: &Node
     let pod: &Pod = input.pod;
     let mut status = ApiPodStatus {
         qos_class: Some(qos_class(pod).as_str().to_owned()),
-        resources: Some(pod_resources(pod, previous)),
+        resources: Some(pod_resources(pod, input.resources, previous)),
         allocated_resources: allocated_resources(pod),
         ..ApiPodStatus::default()
     };

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::restart_rules::is_restartable_init_container;
-use kubelet_core::runtime::{ContainerState, ContainerStatus};
+use kubelet_core::runtime::{ContainerResources, ContainerState, ContainerStatus};
 
 use crate::quantity;
 use crate::status_ext::{is_running, phase};
@@ -77,9 +77,13 @@ fn take(
     }
 }
 
-/// What the pod as a whole has of CPU and memory (`convertToAPIPodLevelResourcesStatus`), as far as it
-/// follows from its spec and from what was shown before: what its cgroup holds is not looked at.
-pub(crate) fn pod_resources(pod: &Pod, previous: &ApiPodStatus) -> ResourceRequirements {
+/// What the pod as a whole has of CPU and memory (`convertToAPIPodLevelResourcesStatus`): one that runs shows what its cgroup
+/// holds, else what it showed before; any other what it is allocated.
+pub(crate) fn pod_resources(
+    pod: &Pod,
+    applied: Option<&ContainerResources>,
+    previous: &ApiPodStatus,
+) -> ResourceRequirements {
     let Some(spec) = &pod.spec else {
         return ResourceRequirements::default();
     };
@@ -97,12 +101,18 @@ pub(crate) fn pod_resources(pod: &Pod, previous: &ApiPodStatus) -> ResourceRequi
     {
         requests.insert("memory".to_owned(), memory);
     }
-    if let Some(shown) = previous.resources.as_ref().filter(|_| is_running(previous)) {
-        for name in ["cpu", "memory"] {
-            take(&mut requests, name, None, 0, shown.requests.as_ref());
-            take(&mut limits, name, None, 0, shown.limits.as_ref());
-        }
-    }
+    let shown = previous.resources.as_ref().filter(|_| is_running(previous));
+    let (shown_requests, shown_limits) = (
+        shown.and_then(|shown| shown.requests.as_ref()),
+        shown.and_then(|shown| shown.limits.as_ref()),
+    );
+    let cpu_request = applied.and_then(|applied| applied.cpu_request.as_ref());
+    take(&mut requests, "cpu", cpu_request, MIN_SHARES, shown_requests);
+    take(&mut requests, "memory", None, 0, shown_requests);
+    let cpu_limit = applied.and_then(|applied| applied.cpu_limit.as_ref());
+    take(&mut limits, "cpu", cpu_limit, MIN_MILLI_CPU_LIMIT, shown_limits);
+    let memory_limit = applied.and_then(|applied| applied.memory_limit.as_ref());
+    take(&mut limits, "memory", memory_limit, 0, shown_limits);
     resources.requests = non_empty(requests);
     resources.limits = non_empty(limits);
     resources
@@ -285,5 +295,67 @@ mod tests {
         status.state = ContainerState::Exited;
         let shown = container_resources(&container, &status, Some(&previous));
         assert_eq!(json!(shown), json!(container.resources));
+    }
+
+    #[test]
+    fn a_running_pod_shows_what_its_cgroup_holds_else_what_it_showed() {
+        let quantity = |text: &str| (!text.is_empty()).then(|| Quantity(text.to_owned()));
+        // The pod's and its container's resources, what its cgroup holds (CPU requested, CPU and memory at most), what was
+        // shown, what is.
+        let unlimited = "9007199254740988Ki";
+        let cases = [
+            (
+                json!({}),
+                json!({}),
+                ["2m", "", unlimited],
+                json!({}),
+                json!({"limits": {"memory": unlimited}}),
+            ),
+            (json!({}), json!({}), ["2m", "", ""], json!({}), json!({})),
+            (
+                json!({}),
+                json!({"requests": {"cpu": "100m", "memory": "1Mi"}}),
+                ["102m", "", ""],
+                json!({}),
+                json!({"requests": {"cpu": "102m", "memory": "1Mi"}}),
+            ),
+            // What the kernel cannot hold stays as it was allocated.
+            (
+                json!({"requests": {"cpu": "1m"}, "limits": {"cpu": "5m"}}),
+                json!({}),
+                ["2m", "10m", ""],
+                json!({}),
+                json!({"requests": {"cpu": "1m"}, "limits": {"cpu": "5m"}}),
+            ),
+            (
+                json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "200m", "memory": "1Mi"}}),
+                json!({}),
+                ["150m", "300m", "2Mi"],
+                json!({"requests": {"memory": "7Mi"}}),
+                json!({"requests": {"cpu": "150m", "memory": "7Mi"}, "limits": {"cpu": "300m", "memory": "2Mi"}}),
+            ),
+            // Nothing is known of its cgroup.
+            (
+                json!({"limits": {"cpu": "200m"}}),
+                json!({}),
+                ["", "", ""],
+                json!({"limits": {"cpu": "300m", "memory": unlimited}}),
+                json!({"limits": {"cpu": "300m", "memory": unlimited}}),
+            ),
+        ];
+        for (of_pod, of_container, [cpu_request, cpu_limit, memory_limit], before, expected) in cases {
+            let spec = json!({"resources": of_pod, "containers": [{"name": "c", "resources": of_container}]});
+            let pod: Pod =
+                serde_json::from_value(json!({"spec": spec, "status": {"phase": "Running"}})).unwrap();
+            let previous = serde_json::from_value(json!({"phase": "Running", "resources": before})).unwrap();
+            let applied = ContainerResources {
+                cpu_request: quantity(cpu_request),
+                cpu_limit: quantity(cpu_limit),
+                memory_limit: quantity(memory_limit),
+                memory_request: None,
+            };
+            let shown = pod_resources(&pod, Some(&applied), &previous);
+            assert_eq!(serde_json::to_value(shown).unwrap(), expected, "{spec}");
+        }
     }
 }

@@ -132,7 +132,7 @@ impl CriClient {
         Ok(version)
     }
 
-    /// Waits until the runtime is there and has shaken hands, trying again as the back-off allows.
+    /// Waits until the runtime is there, has started and has shaken hands, trying again as the back-off allows.
     ///
     /// # Errors
     ///
@@ -143,7 +143,8 @@ impl CriClient {
         loop {
             let started = Instant::now();
             match self.handshake().await {
-                Err(error) if error.is_transient() => {
+                // `Unknown` is how containerd answers while it starts: its server is not initialized yet.
+                Err(error) if error.is_transient() || error.code() == Code::Unknown => {
                     let endpoint = self.dialer.endpoint();
                     match std::mem::replace(&mut is_told, true) {
                         false => tracing::warn!(%endpoint, %error, "the runtime does not answer yet"),

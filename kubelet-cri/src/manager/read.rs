@@ -346,7 +346,7 @@ async fn found<T>(
 }
 
 /// `toKubeContainerResources`
-fn to_resources(linux: v1::LinuxContainerResources) -> Option<ContainerResources> {
+pub(super) fn to_resources(linux: v1::LinuxContainerResources) -> Option<ContainerResources> {
     /// `cm.SharesPerCPU`, `cm.MinShares`
     const SHARES_PER_CPU: i64 = 1024;
     const MIN_SHARES: i64 = 2;

@@ -50,6 +50,13 @@ fn kernels_files(dir: &Path, files: &[&str]) {
         .for_each(|file| fs::write(dir.join(file), "").unwrap());
 }
 
+/// CPU requested, CPU and memory at most.
+async fn shown(cgroups: &PodCgroups, pod: &Pod) -> [String; 3] {
+    let held = cgroups.resources(pod).await.unwrap();
+    [held.cpu_request, held.cpu_limit, held.memory_limit]
+        .map(|quantity| quantity.map_or_else(String::new, |Quantity(text)| text))
+}
+
 fn read(dir: &Path, file: &str) -> String {
     fs::read_to_string(dir.join(file)).unwrap()
 }
@@ -88,6 +95,8 @@ async fn limits_on_cgroup_v2() {
     let limits = |dir: &Path| ["cpu.weight", "cpu.max", "memory.max", "pids.max"].map(|file| read(dir, file));
     assert_eq!(limits(&web), ["20", "100000 100000", "67108864", "100"]);
     assert_eq!(read(&burst, "cpu.weight"), "20");
+    // As a status shows them: weights are coarser than shares.
+    assert_eq!(shown(&cgroups, &small).await, ["489m", "1", "64Mi"]);
     fs::write(web.join("cgroup.controllers"), "cpuset cpu memory").unwrap();
     assert!(!cgroups.exists(&small).await, "it has no bound on processes");
     fs::write(web.join("cgroup.controllers"), "cpuset cpu memory pids").unwrap();
@@ -295,6 +304,9 @@ async fn a_pods_cgroup_on_this_host() {
         matches!(shares.as_deref().map(str::trim), Some("512" | "20")),
         "{shares:?}"
     );
+    let [cpu_request, cpu_limit, memory_limit] = shown(&cgroups, &web).await;
+    assert!(matches!(cpu_request.as_str(), "500m" | "489m"), "{cpu_request}");
+    assert_eq!([cpu_limit, memory_limit], ["1", "64Mi"]);
     let pids = any("pids.max");
     assert_eq!(pids.as_deref().map(str::trim), Some("100"));
 

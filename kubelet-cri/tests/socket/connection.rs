@@ -2,9 +2,10 @@
 
 use kubelet_cri::v1::*;
 use kubelet_cri::{Code, CriClient, Error, RuntimeService};
+use prost::Message;
 use tokio::net::{TcpListener, UnixStream};
 
-use crate::toy::{Do, Served, Toy, toy_and_client};
+use crate::toy::{Do, Served, Toy, toy_and_client, version};
 
 async fn list(client: &CriClient) -> Result<ListContainersResponse, Error> {
     client.list_containers(ListContainersRequest::default()).await
@@ -64,6 +65,27 @@ async fn a_runtime_that_comes_late_is_waited_for() {
     let served = Served::start(&Toy::new(), path).await;
     assert_eq!(waiting.await.unwrap().unwrap().runtime_name, "toy");
     list(&client).await.unwrap();
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_runtime_that_has_not_started_yet_is_waited_for() {
+    let (_folder, toy, served, client) = toy_and_client().await;
+    let starting = "server is not initialized yet";
+    toy.on(
+        "Version",
+        Do::Fail(Error::call(Code::Unknown, "Version", "", starting)),
+    );
+    toy.requests();
+    let waiting = tokio::spawn({
+        let client = client.clone();
+        async move { client.wait_ready().await }
+    });
+    while toy.requests().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    toy.on("Version", Do::Answer(version("v1").encode_to_vec()));
+    assert_eq!(waiting.await.unwrap().unwrap().runtime_name, "toy");
     served.stop().await;
 }
 

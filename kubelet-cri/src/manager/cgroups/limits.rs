@@ -253,6 +253,11 @@ fn shares_to_weight(shares: i64) -> i64 {
         / (SHARES.end() - SHARES.start())
 }
 
+/// Back again, as near as that comes (`cpuWeightToCPUShares`).
+pub(super) fn weight_to_shares(weight: i64) -> i64 {
+    ((weight.clamp(1, 10_000) - 1) * (SHARES.end() - SHARES.start())) / 9999 + SHARES.start()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -524,6 +529,9 @@ mod tests {
             (300_000, 10_000),
         ] {
             assert_eq!(shares_to_weight(shares), weight, "{shares}");
+        }
+        for (weight, shares) in [(1, 2), (4, 80), (39, 998), (10_000, 262_144), (0, 2)] {
+            assert_eq!(weight_to_shares(weight), shares, "{weight}");
         }
     }
 

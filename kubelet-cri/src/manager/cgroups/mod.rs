@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::runtime::ContainerResources;
 use kubelet_core::{Disk, Error, PodContainerManager, PodExt, PodUid, QosClass, Result, qos_class};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
@@ -22,6 +23,7 @@ use self::tree::Tree;
 use super::config::{
     CgroupDriver, ConfigError, NodeSettings, SHARES, milli_cpu_to_shares, pod_cgroup_parent, pod_totals,
 };
+use super::read::to_resources;
 
 /// How long the processes of a cgroup that were killed may take to go, and how often it is looked.
 const PROCESSES_GO: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(10));
@@ -334,6 +336,12 @@ impl PodContainerManager for PodCgroups {
                 .try_for_each(|name| tree.set(name, &Limits::least_cpu()))
         });
         set.await.map_err(|error| Error::io("cgroup", Some(uid), error))
+    }
+
+    async fn resources(&self, pod: &Pod) -> Option<ContainerResources> {
+        let name = self.name_of(pod)?;
+        let read = self.on_tree(move |tree| Ok(tree.resources(&name))).await.ok()?;
+        to_resources(read)
     }
 
     async fn pods(&self) -> Result<Vec<PodUid>> {
