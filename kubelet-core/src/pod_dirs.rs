@@ -11,11 +11,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::changes::Changes;
 use crate::deadline::within;
 use crate::volume::clean_sub_paths;
 use crate::{Disk, PodCache, PodContainerManager, PodUid, PodWorkersHandle, RootDir, VolumeManager};
 
-/// The folders are looked through at least this often, should somebody else leave one.
+/// The folders are looked through with the first clean-up after this, should somebody else leave one.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
 /// How long the volumes of one pod may take before it is the next one's turn.
 const UNMOUNT_DEADLINE: Duration = Duration::from_secs(30);
@@ -32,6 +33,8 @@ pub(crate) struct OrphanedPodDirs {
     /// A pod went, or may have, since the last removal began.
     is_due: bool,
     looked_at: Instant,
+    /// Of what removals left behind.
+    changes: Changes,
 }
 
 impl OrphanedPodDirs {
@@ -56,6 +59,7 @@ impl OrphanedPodDirs {
             under_way: JoinSet::new(),
             is_due: true,
             looked_at: Instant::now(),
+            changes: Changes::default(),
         }
     }
 
@@ -69,13 +73,26 @@ impl OrphanedPodDirs {
         }
         if std::mem::take(&mut self.is_due) {
             self.looked_at = Instant::now();
-            self.under_way.spawn(self.removal.clone().run(known.clone()));
+            let removing = self.removal.clone().run(known.clone());
+            let changes = self.changes.clone();
+            self.under_way.spawn(async move {
+                let is_left = removing.await;
+                if is_left {
+                    changes.note();
+                }
+                is_left
+            });
         }
     }
 
-    /// Whether there is nothing to remove, as far as is known.
+    /// Whether nothing is to be removed but what is being removed already.
     pub(crate) fn is_idle(&self) -> bool {
-        !self.is_due && self.under_way.is_empty()
+        !self.is_due
+    }
+
+    /// There is one when a removal has left something behind: it is to be tried again.
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.changes
     }
 
     pub(crate) async fn shutdown(&mut self) {

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
+use crate::annotations::{CONFIG_HASH, CONFIG_MIRROR};
 use crate::changes::Changes;
 use crate::pod_watch::Subscriptions;
 use crate::{PodExt, PodKey, PodUid, PodWatch};
@@ -40,12 +41,14 @@ impl PodManager {
     pub fn set_pod(&self, pod: Arc<Pod>) {
         let (uid, key) = (pod.uid(), pod.key());
         let mut inner = self.inner.write();
-        self.changes.note();
         let inner = &mut *inner;
         let (pods, by_key) = match pod.is_mirror() {
             true => (&mut inner.mirrors, &mut inner.mirrors_by_key),
             false => (&mut inner.pods, &mut inner.by_key),
         };
+        if pods.get(&uid).is_none_or(|before| place(before) != place(&pod)) {
+            self.changes.note();
+        }
         by_key.insert(key, uid.clone());
         let is_mirror = pod.is_mirror();
         pods.insert(uid.clone(), pod);
@@ -82,7 +85,7 @@ impl PodManager {
         PodWatch::new(self.clone(), inner.subscriptions.add(inner.pods.keys()))
     }
 
-    /// Of the pods, mirrors too.
+    /// Of which pods there are, and of what housekeeping goes by; of mirrors too.
     pub(crate) fn changes(&self) -> &Changes {
         &self.changes
     }
@@ -163,8 +166,27 @@ impl PodManager {
     }
 }
 
+/// Whatever housekeeping goes by, of a pod or a mirror.
+fn place(pod: &Pod) -> impl PartialEq + '_ {
+    let ephemeral = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.ephemeral_containers.as_ref());
+    (
+        (&pod.metadata.namespace, &pod.metadata.name),
+        pod.is_deleting(),
+        pod.is_terminal_phase(),
+        (pod.is_static(), pod.annotation(CONFIG_HASH)),
+        pod.annotation(CONFIG_MIRROR),
+        ephemeral.map_or(0, Vec::len),
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
     use crate::annotations;
 
@@ -232,6 +254,44 @@ mod tests {
         manager.remove_pod(&fixed);
         assert_eq!(manager.orphaned_mirrors(), [other, mirror]);
         assert_eq!(manager.mirrors().len(), 2);
+    }
+
+    #[test]
+    fn changes_are_of_what_housekeeping_goes_by() {
+        fn phase(pod: &mut Pod, phase: &str) {
+            pod.status.get_or_insert_default().phase = Some(phase.into());
+        }
+        let manager = PodManager::new();
+        let web = pod("web", "1", None);
+        let with = |change: fn(&mut Pod)| {
+            let mut pod = Pod::clone(&web);
+            change(&mut pod);
+            Arc::new(pod)
+        };
+        let changes = manager.changes().clone();
+        let mut before = changes.count();
+        for (pod, is_change) in [
+            (web.clone(), true),
+            (web.clone(), false),
+            (with(|pod| phase(pod, "Running")), false),
+            (
+                with(|pod| pod.metadata.labels = Some([("a".into(), "b".into())].into())),
+                false,
+            ),
+            (with(|pod| phase(pod, "Failed")), true),
+            (with(|pod| phase(pod, "Succeeded")), false),
+            (
+                with(|pod| pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH))),
+                true,
+            ),
+            (web.clone(), true),
+        ] {
+            manager.set_pod(pod.clone());
+            assert_eq!(changes.count() > before, is_change, "{pod:?}");
+            before = changes.count();
+        }
+        manager.remove_pod(&web);
+        assert!(changes.count() > before);
     }
 
     #[test]

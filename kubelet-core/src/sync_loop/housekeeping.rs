@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::SyncLoop;
+use crate::changes::Changes;
 use crate::explain::count_deferral;
 use crate::pod_dirs::OrphanedPodDirs;
 use crate::pod_syncer::SyncPodType;
@@ -212,6 +213,11 @@ impl Removals {
             mirrors: JoinSet::new(),
             mirrors_made_at: None,
         }
+    }
+
+    /// Of what is to be removed once more.
+    pub(super) fn changes(&self) -> &Changes {
+        self.dirs.changes()
     }
 
     pub(super) async fn shutdown(mut self) {

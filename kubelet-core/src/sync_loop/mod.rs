@@ -142,6 +142,7 @@ impl SyncLoop {
             self.pods.changes().clone(),
             of_workers,
             self.cache.changes().clone(),
+            removals.changes().clone(),
         ];
         let mut housekeeping = Schedule::new(changes);
         let mut gone_pods = GonePods::default();

@@ -17,12 +17,12 @@ const REST: (u32, u32) = (15, 150);
 /// Every 2 s, as the kubelet; but where the last time left nothing to do, and nothing has changed since, the next times are
 /// left out.
 pub(super) struct Schedule {
-    /// Of the desired pods, of the workers, of what runs.
-    changes: [Changes; 3],
+    /// Of the desired pods, of the workers, of what runs, of what is to be removed once more.
+    changes: [Changes; 4],
     last: Instant,
     next: Pin<Box<Sleep>>,
     /// The changes that were looked at.
-    seen: [u64; 3],
+    seen: [u64; 4],
     rests: bool,
     /// How many periods the next rest lasts.
     rest: u32,
@@ -30,12 +30,12 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// The first time is now.
-    pub(super) fn new(changes: [Changes; 3]) -> Self {
+    pub(super) fn new(changes: [Changes; 4]) -> Self {
         Self {
             changes,
             last: Instant::now(),
             next: Box::pin(sleep(Duration::ZERO)),
-            seen: [0; 3],
+            seen: [0; 4],
             rests: false,
             rest: REST.0,
         }
@@ -53,13 +53,14 @@ impl Schedule {
     /// Cancel safe.
     pub(super) async fn due(&mut self) {
         if self.rests {
-            let ([one, two, three], seen) = (&self.changes, self.seen);
+            let ([one, two, three, four], seen) = (&self.changes, self.seen);
             tokio::select! {
                 biased;
                 () = &mut self.next => return,
                 () = one.other_than(seen[0]) => {}
                 () = two.other_than(seen[1]) => {}
                 () = three.other_than(seen[2]) => {}
+                () = four.other_than(seen[3]) => {}
             }
             self.wake();
         }
@@ -116,7 +117,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_rests_until_something_changes_and_keeps_its_beat() {
         let changes = Changes::default();
-        let mut schedule = Schedule::new([Changes::default(), changes.clone(), Changes::default()]);
+        let none = Changes::default;
+        let mut schedule = Schedule::new([none(), changes.clone(), none(), none()]);
         assert!(passes_after(&mut schedule).await < SECOND);
         pass(&mut schedule, false);
         assert_eq!(passes_after(&mut schedule).await, 2 * SECOND);
