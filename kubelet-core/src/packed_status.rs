@@ -30,6 +30,20 @@ impl PackedStatus {
         })
     }
 
+    /// One that is kept whole, since somebody keeps it so anyway: nothing is done.
+    pub(crate) fn whole(status: Arc<ApiPodStatus>) -> Self {
+        Self(Packed::Whole(status))
+    }
+
+    /// Whether both were cloned from one: they need not be compared then, or unpacked twice.
+    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Packed::Json(one), Packed::Json(other)) => Arc::ptr_eq(one, other),
+            (Packed::Whole(one), Packed::Whole(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// The status: some microseconds of work.
     pub fn unpack(&self) -> Arc<ApiPodStatus> {
         match &self.0 {
@@ -75,6 +89,12 @@ mod tests {
         assert!(packed.len().is_some_and(|len| len < 500), "{:?}", packed.len());
         assert_eq!(packed.unpack(), status);
         assert_eq!(packed, PackedStatus::of(&status));
+        assert!(packed.is_clone_of(&packed.clone()));
+        assert!(!packed.is_clone_of(&PackedStatus::of(&status)));
+
+        let whole = PackedStatus::whole(status.clone());
+        assert!(Arc::ptr_eq(&whole.unpack(), &status));
+        assert!(whole.is_clone_of(&PackedStatus::whole(status)) && !whole.is_clone_of(&packed));
     }
 
     #[test]

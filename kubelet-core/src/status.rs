@@ -32,9 +32,9 @@ pub trait PodStatusReporter: Send + Sync {
     /// The status reported last (`GetPodStatus`).
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<ApiPodStatus>>;
 
-    /// The same, for those who keep it. A manager that keeps it so itself shares it.
+    /// The same, for those who keep it. A manager that keeps it so itself shares it; of another it is the whole status.
     fn packed_status(&self, uid: &PodUid) -> Option<PackedStatus> {
-        self.pod_status(uid).map(|status| PackedStatus::of(&status))
+        self.pod_status(uid).map(PackedStatus::whole)
     }
 
     /// Whether the phase reported last is one that never leaves. Asked of all pods, and often.

@@ -254,8 +254,8 @@ impl Shared {
         }
     }
 
-    fn has_another_container(&self, entry: &Entry) -> bool {
-        let status = self.statuses.pod_status(&entry.uid);
+    fn has_another_container(&self, entry: &mut Entry) -> bool {
+        let status = entry.status(&*self.statuses);
         let reported = status
             .as_deref()
             .and_then(|status| reported_container(status, entry.worker.container_name()));

@@ -153,8 +153,8 @@ impl ProbeManager {
                 continue;
             };
             entry.take_tick(now);
+            let status = entry.status(&*shared.statuses);
             let worker = &mut entry.worker;
-            let status = shared.statuses.pod_status(&entry.uid);
             let times = Times {
                 now: shared.clock.now(),
                 agent_started: shared.started.0,
