@@ -33,7 +33,7 @@ impl MemoryCri {
                 return Err(failed(Code::Unknown, message));
             }
             let planned = container.planned.clone();
-            let exec_id = state.new_id();
+            let exec_id = state.next_id();
             (
                 number,
                 ExecScript::reply(&mut state.execs, &planned, command),
@@ -49,6 +49,7 @@ impl MemoryCri {
             Some(_) => None,
         };
         if let Some(why) = impossible {
+            let exec_id = exec_id.text();
             let message = format!(
                 "failed to exec in container: failed to start exec {exec_id:?}: OCI runtime exec failed: \
                  exec failed: {why}: unknown"

@@ -1,6 +1,5 @@
 //! Faults, scripted or drawn from a seed.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use kubelet_cri::{Code, v1};
 use parking_lot::Mutex;
 
-use super::random::unit;
+use super::random::{Drawn, Draws};
 use super::{Call, Subject};
 use crate::Calls;
 
@@ -45,6 +44,7 @@ struct Rules {
     made: u64,
     calls: Vec<Rule<Call, CallFault>>,
     events: Vec<Rule<v1::ContainerEventType, EventFault>>,
+    drawn: Drawn,
 }
 
 struct Rule<K, F> {
@@ -52,8 +52,6 @@ struct Rule<K, F> {
     number: u64,
     fault: F,
     matched: u64,
-    /// How often each kind of call was met, for those that are drawn.
-    met: BTreeMap<String, u64>,
 }
 
 #[derive(Clone)]
@@ -114,6 +112,7 @@ impl Faults {
             made: 0,
             calls: Vec::new(),
             events: Vec::new(),
+            drawn: Drawn::default(),
         };
         Self {
             rules: Arc::new(Mutex::new(rules)),
@@ -151,6 +150,7 @@ impl Faults {
         let mut rules = self.rules.lock();
         rules.calls.clear();
         rules.events.clear();
+        rules.drawn.clear();
     }
 
     /// What went wrong so far: `StartContainer web/main#1: reply lost`.
@@ -175,8 +175,10 @@ impl Faults {
     /// The fault that befalls a call.
     pub(super) fn of_call(&self, call: Call, about: &Subject) -> Option<CallFault> {
         let mut rules = self.rules.lock();
-        let seed = rules.seed;
-        let fault = first(&mut rules.calls, seed, call, call.name(), about)?;
+        let Rules {
+            seed, calls, drawn, ..
+        } = &mut *rules;
+        let fault = first(calls, *seed, drawn, call, call.name(), about)?;
         self.injected
             .record(format!("{}: {fault}", named(call.name(), about)));
         Some(fault)
@@ -185,8 +187,11 @@ impl Faults {
     /// The fault that befalls an event.
     pub(super) fn of_event(&self, event: v1::ContainerEventType, about: &Subject) -> Option<EventFault> {
         let mut rules = self.rules.lock();
-        let (seed, name) = (rules.seed, event.as_str_name());
-        let fault = first(&mut rules.events, seed, event, name, about)?;
+        let Rules {
+            seed, events, drawn, ..
+        } = &mut *rules;
+        let name = event.as_str_name();
+        let fault = first(events, *seed, drawn, event, name, about)?;
         self.injected.record(format!("{}: {fault}", named(name, about)));
         Some(fault)
     }
@@ -196,6 +201,7 @@ impl Faults {
 fn first<K: Copy + PartialEq, F: Clone>(
     rules: &mut [Rule<K, F>],
     seed: u64,
+    drawn: &mut Drawn,
     kind: K,
     name: &str,
     about: &Subject,
@@ -204,8 +210,9 @@ fn first<K: Copy + PartialEq, F: Clone>(
         return None;
     }
     let (mut found, key) = (None, key_of(name, about));
+    let mut draws = drawn.of(seed, &key);
     for rule in rules {
-        if rule.fires(seed, kind, about, &key) && found.is_none() {
+        if rule.fires(kind, about, &mut draws) && found.is_none() {
             found = Some(rule.fault.clone());
         }
     }
@@ -234,7 +241,7 @@ fn named(name: &str, about: &Subject) -> String {
 }
 
 impl<K: Copy + PartialEq, F> Rule<K, F> {
-    fn fires(&mut self, seed: u64, kind: K, about: &Subject, key: &str) -> bool {
+    fn fires(&mut self, kind: K, about: &Subject, draws: &mut Draws<'_>) -> bool {
         if !self.target.matches(kind, about) {
             return false;
         }
@@ -243,16 +250,7 @@ impl<K: Copy + PartialEq, F> Rule<K, F> {
             Which::Every => true,
             Which::Nth(n) => self.matched == n,
             Which::First(n) => self.matched <= n,
-            Which::Rate(rate) => {
-                if !self.met.contains_key(key) {
-                    self.met.insert(key.to_owned(), 0);
-                }
-                let Some(met) = self.met.get_mut(key) else {
-                    return false;
-                };
-                *met += 1;
-                unit(seed, format_args!("fault {} {key} {met}", self.number)) < rate
-            }
+            Which::Rate(rate) => draws.next(self.number) < rate,
         }
     }
 }
@@ -396,7 +394,6 @@ impl Rules {
             number: self.made,
             fault,
             matched: 0,
-            met: BTreeMap::new(),
         }
     }
 }

@@ -21,6 +21,12 @@ impl MemoryCri {
         self.inner.state.lock().container_subject(id)
     }
 
+    /// A call of which no more is wanted than whether it is answered: it takes its time, and may go wrong, like any other.
+    #[cfg(feature = "simulation")]
+    pub(crate) async fn ask(&self, call: Call) -> Result<()> {
+        self.look(call, Subject::default(), &(), || Ok(())).await
+    }
+
     /// A call that does its work in a moment, after the time it takes.
     async fn look<Q, A>(
         &self,

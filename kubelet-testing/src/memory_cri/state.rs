@@ -58,6 +58,18 @@ pub(super) struct State {
     pub(super) last_made: i64,
 }
 
+/// An id that is written out where it is looked at.
+pub(super) struct NewId {
+    seed: u64,
+    number: u64,
+}
+
+impl NewId {
+    pub(super) fn text(&self) -> String {
+        hex64(self.seed, format_args!("id {}", self.number))
+    }
+}
+
 /// Whether the runtime answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Away {
@@ -386,8 +398,15 @@ impl State {
     }
 
     pub(super) fn new_id(&mut self) -> String {
+        self.next_id().text()
+    }
+
+    pub(super) fn next_id(&mut self) -> NewId {
         self.ids += 1;
-        hex64(self.seed, format_args!("id {}", self.ids))
+        NewId {
+            seed: self.seed,
+            number: self.ids,
+        }
     }
 
     fn made_now(&mut self) -> i64 {

@@ -6,13 +6,10 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use kubelet_core::runtime::{PodStatus, RuntimePod};
 use kubelet_core::{Error, PodUid, Result, RuntimeReader};
-use kubelet_cri::{CriRuntime, RuntimeService, v1};
+use kubelet_cri::CriRuntime;
 use parking_lot::Mutex;
 
-use crate::memory_cri::MemoryCri;
-
-/// No sandbox has this id.
-const NOBODY: &str = "nobody";
+use crate::memory_cri::{Call, MemoryCri};
 
 /// What a PLEG reads. While nothing has changed it gets the list of before, and the runtime a call all the same, which may go
 /// wrong like any other.
@@ -46,13 +43,8 @@ impl RuntimeReader for PreparedLists {
             return self.runtime.pods(false).await;
         }
         if self.unchanged().is_some() {
-            let filter = v1::PodSandboxFilter {
-                id: NOBODY.to_owned(),
-                ..Default::default()
-            };
-            let request = v1::ListPodSandboxRequest { filter: Some(filter) };
-            let listed = self.memory.list_pod_sandbox(request).await;
-            listed.map_err(|error| Error::runtime("ListPodSandbox", error))?;
+            let asked = self.memory.ask(Call::ListPodSandbox).await;
+            asked.map_err(|error| Error::runtime("ListPodSandbox", error))?;
             // It may have taken its time.
             if let Some(pods) = self.unchanged() {
                 return Ok(pods);

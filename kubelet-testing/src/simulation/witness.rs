@@ -152,7 +152,9 @@ impl Witness {
             self.journal.note(format!("pod {key} {shown}"));
         }
         let mut wrong = before.map(|before| went_back(before, &pod)).unwrap_or_default();
-        let change = before.and_then(|before| change(&before.status, &pod.status));
+        // Where none is awaited nobody asks what it is.
+        let told = before.filter(|_| seen.changes.is_some());
+        let change = told.and_then(|before| change(&before.status, &pod.status));
         if let (Some(changes), Some(change)) = (&mut seen.changes, change) {
             changes.push((pod.clone(), change));
         }
