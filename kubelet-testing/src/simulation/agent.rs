@@ -77,9 +77,10 @@ pub(super) enum Pace {
 }
 
 impl Pace {
-    /// One in eight of the first, three of the second.
-    pub(super) fn drawn(seed: u64) -> Self {
-        match seed % 8 {
+    /// One in eight of the first, three of the second; a quarter as many where there is more rest than work: what they do while
+    /// nothing changes is always the same, and most of what a day costs.
+    pub(super) fn drawn(seed: u64, is_by_turns: bool) -> Self {
+        match seed % if is_by_turns { 32 } else { 8 } {
             0 => Self::Generic,
             1..=3 => Self::Evented,
             _ => Self::Restful,
@@ -129,8 +130,8 @@ impl SimulatedNode {
     }
 
     /// Runs this project's agent, from its pieces, until `shutdown`. In a simulation one in eight, by the seed, hears no events
-    /// of its runtime and lists it each second, and three in eight do all else as often as a kubelet does by default. The
-    /// others rest as long as may be: they sync pods every ten minutes, ask their runtime how it is every two, and list it each half
+    /// of its runtime and lists it each second, and three in eight do all else as often as a kubelet does by default; where it
+    /// is busy [by turns](crate::Simulation::by_turns), of 32. The others rest as long as may be: they sync pods every ten minutes, ask their runtime how it is every two, and list it each half
     /// minute until its events have told of something.
     ///
     /// # Errors

@@ -444,7 +444,7 @@ impl Driver {
             },
             shown: node.shown.clone(),
             checkpoints: true,
-            pace: Pace::drawn(seed),
+            pace: Pace::drawn(seed, self.turns != Turns::default()),
         };
         let shutdown = CancellationToken::new();
         let agent = tokio::spawn((self.agent)(given, shutdown.clone()));

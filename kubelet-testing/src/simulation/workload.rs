@@ -18,9 +18,10 @@ use crate::memory_cri::{ExecReply, MemoryCri, Planned, hash};
 ///
 /// Containers do what their image is named after: `sim/forever`, `sim/job` (ends well after half a minute), `sim/fails` (ends
 /// with 1 after 20 s), `sim/crashes` (at once), `sim/comes-round` (at its third start), `sim/stubborn` (ignores SIGTERM),
-/// `sim/slow` (takes its time to start and to stop), `sim/oom`; those that end do so at their first six starts only if the image
-/// is called `sim/job-6` and so on. A container of any other image runs until it is stopped. The command
-/// `flaps` fails now and then, while it is [busy](crate::Simulation::by_turns) and until the faults end, any other succeeds.
+/// `sim/slow` (takes its time to start and to stop), `sim/oom`; those that end do so at their first 16 starts, which is an
+/// hour of back-off, or at their first six if the image is called `sim/job-6` and so on. A container of any other image runs
+/// until it is stopped. The command `flaps` fails now and then, while it is [busy](crate::Simulation::by_turns) and until the
+/// faults end, any other succeeds.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use]
 pub struct Workload {
@@ -90,7 +91,10 @@ impl fmt::Display for Workload {
     }
 }
 
-/// Images of containers that are drawn. Those that go on for ever to fail are rare: there is nothing new in it after a while.
+/// Containers that fail for long do so at this many starts, most of them with the longest back-off between: they outlast a busy
+/// hour. There is nothing new in it after that.
+const LONG: usize = 16;
+/// Images of containers that are drawn. Those that fail for long are rare.
 const IMAGES: [&str; 16] = [
     "sim/forever",
     "sim/forever",
@@ -152,9 +156,9 @@ pub(super) fn script(runtime: &MemoryCri, weather: &Weather) {
         ("sim/oom", Run::oom_killed().after(seconds(45))),
     ];
     for (image, run) in ends {
-        let six_times = std::iter::repeat_n(run.clone(), 6).chain([Run::forever()]);
-        runtime.script_image(format!("{image}-6"), six_times);
-        runtime.script_image(image, [run]);
+        let times = |times| std::iter::repeat_n(run.clone(), times).chain([Run::forever()]);
+        runtime.script_image(format!("{image}-6"), times(6));
+        runtime.script_image(image, times(LONG));
     }
     runtime.script_image("sim/stubborn", [Run::forever().ignores_stop()]);
     runtime.script_image(
