@@ -20,7 +20,12 @@ use crate::{PodExt, PodKey, PodUid};
 impl SyncLoop {
     /// Brings the workers in line with the desired pods, and lets all who keep something of a pod forget those that
     /// are gone. Says whether nothing is left to do until something changes.
-    pub(super) fn clean_up(&self, gone: &mut GonePods, removals: &mut Removals) -> bool {
+    pub(super) fn clean_up(
+        &self,
+        gone: &mut GonePods,
+        told: &mut WorkingPods,
+        removals: &mut Removals,
+    ) -> bool {
         if !self.sources.all_ready() {
             // What is not listed yet may still come.
             gone.count_who_waits(self.unlisted());
@@ -49,7 +54,7 @@ impl SyncLoop {
         for (uid, key) in running {
             self.end_orphan(uid, key, &mut working);
         }
-        observe_workers(&working);
+        told.observe(&working);
         let are_mirrors_well = self.tend_mirrors(&desired, &working, removals);
         let has_orphans = working.values().any(|sync| sync.orphan);
 
@@ -287,40 +292,57 @@ fn observe_pods(desired: &[Arc<Pod>], active: &[&Arc<Pod>], mirrors: &[Arc<Pod>]
     metrics::gauge!("kubelet_managed_ephemeral_containers").set(gauge(ephemeral.sum()));
 }
 
-/// `kubelet_working_pods`, by where each worker is and what is known of its pod.
-fn observe_workers(working: &HashMap<PodUid, PodWorkerSync>) {
-    let mut counts: HashMap<PodWorkerSync, usize> = HashMap::new();
-    for sync in working.values() {
-        *counts.entry(*sync).or_default() += 1;
-    }
-    let states = [
-        (PodWorkerState::Sync, "sync"),
-        (PodWorkerState::Terminating, "terminating"),
-        (PodWorkerState::Terminated, "terminated"),
-    ];
-    let kinds = [
-        ("desired", false, true, Some(false)),
-        ("desired", false, true, Some(true)),
-        ("orphan", true, true, Some(false)),
-        ("orphan", true, true, Some(true)),
-        ("runtime_only", true, false, None),
-    ];
-    for (state, lifecycle) in states {
-        for (config, orphan, has_config, is_static) in kinds {
-            let of_kind = PodWorkerSync {
-                state,
-                orphan,
-                has_config,
-                is_static: is_static.unwrap_or_default(),
-            };
-            let count = counts.get(&of_kind).copied().unwrap_or_default();
-            metrics::gauge!(
-                "kubelet_working_pods",
-                "lifecycle" => lifecycle,
-                "config" => config,
-                "static" => is_static.map_or("unknown", flag)
-            )
-            .set(gauge(count));
+/// `kubelet_working_pods`, by where each worker is and what is known of its pod, as it was told last.
+#[derive(Default)]
+pub(super) struct WorkingPods {
+    counts: Option<HashMap<PodWorkerSync, usize>>,
+}
+
+impl WorkingPods {
+    /// Tells what has changed; the first time, all.
+    fn observe(&mut self, working: &HashMap<PodUid, PodWorkerSync>) {
+        let mut counts: HashMap<PodWorkerSync, usize> = HashMap::new();
+        for sync in working.values() {
+            *counts.entry(*sync).or_default() += 1;
         }
+        if self.counts.as_ref() == Some(&counts) {
+            return;
+        }
+        let states = [
+            (PodWorkerState::Sync, "sync"),
+            (PodWorkerState::Terminating, "terminating"),
+            (PodWorkerState::Terminated, "terminated"),
+        ];
+        let kinds = [
+            ("desired", false, true, Some(false)),
+            ("desired", false, true, Some(true)),
+            ("orphan", true, true, Some(false)),
+            ("orphan", true, true, Some(true)),
+            ("runtime_only", true, false, None),
+        ];
+        for (state, lifecycle) in states {
+            for (config, orphan, has_config, is_static) in kinds {
+                let of_kind = PodWorkerSync {
+                    state,
+                    orphan,
+                    has_config,
+                    is_static: is_static.unwrap_or_default(),
+                };
+                let count = counts.get(&of_kind).copied().unwrap_or_default();
+                let told = self.counts.as_ref();
+                let told = told.map(|told| told.get(&of_kind).copied().unwrap_or_default());
+                if told == Some(count) {
+                    continue;
+                }
+                metrics::gauge!(
+                    "kubelet_working_pods",
+                    "lifecycle" => lifecycle,
+                    "config" => config,
+                    "static" => is_static.map_or("unknown", flag)
+                )
+                .set(gauge(count));
+            }
+        }
+        self.counts = Some(counts);
     }
 }

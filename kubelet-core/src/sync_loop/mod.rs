@@ -35,7 +35,7 @@ use crate::{
     PodStatusReporter, PodUid, ProbeManagerHandle, ProbeUpdates, Rejection, RetryTrigger, RootDir,
     VolumeManager,
 };
-use housekeeping::{GonePods, Removals};
+use housekeeping::{GonePods, Removals, WorkingPods};
 use schedule::Schedule;
 
 /// Brings configuration and lifecycle events to the pod workers, and every 2 s, if something has changed, cleans up after
@@ -145,7 +145,7 @@ impl SyncLoop {
             removals.changes().clone(),
         ];
         let mut housekeeping = Schedule::new(changes);
-        let mut gone_pods = GonePods::default();
+        let (mut gone_pods, mut working_pods) = (GonePods::default(), WorkingPods::default());
         // A runtime that is well has answered within moments: that it was not asked yet is no reason to complain.
         let first_answers = async {
             self.runtime_state.asked().await;
@@ -168,7 +168,7 @@ impl SyncLoop {
                 Next::Housekeeping => {
                     let started = Instant::now();
                     housekeeping.begin();
-                    let is_settled = self.clean_up(&mut gone_pods, removals);
+                    let is_settled = self.clean_up(&mut gone_pods, &mut working_pods, removals);
                     housekeeping.done(is_settled);
                     metrics::histogram!("kubelet_housekeeping_duration_seconds").record(started.elapsed());
                     self.retry_resizes_after_ends().await;
