@@ -1,6 +1,7 @@
 //! Certificates of a node's server.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::NodeAddress;
@@ -9,6 +10,8 @@ use kubelet_node::Result;
 use kubelet_node::certificate::{CertificateHandle, CertificateManager, CertificateStore};
 use kubelet_testing::api_server::ApiServerBuilder;
 use kubelet_testing::{User, eventually};
+use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -151,4 +154,60 @@ async fn what_is_asked_for_in_vain_is_not_asked_for_again_when_it_is_not_wanted(
     assert_eq!(serving.rig.requests().len(), 2);
     assert_eq!(serving.certificates.pending(), None);
     serving.end().await;
+}
+
+/// What is recorded of how old certificates became.
+#[derive(Clone, Default)]
+struct Ages(Arc<Mutex<Vec<f64>>>);
+
+impl HistogramFn for Ages {
+    fn record(&self, age: f64) {
+        self.0.lock().push(age);
+    }
+}
+
+impl Recorder for Ages {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::noop()
+    }
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        match key.name() {
+            "kubelet_certificate_manager_server_rotation_seconds" => {
+                Histogram::from_arc(Arc::new(self.clone()))
+            }
+            _ => Histogram::noop(),
+        }
+    }
+}
+
+#[test]
+fn how_old_it_became_is_told_when_it_is_replaced() {
+    let ages = Ages::default();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let lived = metrics::with_local_recorder(&ages, || {
+        runtime.block_on(async {
+            let serving = Serving::start(&["10.0.0.1"]).await;
+            serving.approve(1).await;
+            let first = serving.certificates.current().unwrap();
+            serving.rig.sleep(2 * 3600).await;
+            serving.addresses.send_replace(addresses(&["10.0.0.2"]));
+            serving.approve(2).await;
+            let lived = serving.rig.clock.now().duration_since(first.not_before());
+            serving.end().await;
+            lived.as_secs_f64()
+        })
+    });
+    let ages = ages.0.lock().clone();
+    assert_eq!(ages.len(), 1, "the first one replaces nothing: {ages:?}");
+    assert!((ages[0] - lived).abs() < 1.0, "{ages:?} {lived}");
 }

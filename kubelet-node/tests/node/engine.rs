@@ -36,14 +36,23 @@ struct Agent {
     task: JoinHandle<()>,
 }
 
-#[derive(Default)]
 struct Volumes {
+    in_use: Mutex<Vec<String>>,
     reported: Mutex<Vec<Vec<String>>>,
+}
+
+impl Default for Volumes {
+    fn default() -> Self {
+        Self {
+            in_use: Mutex::new(vec!["kubernetes.io/csi/x".to_owned()]),
+            reported: Mutex::default(),
+        }
+    }
 }
 
 impl VolumesInUse for Volumes {
     fn volumes_in_use(&self) -> Option<Vec<String>> {
-        Some(vec!["kubernetes.io/csi/x".to_owned()])
+        Some(self.in_use.lock().clone())
     }
 
     fn mark_reported(&self, volumes: &[String]) {
@@ -178,6 +187,15 @@ impl Agent {
         self.requests.of("PATCH").len()
     }
 
+    /// When the status was told, in seconds.
+    fn patches_at(&self) -> Vec<f64> {
+        let calls = self.server.calls().all().into_iter();
+        let patches = calls.filter(|call| call.verb == Verb::Patch);
+        patches
+            .map(|call| call.at.as_millisecond() as f64 / 1000.0)
+            .collect()
+    }
+
     async fn end(self) {
         self.shutdown.cancel();
         self.task.await.unwrap();
@@ -221,6 +239,77 @@ async fn a_quiet_node_is_told_of_each_five_minutes() {
     assert!((6..=13).contains(&reads.len()), "{}", reads.len());
     assert_eq!(agent.failures.load(Ordering::Relaxed), 0);
     agent.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_report_after_a_change_comes_at_a_time_of_its_own() {
+    let period = 300.0;
+    let mut waits = Vec::new();
+    for seed in 0..8 {
+        let agent = Agent::with(|_| {}, true, |config| config.jitter = Jitter::from_seed(seed));
+        agent.is("True").await;
+        sleep(Duration::from_secs(30)).await;
+        agent.server.calls().clear();
+        agent.ready.store(false, Ordering::Relaxed);
+        agent.is("False").await;
+        eventually!(agent.patches_at().len(), |patches| *patches == 4);
+        let at = agent.patches_at();
+        let wait = |n: usize| at[n + 1] - at[n];
+        // What is due is seen with the next look, up to 10.4 s later.
+        assert!((period / 2.0..period * 1.5 + 10.5).contains(&wait(0)), "{at:?}");
+        for later in [wait(1), wait(2)] {
+            assert!((period..period + 10.5).contains(&later), "{at:?}");
+        }
+        waits.push(wait(0));
+        agent.end().await;
+    }
+    waits.sort_by(f64::total_cmp);
+    assert!(waits[7] - waits[0] > period / 4.0, "{waits:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_in_use_are_told_and_marked() {
+    const X: &str = "kubernetes.io/csi/x";
+    // what is in use, what the API server has; whether that is told anew
+    let cases: [(&[&str], &[&str], bool); 4] = [
+        (&[], &[], false),
+        (&[X], &[X], false),
+        (&[], &[X], true),
+        (&[X], &[], true),
+    ];
+    for (in_use, there, is_told) in cases {
+        let list = |volumes: &[&str]| -> Vec<String> {
+            let volumes = volumes.iter();
+            volumes.map(|volume| (*volume).to_owned()).collect()
+        };
+        let agent = Agent::start(|_| {});
+        *agent.volumes.in_use.lock() = list(there);
+        agent.is("True").await;
+        let shown = |volumes: &[&str]| match volumes {
+            [] => Value::Null,
+            volumes => json!(volumes),
+        };
+        eventually!(
+            agent.node().unwrap()["status"]["volumesInUse"].clone(),
+            |told| *told == shown(there)
+        );
+        sleep(Duration::from_secs(30)).await;
+        let patches = agent.patches();
+        agent.volumes.reported.lock().clear();
+        *agent.volumes.in_use.lock() = list(in_use);
+        sleep(Duration::from_secs(11)).await;
+        let told = agent.patches() - patches;
+        assert_eq!(told, usize::from(is_told), "{in_use:?} {there:?}");
+        assert_eq!(agent.node().unwrap()["status"]["volumesInUse"], shown(in_use));
+        // With each look, told or not.
+        let reported = agent.volumes.reported.lock().clone();
+        assert!(!reported.is_empty(), "{in_use:?} {there:?}");
+        assert!(
+            reported.iter().all(|reported| *reported == list(in_use)),
+            "{reported:?}"
+        );
+        agent.end().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
