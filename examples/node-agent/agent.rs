@@ -129,8 +129,9 @@ pub(crate) async fn run(
         runtime = runtime.credential_provider(settings::credential_provider(provider));
     }
     let Some(runtime) = shutdown.run_until_cancelled(runtime.build()).await else { return Ok(()) };
-    let runtime = Arc::new(runtime?);
+    let runtime = runtime?;
     let cgroups = Arc::new(PodCgroups::of_this_host(runtime.node_settings()).await?);
+    let runtime = Arc::new(runtime.with_pod_cgroups(cgroups.clone()));
     let bound = local.bound_of_all_pods(&config.enforce_node_allocatable);
     let (bounds, told, ends) = (cgroups.clone(), node_recorder.clone(), shutdown.clone());
     tasks.spawn(ok(async move {

@@ -43,6 +43,7 @@ pub(crate) fn node(config: &KubeletConfiguration, object: &Node) -> NodeSettings
     node.cpu_cfs_quota = config.cpu_cfs_quota;
     node.cpu_cfs_quota_period = time(config.cpu_cfs_quota_period);
     node.seccomp_default = config.seccomp_default;
+    node.limited_swap = config.memory_swap.swap_behavior == "LimitedSwap";
     node.single_process_oom_kill = config.single_process_oom_kill.unwrap_or(!node.cgroup_v2);
     node
 }

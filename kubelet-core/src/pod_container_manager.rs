@@ -10,8 +10,9 @@ use crate::{PodUid, Result};
 /// is left of it. Answers to the kubelet's `cm.PodContainerManager`, and to what of its `QOSContainerManager` follows from
 /// the pods.
 ///
-/// A pod's sync calls [`exists`](Self::exists), [`ensure_exists`](Self::ensure_exists) and, once its containers are as its
-/// spec says, [`settle`](Self::settle); the end of a pod and the clean-up of orphans call [`destroy`](Self::destroy).
+/// A pod's sync calls [`exists`](Self::exists) and [`ensure_exists`](Self::ensure_exists); the end of a pod and the clean-up
+/// of orphans call [`destroy`](Self::destroy). The limits of a pod that is resized are the runtime's to change, between the
+/// resizes of its containers.
 ///
 /// # Cancel safety
 ///
@@ -21,13 +22,9 @@ pub trait PodContainerManager: Send + Sync {
     /// Whether the pod's cgroup is there (`Exists`).
     async fn exists(&self, pod: &Pod) -> bool;
 
-    /// Makes the pod's cgroup, with the limits of its spec, if it is not there (`EnsureExists`). One that is there is
-    /// given what its spec allows more than before; it is not narrowed, since its containers may still use what they had.
+    /// Makes the pod's cgroup, with the limits of its spec, if it is not there (`EnsureExists`). One that is there keeps
+    /// its limits.
     async fn ensure_exists(&self, pod: &Pod) -> Result<()>;
-
-    /// The pod's containers are as its spec says: its cgroup is narrowed to that, too, where it was wider
-    /// (`SetPodCgroupConfig`, after a resize).
-    async fn settle(&self, pod: &Pod) -> Result<()>;
 
     /// Kills what still runs in the pod's cgroup, and removes it (`Destroy`). Nothing is to do where there is none.
     async fn destroy(&self, uid: &PodUid) -> Result<()>;
@@ -59,10 +56,6 @@ impl PodContainerManager for NoPodContainers {
     }
 
     async fn ensure_exists(&self, _: &Pod) -> Result<()> {
-        Ok(())
-    }
-
-    async fn settle(&self, _: &Pod) -> Result<()> {
         Ok(())
     }
 

@@ -291,9 +291,6 @@ impl RuntimePodSyncer {
                 },
             });
         }
-        if let Err(error) = self.pod_containers.settle(pod).await {
-            tracing::warn!(pod = %pod.key(), %uid, %error, "cannot narrow the cgroup of a pod");
-        }
         if !result.results.is_empty() {
             // What was done shows in the next list: no need to wait a period for it.
             self.pleg.request_relist(&uid);

@@ -55,10 +55,6 @@ impl PodContainerManager for Cgroups {
         Ok(())
     }
 
-    async fn settle(&self, _: &Pod) -> Result<()> {
-        Ok(())
-    }
-
     async fn destroy(&self, uid: &PodUid) -> Result<()> {
         if *self.is_broken.lock() {
             return Err(Error::io("/sys", Some(uid), std::io::Error::other("broken")));

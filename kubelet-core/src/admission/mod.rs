@@ -26,7 +26,7 @@ pub use failure::{InsufficientResource, PredicateFailure};
 pub use predicates::{AdmissionFailureHandler, PredicateAdmitHandler};
 pub use preemption::CriticalPodAdmissionHandler;
 pub(crate) use requests::{held_by, pod_requests};
-pub use sysctls::{SysctlAllowlist, SysctlPatternError, safe_sysctls};
+pub use sysctls::{SysctlAllowlist, SysctlPatternError, normalize_sysctl_name, safe_sysctls};
 
 /// Says whether a pod may run (`lifecycle.PodAdmitHandler`).
 #[async_trait]

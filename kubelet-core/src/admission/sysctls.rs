@@ -89,7 +89,7 @@ impl SysctlAllowlist {
             if !is_pattern(pattern) {
                 return Err(SysctlPatternError::Malformed(pattern.to_owned()));
             }
-            let name = normalize(pattern);
+            let name = normalize_sysctl_name(pattern);
             let (list, name) = match name.strip_suffix('*') {
                 Some(prefix) => (&mut allowed.prefixes, prefix.to_owned()),
                 None => (&mut allowed.names, name),
@@ -118,7 +118,7 @@ impl SysctlAllowlist {
     }
 
     fn check(&self, sysctl: &str, host_network: bool, host_ipc: bool) -> Result<(), String> {
-        let sysctl = normalize(sysctl);
+        let sysctl = normalize_sysctl_name(sysctl);
         let by_prefix = || {
             let mut prefixes = self.prefixes.iter();
             prefixes
@@ -176,8 +176,9 @@ fn kernel_version(release: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// A name that is written with slashes has its dots and slashes the other way round (`NormalizeName`).
-fn normalize(name: &str) -> String {
+/// The name of a sysctl with dots between its parts, as runtimes want it: one that is written with slashes has its dots and
+/// slashes the other way round (`NormalizeName`).
+pub fn normalize_sysctl_name(name: &str) -> String {
     match name.find(['.', '/']).map(|at| name.as_bytes().get(at)) {
         Some(Some(b'/')) => name
             .chars()

@@ -147,14 +147,14 @@ pub trait Runtime: RuntimeReader {
         Some(ResizeRefusal::unsupported())
     }
 
-    /// Whether some container that runs was not given the resources of its pod's spec yet (`IsPodResizeInProgress`). Asked
-    /// before each sync. The default runtime resizes nothing.
+    /// Whether some container that runs, or the pod as a whole, was not given the resources of its spec yet
+    /// (`IsPodResizeInProgress`). Asked before each sync. The default runtime resizes nothing.
     fn is_pod_resize_in_progress(&self, pod: &Pod, status: &PodStatus) -> bool {
         let _ = (pod, status);
         false
     }
 
-    /// What the pod's containers were given last, for the record that outlasts the agent. The default keeps nothing.
+    /// What the pod and its containers were given last, for the record that outlasts the agent. The default keeps nothing.
     fn actuated_resources(&self, uid: &PodUid) -> Vec<ActuatedResources> {
         let _ = uid;
         Vec::new()

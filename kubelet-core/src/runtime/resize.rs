@@ -29,12 +29,12 @@ impl ResizeRefusal {
     }
 }
 
-/// What a container was given last of CPU and memory, 0 for none, as it is taken over a restart of the agent (the
-/// kubelet's `actuated_pods_state`).
+/// What a container, or its pod as a whole, was given last of CPU and memory, 0 for none, as it is taken over a restart of the
+/// agent (the kubelet's `actuated_pods_state`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ActuatedResources {
-    /// The container's name.
+    /// The container's name; empty for the pod as a whole.
     pub container: String,
     /// In thousandths of a CPU.
     pub cpu_request: i64,

@@ -12,13 +12,14 @@ use kubelet_core::{
 use parking_lot::Mutex;
 
 use super::CriRuntime;
+use super::actuated::Actuated;
 use super::back_off::CrashLoopBackOff;
 use super::config::{CgroupDriver, NodeSettings};
 use super::credential_provider::{CredentialProvider, CredentialProviders};
 use super::images::{ImageManager, ImageManagerParts, ImagePullSettings};
+use super::instrumented::Instrumented;
 use super::lists::Lists;
 use super::missing_calls::MissingCalls;
-use super::resize::Actuated;
 use crate::{Code, ImageService, RuntimeService, v1};
 
 /// The first wait for a runtime that does not answer, and the longest.
@@ -200,16 +201,18 @@ impl CriRuntimeBuilder {
         if !problems.is_empty() {
             return Err(Error::Misconfigured { problems });
         }
+        let runtime: Arc<dyn RuntimeService> = Arc::new(Instrumented::new(self.runtime));
+        let image_service: Arc<dyn ImageService> = Arc::new(Instrumented::new(self.images));
         let runtime_type = match self.runtime_type {
             Some(name) => name,
-            None => ask_name(&*self.runtime).await?,
+            None => ask_name(&*runtime).await?,
         };
         let missing = MissingCalls::default();
         let images_by_handler = self.image_pulls.runtime_class_in_image_cri_api;
         let mut node = self.node;
-        node.cgroup_driver = cgroup_driver(&*self.runtime, &missing, node.cgroup_driver).await?;
+        node.cgroup_driver = cgroup_driver(&*runtime, &missing, node.cgroup_driver).await?;
         let images = ImageManager::new(ImageManagerParts {
-            service: self.images.clone(),
+            service: image_service.clone(),
             recorder: self.recorder.clone(),
             statuses: self.statuses.clone(),
             settings: self.image_pulls,
@@ -221,11 +224,12 @@ impl CriRuntimeBuilder {
         .await;
         Ok(CriRuntime {
             actuated: Actuated::default(),
-            lists: Lists::new(self.runtime.clone(), self.images.clone()),
+            pod_cgroups: None,
+            lists: Lists::new(runtime.clone(), image_service.clone()),
             known_pods: Mutex::default(),
             runtime_type: runtime_type.into(),
-            runtime: self.runtime,
-            image_service: self.images,
+            runtime,
+            image_service,
             images,
             crash_loop: CrashLoopBackOff::new(self.crash_loop.0, self.crash_loop.1, self.clock),
             handlers: Mutex::new(None::<HashMap<_, _>>),

@@ -292,3 +292,40 @@ fn seconds(seconds: i64) -> Duration {
 fn whole_seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn whose_grace_period_counts() {
+        let (probe, none) = (KillReason::LivenessProbe, json!(null));
+        // of the deletion, the pod, its probes; why it is killed; the grace period
+        let cases: [(Value, Value, Value, KillReason, i64); 9] = [
+            (none.clone(), none.clone(), none.clone(), KillReason::Unknown, 2),
+            (none.clone(), none.clone(), json!(7), probe, 2),
+            (none.clone(), json!(30), none.clone(), KillReason::Unknown, 30),
+            (none.clone(), json!(30), json!(7), KillReason::Unknown, 30),
+            (none.clone(), json!(30), json!(7), probe, 7),
+            (none.clone(), json!(30), json!(7), KillReason::StartupProbe, 8),
+            (none.clone(), json!(30), json!(70), probe, 70),
+            (none.clone(), json!(30), none.clone(), probe, 30),
+            (json!(5), json!(30), json!(7), probe, 5),
+        ];
+        for (deletion, of_pod, of_probe, reason, expected) in cases {
+            let probe = |more: i64| {
+                let seconds = of_probe.as_i64().map(|seconds| seconds + more);
+                json!({ "terminationGracePeriodSeconds": seconds })
+            };
+            let container = json!({ "name": "c", "livenessProbe": probe(0), "startupProbe": probe(1) });
+            let pod = json!({ "metadata": { "deletionGracePeriodSeconds": deletion },
+                "spec": { "terminationGracePeriodSeconds": of_pod, "containers": [container] } });
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            let container = &pod.spec.as_ref().unwrap().containers[0];
+            let found = termination_grace_period(&pod, container, reason);
+            assert_eq!(found, expected, "{deletion} {of_pod} {of_probe} {reason:?}");
+        }
+    }
+}

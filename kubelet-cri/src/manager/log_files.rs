@@ -48,7 +48,9 @@ pub(super) fn restart_count_by_logs(dir: &Path) -> Result<u32> {
         let name = file.file_name();
         let number = name.to_str().and_then(|name| {
             let (number, _) = name.split_once(".log")?;
-            number.parse::<u32>().ok()
+            number
+                .starts_with(|c: char| c.is_ascii_digit())
+                .then(|| number.parse::<u32>().ok())?
         });
         if let Some(number) = number
             && !file.file_type()?.is_dir()
@@ -107,6 +109,39 @@ mod tests {
         assert_eq!(id_of_link("web_ns_main-01.log"), None);
         assert_eq!(link_name("0123456789", &"m".repeat(300), &pod).len(), 255);
         assert_eq!(uid_of_logs_dir("ns_web_u-1").as_str(), "u-1");
+    }
+
+    #[test]
+    fn what_a_folder_of_logs_tells_of_restarts() {
+        let cases: [(&[&str], u32); 11] = [
+            (&["0.log.rotated-log"], 1),
+            (&["0.log"], 1),
+            (&["0.log", "1.log", "2.log"], 3),
+            (&["0.log.rotated", "1.log", "2.log"], 3),
+            (&["5.log.rotated", "6.log.rotated"], 7),
+            (&["5.log.rotated", "6.log", "7.log"], 8),
+            (&[], 0),
+            (&["a.log.rotated", "b.log.rotated", "12log.rotated"], 0),
+            (&["145.log.log.rotated"], 146),
+            (
+                &[
+                    "9223372036854775808.log",
+                    "23.log",
+                    "23a.log",
+                    "1a.log.rotated",
+                    "+99.log",
+                ],
+                24,
+            ),
+            (&["rotated.23.log", "mylog42.log"], 0),
+        ];
+        for (names, count) in cases {
+            let dir = tempfile::tempdir().unwrap();
+            for name in names {
+                std::fs::write(dir.path().join(name), "").unwrap();
+            }
+            assert_eq!(restart_count_by_logs(dir.path()).unwrap(), count, "{names:?}");
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! The generic runtime manager: a pod runtime made of the two services of CRI (`pkg/kubelet/kuberuntime`).
 
+mod actuated;
 mod back_off;
 mod builder;
 mod cgroups;
 pub(crate) mod config;
 mod container;
+#[cfg(test)]
+mod counted;
 mod credential_provider;
 mod events;
 mod gc;
@@ -14,6 +17,7 @@ mod http_hook;
 mod image_gc;
 mod image_volumes;
 pub(crate) mod images;
+mod instrumented;
 mod kill;
 mod known_pods;
 mod lists;
@@ -51,6 +55,7 @@ use kubelet_core::{
 };
 use parking_lot::Mutex;
 
+use self::actuated::Actuated;
 use self::back_off::CrashLoopBackOff;
 pub(crate) use self::back_off::go_seconds;
 use self::config::HandlerFeatures;
@@ -59,7 +64,6 @@ use self::known_pods::KnownPods;
 use self::lists::Lists;
 use self::missing_calls::MissingCalls;
 use self::read::Listing;
-use self::resize::Actuated;
 use self::stats::CpuTimes;
 use self::user_namespaces::UserNamespaces;
 use crate::{ImageService, RuntimeService, v1};
@@ -83,7 +87,9 @@ pub use self::user_namespaces::UserNamespaceIds;
 /// dropped at any time.
 ///
 /// Its metrics are the kubelet's: `kubelet_started_pods_total`, `kubelet_started_pods_errors_total`,
-/// `kubelet_started_containers_total`, `kubelet_started_containers_errors_total`.
+/// `kubelet_started_containers_total`, `kubelet_started_containers_errors_total`, and of its calls to the runtime
+/// `kubelet_runtime_operations_total`, `kubelet_runtime_operations_duration_seconds`, `kubelet_runtime_operations_errors_total`,
+/// `kubelet_run_podsandbox_duration_seconds`, `kubelet_run_podsandbox_errors_total`.
 pub struct CriRuntime {
     runtime_type: Arc<str>,
     runtime: Arc<dyn RuntimeService>,
@@ -93,6 +99,7 @@ pub struct CriRuntime {
     /// The pods as listed last.
     known_pods: Mutex<KnownPods>,
     actuated: Actuated,
+    pod_cgroups: Option<Arc<PodCgroups>>,
     crash_loop: CrashLoopBackOff,
     /// What each runtime handler can do, as `Status` last told.
     handlers: Mutex<Option<HashMap<String, HandlerFeatures>>>,
@@ -125,6 +132,13 @@ impl CriRuntime {
     /// The settings that it was made with, and the cgroup driver that the runtime said it has.
     pub fn node_settings(&self) -> &NodeSettings {
         &self.node
+    }
+
+    /// Has the cgroups of pods changed when pods are resized in place: before their containers get more, and after they get
+    /// less. Without it their cgroups bound them as when they were made.
+    pub fn with_pod_cgroups(mut self, cgroups: Arc<PodCgroups>) -> Self {
+        self.pod_cgroups = Some(cgroups);
+        self
     }
 
     /// The handler that a pod's RuntimeClass names; empty for the default (`LookupRuntimeHandler`).
@@ -269,9 +283,8 @@ impl Runtime for CriRuntime {
         self.images.restore_back_offs(uid, back_offs);
     }
 
-    /// Nothing stands against it: no container swaps.
-    fn refuses_resize(&self, _: &Pod, _: &Pod) -> Option<ResizeRefusal> {
-        None
+    fn refuses_resize(&self, desired: &Pod, allocated: &Pod) -> Option<ResizeRefusal> {
+        self.refuses_to_resize_swap(desired, allocated)
     }
 
     fn is_pod_resize_in_progress(&self, pod: &Pod, status: &PodStatus) -> bool {

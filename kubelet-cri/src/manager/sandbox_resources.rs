@@ -1,20 +1,22 @@
-//! Telling the runtime what a pod as a whole may have from now on, before its cgroup changes and its containers do, or after
-//! (`updatePodSandboxResources`).
+//! Changing what a pod as a whole may have: the runtime is told (`updatePodSandboxResources`), then its cgroup is changed
+//! (`SetPodCgroupConfig`).
 
 use std::cmp::Ordering;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use kubelet_core::PodExt;
 
 use super::CriRuntime;
 use super::cgroups::Limits;
 use super::config::{Result as ConfigResult, milli_cpu_to_quota, milli_cpu_to_shares, overhead};
+use super::container::describe;
 use super::resize::{Resource, set_amounts};
 use crate::v1;
 
 /// The mark of no bound.
 const UNLIMITED: i64 = -1;
 
-/// What the runtime was told last of a sandbox, or what there was before, and what it is to be told.
+/// What a pod has as a whole, and what it is to have.
 pub(super) struct SandboxResize<'a> {
     pod: &'a Pod,
     sandbox_id: &'a str,
@@ -23,61 +25,104 @@ pub(super) struct SandboxResize<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Bounds {
+pub(super) struct Bounds {
     cpu_shares: i64,
     cpu_quota: i64,
     cpu_period: i64,
     memory: i64,
 }
 
-/// What is told at once.
+/// What is changed at once.
 #[derive(Clone, Copy)]
 enum Part {
     Limit,
     Request,
 }
 
+impl SandboxResize<'_> {
+    pub(super) fn pod(&self) -> &Pod {
+        self.pod
+    }
+
+    pub(super) fn id(&self) -> &str {
+        self.sandbox_id
+    }
+
+    /// The bound on memory, where it is new or less than before.
+    pub(super) fn memory_that_becomes_less(&self) -> Option<i64> {
+        let (now, new) = (self.now.memory, self.new.memory);
+        (new > 0 && (now <= 0 || new < now)).then_some(new)
+    }
+}
+
 impl CriRuntime {
-    /// From what the pod's containers were given last to what its spec says.
-    pub(super) fn sandbox_resize<'a>(
+    /// From what the pod has, which its cgroup tells, to what its spec says. Without cgroups of the agent's making that is what
+    /// the runtime was told last.
+    pub(super) async fn sandbox_resize<'a>(
         &self,
         pod: &'a Pod,
         sandbox_id: &'a str,
-    ) -> ConfigResult<SandboxResize<'a>> {
-        let period = i64::try_from(self.node.cpu_cfs_quota_period.as_micros()).unwrap_or(i64::MAX);
-        let unlimited = Bounds {
-            cpu_shares: 0,
-            cpu_quota: UNLIMITED,
-            cpu_period: period,
-            memory: UNLIMITED,
+    ) -> Result<SandboxResize<'a>, String> {
+        let written = match &self.pod_cgroups {
+            Some(cgroups) => cgroups.written(pod).await.map_err(|error| {
+                format!(
+                    "unable to get pod cgroup config for pod {:?}: {error}",
+                    describe(pod)
+                )
+            })?,
+            None => None,
         };
-        let now = unlimited.with(&Limits::of_pod(&self.node, &self.as_given(pod))?);
+        let config_error = |error: super::config::ConfigError| error.to_string();
+        let now = match (written, self.actuated.bounds(&pod.uid())) {
+            (Some(written), _) => self.unlimited().with(&written),
+            (None, Some(told)) => told,
+            (None, None) => self.desired_bounds(&self.as_given(pod)).map_err(config_error)?,
+        };
+        let desired = Limits::of_pod(&self.node, pod).map_err(config_error)?;
         Ok(SandboxResize {
             pod,
             sandbox_id,
             // A bound that there is no more stays.
-            new: now.with(&Limits::of_pod(&self.node, pod)?),
+            new: now.with(&desired),
             now,
         })
     }
 
-    /// The pod as if its spec said what its containers were given last.
+    /// What its spec says.
+    pub(super) fn desired_bounds(&self, pod: &Pod) -> ConfigResult<Bounds> {
+        Ok(self.unlimited().with(&Limits::of_pod(&self.node, pod)?))
+    }
+
+    fn unlimited(&self) -> Bounds {
+        Bounds {
+            cpu_shares: 0,
+            cpu_quota: UNLIMITED,
+            cpu_period: i64::try_from(self.node.cpu_cfs_quota_period.as_micros()).unwrap_or(i64::MAX),
+            memory: UNLIMITED,
+        }
+    }
+
+    /// The pod as if its spec said what it and its containers were given last.
     fn as_given(&self, pod: &Pod) -> Pod {
         let mut given = pod.clone();
         let Some(spec) = &mut given.spec else { return given };
         let set = |container: &mut Container| {
             if let Some(amounts) = self.actuated.get_or_take_over(pod, &container.name) {
-                set_amounts(container, amounts);
+                let resources = container.resources.get_or_insert_default();
+                set_amounts(resources, amounts);
             }
         };
         let init = spec.init_containers.iter_mut().flatten();
         init.chain(&mut spec.containers).for_each(set);
+        if let (Some(resources), Some(whole)) = (&mut spec.resources, self.actuated.whole_or_take_over(pod)) {
+            set_amounts(resources, whole);
+        }
         given
     }
 
-    /// Tells of what becomes more, the limit first, or of what becomes less, the limit last. A runtime that does not offer the
-    /// call is asked once.
-    pub(super) async fn tell_of_sandbox(
+    /// Changes what becomes more, the limit first, or what becomes less, the limit last. A runtime that rejects a change keeps
+    /// the cgroup as it is, and one whose cgroup cannot be changed is told of what it had.
+    pub(super) async fn resize_sandbox(
         &self,
         resize: &mut SandboxResize<'_>,
         resource: Resource,
@@ -89,52 +134,72 @@ impl CriRuntime {
         };
         for part in parts {
             let (now, new) = (resize.now, resize.new);
-            let (ordering, next) = match (resource, part) {
-                (Resource::Memory, Part::Limit) => (
-                    new.memory.cmp(&now.memory),
-                    Bounds {
-                        memory: new.memory,
-                        ..now
-                    },
-                ),
+            let mut change = Limits::default();
+            let ordering = match (resource, part) {
+                (Resource::Memory, Part::Limit) => {
+                    change.memory = Some(new.memory);
+                    new.memory.cmp(&now.memory)
+                }
                 // It is written nowhere.
                 (Resource::Memory, Part::Request) => continue,
                 (Resource::Cpu, Part::Limit) => {
-                    let (cpu_quota, cpu_period) = (new.cpu_quota, new.cpu_period);
-                    (
-                        cpu_quota.cmp(&now.cpu_quota),
-                        Bounds {
-                            cpu_quota,
-                            cpu_period,
-                            ..now
-                        },
-                    )
+                    (change.cpu_quota, change.cpu_period) = (Some(new.cpu_quota), Some(new.cpu_period));
+                    new.cpu_quota.cmp(&now.cpu_quota)
                 }
                 (Resource::Cpu, Part::Request) => {
-                    let cpu_shares = new.cpu_shares;
-                    (cpu_shares.cmp(&now.cpu_shares), Bounds { cpu_shares, ..now })
+                    change.cpu_shares = Some(new.cpu_shares);
+                    new.cpu_shares.cmp(&now.cpu_shares)
                 }
             };
             if ordering != becomes {
                 continue;
             }
-            let request = self
-                .sandbox_request(resize, next)
-                .map_err(|error| error.to_string())?;
-            let updated = self.runtime.update_pod_sandbox_resources(request);
-            let updated = self.missing.offered("UpdatePodSandboxResources", updated).await;
-            updated.map_err(|error| {
-                let error = error.rpc_text();
+            let next = now.with(&change);
+            self.tell_of_sandbox(resize, next).await.map_err(|error| {
+                let resource = resource.as_str();
                 format!(
-                    "failed to notify runtime for UpdatePodSandboxResources (resource={}); resize rejected: \
-                     updatePodSandboxResources failed for sandboxID {:?}: {error}",
-                    resource.as_str(),
-                    resize.sandbox_id
+                    "failed to notify runtime for UpdatePodSandboxResources (resource={resource}); \
+                     resize rejected: {error}"
                 )
             })?;
+            if let Some(cgroups) = &self.pod_cgroups
+                && let Err(error) = cgroups.set(resize.pod, change).await
+            {
+                if let Err(error) = self.tell_of_sandbox(resize, now).await {
+                    tracing::error!(pod = %resize.pod.key(), uid = resize.pod.uid_str(), error,
+                        "cannot tell the runtime that the cgroup of a pod stays as it was");
+                }
+                return Err(error.to_string());
+            }
             resize.now = next;
+            self.actuated.set_bounds(&resize.pod.uid(), next);
         }
         Ok(())
+    }
+
+    /// A runtime that does not offer the call is asked once.
+    async fn tell_of_sandbox(&self, resize: &SandboxResize<'_>, bounds: Bounds) -> Result<(), String> {
+        let id = resize.sandbox_id;
+        let request = self
+            .sandbox_request(resize, bounds)
+            .map_err(|error| error.to_string())?;
+        let updated = self.runtime.update_pod_sandbox_resources(request);
+        let updated = self.missing.offered("UpdatePodSandboxResources", updated).await;
+        match updated {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let error = error.rpc_text();
+                // The kubelet's spelling.
+                Err(format!(
+                    "updatePodSandboxResources failed for sanboxID {id:?}: {error}"
+                ))
+            }
+        }
+    }
+
+    /// What of the pod's memory is in use, where its cgroup tells.
+    pub(super) async fn cgroup_memory_usage(&self, pod: &Pod) -> Option<u64> {
+        self.pod_cgroups.as_ref()?.memory_usage(pod).await
     }
 
     /// The overhead of the pod stands apart (`generateUpdatePodSandboxResourcesRequest`).

@@ -10,6 +10,7 @@ use kubelet_core::runtime::{
     ContainerState, ContainerStatus, PodStatus, PodSyncResult, StartRecord, SyncAction,
 };
 use kubelet_core::{Event, EventType, PodExt};
+use tokio::time::Instant;
 
 use super::CriRuntime;
 use super::config::pod_sandbox_config;
@@ -37,7 +38,9 @@ impl CriRuntime {
         let mut actions = compute_pod_actions(pod, status, &*self.probes, restart_all);
         actions.spare_lost(pod, status);
         let actuated = |container: &str| self.actuated.get_or_take_over(pod, container);
-        add_resizes(pod, status, &*self.probes, actuated, &mut actions);
+        let whole = self.actuated.whole_or_take_over(pod);
+        add_resizes(pod, status, &*self.probes, actuated, whole, &mut actions);
+        actions.update_pod_resources |= actions.initialized() && self.actuated.is_unfinished(&pod.uid());
         tracing::debug!(pod = %pod.key(), uid = pod.uid_str(), ?actions, "computed pod actions");
         let pull_secrets = self.pull_secrets(pod).await;
         let mut result = PodSyncResult::default();
@@ -238,6 +241,7 @@ impl CriRuntime {
                 Stop
             })?;
             result.record(SyncAction::CreatePodSandbox, &target, None);
+            self.actuated.made_sandbox(pod, self.desired_bounds(pod).ok());
             let created = self.sandbox_after_creation(pod, &sandbox_id).await;
             let created = created.map_err(|error| {
                 result.error = Some(error);
@@ -313,7 +317,7 @@ impl CriRuntime {
                 return Err(Stop);
             }
         }
-        self.resize_containers(context.pod, context.sandbox_id, actions, result)
+        self.resize_pod(context.pod, context.sandbox_id, actions, result)
             .await;
         for container in pick(&spec.containers, &actions.containers_to_start) {
             self.start_and_record(context, &Start::new(Kind::Regular, container), result)
@@ -355,9 +359,16 @@ impl CriRuntime {
             .map_err(|cause| SandboxError::new("Failed to create sandbox", cause))?;
         let request = v1::RunPodSandboxRequest {
             config: Some(config),
-            runtime_handler,
+            runtime_handler: runtime_handler.clone(),
         };
+        let begun = Instant::now();
         let response = self.runtime.run_pod_sandbox(request).await;
+        metrics::histogram!("kubelet_run_podsandbox_duration_seconds", "runtime_handler" => runtime_handler.clone())
+            .record(begun.elapsed().as_secs_f64());
+        if response.is_err() {
+            metrics::counter!("kubelet_run_podsandbox_errors_total", "runtime_handler" => runtime_handler)
+                .increment(1);
+        }
         response
             .map(|response| response.pod_sandbox_id)
             .map_err(|error| SandboxError::new("Failed to create sandbox", error.rpc_text()))
@@ -423,6 +434,8 @@ impl PodActions {
             && self.init_containers_to_start.is_empty()
             && self.containers_to_update_memory.is_empty()
             && self.containers_to_update_cpu.is_empty()
+            && !self.update_pod_resources
+            && !self.update_pod_level_resources
             && self.containers_to_start.is_empty()
     }
 }

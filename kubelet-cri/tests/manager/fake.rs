@@ -44,6 +44,8 @@ struct State {
     /// How many items fit an answer.
     longest_list: Option<usize>,
     streams: bool,
+    /// It offers `UpdatePodSandboxResources`.
+    is_told_of_sandboxes: bool,
     /// The lists that were asked for.
     lists: Vec<&'static str>,
     next_id: u32,
@@ -104,6 +106,11 @@ impl Fake {
     /// The calls that changed something, since this was last asked.
     pub(crate) fn take_calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state().calls)
+    }
+
+    /// It offers `UpdatePodSandboxResources` from now on.
+    pub(crate) fn is_told_of_sandboxes(&self) {
+        self.state().is_told_of_sandboxes = true;
     }
 
     /// The container's process dies of this signal.
@@ -527,17 +534,49 @@ impl RuntimeService for Fake {
         Ok(v1::UpdateContainerResourcesResponse {})
     }
 
+    async fn update_pod_sandbox_resources(
+        &self,
+        request: v1::UpdatePodSandboxResourcesRequest,
+    ) -> Result<v1::UpdatePodSandboxResourcesResponse> {
+        const CALL: &str = "UpdatePodSandboxResources";
+        if !self.state().is_told_of_sandboxes {
+            return Err(Error::unimplemented(CALL));
+        }
+        let resources = request.resources.unwrap();
+        let what = format!(
+            "cpu {}/{} memory {}",
+            resources.cpu_shares, resources.cpu_quota, resources.memory_limit_in_bytes
+        );
+        drop(self.begin(CALL, &what)?);
+        Ok(v1::UpdatePodSandboxResourcesResponse {})
+    }
+
     /// Each uses 500 bytes.
-    async fn container_stats(&self, _: v1::ContainerStatsRequest) -> Result<v1::ContainerStatsResponse> {
-        let memory = v1::MemoryUsage {
-            usage_bytes: Some(v1::UInt64Value { value: 500 }),
-            ..Default::default()
-        };
-        Ok(v1::ContainerStatsResponse {
-            stats: Some(v1::ContainerStats {
-                memory: Some(memory),
+    async fn list_container_stats(
+        &self,
+        request: v1::ListContainerStatsRequest,
+    ) -> Result<v1::ListContainerStatsResponse> {
+        let sandbox_id = request.filter.unwrap_or_default().pod_sandbox_id;
+        let state = self.state();
+        let in_sandbox = state.containers.iter().filter(|(_, container)| {
+            container.sandbox_id == sandbox_id
+                && container.status.state() == v1::ContainerState::ContainerRunning
+        });
+        let stats = in_sandbox.map(|(id, container)| v1::ContainerStats {
+            attributes: Some(v1::ContainerAttributes {
+                id: id.clone(),
+                metadata: container.config.metadata.clone(),
+                labels: container.config.labels.clone(),
+                annotations: container.config.annotations.clone(),
+            }),
+            memory: Some(v1::MemoryUsage {
+                usage_bytes: Some(v1::UInt64Value { value: 500 }),
                 ..Default::default()
             }),
+            ..Default::default()
+        });
+        Ok(v1::ListContainerStatsResponse {
+            stats: stats.collect(),
         })
     }
 

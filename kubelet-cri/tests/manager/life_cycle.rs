@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kubelet_core::runtime::{ContainerState, SyncAction};
 use kubelet_core::{PodExt, Runtime, RuntimeReader};
+use kubelet_cri::v1;
 use serde_json::json;
 use tokio::time::{Instant, advance};
 
@@ -375,4 +376,46 @@ async fn the_runtime_may_come_later() {
         "{error}"
     );
     assert!(manager.pod_hints().await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ephemeral_container_looks_into_another() {
+    let rig = Rig::new().await;
+    let container = |name: &str| json!({ "name": name, "image": "i", "imagePullPolicy": "IfNotPresent" });
+    let with = |debuggers: serde_json::Value| {
+        let spec = json!({ "containers": [container("main")], "ephemeralContainers": debuggers });
+        pod("p", spec)
+    };
+    let looks_into = |name: &str, target: &str| {
+        let mut debugger = container(name);
+        debugger["targetContainerName"] = target.into();
+        debugger
+    };
+    rig.sync_ok(&with(json!([]))).await;
+    rig.sync_ok(&with(json!([looks_into("debug", "main")]))).await;
+    let namespaces = |name: &str| {
+        let linux = rig.fake.config_of(name).linux.unwrap();
+        linux.security_context.unwrap().namespace_options.unwrap()
+    };
+    let options = namespaces("debug");
+    assert_eq!(options.pid(), v1::NamespaceMode::Target);
+    assert!(
+        rig.fake.container_ids().contains(&options.target_id),
+        "{options:?}"
+    );
+
+    // Nothing is to be done for the first any more.
+    let result = rig
+        .sync(&with(json!([
+            looks_into("debug", "main"),
+            looks_into("other", "nobody")
+        ])))
+        .await;
+    let failure = result
+        .results
+        .iter()
+        .find_map(|result| result.failure.clone())
+        .unwrap();
+    assert_eq!(failure.message, "unable to find target container nobody");
+    assert_eq!(result.results.len(), 1);
 }

@@ -5,6 +5,7 @@
 
 mod cgroups;
 mod cluster_objects;
+mod env_files;
 mod fake;
 mod garbage;
 mod http_hooks;
@@ -14,6 +15,7 @@ mod killing;
 mod life_cycle;
 mod long_lists;
 mod pod_actions;
+mod pod_resize;
 mod pods;
 mod resize;
 mod rig;

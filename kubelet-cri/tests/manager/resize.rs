@@ -66,8 +66,8 @@ async fn what_fails_is_told_and_tried_again() {
     rig.sync_ok(&resized).await;
     assert_eq!(rig.fake.take_calls().len(), 2);
 
-    // It uses 500 bytes.
-    let result = rig.sync(&two(["2", "400"], ["2", "600"], json!([]))).await;
+    // Each uses 500 bytes.
+    let result = rig.sync(&two(["2", "400"], ["2", "700"], json!([]))).await;
     assert_eq!(
         result.results[0].failure.as_ref().unwrap().message,
         "cannot decrease memory limits: attempting to set container \"a\" memory limit (400) below current usage (500)"
@@ -115,4 +115,46 @@ async fn the_next_agent_changes_nothing_that_runs() {
     rig.sync_ok(&two(["2", "1000"], ["1", "1000"], json!([]))).await;
     assert_eq!(rig.fake.take_calls().len(), 1);
     rig.manager.forget_pod(&"p".into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_swaps_keeps_its_memory() {
+    let rig = Rig::new().await;
+    let mut node = rig.manager.node_settings().clone();
+    (node.memory_capacity, node.swap_capacity) = (1 << 30, 1 << 30);
+    (node.cgroup_v2, node.swap_controller) = (true, true);
+    let one = |memory: &str, limit: &str, policy: &str| {
+        let mut container = container(
+            "a",
+            "1",
+            memory,
+            json!([{ "resourceName": "memory", "restartPolicy": policy }]),
+        );
+        container["resources"]["limits"]["memory"] = limit.into();
+        pod("p", json!({ "containers": [container] }))
+    };
+    const KEPT: &str = "NotRequired";
+    // whether swap is for containers; what is allocated and desired; whether that is refused
+    let cases = [
+        (true, one("1000", "2000", KEPT), one("1500", "2000", KEPT), true),
+        (true, one("1000", "2000", KEPT), one("1000", "3000", KEPT), false),
+        (true, one("1000", "1000", KEPT), one("1500", "1500", KEPT), false),
+        (true, one("1000", "1000", KEPT), one("500", "1000", KEPT), true),
+        (
+            true,
+            one("1000", "2000", "RestartContainer"),
+            one("1500", "2000", "RestartContainer"),
+            false,
+        ),
+        (false, one("1000", "2000", KEPT), one("1500", "2000", KEPT), false),
+    ];
+    for (limited_swap, allocated, desired, is_refused) in cases {
+        node.limited_swap = limited_swap;
+        let manager = rig.builder().node(node.clone()).build().await.unwrap();
+        let refusal = manager.refuses_resize(&desired, &allocated);
+        let said = refusal.as_ref().map(|refusal| refusal.message.as_str());
+        let expected = is_refused.then_some("In-place resize of containers with swap is not supported.");
+        assert_eq!(said, expected, "{allocated:?} {desired:?}");
+        assert!(refusal.is_none_or(|refusal| refusal.reason_detail == "swap_limitation"));
+    }
 }

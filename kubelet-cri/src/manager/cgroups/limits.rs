@@ -14,11 +14,11 @@ use crate::manager::config::{
 };
 
 /// What there is no bound on, in the files of cgroup v1 and in what is computed with.
-const UNLIMITED: i64 = -1;
+pub(super) const UNLIMITED: i64 = -1;
 /// `hugetlb` of the classes of quality of service: as much as anybody could have.
 const UNBOUNDED_PAGES: i64 = 1 << 62;
 
-/// What a cgroup is to allow (`ResourceConfig`). What is `None` is not written.
+/// What a cgroup allows, or is to (`ResourceConfig`). What is `None` is not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::manager) struct Limits {
     pub(in crate::manager) cpu_shares: Option<i64>,
@@ -125,29 +125,6 @@ impl Limits {
         }
     }
 
-    /// These, over others that were written before: a bound that there is no more is taken away.
-    pub(super) fn over(&self, before: &Self) -> Self {
-        let unbound = |now: Option<i64>, before: Option<i64>| now.or(before.map(|_| UNLIMITED));
-        Self {
-            cpu_quota: unbound(self.cpu_quota, before.cpu_quota),
-            cpu_period: self.cpu_period.or(before.cpu_period),
-            memory: unbound(self.memory, before.memory),
-            ..self.clone()
-        }
-    }
-
-    /// These, where they allow more than what was written before, else that.
-    pub(super) fn widening(&self, before: &Self) -> Self {
-        let mut limits = self.over(before);
-        limits.cpu_quota = wider(limits.cpu_quota, before.cpu_quota);
-        limits.memory = wider(limits.memory, before.memory);
-        for (size, bytes) in &before.huge_pages {
-            let now = limits.huge_pages.entry(size.clone()).or_default();
-            *now = (*now).max(*bytes);
-        }
-        limits
-    }
-
     /// What is to be written, in the order to write it.
     pub(super) fn settings(&self, version: Version) -> Vec<Setting> {
         let mut settings = Vec::new();
@@ -234,17 +211,6 @@ fn huge_pages(node: &NodeSettings, totals: &PodTotals) -> BTreeMap<String, i64> 
     let asked = |size: &String| totals.huge_pages.get(size).copied().unwrap_or(0);
     let sizes = node.huge_page_sizes.iter();
     sizes.map(|size| (size.clone(), asked(size))).collect()
-}
-
-fn wider(now: Option<i64>, before: Option<i64>) -> Option<i64> {
-    match (now?, before) {
-        // Neither 0 nor what is less is a bound.
-        (now, _) if now <= 0 => Some(UNLIMITED),
-        (_, Some(before)) if before <= 0 => Some(UNLIMITED),
-        // It was not bound at all.
-        (_, None) => None,
-        (now, Some(before)) => Some(now.max(before)),
-    }
 }
 
 /// From the range of `cpu.shares` to that of `cpu.weight` (`getCPUWeight`).
@@ -530,54 +496,8 @@ mod tests {
         ] {
             assert_eq!(shares_to_weight(shares), weight, "{shares}");
         }
-        for (weight, shares) in [(1, 2), (4, 80), (39, 998), (10_000, 262_144), (0, 2)] {
+        for (weight, shares) in [(0, 2), (1, 2), (2, 28), (4, 80), (39, 998), (10_000, 262_144)] {
             assert_eq!(weight_to_shares(weight), shares, "{weight}");
-        }
-    }
-
-    #[test]
-    fn a_resize_widens_first_and_narrows_when_all_is_done() {
-        let limits = |memory: Option<i64>, quota: Option<i64>| Limits {
-            cpu_shares: Some(2),
-            cpu_quota: quota,
-            cpu_period: quota.map(|_| 100),
-            memory,
-            ..Limits::default()
-        };
-        // before, now: at first, and then; memory and quota
-        let cases = [
-            (
-                (Some(10), Some(10)),
-                (Some(20), Some(5)),
-                (Some(20), Some(10)),
-                (Some(20), Some(5)),
-            ),
-            (
-                (Some(10), Some(10)),
-                (None, None),
-                (Some(-1), Some(-1)),
-                (Some(-1), Some(-1)),
-            ),
-            (
-                (None, None),
-                (Some(20), Some(20)),
-                (None, None),
-                (Some(20), Some(20)),
-            ),
-            (
-                (Some(-1), Some(-1)),
-                (Some(20), Some(20)),
-                (Some(-1), Some(-1)),
-                (Some(20), Some(20)),
-            ),
-        ];
-        for (before, now, first, then) in cases {
-            let (old, new) = (limits(before.0, before.1), limits(now.0, now.1));
-            let widened = new.widening(&old);
-            assert_eq!((widened.memory, widened.cpu_quota), first, "{before:?} {now:?}");
-            let settled = new.over(&widened);
-            assert_eq!((settled.memory, settled.cpu_quota), then, "{before:?} {now:?}");
-            assert_eq!(new.over(&settled), settled, "and nothing more is to do");
         }
     }
 }

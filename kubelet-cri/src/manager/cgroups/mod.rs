@@ -43,8 +43,9 @@ const PROCESSES_GO: (Duration, Duration) = (Duration::from_secs(2), Duration::fr
 /// use kubelet_core::Kubelet;
 /// use kubelet_cri::PodCgroups;
 ///
-/// let cgroups = PodCgroups::of_this_host(runtime.node_settings()).await?;
-/// let kubelet = Kubelet::builder().pod_containers(Arc::new(cgroups));
+/// let cgroups = Arc::new(PodCgroups::of_this_host(runtime.node_settings()).await?);
+/// let runtime = runtime.with_pod_cgroups(cgroups.clone());
+/// let kubelet = Kubelet::builder().pod_containers(cgroups).runtime(Arc::new(runtime));
 /// # Ok(())
 /// # }
 /// ```
@@ -55,19 +56,12 @@ pub struct PodCgroups {
     known: Mutex<Known>,
 }
 
-/// What was written.
 #[derive(Debug, Default)]
 struct Known {
-    pods: HashMap<PodUid, KnownPod>,
-    /// The shares of all burstable pods.
+    /// What each pod asks for, in thousandths, if it is burstable.
+    pods: HashMap<PodUid, i64>,
+    /// The shares of all burstable pods, as they were written last.
     burstable: Option<i64>,
-}
-
-#[derive(Debug)]
-struct KnownPod {
-    limits: Limits,
-    /// What it asks for, in thousandths, if it is burstable.
-    burstable_milli_cpu: i64,
 }
 
 impl PodCgroups {
@@ -146,8 +140,11 @@ impl PodCgroups {
     async fn share_out(&self) {
         let shares = {
             let mut known = self.known.lock();
-            let total = known.pods.values().map(|pod| pod.burstable_milli_cpu);
-            let shares = milli_cpu_to_shares(total.fold(0, i64::saturating_add));
+            let total = known
+                .pods
+                .values()
+                .fold(0_i64, |total, cpu| total.saturating_add(*cpu));
+            let shares = milli_cpu_to_shares(total);
             if known.burstable == Some(shares) {
                 return;
             }
@@ -180,55 +177,28 @@ impl PodCgroups {
         })
     }
 
-    /// Brings a cgroup that is there to other limits than were written last.
-    async fn update(&self, pod: &Pod, change: impl FnOnce(&Limits, &Limits) -> Limits) -> Result<()> {
-        let (limits, burstable_milli_cpu) = self.limits(pod)?;
-        let uid = pod.uid();
-        let write = {
-            let mut known = self.known.lock();
-            match known.pods.get_mut(&uid) {
-                // Another agent made it: what its spec says now is what was written.
-                None => {
-                    known.pods.insert(
-                        uid.clone(),
-                        KnownPod {
-                            limits,
-                            burstable_milli_cpu,
-                        },
-                    );
-                    None
-                }
-                Some(pod) => {
-                    pod.burstable_milli_cpu = burstable_milli_cpu;
-                    Some(change(&limits, &pod.limits)).filter(|write| *write != pod.limits)
-                }
-            }
-        };
-        self.share_out().await;
-        let Some(write) = write else {
-            return Ok(());
-        };
-        let (name, written) = (self.name_of(pod), write.clone());
-        let set = self.on_tree(move |tree| match name {
-            Some(name) => tree.set(&name, &write),
-            None => Ok(()),
-        });
-        set.await
-            .map_err(|error| Error::io("cgroup", Some(&uid), error))?;
-        if let Some(pod) = self.known.lock().pods.get_mut(&uid) {
-            pod.limits = written;
+    /// What the pod's cgroup allows of CPU and memory at present (`GetPodCgroupConfig`); `None` where there is no cgroup of the
+    /// agent's making.
+    pub(super) async fn written(&self, pod: &Pod) -> io::Result<Option<Limits>> {
+        match self.name_of(pod) {
+            Some(name) => self.on_tree(move |tree| tree.written(&name).map(Some)).await,
+            None => Ok(None),
         }
-        Ok(())
     }
 
-    /// The bound on memory that is less than what was written.
-    fn narrower_memory(&self, uid: &PodUid, limits: &Limits) -> Option<i64> {
-        let limit = limits.memory.filter(|limit| *limit > 0)?;
-        let known = self.known.lock();
-        let before = known.pods.get(uid)?.limits.memory;
-        before
-            .is_none_or(|before| before <= 0 || limit < before)
-            .then_some(limit)
+    /// Writes these of the limits of the pod's cgroup, and no others (`SetPodCgroupConfig`).
+    pub(super) async fn set(&self, pod: &Pod, limits: Limits) -> io::Result<()> {
+        match self.name_of(pod) {
+            Some(name) => self.on_tree(move |tree| tree.set(&name, &limits)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// In bytes (`GetPodCgroupMemoryUsage`).
+    pub(super) async fn memory_usage(&self, pod: &Pod) -> Option<u64> {
+        let name = self.name_of(pod)?;
+        let usage = self.on_tree(move |tree| Ok(tree.memory_usage(&name))).await;
+        usage.ok().flatten()
     }
 
     /// Where the runtime is told to put the pod.
@@ -259,23 +229,18 @@ impl PodContainerManager for PodCgroups {
         let Some(name) = self.name_of(pod) else {
             return Ok(());
         };
-        if self.exists(pod).await {
-            return self.update(pod, |now, before| now.widening(before)).await;
+        let (limits, burstable_milli_cpu) = self.limits(pod)?;
+        let (uid, key) = (pod.uid(), pod.key());
+        let exists = self.exists(pod).await;
+        self.known.lock().pods.insert(uid.clone(), burstable_milli_cpu);
+        self.share_out().await;
+        if exists {
+            return Ok(());
         }
         let started = Instant::now();
-        let (limits, burstable_milli_cpu) = self.limits(pod)?;
-        let (uid, key, written) = (pod.uid(), pod.key(), limits.clone());
-        self.known.lock().pods.insert(
-            uid.clone(),
-            KnownPod {
-                limits,
-                burstable_milli_cpu,
-            },
-        );
-        self.share_out().await;
         let made = self.on_tree(move |tree| {
             tree.create(&name)?;
-            log_unset(tree.set(&name, &written), "pod", &key.to_string());
+            log_unset(tree.set(&name, &limits), "pod", &key.to_string());
             Ok(())
         });
         let made = made.await;
@@ -284,23 +249,6 @@ impl PodContainerManager for PodCgroups {
             self.known.lock().pods.remove(&uid);
             Error::io("cgroup", Some(&uid), error)
         })
-    }
-
-    async fn settle(&self, pod: &Pod) -> Result<()> {
-        let Some(name) = self.name_of(pod) else {
-            return Ok(());
-        };
-        let (limits, _) = self.limits(pod)?;
-        if let Some(limit) = self.narrower_memory(&pod.uid(), &limits) {
-            let usage = self.on_tree(move |tree| Ok(tree.memory_usage(&name))).await;
-            if usage.ok().flatten().is_some_and(|usage| usage > limit) {
-                // The kernel would kill for it.
-                tracing::warn!(pod = %pod.key(), uid = pod.uid_str(), limit,
-                    "the pod uses more memory than it is to have from now on");
-                return Ok(());
-            }
-        }
-        self.update(pod, |now, before| now.over(before)).await
     }
 
     async fn destroy(&self, uid: &PodUid) -> Result<()> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::limits::{Limits, Setting, weight_to_shares};
+use super::limits::{Limits, Setting, UNLIMITED, weight_to_shares};
 use super::mounts::{CgroupMounts, Version};
 use crate::v1;
 
@@ -130,8 +130,50 @@ impl Tree {
         write(&file, &setting.value)
     }
 
+    /// What it allows of CPU and memory.
+    pub(super) fn written(&self, name: &Path) -> io::Result<Limits> {
+        let read = |controller: &str, file: &str| -> io::Result<(String, PathBuf)> {
+            let mount = self.mounts.of(controller);
+            let mount = mount.ok_or_else(|| io::Error::other(format!("{controller} is not mounted")))?;
+            let file = mount.join(name).join(file);
+            let text = fs::read_to_string(&file).map_err(|error| at(&file, &error))?;
+            Ok((text.trim().to_owned(), file))
+        };
+        let number = |text: &str, file: &Path| match text {
+            "max" => Ok(UNLIMITED),
+            text => {
+                let problem = |_| io::Error::other(format!("{}: {text:?} is not a number", file.display()));
+                text.parse::<i64>().map_err(problem)
+            }
+        };
+        let one = |controller, file| -> io::Result<i64> {
+            let (text, file) = read(controller, file)?;
+            number(&text, &file)
+        };
+        Ok(match self.mounts.version() {
+            Version::V1 => Limits {
+                memory: Some(one("memory", "memory.limit_in_bytes")?),
+                cpu_shares: Some(one("cpu", "cpu.shares")?),
+                cpu_quota: Some(one("cpu", "cpu.cfs_quota_us")?),
+                cpu_period: Some(one("cpu", "cpu.cfs_period_us")?),
+                ..Limits::default()
+            },
+            Version::V2 => {
+                let (text, file) = read("cpu", "cpu.max")?;
+                let (quota, period) = text.split_once(' ').unwrap_or((&text, ""));
+                Limits {
+                    memory: Some(one("memory", "memory.max")?),
+                    cpu_shares: Some(weight_to_shares(one("cpu", "cpu.weight")?)),
+                    cpu_quota: Some(number(quota, &file)?),
+                    cpu_period: Some(number(period, &file)?),
+                    ..Limits::default()
+                }
+            }
+        })
+    }
+
     /// How much memory it uses, where that is told.
-    pub(super) fn memory_usage(&self, name: &Path) -> Option<i64> {
+    pub(super) fn memory_usage(&self, name: &Path) -> Option<u64> {
         let file = match self.mounts.version() {
             Version::V1 => "memory.usage_in_bytes",
             Version::V2 => "memory.current",

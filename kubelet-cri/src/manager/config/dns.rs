@@ -83,20 +83,20 @@ impl Policy {
 
 /// The cluster's servers alone; they ask on for what they do not know.
 fn cluster_dns(node: &NodeSettings, pod: &Pod, host: v1::DnsConfig) -> v1::DnsConfig {
-    let mut searches = Vec::new();
+    let mut searches = host.searches;
     if !node.cluster_domain.is_empty() {
         let domain = &node.cluster_domain;
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        searches.extend([
+        let of_cluster = [
             format!("{namespace}.svc.{domain}"),
             format!("svc.{domain}"),
             domain.clone(),
-        ]);
+        ];
+        searches = without_duplicates(of_cluster.into_iter().chain(searches).collect());
     }
-    searches.extend(host.searches);
     v1::DnsConfig {
         servers: node.cluster_dns.iter().map(IpAddr::to_string).collect(),
-        searches: without_duplicates(searches),
+        searches,
         options: vec![DEFAULT_OPTIONS.to_owned()],
     }
 }

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, EnvFromSource, EnvVarSource, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, EnvFromSource, EnvVarSource, FileKeySelector, Secret};
+use kubelet_core::PodExt;
 
 use super::expansion::{expand, reference};
 use super::service_environment::service_environment;
-use super::{ConfigError, ContainerInputs, NodeSettings, Result, downward};
+use super::{ConfigError, ContainerInputs, NodeSettings, Result, downward, env_file};
 
 /// By name. Values are bytes, as secrets may hold any.
 pub(super) type Environment = BTreeMap<String, Vec<u8>>;
@@ -119,9 +120,8 @@ async fn value_from(
             selector.key, selector.name
         );
         (value.map(|value| value.0.clone()), optional, missing)
-    } else if source.file_key_ref.is_some() {
-        let message = "environment variables from files (fileKeyRef) are not supported";
-        return Err(ConfigError::Spec(message.to_owned()));
+    } else if let Some(selector) = &source.file_key_ref {
+        return value_from_file(node, inputs, selector).await;
     } else {
         return Ok(Some(Vec::new()));
     };
@@ -129,6 +129,41 @@ async fn value_from(
         Some(value) => Ok(Some(value)),
         None if optional => Ok(None),
         None => Err(ConfigError::NotFound(missing)),
+    }
+}
+
+/// A file that is not there is an error also where the variable is optional; a key that is empty counts as missing.
+async fn value_from_file(
+    node: &NodeSettings,
+    inputs: &ContainerInputs<'_>,
+    selector: &FileKeySelector,
+) -> Result<Option<Vec<u8>>> {
+    let Some(volume) = inputs.volumes.get(&selector.volume_name) else {
+        let volume = &selector.volume_name;
+        return Err(ConfigError::Spec(format!(
+            "cannot find the volume {volume:?} referenced by FileKeyRef"
+        )));
+    };
+    let (volume, path, key) = (volume.clone(), selector.path.clone(), selector.key.clone());
+    let file = volume.join(&path);
+    let read = node
+        .disk
+        .run(move || env_file::read(&volume, path.as_ref(), &key))
+        .await;
+    match read {
+        Ok(value) if !value.is_empty() => Ok(Some(value)),
+        Ok(_) if selector.optional == Some(true) => Ok(None),
+        Ok(_) => Err(ConfigError::NotFound(format!(
+            "environment variable key {:?} not found in file {:?}",
+            selector.key,
+            file.display().to_string()
+        ))),
+        Err(error) => {
+            let pod = inputs.pod;
+            tracing::error!(pod = %pod.key(), uid = pod.uid_str(), container = inputs.container.name,
+                file = %file.display(), %error, "cannot read a file of environment variables");
+            Err(ConfigError::Spec("couldn't parse env file".to_owned()))
+        }
     }
 }
 

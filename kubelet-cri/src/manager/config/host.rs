@@ -17,7 +17,7 @@ impl NodeSettings {
     }
 
     fn of_host(root: &Path) -> Self {
-        let memory = memory_capacity(root).unwrap_or(0);
+        let memory = meminfo(root, "MemTotal:").unwrap_or(0);
         let cpus = std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u64);
         let cgroup_v2 = root.join("sys/fs/cgroup/cgroup.controllers").exists();
         Self {
@@ -28,6 +28,7 @@ impl NodeSettings {
             masked_paths: thermal_throttle_paths(root),
             cgroup_v2,
             swap_controller: has_swap_controller(root, cgroup_v2),
+            swap_capacity: meminfo(root, "SwapTotal:").unwrap_or(0),
             selinux: root.join("sys/fs/selinux/enforce").exists(),
             ..Self::default()
         }
@@ -35,9 +36,9 @@ impl NodeSettings {
 }
 
 /// In bytes.
-fn memory_capacity(root: &Path) -> Option<u64> {
+fn meminfo(root: &Path, field: &str) -> Option<u64> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let total = text.lines().find_map(|line| line.strip_prefix(field))?;
     let kib: u64 = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)
 }
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn a_host_with_one_hierarchy_of_cgroups() {
         let node = host(&[
-            ("proc/meminfo", "MemTotal:       24684100 kB\nMemFree: 1 kB\n"),
+            ("proc/meminfo", "MemTotal:       24684100 kB\nSwapTotal: 2 kB\n"),
             ("proc/self/cgroup", "0::/system.slice/agent.service\n"),
             ("sys/fs/cgroup/cgroup.controllers", "cpu memory\n"),
             (
@@ -126,6 +127,7 @@ mod tests {
             ("sys/fs/selinux/enforce", "1"),
         ]);
         assert_eq!(node.memory_capacity, 24_684_100 << 10);
+        assert_eq!(node.swap_capacity, 2 << 10);
         assert_eq!(node.huge_page_sizes, ["64KB", "2MB", "1GB"]);
         assert_eq!(
             node.masked_paths,

@@ -8,6 +8,7 @@ mod cgroup;
 mod container;
 mod dns;
 mod downward;
+mod env_file;
 mod environment;
 mod error;
 pub(crate) mod expansion;
@@ -28,6 +29,7 @@ mod sandbox;
 mod security_context;
 mod service_environment;
 mod subpath;
+mod swap;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -47,9 +49,10 @@ pub(crate) use namespaces::user_namespace_of_host;
 pub use node::{CgroupDriver, NodeSettings};
 pub(crate) use resources::{
     PodTotals, SHARES, container_amounts, container_resources, huge_page_size, milli_cpu_to_quota,
-    milli_cpu_to_shares, overhead, pod_totals, sandbox_overhead,
+    milli_cpu_to_shares, overhead, pod_amounts, pod_totals, sandbox_overhead,
 };
 pub(crate) use sandbox::{pod_logs_directory, pod_sandbox_config};
+pub(crate) use swap::may_swap;
 
 pub(crate) type Result<T, E = ConfigError> = std::result::Result<T, E>;
 

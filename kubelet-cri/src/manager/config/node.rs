@@ -88,6 +88,11 @@ pub struct NodeSettings {
     pub single_process_oom_kill: bool,
     /// Whether the kernel accounts for swap in cgroups.
     pub swap_controller: bool,
+    /// `memorySwap.swapBehavior` is `LimitedSwap`: with cgroup v2, containers of burstable pods may swap, each its share of
+    /// the node's swap. Off by default: no container swaps.
+    pub limited_swap: bool,
+    /// The node's swap in bytes.
+    pub swap_capacity: u64,
     /// Whether SELinux is enabled.
     pub selinux: bool,
     /// Whether each sub-path of a volume is mounted in its pod's folder for the runtime, as the kubelet does, so that no
@@ -123,6 +128,8 @@ impl Default for NodeSettings {
             cgroup_v2: false,
             single_process_oom_kill: false,
             swap_controller: false,
+            limited_swap: false,
+            swap_capacity: 0,
             selinux: false,
             mount_sub_paths: true,
             user_namespaces: UserNamespaceIds::default(),

@@ -9,6 +9,7 @@ use kubelet_core::quantity::Amount;
 use kubelet_core::restart_rules::is_restartable_init_container;
 use kubelet_core::{PodExt, QosClass, qos_class};
 
+use super::swap::swap_limit;
 use super::{ConfigError, NodeSettings, Result};
 use crate::manager::pod_actions::ContainerAmounts;
 use crate::v1::{HugepageLimit, LinuxContainerResources};
@@ -51,11 +52,11 @@ pub(crate) fn container_resources(
     resources.oom_score_adj = oom_score_adj(node, pod, container)?;
     resources.hugepage_limits = hugepage_limits(node, &of_pod.limits, &lists.limits);
     if node.swap_controller {
-        // No container swaps.
         if node.cgroup_v2 {
+            let limit = swap_limit(node, pod, container)?;
             resources
                 .unified
-                .insert("memory.swap.max".to_owned(), "0".to_owned());
+                .insert("memory.swap.max".to_owned(), limit.to_string());
         } else {
             resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes;
         }
@@ -77,6 +78,20 @@ pub(crate) fn container_amounts(pod: &Pod, container: &Container) -> Result<Cont
         cpu_limit: limit("cpu").milli_value(),
         cpu_request: get(&lists.requests, "cpu").milli_value(),
     })
+}
+
+/// What a pod may have as a whole, if its spec says anything of it (`podResourcesFromRequirements`).
+pub(crate) fn pod_amounts(pod: &Pod) -> Result<Option<ContainerAmounts>> {
+    if pod.spec.as_ref().is_none_or(|spec| spec.resources.is_none()) {
+        return Ok(None);
+    }
+    let lists = ResourceLists::of_pod(pod)?;
+    Ok(Some(ContainerAmounts {
+        memory_limit: get(&lists.limits, "memory").value(),
+        memory_request: get(&lists.requests, "memory").value(),
+        cpu_limit: get(&lists.limits, "cpu").milli_value(),
+        cpu_request: get(&lists.requests, "cpu").milli_value(),
+    }))
 }
 
 /// The resources of a whole pod without its overhead (`calculateSandboxResources`).
@@ -250,15 +265,21 @@ fn oom_score_adj(node: &NodeSettings, pod: &Pod, container: &Container) -> Resul
     Ok(adjust.clamp(1000 + GUARANTEED_OOM_SCORE_ADJ, BEST_EFFORT_OOM_SCORE_ADJ - 1))
 }
 
+/// `IsCriticalPod`
+pub(super) fn is_critical(pod: &Pod) -> bool {
+    let priority = pod.spec.as_ref().and_then(|spec| spec.priority);
+    pod.is_static()
+        || pod.is_mirror()
+        || priority.is_some_and(|priority| priority >= SYSTEM_CRITICAL_PRIORITY)
+}
+
 /// `IsNodeCriticalPod`
 fn is_node_critical(pod: &Pod) -> bool {
-    let Some(spec) = &pod.spec else { return false };
-    let critical = pod.is_static()
-        || pod.is_mirror()
-        || spec
-            .priority
-            .is_some_and(|priority| priority >= SYSTEM_CRITICAL_PRIORITY);
-    critical && spec.priority_class_name.as_deref() == Some(SYSTEM_NODE_CRITICAL)
+    let class = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.priority_class_name.as_deref());
+    is_critical(pod) && class == Some(SYSTEM_NODE_CRITICAL)
 }
 
 /// What the pod as a whole asks for beyond its containers, shared out among them (`remainingPodMemReqPerContainer`).
@@ -561,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn swap_is_off() {
+    fn swap_is_off_by_default() {
         let container = container("a", &[], &[("memory", "1Mi")]);
         let mut node = node();
         node.swap_controller = true;

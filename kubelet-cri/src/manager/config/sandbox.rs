@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSpec};
+use kubelet_core::admission::normalize_sysctl_name;
 use kubelet_core::{EventRecorder, PodExt};
 
 use super::cgroup::pod_cgroup_parent;
@@ -32,6 +33,7 @@ pub(crate) fn pod_sandbox_config(
     recorder: &dyn EventRecorder,
 ) -> Result<v1::PodSandboxConfig> {
     let key = pod.key();
+    let dns_config = pod_dns(node, pod, recorder)?;
     let hostname = if pod.host_network() {
         String::new()
     } else {
@@ -46,7 +48,7 @@ pub(crate) fn pod_sandbox_config(
         }),
         hostname,
         log_directory: pod_logs_directory(&node.pod_logs_dir, pod).display().to_string(),
-        dns_config: Some(pod_dns(node, pod, recorder)?),
+        dns_config: Some(dns_config),
         port_mappings: port_mappings(pod),
         labels: pod_labels(pod),
         annotations: pod_annotations(pod),
@@ -97,7 +99,7 @@ fn linux_config(
         cgroup_parent: pod_cgroup_parent(&node.cgroup_driver, pod),
         security_context: Some(security_context),
         sysctls: sysctls
-            .map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()))
+            .map(|sysctl| (normalize_sysctl_name(&sysctl.name), sysctl.value.clone()))
             .collect::<BTreeMap<_, _>>(),
         overhead: Some(sandbox_overhead(node, pod)?),
         resources: Some(sandbox_resources(node, pod)?),
@@ -151,5 +153,83 @@ fn protocol(port: &ContainerPort) -> v1::Protocol {
             tracing::info!(protocol = other, "unknown protocol of a port, taking it for TCP");
             v1::Protocol::Tcp
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubelet_core::LogEvents;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn config(spec: Value) -> v1::PodSandboxConfig {
+        let metadata = json!({ "name": "p", "namespace": "ns", "uid": "u" });
+        let pod = serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap();
+        let node = NodeSettings {
+            resolv_conf: None,
+            ..NodeSettings::default()
+        };
+        pod_sandbox_config(&node, &pod, 0, Ok(v1::UserNamespace::default()), &LogEvents).unwrap()
+    }
+
+    #[test]
+    fn a_port_of_a_container_counts_once() {
+        let ports = json!([
+            { "containerPort": 80, "hostPort": 8080, "protocol": "TCP" },
+            { "containerPort": 80, "hostPort": 8080, "protocol": "TCP" },
+            { "containerPort": 80, "hostPort": 8080, "protocol": "TCP", "hostIP": "127.0.0.1" },
+            { "containerPort": 80, "hostPort": 8080, "protocol": "TCP", "hostIP": "::1" },
+            { "containerPort": 80, "hostPort": 8080, "protocol": "UDP" },
+            { "containerPort": 80, "protocol": "TCP" },
+            { "name": "http", "containerPort": 80, "protocol": "TCP" },
+            { "name": "http", "containerPort": 443, "protocol": "SCTP" },
+            { "containerPort": 53, "protocol": "other" },
+        ]);
+        let one = json!({ "name": "a", "ports": ports });
+        let init = json!({ "name": "c", "ports": [{ "containerPort": 1 }] });
+        let other = json!({ "name": "b", "ports": [{ "containerPort": 80, "protocol": "TCP" }] });
+        let config = config(json!({ "containers": [one, other], "initContainers": [init] }));
+        let ports: Vec<String> = config
+            .port_mappings
+            .iter()
+            .map(|port| {
+                let protocol = port.protocol().as_str_name();
+                let ports = format!("{}:{}", port.host_port, port.container_port);
+                format!("{protocol} {}:{ports}", port.host_ip)
+            })
+            .collect();
+        let expected = [
+            "TCP :8080:80",
+            "TCP 127.0.0.1:8080:80",
+            "TCP ::1:8080:80",
+            "UDP :8080:80",
+            "TCP :0:80",
+            "TCP :0:80",
+            "TCP :0:53",
+            "TCP :0:80",
+        ];
+        assert_eq!(ports, expected);
+    }
+
+    #[test]
+    fn sysctls_have_dots() {
+        let sysctl = |name: &str| json!({ "name": name, "value": "1" });
+        let names = [
+            "kernel/shm_rmid_forced",
+            "net.ipv4.conf.eno2/100.rp_filter",
+            "net/ipv4/conf/eno3.200/rp_filter",
+            "net.ipv4.ip_local_port_range",
+        ];
+        let sysctls: Vec<_> = names.map(sysctl).into();
+        let config = config(json!({ "containers": [], "securityContext": { "sysctls": sysctls } }));
+        let found: Vec<String> = config.linux.unwrap().sysctls.into_keys().collect();
+        let expected = [
+            "kernel.shm_rmid_forced",
+            "net.ipv4.conf.eno2/100.rp_filter",
+            "net.ipv4.conf.eno3/200.rp_filter",
+            "net.ipv4.ip_local_port_range",
+        ];
+        assert_eq!(found, expected);
     }
 }

@@ -107,8 +107,9 @@ pub(super) fn verify_run_as_non_root(pod: &Pod, container: &Container, image_use
         (None, None | Some(0)) => "container has runAsNonRoot and image will run as root".to_owned(),
         (None, Some(uid)) if !(0..=i64::from(i32::MAX)).contains(&uid) => {
             format!(
-                "container has runAsNonRoot and image has an invalid user id ({uid}). (Must be 1-({}))",
-                i32::MAX
+                "container has runAsNonRoot and image has an invalid user id ({uid}). (Must be 1-({max})): \
+                 must be between 0 and {max}, inclusive",
+                max = i32::MAX
             )
         }
         (None, Some(_)) => return Ok(()),
@@ -395,6 +396,14 @@ mod tests {
                 user(None, "joe"),
                 Some(
                     "container has runAsNonRoot and image has non-numeric user (joe), cannot verify user is non-root",
+                ),
+            ),
+            (
+                none(),
+                user(Some(-1), ""),
+                Some(
+                    "container has runAsNonRoot and image has an invalid user id (-1). (Must be 1-(2147483647)): \
+                     must be between 0 and 2147483647, inclusive",
                 ),
             ),
             (

@@ -3,6 +3,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
+use crate::manager::counted::Counted;
 
 /// A program in shell. It notes its requests in the file `requests`.
 struct Program {
@@ -189,5 +190,29 @@ fn what_is_wrong_with_one_is_told() {
     assert_eq!(
         told(|provider| provider.match_images.clear()),
         "credential provider test: match_images is empty"
+    );
+}
+
+#[test]
+fn runs_and_errors_count_by_plugin() {
+    let counted = Counted::of("kubelet_credential_provider_plugin_", async {
+        // Programs take their time.
+        tokio::time::resume();
+        let good =
+            Program::answering(r#""cacheKeyType":"Image","auth":{"r.io":{"username":"u","password":"p"}}"#);
+        let bad = Program::new("exit 1");
+        for (name, program) in [("good", &good), ("bad", &bad)] {
+            let mut provider = program.provider();
+            provider.name = name.to_owned();
+            let plugin = Plugin::new(provider);
+            for image in ["r.io/a", "r.io/b"] {
+                user(&plugin, image).await;
+            }
+        }
+    });
+    let expected = [("duration bad", 2), ("duration good", 2), ("errors_total bad", 2)];
+    assert_eq!(
+        counted,
+        expected.map(|(metric, count)| (metric.to_owned(), count))
     );
 }

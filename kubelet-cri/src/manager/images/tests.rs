@@ -9,6 +9,7 @@ use tokio::time::{Instant, advance, sleep};
 
 use super::*;
 use crate::Code;
+use crate::manager::counted::Counted;
 
 /// Holds images by name; pulls take two seconds.
 #[derive(Default)]
@@ -680,4 +681,38 @@ async fn a_pull_is_over_when_the_image_is_there() {
     ensure(manager, "3", "gone:1", "").await.unwrap_err();
     ensure(manager, "3", "gone:1", "Never").await.unwrap_err();
     assert_eq!(told(), "s3 ");
+}
+
+#[test]
+fn requests_count_by_policy_presence_and_need() {
+    let counted = Counted::of("kubelet_image_manager_ensure_image_requests_total ", async {
+        let world = world(ImagePullSettings::default()).await;
+        world.has("here:1");
+        let requests = [
+            ("a", "here:1", "IfNotPresent"),
+            ("a", "here:1", "IfNotPresent"),
+            ("a", "here:1", "Never"),
+            ("a", "here:1", "Always"),
+            ("a", "new:1", "IfNotPresent"),
+            ("a", "none:1", "Never"),
+            ("a", "broken:1", "IfNotPresent"),
+            ("a", "BAD NAME", "Always"),
+        ];
+        for (uid, image, policy) in requests {
+            let _ = world.ensure(uid, image, policy).await;
+        }
+    });
+    let expected = [
+        ("always unknown true", 1),
+        ("always unknown unknown", 1),
+        ("ifnotpresent false true", 1),
+        ("ifnotpresent true false", 2),
+        ("ifnotpresent unknown unknown", 1),
+        ("never false unknown", 1),
+        ("never true false", 1),
+    ];
+    assert_eq!(
+        counted,
+        expected.map(|(labels, count)| (labels.to_owned(), count))
+    );
 }

@@ -13,8 +13,8 @@ use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus};
 use kubelet_core::{ContainerId, PodExt, ProbeResult, ProbeResults};
 
 use super::config::hash_container;
-pub(crate) use resize::add_resizes;
 pub use resize::{ContainerAmounts, ContainerToUpdate};
+pub(crate) use resize::{add_resizes, has_other_whole};
 pub(crate) use restart::should_all_containers_restart;
 
 /// What to do for a pod, in this order (`podActions`).
@@ -45,8 +45,12 @@ pub struct PodActions {
     pub containers_to_update_cpu: Vec<ContainerToUpdate>,
     /// Some container gets other resources by starting again.
     pub update_pod_resources: bool,
+    /// The pod as a whole gets other resources.
+    pub update_pod_level_resources: bool,
     /// Indices in `spec.containers`.
     pub containers_to_start: Vec<usize>,
+    /// Its init containers have done what they are for.
+    initialized: bool,
 }
 
 /// A container to kill, and why.
@@ -147,6 +151,7 @@ pub fn compute_pod_actions(
     if actions.kill_pod || !initialized {
         return actions;
     }
+    actions.initialized = true;
     let kept = regular_containers(spec, pod, status, probes, &mut actions);
     if kept == 0 && actions.containers_to_start.is_empty() {
         actions.kill_pod = true;
@@ -242,6 +247,11 @@ impl PodActions {
             let is_lost = last.is_some_and(|last| last.sandbox_id.is_empty());
             !is_lost || container.is_none_or(|container| restart::should_be_restarted(container, pod, last))
         });
+    }
+
+    /// The pod runs on, and its init containers have done what they are for.
+    pub(super) fn initialized(&self) -> bool {
+        self.initialized && !self.kill_pod
     }
 
     fn kill(&mut self, status: &ContainerStatus, message: String, reason: Option<KillReason>) {

@@ -6,9 +6,10 @@ use kubelet_core::runtime::{ContainerState, ContainerStatus, PodStatus};
 use kubelet_core::{ContainerId, ProbeResult, ProbeResults};
 
 use super::PodActions;
-use crate::manager::config::container_amounts;
+use crate::manager::config::{container_amounts, pod_amounts};
 
-/// CPU and memory of a container, 0 for none (`resourceRequirements`). Limits that it does not have are those of its pod.
+/// CPU and memory of a container, or of a pod as a whole, 0 for none (`resourceRequirements`). Limits that a container does not
+/// have are those of its pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContainerAmounts {
     /// In bytes.
@@ -34,8 +35,8 @@ pub struct ContainerToUpdate {
     pub to: ContainerAmounts,
 }
 
-/// Adds to the actions what it takes for each running container to have the resources of its spec. `actuated` tells what
-/// the runtime was told last of a container; one of which that is not known is left alone.
+/// Adds to the actions what it takes for the pod and each running container to have the resources of its spec. `actuated` tells
+/// what the runtime was told last of a container; one of which that is not known is left alone. `whole`: the same of the pod.
 ///
 /// A container whose `resizePolicy` says so is killed and started again; the others are updated, of each resource those
 /// first that get less.
@@ -44,6 +45,7 @@ pub(crate) fn add_resizes(
     status: &PodStatus,
     probes: &dyn ProbeResults,
     actuated: impl Fn(&str) -> Option<ContainerAmounts>,
+    whole: Option<ContainerAmounts>,
     actions: &mut PodActions,
 ) {
     let Some(spec) = &pod.spec else { return };
@@ -64,6 +66,15 @@ pub(crate) fn add_resizes(
         {
             insert(&mut actions.containers_to_start, index);
         }
+    }
+    actions.update_pod_level_resources = actions.initialized() && has_other_whole(pod, whole);
+}
+
+/// Whether the pod as a whole was given something else than its spec says (`computePodLevelResourcesResizeAction`).
+pub(crate) fn has_other_whole(pod: &Pod, whole: Option<ContainerAmounts>) -> bool {
+    match pod_amounts(pod) {
+        Ok(Some(desired)) => whole.unwrap_or_default() != desired,
+        Ok(None) | Err(_) => false,
     }
 }
 
@@ -196,6 +207,7 @@ mod tests {
             &status,
             &NoProbes,
             |_| Some(amounts(1000, 1000)),
+            None,
             &mut actions,
         );
         actions
@@ -288,8 +300,48 @@ mod tests {
             &status,
             &NoProbes,
             |name| (name == "a").then(|| amounts(1000, 1000)),
+            None,
             &mut actions,
         );
         assert_eq!(actions, before);
+    }
+
+    #[test]
+    fn a_pod_as_a_whole_is_resized_once_it_is_initialized() {
+        let list = json!({ "cpu": "2", "memory": "1000" });
+        let own = json!({ "requests": list, "limits": list });
+        let with = |resources: Value| {
+            let mut spec = json!({ "containers": [container("a", "1", "1000", json!({}))] });
+            if !resources.is_null() {
+                spec["resources"] = resources;
+            }
+            running(spec)
+        };
+        let given = Some(amounts(2000, 1000));
+        // its spec, what it was given, whether it is initialized, whether it is killed; whether there is a resize
+        let cases = [
+            (json!(null), None, true, false, false),
+            (json!(null), given, true, false, false),
+            (own.clone(), given, true, false, false),
+            (own.clone(), Some(amounts(1000, 1000)), true, false, true),
+            (own.clone(), Some(amounts(2000, 1001)), true, false, true),
+            (own.clone(), None, true, false, true),
+            (own.clone(), None, false, false, false),
+            (own.clone(), None, true, true, false),
+            (json!({ "limits": list }), given, true, false, true),
+        ];
+        for (resources, whole, initialized, kill_pod, expected) in cases {
+            let (pod, status) = with(resources);
+            let mut actions = PodActions {
+                initialized,
+                kill_pod,
+                ..PodActions::default()
+            };
+            let given = |_: &str| Some(amounts(1000, 1000));
+            add_resizes(&pod, &status, &NoProbes, given, whole, &mut actions);
+            let case = (pod.spec.unwrap().resources, whole, initialized, kill_pod);
+            assert_eq!(actions.update_pod_level_resources, expected, "{case:?}");
+            assert!(actions.containers_to_update_cpu.is_empty(), "{case:?}");
+        }
     }
 }

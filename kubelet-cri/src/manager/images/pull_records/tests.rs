@@ -3,6 +3,7 @@ use std::time::Duration;
 use tokio::time::advance;
 
 use super::*;
+use crate::manager::counted::Counted;
 
 async fn records(dir: &Path) -> PullRecords {
     let clock = Clock::starting_at("2026-01-02T03:04:05Z".parse().unwrap());
@@ -100,4 +101,31 @@ async fn what_cannot_be_written_down_is_not_pulled() {
         "{refused}"
     );
     assert!(!records.has_intents());
+}
+
+#[test]
+fn files_and_checks_are_counted() {
+    let counted = Counted::of("kubelet_imagemanager_", async {
+        let dir = tempfile::tempdir().unwrap();
+        let records = records(dir.path()).await;
+        pull(&records, "a:1", "sha256:1").await;
+        pull(&records, "b:1", "sha256:2").await;
+        let under_way = records.begin("c:1").await.unwrap();
+        records.check("a:1", "sha256:1");
+        records.check("b:1", "sha256:1");
+        records.check("b:1", "sha256:1");
+        records.check("d:1", "sha256:4");
+        drop(under_way);
+    });
+    let expected = [
+        ("image_mustpull_checks_total credentialPolicyAllowed", 1),
+        ("image_mustpull_checks_total credentialRecordFound", 1),
+        ("image_mustpull_checks_total mustAuthenticate", 2),
+        ("ondisk_pulledrecords", 2),
+        ("ondisk_pullintents", 1),
+    ];
+    assert_eq!(
+        counted,
+        expected.map(|(metric, count)| (metric.to_owned(), count))
+    );
 }
