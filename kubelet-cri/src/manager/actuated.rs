@@ -19,9 +19,16 @@ pub(super) struct Actuated(Mutex<HashMap<PodUid, OfPod>>);
 #[derive(Default)]
 struct OfPod {
     containers: HashMap<String, ContainerAmounts>,
+    /// Most pods have nothing of it.
+    whole: Option<Box<Whole>>,
+}
+
+/// Of the pod as a whole.
+#[derive(Default)]
+struct Whole {
     /// `spec.resources`, of a pod that has some.
-    whole: Option<ContainerAmounts>,
-    /// What the runtime was told of the sandbox.
+    amounts: Option<ContainerAmounts>,
+    /// What the runtime was told of the sandbox, since it was made.
     bounds: Option<Bounds>,
     /// A resize was begun and has failed since.
     is_unfinished: bool,
@@ -43,20 +50,23 @@ impl Actuated {
 
     /// The same for what the pod has as a whole.
     pub(super) fn whole_or_take_over(&self, pod: &Pod) -> Option<ContainerAmounts> {
-        let mut pods = self.0.lock();
-        let whole = &mut pods.entry(pod.uid()).or_default().whole;
-        if whole.is_none() {
-            *whole = pod_amounts(pod).ok().flatten();
+        let known = self.whole(&pod.uid(), |whole| whole.amounts);
+        if known.is_none()
+            && let Ok(Some(amounts)) = pod_amounts(pod)
+        {
+            self.set_whole(&pod.uid(), amounts);
+            return Some(amounts);
         }
-        *whole
+        known
     }
 
     pub(super) fn bounds(&self, pod: &PodUid) -> Option<Bounds> {
-        self.0.lock().get(pod)?.bounds
+        self.whole(pod, |whole| whole.bounds)
     }
 
     pub(super) fn is_unfinished(&self, pod: &PodUid) -> bool {
-        self.0.lock().get(pod).is_some_and(|pod| pod.is_unfinished)
+        self.whole(pod, |whole| whole.is_unfinished.then_some(()))
+            .is_some()
     }
 
     /// Those of the pod, by name.
@@ -65,7 +75,8 @@ impl Actuated {
         let Some(pod) = pods.get(pod) else {
             return Vec::new();
         };
-        let whole = pod.whole.iter().map(|amounts| (String::new(), amounts));
+        let whole = pod.whole.iter().filter_map(|whole| whole.amounts.as_ref());
+        let whole = whole.map(|amounts| (String::new(), amounts));
         let containers = pod.containers.iter();
         let mut all: Vec<ActuatedResources> = containers
             .map(|(name, amounts)| (name.clone(), amounts))
@@ -101,7 +112,8 @@ impl Actuated {
                 cpu_request,
             };
             if container.is_empty() {
-                of_pod.whole.get_or_insert(amounts);
+                let whole = of_pod.whole.get_or_insert_default();
+                whole.amounts.get_or_insert(amounts);
             } else {
                 of_pod.containers.entry(container).or_insert(amounts);
             }
@@ -109,37 +121,43 @@ impl Actuated {
     }
 
     pub(super) fn set(&self, pod: &PodUid, container: &str, amounts: ContainerAmounts) {
-        self.change(pod, |pod| {
-            pod.containers.insert(container.to_owned(), amounts);
-        });
+        let mut pods = self.0.lock();
+        let containers = &mut pods.entry(pod.clone()).or_default().containers;
+        containers.insert(container.to_owned(), amounts);
     }
 
     pub(super) fn set_whole(&self, pod: &PodUid, amounts: ContainerAmounts) {
-        self.change(pod, |pod| pod.whole = Some(amounts));
+        self.change(pod, |whole| whole.amounts = Some(amounts));
     }
 
     pub(super) fn set_bounds(&self, pod: &PodUid, bounds: Bounds) {
-        self.change(pod, |pod| pod.bounds = Some(bounds));
+        self.change(pod, |whole| whole.bounds = Some(bounds));
     }
 
     pub(super) fn set_unfinished(&self, pod: &PodUid, is_unfinished: bool) {
-        self.change(pod, |pod| pod.is_unfinished = is_unfinished);
+        if is_unfinished || self.is_unfinished(pod) {
+            self.change(pod, |whole| whole.is_unfinished = is_unfinished);
+        }
     }
 
     /// A new sandbox is made with what the pod's spec says.
-    pub(super) fn made_sandbox(&self, pod: &Pod, bounds: Option<Bounds>) {
-        self.change(&pod.uid(), |of_pod| {
-            of_pod.whole = pod_amounts(pod).ok().flatten();
-            of_pod.bounds = bounds;
-            of_pod.is_unfinished = false;
-        });
+    pub(super) fn made_sandbox(&self, pod: &Pod) {
+        if let Some(of_pod) = self.0.lock().get_mut(&pod.uid()) {
+            of_pod.whole = None;
+        }
+        self.whole_or_take_over(pod);
     }
 
     pub(super) fn forget(&self, pod: &PodUid) {
         self.0.lock().remove(pod);
     }
 
-    fn change(&self, pod: &PodUid, change: impl FnOnce(&mut OfPod)) {
-        change(self.0.lock().entry(pod.clone()).or_default());
+    fn whole<T>(&self, pod: &PodUid, read: impl FnOnce(&Whole) -> Option<T>) -> Option<T> {
+        read(self.0.lock().get(pod)?.whole.as_ref()?)
+    }
+
+    fn change(&self, pod: &PodUid, change: impl FnOnce(&mut Whole)) {
+        let mut pods = self.0.lock();
+        change(pods.entry(pod.clone()).or_default().whole.get_or_insert_default());
     }
 }

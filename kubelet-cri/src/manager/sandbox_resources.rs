@@ -89,7 +89,7 @@ impl CriRuntime {
     }
 
     /// What its spec says.
-    pub(super) fn desired_bounds(&self, pod: &Pod) -> ConfigResult<Bounds> {
+    fn desired_bounds(&self, pod: &Pod) -> ConfigResult<Bounds> {
         Ok(self.unlimited().with(&Limits::of_pod(&self.node, pod)?))
     }
 

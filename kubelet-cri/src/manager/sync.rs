@@ -241,7 +241,7 @@ impl CriRuntime {
                 Stop
             })?;
             result.record(SyncAction::CreatePodSandbox, &target, None);
-            self.actuated.made_sandbox(pod, self.desired_bounds(pod).ok());
+            self.actuated.made_sandbox(pod);
             let created = self.sandbox_after_creation(pod, &sandbox_id).await;
             let created = created.map_err(|error| {
                 result.error = Some(error);
