@@ -7,6 +7,7 @@
 
 mod events;
 mod feasible;
+mod packed;
 mod pending;
 mod requested;
 mod state;
@@ -28,8 +29,8 @@ use crate::{
 };
 
 pub(crate) use self::events::resize_message;
+pub(crate) use self::packed::Allocation;
 pub(crate) use self::requested::record_resize_operations;
-pub(crate) use self::state::Allocation;
 pub use self::state::AllocationState;
 
 /// The node will never have room, or cannot (`PodReasonInfeasible`).

@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceClaim, ResourceRequirem
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
 
 use super::InPlaceResize;
+use super::packed::Allocation;
 use crate::quantity::Amount;
 use crate::restart_rules::is_restartable_init_container;
 use crate::{PodExt, PodUid};
@@ -30,9 +30,16 @@ struct Inner {
 }
 
 struct Entry {
-    allocation: Arc<Allocation>,
-    /// The pod that asks for something else, and itself with what it was allocated.
-    differing: Option<(Arc<Pod>, Arc<Pod>)>,
+    allocation: Allocation,
+    /// Boxed, since a map has room for more than it holds, and few differ.
+    differing: Option<Box<Differing>>,
+}
+
+struct Differing {
+    /// The pod that asks for something else.
+    desired: Arc<Pod>,
+    /// Itself with what it was allocated.
+    allocated: Arc<Pod>,
 }
 
 impl AllocationState {
@@ -55,16 +62,19 @@ impl AllocationState {
         let Some(entry) = pods.get_mut(pod.uid_str()) else {
             return pod.clone();
         };
-        if let Some((desired, allocated)) = &entry.differing
-            && Arc::ptr_eq(desired, pod)
+        if let Some(differing) = &entry.differing
+            && Arc::ptr_eq(&differing.desired, pod)
         {
-            return allocated.clone();
+            return differing.allocated.clone();
         }
         if entry.allocation.is_of(pod, &self.0.settings) {
             return pod.clone();
         }
         let allocated = Arc::new(entry.allocation.applied_to(pod, &self.0.settings));
-        entry.differing = Some((pod.clone(), allocated.clone()));
+        entry.differing = Some(Box::new(Differing {
+            desired: pod.clone(),
+            allocated: allocated.clone(),
+        }));
         allocated
     }
 
@@ -82,7 +92,7 @@ impl AllocationState {
         {
             return;
         }
-        let allocation = Arc::new(Allocation::of(pod, &self.0.settings));
+        let allocation = Allocation::of(pod, &self.0.settings);
         pods.insert(pod.uid(), Entry::new(allocation));
     }
 
@@ -109,13 +119,13 @@ impl AllocationState {
     }
 
     /// What the pod was allocated, to be recorded.
-    pub(crate) fn allocation(&self, uid: &PodUid) -> Option<Arc<Allocation>> {
+    pub(crate) fn allocation(&self, uid: &PodUid) -> Option<Allocation> {
         let pods = self.0.pods.lock();
         pods.get(uid).map(|entry| entry.allocation.clone())
     }
 
     /// What the agent before this one has recorded.
-    pub(crate) fn restore(&self, recorded: impl IntoIterator<Item = (PodUid, Arc<Allocation>)>) {
+    pub(crate) fn restore(&self, recorded: impl IntoIterator<Item = (PodUid, Allocation)>) {
         let entries = recorded
             .into_iter()
             .map(|(uid, allocation)| (uid, Entry::new(allocation)));
@@ -124,7 +134,7 @@ impl AllocationState {
 }
 
 impl Entry {
-    fn new(allocation: Arc<Allocation>) -> Self {
+    fn new(allocation: Allocation) -> Self {
         Self {
             allocation,
             differing: None,
@@ -137,74 +147,6 @@ impl fmt::Debug for AllocationState {
         f.debug_struct("AllocationState")
             .field("pods", &self.0.pods.lock().len())
             .finish_non_exhaustive()
-    }
-}
-
-/// What one pod was allocated (`PodResourceInfo`), as it is recorded.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Allocation {
-    /// For the pod as a whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pod: Option<ResourceRequirements>,
-    #[serde(default)]
-    containers: Vec<ContainerAllocation>,
-}
-
-/// There are few in a pod: a list is smaller than a map.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct ContainerAllocation {
-    name: String,
-    #[serde(default)]
-    resources: ResourceRequirements,
-}
-
-impl Allocation {
-    /// `allocationFromPod`
-    fn of(pod: &Pod, settings: &InPlaceResize) -> Self {
-        let of_pod = pod.spec.as_ref().and_then(|spec| spec.resources.clone());
-        let resizable = resizable_containers(pod, settings);
-        let of_container = |container: &Container| ContainerAllocation {
-            name: container.name.clone(),
-            resources: container.resources.clone().unwrap_or_default(),
-        };
-        Self {
-            pod: of_pod.filter(|_| settings.pod_level_resources),
-            containers: resizable.map(of_container).collect(),
-        }
-    }
-
-    /// Whether the pod's spec says the same. A container that nothing is known of has what it asks for.
-    fn is_of(&self, pod: &Pod, settings: &InPlaceResize) -> bool {
-        let of_pod = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
-        let same_pod = !settings.pod_level_resources || same_requirements(self.pod.as_ref(), of_pod);
-        let mut containers = pod.all_containers();
-        same_pod
-            && containers.all(|container| match self.of_container(&container.name) {
-                Some(allocated) => same_requirements(Some(allocated), container.resources.as_ref()),
-                None => true,
-            })
-    }
-
-    fn of_container(&self, name: &str) -> Option<&ResourceRequirements> {
-        let found = self.containers.iter().find(|container| container.name == name);
-        found.map(|container| &container.resources)
-    }
-
-    fn applied_to(&self, pod: &Pod, settings: &InPlaceResize) -> Pod {
-        let mut pod = pod.clone();
-        let Some(spec) = &mut pod.spec else {
-            return pod;
-        };
-        if settings.pod_level_resources {
-            spec.resources.clone_from(&self.pod);
-        }
-        let init = spec.init_containers.iter_mut().flatten();
-        for container in init.chain(&mut spec.containers) {
-            if let Some(allocated) = self.of_container(&container.name) {
-                container.resources = Some(allocated.clone());
-            }
-        }
-        pod
     }
 }
 

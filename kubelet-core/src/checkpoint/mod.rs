@@ -94,7 +94,7 @@ impl Checkpoints {
     }
 
     /// What the agent before this one had allocated.
-    pub(crate) fn allocations(&self) -> Vec<(PodUid, Arc<Allocation>)> {
+    pub(crate) fn allocations(&self) -> Vec<(PodUid, Allocation)> {
         let found = self.found.lock();
         let allocated =
             |(uid, found): (&PodUid, &Found)| Some((uid.clone(), found.record.allocation.clone()?));

@@ -34,7 +34,7 @@ pub(crate) struct Record {
     /// What its runtime waits for.
     pub(crate) back_offs: Vec<BackOff>,
     /// What it was allocated.
-    pub(crate) allocation: Option<Arc<Allocation>>,
+    pub(crate) allocation: Option<Allocation>,
     /// What its containers were given last.
     pub(crate) actuated: Vec<ActuatedResources>,
 }
@@ -145,8 +145,8 @@ struct OnDisk {
     start_failures: BTreeMap<String, FailureOnDisk>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     back_offs: Vec<BackOffOnDisk>,
-    #[serde(with = "shared", skip_serializing_if = "Option::is_none", default)]
-    allocation: Option<Arc<Allocation>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    allocation: Option<Allocation>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     actuated: Vec<ActuatedResources>,
 }
@@ -352,13 +352,13 @@ mod tests {
                 container: Some(id()),
                 message: String::new(),
             }],
-            allocation: Some(Arc::new(
+            allocation: Some(
                 serde_json::from_value(json!({
                     "pod": {"limits": {"memory": "1Gi"}},
                     "containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m"}}}, {"name": "d"}],
                 }))
                 .unwrap(),
-            )),
+            ),
             actuated: vec![ActuatedResources {
                 container: "c".to_owned(),
                 cpu_request: 1500,
