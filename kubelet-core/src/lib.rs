@@ -149,6 +149,7 @@ pub mod runtime;
 mod runtime_classes;
 mod runtime_state;
 mod services;
+mod short_json;
 mod start_failures;
 mod status;
 mod strategic_merge_patch;

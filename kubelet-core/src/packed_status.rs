@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus as ApiPodStatus;
 
+use crate::short_json::{lengthen, shorten};
+
 /// An API status in one short row of bytes, for those who keep one of each pod. Cloning is cheap.
 ///
-/// The type that the API has for it takes five times as much: most of that is room in maps that hold one entry.
+/// The type that the API has for it takes ten times as much: most of that is room in maps that hold one entry.
 #[derive(Clone, PartialEq)]
 pub struct PackedStatus(Packed);
 
 #[derive(Clone, PartialEq)]
 enum Packed {
+    /// Shortened.
     Json(Arc<[u8]>),
     /// It would not be the same when it was read again.
     Whole(Arc<ApiPodStatus>),
@@ -24,8 +27,8 @@ impl PackedStatus {
         let json = serde_json::to_vec(&**status).ok();
         let json =
             json.filter(|json| serde_json::from_slice(json).is_ok_and(|read: ApiPodStatus| read == **status));
-        Self(match json {
-            Some(json) => Packed::Json(json.into()),
+        Self(match json.and_then(|json| shorten(&json)) {
+            Some(short) => Packed::Json(short.into()),
             None => Packed::Whole(status.clone()),
         })
     }
@@ -48,7 +51,7 @@ impl PackedStatus {
     pub fn unpack(&self) -> Arc<ApiPodStatus> {
         match &self.0 {
             // It was read once before, when it was packed.
-            Packed::Json(json) => Arc::new(serde_json::from_slice(json).unwrap_or_default()),
+            Packed::Json(short) => Arc::new(serde_json::from_slice(&lengthen(short)).unwrap_or_default()),
             Packed::Whole(status) => status.clone(),
         }
     }
@@ -57,7 +60,7 @@ impl PackedStatus {
     #[cfg(test)]
     fn len(&self) -> Option<usize> {
         match &self.0 {
-            Packed::Json(json) => Some(json.len()),
+            Packed::Json(short) => Some(short.len()),
             Packed::Whole(_) => None,
         }
     }
@@ -86,7 +89,7 @@ mod tests {
         });
         let status: Arc<ApiPodStatus> = Arc::new(serde_json::from_value(whole).unwrap());
         let packed = PackedStatus::of(&status);
-        assert!(packed.len().is_some_and(|len| len < 500), "{:?}", packed.len());
+        assert!(packed.len().is_some_and(|len| len < 250), "{:?}", packed.len());
         assert_eq!(packed.unpack(), status);
         assert_eq!(packed, PackedStatus::of(&status));
         assert!(packed.is_clone_of(&packed.clone()));
