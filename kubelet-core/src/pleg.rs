@@ -186,6 +186,9 @@ struct Subscription {
     changed: Notify,
 }
 
+/// For so many pods room is kept: at first all change at once, and seldom many after.
+const KEPT_ROOM: usize = 16;
+
 /// The pods that changed and were not taken yet, a pod once, in the order in which they first changed.
 #[derive(Debug, Default)]
 struct Pending {
@@ -226,6 +229,9 @@ impl Pending {
     fn pop(&mut self) -> Option<(PodUid, PodLifecycleEvents)> {
         let next = self.queue.pop_front()?;
         self.taken += 1;
+        if self.queue.is_empty() {
+            self.queue.shrink_to(KEPT_ROOM);
+        }
         if let Some(places) = &mut self.places {
             places.remove(&next.0);
         }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::changes::Changes;
 use crate::runtime::PodStatus;
-use crate::{PodKey, PodUid, Result};
+use crate::{Error, PodKey, PodUid, Result};
 
 /// What the runtime last said of each pod. The PLEG writes it and nobody else does; pod workers wait in it
 /// for a status that is newer than what they did last.
@@ -37,7 +37,8 @@ struct Inner {
 
 #[derive(Debug)]
 struct Entry {
-    status: Result<Arc<PodStatus>>,
+    /// Boxed, since errors are large and rare.
+    status: Result<Arc<PodStatus>, Box<Error>>,
     observed: Instant,
     /// Whether something of the pod may run. Kept, since an old status is far away when a new one comes.
     may_run: bool,
@@ -61,7 +62,7 @@ impl PodCache {
     pub fn get(&self, uid: &PodUid) -> Result<Arc<PodStatus>> {
         let inner = self.inner.lock();
         match inner.pods.get(uid) {
-            Some(entry) => entry.status.clone(),
+            Some(entry) => entry.status(),
             None => Ok(empty_status(uid, inner.all_at(uid).unwrap_or_else(Instant::now))),
         }
     }
@@ -184,7 +185,7 @@ impl PodCache {
     pub fn set(&self, uid: &PodUid, status: Result<Arc<PodStatus>>, observed: Instant) {
         let may_run = status.as_ref().map_or(true, |status| status.is_running());
         let entry = Entry {
-            status,
+            status: status.map_err(Box::new),
             observed,
             may_run,
         };
@@ -247,6 +248,12 @@ impl PodCache {
     }
 }
 
+impl Entry {
+    fn status(&self) -> Result<Arc<PodStatus>> {
+        self.status.clone().map_err(|error| *error)
+    }
+}
+
 impl Inner {
     /// How new the list as a whole makes this pod's entry.
     fn all_at(&self, uid: &PodUid) -> Option<Instant> {
@@ -266,7 +273,7 @@ impl Inner {
     ) -> Option<Result<Arc<PodStatus>>> {
         let all = self.all_at(uid);
         match self.pods.get(uid) {
-            Some(entry) => (Some(entry.observed).max(all) > time).then(|| entry.status.clone()),
+            Some(entry) => (Some(entry.observed).max(all) > time).then(|| entry.status()),
             None => {
                 let observed = all.max(absent_at)?;
                 (Some(observed) > time).then(|| Ok(empty_status(uid, observed)))
@@ -307,7 +314,6 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::Error;
 
     fn status(uid: &PodUid, at: Instant) -> Result<Arc<PodStatus>> {
         Ok(empty_status(uid, at))

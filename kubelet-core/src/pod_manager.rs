@@ -1,5 +1,6 @@
 //! The pods that the sources list: what should run, and the mirrors of static pods.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -49,8 +50,10 @@ impl PodManager {
         if pods.get(&uid).is_none_or(|before| place(before) != place(&pod)) {
             self.changes.note();
         }
-        by_key.insert(key, uid.clone());
         let is_mirror = pod.is_mirror();
+        // One text for all that is kept here.
+        let uid = pods.get_key_value(&uid).map_or(uid, |(uid, _)| uid.clone());
+        by_key.insert(key, uid.clone());
         pods.insert(uid.clone(), pod);
         if !is_mirror {
             inner.subscriptions.tell(&uid);
@@ -104,6 +107,11 @@ impl PodManager {
     /// All pods but the mirrors (`GetPods`).
     pub fn pods(&self) -> Vec<Arc<Pod>> {
         self.inner.read().pods.values().cloned().collect()
+    }
+
+    /// Those of all pods but the mirrors.
+    pub(crate) fn uids(&self) -> HashSet<PodUid> {
+        self.inner.read().pods.keys().cloned().collect()
     }
 
     /// How many pods there are, mirrors not counted.

@@ -16,6 +16,9 @@ use crate::shared::Shared;
 ///
 /// The cache is written first, as whoever hears of a change looks for it there. Events are collected, and told
 /// together by [`publish`](Self::publish).
+/// For so many changes room is kept: at first all pods change at once, and seldom many after.
+const KEPT_ROOM: usize = 16;
+
 pub(crate) struct Statuses {
     cache: PodCache,
     shared: Arc<Shared>,
@@ -135,6 +138,7 @@ impl Statuses {
     /// Tells what happened since the last time.
     pub(crate) fn publish(&mut self) {
         self.shared.publish(&mut self.changed);
+        self.changed.shrink_to(KEPT_ROOM);
     }
 
     /// A pod whose sandboxes all ended has no IPs any more, but the API expects those that it had

@@ -166,6 +166,7 @@ impl Registry {
                 return Some(work);
             }
         }
+        self.queue.shrink_to(KEPT_ROOM);
         None
     }
 
@@ -475,6 +476,9 @@ impl Registry {
         self.record(self.turns.started(key)?)
     }
 }
+
+/// For so many pods room is kept: at first all have work at once, and seldom many after.
+const KEPT_ROOM: usize = 64;
 
 /// `workerResyncIntervalJitterFactor`
 const RESYNC_JITTER: f64 = 0.5;

@@ -34,7 +34,7 @@ impl SyncLoop {
         // A pod may have come, ended and be forgotten by its worker since the last time.
         gone.known.extend(self.workers.uids());
         let desired = self.pods.pods();
-        let mut known: HashSet<PodUid> = desired.iter().map(|pod| pod.uid()).collect();
+        let mut known = self.pods.uids();
         let mut working = self.workers.sync_known_pods(&known);
         if let Some(prober) = &self.prober {
             let may_run = working

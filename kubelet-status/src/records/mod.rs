@@ -29,6 +29,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(500);
 /// The longest wait, no more than it takes to look through all statuses.
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
+/// For so many pods room is kept: at first all have something to be sent, and seldom many after.
+const KEPT_ROOM: usize = 64;
+
 /// The two clocks' times at which something is told: nobody looks at a clock for what is no news.
 pub(crate) struct Now(pub(crate) Clock);
 
@@ -294,7 +297,10 @@ impl Records {
             }
         }
         loop {
-            let uid = self.ready.pop_front()?;
+            let Some(uid) = self.ready.pop_front() else {
+                self.ready.shrink_to(KEPT_ROOM);
+                return None;
+            };
             let Some(record) = self.by_uid.get_mut(&uid) else {
                 continue;
             };
