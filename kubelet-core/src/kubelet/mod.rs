@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -106,25 +107,13 @@ impl Kubelet {
         };
         pleg_tasks.spawn(collector.run(pleg.clone()));
         let (workers, sync_loop, updates) = (self.workers, self.sync_loop, self.updates);
-        let (token, sender) = (upper.clone(), self.to_sync_loop);
-        upper_tasks.spawn(async move { updates.run(sender, token).await });
-        let token = upper.clone();
-        upper_tasks.spawn(async move {
-            workers.run(token).await;
-            Ok(())
-        });
+        // None of them within another future: that would keep room for it twice.
+        upper_tasks.spawn(updates.run(self.to_sync_loop, upper.clone()));
+        upper_tasks.spawn(workers.run(upper.clone()).map(Ok));
         if let Some(probes) = self.probes {
-            let token = upper.clone();
-            upper_tasks.spawn(async move {
-                probes.run(token).await;
-                Ok(())
-            });
+            upper_tasks.spawn(probes.run(upper.clone()).map(Ok));
         }
-        let token = upper.clone();
-        upper_tasks.spawn(async move {
-            sync_loop.run(token).await;
-            Ok(())
-        });
+        upper_tasks.spawn(sync_loop.run(upper.clone()).map(Ok));
 
         let mut outcome = Ok(());
         loop {

@@ -164,6 +164,7 @@ impl SyncLoop {
             self.monitor.beat();
             // It may have rested for long.
             self.runtime_is_ready().await;
+            // What is done rarely and takes much room is boxed: the loop sleeps most of the time.
             match next {
                 Next::Housekeeping => {
                     let started = Instant::now();
@@ -171,10 +172,10 @@ impl SyncLoop {
                     let is_settled = self.clean_up(&mut gone_pods, &mut working_pods, removals);
                     housekeeping.done(is_settled);
                     metrics::histogram!("kubelet_housekeeping_duration_seconds").record(started.elapsed());
-                    self.retry_resizes_after_ends().await;
+                    Box::pin(self.retry_resizes_after_ends()).await;
                 }
-                Next::Resizes => self.retry_pending_resizes(RetryTrigger::Periodic).await,
-                Next::Heard(Heard::Config(update)) => self.handle_update(update).await,
+                Next::Resizes => Box::pin(self.retry_pending_resizes(RetryTrigger::Periodic)).await,
+                Next::Heard(Heard::Config(update)) => Box::pin(self.handle_update(update)).await,
                 Next::Heard(Heard::Pleg(uid, events)) => self.handle_events(&uid, &events, deletor),
                 Next::Heard(Heard::Probe(uid)) => self.sync_known_pod(&uid),
                 Next::Heard(Heard::End) => return,

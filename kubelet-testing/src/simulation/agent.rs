@@ -142,6 +142,16 @@ impl SimulatedNode {
     ///
     /// Dropping it is as killing the agent.
     pub async fn run_kubelet(self, shutdown: CancellationToken) -> Result<(), AgentError> {
+        // Boxed, since it is over when the agent runs.
+        let assembled = Box::pin(self.assemble());
+        match shutdown.run_until_cancelled(assembled).await {
+            Some(kubelet) => Ok(kubelet?.run(shutdown).await?),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts the agent together, once its runtime answers.
+    async fn assemble(self) -> Result<Kubelet, AgentError> {
         let Self {
             name,
             client,
@@ -202,10 +212,7 @@ impl SimulatedNode {
             }
             start().await
         };
-        let Some(started) = shutdown.run_until_cancelled(starting).await else {
-            return Ok(());
-        };
-        let (runtime, cache) = (Arc::new(started?), PodCache::new());
+        let (runtime, cache) = (Arc::new(starting.await?), PodCache::new());
         let lists = Arc::new(PreparedLists::new(runtime.clone(), memory));
         let mut kubelet = Kubelet::builder();
         if pace == Pace::Restful {
@@ -241,7 +248,7 @@ impl SimulatedNode {
             .jitter(jitter)
             .build()?;
         *shown.lock() = Some(kubelet.handle());
-        Ok(kubelet.run(shutdown).await?)
+        Ok(kubelet)
     }
 }
 
@@ -330,27 +337,37 @@ impl EventRecorder for HistoryRecorder {
 #[derive(Debug)]
 struct EmptyVolumes {
     root_dir: RootDir,
-    pods: Mutex<BTreeMap<PodUid, BTreeMap<String, PathBuf>>>,
+    /// The names of what is mounted.
+    pods: Mutex<BTreeMap<PodUid, Box<[Box<str>]>>>,
+}
+
+impl EmptyVolumes {
+    fn dir(&self, uid: &PodUid) -> PathBuf {
+        self.root_dir.pod_dir(uid).join("empty")
+    }
 }
 
 #[async_trait]
 impl VolumeManager for EmptyVolumes {
     async fn wait_for_attach_and_mount(&self, pod: &Arc<Pod>) -> kubelet_core::Result<()> {
-        let dir = self.root_dir.pod_dir(&pod.uid()).join("empty");
+        let dir = self.dir(&pod.uid());
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-        let mounted: BTreeMap<_, _> = volumes
-            .map(|volume| (volume.name.clone(), dir.join(&volume.name)))
-            .collect();
-        for path in mounted.values() {
-            std::fs::create_dir_all(path)
-                .map_err(|error| kubelet_core::Error::io(path, Some(&pod.uid()), error))?;
+        let mounted: Box<[Box<str>]> = volumes.map(|volume| volume.name.as_str().into()).collect();
+        for name in &mounted {
+            let path = dir.join(&**name);
+            std::fs::create_dir_all(&path)
+                .map_err(|error| kubelet_core::Error::io(&path, Some(&pod.uid()), error))?;
         }
         self.pods.lock().insert(pod.uid(), mounted);
         Ok(())
     }
 
     fn mounted_volumes(&self, uid: &PodUid) -> BTreeMap<String, PathBuf> {
-        self.pods.lock().get(uid).cloned().unwrap_or_default()
+        let (dir, pods) = (self.dir(uid), self.pods.lock());
+        let mounted = pods.get(uid).into_iter().flatten();
+        mounted
+            .map(|name| (name.to_string(), dir.join(&**name)))
+            .collect()
     }
 
     async fn wait_for_unmount(&self, pod: &Arc<Pod>) -> kubelet_core::Result<()> {
