@@ -36,7 +36,7 @@ const PHRASES: [&[u8]; 32] = [
     b"\"requests\":{\"cpu\":\"",
     b"\",\"memory\":\"",
     b"\"phase\":\"Running\",\"podIP\":\"",
-    b"IPs\":[{\"ip\":\"",
+    b"\":[{\"ip\":\"",
 ];
 
 /// The same in fewer bytes; `None` where it could not be told from what [`lengthen`] makes of it.
