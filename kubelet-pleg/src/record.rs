@@ -86,7 +86,7 @@ impl Record {
             self.differs = true;
         } else {
             self.miss(&before, Some(pod));
-            self.differs = self.differs_from_told();
+            self.compare_with_told();
         }
         self.retry_at = None;
         true
@@ -118,7 +118,7 @@ impl Record {
         self.missed
             .retain(|container| !transition::has(Some(&read), container));
         self.told = Told::Before(read);
-        self.differs = self.differs_from_told();
+        self.compare_with_told();
         self.settled(events)
     }
 
@@ -166,8 +166,12 @@ impl Record {
         events
     }
 
-    fn differs_from_told(&self) -> bool {
-        transition::differ(self.told.pod(&self.listed), Some(&self.listed))
+    fn compare_with_told(&mut self) {
+        self.differs = transition::differ(self.told.pod(&self.listed), Some(&self.listed));
+        if let (false, Told::Before(_)) = (self.differs, &self.told) {
+            // No second one is kept.
+            self.told = Told::AsListed;
+        }
     }
 
     /// Remembers what `before` had and neither what was told nor `now` has.
@@ -214,7 +218,34 @@ const POD_SYNC: PodLifecycleEvent = PodLifecycleEvent {
 
 #[cfg(test)]
 mod tests {
+    use kubelet_core::PodKey;
+    use kubelet_core::runtime::{Sandbox, SandboxState};
+
     use super::*;
+
+    #[tokio::test]
+    async fn no_second_pod_is_kept_that_says_the_same() {
+        let listed = |state| {
+            let mut pod = RuntimePod::empty("u".into(), PodKey::new("default", "p"));
+            let sandbox = ContainerId::new("fake", "1");
+            pod.sandboxes.push(Sandbox::new(sandbox, state));
+            Arc::new(pod)
+        };
+        let (ready, ended) = (listed(SandboxState::Ready), listed(SandboxState::NotReady));
+        let mut record = Record::new(ready.clone(), Instant::now(), 1);
+        // Read as it was listed before, which was the same.
+        record.list_again(&listed(SandboxState::Ready));
+        record.inspected(ready.clone());
+        assert!(matches!(record.told, Told::AsListed) && !record.needs_inspection());
+        assert_eq!(Arc::strong_count(&ready), 1);
+        // It ends, and is as it was before that is told.
+        assert!(record.list_again(&ended));
+        assert!(matches!(record.told, Told::Before(_)) && record.needs_inspection());
+        assert!(record.list_again(&ready));
+        assert!(matches!(record.told, Told::AsListed) && !record.needs_inspection());
+        assert_eq!(Arc::strong_count(&ready), 2);
+        assert!(record.list_again(&ended) && !record.inspected_as_listed().is_empty());
+    }
 
     #[test]
     fn back_off_grows_to_its_cap() {

@@ -42,7 +42,8 @@ pub(crate) struct Relist {
     runtime: Arc<dyn RuntimeReader>,
     settings: Settings,
     owner: Owner,
-    records: FxHashMap<PodUid, Record>,
+    /// Boxed, since a map has room for more than it holds.
+    records: FxHashMap<PodUid, Box<Record>>,
     pub(crate) statuses: Statuses,
     /// The last list, each pod once; `None` once something newer is known of one of its pods.
     last_list: Option<Vec<Arc<RuntimePod>>>,
@@ -161,7 +162,13 @@ impl Relist {
         self.pod_lists.ended(&uid);
         metrics::pod_relist_duration(started.elapsed());
         match pod {
-            Ok(Some(pod)) if pod.uid == uid => {
+            Ok(Some(mut pod)) if pod.uid == uid => {
+                if let Some(record) = self.records.get(&uid)
+                    && record.listed == pod
+                {
+                    // The runtime may have it already, as it listed all, and no second one is kept.
+                    pod.clone_from(&record.listed);
+                }
                 // The next list may hand out again what it handed out before; now that would be a change.
                 self.last_list = None;
                 if self.owner.0.take_reinspect(&uid)
@@ -305,7 +312,7 @@ impl Relist {
         shared.relist_reinspects();
         let failed = self.statuses.unsettled().iter().filter(|uid| {
             let record = self.records.get(*uid);
-            record.is_some_and(Record::needs_inspection)
+            record.is_some_and(|record| record.needs_inspection())
         });
         for uid in failed {
             shared.request_relist(uid);
@@ -333,7 +340,7 @@ impl Relist {
             self.running.add(pod);
             let mut record = Record::new(pod.clone(), started, self.list);
             self.statuses.see_to(&mut record, self.listed_at);
-            self.records.insert(pod.uid.clone(), record);
+            self.records.insert(pod.uid.clone(), Box::new(record));
             return true;
         };
         record.list = self.list;
@@ -362,7 +369,7 @@ impl Relist {
             return false;
         };
         self.running.remove(&record.listed);
-        self.statuses.gone(record);
+        self.statuses.gone(*record);
         true
     }
 }
