@@ -1,10 +1,15 @@
 //! What is asked of the API server, and how it may fail.
 
+use std::error::Error;
+use std::future::ready;
+use std::io;
 use std::time::Duration;
 
 use form_urlencoded::Serializer;
+use futures::io::AsyncBufReadExt;
 use futures::stream::{BoxStream, StreamExt};
 use http::Request;
+use http::header::{ACCEPT_ENCODING, HeaderValue};
 use kube_client::core::{ObjectList, WatchEvent};
 use kube_client::{Client, core::Status};
 use serde_json::Value;
@@ -76,7 +81,7 @@ impl Requests {
         lasting: Duration,
     ) -> Result<Watch, Failure> {
         let seconds = lasting.as_secs().to_string();
-        let request = self.get([
+        let mut request = self.get([
             ("allowWatchBookmarks", Some("true")),
             ("resourceVersion", resource_version),
             ("resourceVersionMatch", initial_events.then_some("NotOlderThan")),
@@ -84,12 +89,17 @@ impl Requests {
             ("timeoutSeconds", Some(&seconds)),
             ("watch", Some("true")),
         ])?;
+        // Servers that compress do so event by event, which the client's layers cannot read.
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let started = Instant::now();
         let deadline = started + lasting + WATCH_MARGIN;
         // Some proxies hold back the head of an answer until the first event.
-        let events = timeout_at(deadline, self.client.request_events(request))
+        let answer = timeout_at(deadline, self.client.request_stream(request))
             .await
             .map_err(|_| Failure::Silent(format!("no answer within {} s", lasting.as_secs())))??;
+        // Not `request_events`: that keeps a buffer of 8 KiB and more for as long as the watch goes on, and these are many.
+        let events = answer.lines().filter_map(|line| ready(event(line)));
         Ok(Watch {
             events: events.boxed(),
             started,
@@ -110,6 +120,43 @@ impl Requests {
             .body(Vec::new())
             .map_err(|error| Failure::Silent(error.to_string()))
     }
+}
+
+/// What a line of a watch tells; `None` where the connection ended within or before it.
+fn event(line: io::Result<String>) -> Option<kube_client::Result<WatchEvent<Value>>> {
+    let line = match line {
+        Ok(line) => line,
+        Err(error) if is_end(&error) => return None,
+        Err(error) => return Some(Err(kube_client::Error::ReadEvents(error))),
+    };
+    match serde_json::from_str(&line) {
+        Ok(event) => Some(Ok(event)),
+        Err(error) if error.is_eof() => None,
+        Err(error) => Some(Err(match serde_json::from_str::<Status>(&line) {
+            Ok(status) => kube_client::Error::Api(status.boxed()),
+            Err(_) => kube_client::Error::SerdeError(error),
+        })),
+    }
+}
+
+/// Whether the connection just ended: some layers call that an error, and wrap it.
+fn is_end(error: &io::Error) -> bool {
+    const DEEPEST: usize = 16;
+    let is_eof = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
+    if is_eof(error) || error.to_string().contains("unexpected EOF during chunk") {
+        return true;
+    }
+    let mut cause = error.get_ref().map(|cause| cause as &(dyn Error + 'static));
+    for _ in 0..DEEPEST {
+        let Some(error) = cause else {
+            return false;
+        };
+        if error.downcast_ref().is_some_and(is_eof) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// A watch under way.
