@@ -17,7 +17,8 @@ use crate::status_ext::{find_condition, terminated};
 /// containers run.
 #[derive(Debug, Default)]
 pub(crate) struct PodStartupLatencyTracker {
-    pods: FxHashMap<PodUid, Startup>,
+    /// `None` once it is recorded.
+    pods: FxHashMap<PodUid, Option<Box<Startup>>>,
     /// Pods that could not be scheduled at once: their start says nothing of the node.
     excluded: FxHashSet<PodUid>,
     first_network_pod_seen: bool,
@@ -30,7 +31,6 @@ struct Startup {
     pulling_since: Vec<Timestamp>,
     /// The server was told that it runs.
     observed_running: bool,
-    recorded: bool,
 }
 
 impl PodStartupLatencyTracker {
@@ -51,15 +51,15 @@ impl PodStartupLatencyTracker {
             } else if is_unschedulable(pod) {
                 self.excluded.insert(uid);
             } else {
-                self.pods.insert(uid, Startup::default());
+                self.pods.insert(uid, Some(Box::default()));
             }
             return;
         };
         if is_unschedulable(pod) {
             self.pods.remove(&uid);
             self.excluded.insert(uid);
-        } else if startup.observed_running && !startup.recorded && has_started(pod) {
-            startup.recorded = true;
+        } else if let Some(startup) = startup.take_if(|startup| startup.observed_running && has_started(pod))
+        {
             let Some(created) = &pod.metadata.creation_timestamp else {
                 return;
             };
@@ -75,7 +75,7 @@ impl PodStartupLatencyTracker {
 
     /// The API server was told the pod's status (`RecordStatusUpdated`).
     pub(crate) fn status_updated(&mut self, pod: &Pod) {
-        if let Some(startup) = self.pods.get_mut(pod.uid_str())
+        if let Some(Some(startup)) = self.pods.get_mut(pod.uid_str())
             && !startup.observed_running
         {
             startup.observed_running = has_started(pod);
@@ -84,14 +84,14 @@ impl PodStartupLatencyTracker {
 
     /// `RecordImageStartedPulling`
     pub(crate) fn image_started_pulling(&mut self, uid: &PodUid, now: Timestamp) {
-        if let Some(startup) = self.pods.get_mut(uid) {
+        if let Some(Some(startup)) = self.pods.get_mut(uid) {
             startup.pulling_since.push(now);
         }
     }
 
     /// `RecordImageFinishedPulling`: the oldest pull that is going on.
     pub(crate) fn image_finished_pulling(&mut self, uid: &PodUid, now: Timestamp) {
-        if let Some(startup) = self.pods.get_mut(uid)
+        if let Some(Some(startup)) = self.pods.get_mut(uid)
             && !startup.pulling_since.is_empty()
         {
             let since = startup.pulling_since.remove(0);
