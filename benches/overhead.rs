@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 
 const PODS_IN_MEMORY: usize = 1000;
 const PODS_AT_ONCE: usize = 100;
-const RUNS: usize = 4;
+const RUNS: usize = 8;
 
 /// A call that is part of a pod's start.
 #[derive(Clone)]
@@ -277,9 +277,13 @@ async fn on_containerd() {
             remove_all(&client).await;
         }
     }
-    let least = |times: &[Duration]| times.iter().min().copied().unwrap();
-    let more = 100.0 * (least(&managed).as_secs_f64() / least(&by_hand).as_secs_f64() - 1.0);
-    println!("100 pods at once, on containerd: {more:+.1} % (to be held: +5 %); the least of");
+    // The upper of the middle two.
+    let median = |times: &mut Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    let more = 100.0 * (median(&mut managed).as_secs_f64() / median(&mut by_hand).as_secs_f64() - 1.0);
+    println!("100 pods at once, on containerd: {more:+.1} % (to be held: +5 %), by the medians of");
     println!("  by the manager {managed:.2?}\n  by hand        {by_hand:.2?}");
 }
 

@@ -24,6 +24,7 @@ use super::config::{
     CgroupDriver, ConfigError, NodeSettings, SHARES, milli_cpu_to_shares, pod_cgroup_parent, pod_totals,
 };
 use super::read::to_resources;
+use crate::v1;
 
 /// How long the processes of a cgroup that were killed may take to go, and how often it is looked.
 const PROCESSES_GO: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(10));
@@ -287,9 +288,14 @@ impl PodContainerManager for PodCgroups {
     }
 
     async fn resources(&self, pod: &Pod) -> Option<ContainerResources> {
-        let name = self.name_of(pod)?;
-        let read = self.on_tree(move |tree| Ok(tree.resources(&name))).await.ok()?;
-        to_resources(read)
+        let held = self.written(pod).await.ok()??;
+        to_resources(v1::LinuxContainerResources {
+            cpu_quota: held.cpu_quota.unwrap_or_default(),
+            cpu_period: held.cpu_period.unwrap_or_default(),
+            cpu_shares: held.cpu_shares.unwrap_or_default(),
+            memory_limit_in_bytes: held.memory.unwrap_or_default(),
+            ..Default::default()
+        })
     }
 
     async fn pods(&self) -> Result<Vec<PodUid>> {

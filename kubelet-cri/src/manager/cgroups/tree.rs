@@ -9,7 +9,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::limits::{Limits, Setting, UNLIMITED, weight_to_shares};
 use super::mounts::{CgroupMounts, Version};
-use crate::v1;
 
 /// The controllers without which a cgroup of v1 does not count as there; others may be mounted.
 const NEEDED_V1: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "systemd", "pids", "hugetlb"];
@@ -180,43 +179,6 @@ impl Tree {
         };
         let text = fs::read_to_string(self.mounts.of("memory")?.join(name).join(file)).ok()?;
         text.trim().parse().ok()
-    }
-
-    /// What it holds those in it to, as far as that is told (`GetCgroupConfig`).
-    pub(super) fn resources(&self, name: &Path) -> v1::LinuxContainerResources {
-        let read = |controller: &str, file: &str| {
-            let text = fs::read_to_string(self.mounts.of(controller)?.join(name).join(file)).ok()?;
-            Some(text.trim().to_owned())
-        };
-        let number = |controller: &str, file: &str| read(controller, file)?.parse::<i64>().ok();
-        let (memory, cpu) = match self.mounts.version() {
-            Version::V1 => {
-                let cpu = || {
-                    let quota = number("cpu", "cpu.cfs_quota_us")?;
-                    let period = number("cpu", "cpu.cfs_period_us")?;
-                    Some((quota, period, number("cpu", "cpu.shares")?))
-                };
-                (number("memory", "memory.limit_in_bytes"), cpu())
-            }
-            Version::V2 => {
-                let cpu = || {
-                    let max = read("cpu", "cpu.max")?;
-                    let (quota, period) = max.split_once(' ')?;
-                    let quota = if quota == "max" { -1 } else { quota.parse().ok()? };
-                    let shares = weight_to_shares(number("cpu", "cpu.weight")?);
-                    Some((quota, period.parse().ok()?, shares))
-                };
-                (number("memory", "memory.max"), cpu())
-            }
-        };
-        let (cpu_quota, cpu_period, cpu_shares) = cpu.unwrap_or_default();
-        v1::LinuxContainerResources {
-            cpu_quota,
-            cpu_period,
-            cpu_shares,
-            memory_limit_in_bytes: memory.unwrap_or_default(),
-            ..Default::default()
-        }
     }
 
     /// By UID: the pods that have a cgroup, if only in one hierarchy (`GetAllPodsFromCgroups`).
