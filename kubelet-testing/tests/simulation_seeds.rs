@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use kubelet_testing::{FaultPlan, Simulation, Workload};
 
 /// How many seeds, and how many hours of each.
-const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 1000 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 8 } else { 1000 };
 const HOURS: u64 = 24;
 /// So many seeds are lived for a stormy hour before.
 const STORMS: u64 = 40;
