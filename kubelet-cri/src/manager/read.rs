@@ -18,7 +18,7 @@ use kubelet_core::{ContainerId, Error, PodUid, Result, labels};
 use tokio::time::Instant;
 
 use super::CriRuntime;
-use super::config::{AnnotatedContainerInfo, LabeledInfo, signal_name};
+use super::config::{AnnotatedContainerInfo, LabeledInfo, shares_to_milli_cpu, signal_name};
 use super::known_pods::KnownPods;
 use super::termination_message::termination_message;
 use crate::v1;
@@ -347,16 +347,9 @@ async fn found<T>(
 
 /// `toKubeContainerResources`
 pub(super) fn to_resources(linux: v1::LinuxContainerResources) -> Option<ContainerResources> {
-    /// `cm.SharesPerCPU`, `cm.MinShares`
-    const SHARES_PER_CPU: i64 = 1024;
-    const MIN_SHARES: i64 = 2;
-
     let cpu_limit = (linux.cpu_period > 0 && linux.cpu_quota > 0)
         .then(|| linux.cpu_quota.saturating_mul(1000) / linux.cpu_period);
-    let cpu_request = (linux.cpu_shares >= MIN_SHARES).then(|| {
-        let milli_shares = linux.cpu_shares.saturating_mul(1000);
-        milli_shares / SHARES_PER_CPU + i64::from(milli_shares % SHARES_PER_CPU != 0)
-    });
+    let cpu_request = Some(shares_to_milli_cpu(linux.cpu_shares)).filter(|milli| *milli > 0);
     let resources = ContainerResources {
         cpu_limit: cpu_limit.filter(|milli| *milli > 0).map(decimal_milli),
         cpu_request: cpu_request.map(decimal_milli),

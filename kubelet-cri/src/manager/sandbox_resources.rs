@@ -7,14 +7,13 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::PodExt;
 
 use super::CriRuntime;
-use super::cgroups::Limits;
-use super::config::{Result as ConfigResult, milli_cpu_to_quota, milli_cpu_to_shares, overhead};
+use super::cgroups::{Limits, UNLIMITED};
+use super::config::{
+    Result as ConfigResult, milli_cpu_to_quota, milli_cpu_to_shares, overhead, shares_to_milli_cpu,
+};
 use super::container::describe;
 use super::resize::{Resource, set_amounts};
 use crate::v1;
-
-/// The mark of no bound.
-const UNLIMITED: i64 = -1;
 
 /// What a pod has as a whole, and what it is to have.
 pub(super) struct SandboxResize<'a> {
@@ -253,11 +252,6 @@ impl Bounds {
             ..self
         }
     }
-}
-
-/// `SharesToMilliCPU`
-fn shares_to_milli_cpu(shares: i64) -> i64 {
-    shares.saturating_mul(1000).saturating_add(1023) / 1024
 }
 
 #[cfg(test)]

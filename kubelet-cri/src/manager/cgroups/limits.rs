@@ -14,7 +14,7 @@ use crate::manager::config::{
 };
 
 /// What there is no bound on, in the files of cgroup v1 and in what is computed with.
-pub(super) const UNLIMITED: i64 = -1;
+pub(in crate::manager) const UNLIMITED: i64 = -1;
 /// `hugetlb` of the classes of quality of service: as much as anybody could have.
 const UNBOUNDED_PAGES: i64 = 1 << 62;
 

@@ -17,7 +17,7 @@ use kubelet_core::{Disk, Error, PodContainerManager, PodExt, PodUid, QosClass, R
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-pub(super) use self::limits::Limits;
+pub(super) use self::limits::{Limits, UNLIMITED};
 pub use self::mounts::CgroupMounts;
 use self::tree::Tree;
 use super::config::{

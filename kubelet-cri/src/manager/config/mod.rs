@@ -49,7 +49,7 @@ pub(crate) use namespaces::user_namespace_of_host;
 pub use node::{CgroupDriver, NodeSettings};
 pub(crate) use resources::{
     PodTotals, SHARES, container_amounts, container_resources, huge_page_size, milli_cpu_to_quota,
-    milli_cpu_to_shares, overhead, pod_amounts, pod_totals, sandbox_overhead,
+    milli_cpu_to_shares, overhead, pod_amounts, pod_totals, sandbox_overhead, shares_to_milli_cpu,
 };
 pub(crate) use sandbox::{pod_logs_directory, pod_sandbox_config};
 pub(crate) use swap::may_swap;

@@ -229,6 +229,15 @@ pub(crate) fn milli_cpu_to_shares(milli_cpu: i64) -> i64 {
     (milli_cpu.saturating_mul(SHARES_PER_CPU) / 1000).clamp(*SHARES.start(), *SHARES.end())
 }
 
+/// `SharesToMilliCPU`, rounded up; 0 for fewer shares than the kernel knows.
+pub(crate) fn shares_to_milli_cpu(shares: i64) -> i64 {
+    if shares < *SHARES.start() {
+        return 0;
+    }
+    let milli_shares = shares.saturating_mul(1000);
+    milli_shares / SHARES_PER_CPU + i64::from(milli_shares % SHARES_PER_CPU != 0)
+}
+
 /// `MilliCPUToQuota`, in microseconds per `period`; 0 for no bound.
 pub(crate) fn milli_cpu_to_quota(milli_cpu: i64, period: i64) -> i64 {
     match milli_cpu {
