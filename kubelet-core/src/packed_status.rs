@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus as ApiPodStatus;
 
-use crate::short_json::{lengthen, shorten};
+use crate::packed_json;
 
 /// An API status in one short row of bytes, for those who keep one of each pod. Cloning is cheap.
 ///
@@ -15,7 +15,6 @@ pub struct PackedStatus(Packed);
 
 #[derive(Clone, PartialEq)]
 enum Packed {
-    /// Shortened.
     Json(Arc<[u8]>),
     /// It would not be the same when it was read again.
     Whole(Arc<ApiPodStatus>),
@@ -27,8 +26,8 @@ impl PackedStatus {
         let json = serde_json::to_vec(&**status).ok();
         let json =
             json.filter(|json| serde_json::from_slice(json).is_ok_and(|read: ApiPodStatus| read == **status));
-        Self(match json.and_then(|json| shorten(&json)) {
-            Some(short) => Packed::Json(short.into()),
+        Self(match json {
+            Some(json) => Packed::Json(packed_json::pack(&json)),
             None => Packed::Whole(status.clone()),
         })
     }
@@ -51,7 +50,9 @@ impl PackedStatus {
     pub fn unpack(&self) -> Arc<ApiPodStatus> {
         match &self.0 {
             // It was read once before, when it was packed.
-            Packed::Json(short) => Arc::new(serde_json::from_slice(&lengthen(short)).unwrap_or_default()),
+            Packed::Json(json) => {
+                Arc::new(serde_json::from_slice(&packed_json::unpack(json)).unwrap_or_default())
+            }
             Packed::Whole(status) => status.clone(),
         }
     }
@@ -60,7 +61,7 @@ impl PackedStatus {
     #[cfg(test)]
     fn len(&self) -> Option<usize> {
         match &self.0 {
-            Packed::Json(short) => Some(short.len()),
+            Packed::Json(json) => Some(json.len()),
             Packed::Whole(_) => None,
         }
     }
@@ -89,7 +90,7 @@ mod tests {
         });
         let status: Arc<ApiPodStatus> = Arc::new(serde_json::from_value(whole).unwrap());
         let packed = PackedStatus::of(&status);
-        assert!(packed.len().is_some_and(|len| len < 250), "{:?}", packed.len());
+        assert!(packed.len().is_some_and(|len| len < 180), "{:?}", packed.len());
         assert_eq!(packed.unpack(), status);
         assert_eq!(packed, PackedStatus::of(&status));
         assert!(packed.is_clone_of(&packed.clone()));

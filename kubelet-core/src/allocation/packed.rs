@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::InPlaceResize;
 use super::state::{resizable_containers, same_requirements};
-use crate::PodExt;
+use crate::{PodExt, packed_json};
 
 /// What one pod was allocated (`PodResourceInfo`), in one short row of bytes. Cloning is cheap.
 ///
@@ -27,7 +27,8 @@ impl Allocation {
     /// Whether the pod's spec says the same. A container that nothing is known of has what it asks for.
     pub(super) fn is_of(&self, pod: &Pod, settings: &InPlaceResize) -> bool {
         // Mostly it does so in the same words.
-        *self.0 == *Resources::of(pod, settings).to_json() || self.unpack().are_of(pod, settings)
+        packed_json::unpack(&self.0) == Resources::of(pod, settings).to_json()
+            || self.unpack().are_of(pod, settings)
     }
 
     pub(super) fn applied_to(&self, pod: &Pod, settings: &InPlaceResize) -> Pod {
@@ -48,12 +49,12 @@ impl Allocation {
     }
 
     fn pack(resources: &Resources<'_>) -> Self {
-        Self(resources.to_json().into())
+        Self(packed_json::pack(&resources.to_json()))
     }
 
     fn unpack(&self) -> Resources<'static> {
         // It was written here.
-        serde_json::from_slice(&self.0).unwrap_or_default()
+        serde_json::from_slice(&packed_json::unpack(&self.0)).unwrap_or_default()
     }
 }
 
@@ -147,7 +148,7 @@ mod tests {
         });
         let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
         let allocation = Allocation::of(&pod, &settings);
-        assert!(allocation.0.len() < 250, "{}", allocation.0.len());
+        assert!(allocation.0.len() < 150, "{}", allocation.0.len());
         assert!(allocation.is_of(&pod, &settings));
         assert_eq!(
             allocation.applied_to(&pod, &settings).spec.unwrap().containers,
