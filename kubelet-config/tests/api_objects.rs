@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccountTokenProjection};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount, ServiceAccountTokenProjection};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubelet_config::{ApiServerConfigObjects, ApiServerTokens};
 use kubelet_core::{Clock, ConfigObjects, Jitter, PodExt, ServiceAccountTokens};
 use kubelet_testing::api_server::{ApiServer, Verb};
@@ -141,4 +142,75 @@ async fn a_token_is_renewed_when_four_fifths_of_its_life_are_over() {
     tokens.forget(&pod.uid());
     let error = tokens.token(&pod, &wanted).await.unwrap_err().to_string();
     assert!(error.contains("failed to fetch token"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_was_made_anew_gets_tokens_of_its_own() {
+    let clock = Clock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+    let server = ApiServer::builder().clock(clock).build();
+    let account = || {
+        server
+            .create(&ServiceAccount {
+                metadata: named("builder"),
+                ..Default::default()
+            })
+            .unwrap()
+    };
+    let pod = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"nodeName": "node-1",
+        "serviceAccountName": "builder", "containers": [{"name": "main", "image": "busybox"}]}});
+    let first = account().metadata.uid.unwrap();
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    let pod = Arc::new(server.create(&pod).unwrap());
+    let tokens = ApiServerTokens::new(server.client())
+        .clock(clock)
+        .jitter(Jitter::from_seed(1));
+    let wanted = ServiceAccountTokenProjection {
+        audience: Some("registry".to_owned()),
+        path: "token".to_owned(),
+        ..Default::default()
+    };
+    let requests = || server.calls().count("create serviceaccounts/token");
+    let of_first = tokens.token_of_account(&pod, &first, &wanted).await.unwrap();
+    assert_eq!(
+        tokens.token_of_account(&pod, &first, &wanted).await.unwrap(),
+        of_first
+    );
+    assert_eq!(requests(), 1);
+    let for_volumes = tokens.token(&pod, &wanted).await.unwrap();
+    assert_eq!(requests(), 2, "who names no UID has a token of its own");
+
+    server.delete::<ServiceAccount>("default", "builder").unwrap();
+    let second = account().metadata.uid.unwrap();
+    let of_second = tokens.token_of_account(&pod, &second, &wanted).await.unwrap();
+    assert_ne!(of_second, of_first);
+    assert_eq!(
+        tokens.token_of_account(&pod, &second, &wanted).await.unwrap(),
+        of_second
+    );
+    assert_eq!(requests(), 3);
+    assert_eq!(tokens.token(&pod, &wanted).await.unwrap(), for_volumes);
+
+    // The one before is gone: once its tokens are over there are no more.
+    advance(Duration::from_secs(3601)).await;
+    let error = tokens
+        .token_of_account(&pod, &first, &wanted)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("does not match the UID of the service account"),
+        "{error}"
+    );
+    tokens.token_of_account(&pod, &second, &wanted).await.unwrap();
+    tokens.forget(&pod.uid());
+    tokens.token_of_account(&pod, &second, &wanted).await.unwrap();
+    assert_eq!(requests(), 6, "forgotten with its pod");
+}
+
+fn named(name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some("default".to_owned()),
+        ..Default::default()
+    }
 }

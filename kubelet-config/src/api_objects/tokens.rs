@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount, ServiceAccountTokenProjection};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_client::Client;
 use kube_client::api::{Api, PostParams};
@@ -34,8 +35,15 @@ pub struct ApiServerTokens {
     kept: Mutex<HashMap<Key, Token>>,
 }
 
-/// Of which pod, for whom, and for how long.
-type Key = (PodUid, String, i64);
+/// What makes one token another (`keyFunc`). The pod stands for its namespace and its account's name.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    pod: PodUid,
+    /// The UID of the account, where one was asked for.
+    account: Option<String>,
+    audience: String,
+    seconds: i64,
+}
 
 #[derive(Clone)]
 struct Token {
@@ -69,8 +77,73 @@ impl ApiServerTokens {
         self
     }
 
+    /// The same as [`token`](ServiceAccountTokens::token), but of the service account with this UID alone: when the account
+    /// was deleted and made anew under its name, tokens of the one before are not given for it. For who has read the account
+    /// and acts on what it says, as the kubelet does for credential provider plugins. Volumes of pods name no UID, in the
+    /// kubelet neither: their tokens are renewed in their time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SyncPod`] with what the API server said, e.g. that the account has another UID by now.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn token_of_account(
+        &self,
+        pod: &Arc<Pod>,
+        account_uid: &str,
+        wanted: &ServiceAccountTokenProjection,
+    ) -> Result<String> {
+        self.get(pod, Some(account_uid), wanted).await
+    }
+
+    /// `GetServiceAccountToken`
+    async fn get(
+        &self,
+        pod: &Pod,
+        account_uid: Option<&str>,
+        wanted: &ServiceAccountTokenProjection,
+    ) -> Result<String> {
+        let key = Key {
+            pod: pod.uid(),
+            account: account_uid.map(str::to_owned),
+            audience: wanted.audience.clone().unwrap_or_default(),
+            seconds: wanted.expiration_seconds.unwrap_or(DEFAULT_EXPIRATION),
+        };
+        let kept = self.kept.lock().get(&key).cloned();
+        let sooner = self.jitter.apply(MAX_JITTER, 1.0) - MAX_JITTER;
+        let now = self.clock.now();
+        let soon = now.checked_add(sooner).unwrap_or(now);
+        if let Some(kept) = kept.as_ref().filter(|kept| soon <= kept.renew_at) {
+            return Ok(kept.text.clone());
+        }
+        let why = match self.request(pod, &key).await {
+            Ok(token) => {
+                let text = token.text.clone();
+                self.kept.lock().insert(key, token);
+                return Ok(text);
+            }
+            Err(why) => why,
+        };
+        let message = match kept {
+            None => format!("failed to fetch token: {why}"),
+            Some(kept) if now > kept.expires_at => format!("token expired and refresh failed: {why}"),
+            Some(kept) => {
+                tracing::error!(pod = %pod.key(), uid = pod.uid_str(), error = why, "Couldn't update token");
+                return Ok(kept.text);
+            }
+        };
+        Err(Error::SyncPod {
+            pod: pod.key(),
+            uid: pod.uid(),
+            message,
+        })
+    }
+
     /// Asks for one (`CreateToken`).
-    async fn request(&self, pod: &Pod, audience: &str, seconds: i64) -> Result<Token, String> {
+    async fn request(&self, pod: &Pod, wanted: &Key) -> Result<Token, String> {
+        let seconds = wanted.seconds;
         let account = pod
             .spec
             .as_ref()
@@ -78,8 +151,13 @@ impl ApiServerTokens {
         let account = account.filter(|name| !name.is_empty()).unwrap_or("default");
         let key = pod.key();
         let request = TokenRequest {
+            metadata: ObjectMeta {
+                // The API server refuses if the account has another one.
+                uid: wanted.account.clone(),
+                ..ObjectMeta::default()
+            },
             spec: Some(TokenRequestSpec {
-                audiences: (!audience.is_empty()).then(|| vec![audience.to_owned()]),
+                audiences: (!wanted.audience.is_empty()).then(|| vec![wanted.audience.clone()]),
                 expiration_seconds: Some(seconds),
                 bound_object_ref: Some(BoundObjectReference {
                     api_version: Some("v1".to_owned()),
@@ -129,40 +207,10 @@ impl fmt::Debug for ApiServerTokens {
 #[async_trait]
 impl ServiceAccountTokens for ApiServerTokens {
     async fn token(&self, pod: &Arc<Pod>, wanted: &ServiceAccountTokenProjection) -> Result<String> {
-        let audience = wanted.audience.clone().unwrap_or_default();
-        let seconds = wanted.expiration_seconds.unwrap_or(DEFAULT_EXPIRATION);
-        let key = (pod.uid(), audience, seconds);
-        let kept = self.kept.lock().get(&key).cloned();
-        let sooner = self.jitter.apply(MAX_JITTER, 1.0) - MAX_JITTER;
-        let now = self.clock.now();
-        let soon = now.checked_add(sooner).unwrap_or(now);
-        if let Some(kept) = kept.as_ref().filter(|kept| soon <= kept.renew_at) {
-            return Ok(kept.text.clone());
-        }
-        let why = match self.request(pod, &key.1, seconds).await {
-            Ok(token) => {
-                let text = token.text.clone();
-                self.kept.lock().insert(key, token);
-                return Ok(text);
-            }
-            Err(why) => why,
-        };
-        let message = match kept {
-            None => format!("failed to fetch token: {why}"),
-            Some(kept) if now > kept.expires_at => format!("token expired and refresh failed: {why}"),
-            Some(kept) => {
-                tracing::error!(pod = %pod.key(), uid = pod.uid_str(), error = why, "Couldn't update token");
-                return Ok(kept.text);
-            }
-        };
-        Err(Error::SyncPod {
-            pod: pod.key(),
-            uid: pod.uid(),
-            message,
-        })
+        self.get(pod, None, wanted).await
     }
 
     fn forget(&self, uid: &PodUid) {
-        self.kept.lock().retain(|(of, ..), _| of != uid);
+        self.kept.lock().retain(|key, _| key.pod != *uid);
     }
 }
