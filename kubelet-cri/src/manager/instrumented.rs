@@ -1,4 +1,4 @@
-//! Counts the calls to the runtime, and how long they take (`instrumented_services.go`).
+//! Counts the calls to the runtime, and how long they take (`instrumented_services.go`), and gives each a span.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use metrics::{counter, histogram};
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::{Error, ImageService, ListedContainer, ListedSandbox, RuntimeService, v1};
 
@@ -14,7 +15,7 @@ type Result<T> = std::result::Result<T, Error>;
 type Stream<T> = BoxStream<'static, Result<T>>;
 
 /// A service whose calls count in `kubelet_runtime_operations_total`, `kubelet_runtime_operations_duration_seconds` and
-/// `kubelet_runtime_operations_errors_total`, by `operation_type`. A call that is dropped does not count.
+/// `kubelet_runtime_operations_errors_total`, by `operation_type`. A call that is dropped does not count. Each of them is in a span `runtime` with its `operation`.
 pub(super) struct Instrumented<S: ?Sized>(Arc<S>);
 
 impl<S: ?Sized> Instrumented<S> {
@@ -25,7 +26,7 @@ impl<S: ?Sized> Instrumented<S> {
 
 async fn count<T>(operation: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
     let begun = Instant::now();
-    let answer = call.await;
+    let answer = call.instrument(tracing::debug_span!("runtime", operation)).await;
     counter!("kubelet_runtime_operations_total", "operation_type" => operation).increment(1);
     histogram!("kubelet_runtime_operations_duration_seconds", "operation_type" => operation)
         .record(begun.elapsed().as_secs_f64());

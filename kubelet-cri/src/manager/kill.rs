@@ -12,6 +12,7 @@ use kubelet_core::runtime::{
 };
 use kubelet_core::{ContainerId, PodExt};
 use tokio::time::{Instant, timeout};
+use tracing::Instrument as _;
 
 use super::CriRuntime;
 use super::config::{AnnotatedContainerInfo, LabeledInfo};
@@ -42,6 +43,12 @@ pub(super) struct Kill<'a> {
 impl CriRuntime {
     /// Stops a container and returns when it has stopped. What is not there has stopped.
     pub(super) async fn kill_container(&self, kill: Kill<'_>) -> Result<(), String> {
+        let span = tracing::info_span!("container", container = kill.name);
+        self.kill_in_span(kill).instrument(span).await
+    }
+
+    /// The same in the span of who calls.
+    pub(super) async fn kill_in_span(&self, kill: Kill<'_>) -> Result<(), String> {
         let known = kill.pod.and_then(|pod| {
             let (kind, container) = container::find(pod, kill.name)?;
             Some((Cow::Borrowed(pod), kind, container))

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, Pod, Secret};
 use kubelet_core::PodExt;
 use kubelet_core::runtime::{ContainerStart, ContainerState, PodStatus, StartRecord, SyncFailure};
+use tracing::Instrument as _;
 
 use super::CriRuntime;
 use super::back_off::go_seconds;
@@ -62,7 +63,11 @@ impl CriRuntime {
             &start.container,
             &self.events(context, start),
         )?;
-        let started = self.create_and_start(context, start, &images).await;
+        let span = tracing::info_span!("container", container = start.container.name);
+        let started = self
+            .create_and_start(context, start, &images)
+            .instrument(span)
+            .await;
         count_mounted_images(&images, &start.container, &started);
         if let Err(failure) = &started {
             let code = failure.reason.clone();
@@ -183,7 +188,7 @@ impl CriRuntime {
         // What the hook said may be secret.
         events.warning("FailedPostStartHook", "PostStartHook failed");
         let id = self.container_id(&id);
-        let killed = self.kill_container(Kill {
+        let killed = self.kill_in_span(Kill {
             pod: Some(pod),
             id: &id,
             name: &container.name,
