@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kubelet_config::flags::KubeletServer;
 use kubelet_config::{ApiServerConfigObjects, ApiServerSource, ApiServerTokens, Informer, PodConfig};
-use kubelet_core::admission::{AppArmorAdmitHandler, SysctlAllowlist};
+use kubelet_core::admission::{AppArmorAdmitHandler, DeclaredFeatures, SysctlAllowlist};
 use kubelet_core::{
     ConfigObjects, EventRecorder, FixedNode, Kubelet, LocalVolumes, LogEvents, NoConfigObjects,
     NoServiceAccountTokens, NoServices, NodeEventRecorder, PodCache, PodStatusManager as _, PodWorkersConfig,
@@ -153,6 +153,10 @@ pub(crate) async fn run(
             tasks.spawn(ok(heartbeat.run(shutdown.clone())));
         }
         _ => kubelet = kubelet.node(Arc::new(FixedNode::new(node))),
+    }
+
+    if let Some(features) = node::declared_features(gates) {
+        kubelet = kubelet.declared_features(DeclaredFeatures::new(features));
     }
 
     // The kubelet of them all.

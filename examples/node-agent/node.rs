@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use kubelet_config::KubeletConfiguration;
 use kubelet_config::flags::KubeletServer;
+use kubelet_config::{FeatureGates, KubeletConfiguration};
 use kubelet_node::certificate::{ApiServerAccess, ApiServerAccessBuilder};
 use kubelet_node::{
     LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeHeartbeatConfig, Reservation, hostname,
@@ -16,8 +16,11 @@ use crate::Error;
 use crate::settings::{count, time};
 
 /// What only pods get that are sent to a node which declares it, as far as it is offered here.
-const DECLARED_FEATURES: [&str; 2] =
-    ["InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"];
+const DECLARED_FEATURES: [&str; 3] = [
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+];
 
 /// What a kubelet's flags and configuration say of its node, on this machine.
 pub(crate) fn local(server: &KubeletServer, version: &str) -> Result<LocalNodeBuilder, Error> {
@@ -43,14 +46,18 @@ pub(crate) fn local(server: &KubeletServer, version: &str) -> Result<LocalNodeBu
     node.node_status_max_images = usize::try_from(config.node_status_max_images).ok();
     node.kubelet_version = version.to_owned();
     node.kubelet_port = config.port.try_into()?;
-    if gates.enabled("NodeDeclaredFeatures") {
-        let declared = DECLARED_FEATURES.iter().filter(|feature| gates.enabled(feature));
-        node.declared_features = declared.map(|feature| (*feature).to_owned()).collect();
-    }
+    node.declared_features = declared_features(gates).unwrap_or_default();
     let machine = MachineInfo::read(flags.root_directory.as_ref())?;
     machine.check_swap(config.fail_swap_on)?;
     node.reservation.check(&machine)?;
     Ok(LocalNode::builder(node, machine))
+}
+
+/// The features that the node declares; `None`: there is no such thing.
+pub(crate) fn declared_features(gates: &FeatureGates) -> Option<Vec<String>> {
+    let declared = DECLARED_FEATURES.iter().filter(|feature| gates.enabled(feature));
+    let declared = declared.map(|feature| (*feature).to_owned());
+    gates.enabled("NodeDeclaredFeatures").then(|| declared.collect())
 }
 
 /// How the API server is reached, as `--kubeconfig`, `--bootstrap-kubeconfig` and `--cert-dir` say; nobody without the

@@ -63,6 +63,14 @@ pub enum Error {
         message: String,
     },
 
+    /// The node can have no more volumes attached: the pod is rejected, and has failed. A
+    /// [`VolumeManager`](crate::VolumeManager) says it instead of letting the pod wait.
+    #[error("Node has reached its volume attachment limit, rejecting pod. {message}")]
+    VolumeAttachLimitExceeded {
+        /// Which of its volumes are missing, and why, as the pod's status is to tell it.
+        message: String,
+    },
+
     /// A container waits for its restart back-off to pass; the pod is tried again then.
     ///
     /// The kubelet's `BackoffError`: the worker waits for it and no longer.

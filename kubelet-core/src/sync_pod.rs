@@ -24,7 +24,7 @@ use crate::volume::clean_sub_paths;
 use crate::{
     AllocationState, Checkpoints, Clock, Disk, Error, Event, EventRecorder, EventType, MirrorPods,
     PlegHandle, PodContainerManager, PodExt, PodStatusInput, PodStatusReporter, PodUid, ProbeManagerHandle,
-    ProbeResults, Result, RootDir, VolumeManager,
+    ProbeResults, Rejection, Result, RootDir, VolumeManager,
 };
 
 /// The kubelet's own [`PodSyncer`]: generates and reports the status, waits for network and volumes, has the
@@ -121,7 +121,18 @@ impl PodSyncer for RuntimePodSyncer {
             self.mirrors.reconcile(pod, mirror),
             self.set_up_and_run(pod, &status)
         );
-        let did_something = synced?;
+        let did_something = match synced {
+            Err(error @ Error::VolumeAttachLimitExceeded { .. }) => {
+                let rejection = Rejection::new("VolumeAttachmentLimitExceeded", error.to_string());
+                rejection.tell(pod, &*self.recorder, &*self.statuses);
+                self.save(pod).await;
+                return Ok(SyncOutcome {
+                    terminal: true,
+                    ..SyncOutcome::default()
+                });
+            }
+            synced => synced?,
+        };
         Ok(SyncOutcome {
             // Containers were removed so that all start over: of that no event tells.
             again: starts_over && did_something,
@@ -243,6 +254,8 @@ impl RuntimePodSyncer {
         let mounted = within("attach and mount volumes", Some(&uid), MOUNT_DEADLINE, mounted).await;
         mounted.inspect_err(|error| {
             let why = match error {
+                // That the pod is rejected is told instead.
+                Error::VolumeAttachLimitExceeded { .. } => return,
                 // The event says itself which pod it is about.
                 Error::SyncPod { message, .. } => message.clone(),
                 error => error.to_string(),

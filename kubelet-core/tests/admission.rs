@@ -3,12 +3,17 @@
 
 mod rig;
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kubelet_core::{FixedNode, KubeletBuilder};
+use kubelet_core::admission::DeclaredFeatures;
+use kubelet_core::{Error, FixedNode, KubeletBuilder, PodUid, Result, VolumeManager};
+use rig::recorded::Recorded;
 use rig::{Node, Pods, pod};
 use serde_json::json;
 
@@ -143,5 +148,114 @@ async fn a_victim_that_will_not_end_does_not_hold_the_node() {
     node.wait_for_phase("critical", "Running").await;
     node.runtime.kill_hangs.send_replace(false);
     node.runtime.wait_for("killed low in 7").await;
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_needs_a_feature_that_the_node_does_not_declare_is_told_of() {
+    let features = DeclaredFeatures::new(["InPlacePodVerticalScalingInitContainers"]);
+    let more = |builder| small(builder).declared_features(features);
+    let (node, [api]) = Node::start_with(Pods::default(), ["api"], more);
+    let spec = |resources: &serde_json::Value, init: &serde_json::Value| {
+        let init = json!([{"name": "i", "resources": init}]);
+        let spec = json!({"containers": [{"name": "c", "image": "i"}], "initContainers": init, "resources": resources});
+        let mut pod = created("a", 1);
+        pod.spec = Some(serde_json::from_value(spec).unwrap());
+        Arc::new(pod)
+    };
+    let (less, more) = (
+        json!({"limits": {"cpu": "100m"}}),
+        json!({"limits": {"cpu": "200m"}}),
+    );
+    let told = || node.events.count("FailedNodeDeclaredFeaturesCheck");
+    api.send(vec![spec(&less, &less)]).unwrap();
+    node.runtime.wait_for("started a").await;
+    // This the node declares.
+    api.send(vec![spec(&less, &more)]).unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(told(), 0);
+    api.send(vec![spec(&more, &more)]).unwrap();
+    node.events.wait_for("FailedNodeDeclaredFeaturesCheck").await;
+    assert!(!node.runtime.did("killed a in 7"));
+
+    let mut restarts = created("b", 2);
+    let rule = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]);
+    let container = &mut restarts.spec.as_mut().unwrap().containers[0];
+    container.restart_policy_rules = Some(serde_json::from_value(rule).unwrap());
+    // The node has no such label either, and that is found first.
+    let mut far = restarts.clone();
+    (far.metadata.uid, far.metadata.name) = (Some("far".into()), Some("far".into()));
+    far.spec.as_mut().unwrap().node_selector = Some([("zone".into(), "b".into())].into());
+    api.send(vec![spec(&more, &more), Arc::new(restarts), Arc::new(far)])
+        .unwrap();
+    node.wait_for_phase("b", "Failed").await;
+    node.wait_for_phase("far", "Failed").await;
+    let status = node.status("b");
+    assert_eq!(status.reason.as_deref(), Some("PodFeatureUnsupported"));
+    let message = "Pod was rejected: Pod requires node features that are not available: \
+                   RestartAllContainersOnContainerExits";
+    assert_eq!(status.message.as_deref(), Some(message));
+    assert_eq!(node.status("far").reason.as_deref(), Some("NodeAffinity"));
+    assert_eq!(told(), 1);
+    node.stop().await;
+}
+
+/// The node has all the volumes that it can have.
+struct Full;
+
+#[async_trait]
+impl VolumeManager for Full {
+    async fn wait_for_attach_and_mount(&self, pod: &Arc<Pod>) -> Result<()> {
+        let spec = pod.spec.as_ref().unwrap();
+        match &spec.volumes {
+            Some(_) => Err(Error::VolumeAttachLimitExceeded {
+                message: "unmounted volumes=[data]".to_owned(),
+            }),
+            None => Ok(()),
+        }
+    }
+    fn mounted_volumes(&self, _: &PodUid) -> BTreeMap<String, PathBuf> {
+        BTreeMap::new()
+    }
+    async fn wait_for_unmount(&self, _: &Arc<Pod>) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_volumes_are_too_many_for_the_node_has_failed_and_leaves_its_room() {
+    let recorded = Recorded::default();
+    let _recorder = metrics::set_default_local_recorder(&recorded);
+    let more = |builder| small(builder).volumes(Arc::new(Full));
+    let (node, [api]) = Node::start_with(Pods::default(), ["api"], more);
+    let mut full = Pod::clone(&asking(created("full", 1), "800m", 0));
+    let volume = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    full.spec.as_mut().unwrap().volumes = Some(serde_json::from_value(volume).unwrap());
+    let full = Arc::new(full);
+    api.send(vec![full.clone()]).unwrap();
+    node.wait_for_phase("full", "Failed").await;
+    let finished = async {
+        while !node.handle.workers().should_pod_be_finished(&"full".into()) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), finished)
+        .await
+        .unwrap();
+    let status = node.status("full");
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    assert_eq!(status.reason.as_deref(), Some("VolumeAttachmentLimitExceeded"));
+    let message = "Pod was rejected: Node has reached its volume attachment limit, rejecting pod. \
+                   unmounted volumes=[data]";
+    assert_eq!(status.message.as_deref(), Some(message));
+    assert_eq!(node.events.count("VolumeAttachmentLimitExceeded"), 1);
+    assert_eq!(node.events.count("FailedMount"), 0);
+    let counted = "kubelet_admission_rejections_total{reason=VolumeAttachmentLimitExceeded}";
+    assert_eq!(recorded.value(counted), 1.0);
+    assert!(!node.runtime.did("started full"));
+
+    let next = asking(created("next", 2), "800m", 0);
+    api.send(vec![full, next]).unwrap();
+    node.wait_for_phase("next", "Running").await;
     node.stop().await;
 }

@@ -5,6 +5,7 @@
 //! `pkg/kubelet/lifecycle`.
 
 mod app_armor;
+mod declared_features;
 mod failure;
 mod fit;
 mod host_ports;
@@ -21,7 +22,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 
+use crate::{Event, EventRecorder, EventType, PodExt, PodStatusReporter};
+
 pub use app_armor::AppArmorAdmitHandler;
+pub use declared_features::DeclaredFeatures;
 pub use failure::{InsufficientResource, PredicateFailure};
 pub use predicates::{AdmissionFailureHandler, PredicateAdmitHandler};
 pub use preemption::CriticalPodAdmissionHandler;
@@ -112,8 +116,22 @@ impl Rejection {
         }
     }
 
+    /// The pod has failed for this reason: that is counted, recorded and reported.
+    pub(crate) fn tell(
+        &self,
+        pod: &Arc<Pod>,
+        recorder: &dyn EventRecorder,
+        statuses: &dyn PodStatusReporter,
+    ) {
+        let Self { reason, message } = self;
+        tracing::info!(pod = %pod.key(), uid = pod.uid_str(), reason, message, "Pod admission denied");
+        self.count();
+        recorder.record(Event::about(pod, EventType::Warning, reason, message.clone()));
+        statuses.set_pod_status(pod, self.pod_status(pod));
+    }
+
     /// Counts it. Reasons that are not known to be few are counted together.
-    pub(crate) fn count(&self) {
+    fn count(&self) {
         metrics::counter!("kubelet_admission_rejections_total", "reason" => counted_as(&self.reason))
             .increment(1);
     }

@@ -32,6 +32,7 @@ pub(crate) use self::events::resize_message;
 pub(crate) use self::packed::Allocation;
 pub(crate) use self::requested::record_resize_operations;
 pub use self::state::AllocationState;
+pub(crate) use self::state::same_requirements;
 
 /// The node will never have room, or cannot (`PodReasonInfeasible`).
 const INFEASIBLE: &str = "Infeasible";

@@ -165,7 +165,7 @@ pub(super) fn resizable_containers<'a>(
 }
 
 /// As `apiequality.Semantic` has it: nothing is as good as empty, and amounts are compared, not texts.
-pub(super) fn same_requirements(a: Option<&ResourceRequirements>, b: Option<&ResourceRequirements>) -> bool {
+pub(crate) fn same_requirements(a: Option<&ResourceRequirements>, b: Option<&ResourceRequirements>) -> bool {
     fn claims(of: Option<&ResourceRequirements>) -> &[ResourceClaim] {
         of.and_then(|of| of.claims.as_deref()).unwrap_or_default()
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::{Kubelet, KubeletHandle};
-use crate::admission::{CriticalPodAdmissionHandler, PredicateAdmitHandler};
+use crate::admission::{CriticalPodAdmissionHandler, DeclaredFeatures, PredicateAdmitHandler};
 use crate::explain::Explainer;
 use crate::pod_cache::PodCache;
 use crate::pod_manager::PodManager;
@@ -52,6 +52,7 @@ pub struct KubeletBuilder {
     gc_policy: GcPolicy,
     jitter: Option<Jitter>,
     in_place_resize: InPlaceResize,
+    declared_features: Option<DeclaredFeatures>,
     runtime_state: RuntimeState,
     runtime_status_period: Option<Duration>,
 }
@@ -174,6 +175,14 @@ impl KubeletBuilder {
         self
     }
 
+    /// The features that the node declares: a new pod that needs another one is rejected, after all other handlers were asked,
+    /// and a pod whose change needs another one is told of in an event. By default nobody looks, as in a kubelet with
+    /// `NodeDeclaredFeatures` turned off.
+    pub fn declared_features(mut self, features: DeclaredFeatures) -> Self {
+        self.declared_features = Some(features);
+        self
+    }
+
     /// How often pods are looked at again.
     pub fn workers(mut self, config: PodWorkersConfig) -> Self {
         self.workers = config;
@@ -287,6 +296,9 @@ impl KubeletBuilder {
             let predicates = PredicateAdmitHandler::new(node).with_failure_handler(Arc::new(preemption));
             admission = admission.with(Arc::new(predicates));
         }
+        if let Some(features) = &self.declared_features {
+            admission = admission.with(Arc::new(features.clone()));
+        }
         let handle = KubeletHandle {
             pods: PodManager::new(),
             workers: workers.handle(),
@@ -330,6 +342,7 @@ impl KubeletBuilder {
             volumes,
             mirrors,
             allocations,
+            declared_features: self.declared_features,
             checkpoints,
             recorder,
             max_per_pod_container: self.gc_policy.max_per_pod_container,

@@ -1,5 +1,6 @@
 //! The sync loop: hears of changes from all sides and tells the pod workers.
 
+mod declared_features;
 mod housekeeping;
 mod monitor;
 mod resizes;
@@ -19,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::DeclaredFeatures;
 use crate::container_deletor::ContainerDeletor;
 use crate::explain::count_deferral;
 use crate::pod_cache::PodCache;
@@ -30,10 +32,9 @@ use crate::runtime::{PodStateProvider, Runtime};
 use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::{
-    AllocationManager, Checkpoints, Disk, Event, EventRecorder, EventType, MirrorPods, PlegEvents,
-    PodContainerManager, PodExt, PodLifecycleEvent, PodLifecycleEventType, PodLifecycleEvents,
-    PodStatusReporter, PodUid, ProbeManagerHandle, ProbeUpdates, Rejection, RetryTrigger, RootDir,
-    VolumeManager,
+    AllocationManager, Checkpoints, Disk, EventRecorder, MirrorPods, PlegEvents, PodContainerManager, PodExt,
+    PodLifecycleEvent, PodLifecycleEventType, PodLifecycleEvents, PodStatusReporter, PodUid,
+    ProbeManagerHandle, ProbeUpdates, Rejection, RetryTrigger, RootDir, VolumeManager,
 };
 use housekeeping::{GonePods, Removals, WorkingPods};
 use schedule::Schedule;
@@ -78,6 +79,8 @@ pub struct SyncLoop {
     pub volumes: Arc<dyn VolumeManager>,
     /// Who says whether a new pod may run, and whether one that runs may have other resources.
     pub allocations: AllocationManager,
+    /// What the node declares, where changes of pods are held against it.
+    pub declared_features: Option<DeclaredFeatures>,
     /// Where it is told that a pod may not run.
     pub recorder: Arc<dyn EventRecorder>,
     /// What the agent before this one recorded of its pods, if it is kept.
@@ -282,7 +285,10 @@ impl SyncLoop {
         let before = self.pods.pod(&pod.uid());
         self.know(&pod);
         if !pod.is_mirror() {
-            self.note_resize(before, &pod).await;
+            self.note_resize(before.clone(), &pod).await;
+            if let Some(before) = before {
+                self.tell_of_missing_features(&before, &pod);
+            }
         }
         self.dispatch(pod, SyncPodType::Update);
     }
@@ -327,7 +333,7 @@ impl SyncLoop {
         } else if let Err(rejection) = self.admit(&pod, active).await {
             // Known all the same: it is desired, and nobody else's to clean up after.
             self.know(&pod);
-            self.reject(&pod, &rejection);
+            rejection.tell(&pod, &*self.recorder, &*self.statuses);
             return None;
         }
         self.know(&pod);
@@ -372,16 +378,6 @@ impl SyncLoop {
             *pod = allocations.update_pod_from_allocation(pod);
         }
         active
-    }
-
-    /// `rejectPod`
-    fn reject(&self, pod: &Arc<Pod>, rejection: &Rejection) {
-        let Rejection { reason, message } = rejection;
-        tracing::info!(pod = %pod.key(), uid = pod.uid_str(), reason, message, "Pod admission denied");
-        rejection.count();
-        self.recorder
-            .record(Event::about(pod, EventType::Warning, reason, message.clone()));
-        self.statuses.set_pod_status(pod, rejection.pod_status(pod));
     }
 
     /// The pod is as its source has it now.

@@ -29,6 +29,10 @@ pub use tokens::{NoServiceAccountTokens, ServiceAccountTokens};
 pub trait VolumeManager: Send + Sync {
     /// Returns when every volume of the pod is mounted (`WaitForAttachAndMount`).
     ///
+    /// # Errors
+    ///
+    /// [`Error::VolumeAttachLimitExceeded`] has the pod rejected; after any other it waits, and is tried again.
+    ///
     /// # Cancel safety
     ///
     /// May be dropped and called again.

@@ -1,0 +1,23 @@
+//! What is told of a change that needs a feature which the node does not declare.
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::SyncLoop;
+use crate::{Event, EventType, PodExt};
+
+impl SyncLoop {
+    /// The API server should not have let it change so; nothing else comes of it here.
+    pub(super) fn tell_of_missing_features(&self, before: &Pod, pod: &Pod) {
+        let features = self.declared_features.as_ref();
+        let Some(message) = features.and_then(|features| features.missing_for_change(before, pod)) else {
+            return;
+        };
+        tracing::error!(pod = %pod.key(), uid = pod.uid_str(), message, "a pod changed as this node does not offer it");
+        self.recorder.record(Event::about(
+            pod,
+            EventType::Warning,
+            "FailedNodeDeclaredFeaturesCheck",
+            message,
+        ));
+    }
+}
