@@ -47,8 +47,8 @@ fn what_is_done_for_a_pod_is_in_its_span_and_for_a_container_in_that_ones() {
     let lived = subscriber::with_default(subscriber, || {
         let simulation = Simulation::seed(1).node("node-1");
         simulation
-            .workload(Workload::churn(5))
-            .run(Duration::from_secs(600))
+            .workload(Workload::churn(3))
+            .run(Duration::from_secs(300))
     });
     lived.unwrap_or_else(|failure| panic!("{failure}"));
 
