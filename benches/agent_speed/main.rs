@@ -1,0 +1,271 @@
+//! How fast the node agent runs pods on a real containerd, against the bare CRI calls made by hand.
+//!
+//! `cargo bench -p benches --bench agent_speed` needs root and containerd, and says so where they lack. It takes ten minutes.
+//!
+//! The agent is composed as the example `node-agent` is, and has an API server in memory over loopback. It and what is made
+//! by hand have a containerd each, and take turns. Pods are of one busybox container on the host's network and have a
+//! service account token, whose volume by hand is none of the work. Containers ignore SIGTERM; the kubelet gives each 2 s to
+//! end where a pod has less, and that is what they are given by hand. With containerd 1.6 or older the agent relists; with
+//! 1.7 it has events.
+//!
+//! | measured | to be held |
+//! |---|---|
+//! | a pod, created in the API until it is `Running` there | 1.6 × sandbox, create and start by hand |
+//! | a pod, deleted in the API with a grace of 1 s until it is gone there | 200 ms more than the stop by hand |
+//! | 80 pods at once, until all are `Running` | 1.15 × the same by hand |
+//! | 110 pods at once, deleted until all are gone | 1.5 × stopping and removing them by hand |
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a bench"
+)]
+
+#[path = "../../examples/node-agent/agent.rs"]
+#[rustfmt::skip]
+mod agent;
+#[path = "../by_hand.rs"]
+mod by_hand;
+mod cluster;
+#[allow(dead_code, reason = "the preflight is not run here")]
+#[path = "../../examples/node-agent/node.rs"]
+#[rustfmt::skip]
+mod node;
+#[path = "../../examples/node-agent/settings.rs"]
+#[rustfmt::skip]
+mod settings;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_cri::{CriClient, RuntimeService, v1};
+use kubelet_testing::Containerd;
+
+use crate::by_hand::{Made, calls_of_each, remove, remove_all};
+use crate::cluster::Cluster;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+const SINGLE_RUNS: usize = 15;
+const MANY_RUNS: usize = 5;
+const STARTED_AT_ONCE: usize = 80;
+const DELETED_AT_ONCE: usize = 110;
+/// Of the pods that are deleted.
+const GRACE: i64 = 1;
+/// The time that a kubelet gives a container to stop, at least.
+const STOP_TIMEOUT: i64 = 2;
+
+fn pod(number: usize) -> Arc<Pod> {
+    let name = format!("pod-{number}");
+    let pod = serde_json::json!({
+        "metadata": { "name": name, "namespace": "default", "uid": name },
+        "spec": {
+            "hostNetwork": true,
+            "terminationGracePeriodSeconds": GRACE,
+            "containers": [{
+                "name": "main",
+                "image": Containerd::BUSYBOX,
+                "imagePullPolicy": "IfNotPresent",
+                // It ignores SIGTERM, as the first process of a container does: its grace is used up.
+                "command": ["sleep", "10000"],
+            }],
+        },
+    });
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+/// What two ways of doing the same took.
+#[derive(Default)]
+struct Times {
+    agent: Vec<Duration>,
+    by_hand: Vec<Duration>,
+}
+
+impl Times {
+    /// The upper of the middle two.
+    fn medians(&mut self) -> (f64, f64) {
+        let median = |times: &mut Vec<Duration>| {
+            times.sort_unstable();
+            times[times.len() / 2].as_secs_f64() * 1e3
+        };
+        (median(&mut self.agent), median(&mut self.by_hand))
+    }
+
+    fn tell_ratio(mut self, what: &str, most: f64) {
+        let (agent, by_hand) = self.medians();
+        let ratio = agent / by_hand;
+        println!(
+            "  {what}: {ratio:.2} x (to be held: {most} x), by the medians {agent:.0} and {by_hand:.0} ms"
+        );
+        self.tell();
+    }
+
+    fn tell_difference(mut self, what: &str, most: Duration) {
+        let (agent, by_hand) = self.medians();
+        let more = agent - by_hand;
+        println!(
+            "  {what}: {more:+.0} ms (to be held: +{most:?}), by the medians {agent:.0} and {by_hand:.0} ms"
+        );
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let millis = |times: &[Duration]| times.iter().map(Duration::as_millis).collect::<Vec<_>>();
+        println!(
+            "    the agent {:?}\n    by hand   {:?}",
+            millis(&self.agent),
+            millis(&self.by_hand)
+        );
+    }
+}
+
+/// A runtime whose pods are run by hand.
+struct ByHand {
+    client: Arc<CriClient>,
+    calls: Vec<Vec<Made>>,
+    started: Vec<(String, String)>,
+    _dir: tempfile::TempDir,
+}
+
+impl ByHand {
+    async fn new(client: Arc<CriClient>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let pods: Vec<_> = (0..DELETED_AT_ONCE).map(pod).collect();
+        let mut calls = calls_of_each(&client, dir.path(), &pods).await;
+        for calls in &mut calls {
+            calls.retain(|call| matches!(call, Made::Run(_) | Made::Create(_) | Made::Start));
+        }
+        remove_all(&client).await;
+        Self {
+            client,
+            calls,
+            started: Vec::new(),
+            _dir: dir,
+        }
+    }
+
+    /// Starts the pods of these numbers at once.
+    async fn start(&mut self, pods: std::ops::Range<usize>) -> Duration {
+        let begun = Instant::now();
+        let starts = self.calls[pods].iter().cloned().map(|calls| {
+            let client = self.client.clone();
+            tokio::spawn(async move { by_hand::by_hand(&client, calls).await.unwrap() })
+        });
+        let started = join_all(starts).await;
+        let took = begun.elapsed();
+        self.started.extend(started.into_iter().map(Result::unwrap));
+        took
+    }
+
+    /// Stops all containers at once.
+    async fn stop(&self) -> Duration {
+        let begun = Instant::now();
+        join_all(
+            self.started
+                .iter()
+                .map(|(_, container)| stop(&self.client, container.clone())),
+        )
+        .await;
+        begun.elapsed()
+    }
+
+    /// Stops and removes all pods at once.
+    async fn stop_and_remove(&mut self) -> Duration {
+        let begun = Instant::now();
+        let removals = self.started.drain(..).map(|(sandbox, container)| {
+            let client = self.client.clone();
+            tokio::spawn(async move {
+                stop(&client, container).await;
+                remove(&client, sandbox).await.unwrap();
+            })
+        });
+        for removed in join_all(removals).await {
+            removed.unwrap();
+        }
+        begun.elapsed()
+    }
+}
+
+async fn stop(client: &CriClient, container_id: String) {
+    client
+        .stop_container(v1::StopContainerRequest {
+            container_id,
+            timeout: STOP_TIMEOUT,
+        })
+        .await
+        .unwrap();
+}
+
+async fn measure(containerd: Option<Containerd>, other: Option<Containerd>, what: &str) {
+    let (Some(containerd), Some(other)) = (containerd, other) else {
+        return;
+    };
+    println!("{what}:");
+    let client = Arc::new(CriClient::connect(containerd.endpoint()).await.unwrap());
+    let mut by_hand = ByHand::new(Arc::new(CriClient::connect(other.endpoint()).await.unwrap())).await;
+    let cluster = Cluster::start(&containerd.endpoint()).await;
+    let pods: Vec<_> = (0..DELETED_AT_ONCE).map(pod).collect();
+
+    let (mut start, mut delete) = (Times::default(), Times::default());
+    for run in 0..SINGLE_RUNS {
+        // In turns, and who is first changes: a machine has moods.
+        for agents_turn in [run % 2 == 0, run % 2 != 0] {
+            if agents_turn {
+                start.agent.push(cluster.run(&pods[..1]).await);
+                delete.agent.push(cluster.delete(&pods[..1]).await);
+                remove_all(&client).await;
+            } else {
+                start.by_hand.push(by_hand.start(0..1).await);
+                delete.by_hand.push(by_hand.stop().await);
+                by_hand.stop_and_remove().await;
+            }
+        }
+    }
+    start.tell_ratio("a pod started", 1.6);
+    delete.tell_difference(
+        "a pod deleted, against its container stopped",
+        Duration::from_millis(200),
+    );
+
+    let (mut start, mut delete) = (Times::default(), Times::default());
+    for run in 0..MANY_RUNS {
+        for agents_turn in [run % 2 == 0, run % 2 != 0] {
+            if agents_turn {
+                start.agent.push(cluster.run(&pods[..STARTED_AT_ONCE]).await);
+                cluster.run(&pods[STARTED_AT_ONCE..]).await;
+                delete.agent.push(cluster.delete(&pods).await);
+                remove_all(&client).await;
+            } else {
+                start.by_hand.push(by_hand.start(0..STARTED_AT_ONCE).await);
+                by_hand.start(STARTED_AT_ONCE..DELETED_AT_ONCE).await;
+                delete.by_hand.push(by_hand.stop_and_remove().await);
+            }
+        }
+    }
+    start.tell_ratio(&format!("{STARTED_AT_ONCE} pods started at once"), 1.15);
+    delete.tell_ratio(&format!("{DELETED_AT_ONCE} pods deleted at once"), 1.5);
+    cluster.end().await;
+}
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let (one, other) = (
+            Containerd::start().await.unwrap(),
+            Containerd::start().await.unwrap(),
+        );
+        measure(one, other, "on the host's containerd").await;
+        let (one, other) = (
+            Containerd::start_1_7().await.unwrap(),
+            Containerd::start_1_7().await.unwrap(),
+        );
+        measure(one, other, "on containerd 1.7, which has events").await;
+    });
+}
