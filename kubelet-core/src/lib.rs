@@ -79,7 +79,14 @@
 //! #[tokio::main(flavor = "current_thread")]
 //! async fn main() {
 //!     let cache = PodCache::new();
-//!     cache.update_time(Instant::now()); // a PLEG does this: the runtime was looked at
+//!     // A PLEG does this: it looks at the runtime, again and again.
+//!     let looked = cache.clone();
+//!     let pleg = tokio::spawn(async move {
+//!         loop {
+//!             looked.update_time(Instant::now());
+//!             tokio::time::sleep(Duration::from_millis(100)).await;
+//!         }
+//!     });
 //!     let say = Arc::new(Say::default());
 //!     let workers = PodWorkers::new(say.clone(), cache.clone(), Default::default(), Jitter::from_seed(1));
 //!     let (handle, shutdown) = (workers.handle(), CancellationToken::new());
@@ -95,6 +102,7 @@
 //!     assert!(handle.should_pod_be_finished(&pod.uid()));
 //!
 //!     shutdown.cancel();
+//!     pleg.abort();
 //!     running.await.unwrap();
 //! }
 //! ```
