@@ -3,8 +3,8 @@
 //! `cargo bench -p benches --bench agent_speed` needs root and containerd, and says so where they lack. It takes ten minutes.
 //!
 //! The agent is composed as the example `node-agent` is, and has an API server in memory over loopback. It and what is made
-//! by hand have a containerd each, and take turns. Pods are of one busybox container on the host's network and have a
-//! service account token, whose volume by hand is none of the work. Containers ignore SIGTERM; the kubelet gives each 2 s to
+//! by hand have a containerd each, and take turns. Pods are of one busybox container on the host's network and have
+//! no volumes, as those by hand have none. Containers ignore SIGTERM; the kubelet gives each 2 s to
 //! end where a pod has less, and that is what they are given by hand. With containerd 1.6 or older the agent relists; with
 //! 1.7 it has events.
 //!
@@ -65,6 +65,7 @@ fn pod(number: usize) -> Arc<Pod> {
         "metadata": { "name": name, "namespace": "default", "uid": name },
         "spec": {
             "hostNetwork": true,
+            "automountServiceAccountToken": false,
             "terminationGracePeriodSeconds": GRACE,
             "containers": [{
                 "name": "main",
