@@ -139,13 +139,19 @@ impl ContainerStatuses<'_> {
     ) -> ApiContainerStatus {
         let container_id = status.id.to_string();
         let mut restart_count = i32::try_from(status.restart_count).unwrap_or(i32::MAX);
-        let mut last_terminated = None;
+        let (mut last_terminated, mut last_waiting) = (None, None);
         if let Some(previous) = previous {
             restart_count = restart_count.max(previous.restart_count);
             // An instance that was removed is known from what was reported of it alone.
             let ended = terminated(&previous.state)
                 .filter(|_| previous.container_id.as_deref() != Some(container_id.as_str()));
             last_terminated = ended.or(terminated(&previous.last_state)).cloned();
+            // So is one that never ran: it is not forgotten with its container.
+            last_waiting = (previous.last_state.as_ref())
+                .filter(|_| {
+                    last_terminated.is_none() && previous.container_id.as_ref() == Some(&container_id)
+                })
+                .and_then(|last| last.waiting.clone());
         }
 
         let mut state = ContainerState::default();
@@ -190,7 +196,8 @@ impl ContainerStatuses<'_> {
             state: Some(state),
             last_state: Some(ContainerState {
                 terminated: last_terminated,
-                ..ContainerState::default()
+                waiting: last_waiting,
+                running: None,
             }),
             restart_count,
             image: status.image.clone(),

@@ -1,8 +1,8 @@
 //! Days of a node in virtual time, many of them: each seed draws its pods, what users do with them, and what goes wrong.
 //!
-//! [`SEEDS`] of [`HOURS`]: 1,000 when built in the profile `sim`, and as many as there is time for in a debug build, as every run of
-//! the tests has them, after [`STORMS`]; or as many as `SIMULATION_SEEDS` says, of so many `SIMULATION_HOURS`, from
-//! `SIMULATION_FIRST_SEED` on. With `SIMULATION_BUSY=1` they are without rests: 24 times as much happens in a day, and with `2` in storms.
+//! [`SEEDS`] of [`HOURS`] after [`STORMS`]: 1,000 when built in the profile `sim`, as `.ci/run` has them, and a few in a debug
+//! build; or as many as `SIMULATION_SEEDS` says, of so many `SIMULATION_HOURS`, from `SIMULATION_FIRST_SEED` on. With
+//! `SIMULATION_BUSY=1` they are without rests: 24 times as much happens in a day, and with `2` in storms.
 //! `SIMULATION_SEED=17` runs that one and prints all that happened:
 //!
 //! ```console
@@ -25,25 +25,34 @@ const STORMS: u64 = 40;
 const BUSY: Duration = Duration::from_secs(600);
 const QUIET: Duration = Duration::from_secs(13800);
 const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
 /// No more failures than these are told.
 const TOLD: usize = 5;
 
 /// What a seed stands for.
 type Life = fn(u64) -> Simulation;
 
-/// Hours that found something, which was mended since. They are lived first.
-const FOUND: &[(Life, u64, &str)] = &[
-    (busy, 1, "gone pods were asked for again and again"),
-    (busy, 3, "a restart took the IPs of a pod that had ended"),
+/// Hours and days that found something, which was mended since. They are lived first.
+const FOUND: &[(Life, u64, Duration, &str)] = &[
+    (busy, 1, HOUR, "gone pods were asked for again and again"),
+    (busy, 3, HOUR, "a restart took the IPs of a pod that had ended"),
     (
         busy,
         17,
+        HOUR,
         "the last status of a pod was made of one from before its end",
     ),
     (
         stormy,
         11,
+        HOUR,
         "a container that a dead sandbox never started let others start too early",
+    ),
+    (
+        day,
+        910,
+        DAY,
+        "a container that was made and never ran was forgotten when it was removed",
     ),
 ];
 
@@ -121,7 +130,9 @@ fn a_day_of_every_seed() {
     }
     let count = from_env("SIMULATION_SEEDS").unwrap_or(SEEDS);
     let first = from_env("SIMULATION_FIRST_SEED").unwrap_or(0);
-    let found = FOUND.iter().map(|(hour, seed, _)| (*seed, hour(*seed), HOUR));
+    let found = FOUND
+        .iter()
+        .map(|(life, seed, time, _)| (*seed, life(*seed), *time));
     let hours = found.chain((0..STORMS).map(|seed| (seed, stormy(seed), HOUR)));
     let days = (first..first + count).map(|seed| (seed, life(seed), time));
     let lives = Mutex::new(hours.chain(days));

@@ -70,6 +70,23 @@ fn a_container_that_vanished_has_ended_unseen() {
 }
 
 #[test]
+fn a_container_that_never_ran_is_remembered_when_it_was_removed() {
+    let mut before = reported(json!({"waiting": {}}), 1);
+    before["lastState"] = json!({"waiting": {}});
+    let last_state = |id: &str, before: &Value| {
+        let status = Case::new(one_container("Always"))
+            .container(id, "a", ContainerState::Running, 0)
+            .previous(json!({"phase": "Running", "containerStatuses": [before]}))
+            .generate();
+        status["containerStatuses"][0]["lastState"].clone()
+    };
+    assert_eq!(last_state("old", &before), json!({"waiting": {}}));
+    assert_eq!(last_state("new", &before), json!({}));
+    before["lastState"] = json!({"terminated": {"exitCode": 3}, "waiting": {}});
+    assert_eq!(last_state("old", &before), json!({"terminated": {"exitCode": 3}}));
+}
+
+#[test]
 fn all_containers_start_again_in_place() {
     let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}]);
     let pod = || {
