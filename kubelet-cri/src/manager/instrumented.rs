@@ -15,7 +15,8 @@ type Result<T> = std::result::Result<T, Error>;
 type Stream<T> = BoxStream<'static, Result<T>>;
 
 /// A service whose calls count in `kubelet_runtime_operations_total`, `kubelet_runtime_operations_duration_seconds` and
-/// `kubelet_runtime_operations_errors_total`, by `operation_type`. A call that is dropped does not count. Each of them is in a span `runtime` with its `operation`.
+/// `kubelet_runtime_operations_errors_total`, by `operation_type`. A call that is dropped does not count. Each of them is in a span
+/// `runtime` with its `operation`.
 pub(super) struct Instrumented<S: ?Sized>(Arc<S>);
 
 impl<S: ?Sized> Instrumented<S> {
