@@ -50,6 +50,12 @@ const FOUND: &[(Life, u64, Duration, &str)] = &[
     ),
     (
         day,
+        1005,
+        DAY,
+        "a worker's older pod was taken for what the API server has, and a readiness was never sent",
+    ),
+    (
+        day,
         910,
         DAY,
         "a container that was made and never ran was forgotten when it was removed",

@@ -134,8 +134,9 @@ impl Record {
             return;
         }
         self.pod = pod.clone();
-        if !pod.is_static() {
-            self.known.saw(pod);
+        // A worker may still have an older one than its source showed: what is taken for the sink's word then is put right.
+        if !pod.is_static() && self.known.saw(pod) {
+            self.differs = self.is_shown_otherwise(pod);
         }
     }
 
