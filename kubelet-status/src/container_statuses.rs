@@ -34,6 +34,8 @@ pub(crate) struct ContainerStatuses<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) runtime: &'a PodStatus,
     pub(crate) start_failures: Option<&'a BTreeMap<String, SyncFailure>>,
+    /// The pod was told to have ended.
+    pub(crate) ended: bool,
     /// All containers start again in place.
     pub(crate) restarting: bool,
     /// Whether the runtime makes read-only mounts so recursively.
@@ -55,7 +57,12 @@ impl ContainerStatuses<'_> {
             .map(|container| {
                 let previous = previous.iter().rfind(|status| status.name == container.name);
                 let mut status = self.status_of(container, previous);
-                self.apply_start_failure(kind, container, &mut status);
+                match previous.filter(|previous| self.has_told_end(&status, previous)) {
+                    Some(told) => {
+                        (status.state, status.last_state) = (told.state.clone(), told.last_state.clone())
+                    }
+                    None => self.apply_start_failure(kind, container, &mut status),
+                }
                 status
             })
             .collect();
@@ -84,6 +91,15 @@ impl ContainerStatuses<'_> {
             status.last_state = self.convert(container, before, previous).state;
         }
         status
+    }
+
+    /// Whether the container's end was told with that of its pod. It stands, be it one that the runtime did not see: another
+    /// agent that comes to ask changes nothing.
+    fn has_told_end(&self, status: &ApiContainerStatus, previous: &ApiContainerStatus) -> bool {
+        self.ended
+            && terminated(&previous.state).is_some()
+            && !is_running(&status.state)
+            && status.container_id == previous.container_id
     }
 
     /// The runtime knows nothing of the container.

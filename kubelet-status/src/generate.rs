@@ -82,6 +82,7 @@ fn from_runtime(input: &PodStatusInput<'_>, previous: &ApiPodStatus, node: &Node
         pod,
         runtime: input.runtime,
         start_failures: input.start_failures,
+        ended: terminal_phase(previous).is_some(),
         restarting: should_all_containers_restart(pod, input.runtime, previous),
         recursive_read_only: node.recursive_read_only,
         stop_signals: node.stop_signals,

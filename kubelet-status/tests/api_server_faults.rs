@@ -355,6 +355,23 @@ async fn another_word_in_the_server_is_put_right_and_others_conditions_stay() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_older_pod_of_a_worker_is_no_word_of_the_servers() {
+    let node = Node::start();
+    let pod = node.pod("web");
+    node.handle.set_pod_status(&pod, running());
+    node.at_the_truth(&pod).await;
+    // A worker has this one still when the status has changed and the source has shown that.
+    let older = Arc::new(node.there("web").unwrap());
+    node.handle.set_pod_status(&pod, waiting());
+    node.at_the_truth(&pod).await;
+    node.handle.observe_pod(&Arc::new(node.there("web").unwrap()));
+    node.handle.set_pod_status(&older, running());
+    node.at_the_truth(&pod).await;
+    assert_eq!(node.requests(), ["patch"; 3], "nothing is asked");
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_static_pods_status_goes_to_its_mirror() {
     let node = Node::start();
     let manifest = json!({"metadata": {"name": "web-one", "namespace": "default", "uid": "of-the-file",

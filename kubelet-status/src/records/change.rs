@@ -31,7 +31,7 @@ impl Records {
             && !record.orphaned
             && record.status.says_the_same_as(&status)
         {
-            record.saw(pod);
+            record.pod = pod.clone();
             return Ok(false);
         }
         self.update(pod, status, force, false, now)
@@ -184,7 +184,8 @@ impl Records {
 
         match record {
             Some(record) => {
-                record.saw(pod);
+                // No word of what the sink has: a worker may have an older one than its source showed.
+                record.pod = pod.clone();
                 let came_back = std::mem::take(&mut record.orphaned);
                 if !force && !came_back && same_by_kubelet(old, &status) {
                     return Ok(false);

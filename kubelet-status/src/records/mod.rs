@@ -128,18 +128,6 @@ enum Turn {
 }
 
 impl Record {
-    /// The pod is worked on as it is here.
-    fn saw(&mut self, pod: &Arc<Pod>) {
-        if Arc::ptr_eq(&self.pod, pod) {
-            return;
-        }
-        self.pod = pod.clone();
-        // A worker may still have an older one than its source showed: what is taken for the sink's word then is put right.
-        if !pod.is_static() && self.known.saw(pod) {
-            self.differs = self.is_shown_otherwise(pod);
-        }
-    }
-
     /// Whether it is the static pod that this mirror shows, and not one of that name before or after it.
     fn is_shown_by(&self, mirror: &Pod) -> bool {
         self.pod.is_static() && self.pod.key() == mirror.key() && is_mirror_of(mirror, &self.pod)

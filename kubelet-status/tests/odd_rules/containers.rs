@@ -300,6 +300,51 @@ fn what_was_never_started_waits_and_says_for_what() {
 }
 
 #[test]
+fn an_end_that_was_told_with_that_of_the_pod_stands() {
+    use ContainerState::{Created, Exited, Running, Unknown};
+    let unseen = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}});
+    let waits = json!({"waiting": {"reason": "RunContainerError"}});
+    let is = |exit_code: i32| json!({"terminated": {"containerID": "fake://old", "exitCode": exit_code}});
+    let runs = json!({"running": {}});
+    // phase and container as they were told; the runtime's instance → its state
+    let table = [
+        ("Failed", &unseen, Some(("old", Created)), &unseen),
+        ("Failed", &unseen, Some(("old", Unknown)), &unseen),
+        ("Failed", &unseen, Some(("old", Exited)), &unseen),
+        ("Failed", &is(3), Some(("old", Exited)), &is(3)),
+        // What still ran when the pod's end was told has ended since.
+        ("Failed", &runs, Some(("old", Running)), &runs),
+        ("Failed", &unseen, Some(("old", Running)), &runs),
+        // Nobody told of it, or the pod goes on.
+        ("Failed", &unseen, Some(("new", Created)), &waits),
+        ("Failed", &waits, Some(("old", Created)), &waits),
+        ("Running", &unseen, Some(("old", Created)), &waits),
+        // The runtime has forgotten it.
+        ("Failed", &unseen, None, &unseen),
+    ];
+    for (phase, told, instance, state) in table {
+        let mut before = reported(told.clone(), 0);
+        before["containerID"] = json!(instance.map(|_| "fake://old"));
+        let mut case = Case::new(one_container("Always"))
+            .previous(json!({"phase": phase, "containerStatuses": [before]}));
+        if let Some((id, state)) = instance {
+            case = case.container(id, "a", state, 3);
+        }
+        let failure = SyncFailure {
+            reason: "RunContainerError".to_owned(),
+            message: String::new(),
+            back_off_until: None,
+        };
+        case.start_failures.insert("a".to_owned(), failure);
+        let status = case.generate();
+        assert_eq!(
+            &status["containerStatuses"][0]["state"], state,
+            "{phase} {told} {instance:?}"
+        );
+    }
+}
+
+#[test]
 fn an_init_container_that_was_removed_has_done_its_work() {
     use ContainerState::{Exited, Running, Unknown};
     // its restart policy, the regular container → how it ended
