@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    tracing_subscriber::fmt::init();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let root = std::env::temp_dir().join("agent-on-processes");
     let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests");
 

@@ -44,7 +44,7 @@ impl ContainerRuntime for Pretend {
 
 #[tokio::main]
 async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    tracing_subscriber::fmt::init();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let root = std::env::temp_dir().join("runtime-of-your-own");
     let services = Arc::new(CriAdapter::builder(Arc::new(Pretend::default())).build());
     let runtime =

@@ -46,7 +46,9 @@ async fn run() -> Result<ExitCode, Error> {
     let only_preflight = arguments.next_if(|argument| argument == "preflight").is_some();
     let command_line = CommandLine::parse(arguments)?;
     if command_line.help() {
-        CommandLine::command().name("node-agent").print_help()?;
+        let preflight =
+            "`node-agent preflight` with the same flags says what keeps the node from its cluster.";
+        CommandLine::command().name("node-agent").after_help(preflight).print_help()?;
         return Ok(ExitCode::SUCCESS);
     }
     let version = match command_line.version() {

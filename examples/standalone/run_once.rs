@@ -64,6 +64,11 @@ pub(crate) async fn wait(
             let seconds = patience.as_secs();
             problems
                 .extend(late.map(|(pod, _)| format!("{}: neither runs nor ended in {seconds} s", pod.key())));
+            let failed = desired.iter().zip(&states).filter(|(_, state)| **state == State::Failed);
+            problems.extend(failed.filter_map(|(pod, _)| {
+                let why = why(&statuses.get(&pod.uid())?)?;
+                Some(format!("{}: {why}", pod.key()))
+            }));
             let failed = on_their_way || states.contains(&State::Failed) || !problems.is_empty();
             return Verdict { rows: show::rows(statuses), problems, failed };
         }
@@ -88,6 +93,19 @@ fn state(status: &PodStatus) -> State {
     }
     let ready = status.conditions.iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True");
     if ready { State::Well } else { State::NotYet }
+}
+
+/// Why a pod has failed, as far as its status has words for it.
+fn why(status: &PodStatus) -> Option<String> {
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let of_a_container = |container: &ContainerStatus| {
+        let state = container.state.as_ref()?;
+        let waiting = state.waiting.as_ref().and_then(|waiting| waiting.message.clone());
+        let ended = state.terminated.as_ref().filter(|ended| ended.exit_code != 0);
+        let ended = || ended.map(|ended| format!("ended with {}", ended.exit_code));
+        Some(format!("container {}: {}", container.name, waiting.or_else(ended)?))
+    };
+    status.message.clone().or_else(|| containers.filter_map(of_a_container).next())
 }
 
 /// It failed, and what comes next is to wait and fail again.

@@ -34,8 +34,9 @@ pub(crate) async fn live_table(statuses: &MemorySink, lines: &Lines) -> ! {
 
 /// The text where the terminal's last one was: what does not fit on a line is cut, so that the table stays in sight.
 fn in_place(text: &str) -> String {
-    let size = rustix::termios::tcgetwinsize(stdout());
-    let columns = size.map_or(80, |size| usize::from(size.ws_col).max(20));
+    // A terminal that does not know its size says that it has none.
+    let columns = rustix::termios::tcgetwinsize(stdout()).map(|size| usize::from(size.ws_col));
+    let columns = columns.ok().filter(|columns| *columns > 0).unwrap_or(80).max(20);
     let mut frame = String::from("\x1b[H");
     for line in text.lines() {
         frame.extend(line.chars().take(columns));

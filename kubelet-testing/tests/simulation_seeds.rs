@@ -60,6 +60,12 @@ const FOUND: &[(Life, u64, Duration, &str)] = &[
         DAY,
         "a container that was made and never ran was forgotten when it was removed",
     ),
+    (
+        day,
+        1208,
+        DAY,
+        "the end of a sidecar that never started was taken back by a restart of the agent",
+    ),
 ];
 
 /// What the seeds are to meet, as it stands in a history.

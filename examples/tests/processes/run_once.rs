@@ -38,6 +38,11 @@ async fn a_pod_that_crashes_is_a_failure() {
     let output = node.run_once().await;
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     assert!(row(&output, "crash-loop").contains("CrashLoopBackOff"), "{}", text(&output));
+    assert!(
+        text(&output).contains(": container main: back-off 10s restarting failed container"),
+        "{}",
+        text(&output)
+    );
     assert!(row(&output, "web").contains("Running"), "{}", text(&output));
     assert_eq!(node.processes(), []);
 }

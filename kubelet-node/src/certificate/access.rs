@@ -306,22 +306,26 @@ impl ApiServerAccessBuilder {
             disk,
             node_name,
             kubeconfig: file,
+            clock,
             ..
         } = self.bootstrap.clone();
         let loaded = kubeconfig::load(disk, &self.bootstrap.bootstrap_kubeconfig).await?;
         let (cluster, kept) = (loaded.cluster.clone(), store.clone());
         let is_usable = blocking(disk, move || {
             kubeconfig::write(&file, &cluster, &kept.current_path())?;
-            let checked = kept
-                .current()
-                .and_then(|certificate| check_node(&certificate, &node_name));
-            match &checked {
-                Ok(()) | Err(Error::NoCertificate { .. }) => {}
+            let checked = kept.current().and_then(|certificate| {
+                check_node(&certificate, &node_name)?;
+                Ok(certificate)
+            });
+            match checked {
+                // Whoever waits for the first certificate must not take one that is over for it, and ask as nobody.
+                Ok(certificate) => Ok(!certificate.is_any_expired(clock.now())),
+                Err(Error::NoCertificate { .. }) => Ok(false),
                 Err(error) => {
-                    tracing::warn!(%error, "the certificate is of no use, the node is bootstrapped anew")
+                    tracing::warn!(%error, "the certificate is of no use, the node is bootstrapped anew");
+                    Ok(false)
                 }
             }
-            Ok(checked.is_ok())
         })
         .await?;
         let mut manager = self.manager(store);

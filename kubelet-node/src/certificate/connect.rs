@@ -3,29 +3,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube_client::client::retry::RetryPolicy;
 use kube_client::client::{Body, ConfigExt};
-use kube_client::{Client, Config};
+use kube_client::{Client, Config, Error};
+use rustls::pki_types::ServerName;
 use tower::ServiceBuilder;
 use tower::retry::RetryLayer;
 
 /// Makes a client of a configuration. [`connect`] is the usual one.
 pub type Connect = Arc<dyn Fn(Config) -> kube_client::Result<Client> + Send + Sync>;
 
-/// A connection that nothing was heard on for so long is probed (the `ReadIdleTimeout` of the kubelet's HTTP/2).
+/// A connection that nothing was heard on for so long is probed (`ReadIdleTimeout`).
 const IDLE: Duration = Duration::from_secs(30);
 /// And so often, so many times, before it counts as dead: 15 s in all (`PingTimeout`).
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
 
-/// A client over TCP and TLS, as `kube-client` makes it, whose connections are probed: where nobody is at the other end any
-/// more, what waits there fails after 45 s. The kubelet has this from the pings of HTTP/2, which is not spoken here.
+/// A client over TCP and TLS, as `kube-client` makes it, that speaks HTTP/2 where the server does, as the kubelet: all requests
+/// share a connection, and many at once do not leave as many connections behind. Connections are probed, by the pings of HTTP/2
+/// and by TCP: where nobody is at the other end any more, what waits there fails after 45 s.
 ///
-/// Through a proxy there are no probes.
+/// Through a proxy there is neither.
 pub fn connect() -> Connect {
     Arc::new(|config| match config.proxy_url {
         Some(_) => Client::try_from(config),
@@ -43,12 +46,18 @@ fn direct(config: &Config) -> kube_client::Result<Client> {
     // While something that was sent is not acknowledged, there are no probes.
     #[cfg(target_os = "linux")]
     tcp.set_tcp_user_timeout(Some(IDLE + PROBE_EVERY * PROBES));
-    let mut tls = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+    let mut tls = TimeoutConnector::new(https(config, tcp)?);
     tls.set_connect_timeout(config.connect_timeout);
     tls.set_read_timeout(config.read_timeout);
     tls.set_write_timeout(config.write_timeout);
     tls.set_reset_reader_on_write(config.reset_reader_on_write);
-    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(tls);
+    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        // Without it, connections that nobody needs stay open.
+        .pool_timer(TokioTimer::new())
+        .http2_keep_alive_interval(IDLE)
+        .http2_keep_alive_timeout(PROBE_EVERY * PROBES)
+        .build(tls);
     let retry = config
         .default_retry
         .then(RetryPolicy::server_retry)
@@ -61,6 +70,21 @@ fn direct(config: &Config) -> kube_client::Result<Client> {
         .map_err(tower::BoxError::from)
         .service(http);
     Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+/// That of `kube-client`, which speaks HTTP/1.1 alone, with HTTP/2.
+fn https(config: &Config, tcp: HttpConnector) -> kube_client::Result<HttpsConnector<HttpConnector>> {
+    let builder = HttpsConnectorBuilder::new()
+        .with_tls_config(config.rustls_client_config()?)
+        .https_or_http();
+    let builder = match config.tls_server_name.clone() {
+        None => builder,
+        Some(name) => {
+            let name = ServerName::try_from(name).map_err(|error| Error::Service(error.into()))?;
+            builder.with_server_name_resolver(FixedServerNameResolver::new(name))
+        }
+    };
+    Ok(builder.enable_http1().enable_http2().wrap_connector(tcp))
 }
 
 #[cfg(test)]

@@ -221,7 +221,11 @@ async fn a_certificate_that_is_over_is_asked_for_anew() {
     rig.sleep(2 * 3600).await;
     let running = rig.run().await;
     assert!(running.certificates.current().is_none());
-    let second = running.next().await;
+    // Who asks at once waits for the new one.
+    let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE}})).unwrap();
+    let nodes: Api<Node> = Api::all(running.client.clone());
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+    let second = running.certificates.current().unwrap();
     assert!(second.not_after() > first.not_after());
     assert_eq!(rig.requests().len(), 2);
     running.end().await;

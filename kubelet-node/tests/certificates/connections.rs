@@ -202,6 +202,38 @@ async fn are_closed_when_it_is_asked_for() {
     served.end(running).await;
 }
 
+/// As those of the kubelet, which speaks HTTP/2: a storm of requests does not leave as many connections behind.
+#[cfg(target_os = "linux")]
+#[tokio::test(start_paused = true)]
+async fn are_shared_by_all_requests() {
+    let served = Served::start().await;
+    let (running, _) = served.join().await;
+    let requests = (0..50).map(|_| {
+        let nodes = nodes(&running.client);
+        async move { nodes.get(NODE).await }
+    });
+    futures::future::try_join_all(requests).await.unwrap();
+    let mut events = watch(&running.client).await;
+    events.try_next().await.unwrap().unwrap();
+    // That of the bootstrap token, and one more.
+    let open = open_connections(served.address.port());
+    assert!(open <= 2, "{open}");
+    drop(events);
+    served.end(running).await;
+}
+
+/// How many connections of this process to a port are established.
+#[cfg(target_os = "linux")]
+fn open_connections(port: u16) -> usize {
+    let connections = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let to = format!(":{port:04X}");
+    let is_one = |line: &&str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields[2].ends_with(&to) && fields[3] == "01"
+    };
+    connections.lines().skip(1).filter(is_one).count()
+}
+
 /// Without a token there is no way back. Who starts the agent again may have new credentials by then.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_slept_too_long_ends() {

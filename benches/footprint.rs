@@ -1,0 +1,254 @@
+//! What a node agent weighs at rest on a real containerd: its memory, its CPU time and its requests.
+//!
+//! `cargo bench -p benches --bench footprint -- PROGRAM…` needs root and containerd, and says so where they lack. A program is
+//! one that takes a kubelet's command line: the example `node-agent`, as it was built for use, or a kubelet beside it. Each takes
+//! some six minutes.
+//!
+//! A program is a process of its own and has a containerd and an API server in memory, over TLS, to itself. It is given pods of one
+//! container (`sleep`) and the token volume that the API server adds, more of them each time, and left alone; in the end all
+//! are deleted. Memory is that of `/proc/<pid>/smaps_rollup`, the most of one sample a second; CPU is user's and system's.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a bench"
+)]
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kubelet_testing::{ApiServer, Containerd, User};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+const NODE: &str = "node-1";
+const PODS: [usize; 4] = [0, 30, 110, 0];
+/// What a change stirs up lies down again.
+const SETTLING: Duration = Duration::from_secs(30);
+const REST: Duration = Duration::from_secs(60);
+/// Far longer than anything here takes.
+const GUARD: Duration = Duration::from_secs(180);
+/// `USER_HZ`, in which Linux tells of CPU time.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+fn pod(number: usize) -> Pod {
+    let pod = serde_json::json!({
+        "metadata": { "name": format!("pod-{number}"), "namespace": "default" },
+        "spec": {
+            "nodeName": NODE,
+            "hostNetwork": true,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main",
+                "image": Containerd::BUSYBOX,
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["sleep", "10000"],
+            }],
+        },
+    });
+    serde_json::from_value(pod).unwrap()
+}
+
+/// A program at work, and the API server that it belongs to.
+struct Agent {
+    server: ApiServer,
+    process: Child,
+    stop_server: CancellationToken,
+}
+
+impl Agent {
+    async fn start(program: &str, endpoint: &str, dir: &Path) -> Self {
+        let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+        let server = ApiServer::builder().record_reads().sign_certificates().build();
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+            .await
+            .unwrap();
+        let kubeconfig = server.kubeconfig_tls(listener.local_addr().unwrap(), User::node(NODE));
+        fs::write(path("kubeconfig"), kubeconfig).unwrap();
+        let config = format!(
+            "apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: {endpoint}
+podLogsDir: {}
+healthzPort: 0
+failCgroupV1: false
+failSwapOn: false
+cgroupsPerQOS: false
+enforceNodeAllocatable: []
+",
+            path("logs")
+        );
+        fs::write(path("config.yaml"), config).unwrap();
+        let (serving, stop_server) = (server.clone(), CancellationToken::new());
+        let token = stop_server.clone();
+        tokio::spawn(async move { serving.serve_tls(listener, token).await.unwrap() });
+        let log = fs::File::create(path("log")).unwrap();
+        let process = Command::new(program)
+            .args(["--config", &path("config.yaml")])
+            .args(["--root-dir", &path("root")])
+            .args(["--cert-dir", &path("pki")])
+            .args(["--kubeconfig", &path("kubeconfig")])
+            .args(["--hostname-override", NODE])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the program is to be started");
+        let mut agent = Self {
+            server,
+            process,
+            stop_server,
+        };
+        agent.until("the node is ready", is_ready).await;
+        agent
+    }
+
+    /// Creates or deletes pods until there are so many, and waits until all of them run and none else is there.
+    async fn have(&mut self, pods: usize) {
+        let before = self.server.list::<Pod>().unwrap().len();
+        for number in before..pods {
+            self.server.create(&pod(number)).unwrap();
+        }
+        for number in pods..before {
+            self.server
+                .delete::<Pod>("default", &format!("pod-{number}"))
+                .unwrap();
+        }
+        let reached = |server: &ApiServer| {
+            let is_running = |pod: &Pod| {
+                let status = pod.status.as_ref();
+                status.is_some_and(|status| status.phase.as_deref() == Some("Running"))
+            };
+            let all = server.list::<Pod>().unwrap();
+            all.len() == pods && all.iter().all(is_running)
+        };
+        self.until("the pods are as they are to be", reached).await;
+    }
+
+    async fn until(&mut self, what: &str, reached: impl Fn(&ApiServer) -> bool) {
+        let begun = Instant::now();
+        while !reached(&self.server) {
+            assert!(begun.elapsed() < GUARD, "not in time: {what}");
+            if let Some(ended) = self.process.try_wait().unwrap() {
+                panic!("the program has ended, {ended}, before {what}");
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Looks at it for a while.
+    async fn tell(&self, pods: usize) {
+        tokio::time::sleep(SETTLING).await;
+        let (cpu, calls, begun) = (self.cpu_seconds(), self.calls(), Instant::now());
+        let mut most = Memory::default();
+        while begun.elapsed() < REST {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let memory = self.memory();
+            if memory.rss > most.rss {
+                most = memory;
+            }
+        }
+        let minutes = begun.elapsed().as_secs_f64() / 60.0;
+        println!(
+            "| {pods} | {:.1} MB | {:.1} MB | {:.2} s | {:.1} |",
+            most.rss,
+            most.anonymous,
+            (self.cpu_seconds() - cpu) / minutes,
+            (self.calls() - calls) as f64 / minutes
+        );
+    }
+
+    fn proc(&self, file: &str) -> String {
+        let pid = self.process.id().expect("the program has ended");
+        fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap()
+    }
+
+    fn memory(&self) -> Memory {
+        let rollup = self.proc("smaps_rollup");
+        let megabytes = |name: &str| {
+            let line = rollup.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0 / 1e6
+        };
+        Memory {
+            rss: megabytes("Rss:"),
+            anonymous: megabytes("Anonymous:"),
+        }
+    }
+
+    fn cpu_seconds(&self) -> f64 {
+        let stat = self.proc("stat");
+        // The program's name, in parentheses, may hold spaces; `utime` and `stime` are the fields 14 and 15.
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        let ticks = fields.split(' ').skip(11).take(2);
+        ticks.map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / TICKS_PER_SECOND
+    }
+
+    fn calls(&self) -> usize {
+        let name = User::node(NODE).name;
+        let calls = self.server.calls().all();
+        calls.iter().filter(|call| call.user == name).count()
+    }
+
+    async fn end(mut self) {
+        self.process.kill().await.unwrap();
+        self.stop_server.cancel();
+    }
+}
+
+fn is_ready(server: &ApiServer) -> bool {
+    let conditions = server.get::<Node>("", NODE).unwrap();
+    let conditions = conditions.and_then(|node| node.status?.conditions);
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// In megabytes of 1,000,000 bytes.
+#[derive(Default)]
+struct Memory {
+    rss: f64,
+    anonymous: f64,
+}
+
+async fn measure(program: &str) {
+    let Some(containerd) = Containerd::start().await.unwrap() else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    println!(
+        "{program}:\n| pods | RSS | of it anonymous | CPU a minute | requests a minute |\n|---|---|---|---|---|"
+    );
+    let mut agent = Agent::start(program, &containerd.endpoint(), dir.path()).await;
+    for pods in PODS {
+        agent.have(pods).await;
+        agent.tell(pods).await;
+    }
+    agent.end().await;
+}
+
+fn main() {
+    // Cargo's own come with a dash.
+    let programs: Vec<_> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
+    if programs.is_empty() {
+        println!("name the programs to be weighed: cargo bench -p benches --bench footprint -- PROGRAM…");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        for program in &programs {
+            measure(program).await;
+        }
+    });
+}
