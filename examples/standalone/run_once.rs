@@ -66,7 +66,8 @@ pub(crate) async fn wait(
                 .extend(late.map(|(pod, _)| format!("{}: neither runs nor ended in {seconds} s", pod.key())));
             let failed = desired.iter().zip(&states).filter(|(_, state)| **state == State::Failed);
             problems.extend(failed.filter_map(|(pod, _)| {
-                let why = why(&statuses.get(&pod.uid())?)?;
+                let status = statuses.get(&pod.uid())?;
+                let why = why(&status)?;
                 Some(format!("{}: {why}", pod.key()))
             }));
             let failed = on_their_way || states.contains(&State::Failed) || !problems.is_empty();
