@@ -9,11 +9,16 @@ use crate::{Clock, Event, EventRecorder, EventType, Eviction};
 const REASON: &str = "DeadlineExceeded";
 const MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
 
-/// When the pod has been active for as long as it may; `None` where it has no deadline, or has not begun.
-/// `reported` is the status reported last, if one was: it knows best when the pod began.
+/// When the pod has been active for as long as it may; `None` where it has no deadline, has not begun, or has succeeded: that
+/// stands, however long it takes to give back what the pod had. `reported` is the status reported last, if one was: it knows
+/// best when the pod began.
 pub(crate) fn active_deadline(pod: &Pod, reported: Option<&ApiPodStatus>) -> Option<Timestamp> {
     let seconds = pod.spec.as_ref()?.active_deadline_seconds?;
-    let started = reported.or(pod.status.as_ref())?.start_time.as_ref()?.0;
+    let status = reported.or(pod.status.as_ref())?;
+    if status.phase.as_deref() == Some("Succeeded") {
+        return None;
+    }
+    let started = status.start_time.as_ref()?.0;
     started.checked_add(SignedDuration::from_secs(seconds)).ok()
 }
 
@@ -74,6 +79,16 @@ mod tests {
             let reported = reported.map(status);
             let ended = past_active_deadline(&pod, reported.as_ref(), &clock, &LogEvents);
             assert_eq!(ended.is_some(), over, "{case:?}");
+            // Who has succeeded is not failed by time.
+            let succeeded = ApiPodStatus {
+                phase: Some("Succeeded".to_owned()),
+                ..reported.unwrap_or_default()
+            };
+            assert_eq!(
+                past_active_deadline(&pod, Some(&succeeded), &clock, &LogEvents),
+                None,
+                "{case:?}"
+            );
         }
     }
 }

@@ -66,6 +66,12 @@ const FOUND: &[(Life, u64, Duration, &str)] = &[
         DAY,
         "the end of a sidecar that never started was taken back by a restart of the agent",
     ),
+    (
+        day,
+        6597,
+        DAY,
+        "a pod that had succeeded was failed by its deadline while what it had could not be given back",
+    ),
 ];
 
 /// What the seeds are to meet, as it stands in a history.
