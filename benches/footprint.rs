@@ -16,19 +16,22 @@
     reason = "a bench"
 )]
 
+mod member;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kubelet_testing::{ApiServer, Containerd, User};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-const NODE: &str = "node-1";
+use crate::member::{NODE, configuration, is_ready};
+
 const PODS: [usize; 4] = [0, 30, 110, 0];
 /// What a change stirs up lies down again.
 const SETTLING: Duration = Duration::from_secs(30);
@@ -72,20 +75,7 @@ impl Agent {
             .unwrap();
         let kubeconfig = server.kubeconfig_tls(listener.local_addr().unwrap(), User::node(NODE));
         fs::write(path("kubeconfig"), kubeconfig).unwrap();
-        let config = format!(
-            "apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-containerRuntimeEndpoint: {endpoint}
-podLogsDir: {}
-healthzPort: 0
-failCgroupV1: false
-failSwapOn: false
-cgroupsPerQOS: false
-enforceNodeAllocatable: []
-",
-            path("logs")
-        );
-        fs::write(path("config.yaml"), config).unwrap();
+        fs::write(path("config.yaml"), configuration(endpoint, &path("logs"))).unwrap();
         let (serving, stop_server) = (server.clone(), CancellationToken::new());
         let token = stop_server.clone();
         tokio::spawn(async move { serving.serve_tls(listener, token).await.unwrap() });
@@ -201,13 +191,6 @@ enforceNodeAllocatable: []
         self.process.kill().await.unwrap();
         self.stop_server.cancel();
     }
-}
-
-fn is_ready(server: &ApiServer) -> bool {
-    let conditions = server.get::<Node>("", NODE).unwrap();
-    let conditions = conditions.and_then(|node| node.status?.conditions);
-    let mut conditions = conditions.into_iter().flatten();
-    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// In megabytes of 1,000,000 bytes.

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube_client::Api;
 use kube_client::api::{WatchEvent, WatchParams};
 use kubelet_config::flags::CommandLine;
@@ -19,7 +19,8 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-const NODE: &str = "node-1";
+use crate::member::{NODE, configuration, is_ready};
+
 /// Far longer than anything here takes.
 const GUARD: Duration = Duration::from_secs(180);
 
@@ -43,19 +44,7 @@ impl Cluster {
             .unwrap();
         let kubeconfig = server.kubeconfig(listener.local_addr().unwrap(), User::node(NODE));
         std::fs::write(path("kubeconfig"), kubeconfig).unwrap();
-        let config = format!(
-            "apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-containerRuntimeEndpoint: {endpoint}
-podLogsDir: {}
-healthzPort: 0
-failCgroupV1: false
-failSwapOn: false
-cgroupsPerQOS: false
-enforceNodeAllocatable: []
-",
-            path("logs")
-        );
+        let config = configuration(endpoint, &path("logs"));
         std::fs::write(path("config.yaml"), config).unwrap();
         let (serving, stop_server) = (server.clone(), CancellationToken::new());
         let token = stop_server.clone();
@@ -92,16 +81,8 @@ enforceNodeAllocatable: []
     }
 
     async fn ready(&self) {
-        let is_ready = || {
-            let node = self.server.get::<Node>("", NODE).unwrap()?;
-            let conditions = node.status?.conditions?;
-            conditions
-                .iter()
-                .find(|condition| condition.type_ == "Ready" && condition.status == "True")
-                .cloned()
-        };
         let begun = Instant::now();
-        while is_ready().is_none() {
+        while !is_ready(&self.server) {
             assert!(begun.elapsed() < GUARD, "the node is not ready");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -29,6 +29,8 @@ mod agent;
 #[path = "../by_hand.rs"]
 mod by_hand;
 mod cluster;
+#[path = "../member.rs"]
+mod member;
 #[allow(dead_code, reason = "the preflight is not run here")]
 #[path = "../../examples/node-agent/node.rs"]
 #[rustfmt::skip]
