@@ -77,13 +77,13 @@ impl MirrorPods {
     }
 
     /// Creates the mirror of a static pod, or deletes and creates it anew where it is outdated or being deleted
-    /// (`tryReconcileMirrorPods`).
-    pub(crate) async fn reconcile(&self, pod: &Arc<Pod>, mirror: Option<&Arc<Pod>>) {
+    /// (`tryReconcileMirrorPods`), or is of a former life of the pod.
+    pub(crate) async fn reconcile(&self, pod: &Arc<Pod>, mirror: Option<&Arc<Pod>>, is_former: bool) {
         let Some((client, node)) = self.parts.as_ref().filter(|_| pod.is_static()) else {
             return;
         };
         if let Some(mirror) = mirror
-            && (is_good(mirror, pod) || !delete(&**client, mirror).await)
+            && ((is_good(mirror, pod) && !is_former) || !delete(&**client, mirror).await)
         {
             return;
         }
@@ -117,7 +117,7 @@ impl MirrorPods {
             join_all(orphans.iter().map(|mirror| delete(&**client, mirror))).await;
         }
         let lacking = lacking.iter();
-        join_all(lacking.map(|(pod, mirror)| self.reconcile(pod, mirror.as_ref()))).await;
+        join_all(lacking.map(|(pod, mirror)| self.reconcile(pod, mirror.as_ref(), false))).await;
     }
 }
 
@@ -213,9 +213,14 @@ mod tests {
     }
 
     async fn reconciled(server: Server, node: Arc<Node>, pod: &Arc<Pod>, mirror: Option<Pod>) -> Vec<String> {
+        // What the status manager says of one is an annotation here.
+        let is_former = mirror
+            .as_ref()
+            .is_some_and(|mirror| mirror.annotation("former").is_some());
         let server = Arc::new(server);
         let mirrors = MirrorPods::new(server.clone(), Arc::new(FixedNode::new(node)));
-        mirrors.reconcile(pod, mirror.map(Arc::new).as_ref()).await;
+        let mirror = mirror.map(Arc::new);
+        mirrors.reconcile(pod, mirror.as_ref(), is_former).await;
         std::mem::take(&mut *server.calls.lock())
     }
 
@@ -227,8 +232,12 @@ mod tests {
             mirror
         };
         let foreign = pod("m", &[(CONFIG_SOURCE, API_SOURCE)]);
+        let former = pod(
+            "m",
+            &[(CONFIG_SOURCE, API_SOURCE), (CONFIG_MIRROR, "1"), ("former", "")],
+        );
         let (create, delete) = ("create ns/web 1", "delete ns/web m");
-        let cases: [(&str, Option<Pod>, Server, &[&str]); 8] = [
+        let cases: [(&str, Option<Pod>, Server, &[&str]); 9] = [
             ("missing", None, Server::default(), &[create]),
             ("good", Some(mirror("1")), Server::default(), &[]),
             (
@@ -246,6 +255,12 @@ mod tests {
             (
                 "not a mirror",
                 Some(foreign),
+                Server::default(),
+                &[delete, create],
+            ),
+            (
+                "of a former life",
+                Some(former),
                 Server::default(),
                 &[delete, create],
             ),
@@ -298,7 +313,9 @@ mod tests {
                 .await
                 .is_empty()
         );
-        MirrorPods::default().reconcile(&static_pod("1"), None).await;
+        MirrorPods::default()
+            .reconcile(&static_pod("1"), None, false)
+            .await;
     }
 
     #[test]

@@ -43,6 +43,19 @@ pub trait PodStatusReporter: Send + Sync {
             .is_some_and(|status| has_terminal_phase(&status))
     }
 
+    /// A sync of the pod begins. If [`terminate_pod`](Self::terminate_pod) was told of one of its UID, it has come back since: its
+    /// containers are about to run, whatever was told of their ends. Who minds no such end, the default, does nothing.
+    fn begin_pod(&self, uid: &PodUid) {
+        let _ = uid;
+    }
+
+    /// Whether the mirror of a static pod can come to show what was reported of the pod. One that shows the end of a life before
+    /// cannot: no API server lets it run again, and it is to be made anew. Who minds no such end, the default, says yes.
+    fn can_be_shown_by(&self, pod: &Pod, mirror: &Pod) -> bool {
+        let _ = (pod, mirror);
+        true
+    }
+
     /// Reports a status (`SetPodStatus`).
     fn set_pod_status(&self, pod: &Arc<Pod>, status: ApiPodStatus);
 

@@ -84,6 +84,8 @@ impl PodSyncer for RuntimePodSyncer {
         if update == SyncPodType::Create {
             self.observe_since_first_seen("kubelet_pod_worker_start_duration_seconds", pod);
         }
+        // Whatever the update: one that creates a pod may be merged with one that changes it.
+        self.statuses.begin_pod(&pod.uid());
         self.take_up(pod, status);
         self.look_after_resize(pod, status);
         let reported = self.statuses.pod_status(&pod.uid());
@@ -117,8 +119,9 @@ impl PodSyncer for RuntimePodSyncer {
         self.ensure_cgroup(pod, runs).await?;
 
         // A static pod may be what the API server is made of: it does not wait for its mirror.
+        let is_former = mirror.is_some_and(|mirror| !self.statuses.can_be_shown_by(pod, mirror));
         let ((), synced) = tokio::join!(
-            self.mirrors.reconcile(pod, mirror),
+            self.mirrors.reconcile(pod, mirror, is_former),
             self.set_up_and_run(pod, &status)
         );
         let did_something = match synced {

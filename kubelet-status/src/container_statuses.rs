@@ -113,7 +113,7 @@ impl ContainerStatuses<'_> {
             _ => ApiContainerStatus {
                 name: container.name.clone(),
                 image: container.image.clone().unwrap_or_default(),
-                state: Some(waiting(self.default_waiting_reason(), "")),
+                state: Some(waiting_to_start(self.pod)),
                 restart_count: previous.map_or(0, |previous| previous.restart_count),
                 last_state: Some(
                     previous
@@ -286,18 +286,6 @@ impl ContainerStatuses<'_> {
             })
     }
 
-    fn default_waiting_reason(&self) -> &'static str {
-        let init_containers = self
-            .pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.init_containers.as_ref());
-        match init_containers.is_some_and(|containers| !containers.is_empty()) {
-            true => POD_INITIALIZING,
-            false => CONTAINER_CREATING,
-        }
-    }
-
     /// The container's volume mounts, as its spec has them: CRI does not know the volumes' names.
     fn volume_mounts(&self, container: &Container) -> Option<Vec<VolumeMountStatus>> {
         let mounts = container.volume_mounts.as_ref()?;
@@ -324,6 +312,16 @@ impl ContainerStatuses<'_> {
 fn is_propagated(mount: &VolumeMount) -> bool {
     let propagation = mount.mount_propagation.as_deref();
     propagation.is_some_and(|propagation| propagation != "None")
+}
+
+/// The state of a container that was not started yet.
+pub(crate) fn waiting_to_start(pod: &Pod) -> ContainerState {
+    let spec = pod.spec.as_ref();
+    let init_containers = spec.and_then(|spec| spec.init_containers.as_ref());
+    match init_containers.is_some_and(|containers| !containers.is_empty()) {
+        true => waiting(POD_INITIALIZING, ""),
+        false => waiting(CONTAINER_CREATING, ""),
+    }
 }
 
 fn waiting(reason: &str, message: &str) -> ContainerState {

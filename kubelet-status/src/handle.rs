@@ -110,6 +110,14 @@ impl PodStatusReporter for StatusManagerHandle {
         self.0.records.lock().status(uid).is_some_and(Kept::is_terminal)
     }
 
+    fn begin_pod(&self, uid: &PodUid) {
+        self.change(|records, now| Ok(records.begin_pod(uid, now)));
+    }
+
+    fn can_be_shown_by(&self, pod: &Pod, mirror: &Pod) -> bool {
+        self.0.records.lock().can_be_shown_by(pod, mirror)
+    }
+
     fn set_pod_status(&self, pod: &Arc<Pod>, status: ApiPodStatus) {
         self.change(|records, now| records.set_pod_status(pod, status, now));
     }

@@ -13,6 +13,7 @@ use crate::merge::merge;
 use crate::records::{Job, Outcome, Send, Task, is_mirror_of};
 use crate::status_ext::{is_running, is_terminal, phase};
 use crate::token_bucket::RateLimit;
+use crate::transitions;
 
 /// Does jobs.
 pub(crate) struct Sender {
@@ -68,7 +69,10 @@ impl Sender {
         // A static pod is shown by its mirror, which has a UID of its own.
         if let Some(there) = &there
             && there.uid_str() != pod.uid_str()
-            && !(pod.is_static() && there.is_mirror() && is_mirror_of(there, pod))
+            && !(pod.is_static()
+                && there.is_mirror()
+                && is_mirror_of(there, pod)
+                && transitions::are_possible(pod, there.status.as_ref(), &send.status))
         {
             if pod.is_static() {
                 return Ok(Outcome::Absent);

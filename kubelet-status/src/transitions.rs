@@ -6,7 +6,7 @@ use kubelet_core::restart_rules::{container_should_restart, is_restartable_init_
 
 use crate::error::Error;
 use crate::restart_rules::all_containers_could_restart;
-use crate::status_ext::{container_at, terminated};
+use crate::status_ext::{container_at, is_terminal, phase, terminated};
 
 /// Refuses a status in which a container runs or waits that had ended and is not to run again.
 pub(crate) fn check(pod: &Pod, old: &ApiPodStatus, new: &ApiPodStatus) -> Result<(), Error> {
@@ -48,6 +48,15 @@ pub(crate) fn check(pod: &Pod, old: &ApiPodStatus, new: &ApiPodStatus) -> Result
         }
     }
     Ok(())
+}
+
+/// Whether what is shown of the pod, if anything is, may become this status. What has ended does not begin again: what shows that
+/// is to be made anew.
+pub(crate) fn are_possible(pod: &Pod, shown: Option<&ApiPodStatus>, status: &ApiPodStatus) -> bool {
+    shown.is_none_or(|shown| {
+        let begins_again = is_terminal(phase(shown)) && !is_terminal(phase(status));
+        !begins_again && check(pod, shown, status).is_ok()
+    })
 }
 
 fn leaves_its_end(

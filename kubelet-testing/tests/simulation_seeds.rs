@@ -68,6 +68,12 @@ const FOUND: &[(Life, u64, Duration, &str)] = &[
     ),
     (
         day,
+        2351,
+        DAY,
+        "the mirror of a static pod that came back while it ended showed that end for ever",
+    ),
+    (
+        day,
         6597,
         DAY,
         "a pod that had succeeded was failed by its deadline while what it had could not be given back",

@@ -7,6 +7,7 @@ use kubelet_core::{ContainerId, PodExt, PodUid};
 
 use super::{Kept, Known, Now, Record, Records, Turn, is_mirror_of};
 use crate::conditions;
+use crate::container_statuses::waiting_to_start;
 use crate::equality::same_by_kubelet;
 use crate::error::Error;
 use crate::normalize::{normalize, set_transition_times};
@@ -35,6 +36,35 @@ impl Records {
             return Ok(false);
         }
         self.update(pod, status, force, false, now)
+    }
+
+    /// A sync begins. A static pod that was ended has come back under its UID: its containers are about to run, whatever became of
+    /// them. Tells whether it has.
+    pub(crate) fn begin_pod(&mut self, uid: &PodUid, now: &Now) -> bool {
+        let is_over =
+            |record: &&mut Box<Record>| record.pod.is_static() && (record.finished || record.orphaned);
+        let Some(record) = self.by_uid.get_mut(uid).filter(is_over) else {
+            return false;
+        };
+        let mut status = Arc::unwrap_or_clone(record.status.get());
+        let containers = status.container_statuses.iter_mut().flatten();
+        for container in containers.chain(status.init_container_statuses.iter_mut().flatten()) {
+            if terminated(&container.state).is_some() {
+                container.last_state = container.state.replace(waiting_to_start(&record.pod));
+            }
+        }
+        if is_terminal(phase(&status)) {
+            status.phase = Some("Pending".to_owned());
+            (status.reason, status.message) = (None, None);
+        }
+        if !record.is_unsent() {
+            record.changed_at = now.instant();
+        }
+        record.status = Kept::new(status);
+        record.version += 1;
+        (record.finished, record.orphaned) = (false, false);
+        self.queue(uid);
+        true
     }
 
     /// `OnPodSandboxReady`
@@ -140,7 +170,9 @@ impl Records {
         now: &Now,
     ) -> Result<bool, Error> {
         let mirror = pod.is_static().then(|| self.mirrors.get(&pod.key())).flatten();
-        let mirror = mirror.filter(|mirror| is_mirror_of(mirror, pod));
+        let mirror = mirror.filter(|mirror| {
+            is_mirror_of(mirror, pod) && transitions::are_possible(pod, mirror.status.as_ref(), &status)
+        });
         let record = self.by_uid.get_mut(pod.uid_str());
         let (known, no_status) = (
             record.as_ref().map(|record| record.status.get()),

@@ -23,6 +23,7 @@ use crate::metrics;
 use crate::normalize::normalize;
 use crate::pod_startup_latency::PodStartupLatencyTracker;
 use crate::resize::ResizeConditions;
+use crate::transitions;
 
 /// How long a status waits after it could not be sent; doubled each time.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
@@ -221,6 +222,13 @@ impl Records {
         self.resizes(|resizes| resizes.retain(|uid, _| known.contains(uid)));
         self.mirrors.retain(|_, mirror| known.contains(mirror.uid_str()));
         !orphans.is_empty()
+    }
+
+    /// Whether the mirror does not show the end of a former life of the pod.
+    pub(crate) fn can_be_shown_by(&self, pod: &Pod, mirror: &Pod) -> bool {
+        let shown = mirror.status.as_ref();
+        let record = self.known(&pod.uid());
+        record.is_none_or(|record| transitions::are_possible(pod, shown, &record.status.get()))
     }
 
     /// A pod's resize conditions.

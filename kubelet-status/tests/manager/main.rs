@@ -4,10 +4,11 @@
 mod fake;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fake::{Running, Store, ended, pod, running, waiting};
-use k8s_openapi::api::core::v1::{PodCondition, PodStatus as ApiPodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus as ApiPodStatus};
 use kubelet_core::runtime::PodStatus;
 use kubelet_core::{ContainerId, PodExt, PodStatusInput, PodStatusReporter, PodUid};
 use kubelet_status::{MemorySink, StatusManagerConfig};
@@ -291,6 +292,103 @@ async fn a_static_pod_and_a_mirror_are_never_deleted() {
     assert_eq!(shown.uid_str(), "of-the-mirror");
     assert_eq!(shown.status.as_ref().unwrap().phase.as_deref(), Some("Succeeded"));
     assert!(!store.calls().iter().any(|call| call.starts_with("delete")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_pod_that_was_ended_and_comes_back_is_shown_as_it_runs() {
+    let store = Store::default();
+    let manager = Running::start(store.clone());
+    let file = json!({"metadata": {"annotations": {"kubernetes.io/config.source": "file"}}});
+    let pod = pod("a", "1", file);
+    let state = || {
+        let reported = manager.handle.pod_status(&pod.uid()).unwrap();
+        (
+            reported.phase.clone().unwrap(),
+            reported.container_statuses.as_ref().unwrap()[0].clone(),
+        )
+    };
+    let is_waiting = |(phase, container): (String, ContainerStatus)| {
+        let waiting = container.state.unwrap().waiting;
+        let before = container.last_state.unwrap().terminated;
+        (waiting.unwrap().reason.unwrap(), before.is_some(), phase)
+    };
+    // Its file went and came: its container ended for good, the pod did not.
+    let stopped = ApiPodStatus {
+        phase: Some("Running".to_owned()),
+        ..ended(0)
+    };
+    for _ in 0..2 {
+        manager.handle.begin_pod(&pod.uid());
+        manager.handle.set_pod_status(&pod, running());
+        assert!(state().1.state.unwrap().running.is_some());
+        manager.handle.set_pod_status(&pod, stopped.clone());
+        manager.handle.begin_pod(&pod.uid());
+        manager.handle.set_pod_status(&pod, running());
+        let ended = state().1.state.unwrap().terminated;
+        assert!(ended.is_some(), "it has not begun anew");
+        manager.handle.terminate_pod(&pod);
+    }
+    manager.handle.begin_pod(&pod.uid());
+    let creating = "ContainerCreating".to_owned();
+    assert_eq!(
+        is_waiting(state()),
+        (creating.clone(), true, "Running".to_owned())
+    );
+
+    // Nobody knew it for a while, and the sink was not told of that yet.
+    manager.handle.set_pod_status(&pod, ended(0));
+    manager.handle.terminate_pod(&pod);
+    manager.handle.remove_orphaned_statuses(&HashSet::new());
+    manager.handle.begin_pod(&pod.uid());
+    assert_eq!(is_waiting(state()), (creating, true, "Pending".to_owned()));
+    manager.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_that_shows_the_end_of_a_former_life_is_left_to_be_made_anew() {
+    let file = json!({"metadata": {"annotations": {"kubernetes.io/config.source": "file"}}});
+    let file = pod("a", "1", file);
+    let mirror = |uid: &str, status: ApiPodStatus| {
+        let of_file = json!({"kubernetes.io/config.source": "api", "kubernetes.io/config.mirror": "h"});
+        let mirror = pod("a", uid, json!({"metadata": {"annotations": of_file}}));
+        let status = Some(status);
+        Arc::new(Pod {
+            status,
+            ..Arc::unwrap_or_clone(mirror)
+        })
+    };
+    let phase = |phase: &str, status| ApiPodStatus {
+        phase: Some(phase.to_owned()),
+        ..status
+    };
+    for former in [
+        ended(0),
+        phase("Running", ended(0)),
+        phase("Failed", ApiPodStatus::default()),
+    ] {
+        let store = Store::default();
+        let manager = Running::start(store.clone());
+        let former = mirror("former", former);
+        store.insert(&former);
+        manager.handle.observe_pod(&former);
+        assert!(
+            manager.handle.can_be_shown_by(&file, &former),
+            "nothing was reported yet"
+        );
+        manager.handle.set_pod_status(&file, running());
+        assert!(!manager.handle.can_be_shown_by(&file, &former));
+        store.called("get a", 1).await;
+
+        let next = mirror("next", phase("Pending", ApiPodStatus::default()));
+        assert!(manager.handle.can_be_shown_by(&file, &next));
+        store.insert(&next);
+        manager.handle.observe_pod(&next);
+        store.called("patch a", 1).await;
+        manager.stop().await;
+        assert_eq!(phase_of_a(&store).as_deref(), Some("Running"));
+        let patches = store.calls().iter().filter(|call| *call == "patch a").count();
+        assert_eq!(patches, 1, "the next one alone");
+    }
 }
 
 #[tokio::test(start_paused = true)]
