@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kubelet_config::flags::KubeletServer;
-use kubelet_config::{ApiServerConfigObjects, ApiServerSource, ApiServerTokens, Informer, PodConfig};
+use kubelet_config::{ApiServerSource, ApiServerTokens, ConfigObjectWatches, Informer, PodConfig};
 use kubelet_core::admission::{AppArmorAdmitHandler, DeclaredFeatures, SysctlAllowlist};
 use kubelet_core::{
     ConfigObjects, EventRecorder, FixedNode, Kubelet, LocalVolumes, LogEvents, NoConfigObjects,
@@ -27,9 +26,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::settings::{self, count, time};
 use crate::{Error, node};
-
-/// What was read of config maps so long ago is good enough for volumes.
-const VOLUMES_MAX_AGE: Duration = Duration::from_secs(60);
 
 /// Runs until `shutdown`, and leaves the containers running.
 pub(crate) async fn run(
@@ -54,21 +50,19 @@ pub(crate) async fn run(
     let mut recorder: Arc<dyn EventRecorder> = Arc::new(LogEvents);
     let mut node_recorder: Arc<dyn NodeEventRecorder> = Arc::new(LogEvents);
     let mut objects: Arc<dyn ConfigObjects> = Arc::new(NoConfigObjects);
-    let mut objects_of_volumes = objects.clone();
     let mut tokens: Arc<dyn ServiceAccountTokens> = Arc::new(NoServiceAccountTokens);
     let mut cluster_services: Arc<dyn Services> = Arc::new(NoServices);
     let mut classes: Arc<dyn RuntimeClasses> = Arc::new(BTreeMap::new());
-    let mut read_objects = None;
+    let mut watched_objects = None;
     if let Some(client) = &client {
         let events = EventBroadcaster::new(ApiServerEvents::new(client.clone()), &node_name)
             .with_rate(count(config.event_record_qps), count(config.event_burst));
         recorder = Arc::new(events.handle());
         node_recorder = Arc::new(events.handle());
         tasks.spawn(ok(events.run(shutdown.clone())));
-        let read = ApiServerConfigObjects::new(client.clone());
-        objects_of_volumes = Arc::new(read.with_max_age(VOLUMES_MAX_AGE));
-        objects = Arc::new(read.clone());
-        read_objects = Some(read);
+        let watches = ConfigObjectWatches::new(client.clone());
+        objects = Arc::new(watches.handle());
+        watched_objects = Some(watches);
         tokens = Arc::new(ApiServerTokens::new(client.clone()));
         let informer = Informer::services(client.clone());
         cluster_services = Arc::new(informer.handle());
@@ -108,7 +102,7 @@ pub(crate) async fn run(
     };
     let volumes = LocalVolumes::new(&root_dir)
         .recorder(recorder.clone())
-        .config_objects(objects_of_volumes)
+        .config_objects(objects.clone())
         .tokens(tokens);
     let (volumes, probes) = (Arc::new(volumes), ProbeResultCache::new());
     let (first_wait, longest_wait) = config.restart_back_off(gates);
@@ -185,8 +179,8 @@ pub(crate) async fn run(
     let image_gc = ImageGcManager::new(runtime.clone(), settings::image_gc(config), runtime, node_recorder)?;
     node_runtime.set_images(image_gc.clone());
     tasks.spawn(ok(image_gc.run(shutdown.clone())));
-    if let Some(read) = read_objects {
-        tasks.spawn(ok(read.run(move || handle.pods().pods(), shutdown.clone())));
+    if let Some(watches) = watched_objects {
+        tasks.spawn(ok(watches.run(move || handle.pods().pods(), shutdown.clone())));
     }
     if config.healthz_port > 0 {
         let address = SocketAddr::new(config.healthz_bind_address.parse()?, config.healthz_port.try_into()?);

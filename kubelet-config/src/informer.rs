@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube_client::{Client, Resource};
@@ -63,6 +64,18 @@ impl Informer<RuntimeClass> {
     }
 }
 
+impl<K> Informer<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + DeserializeOwned + Clone,
+{
+    /// One object alone, which is all that a node may watch of some kinds.
+    pub(crate) fn named(client: Client, key: &Key) -> Self {
+        let path = K::url_path(&(), Some(&key.namespace));
+        let requests = Requests::new(client, path, Some(format!("metadata.name={}", key.name)));
+        Self::new(requests, |object| object.meta_mut().managed_fields = None)
+    }
+}
+
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone> Informer<K> {
     fn new(requests: Requests, trim: fn(&mut K)) -> Self {
         let seen = Seen {
@@ -116,7 +129,7 @@ impl<K> InformerHandle<K> {
         let _ = self.0.subscribe().wait_for(|seen| seen.synced).await;
     }
 
-    fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.0.borrow().objects.get(&Key::new(namespace, name)).cloned()
     }
 

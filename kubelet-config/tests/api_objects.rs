@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount, ServiceAccountTokenProjection};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kubelet_config::{ApiServerConfigObjects, ApiServerTokens};
+use kubelet_config::{ApiServerConfigObjects, ApiServerTokens, ConfigObjectWatches};
 use kubelet_core::{Clock, ConfigObjects, Jitter, PodExt, ServiceAccountTokens};
 use kubelet_testing::api_server::{ApiServer, Verb};
 use parking_lot::Mutex;
@@ -19,9 +19,16 @@ fn config_map(word: &str) -> ConfigMap {
     serde_json::from_value(map).unwrap()
 }
 
-async fn word(objects: &ApiServerConfigObjects) -> Option<String> {
+async fn word(objects: &impl ConfigObjects) -> Option<String> {
     let found = objects.config_map("default", "words").await.unwrap()?;
     found.data.as_ref()?.get("word").cloned()
+}
+
+/// A pod that refers to the config map.
+fn reader() -> Arc<Pod> {
+    let pod = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"containers": [
+        {"name": "main", "envFrom": [{"configMapRef": {"name": "words"}}]}]}});
+    Arc::new(serde_json::from_value(pod).unwrap())
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,10 +73,7 @@ async fn what_was_read_last_counts_while_the_server_is_away() {
     objects.config_map("default", "unknown").await.unwrap_err();
 
     // No pod refers to it any more.
-    let pod = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"containers": [
-        {"name": "main", "envFrom": [{"configMapRef": {"name": "words"}}]}]}});
-    let pod: Arc<Pod> = Arc::new(serde_json::from_value(pod).unwrap());
-    let (pods, stop) = (Arc::new(Mutex::new(vec![pod])), CancellationToken::new());
+    let (pods, stop) = (Arc::new(Mutex::new(vec![reader()])), CancellationToken::new());
     let (running, there, token) = (objects.clone(), pods.clone(), stop.clone());
     let running = tokio::spawn(async move { running.run(move || there.lock().clone(), token).await });
     sleep(Duration::from_secs(600)).await;
@@ -90,6 +94,69 @@ async fn what_was_read_last_counts_while_the_server_is_away() {
         .resource("configmaps")
         .fails(403, "no");
     objects.config_map("default", "words").await.unwrap_err();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_watched_is_asked_for_once_and_known_while_the_server_is_away() {
+    let server = ApiServer::builder().record_reads().build();
+    let watches = ConfigObjectWatches::new(server.client());
+    let objects = watches.handle();
+    let (pods, stop) = (Arc::new(Mutex::new(vec![reader()])), CancellationToken::new());
+    let (there, token) = (pods.clone(), stop.clone());
+    let running = tokio::spawn(async move { watches.run(move || there.lock().clone(), token).await });
+
+    // It comes, changes and goes, and all that is asked is one watch.
+    assert_eq!(word(&objects).await, None);
+    server.create(&config_map("first")).unwrap();
+    let becomes = async |expected: Option<&str>| {
+        let is_so = async || word(&objects).await.as_deref() == expected;
+        while !is_so().await {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    becomes(Some("first")).await;
+    let mut changed: ConfigMap = server.get("default", "words").unwrap().unwrap();
+    changed.data = config_map("second").data;
+    server.replace(&changed).unwrap();
+    becomes(Some("second")).await;
+    let asked = server.calls();
+    assert_eq!(asked.count("watch configmaps"), 1, "{asked:?}");
+    assert_eq!(asked.count("get configmaps default/words"), 0);
+
+    // Away, for longer than any watch lasts.
+    let away = server.faults().on(Verb::Watch).resource("configmaps");
+    away.connection_lost();
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(word(&objects).await.as_deref(), Some("second"));
+    let error = objects.config_map("default", "unknown").await.unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("default/unknown") && error.contains("timed out"),
+        "{error}"
+    );
+    server.faults().clear();
+    server.delete::<ConfigMap>("default", "words").unwrap();
+    becomes(None).await;
+
+    // What never changes is not watched once it was seen; and nothing is that no pod refers to.
+    let mut last = config_map("last");
+    last.immutable = Some(true);
+    server.create(&last).unwrap();
+    becomes(Some("last")).await;
+    let watched = || server.calls().count("watch configmaps");
+    sleep(Duration::from_secs(61)).await;
+    let before = watched();
+    sleep(Duration::from_secs(7200)).await;
+    assert_eq!(word(&objects).await.as_deref(), Some("last"));
+    assert_eq!(watched(), before);
+    pods.lock().clear();
+    sleep(Duration::from_secs(61)).await;
+    pods.lock().push(reader());
+    assert_eq!(word(&objects).await.as_deref(), Some("last"));
+    assert_eq!(watched(), before + 1, "it was forgotten");
+
+    stop.cancel();
+    running.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

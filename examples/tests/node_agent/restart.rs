@@ -11,16 +11,14 @@ use crate::cluster::{Cluster, NODE};
 use crate::pods::{IMAGE, SERVER, pod};
 use crate::standalone::{StatusExt, until};
 
-/// Verb, resource and field selector of a kubelet's requests, as they were recorded of v1.36; and how it reads config maps
-/// with `configMapAndSecretChangeDetectionStrategy: Get`.
-const ASKED: [&str; 22] = [
+/// Verb, resource and field selector of a kubelet's requests, as they were recorded of v1.36.
+const ASKED: [&str; 23] = [
     "create events",
     "create leases",
     "create nodes",
     "create pods",
     "create serviceaccounts/token",
     "delete pods",
-    "get configmaps",
     "get leases",
     "get nodes",
     "get pods",
@@ -28,11 +26,13 @@ const ASKED: [&str; 22] = [
     "patch nodes/status",
     "patch pods/status",
     "update leases",
+    "watch configmaps metadata.name=kube-root-ca.crt",
     "watch nodes metadata.name=NODE",
     "watch pods spec.nodeName=NODE",
     "watch runtimeclasses",
     "watch services spec.clusterIP!=None",
     // Where a streaming list is not to be had.
+    "list configmaps metadata.name=kube-root-ca.crt",
     "list nodes metadata.name=NODE",
     "list pods spec.nodeName=NODE",
     "list runtimeclasses",
@@ -128,6 +128,7 @@ async fn pods_outlive_the_api_server_and_the_agent() {
     let more: Vec<_> = cluster.asked().into_iter().filter(|asked| !allowed.contains(asked)).collect();
     assert!(more.is_empty(), "{more:#?}");
     for needed in [
+        "watch configmaps metadata.name=kube-root-ca.crt",
         "watch nodes metadata.name=NODE",
         "watch pods spec.nodeName=NODE",
         "watch runtimeclasses",

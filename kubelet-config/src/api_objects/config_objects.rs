@@ -1,6 +1,6 @@
 //! Config maps and secrets on an API server.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -8,25 +8,29 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube_client::api::Api;
 use kube_client::{Client, Error as ClientError, Resource};
-use kubelet_core::{ConfigObjects, Error, PodExt, Result};
+use kubelet_core::{ConfigObjects, Error, Result};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::references::References;
+use crate::reflector::Key;
+
 /// How long what was read is good enough: what is asked for at the same time is asked once.
 const MAX_AGE: Duration = Duration::from_secs(1);
 /// How often what nobody refers to is dropped.
-const RETAIN_PERIOD: Duration = Duration::from_secs(60);
+pub(super) const RETAIN_PERIOD: Duration = Duration::from_secs(60);
 /// How long an answer is waited for.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Reads config maps and secrets from an API server when they are asked for. Clones share what was read.
 ///
-/// It answers to the kubelet's managers with `configMapAndSecretChangeDetectionStrategy: Get`, and keeps what it read:
+/// It answers to the kubelet's managers with `configMapAndSecretChangeDetectionStrategy: Get`
+/// ([`ConfigObjectWatches`](crate::ConfigObjectWatches) to those with `Watch`), and keeps what it read:
 /// while the server does not answer, what was read last counts, so that a container can be started again without it.
 /// What pods do not refer to any more is dropped as long as it [runs](Self::run), or with [`retain`](Self::retain).
 #[derive(Clone)]
@@ -42,8 +46,8 @@ struct Read {
     secrets: Kept<Secret>,
 }
 
-/// By namespace and name: what was read, and when.
-type Kept<K> = HashMap<(String, String), (Instant, Arc<K>)>;
+/// What was read, and when.
+type Kept<K> = HashMap<Key, (Instant, Arc<K>)>;
 
 impl ApiServerConfigObjects {
     /// Those of the API server that `client` talks to.
@@ -84,15 +88,7 @@ impl ApiServerConfigObjects {
         if read.config_maps.is_empty() && read.secrets.is_empty() {
             return;
         }
-        let (mut config_maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
-        for pod in pods {
-            let namespace = pod.key().namespace.to_string();
-            let mut references = References::default();
-            references.of_pod(pod);
-            let of_pod = |name: &str| (namespace.clone(), name.to_owned());
-            config_maps.extend(references.config_maps.into_iter().map(of_pod));
-            secrets.extend(references.secrets.into_iter().map(of_pod));
-        }
+        let References { config_maps, secrets } = References::of(pods);
         read.config_maps.retain(|key, _| config_maps.contains(key));
         read.secrets.retain(|key, _| secrets.contains(key));
     }
@@ -106,7 +102,7 @@ impl ApiServerConfigObjects {
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
-        let key = (namespace.to_owned(), name.to_owned());
+        let key = Key::new(namespace, name);
         let last = kept(&mut self.read.lock()).get(&key).cloned();
         if let Some((read_at, object)) = &last
             && read_at.elapsed() < self.max_age
@@ -157,7 +153,7 @@ impl ConfigObjects for ApiServerConfigObjects {
     }
 }
 
-fn failed<K: Resource<DynamicType = ()>>(
+pub(super) fn failed<K: Resource<DynamicType = ()>>(
     namespace: &str,
     name: &str,
     source: Box<dyn std::error::Error + Send + Sync>,
@@ -166,72 +162,5 @@ fn failed<K: Resource<DynamicType = ()>>(
         kind: K::kind(&()).to_lowercase(),
         name: format!("{namespace}/{name}"),
         source: Arc::from(source),
-    }
-}
-
-/// The names of what a pod refers to (`getSecretNames`, `getConfigMapNames`).
-#[derive(Default)]
-struct References<'a> {
-    config_maps: BTreeSet<&'a str>,
-    secrets: BTreeSet<&'a str>,
-}
-
-impl<'a> References<'a> {
-    fn of_pod(&mut self, pod: &'a Pod) {
-        let Some(spec) = &pod.spec else { return };
-        let pull_secrets = spec.image_pull_secrets.iter().flatten();
-        self.secrets
-            .extend(pull_secrets.map(|reference| reference.name.as_str()));
-        let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
-        containers.for_each(|container| self.of_container(container));
-        for container in spec.ephemeral_containers.iter().flatten() {
-            self.of_environment(container.env.as_deref(), container.env_from.as_deref());
-        }
-        for volume in spec.volumes.iter().flatten() {
-            let names = volume.config_map.as_ref().map(|source| source.name.as_str());
-            self.config_maps.extend(names);
-            let names = volume
-                .secret
-                .as_ref()
-                .and_then(|source| source.secret_name.as_deref());
-            self.secrets.extend(names);
-            let projected = volume
-                .projected
-                .iter()
-                .flat_map(|volume| volume.sources.iter().flatten());
-            for source in projected {
-                self.config_maps
-                    .extend(source.config_map.as_ref().map(|source| source.name.as_str()));
-                self.secrets
-                    .extend(source.secret.as_ref().map(|source| source.name.as_str()));
-            }
-        }
-    }
-
-    fn of_container(&mut self, container: &'a Container) {
-        self.of_environment(container.env.as_deref(), container.env_from.as_deref());
-    }
-
-    fn of_environment(
-        &mut self,
-        env: Option<&'a [k8s_openapi::api::core::v1::EnvVar]>,
-        env_from: Option<&'a [k8s_openapi::api::core::v1::EnvFromSource]>,
-    ) {
-        for from in env
-            .into_iter()
-            .flatten()
-            .filter_map(|env| env.value_from.as_ref())
-        {
-            self.config_maps
-                .extend(from.config_map_key_ref.as_ref().map(|key| key.name.as_str()));
-            self.secrets
-                .extend(from.secret_key_ref.as_ref().map(|key| key.name.as_str()));
-        }
-        for from in env_from.into_iter().flatten() {
-            self.config_maps
-                .extend(from.config_map_ref.as_ref().map(|source| source.name.as_str()));
-            self.secrets
-                .extend(from.secret_ref.as_ref().map(|source| source.name.as_str()));
-        }
     }
 }

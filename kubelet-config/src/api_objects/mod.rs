@@ -1,7 +1,10 @@
 //! What pods refer to on an API server: config maps, secrets, tokens of their service accounts.
 
 mod config_objects;
+mod references;
 mod tokens;
+mod watches;
 
 pub use config_objects::ApiServerConfigObjects;
 pub use tokens::ApiServerTokens;
+pub use watches::{ConfigObjectWatches, WatchedConfigObjects};

@@ -57,7 +57,7 @@ pub(crate) enum Change<K> {
 }
 
 /// An object's namespace and name. The former is empty where the kind has none.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) namespace: Arc<str>,
     pub(crate) name: Arc<str>,

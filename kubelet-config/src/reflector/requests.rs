@@ -1,5 +1,6 @@
 //! What is asked of the API server, and how it may fail.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::future::ready;
 use std::io;
@@ -28,7 +29,7 @@ const SILENCE: Duration = Duration::from_secs(3 * 60);
 /// Asks for the objects of one kind.
 pub(crate) struct Requests {
     client: Client,
-    path: &'static str,
+    path: Cow<'static, str>,
     field_selector: Option<String>,
 }
 
@@ -45,10 +46,14 @@ pub(super) enum Failure {
 
 impl Requests {
     /// Those at `path`, `/api/v1/pods`, that a field selector chooses.
-    pub(crate) fn new(client: Client, path: &'static str, field_selector: Option<String>) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        path: impl Into<Cow<'static, str>>,
+        field_selector: Option<String>,
+    ) -> Self {
         Self {
             client,
-            path,
+            path: path.into(),
             field_selector,
         }
     }

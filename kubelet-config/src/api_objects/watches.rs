@@ -1,0 +1,198 @@
+//! Config maps and secrets on an API server, each watched while pods refer to it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube_client::{Client, Resource};
+use kubelet_core::{ConfigObjects, Result};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::config_objects::{DEADLINE, RETAIN_PERIOD, failed};
+use super::references::References;
+use crate::informer::{Informer, InformerHandle};
+use crate::reflector::Key;
+
+/// Watches the config maps and secrets that pods refer to: each on its own, as a node may no more, from when it is
+/// [asked for](Self::handle) first until no pod refers to it any more.
+///
+/// Answers to the kubelet's managers with `configMapAndSecretChangeDetectionStrategy: Watch`, its default, and asks as they do:
+/// while nothing changes an API server hears nothing. One that is immutable is watched until it was seen. While the server does
+/// not answer, what was seen last counts.
+/// [`ApiServerConfigObjects`](crate::ApiServerConfigObjects) asks each time.
+pub struct ConfigObjectWatches {
+    handle: WatchedConfigObjects,
+    begun: UnboundedReceiver<BoxFuture<'static, ()>>,
+}
+
+/// What [`ConfigObjectWatches`] have seen. Clones are the same.
+#[derive(Clone)]
+pub struct WatchedConfigObjects(Arc<Shared>);
+
+struct Shared {
+    client: Client,
+    watches: Mutex<Watches>,
+    /// Where watches are run.
+    begin: UnboundedSender<BoxFuture<'static, ()>>,
+}
+
+#[derive(Default)]
+struct Watches {
+    config_maps: HashMap<Key, Watch<ConfigMap>>,
+    secrets: HashMap<Key, Watch<Secret>>,
+}
+
+/// One object that is watched.
+struct Watch<K> {
+    seen: InformerHandle<K>,
+    /// Ends the watch; `None` of what does not change any more.
+    running: Option<DropGuard>,
+}
+
+/// A kind of which these are watched.
+trait Watchable:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + DeserializeOwned + Clone + Send + Sync + 'static
+{
+    fn of(watches: &mut Watches) -> &mut HashMap<Key, Watch<Self>>;
+    fn is_immutable(&self) -> bool;
+}
+
+impl Watchable for ConfigMap {
+    fn of(watches: &mut Watches) -> &mut HashMap<Key, Watch<Self>> {
+        &mut watches.config_maps
+    }
+
+    fn is_immutable(&self) -> bool {
+        self.immutable == Some(true)
+    }
+}
+
+impl Watchable for Secret {
+    fn of(watches: &mut Watches) -> &mut HashMap<Key, Watch<Self>> {
+        &mut watches.secrets
+    }
+
+    fn is_immutable(&self) -> bool {
+        self.immutable == Some(true)
+    }
+}
+
+impl ConfigObjectWatches {
+    /// Those of the API server that `client` talks to. Nothing is asked before it is asked for.
+    pub fn new(client: Client) -> Self {
+        let (begin, begun) = unbounded_channel();
+        let shared = Shared {
+            client,
+            watches: Mutex::default(),
+            begin,
+        };
+        Self {
+            handle: WatchedConfigObjects(Arc::new(shared)),
+            begun,
+        }
+    }
+
+    /// Who is asked for the objects. Nothing comes of it before it [runs](Self::run).
+    pub fn handle(&self) -> WatchedConfigObjects {
+        self.handle.clone()
+    }
+
+    /// Watches until `shutdown`, and ends each minute the watches of what none of `pods` refers to.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends all watches. The handle goes on to tell what was seen.
+    pub async fn run(mut self, pods: impl Fn() -> Vec<Arc<Pod>>, shutdown: CancellationToken) {
+        let mut minute = interval(RETAIN_PERIOD);
+        minute.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut running = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                Some(watch) = self.begun.recv() => running.push(watch),
+                Some(()) = running.next() => {}
+                _ = minute.tick() => self.handle.retain(&pods()),
+            }
+        }
+    }
+}
+
+impl WatchedConfigObjects {
+    fn retain(&self, pods: &[Arc<Pod>]) {
+        let mut watches = self.0.watches.lock();
+        if watches.config_maps.is_empty() && watches.secrets.is_empty() {
+            return;
+        }
+        let References { config_maps, secrets } = References::of(pods);
+        watches.config_maps.retain(|key, _| config_maps.contains(key));
+        watches.secrets.retain(|key, _| secrets.contains(key));
+    }
+
+    async fn get<K: Watchable>(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>> {
+        let key = Key::new(namespace, name);
+        let seen = {
+            let mut watches = self.0.watches.lock();
+            let watch = K::of(&mut watches).entry(key.clone());
+            watch.or_insert_with(|| self.watch(&key)).seen.clone()
+        };
+        if timeout(DEADLINE, seen.synced()).await.is_err() {
+            let why = format!(
+                "failed to sync {} cache: timed out waiting for the condition",
+                K::kind(&()).to_lowercase()
+            );
+            return Err(failed::<K>(namespace, name, why.into()));
+        }
+        let found = seen.get(namespace, name);
+        if found.as_ref().is_some_and(|found| found.is_immutable())
+            && let Some(watch) = K::of(&mut self.0.watches.lock()).get_mut(&key)
+        {
+            watch.running = None;
+        }
+        Ok(found)
+    }
+
+    /// Begins to watch one object.
+    fn watch<K: Watchable>(&self, key: &Key) -> Watch<K> {
+        let informer = Informer::<K>::named(self.0.client.clone(), key);
+        let (seen, shutdown) = (informer.handle(), CancellationToken::new());
+        // Whoever ran them has ended: then this waits in vain, and says so.
+        let _ = self.0.begin.send(informer.run(shutdown.clone()).boxed());
+        Watch {
+            seen,
+            running: Some(shutdown.drop_guard()),
+        }
+    }
+}
+
+#[async_trait]
+impl ConfigObjects for WatchedConfigObjects {
+    async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<Arc<ConfigMap>>> {
+        self.get(namespace, name).await
+    }
+
+    async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Arc<Secret>>> {
+        self.get(namespace, name).await
+    }
+}
+
+impl fmt::Debug for ConfigObjectWatches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConfigObjectWatches").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for WatchedConfigObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchedConfigObjects").finish_non_exhaustive()
+    }
+}
