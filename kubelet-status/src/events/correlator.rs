@@ -2,7 +2,6 @@
 //! dropped as spam.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event as ApiEvent;
@@ -15,7 +14,7 @@ use tokio::time::Instant;
 use crate::token_bucket::TokenBucket;
 
 /// How many kinds of events are remembered (`maxLruCacheEntries`).
-const REMEMBERED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
+const REMEMBERED: usize = 4096;
 /// From this many different messages for one reason on they are combined (`defaultAggregateMaxEvents`)…
 const COMBINE_FROM: usize = 10;
 /// …unless there was none for this long (`defaultAggregateIntervalInSeconds`).
@@ -26,6 +25,8 @@ const SPAM_BURST: u32 = 25;
 const SPAM_QPS: f64 = 1.0 / 300.0;
 
 /// Answers to client-go's `EventCorrelator` with its default options. Pure but for the times it is given.
+///
+/// Its caches grow with what they remember: one of a given size takes the room of all at once.
 #[derive(Debug)]
 pub(crate) struct EventCorrelator {
     similar: LruCache<String, Similar>,
@@ -62,9 +63,9 @@ struct Sent {
 impl Default for EventCorrelator {
     fn default() -> Self {
         Self {
-            similar: LruCache::new(REMEMBERED),
-            sent: LruCache::new(REMEMBERED),
-            spam: LruCache::new(REMEMBERED),
+            similar: LruCache::unbounded(),
+            sent: LruCache::unbounded(),
+            spam: LruCache::unbounded(),
         }
     }
 }
@@ -77,8 +78,12 @@ impl EventCorrelator {
         let limit = self.spam.get_or_insert_mut(spam_key(&event), || {
             TokenBucket::new(SPAM_QPS, SPAM_BURST, instant)
         });
+        let may_pass = limit.try_take(instant);
+        forget_oldest(&mut self.similar);
+        forget_oldest(&mut self.sent);
+        forget_oldest(&mut self.spam);
         // The dropped are counted, too: the next that is sent tells of them.
-        match (limit.try_take(instant), patch) {
+        match (may_pass, patch) {
             (false, _) => Correlated::Drop,
             (true, None) => Correlated::Create(Box::new(event)),
             (true, Some(patch)) => Correlated::Patch(Box::new(event), patch),
@@ -134,6 +139,12 @@ impl EventCorrelator {
         };
         self.sent.put(key, sent);
         (event, patch)
+    }
+}
+
+fn forget_oldest<V>(cache: &mut LruCache<String, V>) {
+    while cache.len() > REMEMBERED {
+        cache.pop_lru();
     }
 }
 
@@ -241,6 +252,21 @@ mod tests {
                 Correlated::Drop => "drop".to_owned(),
             }
         }
+    }
+
+    #[test]
+    fn the_kind_that_was_met_longest_ago_is_forgotten_for_one_too_many() {
+        let mut time = Time::new();
+        // Five minutes each: none is spam.
+        let mut seconds = (0..).step_by(300);
+        let mut at = |kind: usize| time.at(seconds.next().unwrap(), &format!("Kind{kind}"), "a");
+        for kind in 0..=REMEMBERED {
+            at(kind);
+        }
+        assert!(at(1).starts_with("patch"));
+        assert!(at(0).starts_with("create"));
+        assert!(at(1).starts_with("patch"), "met again since");
+        assert!(at(2).starts_with("create"));
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub enum EventSinkError {
 pub struct EventBroadcaster {
     sink: Box<dyn EventSink>,
     handle: EventRecorderHandle,
-    queue: mpsc::Receiver<ApiEvent>,
+    queue: mpsc::Receiver<Box<ApiEvent>>,
     rate: (u32, u32),
     jitter: Jitter,
 }
@@ -116,7 +116,8 @@ pub struct EventBroadcaster {
 /// Records events for an [`EventBroadcaster`]. Clones are the same recorder.
 #[derive(Clone, Debug)]
 pub struct EventRecorderHandle {
-    queue: mpsc::Sender<ApiEvent>,
+    /// Boxed, since a queue keeps the room of many that waited once.
+    queue: mpsc::Sender<Box<ApiEvent>>,
     source: Arc<EventSource>,
     clock: Clock,
     /// Names are made of times; no two events have the same.
@@ -194,7 +195,7 @@ impl EventBroadcaster {
             let mut correlator = EventCorrelator::default();
             let limit = RateLimit::new(rate.0, rate.1);
             while let Some(event) = queue.recv().await {
-                let correlated = correlator.correlate(event, clock.now(), Instant::now());
+                let correlated = correlator.correlate(*event, clock.now(), Instant::now());
                 if correlated != Correlated::Drop {
                     send(&*sink, &correlated, &limit, &jitter).await;
                 }
@@ -285,7 +286,7 @@ impl NodeEventRecorder for EventRecorderHandle {
 
 impl EventRecorderHandle {
     fn queue(&self, object: ObjectReference, event_type: EventType, reason: &str, message: String) {
-        let event = self.api_event(object, event_type, reason, message);
+        let event = Box::new(self.api_event(object, event_type, reason, message));
         if let Err(full) = self.queue.try_send(event) {
             let object = full.into_inner().involved_object;
             tracing::error!(
