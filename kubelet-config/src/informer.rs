@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
@@ -14,6 +15,9 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::reflector::{Change, Key, Listener, Reflector, Requests};
+
+/// How long one object is watched at least: there may be many such watches (`watch_based_manager.go`).
+const MIN_WATCH_TIMEOUT_OF_ONE: Duration = Duration::from_secs(30 * 60);
 
 /// Watches all objects of a kind that a kubelet keeps at hand, and has them read through its
 /// [`handle`](Self::handle). Answers to client-go's informers and listers.
@@ -71,7 +75,8 @@ where
     /// One object alone, which is all that a node may watch of some kinds.
     pub(crate) fn named(client: Client, key: &Key) -> Self {
         let path = K::url_path(&(), Some(&key.namespace));
-        let requests = Requests::new(client, path, Some(format!("metadata.name={}", key.name)));
+        let requests = Requests::new(client, path, Some(format!("metadata.name={}", key.name)))
+            .with_min_watch_timeout(MIN_WATCH_TIMEOUT_OF_ONE);
         Self::new(requests, |object| object.meta_mut().managed_fields = None)
     }
 }

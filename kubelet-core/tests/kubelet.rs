@@ -186,6 +186,27 @@ async fn a_pod_that_comes_back_while_it_ends_is_started_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_has_ended_by_itself_is_not_started_again_when_its_source_flaps() {
+    let (node, [file]) = Node::start(Pods::default(), ["file"]);
+    let mut once = pod("a");
+    let spec = once.spec.get_or_insert_default();
+    spec.restart_policy = Some("Never".to_owned());
+    spec.active_deadline_seconds = Some(30);
+    let once = Arc::new(once);
+    file.send(vec![once.clone()]).unwrap();
+    node.wait_for_phase("a", "Failed").await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    node.runtime.done.send_modify(Vec::clear);
+    // Between two looks of the housekeeping.
+    file.send(vec![]).unwrap();
+    tokio::task::yield_now().await;
+    file.send(vec![once]).unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!node.runtime.did("started a"));
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_ended_by_its_sources_word_is_killed() {
     let (node, [api]) = Node::start(Pods::default(), ["api"]);
     api.send(vec![Arc::new(pod("a"))]).unwrap();

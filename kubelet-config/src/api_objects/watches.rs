@@ -15,7 +15,7 @@ use kubelet_core::{ConfigObjects, Result};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::config_objects::{DEADLINE, RETAIN_PERIOD, failed};
@@ -27,8 +27,8 @@ use crate::reflector::Key;
 /// [asked for](Self::handle) first until no pod refers to it any more.
 ///
 /// Answers to the kubelet's managers with `configMapAndSecretChangeDetectionStrategy: Watch`, its default, and asks as they do:
-/// while nothing changes an API server hears nothing. One that is immutable is watched until it was seen. While the server does
-/// not answer, what was seen last counts.
+/// while nothing changes an API server hears nothing. While the server does not answer, what was
+/// seen last counts.
 /// [`ApiServerConfigObjects`](crate::ApiServerConfigObjects) asks each time.
 pub struct ConfigObjectWatches {
     handle: WatchedConfigObjects,
@@ -55,8 +55,16 @@ struct Watches {
 /// One object that is watched.
 struct Watch<K> {
     seen: InformerHandle<K>,
-    /// Ends the watch; `None` of what does not change any more.
-    running: Option<DropGuard>,
+    begun: Instant,
+    /// Ends the watch.
+    _running: DropGuard,
+}
+
+impl<K> Watch<K> {
+    /// The pod that it was begun for may be newer than the list of pods.
+    fn is_new(&self) -> bool {
+        self.begun.elapsed() < RETAIN_PERIOD
+    }
 }
 
 /// A kind of which these are watched.
@@ -64,26 +72,17 @@ trait Watchable:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()> + DeserializeOwned + Clone + Send + Sync + 'static
 {
     fn of(watches: &mut Watches) -> &mut HashMap<Key, Watch<Self>>;
-    fn is_immutable(&self) -> bool;
 }
 
 impl Watchable for ConfigMap {
     fn of(watches: &mut Watches) -> &mut HashMap<Key, Watch<Self>> {
         &mut watches.config_maps
     }
-
-    fn is_immutable(&self) -> bool {
-        self.immutable == Some(true)
-    }
 }
 
 impl Watchable for Secret {
     fn of(watches: &mut Watches) -> &mut HashMap<Key, Watch<Self>> {
         &mut watches.secrets
-    }
-
-    fn is_immutable(&self) -> bool {
-        self.immutable == Some(true)
     }
 }
 
@@ -134,8 +133,12 @@ impl WatchedConfigObjects {
             return;
         }
         let References { config_maps, secrets } = References::of(pods);
-        watches.config_maps.retain(|key, _| config_maps.contains(key));
-        watches.secrets.retain(|key, _| secrets.contains(key));
+        watches
+            .config_maps
+            .retain(|key, watch| watch.is_new() || config_maps.contains(key));
+        watches
+            .secrets
+            .retain(|key, watch| watch.is_new() || secrets.contains(key));
     }
 
     async fn get<K: Watchable>(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>> {
@@ -152,13 +155,7 @@ impl WatchedConfigObjects {
             );
             return Err(failed::<K>(namespace, name, why.into()));
         }
-        let found = seen.get(namespace, name);
-        if found.as_ref().is_some_and(|found| found.is_immutable())
-            && let Some(watch) = K::of(&mut self.0.watches.lock()).get_mut(&key)
-        {
-            watch.running = None;
-        }
-        Ok(found)
+        Ok(seen.get(namespace, name))
     }
 
     /// Begins to watch one object.
@@ -169,7 +166,8 @@ impl WatchedConfigObjects {
         let _ = self.0.begin.send(informer.run(shutdown.clone()).boxed());
         Watch {
             seen,
-            running: Some(shutdown.drop_guard()),
+            begun: Instant::now(),
+            _running: shutdown.drop_guard(),
         }
     }
 }

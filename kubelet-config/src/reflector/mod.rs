@@ -17,8 +17,6 @@ use tokio::time::{Instant, sleep};
 pub(crate) use self::requests::Requests;
 use self::requests::{Failure, Watch};
 
-/// How long the server is asked to watch, at least and at most twice that (`defaultMinWatchTimeout` of client-go).
-const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// A watch shorter than this is one that failed.
 const VERY_SHORT_WATCH: Duration = Duration::from_secs(1);
 /// The size of a page of a list (`defaultPageSize` of client-go).
@@ -324,7 +322,7 @@ impl<K: Object, L: Listener<K>> Reflector<K, L> {
     }
 
     fn lasting(&self) -> Duration {
-        self.jitter.apply(MIN_WATCH_TIMEOUT, 1.0)
+        self.jitter.apply(self.requests.min_watch_timeout, 1.0)
     }
 
     /// Tells all objects, unless they are what they were.

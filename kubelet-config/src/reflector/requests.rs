@@ -18,6 +18,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error_chain::error_chain;
 
+/// How long the server is asked to watch, at least and at most twice that (`defaultMinWatchTimeout` of client-go).
+const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// The API server gives up on a list after a minute (`--request-timeout`).
 const LIST_TIMEOUT: Duration = Duration::from_secs(65);
 /// The API server ends a watch when its time is over. If nothing is heard even then, nobody is there.
@@ -31,6 +33,7 @@ pub(crate) struct Requests {
     client: Client,
     path: Cow<'static, str>,
     field_selector: Option<String>,
+    pub(super) min_watch_timeout: Duration,
 }
 
 /// Why a request came to nothing.
@@ -55,7 +58,14 @@ impl Requests {
             client,
             path: path.into(),
             field_selector,
+            min_watch_timeout: MIN_WATCH_TIMEOUT,
         }
+    }
+
+    /// The least time that the server is asked to watch, if it is not to be five minutes.
+    pub(crate) fn with_min_watch_timeout(mut self, least: Duration) -> Self {
+        self.min_watch_timeout = least;
+        self
     }
 
     /// One page of all objects. Each is decoded on its own: one that cannot be must not hide the others.

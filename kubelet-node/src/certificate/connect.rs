@@ -15,6 +15,8 @@ use rustls::pki_types::ServerName;
 use tower::ServiceBuilder;
 use tower::retry::RetryLayer;
 
+use super::lanes::Lanes;
+
 /// Makes a client of a configuration. [`connect`] is the usual one.
 pub type Connect = Arc<dyn Fn(Config) -> kube_client::Result<Client> + Send + Sync>;
 
@@ -25,7 +27,7 @@ const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
 
 /// A client over TCP and TLS, as `kube-client` makes it, that speaks HTTP/2 where the server does, as the kubelet: all requests
-/// share a connection, and many at once do not leave as many connections behind. Connections are probed, by the pings of HTTP/2
+/// share a connection, a hundred at a time, and many at once do not leave as many connections behind. Connections are probed, by the pings of HTTP/2
 /// and by TCP: where nobody is at the other end any more, what waits there fails after 45 s.
 ///
 /// Through a proxy there is neither.
@@ -51,13 +53,15 @@ fn direct(config: &Config) -> kube_client::Result<Client> {
     tls.set_read_timeout(config.read_timeout);
     tls.set_write_timeout(config.write_timeout);
     tls.set_reset_reader_on_write(config.reset_reader_on_write);
-    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        // Without it, connections that nobody needs stay open.
-        .pool_timer(TokioTimer::new())
-        .http2_keep_alive_interval(IDLE)
-        .http2_keep_alive_timeout(PROBE_EVERY * PROBES)
-        .build(tls);
+    let http = Lanes::new(move || -> HttpClient<_, Body> {
+        HttpClient::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            // Without it, connections that nobody needs stay open.
+            .pool_timer(TokioTimer::new())
+            .http2_keep_alive_interval(IDLE)
+            .http2_keep_alive_timeout(PROBE_EVERY * PROBES)
+            .build(tls.clone())
+    });
     let retry = config
         .default_retry
         .then(RetryPolicy::server_retry)

@@ -61,6 +61,7 @@ mod connections;
 mod files;
 mod key;
 mod kubeconfig;
+mod lanes;
 mod manager;
 mod metrics;
 mod pair;

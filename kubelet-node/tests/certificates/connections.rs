@@ -222,6 +222,28 @@ async fn are_shared_by_all_requests() {
     served.end(running).await;
 }
 
+/// More watches than a server allows on one connection hold up nobody.
+#[tokio::test]
+async fn are_as_many_as_watches_need() {
+    let served = Served::start().await;
+    let (running, _) = served.join().await;
+    let mut watches = Vec::new();
+    for _ in 0..250 {
+        let mut events = watch(&running.client).await;
+        events.try_next().await.unwrap().unwrap();
+        watches.push(events);
+    }
+    nodes(&running.client).get(NODE).await.unwrap();
+    #[cfg(target_os = "linux")]
+    {
+        // That of the bootstrap token, and three more.
+        let open = open_connections(served.address.port());
+        assert!((3..=4).contains(&open), "{open}");
+    }
+    drop(watches);
+    served.end(running).await;
+}
+
 /// How many connections of this process to a port are established.
 #[cfg(target_os = "linux")]
 fn open_connections(port: u16) -> usize {

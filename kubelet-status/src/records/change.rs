@@ -54,8 +54,10 @@ impl Records {
             }
         }
         if is_terminal(phase(&status)) {
+            // What was true of that end, and since when, is true no more.
             status.phase = Some("Pending".to_owned());
             (status.reason, status.message) = (None, None);
+            (status.start_time, status.conditions) = (None, None);
         }
         if !record.is_unsent() {
             record.changed_at = now.instant();
