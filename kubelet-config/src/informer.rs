@@ -75,8 +75,12 @@ where
     /// One object alone, which is all that a node may watch of some kinds.
     pub(crate) fn named(client: Client, key: &Key) -> Self {
         let path = K::url_path(&(), Some(&key.namespace));
-        let requests = Requests::new(client, path, Some(format!("metadata.name={}", key.name)))
-            .with_min_watch_timeout(MIN_WATCH_TIMEOUT_OF_ONE);
+        let requests = Requests::new(
+            client,
+            path,
+            Some(format!("metadata.name={}", escaped(&key.name))),
+        )
+        .with_min_watch_timeout(MIN_WATCH_TIMEOUT_OF_ONE);
         Self::new(requests, |object| object.meta_mut().managed_fields = None)
     }
 }
@@ -164,6 +168,18 @@ impl RuntimeClasses for InformerHandle<RuntimeClass> {
     fn handler(&self, class: &str) -> Option<String> {
         self.get("", class).map(|class| class.handler.clone())
     }
+}
+
+/// A value as a field selector has it (`fields.EscapeValue`): a pod may refer to any name.
+fn escaped(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    for character in value.chars() {
+        if matches!(character, '\\' | ',' | '=') {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
 }
 
 /// Writes what a handle tells.

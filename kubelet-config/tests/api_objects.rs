@@ -123,6 +123,16 @@ async fn what_is_watched_is_asked_for_once_and_known_while_the_server_is_away() 
     assert_eq!(asked.count("watch configmaps"), 1, "{asked:?}");
     assert_eq!(asked.count("get configmaps default/words"), 0);
 
+    // A name that would be a selector of its own is a name.
+    let other = objects.config_map("default", "x,metadata.name=words").await;
+    assert!(!matches!(other, Ok(Some(_))), "{other:?}");
+    let asked = server.calls().all();
+    let mut selectors = asked.iter().map(|call| call.field_selector.as_str());
+    assert!(
+        selectors.any(|selector| selector == r"metadata.name=x\,metadata.name\=words"),
+        "{asked:?}"
+    );
+
     // Away, for longer than any watch lasts.
     let away = server.faults().on(Verb::Watch).resource("configmaps");
     away.connection_lost();

@@ -27,8 +27,7 @@ use crate::reflector::Key;
 /// [asked for](Self::handle) first until no pod refers to it any more.
 ///
 /// Answers to the kubelet's managers with `configMapAndSecretChangeDetectionStrategy: Watch`, its default, and asks as they do:
-/// while nothing changes an API server hears nothing. While the server does not answer, what was
-/// seen last counts.
+/// while nothing changes an API server hears nothing. While the server does not answer, what was seen last counts.
 /// [`ApiServerConfigObjects`](crate::ApiServerConfigObjects) asks each time.
 pub struct ConfigObjectWatches {
     handle: WatchedConfigObjects,
