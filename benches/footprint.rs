@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_testing::{ApiServer, Containerd, User};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
@@ -187,8 +188,12 @@ impl Agent {
         calls.iter().filter(|call| call.user == name).count()
     }
 
+    /// As a node's own is ended: what it writes then, a profile of itself, it writes.
     async fn end(mut self) {
-        self.process.kill().await.unwrap();
+        let pid = self.process.id().expect("the program has ended");
+        kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
+        let ended = tokio::time::timeout(GUARD, self.process.wait()).await;
+        ended.expect("not in time: the end").unwrap();
         self.stop_server.cancel();
     }
 }
