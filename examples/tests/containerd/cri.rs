@@ -6,7 +6,7 @@ use kubelet_cri::v1::{
     Container, ContainerFilter, ContainerStatusRequest, ListContainersRequest, ListPodSandboxRequest,
     PodSandbox, PodSandboxFilter, PodSandboxStatus, PodSandboxStatusRequest,
 };
-use kubelet_cri::{CriClient, RuntimeService};
+use kubelet_cri::{Code, CriClient, Error as CriError, RuntimeService};
 use kubelet_testing::Containerd;
 use serde_json::Value;
 
@@ -68,11 +68,13 @@ impl<'a> Cri<'a> {
         (response.status.unwrap(), config(&response.info["info"]))
     }
 
-    /// The config that a container was made with.
-    pub(crate) async fn container_config(&self, id: &str) -> Value {
+    /// The config that a container was made with, if it is there yet.
+    pub(crate) async fn container_config(&self, id: &str) -> Option<Value> {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: true };
-        let response = self.client.container_status(request).await.unwrap();
-        config(&response.info["info"])
+        match self.client.container_status(request).await {
+            Err(CriError::Call { code: Code::NotFound, .. }) => None,
+            response => Some(config(&response.unwrap().info["info"])),
+        }
     }
 }
 

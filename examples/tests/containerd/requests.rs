@@ -114,7 +114,7 @@ async fn a_pod_with_a_network_of_its_own_is_asked_for_as_the_kubelet_would() {
 
     let containers = cri.containers(uid).await;
     let [container] = &containers[..] else { panic!("{containers:#?}") };
-    let mut config = cri.container_config(&container.id).await;
+    let mut config = cri.container_config(&container.id).await.unwrap();
     // As the runtime names the image, not as the pod does: what lies under that name may change.
     let image = take(&mut config, "", "image");
     assert_eq!(image["image"], container.image_ref);

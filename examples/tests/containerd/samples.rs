@@ -85,7 +85,7 @@ async fn bears_the_kubelets_labels(cri: &Cri<'_>, line: &Line) {
     assert!(ended || sandbox.state() == PodSandboxState::SandboxReady, "{sandbox:#?}");
 
     let containers = cri.containers(uid).await;
-    assert!(!containers.is_empty());
+    let mut seen = 0;
     for container in containers {
         let metadata = container.metadata.clone().unwrap();
         let mut labels = pod_labels.clone();
@@ -100,7 +100,11 @@ async fn bears_the_kubelets_labels(cri: &Cri<'_>, line: &Line) {
         let hash = &annotations["io.kubernetes.container.hash"];
         assert!(u32::from_str_radix(hash, 16).is_ok(), "{hash}");
         assert_eq!(annotations.len(), 5, "{annotations:#?}");
-        let config = cri.container_config(&container.id).await;
-        assert_eq!(config["log_path"], format!("{}/{}.log", metadata.name, metadata.attempt));
+        // One that ended before the last may be removed at any time.
+        if let Some(config) = cri.container_config(&container.id).await {
+            assert_eq!(config["log_path"], format!("{}/{}.log", metadata.name, metadata.attempt));
+            seen += 1;
+        }
     }
+    assert!(seen > 0, "{name}");
 }
