@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubelet_config::{ApiServerConfigObjects, ApiServerTokens, ConfigObjectWatches};
 use kubelet_core::{Clock, ConfigObjects, Jitter, PodExt, ServiceAccountTokens};
 use kubelet_testing::api_server::{ApiServer, Verb};
+use kubelet_testing::eventually;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::{advance, sleep};
@@ -108,17 +109,11 @@ async fn what_is_watched_is_asked_for_once_and_known_while_the_server_is_away() 
     // It comes, changes and goes, and all that is asked is one watch.
     assert_eq!(word(&objects).await, None);
     server.create(&config_map("first")).unwrap();
-    let becomes = async |expected: Option<&str>| {
-        let is_so = async || word(&objects).await.as_deref() == expected;
-        while !is_so().await {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    becomes(Some("first")).await;
+    eventually!(word(&objects).await, |word| word.as_deref() == Some("first"));
     let mut changed: ConfigMap = server.get("default", "words").unwrap().unwrap();
     changed.data = config_map("second").data;
     server.replace(&changed).unwrap();
-    becomes(Some("second")).await;
+    eventually!(word(&objects).await, |word| word.as_deref() == Some("second"));
     let asked = server.calls();
     assert_eq!(asked.count("watch configmaps"), 1, "{asked:?}");
     assert_eq!(asked.count("get configmaps default/words"), 0);
@@ -146,11 +141,11 @@ async fn what_is_watched_is_asked_for_once_and_known_while_the_server_is_away() 
     );
     server.faults().clear();
     server.delete::<ConfigMap>("default", "words").unwrap();
-    becomes(None).await;
+    eventually!(word(&objects).await, |word| word.is_none());
 
     // What no pod refers to is not watched.
     server.create(&config_map("last")).unwrap();
-    becomes(Some("last")).await;
+    eventually!(word(&objects).await, |word| word.as_deref() == Some("last"));
     pods.lock().clear();
     sleep(Duration::from_secs(121)).await;
     let before = server.calls().count("watch configmaps");

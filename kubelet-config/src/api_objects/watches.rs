@@ -47,9 +47,11 @@ struct Shared {
 
 #[derive(Default)]
 struct Watches {
-    config_maps: HashMap<Key, Watch<ConfigMap>>,
-    secrets: HashMap<Key, Watch<Secret>>,
+    config_maps: WatchesOf<ConfigMap>,
+    secrets: WatchesOf<Secret>,
 }
+
+type WatchesOf<K> = HashMap<Key, Watch<K>>;
 
 /// One object that is watched.
 struct Watch<K> {
@@ -63,25 +65,6 @@ impl<K> Watch<K> {
     /// The pod that it was begun for may be newer than the list of pods.
     fn is_new(&self) -> bool {
         self.begun.elapsed() < RETAIN_PERIOD
-    }
-}
-
-/// A kind of which these are watched.
-trait Watchable:
-    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + DeserializeOwned + Clone + Send + Sync + 'static
-{
-    fn of(watches: &mut Watches) -> &mut HashMap<Key, Watch<Self>>;
-}
-
-impl Watchable for ConfigMap {
-    fn of(watches: &mut Watches) -> &mut HashMap<Key, Watch<Self>> {
-        &mut watches.config_maps
-    }
-}
-
-impl Watchable for Secret {
-    fn of(watches: &mut Watches) -> &mut HashMap<Key, Watch<Self>> {
-        &mut watches.secrets
     }
 }
 
@@ -140,11 +123,20 @@ impl WatchedConfigObjects {
             .retain(|key, watch| watch.is_new() || secrets.contains(key));
     }
 
-    async fn get<K: Watchable>(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>> {
+    async fn get<K>(
+        &self,
+        of_kind: fn(&mut Watches) -> &mut WatchesOf<K>,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<K>>>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned,
+        K: Send + Sync + 'static,
+    {
         let key = Key::new(namespace, name);
         let seen = {
             let mut watches = self.0.watches.lock();
-            let watch = K::of(&mut watches).entry(key.clone());
+            let watch = of_kind(&mut watches).entry(key.clone());
             watch.or_insert_with(|| self.watch(&key)).seen.clone()
         };
         if timeout(DEADLINE, seen.synced()).await.is_err() {
@@ -158,7 +150,11 @@ impl WatchedConfigObjects {
     }
 
     /// Begins to watch one object.
-    fn watch<K: Watchable>(&self, key: &Key) -> Watch<K> {
+    fn watch<K>(&self, key: &Key) -> Watch<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned,
+        K: Send + Sync + 'static,
+    {
         let informer = Informer::<K>::named(self.0.client.clone(), key);
         let (seen, shutdown) = (informer.handle(), CancellationToken::new());
         // Whoever ran them has ended: then this waits in vain, and says so.
@@ -174,11 +170,12 @@ impl WatchedConfigObjects {
 #[async_trait]
 impl ConfigObjects for WatchedConfigObjects {
     async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<Arc<ConfigMap>>> {
-        self.get(namespace, name).await
+        self.get(|watches| &mut watches.config_maps, namespace, name)
+            .await
     }
 
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Arc<Secret>>> {
-        self.get(namespace, name).await
+        self.get(|watches| &mut watches.secrets, namespace, name).await
     }
 }
 

@@ -26,9 +26,9 @@ const IDLE: Duration = Duration::from_secs(30);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
 
-/// A client over TCP and TLS, as `kube-client` makes it, that speaks HTTP/2 where the server does, as the kubelet: all requests
-/// share a connection, a hundred at a time, and many at once do not leave as many connections behind. Connections are probed, by the pings of HTTP/2
-/// and by TCP: where nobody is at the other end any more, what waits there fails after 45 s.
+/// A client over TCP and TLS, as `kube-client` makes it, that speaks HTTP/2 where the server does, as the kubelet: requests share
+/// a connection, a hundred at a time, and many at once do not leave as many connections behind. Connections are probed, by the
+/// pings of HTTP/2 and by TCP: where nobody is at the other end any more, what waits there fails after 45 s.
 ///
 /// Through a proxy there is neither.
 pub fn connect() -> Connect {

@@ -171,11 +171,13 @@ impl Records {
         mut finished: bool,
         now: &Now,
     ) -> Result<bool, Error> {
-        let mirror = pod.is_static().then(|| self.mirrors.get(&pod.key())).flatten();
+        let record = self.by_uid.get_mut(pod.uid_str());
+        // It counts where nothing was reported yet.
+        let asks_mirror = record.is_none() && pod.is_static();
+        let mirror = asks_mirror.then(|| self.mirrors.get(&pod.key())).flatten();
         let mirror = mirror.filter(|mirror| {
             is_mirror_of(mirror, pod) && transitions::are_possible(pod, mirror.status.as_ref(), &status)
         });
-        let record = self.by_uid.get_mut(pod.uid_str());
         let (known, no_status) = (
             record.as_ref().map(|record| record.status.get()),
             ApiPodStatus::default(),
