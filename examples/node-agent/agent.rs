@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kubelet_config::flags::KubeletServer;
-use kubelet_config::{ApiServerSource, ApiServerTokens, ConfigObjectWatches, Informer, PodConfig};
+use kubelet_config::{ApiServerSource, ApiServerTokens, ConfigObjectManager, Informer, PodConfig};
 use kubelet_core::admission::{AppArmorAdmitHandler, DeclaredFeatures, SysctlAllowlist};
 use kubelet_core::{
     ConfigObjects, EventRecorder, FixedNode, Kubelet, LocalVolumes, LogEvents, NoConfigObjects,
@@ -53,16 +53,16 @@ pub(crate) async fn run(
     let mut tokens: Arc<dyn ServiceAccountTokens> = Arc::new(NoServiceAccountTokens);
     let mut cluster_services: Arc<dyn Services> = Arc::new(NoServices);
     let mut classes: Arc<dyn RuntimeClasses> = Arc::new(BTreeMap::new());
-    let mut watched_objects = None;
+    let mut object_manager = None;
     if let Some(client) = &client {
         let events = EventBroadcaster::new(ApiServerEvents::new(client.clone()), &node_name)
             .with_rate(count(config.event_record_qps), count(config.event_burst));
         recorder = Arc::new(events.handle());
         node_recorder = Arc::new(events.handle());
         tasks.spawn(ok(events.run(shutdown.clone())));
-        let watches = ConfigObjectWatches::new(client.clone());
-        objects = Arc::new(watches.handle());
-        watched_objects = Some(watches);
+        let manager = ConfigObjectManager::new(client.clone(), config)?;
+        objects = manager.handle();
+        object_manager = Some(manager);
         tokens = Arc::new(ApiServerTokens::new(client.clone()));
         let informer = Informer::services(client.clone());
         cluster_services = Arc::new(informer.handle());
@@ -179,8 +179,8 @@ pub(crate) async fn run(
     let image_gc = ImageGcManager::new(runtime.clone(), settings::image_gc(config), runtime, node_recorder)?;
     node_runtime.set_images(image_gc.clone());
     tasks.spawn(ok(image_gc.run(shutdown.clone())));
-    if let Some(watches) = watched_objects {
-        tasks.spawn(ok(watches.run(move || handle.pods().pods(), shutdown.clone())));
+    if let Some(manager) = object_manager {
+        tasks.spawn(ok(manager.run(move || handle.pods().pods(), shutdown.clone())));
     }
     if config.healthz_port > 0 {
         let address = SocketAddr::new(config.healthz_bind_address.parse()?, config.healthz_port.try_into()?);

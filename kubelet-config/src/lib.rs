@@ -6,8 +6,8 @@
 //! * [`PodStorage`] is the merger in it, a pure state machine for those who have a loop of their own.
 //! * `FileSource` (feature `file`, on by default) reads static pods from a folder or a file, `HttpSource` (feature
 //!   `http`) from a URL; `ApiServerSource` (feature `apiserver`) reads the pods that an API server binds to the node.
-//!   With the latter come `ConfigObjectWatches` (or `ApiServerConfigObjects`, which asks each time) and `ApiServerTokens`, for
-//!   what those pods refer to, and `Informer`, for the services that they are told of and the RuntimeClasses that they name.
+//!   With the latter come `ConfigObjectManager` (`ConfigObjectWatches`, or `ApiServerConfigObjects`, which asks each time) and
+//!   `ApiServerTokens`, for what those pods refer to, and `Informer`, for the services that they are told of and the RuntimeClasses that they name.
 //! * [`CheckpointSource`] keeps the pods of any of them on disk, for a restart without it.
 //! * [`manifest`] makes the pod of a node from the text of a manifest: decoded, defaulted, validated.
 //! * [`kubelet_configuration`] is the node's own configuration: [`KubeletConfiguration`] from its file and drop-ins,
@@ -98,7 +98,9 @@ mod source_stream;
 mod yaml;
 
 #[cfg(feature = "apiserver")]
-pub use api_objects::{ApiServerConfigObjects, ApiServerTokens, ConfigObjectWatches, WatchedConfigObjects};
+pub use api_objects::{
+    ApiServerConfigObjects, ApiServerTokens, ConfigObjectManager, ConfigObjectWatches, WatchedConfigObjects,
+};
 #[cfg(feature = "apiserver")]
 pub use api_source::ApiServerSource;
 pub use checkpoint_source::CheckpointSource;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount, ServiceAccountTokenProjection};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kubelet_config::{ApiServerConfigObjects, ApiServerTokens, ConfigObjectWatches};
+use kubelet_config::{
+    ApiServerConfigObjects, ApiServerTokens, ConfigObjectManager, ConfigObjectWatches, KubeletConfiguration,
+};
 use kubelet_core::{Clock, ConfigObjects, Jitter, PodExt, ServiceAccountTokens};
 use kubelet_testing::api_server::{ApiServer, Verb};
 use kubelet_testing::eventually;
@@ -20,7 +22,7 @@ fn config_map(word: &str) -> ConfigMap {
     serde_json::from_value(map).unwrap()
 }
 
-async fn word(objects: &impl ConfigObjects) -> Option<String> {
+async fn word(objects: &(impl ConfigObjects + ?Sized)) -> Option<String> {
     let found = objects.config_map("default", "words").await.unwrap()?;
     found.data.as_ref()?.get("word").cloned()
 }
@@ -159,6 +161,36 @@ async fn what_is_watched_is_asked_for_once_and_known_while_the_server_is_away() 
 
     stop.cancel();
     running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_strategy_says_what_is_asked() {
+    for (strategy, asked) in [
+        ("Watch", ["watch configmaps default/"].as_slice()),
+        ("Get", &["get configmaps default/words"; 2]),
+        ("Cache", &["get configmaps default/words"; 2]),
+    ] {
+        let server = ApiServer::builder().record_reads().build();
+        server.create(&config_map("first")).unwrap();
+        let mut config = KubeletConfiguration::default();
+        config.config_map_and_secret_change_detection_strategy = strategy.into();
+        let manager = ConfigObjectManager::new(server.client(), &config).unwrap();
+        let (objects, stop) = (manager.handle(), CancellationToken::new());
+        let running = tokio::spawn(manager.run(|| vec![reader()], stop.clone()));
+        assert_eq!(word(&*objects).await.as_deref(), Some("first"));
+        sleep(Duration::from_secs(120)).await;
+        assert_eq!(word(&*objects).await.as_deref(), Some("first"));
+        let calls: Vec<_> = server.calls().all().iter().map(ToString::to_string).collect();
+        let reads: Vec<_> = calls.iter().filter(|call| call.contains("configmaps")).collect();
+        assert_eq!(reads, asked, "{strategy}");
+        stop.cancel();
+        running.await.unwrap();
+    }
+    let mut config = KubeletConfiguration::default();
+    config.config_map_and_secret_change_detection_strategy = "Guess".into();
+    let server = ApiServer::builder().build();
+    let error = ConfigObjectManager::new(server.client(), &config).unwrap_err();
+    assert!(error.to_string().contains("Guess"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

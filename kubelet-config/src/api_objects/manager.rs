@@ -1,0 +1,68 @@
+//! Config maps and secrets, found out about as a kubelet's configuration says.
+
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube_client::Client;
+use kubelet_core::ConfigObjects;
+use tokio_util::sync::CancellationToken;
+
+use super::config_objects::ApiServerConfigObjects;
+use super::watches::ConfigObjectWatches;
+use crate::error::{Error, Result};
+use crate::kubelet_configuration::KubeletConfiguration;
+
+/// Tells of the config maps and secrets on an API server as `configMapAndSecretChangeDetectionStrategy` says:
+/// [`ConfigObjectWatches`] for `Watch`, [`ApiServerConfigObjects`] for `Get`, and for `Cache`, whose answers are never older so.
+///
+/// Answers to the kubelet's `secret.Manager` and `configmap.Manager`.
+pub struct ConfigObjectManager(By);
+
+enum By {
+    Watch(ConfigObjectWatches),
+    Get(ApiServerConfigObjects),
+}
+
+impl ConfigObjectManager {
+    /// That of the API server which `client` talks to. Nothing is asked before it is asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misconfigured`] if there is no such strategy.
+    pub fn new(client: Client, config: &KubeletConfiguration) -> Result<Self> {
+        match config.config_map_and_secret_change_detection_strategy.as_str() {
+            "Watch" => Ok(Self(By::Watch(ConfigObjectWatches::new(client)))),
+            "Get" | "Cache" => Ok(Self(By::Get(ApiServerConfigObjects::new(client)))),
+            unknown => Err(Error::Misconfigured {
+                problems: vec![format!("unknown configmap and secret manager mode: {unknown}")],
+            }),
+        }
+    }
+
+    /// Who is asked for the objects. Of a `Watch` nothing comes before it [runs](Self::run).
+    pub fn handle(&self) -> Arc<dyn ConfigObjects> {
+        match &self.0 {
+            By::Watch(watches) => Arc::new(watches.handle()),
+            By::Get(objects) => Arc::new(objects.clone()),
+        }
+    }
+
+    /// Keeps what was seen up to date until `shutdown`, and forgets each minute what none of `pods` refers to.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends all watches. The handle goes on to tell what was seen.
+    pub async fn run(self, pods: impl Fn() -> Vec<Arc<Pod>>, shutdown: CancellationToken) {
+        match self.0 {
+            By::Watch(watches) => watches.run(pods, shutdown).await,
+            By::Get(objects) => objects.run(pods, shutdown).await,
+        }
+    }
+}
+
+impl fmt::Debug for ConfigObjectManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConfigObjectManager").finish_non_exhaustive()
+    }
+}
