@@ -20,7 +20,7 @@ mod member;
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,7 @@ fn pod(number: usize) -> Pod {
 struct Agent {
     server: ApiServer,
     process: Child,
+    log: PathBuf,
     stop_server: CancellationToken,
 }
 
@@ -80,7 +81,8 @@ impl Agent {
         let (serving, stop_server) = (server.clone(), CancellationToken::new());
         let token = stop_server.clone();
         tokio::spawn(async move { serving.serve_tls(listener, token).await.unwrap() });
-        let log = fs::File::create(path("log")).unwrap();
+        let log_file = dir.join("log");
+        let log = fs::File::create(&log_file).unwrap();
         let process = Command::new(program)
             .args(["--config", &path("config.yaml")])
             .args(["--root-dir", &path("root")])
@@ -96,6 +98,7 @@ impl Agent {
         let mut agent = Self {
             server,
             process,
+            log: log_file,
             stop_server,
         };
         agent.until("the node is ready", is_ready).await;
@@ -129,7 +132,9 @@ impl Agent {
         while !reached(&self.server) {
             assert!(begun.elapsed() < GUARD, "not in time: {what}");
             if let Some(ended) = self.process.try_wait().unwrap() {
-                panic!("the program has ended, {ended}, before {what}");
+                let log = fs::read_to_string(&self.log).unwrap();
+                let last = log.lines().last().unwrap_or_default();
+                panic!("the program has ended, {ended}, before {what}: {last}");
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
