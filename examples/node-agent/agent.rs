@@ -9,13 +9,15 @@ use kubelet_config::{ApiServerSource, ApiServerTokens, ConfigObjectManager, Info
 use kubelet_core::admission::{AppArmorAdmitHandler, DeclaredFeatures, SysctlAllowlist};
 use kubelet_core::{
     ConfigObjects, EventRecorder, FixedNode, Kubelet, LocalVolumes, LogEvents, NoConfigObjects,
-    NoServiceAccountTokens, NoServices, NodeEventRecorder, PodCache, PodStatusManager as _, PodWorkersConfig,
-    ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services,
+    NoServiceAccountTokens, NoServices, NodeEventRecorder, NodeRuntime as _, PodCache, PodStatusManager as _,
+    PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services,
 };
 use kubelet_cri::logs::ContainerLogManager;
 use kubelet_cri::{CriClient, CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, PodCgroups};
 use kubelet_node::certificate::ApiServerAccess;
-use kubelet_node::{HealthChecks, HealthzServer, NodeHeartbeat, SystemdNotifier, node_host_ips};
+use kubelet_node::{
+    HealthChecks, HealthzServer, NoVolumesInUse, NodeHeartbeat, SystemdNotifier, node_host_ips,
+};
 use kubelet_pleg::EventedPleg;
 use kubelet_status::{
     ApiServerEvents, ApiServerMirrorClient, ApiServerSink, EventBroadcaster, LogSink, StatusManager,
@@ -83,21 +85,27 @@ pub(crate) async fn run(
     };
     let Some(named) = shutdown.run_until_cancelled(services.wait_ready()).await else { return Ok(()) };
     let node_runtime = Arc::new(CriNodeRuntime::new(services.clone(), &named?.runtime_name));
+    if !config.pod_cidr.is_empty() {
+        node_runtime.update_pod_cidr(&config.pod_cidr).await?;
+    }
     let mut kubelet = Kubelet::builder();
     let local = local.runtime(node_runtime.clone()).ready_check(kubelet.runtime_state());
-    let local = Arc::new(local.events(node_recorder.clone()).build());
+    let local = local.events(node_recorder.clone()).volumes_in_use(Arc::new(NoVolumesInUse));
+    let local = Arc::new(local.build());
     local.birth_cry();
     let node = Arc::new(local.initial_node().await);
     let mut node_settings = settings::node(config, &node);
+    let node_ips = node_settings.node_ips.clone();
     node_settings.user_namespaces = settings::user_namespaces(config).await?;
     let mut status_config = StatusManagerConfig::default();
     (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
+    if client.is_some() {
+        status_config.node.host_ips = node_host_ips(&node);
+        status_config.node.ipv6_first = node_host_ips(&node).first().is_some_and(|ip| ip.is_ipv6());
+    }
+    let facts = status_config.node.clone();
     let statuses = match &client {
-        Some(client) => {
-            status_config.node.host_ips = node_host_ips(&node);
-            status_config.node.ipv6_first = node_host_ips(&node).first().is_some_and(|ip| ip.is_ipv6());
-            StatusManager::with_config(ApiServerSink::new(client.clone()), status_config)
-        }
+        Some(client) => StatusManager::with_config(ApiServerSink::new(client.clone()), status_config),
         None => StatusManager::with_config(LogSink::new(), status_config),
     };
     let volumes = LocalVolumes::new(&root_dir)
@@ -141,6 +149,8 @@ pub(crate) async fn run(
             let beats = access.connections().heartbeats(heartbeat.timeout());
             let heartbeat = NodeHeartbeat::new(client.clone(), beats, local.clone(), heartbeat);
             let node = heartbeat.informer();
+            let (watched, statuses, ends) = (node.clone(), statuses.handle(), shutdown.clone());
+            tasks.spawn(ok(node::follow_addresses(watched, node_ips, statuses, facts, ends)));
             pods = pods.source(ApiServerSource::new(client.clone(), &node_name).node_synced(node.synced()));
             kubelet =
                 kubelet.node(Arc::new(node)).mirrors(Arc::new(ApiServerMirrorClient::new(client.clone())));
@@ -184,8 +194,7 @@ pub(crate) async fn run(
     }
     if config.healthz_port > 0 {
         let address = SocketAddr::new(config.healthz_bind_address.parse()?, config.healthz_port.try_into()?);
-        let healthz = HealthzServer::bind(address, health.clone()).await?;
-        tasks.spawn(ok(healthz.run(shutdown.clone())));
+        tasks.spawn(ok(HealthzServer::serve(address, health.clone(), shutdown.clone())));
     }
     tasks.spawn(ok(SystemdNotifier::from_env()?.run(health, shutdown.clone())));
     let token = shutdown.clone();

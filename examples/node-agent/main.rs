@@ -85,6 +85,9 @@ async fn run() -> Result<ExitCode, Error> {
             None => return Ok(ExitCode::SUCCESS),
         },
     };
+    if let Err(error) = set_oom_score(server.configuration.oom_score_adj) {
+        tracing::warn!(%error, "Failed to ApplyOOMScoreAdj");
+    }
     let agent = agent::run(&server, version, shutdown.clone());
     let ended = match lock {
         None => agent.await,
@@ -97,4 +100,9 @@ async fn run() -> Result<ExitCode, Error> {
         }
     };
     ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// How soon the kernel ends the agent where memory is short: after its containers (`ApplyOOMScoreAdj`).
+fn set_oom_score(score: i32) -> std::io::Result<()> {
+    std::fs::write("/proc/self/oom_score_adj", score.to_string())
 }

@@ -1,16 +1,19 @@
 //! The node: what it is to be, how it reaches its cluster, and what keeps it from that.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
 
 use kubelet_config::flags::KubeletServer;
 use kubelet_config::{FeatureGates, KubeletConfiguration};
+use kubelet_cri::NodeIps;
 use kubelet_node::certificate::{ApiServerAccess, ApiServerAccessBuilder};
 use kubelet_node::{
-    LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeHeartbeatConfig, Reservation, hostname,
-    parse_node_ip,
+    LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeHeartbeatConfig, NodeInformerHandle,
+    Reservation, hostname, node_host_ips, parse_node_ip,
 };
+use kubelet_status::{NodeFacts, StatusManagerHandle};
+use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 use crate::settings::{count, time};
@@ -36,18 +39,20 @@ pub(crate) fn local(server: &KubeletServer, version: &str) -> Result<LocalNodeBu
     node.register_with_taints.clone_from(&config.register_with_taints);
     node.provider_id = Some(config.provider_id.clone()).filter(|id| !id.is_empty());
     node.enable_controller_attach_detach = config.enable_controller_attach_detach;
-    let plugins = Path::new(&flags.root_directory).join("device-plugins/kubelet_internal_checkpoint");
-    node.reset_extended_resources = !plugins.exists();
     node.max_pods = count(config.max_pods);
     node.pods_per_core = count(config.pods_per_core);
-    node.reservation =
-        Reservation::new(&config.system_reserved, &config.kube_reserved, &config.eviction_hard)?;
+    let eviction_hard = match flags.experimental_node_allocatable_ignore_eviction_threshold {
+        true => &BTreeMap::new(),
+        false => &config.eviction_hard,
+    };
+    node.reservation = Reservation::new(&config.system_reserved, &config.kube_reserved, eviction_hard)?
+        .with_reserved_system_cpus(config.reserved_system_cpus_count());
     node.local_storage_capacity_isolation = config.local_storage_capacity_isolation;
     node.node_status_max_images = usize::try_from(config.node_status_max_images).ok();
     node.kubelet_version = version.to_owned();
     node.kubelet_port = config.port.try_into()?;
     node.declared_features = declared_features(gates).unwrap_or_default();
-    let machine = MachineInfo::read(flags.root_directory.as_ref())?;
+    let machine = MachineInfo::read(&flags.root_directory)?;
     machine.check_swap(config.fail_swap_on)?;
     node.reservation.check(&machine)?;
     Ok(LocalNode::builder(node, machine))
@@ -76,6 +81,29 @@ pub(crate) fn access(server: &KubeletServer) -> Result<Option<ApiServerAccessBui
     Ok(Some(access))
 }
 
+/// Has pods told of the node's addresses as they change (`getHostIPsAnyWay`).
+pub(crate) async fn follow_addresses(
+    node: NodeInformerHandle,
+    ips: NodeIps,
+    statuses: StatusManagerHandle,
+    mut facts: NodeFacts,
+    shutdown: CancellationToken,
+) {
+    let mut addresses = node.addresses();
+    loop {
+        addresses.borrow_and_update();
+        let known = node.get().map(|node| node_host_ips(&node)).unwrap_or_default();
+        if !known.is_empty() && known != facts.host_ips {
+            tracing::info!(?known, "the node's addresses");
+            facts.ipv6_first = known[0].is_ipv6();
+            facts.host_ips.clone_from(&known);
+            ips.set(known);
+            statuses.set_node_facts(facts.clone());
+        }
+        let Some(Ok(())) = shutdown.run_until_cancelled(addresses.changed()).await else { return };
+    }
+}
+
 /// How often the node tells of itself.
 pub(crate) fn heartbeat(config: &KubeletConfiguration) -> NodeHeartbeatConfig {
     let mut heartbeat = NodeHeartbeatConfig::default();
@@ -90,7 +118,8 @@ pub(crate) fn heartbeat(config: &KubeletConfiguration) -> NodeHeartbeatConfig {
 pub(crate) async fn preflight(server: &KubeletServer, version: &str) -> Result<ExitCode, Error> {
     let local = local(server, version)?.build();
     let access = access(server)?.ok_or("preflight: without --kubeconfig there is no cluster to join")?;
-    let findings = access.preflight(&local, server.configuration.server_tls_bootstrap).await?;
+    // Without a server of its own no serving certificate is asked for, so none can be missing.
+    let findings = access.preflight(&local, false).await?;
     let mut out = std::io::stdout();
     for finding in &findings {
         writeln!(out, "{finding}\n    {}", finding.advice())?;

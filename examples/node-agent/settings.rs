@@ -32,7 +32,7 @@ pub(crate) fn count(number: i32) -> u32 {
 /// Folders, DNS, cgroups and facts of the host; and of the node, what containers may know.
 pub(crate) fn node(config: &KubeletConfiguration, object: &Node) -> NodeSettings {
     let mut node = NodeSettings::of_this_host();
-    node.node_ips = node_host_ips(object);
+    node.node_ips = node_host_ips(object).into();
     node.set_allocatable(object);
     node.cluster_dns = config.cluster_dns_ips();
     node.cluster_domain = config.cluster_domain.trim_end_matches('.').to_owned();

@@ -165,6 +165,10 @@ async fn what_is_watched_is_asked_for_once_and_known_while_the_server_is_away() 
 
 #[tokio::test(start_paused = true)]
 async fn the_strategy_says_what_is_asked() {
+    let config = |strategy: &str| KubeletConfiguration {
+        config_map_and_secret_change_detection_strategy: strategy.into(),
+        ..KubeletConfiguration::default()
+    };
     for (strategy, asked) in [
         ("Watch", ["watch configmaps default/"].as_slice()),
         ("Get", &["get configmaps default/words"; 2]),
@@ -172,9 +176,7 @@ async fn the_strategy_says_what_is_asked() {
     ] {
         let server = ApiServer::builder().record_reads().build();
         server.create(&config_map("first")).unwrap();
-        let mut config = KubeletConfiguration::default();
-        config.config_map_and_secret_change_detection_strategy = strategy.into();
-        let manager = ConfigObjectManager::new(server.client(), &config).unwrap();
+        let manager = ConfigObjectManager::new(server.client(), &config(strategy)).unwrap();
         let (objects, stop) = (manager.handle(), CancellationToken::new());
         let running = tokio::spawn(manager.run(|| vec![reader()], stop.clone()));
         assert_eq!(word(&*objects).await.as_deref(), Some("first"));
@@ -186,10 +188,8 @@ async fn the_strategy_says_what_is_asked() {
         stop.cancel();
         running.await.unwrap();
     }
-    let mut config = KubeletConfiguration::default();
-    config.config_map_and_secret_change_detection_strategy = "Guess".into();
     let server = ApiServer::builder().build();
-    let error = ConfigObjectManager::new(server.client(), &config).unwrap_err();
+    let error = ConfigObjectManager::new(server.client(), &config("Guess")).unwrap_err();
     assert!(error.to_string().contains("Guess"), "{error}");
 }
 

@@ -38,6 +38,17 @@ pub trait NodeRuntime: Send + Sync {
     fn features(&self) -> Option<RuntimeFeatures> {
         None
     }
+
+    /// The ranges of the pods' addresses on this node are these now, separated by commas (`UpdatePodCIDR`). For a runtime that
+    /// sets up their network by them; the default does not.
+    ///
+    /// # Errors
+    ///
+    /// Any: it is told again with the next status.
+    async fn update_pod_cidr(&self, pod_cidrs: &str) -> Result<(), BoxError> {
+        let _ = pod_cidrs;
+        Ok(())
+    }
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

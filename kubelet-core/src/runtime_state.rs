@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +19,10 @@ use crate::{Error, PlegHandle, Result};
 #[derive(Clone)]
 pub struct RuntimeState {
     inner: Arc<Mutex<Inner>>,
-    asked_once: CancellationToken,
+    /// How often the runtime was asked.
+    asked: Arc<watch::Sender<u64>>,
+    /// Somebody wants it to be asked now.
+    ask: Arc<Notify>,
 }
 
 struct Inner {
@@ -52,7 +56,8 @@ impl RuntimeState {
                 network_error: Some("network state unknown".to_owned()),
                 pleg: None,
             })),
-            asked_once: CancellationToken::new(),
+            asked: Arc::default(),
+            ask: Arc::default(),
         }
     }
 
@@ -78,7 +83,19 @@ impl RuntimeState {
     ///
     /// Cancel safe.
     pub async fn asked(&self) {
-        self.asked_once.cancelled().await;
+        // Who counts is here, and with it the channel.
+        let _ = self.asked.subscribe().wait_for(|times| *times > 0).await;
+    }
+
+    /// Has the runtime asked now, without regard to its period, and waits until it was. It waits as long as nobody asks.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe; it is asked all the same.
+    pub async fn ask_now(&self) {
+        let mut asked = self.asked.subscribe();
+        self.ask.notify_one();
+        let _ = asked.changed().await;
     }
 
     /// Why nothing can be run at present, if so (`runtimeErrors`): all of [`runtime_problems`](Self::runtime_problems).
@@ -127,6 +144,7 @@ impl RuntimeState {
                 biased;
                 () = shutdown.cancelled() => return,
                 () = &mut next => {}
+                () = self.ask.notified() => {}
             }
             let asked = Instant::now();
             let rest = tokio::select! {
@@ -134,7 +152,7 @@ impl RuntimeState {
                 () = shutdown.cancelled() => return,
                 status = within("runtime status", None, RUNTIME_REQUEST_TIMEOUT, runtime.status()) => self.update(status),
             };
-            self.asked_once.cancel();
+            self.asked.send_modify(|times| *times += 1);
             next.as_mut().reset((asked + rest).max(Instant::now()));
         }
     }

@@ -295,6 +295,27 @@ async fn a_runtime_that_cannot_be_listed_is_not_ready() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_runtime_is_asked_when_somebody_wants_to_know() {
+    let unasked = RuntimeState::new();
+    let nobody_asks = tokio::time::timeout(Duration::from_secs(60), unasked.ask_now());
+    assert!(nobody_asks.await.is_err());
+
+    let runtime = Pods::default();
+    *runtime.network_down.lock() = true;
+    let (node, [_file]) = Node::start(runtime, ["file"]);
+    let state = node.handle.runtime_state();
+    state.asked().await;
+    let begun = Instant::now();
+    state.ask_now().await;
+    assert!(state.network_errors().is_err());
+    *node.runtime.network_down.lock() = false;
+    state.ask_now().await;
+    assert!(state.network_errors().is_ok());
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_ends_and_cannot_be_read_is_not_said_to_have_lost_its_containers() {
     let (runtime, cache) = (Arc::new(Pods::default()), PodCache::new());
     let statuses = StatusManager::new(MemorySink::new());

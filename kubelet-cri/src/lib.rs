@@ -55,7 +55,8 @@ pub use listed::{ListedContainer, ListedSandbox};
 pub use manager::{
     CgroupDriver, CgroupMounts, ContainerStats, CredentialProvider, CriRuntime, CriRuntimeBuilder, FsStats,
     ImageFsInfo, ImageFsStats, ImageGcManager, ImageGcPolicy, ImagePullCredentialsVerificationPolicy,
-    ImagePullSettings, NodeSettings, PodCgroups, PodStats, StreamOptions, UserNamespaceIds, pod_actions,
+    ImagePullSettings, NodeIps, NodeSettings, PodCgroups, PodStats, StreamOptions, UserNamespaceIds,
+    pod_actions,
 };
 pub use node_runtime::CriNodeRuntime;
 #[cfg(feature = "probes")]

@@ -63,6 +63,18 @@ impl NodeRuntime for CriNodeRuntime {
         &self.name
     }
 
+    async fn update_pod_cidr(&self, pod_cidrs: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let request = v1::UpdateRuntimeConfigRequest {
+            runtime_config: Some(v1::RuntimeConfig {
+                network_config: Some(v1::NetworkConfig {
+                    pod_cidr: pod_cidrs.to_owned(),
+                }),
+            }),
+        };
+        self.services.update_runtime_config(request).await?;
+        Ok(())
+    }
+
     async fn version(&self) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
         let request = v1::VersionRequest {
             version: KUBELET_API_VERSION.to_owned(),

@@ -48,8 +48,8 @@ impl<F: Fn() -> Vec<String> + Send + Sync> ReadyCheck for F {
     }
 }
 
-/// How long a runtime may take for its first answer before the node says that it is not ready.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
+/// How long a runtime may take for its answer before the node says what is known.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The runtime and its network are ready, and the PLEG is healthy. A node whose agent was just started waits for the
 /// runtime's first answer, rather than to say that there is none.
@@ -66,7 +66,7 @@ impl ReadyCheck for RuntimeState {
 
     async fn refresh(&self) {
         // Without an answer: what is known says so.
-        let _ = timeout(FIRST_ANSWER, self.asked()).await;
+        let _ = timeout(PATIENCE, self.ask_now()).await;
     }
 }
 
@@ -104,17 +104,12 @@ pub trait VolumesInUse: Send + Sync {
     }
 }
 
-/// Who sets up the pods' network by the node's range of addresses.
-///
-/// # Cancel safety
-///
-/// A call may be dropped and made again.
-#[async_trait]
-pub trait PodCidrs: Send + Sync {
-    /// The node's ranges are these now, separated by commas (`UpdatePodCIDR`).
-    ///
-    /// # Errors
-    ///
-    /// Any: it is told again with the next status.
-    async fn update_pod_cidr(&self, pod_cidrs: &str) -> Result<(), BoxError>;
+/// For an agent that has no volumes which are attached: none are in use, whatever an agent before it used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoVolumesInUse;
+
+impl VolumesInUse for NoVolumesInUse {
+    fn volumes_in_use(&self) -> Option<Vec<String>> {
+        Some(Vec::new())
+    }
 }

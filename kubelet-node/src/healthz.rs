@@ -20,6 +20,8 @@ use crate::{Error, HealthChecks, Result};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// More connections than these wait.
 const CONNECTIONS: usize = 16;
+/// Before an address that is taken is tried again (`Serve` in the kubelet's `run`).
+const TAKEN: Duration = Duration::from_secs(5);
 /// Before the next connection is taken, when one could not be.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -71,6 +73,25 @@ impl HealthzServer {
             listener,
             checks,
         })
+    }
+
+    /// Answers on the address until `shutdown`. One that somebody else has, as an agent that is about to end, is tried again
+    /// every 5 s.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    pub async fn serve(address: SocketAddr, checks: HealthChecks, shutdown: CancellationToken) {
+        loop {
+            match Self::bind(address, checks.clone()).await {
+                Ok(server) => return server.run(shutdown).await,
+                Err(error) => tracing::error!(%error, "Failed to start healthz server"),
+            }
+            let pause = tokio::time::sleep(TAKEN);
+            if shutdown.run_until_cancelled(pause).await.is_none() {
+                return;
+            }
+        }
     }
 
     /// Where it listens.
@@ -223,5 +244,27 @@ mod tests {
             error.contains(&format!("healthz on {}", first.local_addr())),
             "{error}"
         );
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_taken_is_tried_again() {
+        let first = HealthzServer::bind(([127, 0, 0, 1], 0).into(), HealthChecks::new())
+            .await
+            .unwrap();
+        let (address, shutdown) = (first.local_addr(), CancellationToken::new());
+        tokio::time::pause();
+        let mut serving = std::pin::pin!(HealthzServer::serve(
+            address,
+            HealthChecks::new(),
+            shutdown.clone()
+        ));
+        // Longer than until it is tried again.
+        assert!(tokio::time::timeout(TAKEN * 2, &mut serving).await.is_err());
+        drop(first);
+        assert!(tokio::time::timeout(TAKEN, &mut serving).await.is_err());
+        assert!(TcpListener::bind(address).await.is_err(), "it is taken");
+        shutdown.cancel();
+        serving.await;
+        TcpListener::bind(address).await.unwrap();
     }
 }

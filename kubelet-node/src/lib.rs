@@ -20,6 +20,10 @@
 //!
 //! # Example: a node that is ready, in virtual time
 //!
+//! Its API server is that of `kubelet-testing` (feature `api-server`), and tokio's feature `test-util` is on. A real one is
+//! reached by any `kube_client::Client`; [`certificate::ApiServerAccess`] makes one of a node's kubeconfig and keeps its
+//! certificate fresh. This node is ready whatever its runtime says: what is to keep it from that is a [`ReadyCheck`].
+//!
 //! ```
 //! use std::sync::Arc;
 //!
@@ -135,7 +139,7 @@ mod status;
 mod systemd;
 
 pub use error::{BoxError, Error, Result};
-pub use facts::{PodCidrs, Pressure, ReadyCheck, VolumesInUse};
+pub use facts::{NoVolumesInUse, Pressure, ReadyCheck, VolumesInUse};
 #[cfg(any(feature = "healthz", feature = "systemd"))]
 pub use health::HealthChecks;
 #[cfg(feature = "healthz")]

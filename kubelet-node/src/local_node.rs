@@ -137,6 +137,7 @@ pub struct LocalNode {
     machine: Arc<MachineInfo>,
     setters: Vec<Arc<dyn NodeStatusSetter>>,
     checks: Arc<[Arc<dyn ReadyCheck>]>,
+    runtime: Arc<dyn NodeRuntime>,
     volumes: Option<Arc<dyn VolumesInUse>>,
     events: Arc<dyn NodeEventRecorder>,
     clock: Clock,
@@ -164,6 +165,10 @@ impl LocalNode {
     /// The node's name.
     pub fn name(&self) -> &str {
         &self.config.node_name
+    }
+
+    pub(crate) fn runtime(&self) -> &dyn NodeRuntime {
+        &*self.runtime
     }
 
     /// The object to register, with its status as of now (`initialNode`).
@@ -412,6 +417,7 @@ impl LocalNodeBuilder {
             machine: self.machine,
             setters,
             checks,
+            runtime: self.runtime,
             volumes: self.volumes,
             events: self.events,
             clock: self.clock,

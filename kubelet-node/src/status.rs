@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::node_patch::node_status_patch;
-use crate::{Error, HeartbeatClient, LocalNode, NodeInformerHandle, NodeRegistration, PodCidrs, Result};
+use crate::{Error, HeartbeatClient, LocalNode, NodeInformerHandle, NodeRegistration, Result};
 
 /// How often in a row an update is tried (`nodeStatusUpdateRetry`).
 const UPDATE_TRIES: u32 = 5;
@@ -75,7 +75,7 @@ impl Default for NodeStatusConfig {
 /// let client = kube_client::Client::try_from(config.clone())?;
 /// let heartbeat = HeartbeatClient::new(kube_client::Client::try_from(config)?);
 ///
-/// let machine = MachineInfo::read(Path::new("/var/lib/kubelet"))?;
+/// let machine = MachineInfo::read("/var/lib/kubelet")?;
 /// let local = Arc::new(LocalNode::builder(NodeConfig::new("node-1"), machine).build());
 /// let informer = NodeInformer::new(client.clone(), "node-1").with_local_node(local.clone());
 /// let status = NodeStatusUpdater::new(local.clone(), informer.handle(), heartbeat)
@@ -91,7 +91,6 @@ pub struct NodeStatusUpdater {
     informer: NodeInformerHandle,
     client: HeartbeatClient,
     registration: Option<NodeRegistration>,
-    pod_cidrs: Option<Arc<dyn PodCidrs>>,
     config: NodeStatusConfig,
     handle: NodeStatusHandle,
     state: State,
@@ -128,7 +127,6 @@ impl NodeStatusUpdater {
             informer,
             client,
             registration: None,
-            pod_cidrs: None,
             config: NodeStatusConfig::default(),
             handle: NodeStatusHandle::default(),
             state: State::default(),
@@ -139,13 +137,6 @@ impl NodeStatusUpdater {
     #[must_use]
     pub fn with_registration(mut self, registration: NodeRegistration) -> Self {
         self.registration = Some(registration);
-        self
-    }
-
-    /// Who is told the node's pod CIDRs.
-    #[must_use]
-    pub fn with_pod_cidrs(mut self, pod_cidrs: Arc<dyn PodCidrs>) -> Self {
-        self.pod_cidrs = Some(pod_cidrs);
         self
     }
 
@@ -286,9 +277,7 @@ impl NodeStatusUpdater {
         if told.is_empty() || told == self.state.pod_cidrs {
             return false;
         }
-        if let Some(pod_cidrs) = &self.pod_cidrs
-            && let Err(error) = pod_cidrs.update_pod_cidr(&told).await
-        {
+        if let Err(error) = self.local.runtime().update_pod_cidr(&told).await {
             tracing::error!(node = self.local.name(), %error, "error updating pod CIDR");
             return true;
         }

@@ -27,6 +27,27 @@ impl KubeletConfiguration {
         (first.min(longest), longest)
     }
 
+    /// How many CPUs `reservedSystemCPUs` names. What is neither a CPU nor a range of them was refused before, and counts as none.
+    pub fn reserved_system_cpus_count(&self) -> u32 {
+        let range = |text: &str| {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            Some(first.parse::<u32>().ok()?..=last.parse().ok()?)
+        };
+        let mut ranges: Vec<_> = self.reserved_system_cpus.split(',').filter_map(range).collect();
+        ranges.sort_unstable_by_key(|range| *range.start());
+        // One that two ranges name counts once.
+        let (mut count, mut from) = (0_u32, 0);
+        for range in ranges {
+            let (first, last) = range.into_inner();
+            let first = first.max(from);
+            if first <= last {
+                count = count.saturating_add((last - first).saturating_add(1));
+                from = last.saturating_add(1);
+            }
+        }
+        count
+    }
+
     /// The addresses of `clusterDNS`. What is no address is logged and left out, as by the kubelet.
     pub fn cluster_dns_ips(&self) -> Vec<IpAddr> {
         let parsed = |address: &String| {
@@ -65,6 +86,25 @@ mod tests {
                 (first, longest),
                 "{gates:?} {given:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_reserved_cpu_counts_once() {
+        for (cpus, expected) in [
+            ("", 0),
+            ("3", 1),
+            ("0-3", 4),
+            ("0-3,8,10-11", 7),
+            ("4-7,0-5,2", 8),
+            ("x", 0),
+            ("0-4294967295", u32::MAX),
+        ] {
+            let config = KubeletConfiguration {
+                reserved_system_cpus: cpus.into(),
+                ..KubeletConfiguration::default()
+            };
+            assert_eq!(config.reserved_system_cpus_count(), expected, "{cpus}");
         }
     }
 

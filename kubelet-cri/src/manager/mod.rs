@@ -70,7 +70,7 @@ use crate::{ImageService, RuntimeService, v1};
 
 pub use self::builder::CriRuntimeBuilder;
 pub use self::cgroups::{CgroupMounts, PodCgroups};
-pub use self::config::{CgroupDriver, NodeSettings};
+pub use self::config::{CgroupDriver, NodeIps, NodeSettings};
 pub use self::credential_provider::CredentialProvider;
 pub use self::image_gc::{FsStats, ImageFsStats, ImageGcManager, ImageGcPolicy};
 pub use self::images::{ImagePullCredentialsVerificationPolicy, ImagePullSettings};

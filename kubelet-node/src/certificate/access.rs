@@ -268,12 +268,13 @@ impl ApiServerAccessBuilder {
     pub async fn preflight(self, local: &LocalNode, server_tls_bootstrap: bool) -> Result<Vec<Finding>> {
         let serving = CertificateStore::new(CertificateStore::SERVER, &self.bootstrap.cert_dir);
         let clock = self.bootstrap.clock;
+        let pending = self.bootstrap.pending_request().await?;
         let (client, bootstrapping) = self.look().await?;
         let config = PreflightConfig {
             serving_certificate: server_tls_bootstrap.then(|| serving.current_path()),
+            certificate_requests: pending.into_iter().filter(|_| bootstrapping).collect(),
             bootstrapping,
             clock,
-            ..PreflightConfig::default()
         };
         Ok(crate::preflight(&client, local, &config).await)
     }

@@ -157,6 +157,21 @@ impl Bootstrap {
         }
     }
 
+    /// The name of the request that was made before and waits for its certificate, as its key tells it.
+    pub(crate) async fn pending_request(&self) -> Result<Option<String>> {
+        let path = self.cert_dir.join(KEY_FILE);
+        let template = CertificateTemplate::node_client(&self.node_name);
+        blocking(self.disk, move || match std::fs::read(&path) {
+            // One that cannot be read is not that of any request.
+            Ok(text) => Ok(Key::from_pem(&text)
+                .ok()
+                .map(|key| digested_name(&key, &template, Signer::Client))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(doing("read", &path)(error)),
+        })
+        .await
+    }
+
     /// Makes a client, which may read the files that its configuration names.
     pub(crate) async fn client(&self, config: Config) -> Result<Client> {
         let what = format!("make a client for {}", config.cluster_url);

@@ -8,7 +8,6 @@ use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use kube_client::client::retry::RetryPolicy;
 use kube_client::client::{Body, ConfigExt};
 use kube_client::{Client, Config, Error};
 use rustls::pki_types::ServerName;
@@ -16,6 +15,7 @@ use tower::ServiceBuilder;
 use tower::retry::RetryLayer;
 
 use super::lanes::Lanes;
+use super::retry_after::RetryAfter;
 
 /// Makes a client of a configuration. [`connect`] is the usual one.
 pub type Connect = Arc<dyn Fn(Config) -> kube_client::Result<Client> + Send + Sync>;
@@ -28,12 +28,17 @@ const PROBES: u32 = 3;
 
 /// A client over TCP and TLS, as `kube-client` makes it, that speaks HTTP/2 where the server does, as the kubelet: requests share
 /// a connection, a hundred at a time, and many at once do not leave as many connections behind. Connections are probed, by the
-/// pings of HTTP/2 and by TCP: where nobody is at the other end any more, what waits there fails after 45 s.
+/// pings of HTTP/2 and by TCP: where nobody is at the other end any more, what waits there fails after 45 s. A request is made
+/// again only where the server says after how many seconds (`Retry-After`), as by client-go.
 ///
-/// Through a proxy there is neither.
+/// Through a proxy there is none of these.
 pub fn connect() -> Connect {
-    Arc::new(|config| match config.proxy_url {
-        Some(_) => Client::try_from(config),
+    Arc::new(|mut config| match config.proxy_url {
+        Some(_) => {
+            // For minutes, unseen by whoever waits for the answer.
+            config.default_retry = false;
+            Client::try_from(config)
+        }
         None => direct(&config),
     })
 }
@@ -62,13 +67,9 @@ fn direct(config: &Config) -> kube_client::Result<Client> {
             .http2_keep_alive_timeout(PROBE_EVERY * PROBES)
             .build(tls.clone())
     });
-    let retry = config
-        .default_retry
-        .then(RetryPolicy::server_retry)
-        .map(RetryLayer::new);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .option_layer(retry)
+        .layer(RetryLayer::new(RetryAfter::default()))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(tower::BoxError::from)

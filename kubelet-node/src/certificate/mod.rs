@@ -65,6 +65,7 @@ mod lanes;
 mod manager;
 mod metrics;
 mod pair;
+mod retry_after;
 mod self_signed;
 mod signing_request;
 mod store;

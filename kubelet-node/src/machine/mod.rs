@@ -69,8 +69,8 @@ impl MachineInfo {
     /// # Errors
     ///
     /// When memory or CPUs cannot be told. What else is missing stays empty, as in the kubelet.
-    pub fn read(root_dir: &Path) -> Result<Self> {
-        read::machine_info(Path::new("/"), root_dir)
+    pub fn read(root_dir: impl AsRef<Path>) -> Result<Self> {
+        read::machine_info(Path::new("/"), root_dir.as_ref())
     }
 
     /// Whether a kubelet starts here (`failSwapOn`).

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Node;
 use kube_client::Api;
 use kube_client::api::PostParams;
 use kubelet_core::Disk;
-use kubelet_node::Error;
 use kubelet_node::certificate::self_signed_serving_certificate;
+use kubelet_node::{Error, Finding, LocalNode, MachineInfo, NodeConfig};
 use kubelet_testing::api_server::ApiServerBuilder;
 use kubelet_testing::eventually;
 use serde_json::json;
@@ -102,6 +102,29 @@ async fn what_is_asked_before_the_first_certificate_waits_for_it() {
     let unknown = calls.iter().filter(|call| call.user == "system:anonymous");
     assert_eq!(unknown.count(), 0, "{calls:?}");
     running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_preflight_finds_the_request_that_waits() {
+    let rig = Rig::new(ApiServerBuilder::sign_approved_certificates);
+    let local = LocalNode::builder(NodeConfig::new(NODE), MachineInfo::new(2, 4 << 30)).build();
+    let waiting = async || {
+        let findings = rig.access().preflight(&local, false).await.unwrap();
+        findings.into_iter().find_map(|finding| match finding {
+            Finding::CertificatePending { name, .. } | Finding::CertificateRefused { name, .. } => Some(name),
+            _ => None,
+        })
+    };
+    assert_eq!(waiting().await, None);
+    let running = rig.run().await;
+    eventually!(running.certificates.pending(), |pending| pending.is_some());
+    assert_eq!(waiting().await, rig.request().metadata.name);
+    running.end().await;
+    assert_eq!(waiting().await, rig.request().metadata.name);
+    rig.decide(&rig.request(), "Denied").await;
+    assert_eq!(waiting().await, rig.request().metadata.name);
+    fs::write(rig.pki().join("kubelet-client.key.tmp"), "no key").unwrap();
+    assert_eq!(waiting().await, None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use kubelet_core::{Jitter, NodeGetter};
 use kubelet_node::{
-    BoxError, HeartbeatClient, LocalNode, NodeConfig, NodeInformer, NodeInformerHandle, NodeRegistration,
-    NodeStatusConfig, NodeStatusHandle, NodeStatusSetter, NodeStatusUpdater, PodCidrs, Result, VolumesInUse,
+    HeartbeatClient, LocalNode, NodeConfig, NodeInformer, NodeInformerHandle, NodeRegistration,
+    NodeStatusConfig, NodeStatusHandle, NodeStatusSetter, NodeStatusUpdater, Result, VolumesInUse,
 };
 use kubelet_testing::api_server::Verb;
 use kubelet_testing::{ApiServer, eventually};
@@ -31,7 +31,7 @@ struct Agent {
     status: NodeStatusHandle,
     failures: Arc<AtomicUsize>,
     volumes: Arc<Volumes>,
-    cidrs: Arc<Cidrs>,
+    runtime: Arc<Containerd>,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -57,22 +57,6 @@ impl VolumesInUse for Volumes {
 
     fn mark_reported(&self, volumes: &[String]) {
         self.reported.lock().push(volumes.to_vec());
-    }
-}
-
-#[derive(Default)]
-struct Cidrs {
-    told: Mutex<Vec<String>>,
-}
-
-#[async_trait]
-impl PodCidrs for Cidrs {
-    async fn update_pod_cidr(&self, pod_cidrs: &str) -> Result<(), BoxError> {
-        self.told.lock().push(pod_cidrs.to_owned());
-        if self.told.lock().len() == 1 {
-            return Err("the runtime is away".into());
-        }
-        Ok(())
     }
 }
 
@@ -112,14 +96,14 @@ impl Agent {
         prepare(&server);
         let (requests, events) = (Requests::default(), Events::default());
         let (ready, failures) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
-        let (volumes, cidrs) = (Arc::new(Volumes::default()), Arc::new(Cidrs::default()));
+        let (volumes, runtime) = (Arc::new(Volumes::default()), Arc::new(Containerd::default()));
         let client = requests.client(&server, "node1");
         let (check, count) = (ready.clone(), failures.clone());
         let mut config = NodeConfig::new("node1");
         config.local_storage_capacity_isolation = false;
         let local = LocalNode::builder(config, machine())
             .network(Network::with(&["10.99.0.1"]))
-            .runtime(Arc::new(Containerd::default()))
+            .runtime(runtime.clone())
             .ready_check(move || match check.load(Ordering::Relaxed) {
                 true => Vec::new(),
                 false => vec!["PLEG is not healthy".to_owned()],
@@ -140,9 +124,8 @@ impl Agent {
         config.jitter = Jitter::from_seed(3);
         set(&mut config);
         let handle = informer.handle();
-        let mut updater = NodeStatusUpdater::new(local.clone(), handle.clone(), heartbeat)
-            .with_pod_cidrs(cidrs.clone())
-            .with_config(config);
+        let mut updater =
+            NodeStatusUpdater::new(local.clone(), handle.clone(), heartbeat).with_config(config);
         if registers {
             updater = updater.with_registration(NodeRegistration::new(client, local));
         }
@@ -160,7 +143,7 @@ impl Agent {
             status,
             failures,
             volumes,
-            cidrs,
+            runtime,
             shutdown,
             task,
         }
@@ -399,7 +382,7 @@ async fn an_object_that_is_there_is_reconciled_and_its_taints_stay() {
         },
     })));
     agent.is("True").await;
-    eventually!(agent.cidrs.told.lock().len(), |told| *told == 2);
+    eventually!(agent.runtime.cidrs.lock().len(), |told| *told == 2);
     let node = agent.node().unwrap();
     assert_eq!(node["metadata"]["labels"]["kubernetes.io/os"], "linux");
     assert_eq!(node["metadata"]["labels"]["example.com/mine"], "1");
@@ -419,7 +402,7 @@ async fn an_object_that_is_there_is_reconciled_and_its_taints_stay() {
     );
     // What failed is told again.
     assert_eq!(
-        *agent.cidrs.told.lock(),
+        *agent.runtime.cidrs.lock(),
         ["10.88.0.0/24,fd00::/64", "10.88.0.0/24,fd00::/64"]
     );
     let rebooted = agent

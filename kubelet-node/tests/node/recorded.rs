@@ -89,7 +89,10 @@ async fn registration_and_status_are_as_recorded() {
     let events = Events::default();
     let local = LocalNode::builder(config(), machine())
         .network(Network::with(&["10.99.0.1"]))
-        .runtime(Arc::new(Containerd { images: images() }))
+        .runtime(Arc::new(Containerd {
+            images: images(),
+            ..Containerd::default()
+        }))
         .ready_check(move || match csi.load(Ordering::Relaxed) {
             true => Vec::new(),
             false => vec!["CSINode is not yet initialized".to_owned()],

@@ -45,7 +45,8 @@ fn cgroup_version(config: &KubeletConfiguration, host: &Host, problems: &mut Pro
         return;
     }
     if config.fail_cgroup_v1 {
-        problems.invalid("failCgroupV1", true, "this host uses cgroup v1");
+        let why = "this host uses cgroup v1; `failCgroupV1: false` (`--fail-cgroupv1=false`) runs on it all the same";
+        problems.invalid("failCgroupV1", true, why);
     }
     if config.single_process_oom_kill == Some(false) {
         problems.invalid("singleProcessOOMKill", false, "must not be false with cgroup v1");

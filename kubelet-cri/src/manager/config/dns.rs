@@ -105,7 +105,7 @@ fn cluster_dns(node: &NodeSettings, pod: &Pod, host: v1::DnsConfig) -> v1::DnsCo
 fn host_dns(node: &NodeSettings, mut host: v1::DnsConfig) -> v1::DnsConfig {
     if node.resolv_conf.is_none() {
         let loopback = |ip: &IpAddr| if ip.is_ipv6() { "::1" } else { "127.0.0.1" }.to_owned();
-        host.servers = node.node_ips.iter().map(loopback).collect();
+        host.servers = node.node_ips.get().iter().map(loopback).collect();
         if host.servers.is_empty() {
             host.servers.push("127.0.0.1".to_owned());
         }
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(*events.0.lock(), texts(&["MissingClusterDNS"]));
 
         node.resolv_conf = None;
-        node.node_ips = vec!["::2".parse().unwrap()];
+        node.node_ips.set(vec!["::2".parse().unwrap()]);
         let config = pod_dns(&node, &pod("Default"), &events).unwrap();
         assert_eq!(config.servers, texts(&["::1"]));
         assert_eq!(config.searches, texts(&["."]));

@@ -41,8 +41,8 @@ pub(super) fn field_value(
         "metadata.uid" => text(metadata.uid.as_ref()),
         "spec.nodeName" | "spec.host" => text(spec.and_then(|spec| spec.node_name.as_ref())),
         "spec.serviceAccountName" => text(spec.and_then(|spec| spec.service_account_name.as_ref())),
-        "status.hostIP" => Ok(first(&node.node_ips)),
-        "status.hostIPs" => Ok(joined(&node.node_ips)),
+        "status.hostIP" => Ok(first(&node.node_ips.get())),
+        "status.hostIPs" => Ok(joined(&node.node_ips.get())),
         "status.podIP" => Ok(first(&pod_ips(node, inputs))),
         "status.podIPs" => Ok(joined(&pod_ips(node, inputs))),
         "metadata.annotations"
@@ -63,11 +63,12 @@ fn subscripted(path: &str) -> Option<(&str, &str)> {
 /// At most one of each family, that of the node's primary IP first (`sortPodIPs`). On the host's network a pod has
 /// the node's.
 fn pod_ips(node: &NodeSettings, inputs: &ContainerInputs<'_>) -> Vec<IpAddr> {
+    let node_ips = node.node_ips.get();
+    let primary_is_v6 = node_ips.first().is_some_and(IpAddr::is_ipv6);
     let ips: Vec<IpAddr> = match inputs.pod_ips {
-        [] if inputs.pod.host_network() => node.node_ips.clone(),
+        [] if inputs.pod.host_network() => node_ips,
         ips => ips.iter().filter_map(|ip| ip.parse().ok()).collect(),
     };
-    let primary_is_v6 = node.node_ips.first().is_some_and(IpAddr::is_ipv6);
     let of_family = |v6: bool| ips.iter().find(move |ip| ip.is_ipv6() == v6);
     let both = [of_family(primary_is_v6), of_family(!primary_is_v6)];
     both.into_iter().flatten().copied().collect()

@@ -169,7 +169,7 @@ impl Node {
         let settings = NodeSettings {
             root_dir: RootDir::new(files.path().join("root")),
             pod_logs_dir: files.path().join("logs"),
-            node_ips: vec!["10.99.0.1".parse().unwrap()],
+            node_ips: vec!["10.99.0.1".parse().unwrap()].into(),
             cluster_dns: vec!["10.0.0.10".parse().unwrap()],
             cluster_domain: "cluster.local".into(),
             resolv_conf: Some(resolv_conf),

@@ -24,6 +24,7 @@ mod labels;
 mod mounts;
 mod namespaces;
 mod node;
+mod node_ips;
 mod resources;
 mod sandbox;
 mod security_context;
@@ -47,6 +48,7 @@ pub(crate) use hash::hash_container;
 pub(crate) use labels::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo};
 pub(crate) use namespaces::user_namespace_of_host;
 pub use node::{CgroupDriver, NodeSettings};
+pub use node_ips::NodeIps;
 pub(crate) use resources::{
     PodTotals, SHARES, container_amounts, container_resources, huge_page_size, milli_cpu_to_quota,
     milli_cpu_to_shares, overhead, pod_amounts, pod_totals, sandbox_overhead, shares_to_milli_cpu,

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kubelet_core::quantity::Amount;
 use kubelet_core::{Disk, RootDir};
 
+use super::node_ips::NodeIps;
 use crate::manager::user_namespaces::UserNamespaceIds;
 
 /// How pods are put into cgroups (`cgroupDriver`, `cgroupsPerQOS`, `cgroupRoot`).
@@ -52,8 +53,8 @@ pub struct NodeSettings {
     pub pod_logs_dir: PathBuf,
     /// Who works on files.
     pub disk: Disk,
-    /// The node's IPs, the primary first: what `status.hostIP` and `status.hostIPs` mean to a container.
-    pub node_ips: Vec<IpAddr>,
+    /// What `status.hostIP` and `status.hostIPs` mean to a container.
+    pub node_ips: NodeIps,
     /// `clusterDNS`
     pub cluster_dns: Vec<IpAddr>,
     /// `clusterDomain`, without a trailing dot; empty for none.
@@ -110,7 +111,7 @@ impl Default for NodeSettings {
             root_dir: RootDir::default(),
             disk: Disk::default(),
             pod_logs_dir: PathBuf::from("/var/log/pods"),
-            node_ips: Vec::new(),
+            node_ips: NodeIps::default(),
             cluster_dns: Vec::new(),
             cluster_domain: String::new(),
             resolv_conf: Some(PathBuf::from("/etc/resolv.conf")),
