@@ -85,8 +85,10 @@ pub(crate) async fn run(
     };
     let Some(named) = shutdown.run_until_cancelled(services.wait_ready()).await else { return Ok(()) };
     let node_runtime = Arc::new(CriNodeRuntime::new(services.clone(), &named?.runtime_name));
-    if !config.pod_cidr.is_empty() {
-        node_runtime.update_pod_cidr(&config.pod_cidr).await?;
+    if !config.pod_cidr.is_empty()
+        && let Err(error) = node_runtime.update_pod_cidr(&config.pod_cidr).await
+    {
+        tracing::error!(%error, "Pod CIDR update failed");
     }
     let mut kubelet = Kubelet::builder();
     let local = local.runtime(node_runtime.clone()).ready_check(kubelet.runtime_state());

@@ -10,6 +10,7 @@ mod standalone;
 
 mod alone;
 mod bootstrap;
+mod cloud;
 mod cluster;
 mod life;
 mod on_containerd;
