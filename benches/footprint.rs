@@ -1,8 +1,8 @@
 //! What a node agent weighs at rest on a real containerd: its memory, its CPU time and its requests.
 //!
 //! `cargo bench -p benches --bench footprint -- PROGRAM…` needs root and containerd, and says so where they lack. A program is
-//! one that takes a kubelet's command line: the example `node-agent`, as it was built for use, or a kubelet beside it. Each takes
-//! some six minutes.
+//! one that takes a kubelet's command line: the example `node-agent`, as it was built for use. Each takes some six minutes. A kubelet
+//! ends after two: it wants the objects `CSINode`, which this API server does not have.
 //!
 //! A program is a process of its own and has a containerd and an API server in memory, over TLS, to itself. It is given pods of one
 //! container (`sleep`) and the token volume that the API server adds, more of them each time, and left alone; in the end all
