@@ -15,9 +15,7 @@ use kubelet_core::{
 use kubelet_cri::logs::ContainerLogManager;
 use kubelet_cri::{CriClient, CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, PodCgroups};
 use kubelet_node::certificate::ApiServerAccess;
-use kubelet_node::{
-    HealthChecks, HealthzServer, NoVolumesInUse, NodeHeartbeat, SystemdNotifier, node_host_ips,
-};
+use kubelet_node::{HealthChecks, HealthzServer, NoVolumesInUse, NodeHeartbeat, SystemdNotifier};
 use kubelet_pleg::EventedPleg;
 use kubelet_status::{
     ApiServerEvents, ApiServerMirrorClient, ApiServerSink, EventBroadcaster, LogSink, StatusManager,
@@ -102,8 +100,7 @@ pub(crate) async fn run(
     let mut status_config = StatusManagerConfig::default();
     (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
     if client.is_some() {
-        status_config.node.host_ips = node_host_ips(&node);
-        status_config.node.ipv6_first = node_host_ips(&node).first().is_some_and(|ip| ip.is_ipv6());
+        node::set_host_ips(&mut status_config.node, node_ips.get());
     }
     let facts = status_config.node.clone();
     let statuses = match &client {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::process::ExitCode;
 
 use kubelet_config::flags::KubeletServer;
@@ -95,13 +96,18 @@ pub(crate) async fn follow_addresses(
         let known = node.get().map(|node| node_host_ips(&node)).unwrap_or_default();
         if !known.is_empty() && known != facts.host_ips {
             tracing::info!(?known, "the node's addresses");
-            facts.ipv6_first = known[0].is_ipv6();
-            facts.host_ips.clone_from(&known);
-            ips.set(known);
+            ips.set(known.clone());
+            set_host_ips(&mut facts, known);
             statuses.set_node_facts(facts.clone());
         }
         let Some(Ok(())) = shutdown.run_until_cancelled(addresses.changed()).await else { return };
     }
+}
+
+/// The IPs of the node that statuses tell from now on.
+pub(crate) fn set_host_ips(facts: &mut NodeFacts, ips: Vec<IpAddr>) {
+    facts.ipv6_first = ips.first().is_some_and(IpAddr::is_ipv6);
+    facts.host_ips = ips;
 }
 
 /// How often the node tells of itself.

@@ -7,7 +7,8 @@
 //! * `FileSource` (feature `file`, on by default) reads static pods from a folder or a file, `HttpSource` (feature
 //!   `http`) from a URL; `ApiServerSource` (feature `apiserver`) reads the pods that an API server binds to the node.
 //!   With the latter come `ConfigObjectManager` (`ConfigObjectWatches`, or `ApiServerConfigObjects`, which asks each time) and
-//!   `ApiServerTokens`, for what those pods refer to, and `Informer`, for the services that they are told of and the RuntimeClasses that they name.
+//!   `ApiServerTokens`, for what those pods refer to, and `Informer`, for the services that they are told of and the
+//!   RuntimeClasses that they name.
 //! * [`CheckpointSource`] keeps the pods of any of them on disk, for a restart without it.
 //! * [`manifest`] makes the pod of a node from the text of a manifest: decoded, defaulted, validated.
 //! * [`kubelet_configuration`] is the node's own configuration: [`KubeletConfiguration`] from its file and drop-ins,

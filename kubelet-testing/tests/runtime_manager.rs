@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::PodStatus;
-use kubelet_core::{Clock, PodExt, PodKey, RootDir, Runtime, RuntimeReader};
+use kubelet_core::{Clock, NodeRuntime, PodExt, PodKey, RootDir, Runtime, RuntimeReader};
 use kubelet_cri::logs::{ContainerLogManager, LogRotatePolicy, PodLogOptions};
 use kubelet_cri::{
-    CgroupDriver, Code, CriRuntime, CriRuntimeBuilder, Error, NodeSettings, StreamOptions, v1,
+    CgroupDriver, Code, CriNodeRuntime, CriRuntime, CriRuntimeBuilder, Error, NodeSettings, StreamOptions, v1,
 };
 use kubelet_testing::memory_cri::{Call, ExecReply, Latency, MemoryCri, MemoryCriBuilder};
 use kubelet_testing::{PodBuilder, Run};
@@ -569,4 +569,24 @@ async fn a_resize_that_the_runtime_rejects_is_not_done_and_one_that_it_is_not_to
         2,
         "it is asked once more, and then no more"
     );
+}
+
+#[tokio::test]
+async fn a_runtime_is_told_the_pod_cidrs() {
+    let rig = Rig::new().await;
+    let runtime = CriNodeRuntime::new(Arc::new(rig.cri.clone()), "memory");
+    let cidrs = "10.0.1.0/24,fd00:0:0:1::/64";
+    runtime.update_pod_cidr(cidrs).await.unwrap();
+    let calls = rig.cri.calls().all();
+    let told: Vec<_> = calls
+        .iter()
+        .filter_map(|call| {
+            call.request::<v1::UpdateRuntimeConfigRequest>()?
+                .runtime_config
+                .as_ref()
+        })
+        .filter_map(|config| config.network_config.as_ref())
+        .map(|network| network.pod_cidr.as_str())
+        .collect();
+    assert_eq!(told, [cidrs]);
 }

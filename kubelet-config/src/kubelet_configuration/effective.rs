@@ -1,6 +1,7 @@
 //! What settings come to for those that go by them.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::KubeletConfiguration;
@@ -29,23 +30,17 @@ impl KubeletConfiguration {
 
     /// How many CPUs `reservedSystemCPUs` names. What is neither a CPU nor a range of them was refused before, and counts as none.
     pub fn reserved_system_cpus_count(&self) -> u32 {
-        let range = |text: &str| {
-            let (first, last) = text.split_once('-').unwrap_or((text, text));
-            Some(first.parse::<u32>().ok()?..=last.parse().ok()?)
-        };
-        let mut ranges: Vec<_> = self.reserved_system_cpus.split(',').filter_map(range).collect();
-        ranges.sort_unstable_by_key(|range| *range.start());
+        let ranges = self.reserved_system_cpus.split(',').filter_map(cpu_range);
+        let mut ranges: Vec<_> = ranges.map(RangeInclusive::into_inner).collect();
+        ranges.sort_unstable();
         // One that two ranges name counts once.
-        let (mut count, mut from) = (0_u32, 0);
-        for range in ranges {
-            let (first, last) = range.into_inner();
-            let first = first.max(from);
-            if first <= last {
-                count = count.saturating_add((last - first).saturating_add(1));
-                from = last.saturating_add(1);
-            }
+        let (mut count, mut counted_to) = (0_i64, -1_i64);
+        for (first, last) in ranges {
+            let first = first.max(counted_to.saturating_add(1));
+            count = count.saturating_add(last.saturating_sub(first).saturating_add(1).max(0));
+            counted_to = counted_to.max(last);
         }
-        count
+        count.try_into().unwrap_or(u32::MAX)
     }
 
     /// The addresses of `clusterDNS`. What is no address is logged and left out, as by the kubelet.
@@ -59,6 +54,14 @@ impl KubeletConfiguration {
         };
         self.cluster_dns.iter().filter_map(parsed).collect()
     }
+}
+
+/// `7` or `0-3`, each a number as Go's `strconv.Atoi` takes it.
+pub(super) fn cpu_range(text: &str) -> Option<RangeInclusive<i64>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    // `str::parse` differs from Go in nothing but what precedes the digits, and a minus cannot be there.
+    let range = first.parse().ok()?..=last.parse().ok()?;
+    (!range.is_empty()).then_some(range)
 }
 
 #[cfg(test)]
@@ -99,6 +102,7 @@ mod tests {
             ("4-7,0-5,2", 8),
             ("x", 0),
             ("0-4294967295", u32::MAX),
+            ("0-9223372036854775807,9223372036854775807", u32::MAX),
         ] {
             let config = KubeletConfiguration {
                 reserved_system_cpus: cpus.into(),

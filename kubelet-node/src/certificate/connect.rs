@@ -95,6 +95,7 @@ fn https(config: &Config, tcp: HttpConnector) -> kube_client::Result<HttpsConnec
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -125,5 +126,25 @@ mod tests {
         }
         drop(stream);
         asking.await.unwrap().unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn what_a_server_refuses_is_told_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = connect()(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
+        let request = http::Request::get("/version").body(Vec::new()).unwrap();
+        let asking = tokio::spawn(async move { client.request_text(request).await });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let answer = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+        let asked_again = async move {
+            let mut asked = [0; 1024];
+            assert_ne!(stream.read(&mut asked).await.unwrap(), 0);
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.read(&mut asked).await.unwrap() > 0
+        };
+        let (told, asked_again) = tokio::join!(asking, asked_again);
+        told.unwrap().unwrap_err();
+        assert!(!asked_again);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kubelet_core::quantity::Amount;
 
 use super::super::KubeletConfiguration;
+use super::super::effective::cpu_range;
 use super::errors::Problems;
 
 const ENFORCE: &str = "enforceNodeAllocatable";
@@ -104,25 +105,12 @@ fn reserved_cpus(config: &KubeletConfiguration, problems: &mut Problems) {
         let why = "cannot be set together with systemReservedCgroup or kubeReservedCgroup";
         problems.invalid_text(FIELD, cpus, why);
     }
-    if let Some(range) = cpus.split(',').find(|range| !is_cpu_range(range)) {
+    if let Some(range) = cpus.split(',').find(|range| cpu_range(range).is_none()) {
         problems.invalid_text(
             FIELD,
             cpus,
             format!("{range:?} is neither a CPU nor a range of CPUs"),
         );
-    }
-}
-
-/// `7` or `0-3`, each a number as Go's `strconv.Atoi` takes it.
-fn is_cpu_range(range: &str) -> bool {
-    // `str::parse` differs from Go in nothing but what precedes the digits, and a minus cannot be there.
-    let cpu = |text: &str| text.parse::<i64>().ok();
-    match range.split_once('-') {
-        None => cpu(range).is_some(),
-        Some((first, last)) => match (cpu(first), cpu(last)) {
-            (Some(first), Some(last)) => first <= last,
-            _ => false,
-        },
     }
 }
 
@@ -154,7 +142,7 @@ mod tests {
     #[test]
     fn cpu_ranges() {
         for range in ["0", "7", "0-3", "3-3", "+1", "007"] {
-            assert!(is_cpu_range(range), "{range}");
+            assert!(cpu_range(range).is_some(), "{range}");
         }
         for range in [
             "",
@@ -168,7 +156,7 @@ mod tests {
             "1.5",
             "99999999999999999999",
         ] {
-            assert!(!is_cpu_range(range), "{range}");
+            assert!(cpu_range(range).is_none(), "{range}");
         }
     }
 }
