@@ -119,6 +119,8 @@ mod active_deadline;
 pub mod admission;
 mod allocation;
 pub mod annotations;
+#[cfg(feature = "test-util")]
+mod calls;
 mod changes;
 mod checkpoint;
 pub mod clock;
@@ -167,6 +169,8 @@ mod volume;
 
 pub use admission::{Admission, PodAdmitAttributes, PodAdmitHandler, Rejection};
 pub use allocation::{AllocationManager, AllocationState, InPlaceResize, RetryTrigger};
+#[cfg(feature = "test-util")]
+pub use calls::Calls;
 pub use checkpoint::Checkpoints;
 pub use clock::Clock;
 pub use config_objects::{ConfigObjects, NoConfigObjects};

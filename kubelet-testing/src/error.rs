@@ -47,15 +47,8 @@ pub enum Error {
 
     /// The API server in memory refused a request.
     #[cfg(feature = "api-server")]
-    #[error("{code} {reason}: {message}")]
-    Api {
-        /// The HTTP status.
-        code: u16,
-        /// `Status.reason`; empty for none.
-        reason: String,
-        /// `Status.message`.
-        message: String,
-    },
+    #[error(transparent)]
+    Api(#[from] kubelet_apiserver::Error),
 
     /// What a test waits for did not come.
     #[error("{what}: not within {within:?}")]

@@ -61,9 +61,6 @@
 #![cfg_attr(feature = "simulation", doc = include_str!("simulation/ten_lines.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(feature = "api-server")]
-pub mod api_server;
-mod calls;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[cfg(all(feature = "containerd", target_os = "linux"))]
@@ -80,13 +77,13 @@ pub mod simulation;
 mod status_builder;
 mod wait;
 
-#[cfg(feature = "api-server")]
-pub use api_server::{ApiServer, User};
-pub use calls::Calls;
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 pub use containerd::{Containerd, Task};
 pub use error::{Error, Result};
 pub use fake_recorder::{FakeRecorder, RecordedEvent};
+#[cfg(feature = "api-server")]
+pub use kubelet_apiserver::{self as api_server, ApiServer, User};
+pub use kubelet_core::Calls;
 pub use leak_check::{LeakCheck, Leaks};
 pub use memory_cri::MemoryCri;
 pub use memory_runtime::{MemoryRuntime, Tally};

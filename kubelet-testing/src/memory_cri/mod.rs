@@ -47,7 +47,6 @@ pub use self::faults::{Fault, Faults};
 pub use self::images::RemoteImage;
 pub use self::latency::Latency;
 #[cfg(feature = "api-server")]
-pub(crate) use self::random::Fnv;
 #[cfg(feature = "simulation")]
 pub(crate) use self::random::{hash, hex64};
 #[cfg(feature = "simulation")]

@@ -68,7 +68,7 @@ pub(crate) fn hex64(seed: u64, text: impl Display) -> String {
 
 /// FNV-1a of what is written to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fnv(pub(crate) u64);
+struct Fnv(u64);
 
 impl Default for Fnv {
     fn default() -> Self {

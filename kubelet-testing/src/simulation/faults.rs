@@ -6,8 +6,8 @@ use std::time::Duration;
 use kubelet_cri::Code;
 
 use crate::ApiServer;
-use crate::api_server::Verb;
 use crate::memory_cri::MemoryCri;
+use kubelet_apiserver::Verb;
 
 /// What goes wrong, drawn from the simulation's seed. Everything is off at first.
 ///

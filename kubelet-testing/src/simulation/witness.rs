@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use super::history::{Journal, Step};
 use super::order::Order;
 use crate::ApiServer;
-use crate::api_server::Sighted;
 use crate::memory_cri::MemoryCri;
+use kubelet_apiserver::Change;
 
 /// The label of a container's pod.
 const POD_UID: &str = "io.kubernetes.pod.uid";
@@ -91,7 +91,7 @@ impl Witness {
     pub(super) async fn run(self, api: ApiServer) {
         let (mut since, mut found) = (0, Vec::new());
         loop {
-            let Ok(mut pods) = api.sight::<Pod>(since) else {
+            let Ok(mut pods) = api.changes::<Pod>(since) else {
                 // So long ago that it is forgotten.
                 since = 0;
                 tokio::task::yield_now().await;
@@ -99,17 +99,17 @@ impl Witness {
             };
             while let Some(sighted) = pods.next().await {
                 match sighted {
-                    Sighted::Found(pod) => found.push(pod),
-                    Sighted::FoundAll(revision) => {
+                    Change::Found(pod) => found.push(pod),
+                    Change::FoundAll(revision) => {
                         since = revision;
                         self.keep_only(&found);
                         found.drain(..).for_each(|pod| self.applied(pod));
                     }
-                    Sighted::Changed(revision, pod) => {
+                    Change::Changed(revision, pod) => {
                         since = revision;
                         self.applied(pod);
                     }
-                    Sighted::Gone(revision, pod) => {
+                    Change::Gone(revision, pod) => {
                         since = revision;
                         self.deleted(&pod);
                     }

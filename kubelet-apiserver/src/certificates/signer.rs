@@ -1,0 +1,173 @@
+//! [`Signer`]: a certificate authority.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SerialNumber,
+};
+
+use super::request::Request;
+
+/// How long certificates last at most, unless it is said otherwise (`--cluster-signing-duration`).
+pub(super) const DURATION: SignedDuration = SignedDuration::from_hours(365 * 24);
+/// How long the authority's own certificate lasts.
+const AUTHORITY_DURATION: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
+/// Certificates begin that long ago, for clocks that are slow (`backdate`).
+const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
+/// Those that last less long end that much later (`short`).
+const SHORT: SignedDuration = SignedDuration::from_hours(8);
+/// Nobody gets one for less by asking.
+const MIN_ASKED: SignedDuration = SignedDuration::from_mins(10);
+/// What makes an Ed25519 key of 32 bytes (RFC 8410).
+const ED25519_PKCS8: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
+
+/// A certificate authority that serves the kubelet's signers.
+pub(crate) struct Signer {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+    duration: SignedDuration,
+    pub(super) approves: bool,
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signer").finish_non_exhaustive()
+    }
+}
+
+impl Signer {
+    /// An authority with a key of its own: the same one for the same state of the generator. For tests only, of course.
+    ///
+    /// # Errors
+    ///
+    /// [`rcgen::Error`] if the key can't be made.
+    pub(crate) fn new(
+        rng: &mut fastrand::Rng,
+        now: Timestamp,
+        duration: SignedDuration,
+    ) -> Result<Self, rcgen::Error> {
+        let mut key = ED25519_PKCS8.to_vec();
+        key.extend((0..32).map(|_| rng.u8(..)));
+        let key = KeyPair::try_from(key)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "kubernetes");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+        ];
+        params.serial_number = Some(SerialNumber::from(rng.u64(..) >> 1));
+        set_validity(&mut params, now - BACKDATE, now + AUTHORITY_DURATION);
+        let certificate = params.self_signed(&key)?.pem();
+        Ok(Signer {
+            issuer: Issuer::new(params, key),
+            certificate,
+            duration,
+            approves: true,
+        })
+    }
+
+    /// Whether it approves what the controller manager approves by itself: it does, unless it is said otherwise.
+    pub(crate) fn approving(mut self, approves: bool) -> Self {
+        self.approves = approves;
+        self
+    }
+
+    /// The authority's own certificate, as PEM.
+    pub(crate) fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// Signs a request; the certificate as PEM in base64. `uid` makes its serial number.
+    pub(super) fn issue(
+        &self,
+        request: &Request,
+        usages: &[&str],
+        expiration_seconds: Option<i64>,
+        uid: &str,
+        now: Timestamp,
+    ) -> Result<String, String> {
+        let mut params = request.params.clone();
+        let certificate = &mut params.params;
+        certificate.is_ca = IsCa::ExplicitNoCa;
+        certificate.use_authority_key_identifier_extension = true;
+        certificate.key_usages = usages.iter().filter_map(|usage| key_usage(usage)).collect();
+        certificate.extended_key_usages = usages.iter().filter_map(|usage| extended_usage(usage)).collect();
+        let serial: Vec<u8> = uid.bytes().filter(u8::is_ascii_hexdigit).take(16).collect();
+        certificate.serial_number = Some(SerialNumber::from(serial));
+        let asked = expiration_seconds.map(SignedDuration::from_secs);
+        let lasts = asked.map_or(self.duration, |asked| {
+            if asked > self.duration {
+                self.duration
+            } else {
+                asked.max(MIN_ASKED)
+            }
+        });
+        let until = if lasts < SHORT {
+            now + lasts
+        } else {
+            now + lasts - BACKDATE
+        };
+        set_validity(certificate, now - BACKDATE, until);
+        let signed = params
+            .signed_by(&self.issuer)
+            .map_err(|error| error.to_string())?;
+        Ok(STANDARD.encode(signed.pem()))
+    }
+
+    /// A serving certificate for this host, and its key, as DER.
+    #[cfg(feature = "tls")]
+    pub(crate) fn serving(&self, now: Timestamp) -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
+        let key = KeyPair::generate()?;
+        let names = ["localhost", "kubernetes", "127.0.0.1", "::1"].map(str::to_owned);
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        set_validity(&mut params, now - BACKDATE, now + DURATION);
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok((certificate.der().to_vec(), key.serialize_der()))
+    }
+}
+
+fn set_validity(params: &mut CertificateParams, from: Timestamp, until: Timestamp) {
+    let date = |at: Timestamp| {
+        let at = at.to_zoned(k8s_openapi::jiff::tz::TimeZone::UTC);
+        let (year, month, day) = (at.year(), at.month(), at.day());
+        let midnight = rcgen::date_time_ymd(
+            year.into(),
+            u8::try_from(month).unwrap_or(1),
+            u8::try_from(day).unwrap_or(1),
+        );
+        let seconds = i64::from(at.hour()) * 3600 + i64::from(at.minute()) * 60 + i64::from(at.second());
+        midnight + std::time::Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+    };
+    params.not_before = date(from);
+    params.not_after = date(until);
+}
+
+fn key_usage(usage: &str) -> Option<KeyUsagePurpose> {
+    Some(match usage {
+        "digital signature" => KeyUsagePurpose::DigitalSignature,
+        "key encipherment" => KeyUsagePurpose::KeyEncipherment,
+        _ => return None,
+    })
+}
+
+fn extended_usage(usage: &str) -> Option<ExtendedKeyUsagePurpose> {
+    Some(match usage {
+        "client auth" => ExtendedKeyUsagePurpose::ClientAuth,
+        "server auth" => ExtendedKeyUsagePurpose::ServerAuth,
+        _ => return None,
+    })
+}

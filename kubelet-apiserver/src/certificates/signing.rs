@@ -1,0 +1,72 @@
+//! [`Signing`]: whether and how a server signs certificates, and how an embedder sets that.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::signer::{DURATION, Signer};
+use crate::server::{ApiServer, ApiServerBuilder};
+
+/// The settings of the signer.
+#[derive(Debug)]
+pub(crate) struct Signing {
+    signs: bool,
+    approves: bool,
+    duration: SignedDuration,
+}
+
+impl Default for Signing {
+    fn default() -> Self {
+        Signing {
+            signs: false,
+            approves: false,
+            duration: DURATION,
+        }
+    }
+}
+
+impl Signing {
+    /// A new authority, if the server signs certificates. Its key is drawn from `rng`.
+    pub(crate) fn signer(&self, rng: &mut fastrand::Rng, now: Timestamp) -> Option<Signer> {
+        if !self.signs {
+            return None;
+        }
+        // An Ed25519 key can be made of any 32 bytes: there is always one.
+        let signer = Signer::new(&mut rng.fork(), now, self.duration).ok()?;
+        Some(signer.approving(self.approves))
+    }
+}
+
+impl ApiServerBuilder {
+    /// Approves and signs certificate signing requests as the controller manager does: the client certificates of kubelets at
+    /// once, their serving certificates after somebody approved them. Without this, requests wait for the test.
+    #[must_use]
+    pub fn sign_certificates(mut self) -> Self {
+        self.signing.signs = true;
+        self.signing.approves = true;
+        self
+    }
+
+    /// Signs certificate signing requests after somebody approved them, and approves none.
+    #[must_use]
+    pub fn sign_approved_certificates(mut self) -> Self {
+        self.signing.signs = true;
+        self.signing.approves = false;
+        self
+    }
+
+    /// How long certificates are valid unless the request asks for less (`--cluster-signing-duration`); a year by default.
+    #[must_use]
+    pub fn signing_duration(mut self, duration: Duration) -> Self {
+        self.signing.duration = duration.try_into().unwrap_or(SignedDuration::MAX);
+        self
+    }
+}
+
+impl ApiServer {
+    /// The certificate, as PEM, of the authority that signs by
+    /// [`sign_certificates`](ApiServerBuilder::sign_certificates); `None` without it.
+    pub fn certificate_authority(&self) -> Option<&str> {
+        self.shared.signer.as_ref().map(Signer::certificate)
+    }
+}

@@ -1,0 +1,207 @@
+//! Discovery: which groups, versions and resources are served.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::resource::{RESOURCES, Resource};
+
+/// The version of Kubernetes that this server answers like.
+pub(super) fn version() -> Value {
+    json!({
+        "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36", "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": "35", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "linux/amd64",
+    })
+}
+
+/// `/api`.
+pub(super) fn core_versions() -> Value {
+    json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
+}
+
+/// `/apis`.
+pub(super) fn groups() -> Value {
+    let groups: Vec<Value> = named_groups()
+        .map(|(name, version)| group_of(name, version))
+        .collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/<group>`.
+pub(super) fn group(name: &str) -> Value {
+    let mut group = named_groups()
+        .find(|(known, _)| *known == name)
+        .map_or(Value::Null, |(name, version)| group_of(name, version));
+    group["kind"] = json!("APIGroup");
+    group["apiVersion"] = json!("v1");
+    group
+}
+
+/// `/api/v1`, `/apis/<group>/<version>`.
+pub(super) fn resources(group: &str, version: &str) -> Value {
+    let mut resources = Vec::new();
+    for resource in served(group, version) {
+        let mut entry = json!({
+            "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
+            "kind": resource.kind, "verbs": verbs(resource),
+        });
+        if !resource.short_names.is_empty() {
+            entry["shortNames"] = json!(resource.short_names);
+        }
+        if matches!(resource.plural, "pods" | "services") {
+            entry["categories"] = json!(["all"]);
+        }
+        resources.push(entry);
+        for subresource in resource.subresources {
+            let Subresource {
+                kind,
+                group,
+                version,
+                verbs,
+            } = subresource_of(resource, subresource);
+            let mut entry = json!({
+                "name": format!("{}/{subresource}", resource.plural), "singularName": "",
+                "namespaced": resource.namespaced, "kind": kind, "verbs": verbs,
+            });
+            if group != resource.group {
+                entry["group"] = json!(group);
+                entry["version"] = json!(version);
+            }
+            resources.push(entry);
+        }
+    }
+    resources.sort_by_key(|entry| entry["name"].as_str().map(str::to_owned));
+    let group_version = Some(group)
+        .filter(|g| !g.is_empty())
+        .map_or_else(|| version.to_owned(), |group| format!("{group}/{version}"));
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
+    // The core group's list bears none.
+    if !group.is_empty() {
+        list["apiVersion"] = json!("v1");
+    }
+    list
+}
+
+/// `/api` and `/apis` in one answer each, as newer clients ask for them.
+pub(super) fn aggregated(core: bool) -> Value {
+    let mut groups: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    for resource in RESOURCES.iter().filter(|r| r.group.is_empty() == core) {
+        let subresources: Vec<Value> = resource
+            .subresources
+            .iter()
+            .map(|name| {
+                let Subresource {
+                    kind,
+                    group,
+                    version,
+                    verbs,
+                } = subresource_of(resource, name);
+                json!({
+                    "subresource": name, "verbs": verbs,
+                    "responseKind": {"group": group, "version": version, "kind": kind},
+                })
+            })
+            .collect();
+        let mut entry = json!({
+            "resource": resource.plural, "singularResource": resource.singular, "verbs": verbs(resource),
+            "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+            "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
+        });
+        if !resource.short_names.is_empty() {
+            entry["shortNames"] = json!(resource.short_names);
+        }
+        if !subresources.is_empty() {
+            entry["subresources"] = json!(subresources);
+        }
+        groups.entry(resource.group).or_default().push(entry);
+    }
+    let items: Vec<Value> = groups
+        .into_iter()
+        .map(|(group, resources)| {
+            let versions = json!([{"version": "v1", "resources": resources, "freshness": "Current"}]);
+            match group {
+                "" => json!({"metadata": {}, "versions": versions}),
+                group => json!({"metadata": {"name": group}, "versions": versions}),
+            }
+        })
+        .collect();
+    json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items,
+    })
+}
+
+/// The groups and versions that are served; the core group as an empty name.
+pub(super) fn group_versions() -> Vec<(&'static str, &'static str)> {
+    let mut all: Vec<_> = RESOURCES.iter().map(|r| (r.group, r.version)).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// The resources of a group and version.
+pub(super) fn served(group: &str, version: &str) -> impl Iterator<Item = &'static Resource> {
+    RESOURCES
+        .iter()
+        .filter(move |r| r.group == group && r.version == version)
+}
+
+fn named_groups() -> impl Iterator<Item = (&'static str, &'static str)> {
+    group_versions()
+        .into_iter()
+        .filter(|(group, _)| !group.is_empty())
+}
+
+fn group_of(name: &str, version: &str) -> Value {
+    let version = json!({"groupVersion": format!("{name}/{version}"), "version": version});
+    json!({"name": name, "versions": [version], "preferredVersion": version})
+}
+
+fn verbs(resource: &Resource) -> Value {
+    if resource.plural == "namespaces" {
+        return json!(["create", "delete", "get", "list", "patch", "update", "watch"]);
+    }
+    json!([
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "update",
+        "watch"
+    ])
+}
+
+struct Subresource {
+    kind: &'static str,
+    group: &'static str,
+    version: &'static str,
+    verbs: &'static [&'static str],
+}
+
+/// What is read from and written to a sub-resource.
+fn subresource_of(resource: &Resource, name: &str) -> Subresource {
+    let posted = |kind, group| Subresource {
+        kind,
+        group,
+        version: "v1",
+        verbs: &["create"],
+    };
+    match name {
+        "binding" => posted("Binding", ""),
+        "eviction" => posted("Eviction", "policy"),
+        "token" => posted("TokenRequest", "authentication.k8s.io"),
+        _ => Subresource {
+            kind: resource.kind,
+            group: resource.group,
+            version: resource.version,
+            verbs: &["get", "patch", "update"],
+        },
+    }
+}
+
+/// Whether a sub-resource is posted to; else it is read, put and patched.
+pub(super) fn is_posted(subresource: &str) -> bool {
+    matches!(subresource, "binding" | "eviction" | "token")
+}

@@ -1,0 +1,447 @@
+//! [`Exchange`]: a request, and how it is answered.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, USER_AGENT, WARNING};
+use http::{Method, Response};
+use serde_json::Value;
+
+use super::answer::{ApiBody, json, refusal, stream, whole};
+use super::media::{self, Accepted};
+use super::parameters::Parameters;
+use super::shape::Presenter;
+use super::target::{ObjectPath, Target};
+use super::watch::Watch;
+use super::{discovery, openapi};
+use crate::authorize;
+use crate::call::{ApiCall, Verb};
+use crate::objects::FieldValidation;
+use crate::patch::PatchType;
+use crate::request::{Attributes, User};
+use crate::server::Shared;
+use crate::status_error::StatusError;
+use crate::store::{Ending, FieldSelector, ListOptions, line, parse_revision};
+use crate::write::{Written, name_of, required_field_manager};
+
+/// The shortest time of a watch that doesn't ask for one (`--min-request-timeout`); it is up to twice as long.
+const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
+
+/// What comes before a token in a path.
+pub(crate) const TOKEN_PATH: &str = "/token/";
+
+/// One request whose head is understood.
+pub(super) struct Exchange {
+    shared: Arc<Shared>,
+    user: User,
+    method: Method,
+    pub(super) target: Target,
+    parameters: Parameters,
+    headers: HeaderMap,
+    accepted: Accepted,
+    /// A fault: the watch is told that its revision is too old.
+    pub(super) gone: bool,
+    /// A fault: the watch ends so.
+    pub(super) ends: Option<(Ending, Duration)>,
+}
+
+impl Exchange {
+    /// Understands the head of a request: who asks, for what, how to answer.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        user: Option<User>,
+        head: &http::request::Parts,
+    ) -> Result<Exchange, StatusError> {
+        let parameters = Parameters::of(head.uri.query());
+        let (token, path) = token_in(head.uri.path());
+        let user = match (user, token) {
+            (Some(user), _) => user,
+            (None, Some(token)) => shared.authenticate(token).ok_or_else(unauthorized)?,
+            (None, None) => bearer(&shared, &head.headers)?,
+        };
+        let target = Target::of(path);
+        // What the documents are written in, they find out themselves.
+        let accepted = match target {
+            Target::OpenApiV2 | Target::Health => Ok(media::PLAIN),
+            _ => Accepted::of(&head.headers),
+        };
+        Ok(Exchange {
+            user,
+            method: head.method.clone(),
+            target,
+            parameters,
+            headers: head.headers.clone(),
+            accepted: accepted?,
+            gone: false,
+            ends: None,
+            shared,
+        })
+    }
+
+    pub(super) fn answer(&self, body: Bytes) -> Result<Response<ApiBody>, StatusError> {
+        if let Target::Objects(path) = &self.target {
+            return self.objects(path, body);
+        }
+        if self.method != Method::GET && self.method != Method::HEAD {
+            return Err(match self.target {
+                Target::Nothing | Target::UnknownResource => no_such_resource(),
+                _ => no_such_method(),
+            });
+        }
+        let document = match &self.target {
+            Target::Version => discovery::version(),
+            Target::Health => return Ok(whole(200, "text/plain; charset=utf-8", Bytes::from_static(b"ok"))),
+            Target::CoreVersions if self.accepted.aggregated => return Ok(self.aggregated(true)),
+            Target::Groups if self.accepted.aggregated => return Ok(self.aggregated(false)),
+            Target::CoreVersions => discovery::core_versions(),
+            Target::Groups => discovery::groups(),
+            Target::Group(group) => discovery::group(group),
+            Target::Resources { group, version } => discovery::resources(group, version),
+            Target::OpenApiV2 if self.accepts(openapi::V2_PROTOBUF_ASKED) => {
+                return Ok(whole(200, openapi::V2_PROTOBUF, openapi::v2_protobuf()));
+            }
+            Target::OpenApiV2 => openapi::v2(),
+            Target::OpenApiV3Index => openapi::v3_index(),
+            Target::OpenApiV3(path) => openapi::v3(path).ok_or_else(no_such_resource)?,
+            Target::UnknownResource | Target::Nothing | Target::Objects(_) => return Err(no_such_resource()),
+        };
+        Ok(self.json(200, &document))
+    }
+
+    fn objects(&self, path: &ObjectPath, body: Bytes) -> Result<Response<ApiBody>, StatusError> {
+        let attributes = self.attributes(path);
+        authorize::authorize(&by_selected_name(&attributes), &*self.shared)?;
+        if !is_allowed(path, &attributes, &self.method) {
+            return Err(no_such_method());
+        }
+        let validation = self.parameters.field_validation()?;
+        let content_type = media::content_type(&self.headers);
+        match attributes.verb {
+            "get" => self.get(&attributes),
+            "list" => self.list(&attributes),
+            "watch" => self.watch(&attributes),
+            "create" => {
+                let body = media::json_body(content_type, body)?;
+                let written = if attributes.subresource.is_empty() {
+                    self.shared.create(&attributes, &body, validation)
+                } else {
+                    self.shared.post_subresource(&attributes, &body, validation)
+                };
+                Ok(self.written(&attributes, written?))
+            }
+            "update" => {
+                let body = media::json_body(content_type, body)?;
+                let written = self.shared.update(&attributes, &body, validation)?;
+                Ok(self.written(&attributes, written))
+            }
+            "patch" => self.patch(&attributes, content_type, &body, validation),
+            "delete" => {
+                let options = self.parameters.delete_options(content_type, body)?;
+                let written = self.shared.delete(&attributes, &options)?;
+                Ok(self.written(&attributes, written))
+            }
+            _ => {
+                let options = self.parameters.delete_options(content_type, body)?;
+                let selection = self.parameters.selection(&attributes)?;
+                let listed = self.shared.delete_collection(&attributes, &selection, &options)?;
+                Ok(self.json(200, &self.presenter(&attributes).list(&listed)))
+            }
+        }
+    }
+
+    fn get(&self, attributes: &Attributes) -> Result<Response<ApiBody>, StatusError> {
+        let asked = parse_revision(self.parameters.get("resourceVersion"))?;
+        self.shared.with_store(|store| store.reaches(asked))?;
+        let object = self
+            .shared
+            .lookup(attributes.resource, &attributes.namespace, &attributes.name)
+            .ok_or_else(|| StatusError::not_found(attributes.resource, &attributes.name))?;
+        Ok(self.json(200, &self.presenter(attributes).object(&object)))
+    }
+
+    fn list(&self, attributes: &Attributes) -> Result<Response<ApiBody>, StatusError> {
+        let options = self.parameters.list_options()?;
+        options.validate()?;
+        let selection = self.parameters.selection(attributes)?;
+        let listed = self.shared.list(attributes.resource, &selection, &options)?;
+        Ok(self.json(200, &self.presenter(attributes).list(&listed)))
+    }
+
+    fn watch(&self, attributes: &Attributes) -> Result<Response<ApiBody>, StatusError> {
+        let options = ListOptions {
+            watch: true,
+            ..self.parameters.list_options()?
+        };
+        options.validate()?;
+        let selection = self.parameters.selection(attributes)?;
+        let content_type = self.accepted.content_type();
+        let resource = attributes.resource;
+        let subscribed = if self.gone {
+            let message = format!(
+                "too old resource version: {} ({})",
+                options.resource_version,
+                self.shared.revision()
+            );
+            Err(StatusError::new(410, "Expired", message))
+        } else {
+            self.shared
+                .with_store(|store| store.watch(resource, selection, &options))
+        };
+        let subscription = match subscribed {
+            Ok(subscription) => subscription,
+            // Too late for a status: this is said in the stream.
+            Err(error) if error.code == 410 => {
+                let event = line("ERROR", &error.to_value());
+                return Ok(whole(200, content_type, event));
+            }
+            Err(error) => return Err(error),
+        };
+        let timeout = match options.timeout_seconds {
+            Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
+            _ => MIN_REQUEST_TIMEOUT.mul_f64(1.0 + self.shared.fork_rng().f64()),
+        };
+        let bookmarks = options.allow_watch_bookmarks;
+        let presenter = self.presenter(attributes);
+        let watch = Watch::new(
+            self.shared.clone(),
+            subscription.events,
+            presenter,
+            timeout,
+            bookmarks,
+            self.ends,
+        );
+        Ok(stream(content_type, watch.into_stream()))
+    }
+
+    fn patch(
+        &self,
+        attributes: &Attributes,
+        content_type: &str,
+        body: &[u8],
+        validation: FieldValidation,
+    ) -> Result<Response<ApiBody>, StatusError> {
+        let kind = PatchType::from_content_type(content_type).ok_or_else(|| {
+            StatusError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+                .with_details(serde_json::json!({}))
+        })?;
+        let patch = if kind == PatchType::Apply {
+            required_field_manager(self.parameters.get("fieldManager"))?;
+            media::yaml(body)?
+        } else {
+            serde_json::from_slice(body)
+                .map_err(|e| StatusError::bad_request(format!("error decoding patch: {e}")))?
+        };
+        let force = self.parameters.is_true("force");
+        let written = self.shared.patch(attributes, kind, &patch, force, validation)?;
+        Ok(self.written(attributes, written))
+    }
+
+    fn attributes(&self, path: &ObjectPath) -> Attributes {
+        // The object named by a namespace is in it, for those who judge.
+        let namespace = if path.resource.plural == "namespaces" {
+            String::new()
+        } else {
+            path.namespace.clone()
+        };
+        Attributes {
+            user: self.user.clone(),
+            verb: self.verb(path).map_or("", Verb::as_str),
+            resource: path.resource,
+            subresource: path.subresource,
+            namespace,
+            name: path.name.clone(),
+            field_selector: self.parameters.get("fieldSelector").to_owned(),
+            field_manager: self.field_manager(),
+            dry_run: self.parameters.get("dryRun") == "All",
+            now: self.shared.now(),
+        }
+    }
+
+    /// What is asked for; `None` for a method that nothing takes.
+    fn verb(&self, path: &ObjectPath) -> Option<Verb> {
+        let collection = path.name.is_empty();
+        Some(match self.method.as_str() {
+            "GET" | "HEAD" if self.parameters.is_true("watch") => Verb::Watch,
+            "GET" | "HEAD" if collection => Verb::List,
+            "GET" | "HEAD" => Verb::Get,
+            "POST" => Verb::Create,
+            "PUT" => Verb::Update,
+            "PATCH" => Verb::Patch,
+            "DELETE" if collection => Verb::DeleteCollection,
+            "DELETE" => Verb::Delete,
+            _ => return None,
+        })
+    }
+
+    /// What the record and the faults know of it.
+    pub(super) fn about(&self, path: &ObjectPath, body: &[u8]) -> ApiCall {
+        let verb = self.verb(path).unwrap_or(Verb::Get);
+        let resource = match path.subresource {
+            "" => path.resource.plural.to_owned(),
+            subresource => format!("{}/{subresource}", path.resource.plural),
+        };
+        let name = if verb == Verb::Create && path.name.is_empty() {
+            name_in(body)
+        } else {
+            path.name.clone()
+        };
+        ApiCall {
+            user: self.user.name.clone(),
+            verb,
+            resource,
+            namespace: path.namespace.clone(),
+            name,
+            field_selector: self.parameters.get("fieldSelector").to_owned(),
+            at: self.shared.now(),
+            status: None,
+        }
+    }
+
+    fn field_manager(&self) -> String {
+        let given = self.parameters.get("fieldManager");
+        if !given.is_empty() {
+            return given.to_owned();
+        }
+        let agent = self.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+        match agent.unwrap_or_default().split('/').next() {
+            None | Some("") => "unknown".to_owned(),
+            Some(agent) => agent.chars().take(128).collect(),
+        }
+    }
+
+    fn presenter(&self, attributes: &Attributes) -> Presenter {
+        Presenter {
+            resource: attributes.resource,
+            shape: self.accepted.shape,
+            include_object: self.parameters.get("includeObject").to_owned(),
+            now: attributes.now,
+        }
+    }
+
+    fn written(&self, attributes: &Attributes, written: Written) -> Response<ApiBody> {
+        let object = if written.object["kind"] == "Status" || !attributes.subresource.is_empty() {
+            written.object
+        } else {
+            self.presenter(attributes).object(&written.object)
+        };
+        let mut response = self.json(written.code, &object);
+        for warning in &written.warnings {
+            let warning = format!("299 - {warning:?}");
+            if let Ok(value) = HeaderValue::from_str(&warning) {
+                response.headers_mut().append(WARNING, value);
+            }
+        }
+        response
+    }
+
+    fn aggregated(&self, core: bool) -> Response<ApiBody> {
+        let content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        json(200, content_type, &discovery::aggregated(core), self.is_pretty())
+    }
+
+    fn json(&self, code: u16, body: &Value) -> Response<ApiBody> {
+        json(code, self.accepted.content_type(), body, self.is_pretty())
+    }
+
+    pub(super) fn refuse(&self, error: &StatusError) -> Response<ApiBody> {
+        refusal(error, self.accepted.content_type(), self.is_pretty())
+    }
+
+    fn is_pretty(&self) -> bool {
+        self.parameters.is_true("pretty")
+    }
+
+    fn accepts(&self, media_type: &str) -> bool {
+        let accepts = |value: &HeaderValue| value.to_str().is_ok_and(|value| value.contains(media_type));
+        self.headers.get_all(ACCEPT).iter().any(accepts)
+    }
+}
+
+/// Whether the path takes the method.
+fn is_allowed(path: &ObjectPath, attributes: &Attributes, method: &Method) -> bool {
+    let (collection, verb) = (path.name.is_empty(), attributes.verb);
+    let everywhere = path.resource.namespaced && path.namespace.is_empty();
+    if !path.subresource.is_empty() {
+        return match verb {
+            "create" => discovery::is_posted(path.subresource),
+            "get" | "update" | "patch" => !discovery::is_posted(path.subresource),
+            _ => false,
+        };
+    }
+    match verb {
+        "get" | "list" | "watch" => true,
+        "create" => collection && !everywhere,
+        "deletecollection" => !everywhere && path.resource.plural != "namespaces",
+        "update" | "patch" | "delete" => !collection,
+        _ => *method == Method::HEAD,
+    }
+}
+
+/// Who bears the token of a request.
+fn bearer(shared: &Shared, headers: &HeaderMap) -> Result<User, StatusError> {
+    let Some(credentials) = headers.get(AUTHORIZATION) else {
+        return Ok(User {
+            name: "system:anonymous".into(),
+            groups: vec!["system:unauthenticated".into()],
+        });
+    };
+    credentials
+        .to_str()
+        .ok()
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .and_then(|token| shared.authenticate(token.trim()))
+        .ok_or_else(unauthorized)
+}
+
+/// The token at the beginning of a path, as our kubeconfigs have it: kubectl sends no credentials over plain HTTP.
+fn token_in(path: &str) -> (Option<&str>, &str) {
+    let Some(rest) = path.strip_prefix(TOKEN_PATH) else {
+        return (None, path);
+    };
+    let (token, rest) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    (Some(token), rest)
+}
+
+/// As authorizers see it: a list or watch that selects one object goes by its name.
+fn by_selected_name(attributes: &Attributes) -> Cow<'_, Attributes> {
+    let selects = matches!(attributes.verb, "list" | "watch") && attributes.name.is_empty();
+    // What is no selector is refused later on.
+    let fields = FieldSelector::parse(attributes.resource, &attributes.field_selector).unwrap_or_default();
+    match fields.required("metadata.name").filter(|_| selects) {
+        None => Cow::Borrowed(attributes),
+        Some(name) => Cow::Owned(Attributes {
+            name: name.to_owned(),
+            ..attributes.clone()
+        }),
+    }
+}
+
+pub(super) fn unauthorized() -> StatusError {
+    StatusError::new(401, "Unauthorized", "Unauthorized")
+}
+
+/// The name of the object in a body; empty where there is none to be seen.
+fn name_in(body: &[u8]) -> String {
+    let object: Value = serde_json::from_slice(body).unwrap_or_default();
+    name_of(&object).to_owned()
+}
+
+fn no_such_resource() -> StatusError {
+    StatusError::new(
+        404,
+        "NotFound",
+        "the server could not find the requested resource",
+    )
+    .with_details(serde_json::json!({}))
+}
+
+fn no_such_method() -> StatusError {
+    StatusError::new(
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+    )
+    .with_details(serde_json::json!({}))
+}

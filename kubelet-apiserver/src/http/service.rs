@@ -1,0 +1,162 @@
+//! [`ApiService`]: from an HTTP request to its response.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tower::{BoxError, Service};
+
+use super::answer::{ApiBody, refusal};
+use super::exchange::Exchange;
+#[cfg(feature = "tls")]
+use super::exchange::unauthorized;
+use super::target::Target;
+use crate::request::User;
+use crate::server::Shared;
+use crate::status_error::StatusError;
+use crate::trouble::Trouble;
+
+/// The longest body (`maxRequestBodyBytes`).
+const MAX_REQUEST_BODY_BYTES: usize = 3 * 1024 * 1024;
+
+/// The server as an HTTP service. Clones are the same server.
+///
+/// A response that is not a watch is whole when it comes. A dropped response future has done nothing, or all of it.
+#[derive(Clone, Debug)]
+pub struct ApiService {
+    shared: Arc<Shared>,
+    /// Whose requests these are; `None` for whoever the token says.
+    user: Option<User>,
+    /// When what makes them the user's is over.
+    #[cfg(feature = "tls")]
+    until: Option<k8s_openapi::jiff::Timestamp>,
+}
+
+impl ApiService {
+    pub(crate) fn new(shared: Arc<Shared>, user: Option<User>) -> Self {
+        ApiService {
+            shared,
+            user,
+            #[cfg(feature = "tls")]
+            until: None,
+        }
+    }
+
+    /// From then on requests are refused: each is judged by the certificate of its connection.
+    #[cfg(feature = "tls")]
+    pub(crate) fn until(mut self, until: k8s_openapi::jiff::Timestamp) -> Self {
+        self.until = Some(until);
+        self
+    }
+}
+
+impl<B> Service<Request<B>> for ApiService
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<ApiBody>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<ApiBody>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move { service.respond(request).await })
+    }
+}
+
+impl ApiService {
+    async fn respond<B>(self, request: Request<B>) -> Result<Response<ApiBody>, BoxError>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let shared = self.shared.clone();
+        shared.outage.check()?;
+        #[cfg(feature = "tls")]
+        if self.until.is_some_and(|until| shared.now() > until) {
+            return Ok(refusal(&unauthorized(), "application/json", false));
+        }
+        let (head, body) = request.into_parts();
+        let mut exchange = match Exchange::new(self.shared, self.user, &head) {
+            Ok(exchange) => exchange,
+            Err(error) => return Ok(refusal(&error, "application/json", false)),
+        };
+        let body = match Limited::new(body, MAX_REQUEST_BODY_BYTES).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) if error.is::<LengthLimitError>() => return Ok(exchange.refuse(&too_large())),
+            Err(error) => return Err(error),
+        };
+        let Target::Objects(path) = &exchange.target else {
+            return Ok(exchange
+                .answer(body)
+                .unwrap_or_else(|error| exchange.refuse(&error)));
+        };
+        let about = exchange.about(path, &body);
+        let trouble = shared.trouble(&about);
+        let record = shared.record(about);
+        let (lost, hangs) = (io::ErrorKind::ConnectionReset, None);
+        let refused = match &trouble {
+            None | Some(Trouble::ReplyLost | Trouble::ReplyDelayed(_) | Trouble::ReplyHangs) => None,
+            Some(Trouble::ConnectionLost) => return Err(io::Error::from(lost).into()),
+            Some(Trouble::Hangs) => return Err(never(shared.outage.wait(hangs).await).into()),
+            Some(Trouble::Slow(by)) => {
+                shared.outage.wait(Some(*by)).await?;
+                None
+            }
+            Some(Trouble::Refused {
+                code,
+                reason,
+                message,
+                retry_after,
+            }) => {
+                let error = StatusError::new(*code, reason, message);
+                Some(match retry_after {
+                    Some(seconds) => error.with_details(serde_json::json!({"retryAfterSeconds": seconds})),
+                    None => error,
+                })
+            }
+            Some(Trouble::Gone) => {
+                exchange.gone = true;
+                None
+            }
+            Some(Trouble::Ends(ending, after)) => {
+                exchange.ends = Some((*ending, *after));
+                None
+            }
+        };
+        let answer = refused.map_or_else(|| exchange.answer(body), Err);
+        let response = answer.unwrap_or_else(|error| exchange.refuse(&error));
+        match trouble {
+            Some(Trouble::ReplyLost) => return Err(io::Error::from(lost).into()),
+            Some(Trouble::ReplyHangs) => return Err(never(shared.outage.wait(hangs).await).into()),
+            Some(Trouble::ReplyDelayed(by)) => shared.outage.wait(Some(by)).await?,
+            _ => {}
+        }
+        shared.answered(record, response.status().as_u16());
+        Ok(response)
+    }
+}
+
+/// The end of a wait that has none but an error.
+fn never(waited: io::Result<()>) -> io::Error {
+    waited
+        .err()
+        .unwrap_or_else(|| io::ErrorKind::ConnectionReset.into())
+}
+
+fn too_large() -> StatusError {
+    StatusError::new(
+        413,
+        "RequestEntityTooLarge",
+        format!("Request entity too large: limit is {MAX_REQUEST_BODY_BYTES}"),
+    )
+}

@@ -1,0 +1,50 @@
+//! What the API server knows of each kind: how it is read, defaulted, admitted, checked, changed and deleted.
+//!
+//! The order of a write, as in the API server:
+//!
+//! 1. [`decode`] (or [`decode_patched`] for the outcome of a patch): reads, normalises and defaults;
+//! 2. managed fields are computed by the caller;
+//! 3. [`prepare_create`], [`prepare_update`] or [`prepare_delete`]: admission, the strategy of the kind and validation;
+//! 4. the caller stores what comes back. After an update it asks [`removable`].
+//!
+//! All of it is pure: what is stored is seen through a [`View`], time is in the [`Attributes`], randomness is handed in.
+
+mod admission;
+mod config;
+#[cfg(feature = "signing")]
+mod csr;
+mod decode;
+mod deletion;
+mod event;
+mod fields;
+mod initial;
+mod json_syntax;
+mod lease;
+mod metadata;
+mod names;
+mod namespace;
+mod node;
+mod pod;
+mod posted;
+mod problems;
+mod quantity;
+mod runtime_class;
+mod service;
+mod service_account;
+mod strategy;
+mod token_request;
+mod value;
+
+pub(crate) use admission::told_name;
+pub(crate) use decode::{Decoded, FieldValidation, check_applied, decode, decode_patched};
+pub(crate) use deletion::{Deletion, prepare_delete, removable, returns_deleted};
+// Until the store shows events of one group in the other.
+#[allow(unused_imports)]
+pub(crate) use event::convert as convert_event;
+pub(crate) use fields::{check_field_label, selectable_field};
+pub(crate) use initial::{beside_namespace, initial_objects};
+#[cfg(feature = "signing")]
+pub(crate) use metadata::time;
+pub(crate) use posted::{Posted, post_subresource};
+pub(crate) use strategy::{prepare_create, prepare_update};
+pub(crate) use value::Fields;

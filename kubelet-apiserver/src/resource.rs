@@ -1,0 +1,153 @@
+//! [`Resource`]: the kinds that are served, as a table.
+
+use serde_json::{Value, json};
+
+/// One served resource.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Resource {
+    /// The API group; empty for the core group.
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    /// The path's segment: `pods`.
+    pub(crate) plural: &'static str,
+    pub(crate) singular: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) namespaced: bool,
+    pub(crate) short_names: &'static [&'static str],
+    /// What is served below an object: `status`, `token`, `approval`…
+    pub(crate) subresources: &'static [&'static str],
+}
+
+/// All that is served.
+pub(crate) static RESOURCES: &[Resource] = &[
+    core(
+        "namespaces",
+        "namespace",
+        "Namespace",
+        false,
+        &["ns"],
+        &["status"],
+    ),
+    core("nodes", "node", "Node", false, &["no"], &["status"]),
+    core(
+        "pods",
+        "pod",
+        "Pod",
+        true,
+        &["po"],
+        &["status", "binding", "eviction", "ephemeralcontainers", "resize"],
+    ),
+    core("events", "event", "Event", true, &["ev"], &[]),
+    core("secrets", "secret", "Secret", true, &[], &[]),
+    core("configmaps", "configmap", "ConfigMap", true, &["cm"], &[]),
+    core("services", "service", "Service", true, &["svc"], &["status"]),
+    core(
+        "serviceaccounts",
+        "serviceaccount",
+        "ServiceAccount",
+        true,
+        &["sa"],
+        &["token"],
+    ),
+    named("coordination.k8s.io", "leases", "lease", "Lease", true, &[], &[]),
+    named("events.k8s.io", "events", "event", "Event", true, &["ev"], &[]),
+    named(
+        "node.k8s.io",
+        "runtimeclasses",
+        "runtimeclass",
+        "RuntimeClass",
+        false,
+        &[],
+        &[],
+    ),
+    #[cfg(feature = "signing")]
+    named(
+        "certificates.k8s.io",
+        "certificatesigningrequests",
+        "certificatesigningrequest",
+        "CertificateSigningRequest",
+        false,
+        &["csr"],
+        &["approval", "status"],
+    ),
+];
+
+const fn core(
+    plural: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+    namespaced: bool,
+    short_names: &'static [&'static str],
+    subresources: &'static [&'static str],
+) -> Resource {
+    named("", plural, singular, kind, namespaced, short_names, subresources)
+}
+
+const fn named(
+    group: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+    namespaced: bool,
+    short_names: &'static [&'static str],
+    subresources: &'static [&'static str],
+) -> Resource {
+    Resource {
+        group,
+        version: "v1",
+        plural,
+        singular,
+        kind,
+        namespaced,
+        short_names,
+        subresources,
+    }
+}
+
+impl Resource {
+    /// The resource served at `/apis/<group>/<version>/<plural>`, or `/api/<version>/<plural>`.
+    pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
+        RESOURCES
+            .iter()
+            .find(|r| r.group == group && r.version == version && r.plural == plural)
+    }
+
+    /// `v1`, `coordination.k8s.io/v1`.
+    pub(crate) fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// As messages name it: `pods`, `leases.coordination.k8s.io`.
+    pub(crate) fn qualified(&self) -> String {
+        if self.group.is_empty() {
+            self.plural.to_string()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
+    }
+
+    /// As messages of invalid objects name it: `Pod`, `Lease.coordination.k8s.io`.
+    pub(crate) fn qualified_kind(&self) -> String {
+        if self.group.is_empty() {
+            self.kind.to_string()
+        } else {
+            format!("{}.{}", self.kind, self.group)
+        }
+    }
+
+    /// `Status.details` about one object, or about the resource when `name` is empty.
+    pub(crate) fn details(&self, name: &str) -> Value {
+        let mut details = json!({"kind": self.plural});
+        if !name.is_empty() {
+            details["name"] = json!(name);
+        }
+        if !self.group.is_empty() {
+            details["group"] = json!(self.group);
+        }
+        details
+    }
+}

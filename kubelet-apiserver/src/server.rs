@@ -1,0 +1,319 @@
+//! [`ApiServer`]: the handle that tests hold.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube_client::Client;
+use kubelet_core::Clock;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::call::ApiCall;
+#[cfg(feature = "signing")]
+use super::certificates::{Signer, Signing};
+#[cfg(feature = "faults")]
+use super::faults::Faults;
+use super::http::ApiService;
+use super::objects;
+use super::outage::Outage;
+use super::request::{User, View};
+use super::resource::Resource;
+use super::status_error::StatusError;
+use super::store::{ListOptions, Listed, Raced, Selection, Store};
+use super::trouble::Trouble;
+use super::write::name_of;
+use kubelet_core::Calls;
+
+/// How many changes of each resource are remembered, unless it is said otherwise.
+const HISTORY: usize = 4096;
+/// How often watches get bookmarks, unless it is said otherwise.
+const BOOKMARK_FREQUENCY: Duration = Duration::from_secs(60);
+
+/// A Kubernetes API server in memory. Clones are the same server.
+#[derive(Clone, Debug)]
+pub struct ApiServer {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// Sets up an [`ApiServer`].
+#[derive(Debug)]
+pub struct ApiServerBuilder {
+    #[cfg(feature = "signing")]
+    pub(crate) signing: Signing,
+    clock: Clock,
+    seed: u64,
+    history: usize,
+    bookmark_frequency: Duration,
+    record_reads: bool,
+}
+
+/// What all handles share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    store: Mutex<Store>,
+    rng: Mutex<fastrand::Rng>,
+    clock: Clock,
+    /// Users by bearer token.
+    tokens: Mutex<BTreeMap<String, User>>,
+    #[cfg(feature = "signing")]
+    pub(crate) signer: Option<Signer>,
+    #[cfg(feature = "faults")]
+    faults: Faults,
+    pub(crate) outage: Outage,
+    pub(crate) bookmark_frequency: Duration,
+    calls: Calls<ApiCall>,
+    record_reads: bool,
+}
+
+impl ApiServer {
+    /// A server on the system's clock, with nothing in it but what every cluster has.
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Sets up a server.
+    pub fn builder() -> ApiServerBuilder {
+        ApiServerBuilder {
+            #[cfg(feature = "signing")]
+            signing: Signing::default(),
+            clock: Clock::system(),
+            seed: 0,
+            history: HISTORY,
+            bookmark_frequency: BOOKMARK_FREQUENCY,
+            record_reads: false,
+        }
+    }
+
+    /// A client in this process that is the administrator. Its requests go through all of the server but the network.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime: the client runs a task of its own there.
+    pub fn client(&self) -> Client {
+        self.client_as(User::admin())
+    }
+
+    /// A client in this process, for a user.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime: the client runs a task of its own there.
+    pub fn client_as(&self, user: User) -> Client {
+        Client::new(self.service_as(user), "default")
+    }
+
+    /// The server as an HTTP service, that takes users from the `Authorization` header.
+    pub fn service(&self) -> ApiService {
+        ApiService::new(self.shared.clone(), None)
+    }
+
+    /// The server as an HTTP service whose requests all come from one user.
+    pub fn service_as(&self, user: User) -> ApiService {
+        ApiService::new(self.shared.clone(), Some(user))
+    }
+
+    /// The bearer token of a user.
+    pub fn token_for(&self, user: User) -> String {
+        self.shared.token_for(user)
+    }
+
+    /// Forgets the past: who lists or watches from an earlier `resourceVersion` is told `410 Gone`.
+    pub fn compact(&self) {
+        self.shared.store.lock().compact();
+    }
+
+    /// The `resourceVersion` of the latest write.
+    pub fn resource_version(&self) -> u64 {
+        self.shared.revision()
+    }
+
+    /// What goes wrong: nothing, until it is told to.
+    #[cfg(feature = "faults")]
+    pub fn faults(&self) -> &Faults {
+        &self.shared.faults
+    }
+
+    /// The requests that came, for assertions: those that write, or (by
+    /// [`record_reads`](ApiServerBuilder::record_reads)) all. It grows until it is [cleared](Calls::clear).
+    pub fn calls(&self) -> &Calls<ApiCall> {
+        &self.shared.calls
+    }
+
+    /// How many watches are open.
+    pub fn open_watches(&self) -> usize {
+        self.shared.store.lock().watches()
+    }
+}
+
+impl Default for ApiServer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ApiServerBuilder {
+    /// What tells the time; the system's clock, unless another is given.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// What UIDs and names are drawn from: the same seed and the same requests make the same objects.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// How many changes of each resource are remembered for watches and pages that resume, 4096 unless it is said
+    /// otherwise. Older ones are `410 Gone`.
+    #[must_use]
+    pub fn history(mut self, changes: usize) -> Self {
+        self.history = changes;
+        self
+    }
+
+    /// How often a watch that allows bookmarks gets one, a minute unless it is said otherwise (`defaultBookmarkFrequency`); each
+    /// gets its last one shortly before its end.
+    #[must_use]
+    pub fn bookmark_frequency(mut self, every: Duration) -> Self {
+        self.bookmark_frequency = every;
+        self
+    }
+
+    /// Records the requests that only look too: `get`, `list` and `watch`.
+    #[must_use]
+    pub fn record_reads(mut self) -> Self {
+        self.record_reads = true;
+        self
+    }
+
+    /// Starts the server, if one will call it so: nothing runs until it is asked something.
+    pub fn build(self) -> ApiServer {
+        let mut rng = fastrand::Rng::with_seed(self.seed);
+        #[cfg(feature = "signing")]
+        let signer = self.signing.signer(&mut rng, self.clock.now());
+        let mut store = Store::new(self.history);
+        for (resource, object) in objects::initial_objects(self.clock.now(), &mut rng) {
+            let namespace = object["metadata"]["namespace"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            let name = name_of(&object).to_owned();
+            // They have different names.
+            let _ = store.commit(resource, &namespace, &name, None, Some(object));
+        }
+        ApiServer {
+            shared: Arc::new(Shared {
+                store: Mutex::new(store),
+                rng: Mutex::new(rng),
+                clock: self.clock,
+                tokens: Mutex::new(BTreeMap::new()),
+                #[cfg(feature = "signing")]
+                signer,
+                #[cfg(feature = "faults")]
+                faults: Faults::new(self.seed),
+                outage: Outage::default(),
+                bookmark_frequency: self.bookmark_frequency,
+                calls: Calls::new(),
+                record_reads: self.record_reads,
+            }),
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn revision(&self) -> u64 {
+        self.store.lock().revision()
+    }
+
+    /// What goes wrong with a request, if anything does.
+    pub(crate) fn trouble(&self, call: &ApiCall) -> Option<Trouble> {
+        #[cfg(feature = "faults")]
+        return self.faults.of(call);
+        #[cfg(not(feature = "faults"))]
+        {
+            let _ = call;
+            None
+        }
+    }
+
+    pub(crate) fn fork_rng(&self) -> fastrand::Rng {
+        self.rng.lock().fork()
+    }
+
+    pub(crate) fn lookup(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.store.lock().get(resource, namespace, name)
+    }
+
+    pub(crate) fn list(
+        &self,
+        resource: &Resource,
+        selection: &Selection,
+        options: &ListOptions,
+    ) -> Result<Listed, StatusError> {
+        self.store.lock().list(resource, selection, options)
+    }
+
+    pub(crate) fn commit(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        old: Option<&Arc<Value>>,
+        new: Option<Value>,
+    ) -> Result<Arc<Value>, Raced> {
+        self.store.lock().commit(resource, namespace, name, old, new)
+    }
+
+    pub(crate) fn with_store<T>(&self, f: impl FnOnce(&mut Store) -> T) -> T {
+        f(&mut self.store.lock())
+    }
+
+    /// Keeps a request, if it is one to keep; returns its number for [`answered`](Self::answered).
+    pub(crate) fn record(&self, call: ApiCall) -> Option<u64> {
+        (self.record_reads || !call.verb.only_looks()).then(|| self.calls.record(call))
+    }
+
+    pub(crate) fn answered(&self, call: Option<u64>, status: u16) {
+        if let Some(number) = call {
+            self.calls.amend(number, |call| call.status = Some(status));
+        }
+    }
+
+    pub(crate) fn token_for(&self, user: User) -> String {
+        let mut tokens = self.tokens.lock();
+        if let Some((token, _)) = tokens.iter().find(|(_, known)| **known == user) {
+            return token.clone();
+        }
+        let token = format!("{:032x}", self.rng.lock().u128(..));
+        tokens.insert(token.clone(), user);
+        token
+    }
+
+    /// Who bears a token; `None` for one that is not known.
+    pub(crate) fn authenticate(&self, token: &str) -> Option<User> {
+        if let Some(user) = self.tokens.lock().get(token) {
+            return Some(user.clone());
+        }
+        super::tokens::authenticate(token, self, self.now())
+    }
+}
+
+impl View for Shared {
+    fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.lookup(resource, namespace, name)
+    }
+
+    fn list(&self, resource: &Resource, namespace: &str) -> Vec<Arc<Value>> {
+        self.store.lock().objects(resource, namespace)
+    }
+}
