@@ -10,7 +10,8 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::PodStatus;
 use kubelet_core::{PodExt, RootDir, Runtime};
-use kubelet_cri::{CriClient, CriRuntime, Error, ImageService, NodeSettings, RuntimeService, v1};
+use kubelet_cri::{CriClient, Error, ImageService, RuntimeService, v1};
+use kubelet_kuberuntime::{CriRuntime, NodeSettings};
 use parking_lot::Mutex;
 
 /// A call that is part of a pod's start.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use kubelet_config::{FileSource, PodConfig};
 use kubelet_core::{Kubelet, PodCache};
+use kubelet_cri::CriAdapter;
 use kubelet_cri::process::ProcessRuntime;
-use kubelet_cri::{CriAdapter, CriRuntime};
+use kubelet_kuberuntime::CriRuntime;
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{JsonLines, StatusManager};
 use tokio_util::sync::CancellationToken;

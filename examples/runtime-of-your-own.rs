@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use kubelet_config::{FileSource, PodConfig};
 use kubelet_core::{Clock, Kubelet, PodCache};
+use kubelet_cri::CriAdapter;
 use kubelet_cri::verbs::{Container, ContainerKey, ContainerRuntime, ContainerSpec, Result};
-use kubelet_cri::{CriAdapter, CriRuntime};
+use kubelet_kuberuntime::CriRuntime;
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{JsonLines, StatusManager};
 

@@ -12,8 +12,9 @@ use kubelet_core::{
     NoServiceAccountTokens, NoServices, NodeEventRecorder, NodeRuntime as _, PodCache, PodStatusManager as _,
     PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services,
 };
-use kubelet_cri::logs::ContainerLogManager;
-use kubelet_cri::{CriClient, CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, PodCgroups};
+use kubelet_cri::CriClient;
+use kubelet_kuberuntime::logs::ContainerLogManager;
+use kubelet_kuberuntime::{CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, PodCgroups};
 use kubelet_node::certificate::ApiServerAccess;
 use kubelet_node::{HealthChecks, HealthzServer, NoVolumesInUse, NodeHeartbeat, SystemdNotifier};
 use kubelet_pleg::EventedPleg;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use kubelet_config::flags::KubeletServer;
 use kubelet_config::{FeatureGates, KubeletConfiguration};
-use kubelet_cri::NodeIps;
+use kubelet_kuberuntime::NodeIps;
 use kubelet_node::certificate::{ApiServerAccess, ApiServerAccessBuilder};
 use kubelet_node::{
     LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeHeartbeatConfig, NodeInformerHandle,

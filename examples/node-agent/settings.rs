@@ -10,8 +10,8 @@ use kubelet_config::kubelet_configuration::GoDuration;
 use kubelet_config::{FeatureGates, KubeletConfiguration};
 use kubelet_core::quantity::Amount;
 use kubelet_core::{Disk, InPlaceResize};
-use kubelet_cri::logs::LogRotatePolicy;
-use kubelet_cri::{
+use kubelet_kuberuntime::logs::LogRotatePolicy;
+use kubelet_kuberuntime::{
     CgroupDriver, CredentialProvider, ImageGcPolicy, ImagePullCredentialsVerificationPolicy,
     ImagePullSettings, NodeSettings, UserNamespaceIds,
 };

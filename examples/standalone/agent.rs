@@ -8,12 +8,10 @@ use kubelet_config::{FileSource, PodConfig};
 use kubelet_core::{
     Kubelet, PodCache, PodSource, PodStatusManager as _, ProbeResultCache, Runtime, SourceUpdate, StatusSink,
 };
-use kubelet_cri::logs::{ContainerLogManager, LogRotatePolicy};
 use kubelet_cri::process::ProcessRuntime;
-use kubelet_cri::{
-    CriAdapter, CriClient, CriRuntime, CriRuntimeBuilder, ImageService, NodeProber, NodeSettings,
-    RuntimeService,
-};
+use kubelet_cri::{CriAdapter, CriClient, ImageService, RuntimeService};
+use kubelet_kuberuntime::logs::{ContainerLogManager, LogRotatePolicy};
+use kubelet_kuberuntime::{CriRuntime, CriRuntimeBuilder, NodeProber, NodeSettings};
 use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_status::StatusManager;
 

@@ -72,22 +72,6 @@ pub enum Error {
         message: String,
     },
 
-    /// A container's log cannot be read or rotated.
-    #[error("{message}")]
-    Log {
-        /// The log file.
-        path: String,
-        /// Why, as the kubelet says it.
-        message: String,
-    },
-
-    /// A policy that cannot be kept to.
-    #[error("{message}")]
-    InvalidPolicy {
-        /// What is wrong with it.
-        message: String,
-    },
-
     /// The server cannot listen on its socket, or lost it.
     #[error("serve CRI on {socket}: {message}")]
     Serve {
@@ -151,8 +135,7 @@ impl Error {
             Self::Call { code, .. } => *code,
             Self::Timeout { .. } => Code::DeadlineExceeded,
             Self::InvalidResponse { .. } => Code::Internal,
-            Self::InvalidEndpoint { .. } | Self::InvalidPolicy { .. } => Code::InvalidArgument,
-            Self::Log { .. } => Code::Unknown,
+            Self::InvalidEndpoint { .. } => Code::InvalidArgument,
             Self::Connect { .. } | Self::Serve { .. } => Code::Unavailable,
             Self::UnsupportedVersion { .. } => Code::Unimplemented,
         }

@@ -1,18 +1,15 @@
-//! The Kubernetes Container Runtime Interface: messages, client, server, a runtime manager and a process runtime
+//! The Kubernetes Container Runtime Interface: messages, client, server, five verbs and a process runtime.
 //!
 //! * [`v1`]: the messages of CRI v1 as of Kubernetes 1.36, all 41 calls.
 //! * [`RuntimeService`], [`ImageService`]: the two services as traits over these messages.
-//! * [`CriRuntime`]: the generic runtime manager, which runs pods on them as the kubelet would.
-//! * [`PodCgroups`]: the cgroups of pods, with their limits.
-//! * [`ImageGcManager`]: removes images that nobody uses, when the disk is full or they are old.
-//! * [`NodeProber`]: the kubelet's probes; commands through `ExecSync`, with the feature `probes` HTTP, TCP and gRPC too.
 //! * `CriClient` (feature `client`, on by default): the two services behind a `unix://` or `tcp://` endpoint.
 //! * [`ContainerRuntime`], [`CriAdapter`]: five verbs for a runtime of one's own, and CRI made of them.
-//! * `logs` (feature `logs`): what containers wrote, read and followed; log rotation.
 //! * `ProcessRuntime` (feature `process`): containers as child processes of the host; no root, no daemon, no image.
 //! * `CriServer` (feature `server`): serves the two services on a unix socket, for `crictl` or a Go kubelet.
 //!
-//! Without `client`, `probes` and `server` there is no gRPC or HTTP in the tree.
+//! Pods are run on these services by `CriRuntime` of `kubelet-kuberuntime`.
+//!
+//! Without `client` and `server` there is no gRPC or HTTP in the tree.
 //!
 //! ```no_run
 //! # #[cfg(feature = "client")]
@@ -34,11 +31,6 @@
 mod client;
 mod error;
 mod listed;
-#[cfg(feature = "logs")]
-pub mod logs;
-mod manager;
-mod node_runtime;
-mod probe;
 #[cfg(feature = "server")]
 mod server;
 mod services;
@@ -52,17 +44,7 @@ pub mod verbs;
 pub use client::{CriClient, CriClientBuilder};
 pub use error::{Code, Error};
 pub use listed::{ListedContainer, ListedSandbox};
-pub use manager::{
-    CgroupDriver, CgroupMounts, ContainerStats, CredentialProvider, CriRuntime, CriRuntimeBuilder, FsStats,
-    ImageFsInfo, ImageFsStats, ImageGcManager, ImageGcPolicy, ImagePullCredentialsVerificationPolicy,
-    ImagePullSettings, NodeIps, NodeSettings, PodCgroups, PodStats, StreamOptions, UserNamespaceIds,
-    pod_actions,
-};
-pub use node_runtime::CriNodeRuntime;
-#[cfg(feature = "probes")]
-pub use probe::NetworkProber;
-pub use probe::NodeProber;
 #[cfg(feature = "server")]
 pub use server::{CriServer, CriSocket};
-pub use services::{ImageService, RuntimeService};
+pub use services::{ImageService, KUBELET_API_VERSION, RuntimeService};
 pub use verbs::{ContainerRuntime, CriAdapter};

@@ -13,7 +13,7 @@ type Result<T> = std::result::Result<T, Error>;
 type Stream<T> = BoxStream<'static, Result<T>>;
 
 /// The version that a kubelet names when it asks for the runtime's, and that containerd answers as the kubelet's.
-pub(crate) const KUBELET_API_VERSION: &str = "0.1.0";
+pub const KUBELET_API_VERSION: &str = "0.1.0";
 
 /// Sandboxes, containers and the runtime itself: `runtime.v1.RuntimeService`.
 ///

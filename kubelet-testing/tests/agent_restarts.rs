@@ -13,7 +13,7 @@ use kubelet_config::{PodConfig, StreamSource};
 use kubelet_core::{
     Clock, Disk, Jitter, Kubelet, KubeletHandle, PodCache, PodExt, PodUid, ProbeResultCache, Step,
 };
-use kubelet_cri::{CriRuntime, NodeProber};
+use kubelet_kuberuntime::{CriRuntime, NodeProber};
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager, StatusManagerConfig};
 use kubelet_testing::memory_cri::{Call, ExecReply, MemoryCri, RemoteImage};

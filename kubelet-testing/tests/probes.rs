@@ -14,7 +14,7 @@ use kubelet_core::{
     Clock, ContainerId, Jitter, Kubelet, PodCache, PodExt, PodUid, ProbeKind, ProbeOutcome, ProbeResult,
     ProbeResultCache, ProbeTarget, Prober,
 };
-use kubelet_cri::{CriRuntime, NodeProber};
+use kubelet_kuberuntime::{CriRuntime, NodeProber};
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager, StatusManagerConfig};
 use kubelet_testing::memory_cri::{ExecReply, MemoryCri};

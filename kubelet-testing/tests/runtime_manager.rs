@@ -9,9 +9,10 @@ use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::PodStatus;
 use kubelet_core::{Clock, NodeRuntime, PodExt, PodKey, RootDir, Runtime, RuntimeReader};
-use kubelet_cri::logs::{ContainerLogManager, LogRotatePolicy, PodLogOptions};
-use kubelet_cri::{
-    CgroupDriver, Code, CriNodeRuntime, CriRuntime, CriRuntimeBuilder, Error, NodeSettings, StreamOptions, v1,
+use kubelet_cri::{Code, Error, v1};
+use kubelet_kuberuntime::logs::{ContainerLogManager, LogRotatePolicy, PodLogOptions};
+use kubelet_kuberuntime::{
+    CgroupDriver, CriNodeRuntime, CriRuntime, CriRuntimeBuilder, NodeSettings, StreamOptions,
 };
 use kubelet_testing::memory_cri::{Call, ExecReply, Latency, MemoryCri, MemoryCriBuilder};
 use kubelet_testing::{PodBuilder, Run};

@@ -7,7 +7,8 @@ use futures::StreamExt;
 use futures::stream;
 use kubelet_core::PodContainerManager;
 use kubelet_core::runtime::ContainerState;
-use kubelet_cri::{CgroupDriver, CriClient};
+use kubelet_cri::CriClient;
+use kubelet_kuberuntime::CgroupDriver;
 use kubelet_testing::Containerd;
 
 use crate::manager::{AllBut, Manager, pod, pod_of};

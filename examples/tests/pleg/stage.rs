@@ -10,7 +10,8 @@ use kubelet_core::{
     ContainerId, PlegEvents, PodCache, PodExt, PodLifecycleEventGenerator, PodLifecycleEventType, PodUid,
     Runtime, RuntimeReader,
 };
-use kubelet_cri::{CriClient, CriRuntime, ImageService};
+use kubelet_cri::{CriClient, ImageService};
+use kubelet_kuberuntime::CriRuntime;
 use kubelet_testing::{Containerd, PodBuilder};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;

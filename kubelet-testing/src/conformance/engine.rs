@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::{ContainerState, GcPolicy, PodStatus};
 use kubelet_core::{PodExt, PodStateProvider, PodUid, Runtime, RuntimeReader};
-use kubelet_cri::CriRuntime;
+use kubelet_kuberuntime::CriRuntime;
 use tokio::time::{Instant, timeout};
 
 use super::bench::{Bench, Services};

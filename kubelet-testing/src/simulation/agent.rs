@@ -18,7 +18,7 @@ use kubelet_core::{
     PodStatusManager as _, PodUid, PodWorkersConfig, ProbeOutcome, ProbeResultCache, ProbeTarget, Prober,
     RootDir, VolumeManager, annotations,
 };
-use kubelet_cri::{CriRuntime, NodeProber, NodeSettings};
+use kubelet_kuberuntime::{CriRuntime, NodeProber, NodeSettings};
 use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_status::{
     ApiServerMirrorClient, ApiServerNode, ApiServerSink, StatusManager, StatusManagerConfig,

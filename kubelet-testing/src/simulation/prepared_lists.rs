@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use kubelet_core::runtime::{PodStatus, RuntimePod};
 use kubelet_core::{Error, PodUid, Result, RuntimeReader};
-use kubelet_cri::CriRuntime;
+use kubelet_kuberuntime::CriRuntime;
 use parking_lot::Mutex;
 
 use crate::memory_cri::{Call, MemoryCri};

@@ -8,7 +8,7 @@ use futures::stream::unfold;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kubelet_config::{PodConfig, StreamSource};
 use kubelet_core::{Clock, Jitter, Kubelet, PodCache, PodExt, PodUid};
-use kubelet_cri::CriRuntime;
+use kubelet_kuberuntime::CriRuntime;
 use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_status::{MemorySink, StatusManager};
 use kubelet_testing::memory_cri::{Call, MemoryCri};

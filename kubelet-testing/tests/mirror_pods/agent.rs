@@ -10,7 +10,8 @@ use kube_client::Api;
 use kube_client::api::PostParams;
 use kubelet_config::{ApiServerSource, PodConfig, StreamSource};
 use kubelet_core::{Clock, Jitter, Kubelet, PodCache, PodExt, annotations};
-use kubelet_cri::{CriAdapter, CriRuntime};
+use kubelet_cri::CriAdapter;
+use kubelet_kuberuntime::CriRuntime;
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{
     ApiServerMirrorClient, ApiServerNode, ApiServerSink, StatusManager, StatusManagerConfig,

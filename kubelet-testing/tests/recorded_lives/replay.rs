@@ -18,9 +18,10 @@ use kubelet_core::{
     Clock, ConfigObjects, Jitter, Kubelet, PodCache, PodExt, PodStatusManager as _, PodUid, ProbeOutcome,
     ProbeResultCache, ProbeTarget, Prober, VolumeManager, annotations,
 };
+use kubelet_cri::Code;
 use kubelet_cri::v1::{ExecSyncRequest, StopContainerRequest};
 use kubelet_cri::verbs::ErrorClass;
-use kubelet_cri::{Code, CriRuntime, NodeProber, NodeSettings};
+use kubelet_kuberuntime::{CriRuntime, NodeProber, NodeSettings};
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager, StatusManagerConfig};
 use kubelet_testing::memory_cri::{Call, ExecReply, Latency, MemoryCri};

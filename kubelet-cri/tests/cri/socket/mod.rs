@@ -1,0 +1,10 @@
+//! Client and server through a real unix socket.
+
+mod all_calls;
+mod calls;
+mod connection;
+mod failures;
+mod listed;
+mod sample;
+mod streams;
+mod toy;

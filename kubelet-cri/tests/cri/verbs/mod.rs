@@ -1,0 +1,4 @@
+//! The adapter over a runtime that does as it is told.
+
+mod adapter;
+mod puppet;

@@ -1,6 +1,0 @@
-//! The adapter over a runtime that does as it is told.
-// What the tests share is not itself a test to clippy.
-#![allow(clippy::unwrap_used)]
-
-mod adapter;
-mod puppet;

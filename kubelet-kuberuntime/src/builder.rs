@@ -1,0 +1,365 @@
+//! Putting a runtime manager together.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::{
+    Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoServices,
+    NoVolumes, PodStatusReporter, ProbeResults, Result, RootDir, RuntimeClasses, Services, VolumeManager,
+};
+use parking_lot::Mutex;
+
+use crate::calls::instrumented::Instrumented;
+use crate::calls::missing_calls::MissingCalls;
+use crate::config::{CgroupDriver, NodeSettings};
+use crate::containers::actuated::Actuated;
+use crate::containers::back_off::CrashLoopBackOff;
+use crate::credential_provider::{CredentialProvider, CredentialProviders};
+use crate::images::{ImageManager, ImageManagerParts, ImagePullSettings};
+use crate::read::lists::Lists;
+use crate::runtime::CriRuntime;
+use kubelet_cri::{Code, ImageService, RuntimeService, v1};
+
+/// The first wait for a runtime that does not answer, and the longest.
+const VERSION_WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How often a runtime is asked for its configuration, and how long it is waited in between.
+const RUNTIME_CONFIG_TRIES: u32 = 3;
+const RUNTIME_CONFIG_WAIT: Duration = Duration::from_secs(2);
+
+/// Sets up a [`CriRuntime`]. Everything has a default: the kubelet's, or nothing (no volumes, no probes, events
+/// to the log).
+#[must_use]
+pub struct CriRuntimeBuilder {
+    runtime: Arc<dyn RuntimeService>,
+    images: Arc<dyn ImageService>,
+    node: NodeSettings,
+    image_pulls: ImagePullSettings,
+    credential_providers: Vec<CredentialProvider>,
+    runtime_type: Option<String>,
+    runtime_classes: Arc<dyn RuntimeClasses>,
+    container_log_links: Option<PathBuf>,
+    crash_loop: (Duration, Duration),
+    clock: Clock,
+    recorder: Arc<dyn EventRecorder>,
+    probes: Arc<dyn ProbeResults>,
+    statuses: Option<Arc<dyn PodStatusReporter>>,
+    volumes: Arc<dyn VolumeManager>,
+    config_objects: Arc<dyn ConfigObjects>,
+    services: Arc<dyn Services>,
+}
+
+impl CriRuntimeBuilder {
+    pub(crate) fn new(runtime: Arc<dyn RuntimeService>, images: Arc<dyn ImageService>) -> Self {
+        Self {
+            runtime,
+            images,
+            node: NodeSettings::default(),
+            image_pulls: ImagePullSettings::default(),
+            credential_providers: Vec::new(),
+            runtime_type: None,
+            runtime_classes: Arc::new(BTreeMap::new()),
+            container_log_links: None,
+            crash_loop: (Duration::from_secs(10), Duration::from_secs(300)),
+            clock: Clock::system(),
+            recorder: Arc::new(LogEvents),
+            probes: Arc::new(NoProbes),
+            statuses: None,
+            volumes: Arc::new(NoVolumes),
+            config_objects: Arc::new(NoConfigObjects),
+            services: Arc::new(NoServices),
+        }
+    }
+
+    /// Folders, DNS, cgroups and facts of the node.
+    pub fn node(mut self, node: NodeSettings) -> Self {
+        self.node = node;
+        self
+    }
+
+    /// Where the files of pods are kept, `/var/lib/kubelet` by default: [`NodeSettings::root_dir`].
+    pub fn root_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.node.root_dir = RootDir::new(dir);
+        self
+    }
+
+    /// Where containers write their logs, `/var/log/pods` by default: [`NodeSettings::pod_logs_dir`].
+    pub fn pod_logs_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.node.pod_logs_dir = dir.into();
+        self
+    }
+
+    /// Who works on files, another thread by default: [`NodeSettings::disk`].
+    pub fn disk(mut self, disk: Disk) -> Self {
+        self.node.disk = disk;
+        self
+    }
+
+    /// How images are pulled.
+    pub fn image_pulls(mut self, settings: ImagePullSettings) -> Self {
+        self.image_pulls = settings;
+        self
+    }
+
+    /// A program that is asked for the credentials of registries; all that match an image are. Needs the feature
+    /// `credential-providers`.
+    pub fn credential_provider(mut self, provider: CredentialProvider) -> Self {
+        self.credential_providers.push(provider);
+        self
+    }
+
+    /// The runtime's name, the first part of its container ids. Without it [`build`](Self::build) asks the
+    /// runtime.
+    pub fn runtime_type(mut self, name: impl Into<String>) -> Self {
+        self.runtime_type = Some(name.into());
+        self
+    }
+
+    /// The RuntimeClasses that pods may name: there are none by default, and a pod that names one that is not there is
+    /// refused.
+    pub fn runtime_classes(mut self, classes: Arc<dyn RuntimeClasses>) -> Self {
+        self.runtime_classes = classes;
+        self
+    }
+
+    /// Makes a link to each container's log in this folder, `/var/log/containers` by custom; none by default.
+    /// The folder must exist.
+    pub fn container_log_links(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.container_log_links = Some(dir.into());
+        self
+    }
+
+    /// The first and the longest wait before a container that ended is started again: 10 s and 5 min
+    /// (`crashLoopBackOff.maxContainerRestartPeriod`).
+    pub fn crash_loop_back_off(mut self, initial: Duration, max: Duration) -> Self {
+        self.crash_loop = (initial, max);
+        self
+    }
+
+    /// The wall clock that the runtime's timestamps are compared with.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Who records events.
+    pub fn events(mut self, recorder: Arc<dyn EventRecorder>) -> Self {
+        self.recorder = recorder;
+        self
+    }
+
+    /// Told at once that a pod's sandbox is made and its containers come next (`OnPodSandboxReady`), and when its images
+    /// are pulled (`RecordImageStartedPulling`, `RecordImageFinishedPulling`). By default nobody is: the pod's next status
+    /// tells the one, and the time of the others counts for its start.
+    pub fn statuses(mut self, statuses: Arc<dyn PodStatusReporter>) -> Self {
+        self.statuses = Some(statuses);
+        self
+    }
+
+    /// What the probes found: failed liveness and startup probes have containers killed.
+    pub fn probes(mut self, probes: Arc<dyn ProbeResults>) -> Self {
+        self.probes = probes;
+        self
+    }
+
+    /// Where the pods' volumes are.
+    pub fn volumes(mut self, volumes: Arc<dyn VolumeManager>) -> Self {
+        self.volumes = volumes;
+        self
+    }
+
+    /// Where config maps and secrets are read.
+    pub fn config_objects(mut self, objects: Arc<dyn ConfigObjects>) -> Self {
+        self.config_objects = objects;
+        self
+    }
+
+    /// The services that containers find in their environment: there are none by default.
+    pub fn services(mut self, services: Arc<dyn Services>) -> Self {
+        self.services = services;
+        self
+    }
+
+    /// Makes the manager. A node whose pods are put into cgroups follows the runtime's cgroup driver, where that tells it
+    /// (`RuntimeConfig`). Container ids begin with the runtime's name, so unless it was
+    /// [given](Self::runtime_type), the runtime is asked for it (`Version`); while it is away or busy it is asked
+    /// again, after 100 ms at first and every 5 s at last, without end: an agent may be started before its runtime.
+    /// Whoever does not want to wait puts a `tokio::time::timeout` around it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misconfigured`] names all that is wrong with the settings. [`Error::Runtime`] if the runtime
+    /// answers that it cannot be worked with.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time.
+    pub async fn build(self) -> Result<CriRuntime> {
+        let problems = self.problems();
+        if !problems.is_empty() {
+            return Err(Error::Misconfigured { problems });
+        }
+        let runtime: Arc<dyn RuntimeService> = Arc::new(Instrumented::new(self.runtime));
+        let image_service: Arc<dyn ImageService> = Arc::new(Instrumented::new(self.images));
+        let runtime_type = match self.runtime_type {
+            Some(name) => name,
+            None => ask_name(&*runtime).await?,
+        };
+        let missing = MissingCalls::default();
+        let images_by_handler = self.image_pulls.runtime_class_in_image_cri_api;
+        let mut node = self.node;
+        node.cgroup_driver = cgroup_driver(&*runtime, &missing, node.cgroup_driver).await?;
+        let images = ImageManager::new(ImageManagerParts {
+            service: image_service.clone(),
+            recorder: self.recorder.clone(),
+            statuses: self.statuses.clone(),
+            settings: self.image_pulls,
+            providers: CredentialProviders::new(self.credential_providers),
+            root_dir: &node.root_dir,
+            disk: node.disk,
+            clock: self.clock,
+        })
+        .await;
+        Ok(CriRuntime {
+            actuated: Actuated::default(),
+            pod_cgroups: None,
+            lists: Lists::new(runtime.clone(), image_service.clone()),
+            known_pods: Mutex::default(),
+            runtime_type: runtime_type.into(),
+            runtime,
+            image_service,
+            images,
+            crash_loop: CrashLoopBackOff::new(self.crash_loop.0, self.crash_loop.1, self.clock),
+            handlers: Mutex::new(None::<HashMap<_, _>>),
+            user_namespaces: Default::default(),
+            missing,
+            cpu_times: Default::default(),
+            node,
+            runtime_classes: self.runtime_classes,
+            images_by_handler,
+            container_log_links: self.container_log_links,
+            clock: self.clock,
+            recorder: self.recorder,
+            probes: self.probes,
+            statuses: self.statuses,
+            volumes: self.volumes,
+            config_objects: self.config_objects,
+            services: self.services,
+            #[cfg(feature = "probes")]
+            http: crate::probe::http::HttpClient::new(crate::probe::http::Redirects::Any),
+        })
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut must = |holds: bool, problem: String| {
+            if !holds {
+                problems.push(problem);
+            }
+        };
+        let (root, logs) = (self.node.root_dir.path(), &self.node.pod_logs_dir);
+        must(root.is_absolute(), format!("root_dir {root:?} is not absolute"));
+        must(
+            logs.is_absolute(),
+            format!("pod_logs_dir {logs:?} is not absolute"),
+        );
+        if let Some(links) = &self.container_log_links {
+            must(
+                links.is_absolute(),
+                format!("container_log_links {links:?} is not absolute"),
+            );
+        }
+        for problem in self
+            .credential_providers
+            .iter()
+            .filter_map(CredentialProvider::problem)
+        {
+            must(false, problem);
+        }
+        let (initial, max) = self.crash_loop;
+        must(
+            !initial.is_zero() && initial <= max,
+            format!("crash_loop_back_off of {initial:?} to {max:?} is no range"),
+        );
+        if let Some(name) = &self.runtime_type {
+            must(
+                !name.is_empty() && !name.contains("://"),
+                format!("runtime_type {name:?} cannot be part of a container id"),
+            );
+        }
+        problems
+    }
+}
+
+async fn ask_name(runtime: &dyn RuntimeService) -> Result<String> {
+    let (mut wait, longest) = VERSION_WAITS;
+    let mut told = false;
+    loop {
+        // The version of the kubelet's API: what a kubelet sends.
+        let request = v1::VersionRequest {
+            version: "0.1.0".to_owned(),
+        };
+        let error = match runtime.version(request).await {
+            Ok(response) if !response.runtime_name.is_empty() => return Ok(response.runtime_name),
+            Ok(_) => {
+                let message = "the runtime has no name";
+                kubelet_cri::Error::call(Code::Internal, "Version", "", message)
+            }
+            Err(error) => error,
+        };
+        if !error.is_transient() {
+            return Err(Error::runtime("Version", error));
+        }
+        if !told {
+            tracing::warn!(%error, "the runtime does not answer yet");
+            told = true;
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(longest);
+    }
+}
+
+/// The driver that the runtime says it has, with the root that the node is set up with; the latter's where the runtime does
+/// not tell (`getCgroupDriverFromCRI`). Not asked where pods are not put into cgroups.
+async fn cgroup_driver(
+    runtime: &dyn RuntimeService,
+    missing: &MissingCalls,
+    of_node: CgroupDriver,
+) -> Result<CgroupDriver> {
+    let (CgroupDriver::Cgroupfs { root } | CgroupDriver::Systemd { root }) = &of_node else {
+        return Ok(of_node);
+    };
+    let mut tries = 1;
+    let config = loop {
+        let asked = missing.offered(
+            "RuntimeConfig",
+            runtime.runtime_config(v1::RuntimeConfigRequest {}),
+        );
+        match asked.await {
+            Ok(config) => break config,
+            Err(error) if tries == RUNTIME_CONFIG_TRIES => {
+                return Err(Error::runtime("RuntimeConfig", error));
+            }
+            // It may be starting up.
+            Err(_) => tokio::time::sleep(RUNTIME_CONFIG_WAIT).await,
+        }
+        tries += 1;
+    };
+    let Some(linux) = config.and_then(|config| config.linux) else {
+        return Ok(of_node);
+    };
+    let root = root.clone();
+    match v1::CgroupDriver::try_from(linux.cgroup_driver) {
+        Ok(v1::CgroupDriver::Systemd) => Ok(CgroupDriver::Systemd { root }),
+        Ok(v1::CgroupDriver::Cgroupfs) => Ok(CgroupDriver::Cgroupfs { root }),
+        Err(_) => {
+            let message = format!(
+                "runtime returned an unknown cgroup driver {}",
+                linux.cgroup_driver
+            );
+            Err(Error::runtime("RuntimeConfig", std::io::Error::other(message)))
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The files of the host that a container needs before it can be made. All that the other files of this folder leave
+//! undone is done here, off the executor's threads: a disk that hangs holds up one container.
+
+use std::fs::{DirBuilder, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use kubelet_core::Disk;
+
+use super::hosts::HostsFile;
+use super::mounts::PlannedMount;
+use super::{ConfigError, Result, subpath};
+use kubelet_cri::v1;
+
+/// Where the managed hosts file goes in a container, and where the node's own is (`etcHostsPath`).
+pub(super) const ETC_HOSTS: &str = "/etc/hosts";
+
+/// What to prepare.
+#[derive(Clone, Debug)]
+pub(super) struct ContainerFiles {
+    /// The folder of the container's logs.
+    pub(super) logs_dir: PathBuf,
+    /// The mounts of volumes.
+    pub(super) mounts: Vec<PlannedMount>,
+    /// The managed hosts file, if the container gets one.
+    pub(super) hosts: Option<HostsFile>,
+    /// The termination log, if the container has one.
+    pub(super) termination_log: Option<TerminationLog>,
+    /// Whether SELinux is on, so that files made here need another label.
+    pub(super) selinux: bool,
+}
+
+/// A file for a container's last words.
+#[derive(Clone, Debug)]
+pub(super) struct TerminationLog {
+    /// The folder to make it in.
+    pub(super) dir: PathBuf,
+    /// Which start of the container it is for.
+    pub(super) restart_count: u32,
+    /// `terminationMessagePath`
+    pub(super) container_path: String,
+}
+
+impl ContainerFiles {
+    /// Makes them, and returns all mounts of the container.
+    pub(super) async fn prepare(self, disk: Disk) -> Result<Vec<v1::Mount>> {
+        let done = disk.run(move || Ok(self.prepare_blocking())).await;
+        done.unwrap_or_else(|error| Err(ConfigError::Spec(format!("preparing files: {error}"))))
+    }
+
+    fn prepare_blocking(self) -> Result<Vec<v1::Mount>> {
+        make_dir(&self.logs_dir, 0o755)?;
+        let mut mounts = Vec::with_capacity(self.mounts.len() + 2);
+        for planned in self.mounts {
+            mounts.push(resolve(planned)?);
+        }
+        if let Some(hosts) = &self.hosts {
+            write_hosts(hosts)?;
+            mounts.push(v1::Mount {
+                container_path: ETC_HOSTS.to_owned(),
+                host_path: hosts.path.display().to_string(),
+                selinux_relabel: self.selinux,
+                ..Default::default()
+            });
+        }
+        if let Some(log) = &self.termination_log {
+            // The container can do without its last words.
+            match make_termination_log(log) {
+                Ok(path) => mounts.push(v1::Mount {
+                    container_path: log.container_path.clone(),
+                    host_path: path.display().to_string(),
+                    selinux_relabel: self.selinux,
+                    ..Default::default()
+                }),
+                Err(error) => tracing::error!(%error, "cannot make a termination log"),
+            }
+        }
+        Ok(mounts)
+    }
+}
+
+/// Makes a folder and those above it that are missing.
+pub(super) fn make_dir(path: &Path, mode: u32) -> Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .map_err(|error| ConfigError::io(path, &error))
+}
+
+/// What is wrong is logged and not told: who writes the pod's spec need not know the host's files.
+fn resolve(planned: PlannedMount) -> Result<v1::Mount> {
+    let mut mount = planned.mount;
+    if let Some(sub_path) = planned.sub_path {
+        let place = subpath::prepare(Path::new(&mount.host_path), &sub_path).map_err(|error| {
+            tracing::error!(
+                container = sub_path.container,
+                volume = sub_path.volume_mount,
+                host_path = mount.host_path,
+                %error,
+                "cannot prepare a sub-path"
+            );
+            ConfigError::Spec(format!(
+                "failed to prepare subPath for volumeMount {:?} of container {:?}",
+                sub_path.volume_mount, sub_path.container
+            ))
+        })?;
+        mount.host_path = place.display().to_string();
+    }
+    Ok(mount)
+}
+
+fn write_hosts(hosts: &HostsFile) -> Result<()> {
+    let content = hosts.content(|| {
+        std::fs::read(ETC_HOSTS).map_err(|error| ConfigError::io(Path::new(ETC_HOSTS), &error))
+    })?;
+    if let Some(pod_dir) = hosts.path.parent() {
+        make_dir(pod_dir, 0o750)?;
+    }
+    // Written in place: running containers have this very file mounted.
+    std::fs::write(&hosts.path, content)
+        .and_then(|()| std::fs::set_permissions(&hosts.path, Permissions::from_mode(0o644)))
+        .map_err(|error| ConfigError::io(&hosts.path, &error))
+}
+
+/// Each start has a file of its own, named by a number in hexadecimal.
+fn make_termination_log(log: &TerminationLog) -> Result<PathBuf> {
+    make_dir(&log.dir, 0o750)?;
+    for number in log.restart_count..=u32::MAX {
+        let path = log.dir.join(format!("{number:08x}"));
+        let created = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o666)
+            .open(&path);
+        match created {
+            // Whoever the container runs as may write it, whatever this process's umask.
+            Ok(_) => {
+                return std::fs::set_permissions(&path, Permissions::from_mode(0o666))
+                    .map(|()| path.clone())
+                    .map_err(|error| ConfigError::io(&path, &error));
+            }
+            // Left by a start that did not come about.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(ConfigError::io(&path, &error)),
+        }
+    }
+    Err(ConfigError::Spec(format!(
+        "{}: no name is free",
+        log.dir.display()
+    )))
+}

@@ -1,0 +1,199 @@
+//! What configs need to know of the node and of the kubelet's configuration.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kubelet_core::quantity::Amount;
+use kubelet_core::{Disk, RootDir};
+
+use super::node_ips::NodeIps;
+use crate::sandbox::user_namespaces::UserNamespaceIds;
+
+/// How pods are put into cgroups (`cgroupDriver`, `cgroupsPerQOS`, `cgroupRoot`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CgroupDriver {
+    /// No cgroup parent is asked for; the runtime puts pods where it likes (`cgroupsPerQOS: false`).
+    #[default]
+    None,
+    /// Paths such as `/kubepods/burstable/pod<uid>`, below this root (`/` by default).
+    Cgroupfs {
+        /// `cgroupRoot`
+        root: String,
+    },
+    /// Slices such as `kubepods-burstable-pod<uid>.slice`.
+    Systemd {
+        /// `cgroupRoot`
+        root: String,
+    },
+}
+
+impl CgroupDriver {
+    /// As `cgroupsPerQOS`, `cgroupDriver` and `cgroupRoot` say.
+    pub fn configured(cgroups_per_qos: bool, driver: &str, root: &str) -> Self {
+        let root = if root.is_empty() { "/" } else { root }.to_owned();
+        match (cgroups_per_qos, driver) {
+            (false, _) => Self::None,
+            (true, "systemd") => Self::Systemd { root },
+            (true, _) => Self::Cgroupfs { root },
+        }
+    }
+}
+
+/// What the configs of sandboxes and containers need to know of the node: of `KubeletConfiguration` the fields of
+/// the same name, and facts of the host.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeSettings {
+    /// `rootDir`: where the files of pods are kept.
+    pub root_dir: RootDir,
+    /// `podLogsDir`, `/var/log/pods` by default.
+    pub pod_logs_dir: PathBuf,
+    /// Who works on files.
+    pub disk: Disk,
+    /// What `status.hostIP` and `status.hostIPs` mean to a container.
+    pub node_ips: NodeIps,
+    /// `clusterDNS`
+    pub cluster_dns: Vec<IpAddr>,
+    /// `clusterDomain`, without a trailing dot; empty for none.
+    pub cluster_domain: String,
+    /// `resolvConf`: the file that `dnsPolicy: Default` takes its settings from; `None` for no host settings.
+    pub resolv_conf: Option<PathBuf>,
+    /// How pods are put into cgroups.
+    pub cgroup_driver: CgroupDriver,
+    /// `cpuCFSQuota`: whether CPU limits are enforced.
+    pub cpu_cfs_quota: bool,
+    /// `cpuCFSQuotaPeriod`
+    pub cpu_cfs_quota_period: Duration,
+    /// `podPidsLimit`: how many processes a pod may have; neither `None` nor −1 is a bound.
+    pub pod_pids_limit: Option<i64>,
+    /// The node's memory in bytes; 0 where unknown, and then every burstable container gets the same OOM score.
+    pub memory_capacity: u64,
+    /// The node's allocatable CPU in thousandths: what a container without a limit sees as its limit.
+    pub allocatable_cpu_millis: u64,
+    /// The node's allocatable memory in bytes: likewise.
+    pub allocatable_memory: u64,
+    /// The node's allocatable ephemeral storage in bytes: likewise.
+    pub allocatable_ephemeral_storage: u64,
+    /// The sizes of huge pages that the kernel knows, in its words: `2MB`, `1GB`.
+    pub huge_page_sizes: Vec<String>,
+    /// Paths in `/sys` that containers must not see, beyond those of every node (`thermal_throttle` of each CPU).
+    pub masked_paths: Vec<String>,
+    /// `seccompDefault`: `RuntimeDefault` where a pod names no profile.
+    pub seccomp_default: bool,
+    /// Whether the node has one cgroup hierarchy (cgroup v2).
+    pub cgroup_v2: bool,
+    /// `singleProcessOOMKill`: with cgroup v2, whether an OOM kills one process and not the whole container.
+    pub single_process_oom_kill: bool,
+    /// Whether the kernel accounts for swap in cgroups.
+    pub swap_controller: bool,
+    /// `memorySwap.swapBehavior` is `LimitedSwap`: with cgroup v2, containers of burstable pods may swap, each its share of
+    /// the node's swap. Off by default: no container swaps.
+    pub limited_swap: bool,
+    /// The node's swap in bytes.
+    pub swap_capacity: u64,
+    /// Whether SELinux is enabled.
+    pub selinux: bool,
+    /// Whether each sub-path of a volume is mounted in its pod's folder for the runtime, as the kubelet does, so that no
+    /// container can swap it for a link before the runtime mounts it. On by default; where this process may not mount, and
+    /// where it is off, the runtime gets the place in the volume. For a runtime that runs elsewhere, and does not see the
+    /// mounts of this process, it must be off.
+    pub mount_sub_paths: bool,
+    /// The ids for the user namespaces of pods (`userNamespaces.idsPerPod`, and what the host has for them).
+    pub user_namespaces: UserNamespaceIds,
+}
+
+impl Default for NodeSettings {
+    fn default() -> Self {
+        Self {
+            root_dir: RootDir::default(),
+            disk: Disk::default(),
+            pod_logs_dir: PathBuf::from("/var/log/pods"),
+            node_ips: NodeIps::default(),
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
+            resolv_conf: Some(PathBuf::from("/etc/resolv.conf")),
+            cgroup_driver: CgroupDriver::default(),
+            cpu_cfs_quota: true,
+            cpu_cfs_quota_period: Duration::from_millis(100),
+            pod_pids_limit: None,
+            memory_capacity: 0,
+            allocatable_cpu_millis: 0,
+            allocatable_memory: 0,
+            allocatable_ephemeral_storage: 0,
+            huge_page_sizes: Vec::new(),
+            masked_paths: Vec::new(),
+            seccomp_default: false,
+            cgroup_v2: false,
+            single_process_oom_kill: false,
+            swap_controller: false,
+            limited_swap: false,
+            swap_capacity: 0,
+            selinux: false,
+            mount_sub_paths: true,
+            user_namespaces: UserNamespaceIds::default(),
+        }
+    }
+}
+
+impl NodeSettings {
+    /// What of its resources the node has for pods is what its object says; what it does not say stays as it is.
+    pub fn set_allocatable(&mut self, node: &Node) {
+        let allocatable = node
+            .status
+            .as_ref()
+            .and_then(|status| status.allocatable.as_ref());
+        let amount = |resource: &str| Amount::try_from(allocatable?.get(resource)?).ok();
+        let set = |field: &mut u64, found: Option<i64>| {
+            if let Some(found) = found.and_then(|found| u64::try_from(found).ok()) {
+                *field = found;
+            }
+        };
+        set(
+            &mut self.allocatable_cpu_millis,
+            amount("cpu").map(Amount::milli_value),
+        );
+        set(&mut self.allocatable_memory, amount("memory").map(Amount::value));
+        let storage = amount("ephemeral-storage").map(Amount::value);
+        set(&mut self.allocatable_ephemeral_storage, storage);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_are_put_into_cgroups_as_configured() {
+        let root = |root: &str| root.to_owned();
+        for (per_qos, driver, at, expected) in [
+            (false, "systemd", "/edge", CgroupDriver::None),
+            (
+                true,
+                "systemd",
+                "/edge",
+                CgroupDriver::Systemd { root: root("/edge") },
+            ),
+            (true, "cgroupfs", "", CgroupDriver::Cgroupfs { root: root("/") }),
+        ] {
+            assert_eq!(CgroupDriver::configured(per_qos, driver, at), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_node_does_not_say_stays() {
+        let node = json!({"status": {"allocatable": {"cpu": "1500m", "ephemeral-storage": "1Gi"}}});
+        let mut settings = NodeSettings {
+            allocatable_memory: 7,
+            ..NodeSettings::default()
+        };
+        settings.set_allocatable(&serde_json::from_value(node).unwrap());
+        assert_eq!(settings.allocatable_cpu_millis, 1500);
+        assert_eq!(settings.allocatable_memory, 7);
+        assert_eq!(settings.allocatable_ephemeral_storage, 1 << 30);
+    }
+}

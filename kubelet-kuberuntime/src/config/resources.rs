@@ -1,0 +1,621 @@
+//! CPU, memory and huge pages as the runtime is told to apply them (`kuberuntime_container_linux.go`,
+//! `kuberuntime_sandbox_linux.go`, `pkg/kubelet/qos`).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::quantity::Amount;
+use kubelet_core::restart_rules::is_restartable_init_container;
+use kubelet_core::{PodExt, QosClass, qos_class};
+
+use super::swap::swap_limit;
+use super::{ConfigError, NodeSettings, Result};
+use crate::pod_actions::ContainerAmounts;
+use kubelet_cri::v1::{HugepageLimit, LinuxContainerResources};
+
+/// What the kernel takes at least and at most (`MinShares`, `MaxShares`).
+pub(crate) const SHARES: std::ops::RangeInclusive<i64> = 2..=262_144;
+/// `SharesPerCPU`
+const SHARES_PER_CPU: i64 = 1024;
+/// The least quota in microseconds (`MinQuotaPeriod`).
+const MIN_QUOTA_PERIOD: i64 = 1000;
+/// Pods that the node cannot do without are killed last (`guaranteedOOMScoreAdj`).
+const GUARANTEED_OOM_SCORE_ADJ: i64 = -997;
+/// `besteffortOOMScoreAdj`
+const BEST_EFFORT_OOM_SCORE_ADJ: i64 = 1000;
+/// From this priority on a pod is critical (`SystemCriticalPriority`).
+const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
+/// `SystemNodeCritical`
+const SYSTEM_NODE_CRITICAL: &str = "system-node-critical";
+
+type ResourceList = BTreeMap<String, Amount>;
+
+/// The resources of a container (`generateLinuxContainerResources`).
+pub(crate) fn container_resources(
+    node: &NodeSettings,
+    pod: &Pod,
+    container: &Container,
+) -> Result<LinuxContainerResources> {
+    let lists = ResourceLists::of_container(container)?;
+    let of_pod = ResourceLists::of_pod(pod)?;
+    let limit = |name: &str| match get(&lists.limits, name) {
+        amount if amount.is_zero() => get(&of_pod.limits, name),
+        amount => amount,
+    };
+    let mut resources = linux_resources(
+        node,
+        lists.requests.get("cpu").copied(),
+        limit("cpu"),
+        limit("memory"),
+    );
+    resources.oom_score_adj = oom_score_adj(node, pod, container)?;
+    resources.hugepage_limits = hugepage_limits(node, &of_pod.limits, &lists.limits);
+    if node.swap_controller {
+        if node.cgroup_v2 {
+            let limit = swap_limit(node, pod, container)?;
+            resources
+                .unified
+                .insert("memory.swap.max".to_owned(), limit.to_string());
+        } else {
+            resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes;
+        }
+    }
+    Ok(resources)
+}
+
+/// What a container may have of CPU and memory (`containerResourcesFromRequirements`).
+pub(crate) fn container_amounts(pod: &Pod, container: &Container) -> Result<ContainerAmounts> {
+    let lists = ResourceLists::of_container(container)?;
+    let of_pod = ResourceLists::of_pod(pod)?;
+    let limit = |name: &str| match lists.limits.get(name) {
+        Some(amount) => *amount,
+        None => get(&of_pod.limits, name),
+    };
+    Ok(ContainerAmounts {
+        memory_limit: limit("memory").value(),
+        memory_request: get(&lists.requests, "memory").value(),
+        cpu_limit: limit("cpu").milli_value(),
+        cpu_request: get(&lists.requests, "cpu").milli_value(),
+    })
+}
+
+/// What a pod may have as a whole, if its spec says anything of it (`podResourcesFromRequirements`).
+pub(crate) fn pod_amounts(pod: &Pod) -> Result<Option<ContainerAmounts>> {
+    if pod.spec.as_ref().is_none_or(|spec| spec.resources.is_none()) {
+        return Ok(None);
+    }
+    let lists = ResourceLists::of_pod(pod)?;
+    Ok(Some(ContainerAmounts {
+        memory_limit: get(&lists.limits, "memory").value(),
+        memory_request: get(&lists.requests, "memory").value(),
+        cpu_limit: get(&lists.limits, "cpu").milli_value(),
+        cpu_request: get(&lists.requests, "cpu").milli_value(),
+    }))
+}
+
+/// The resources of a whole pod without its overhead (`calculateSandboxResources`).
+pub(super) fn sandbox_resources(node: &NodeSettings, pod: &Pod) -> Result<LinuxContainerResources> {
+    let requests = pod_total(pod, |lists| &lists.requests)?;
+    let limits = pod_total(pod, |lists| &lists.limits)?;
+    Ok(linux_resources(
+        node,
+        requests.get("cpu").copied(),
+        get(&limits, "cpu"),
+        get(&limits, "memory"),
+    ))
+}
+
+/// What a pod asks for and may have as a whole, its overhead counted.
+#[derive(Debug, Default)]
+pub(crate) struct PodTotals {
+    /// In thousandths.
+    pub(crate) cpu_request: i64,
+    /// In thousandths.
+    pub(crate) cpu_limit: i64,
+    /// In bytes.
+    pub(crate) memory_limit: i64,
+    /// Bytes asked for, by size of page in the kernel's words.
+    pub(crate) huge_pages: BTreeMap<String, i64>,
+    /// Whether each container has a limit, or the pod as a whole.
+    pub(crate) cpu_limits_declared: bool,
+    /// Whether each container has a limit, or the pod as a whole.
+    pub(crate) memory_limits_declared: bool,
+}
+
+/// `PodRequests` and `PodLimits` as `ResourceConfigForPod` asks for them.
+pub(crate) fn pod_totals(pod: &Pod) -> Result<PodTotals> {
+    let mut requests = pod_total(pod, |lists| &lists.requests)?;
+    let mut limits = pod_total(pod, |lists| &lists.limits)?;
+    let overhead = pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref());
+    let overhead = amounts(&pod_owner(pod), "overhead", overhead)?;
+    add(&mut requests, &overhead);
+    for (name, limit) in limits.iter_mut().filter(|(_, limit)| !limit.is_zero()) {
+        *limit = *limit + get(&overhead, name);
+    }
+    let of_pod = ResourceLists::of_pod(pod)?;
+    let declared = |name: &str| -> Result<bool> {
+        Ok(!get(&of_pod.limits, name).is_zero() || each_container_has_a_limit(pod, name)?)
+    };
+    let huge_pages = requests.iter();
+    let huge_pages = huge_pages.filter_map(|(name, amount)| Some((huge_page_size(name)?, amount.value())));
+    Ok(PodTotals {
+        cpu_request: get(&requests, "cpu").milli_value(),
+        cpu_limit: get(&limits, "cpu").milli_value(),
+        memory_limit: get(&limits, "memory").value(),
+        huge_pages: huge_pages.collect(),
+        cpu_limits_declared: declared("cpu")?,
+        memory_limits_declared: declared("memory")?,
+    })
+}
+
+/// In the kernel's words: `2MB` of `hugepages-2Mi`.
+pub(crate) fn huge_page_size(resource: &str) -> Option<String> {
+    let size = Quantity(resource.strip_prefix("hugepages-")?.to_owned());
+    Some(page_size_name(Amount::try_from(&size).ok()?.value()))
+}
+
+/// An init container counts with the sidecars that were started before it.
+fn each_container_has_a_limit(pod: &Pod, name: &str) -> Result<bool> {
+    let Some(spec) = &pod.spec else { return Ok(true) };
+    let has_limit = |container: &Container| -> Result<bool> {
+        Ok(!get(&ResourceLists::of_container(container)?.limits, name).is_zero())
+    };
+    for container in &spec.containers {
+        if !has_limit(container)? {
+            return Ok(false);
+        }
+    }
+    let mut has_sidecar_with_limit = false;
+    for container in spec.init_containers.iter().flatten() {
+        let has_limit = has_limit(container)?;
+        if !has_limit && !has_sidecar_with_limit {
+            return Ok(false);
+        }
+        has_sidecar_with_limit |= has_limit && is_restartable_init_container(container);
+    }
+    Ok(true)
+}
+
+/// What running the pod costs beside its containers, in thousandths of a CPU and in bytes.
+pub(crate) fn overhead(pod: &Pod) -> Result<(i64, i64)> {
+    let overhead = pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref());
+    let overhead = amounts(&pod_owner(pod), "overhead", overhead)?;
+    Ok((
+        get(&overhead, "cpu").milli_value(),
+        get(&overhead, "memory").value(),
+    ))
+}
+
+/// The same, as the runtime is told of it (`convertOverheadToLinuxResources`).
+pub(crate) fn sandbox_overhead(node: &NodeSettings, pod: &Pod) -> Result<LinuxContainerResources> {
+    let overhead = pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref());
+    let Some(overhead) = overhead else {
+        return Ok(LinuxContainerResources::default());
+    };
+    let overhead = amounts(&pod_owner(pod), "overhead", Some(overhead))?;
+    let cpu = get(&overhead, "cpu");
+    Ok(linux_resources(node, Some(cpu), cpu, get(&overhead, "memory")))
+}
+
+/// `calculateLinuxResources`
+fn linux_resources(
+    node: &NodeSettings,
+    cpu_request: Option<Amount>,
+    cpu_limit: Amount,
+    memory_limit: Amount,
+) -> LinuxContainerResources {
+    let mut resources = LinuxContainerResources {
+        cpu_shares: milli_cpu_to_shares(cpu_request.unwrap_or(cpu_limit).milli_value()),
+        memory_limit_in_bytes: memory_limit.value(),
+        ..Default::default()
+    };
+    if node.cpu_cfs_quota {
+        let period = i64::try_from(node.cpu_cfs_quota_period.as_micros()).unwrap_or(i64::MAX);
+        resources.cpu_quota = milli_cpu_to_quota(cpu_limit.milli_value(), period);
+        resources.cpu_period = period;
+    }
+    if node.cgroup_v2 && !node.single_process_oom_kill {
+        // The kernel then kills all of a container and not one process of it.
+        resources
+            .unified
+            .insert("memory.oom.group".to_owned(), "1".to_owned());
+    }
+    resources
+}
+
+/// `MilliCPUToShares`
+pub(crate) fn milli_cpu_to_shares(milli_cpu: i64) -> i64 {
+    (milli_cpu.saturating_mul(SHARES_PER_CPU) / 1000).clamp(*SHARES.start(), *SHARES.end())
+}
+
+/// `SharesToMilliCPU`, rounded up; 0 for fewer shares than the kernel knows.
+pub(crate) fn shares_to_milli_cpu(shares: i64) -> i64 {
+    if shares < *SHARES.start() {
+        return 0;
+    }
+    let milli_shares = shares.saturating_mul(1000);
+    milli_shares / SHARES_PER_CPU + i64::from(milli_shares % SHARES_PER_CPU != 0)
+}
+
+/// `MilliCPUToQuota`, in microseconds per `period`; 0 for no bound.
+pub(crate) fn milli_cpu_to_quota(milli_cpu: i64, period: i64) -> i64 {
+    match milli_cpu {
+        0 => 0,
+        _ => (milli_cpu.saturating_mul(period) / 1000).max(MIN_QUOTA_PERIOD),
+    }
+}
+
+/// How ready the kernel is to kill this container when memory runs out (`GetContainerOOMScoreAdjust`): the less of
+/// the node's memory a burstable container asked for, the readier.
+fn oom_score_adj(node: &NodeSettings, pod: &Pod, container: &Container) -> Result<i64> {
+    if is_node_critical(pod) {
+        return Ok(GUARANTEED_OOM_SCORE_ADJ);
+    }
+    match qos_class(pod) {
+        QosClass::Guaranteed => return Ok(GUARANTEED_OOM_SCORE_ADJ),
+        QosClass::BestEffort => return Ok(BEST_EFFORT_OOM_SCORE_ADJ),
+        QosClass::Burstable => {}
+    }
+    let share = unclaimed_memory_per_container(pod)?;
+    let mut request = memory_request(container)?.saturating_add(share);
+    if is_sidecar(pod, container) {
+        // A sidecar is not killed before the containers that it serves.
+        request = request.max(least_regular_memory_request(pod)?.saturating_add(share));
+    }
+    let adjust = match i64::try_from(node.memory_capacity) {
+        Ok(capacity) if capacity > 0 => {
+            let per_mille = i128::from(request) * 1000 / i128::from(capacity);
+            1000 - i64::try_from(per_mille).unwrap_or(1000)
+        }
+        _ => BEST_EFFORT_OOM_SCORE_ADJ,
+    };
+    // Between the two other classes, and never equal to the lower one.
+    Ok(adjust.clamp(1000 + GUARANTEED_OOM_SCORE_ADJ, BEST_EFFORT_OOM_SCORE_ADJ - 1))
+}
+
+/// `IsCriticalPod`
+pub(super) fn is_critical(pod: &Pod) -> bool {
+    let priority = pod.spec.as_ref().and_then(|spec| spec.priority);
+    pod.is_static()
+        || pod.is_mirror()
+        || priority.is_some_and(|priority| priority >= SYSTEM_CRITICAL_PRIORITY)
+}
+
+/// `IsNodeCriticalPod`
+fn is_node_critical(pod: &Pod) -> bool {
+    let class = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.priority_class_name.as_deref());
+    is_critical(pod) && class == Some(SYSTEM_NODE_CRITICAL)
+}
+
+/// What the pod as a whole asks for beyond its containers, shared out among them (`remainingPodMemReqPerContainer`).
+fn unclaimed_memory_per_container(pod: &Pod) -> Result<i64> {
+    let of_pod = ResourceLists::of_pod(pod)?;
+    let (Some(spec), Some(total)) = (&pod.spec, of_pod.requests.get("memory")) else {
+        return Ok(0);
+    };
+    let claimed = get(&containers_total(spec, |lists| &lists.requests)?, "memory");
+    let containers = spec.containers.len() + spec.init_containers.iter().flatten().count();
+    let containers = i64::try_from(containers).unwrap_or(i64::MAX);
+    let unclaimed = total.value().saturating_sub(claimed.value()).max(0);
+    Ok(unclaimed / containers.max(1))
+}
+
+/// `minRegularContainerMemory`
+fn least_regular_memory_request(pod: &Pod) -> Result<i64> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let requests: Vec<i64> = containers.map(memory_request).collect::<Result<_>>()?;
+    Ok(requests.into_iter().min().unwrap_or(0))
+}
+
+fn memory_request(container: &Container) -> Result<i64> {
+    Ok(get(&ResourceLists::of_container(container)?.requests, "memory").value())
+}
+
+fn is_sidecar(pod: &Pod, container: &Container) -> bool {
+    let init = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
+    let mut names = init.map(|container| &container.name);
+    is_restartable_init_container(container) && names.any(|name| *name == container.name)
+}
+
+/// A limit for each size of page that the kernel knows, 0 where none is asked for
+/// (`GetHugepageLimitsFromResources`).
+fn hugepage_limits(node: &NodeSettings, pod: &ResourceList, container: &ResourceList) -> Vec<HugepageLimit> {
+    let mut limits = BTreeMap::new();
+    for (name, amount) in pod.iter().chain(container) {
+        let Some(size) = name.strip_prefix("hugepages-") else {
+            continue;
+        };
+        if let Ok(bytes) = Amount::try_from(&Quantity(size.to_owned())) {
+            let limit = u64::try_from(amount.value()).unwrap_or(0);
+            limits.insert(page_size_name(bytes.value()), limit);
+        }
+    }
+    let sizes = node.huge_page_sizes.iter();
+    sizes
+        .map(|size| HugepageLimit {
+            page_size: size.clone(),
+            limit: limits.get(size).copied().unwrap_or(0),
+        })
+        .collect()
+}
+
+/// A page's size in the kernel's words (`HugePageUnitSizeFromByteSize`): `2MB` for 2 MiB.
+fn page_size_name(bytes: i64) -> String {
+    let units = ["B", "KB", "MB", "GB", "TB", "PB"];
+    let mut size = bytes;
+    let mut index = 0;
+    while size >= 1024 && index + 1 < units.len() {
+        size /= 1024;
+        index += 1;
+    }
+    format!("{size}{}", units[index])
+}
+
+/// The most that the pod may use at any time, its overhead not counted (`PodRequests`, `PodLimits`): what is said of
+/// the pod as a whole, else what its containers add up to.
+fn pod_total(pod: &Pod, list: impl Fn(&ResourceLists) -> &ResourceList + Copy) -> Result<ResourceList> {
+    let Some(spec) = &pod.spec else {
+        return Ok(ResourceList::new());
+    };
+    let mut total = containers_total(spec, list)?;
+    let of_pod = ResourceLists::of_pod(pod)?;
+    total.extend(list(&of_pod).clone());
+    Ok(total)
+}
+
+/// Regular containers and sidecars together, or the largest moment of the initialisation: an init container beside
+/// the sidecars started before it (`AggregateContainerRequests`, `AggregateContainerLimits`).
+fn containers_total(
+    spec: &PodSpec,
+    list: impl Fn(&ResourceLists) -> &ResourceList + Copy,
+) -> Result<ResourceList> {
+    let mut running = ResourceList::new();
+    for container in &spec.containers {
+        add(&mut running, list(&ResourceLists::of_container(container)?));
+    }
+    let mut sidecars = ResourceList::new();
+    let mut peak = ResourceList::new();
+    for container in spec.init_containers.iter().flatten() {
+        let lists = ResourceLists::of_container(container)?;
+        let mut now = sidecars.clone();
+        add(&mut now, list(&lists));
+        if is_restartable_init_container(container) {
+            add(&mut running, list(&lists));
+            sidecars.clone_from(&now);
+        }
+        raise(&mut peak, now);
+    }
+    raise(&mut running, peak);
+    Ok(running)
+}
+
+fn add(total: &mut ResourceList, list: &ResourceList) {
+    for (name, amount) in list {
+        let sum = total.entry(name.clone()).or_default();
+        *sum = *sum + *amount;
+    }
+}
+
+fn raise(total: &mut ResourceList, list: ResourceList) {
+    for (name, amount) in list {
+        let most = total.entry(name).or_default();
+        *most = amount.max(*most);
+    }
+}
+
+/// `requests` and `limits` as amounts.
+#[derive(Default)]
+pub(super) struct ResourceLists {
+    pub(super) requests: ResourceList,
+    pub(super) limits: ResourceList,
+}
+
+impl ResourceLists {
+    pub(super) fn of_container(container: &Container) -> Result<Self> {
+        Self::read(
+            &format!("container {}", container.name),
+            container.resources.as_ref(),
+        )
+    }
+
+    /// Those of the pod as a whole, as far as a pod can have them (`IsSupportedPodLevelResource`).
+    pub(super) fn of_pod(pod: &Pod) -> Result<Self> {
+        let resources = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+        let mut lists = Self::read(&pod_owner(pod), resources)?;
+        let supported =
+            |name: &String| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-");
+        lists.requests.retain(|name, _| supported(name));
+        lists.limits.retain(|name, _| supported(name));
+        Ok(lists)
+    }
+
+    fn read(owner: &str, resources: Option<&ResourceRequirements>) -> Result<Self> {
+        Ok(Self {
+            requests: amounts(owner, "requests", resources.and_then(|r| r.requests.as_ref()))?,
+            limits: amounts(owner, "limits", resources.and_then(|r| r.limits.as_ref()))?,
+        })
+    }
+}
+
+fn amounts(
+    owner: &str,
+    list: &'static str,
+    quantities: Option<&BTreeMap<String, Quantity>>,
+) -> Result<ResourceList> {
+    let quantities = quantities.into_iter().flatten();
+    quantities
+        .map(|(name, quantity)| match Amount::try_from(quantity) {
+            Ok(amount) => Ok((name.clone(), amount)),
+            Err(_) => Err(ConfigError::Quantity {
+                owner: owner.to_owned(),
+                list,
+                resource: name.clone(),
+                text: quantity.0.clone(),
+            }),
+        })
+        .collect()
+}
+
+fn get(list: &ResourceList, name: &str) -> Amount {
+    list.get(name).copied().unwrap_or_default()
+}
+
+fn pod_owner(pod: &Pod) -> String {
+    format!("pod {}", pod.key())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(items: &[(&str, &str)]) -> Option<BTreeMap<String, Quantity>> {
+        let items = items
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), Quantity((*v).into())));
+        Some(items.collect())
+    }
+
+    fn requirements(requests: &[(&str, &str)], limits: &[(&str, &str)]) -> Option<ResourceRequirements> {
+        Some(ResourceRequirements {
+            requests: list(requests),
+            limits: list(limits),
+            ..Default::default()
+        })
+    }
+
+    fn container(name: &str, requests: &[(&str, &str)], limits: &[(&str, &str)]) -> Container {
+        Container {
+            name: name.into(),
+            resources: requirements(requests, limits),
+            ..Default::default()
+        }
+    }
+
+    fn sidecar(name: &str, requests: &[(&str, &str)]) -> Container {
+        Container {
+            restart_policy: Some("Always".into()),
+            ..container(name, requests, &[])
+        }
+    }
+
+    fn pod(init_containers: Vec<Container>, containers: Vec<Container>) -> Pod {
+        Pod {
+            spec: Some(PodSpec {
+                init_containers: Some(init_containers),
+                containers,
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    fn node() -> NodeSettings {
+        NodeSettings {
+            memory_capacity: 1000 << 20,
+            huge_page_sizes: vec!["2MB".into(), "1GB".into()],
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn cpu_becomes_shares_and_quota() {
+        let cases = [
+            // request, limit, shares, quota
+            (None, "0", 2, 0),
+            (None, "500m", 512, 50_000),
+            (Some("100m"), "2", 102, 200_000),
+            (Some("0"), "1", 2, 100_000),
+            (Some("1m"), "1m", 2, 1000),
+            (Some("1000"), "0", 262_144, 0),
+        ];
+        for (request, limit, shares, quota) in cases {
+            let amount = |text: &str| Amount::try_from(&Quantity(text.into())).unwrap();
+            let resources = linux_resources(&node(), request.map(amount), amount(limit), Amount::ZERO);
+            assert_eq!(
+                (resources.cpu_shares, resources.cpu_quota, resources.cpu_period),
+                (shares, quota, 100_000),
+                "{request:?} {limit}"
+            );
+        }
+    }
+
+    #[test]
+    fn oom_scores_follow_the_memory_asked_for() {
+        let small = container("small", &[("memory", "100Mi")], &[]);
+        let big = container("big", &[("memory", "600Mi")], &[]);
+        let all = container("all", &[("memory", "1000Mi")], &[]);
+        let cpu = container("cpu", &[("cpu", "1")], &[]);
+        let helper = sidecar("helper", &[("memory", "1Mi")]);
+        let pod = pod(vec![helper.clone()], vec![small.clone(), big.clone()]);
+        for (container, score) in [(small, 900), (big, 400), (all, 3), (cpu, 999), (helper, 900)] {
+            assert_eq!(
+                oom_score_adj(&node(), &pod, &container).unwrap(),
+                score,
+                "{}",
+                container.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_sandbox_gets_the_largest_moment() {
+        let pod = pod(
+            vec![
+                sidecar("s", &[("cpu", "100m")]),
+                container("i", &[("cpu", "1")], &[]),
+            ],
+            vec![container("a", &[("cpu", "250m")], &[("memory", "64Mi")])],
+        );
+        let resources = sandbox_resources(&node(), &pod).unwrap();
+        assert_eq!(resources.cpu_shares, 1126);
+        assert_eq!(resources.memory_limit_in_bytes, 64 << 20);
+    }
+
+    #[test]
+    fn huge_pages_and_pod_limits_reach_the_container() {
+        let mut pod = pod(vec![], vec![]);
+        pod.spec.as_mut().unwrap().resources =
+            requirements(&[], &[("memory", "1Gi"), ("hugepages-1Gi", "1Gi")]);
+        let container = container("a", &[], &[("hugepages-2Mi", "4Mi")]);
+        let resources = container_resources(&node(), &pod, &container).unwrap();
+        assert_eq!(resources.memory_limit_in_bytes, 1 << 30);
+        let limits: Vec<u64> = resources.hugepage_limits.iter().map(|page| page.limit).collect();
+        assert_eq!(limits, [4 << 20, 1 << 30]);
+    }
+
+    #[test]
+    fn swap_is_off_by_default() {
+        let container = container("a", &[], &[("memory", "1Mi")]);
+        let mut node = node();
+        node.swap_controller = true;
+        let resources = container_resources(&node, &Pod::default(), &container).unwrap();
+        assert_eq!(resources.memory_swap_limit_in_bytes, 1 << 20);
+        node.cgroup_v2 = true;
+        let resources = container_resources(&node, &Pod::default(), &container).unwrap();
+        let unified: Vec<_> = resources.unified.into_iter().collect();
+        assert_eq!(
+            unified,
+            [
+                ("memory.oom.group".to_owned(), "1".to_owned()),
+                ("memory.swap.max".to_owned(), "0".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_amount_is_named() {
+        let container = container("web", &[], &[("cpu", "lots")]);
+        let error = container_resources(&node(), &Pod::default(), &container).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "container web: limits.cpu: \"lots\" is not a quantity"
+        );
+    }
+}

@@ -1,0 +1,163 @@
+//! What running pods and their containers were given last (`actuatedState`).
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::runtime::ActuatedResources;
+use kubelet_core::{PodExt, PodUid};
+use parking_lot::Mutex;
+
+use crate::config::{container_amounts, pod_amounts};
+use crate::containers::find;
+use crate::pod_actions::ContainerAmounts;
+use crate::sandbox::resources::Bounds;
+
+/// What the runtime was told last of each pod's resources.
+#[derive(Default)]
+pub(crate) struct Actuated(Mutex<HashMap<PodUid, OfPod>>);
+
+#[derive(Default)]
+struct OfPod {
+    containers: HashMap<String, ContainerAmounts>,
+    /// Most pods have nothing of it.
+    whole: Option<Box<Whole>>,
+}
+
+/// Of the pod as a whole.
+#[derive(Default)]
+struct Whole {
+    /// `spec.resources`, of a pod that has some.
+    amounts: Option<ContainerAmounts>,
+    /// What the runtime was told of the sandbox, since it was made.
+    bounds: Option<Bounds>,
+    /// A resize was begun and has failed since.
+    is_unfinished: bool,
+}
+
+impl Actuated {
+    /// A container that was started by an agent before this one has what its spec said when it was first seen.
+    pub(crate) fn get_or_take_over(&self, pod: &Pod, container: &str) -> Option<ContainerAmounts> {
+        let mut pods = self.0.lock();
+        let containers = &mut pods.entry(pod.uid()).or_default().containers;
+        if let Some(known) = containers.get(container) {
+            return Some(*known);
+        }
+        let (_, spec) = find(pod, container)?;
+        let amounts = container_amounts(pod, &spec).ok()?;
+        containers.insert(container.to_owned(), amounts);
+        Some(amounts)
+    }
+
+    /// The same for what the pod has as a whole.
+    pub(crate) fn whole_or_take_over(&self, pod: &Pod) -> Option<ContainerAmounts> {
+        let known = self.whole(&pod.uid(), |whole| whole.amounts);
+        if known.is_none()
+            && let Ok(Some(amounts)) = pod_amounts(pod)
+        {
+            self.set_whole(&pod.uid(), amounts);
+            return Some(amounts);
+        }
+        known
+    }
+
+    pub(crate) fn bounds(&self, pod: &PodUid) -> Option<Bounds> {
+        self.whole(pod, |whole| whole.bounds)
+    }
+
+    pub(crate) fn is_unfinished(&self, pod: &PodUid) -> bool {
+        self.whole(pod, |whole| whole.is_unfinished.then_some(()))
+            .is_some()
+    }
+
+    /// Those of the pod, by name.
+    pub(crate) fn of_pod(&self, pod: &PodUid) -> Vec<ActuatedResources> {
+        let pods = self.0.lock();
+        let Some(pod) = pods.get(pod) else {
+            return Vec::new();
+        };
+        let whole = pod.whole.iter().filter_map(|whole| whole.amounts.as_ref());
+        let whole = whole.map(|amounts| (String::new(), amounts));
+        let containers = pod.containers.iter();
+        let mut all: Vec<ActuatedResources> = containers
+            .map(|(name, amounts)| (name.clone(), amounts))
+            .chain(whole)
+            .map(|(container, amounts)| ActuatedResources {
+                container,
+                cpu_request: amounts.cpu_request,
+                cpu_limit: amounts.cpu_limit,
+                memory_request: amounts.memory_request,
+                memory_limit: amounts.memory_limit,
+            })
+            .collect();
+        all.sort_by(|a, b| a.container.cmp(&b.container));
+        all
+    }
+
+    /// What an agent before this one told the runtime. What this one has told it since is newer.
+    pub(crate) fn restore(&self, pod: &PodUid, actuated: Vec<ActuatedResources>) {
+        let mut pods = self.0.lock();
+        let of_pod = pods.entry(pod.clone()).or_default();
+        for ActuatedResources {
+            container,
+            cpu_request,
+            cpu_limit,
+            memory_request,
+            memory_limit,
+        } in actuated
+        {
+            let amounts = ContainerAmounts {
+                memory_limit,
+                memory_request,
+                cpu_limit,
+                cpu_request,
+            };
+            if container.is_empty() {
+                let whole = of_pod.whole.get_or_insert_default();
+                whole.amounts.get_or_insert(amounts);
+            } else {
+                of_pod.containers.entry(container).or_insert(amounts);
+            }
+        }
+    }
+
+    pub(crate) fn set(&self, pod: &PodUid, container: &str, amounts: ContainerAmounts) {
+        let mut pods = self.0.lock();
+        let containers = &mut pods.entry(pod.clone()).or_default().containers;
+        containers.insert(container.to_owned(), amounts);
+    }
+
+    pub(crate) fn set_whole(&self, pod: &PodUid, amounts: ContainerAmounts) {
+        self.change(pod, |whole| whole.amounts = Some(amounts));
+    }
+
+    pub(crate) fn set_bounds(&self, pod: &PodUid, bounds: Bounds) {
+        self.change(pod, |whole| whole.bounds = Some(bounds));
+    }
+
+    pub(crate) fn set_unfinished(&self, pod: &PodUid, is_unfinished: bool) {
+        if is_unfinished || self.is_unfinished(pod) {
+            self.change(pod, |whole| whole.is_unfinished = is_unfinished);
+        }
+    }
+
+    /// A new sandbox is made with what the pod's spec says.
+    pub(crate) fn made_sandbox(&self, pod: &Pod) {
+        if let Some(of_pod) = self.0.lock().get_mut(&pod.uid()) {
+            of_pod.whole = None;
+        }
+        self.whole_or_take_over(pod);
+    }
+
+    pub(crate) fn forget(&self, pod: &PodUid) {
+        self.0.lock().remove(pod);
+    }
+
+    fn whole<T>(&self, pod: &PodUid, read: impl FnOnce(&Whole) -> Option<T>) -> Option<T> {
+        read(self.0.lock().get(pod)?.whole.as_ref()?)
+    }
+
+    fn change(&self, pod: &PodUid, change: impl FnOnce(&mut Whole)) {
+        let mut pods = self.0.lock();
+        change(pods.entry(pod.clone()).or_default().whole.get_or_insert_default());
+    }
+}

@@ -1,0 +1,376 @@
+//! Images: whether one must be pulled, pulling it, and waiting after a pull that failed
+//! (`pkg/kubelet/images/image_manager.go`).
+
+mod back_off;
+mod docker_config;
+mod keyring;
+mod name;
+mod pull;
+mod pull_records;
+mod registry_url;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod throttle;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kubelet_core::runtime::{BackOff, SyncFailure};
+use kubelet_core::{
+    Clock, Disk, Event, EventRecorder, EventType, PodExt, PodStatusReporter, PodUid, RootDir,
+};
+use tokio::sync::{OnceCell, Semaphore};
+
+use self::back_off::PullBackOff;
+use self::keyring::{Credentials, NodeKeyring};
+use self::name::{apply_default_image_tag, repository};
+use self::pull_records::Known;
+use self::throttle::Throttle;
+use crate::credential_provider::CredentialProviders;
+use kubelet_cri::{Error, ImageService, v1};
+
+#[cfg(feature = "credential-providers")]
+pub(crate) use self::docker_config::{DockerConfig, Login};
+pub(crate) use self::keyring::Keyring;
+pub(crate) use self::pull::{aggregate, go_duration};
+pub(crate) use self::pull_records::PullRecords;
+#[cfg(feature = "credential-providers")]
+pub(crate) use self::registry_url::urls_match;
+pub use self::settings::{ImagePullCredentialsVerificationPolicy, ImagePullSettings};
+
+/// Sees to it that the image of a container is there before the container is created (`images.ImageManager`).
+pub(crate) struct ImageManager {
+    service: Arc<dyn ImageService>,
+    recorder: Arc<dyn EventRecorder>,
+    /// Who measures how long pods take to start.
+    statuses: Option<Arc<dyn PodStatusReporter>>,
+    back_off: PullBackOff,
+    /// A turn to pull; `None` where any number may pull at once. Turns are given in the order they were asked for.
+    turns: Option<Semaphore>,
+    throttle: Option<Throttle>,
+    records: PullRecords,
+    node_keyring: NodeKeyring,
+    providers: CredentialProviders,
+}
+
+/// What an image manager works with.
+pub(crate) struct ImageManagerParts<'a> {
+    pub(crate) service: Arc<dyn ImageService>,
+    pub(crate) recorder: Arc<dyn EventRecorder>,
+    /// Told when it pulls for which pod (`ImagePodPullingTimeRecorder`).
+    pub(crate) statuses: Option<Arc<dyn PodStatusReporter>>,
+    pub(crate) settings: ImagePullSettings,
+    pub(crate) providers: CredentialProviders,
+    pub(crate) root_dir: &'a RootDir,
+    pub(crate) disk: Disk,
+    pub(crate) clock: Clock,
+}
+
+impl ImageManager {
+    /// An image manager that pulls through `service`.
+    pub(crate) async fn new(parts: ImageManagerParts<'_>) -> Self {
+        let settings = parts.settings;
+        let at_once = match settings.max_parallel_image_pulls {
+            _ if settings.serialize_image_pulls => Some(1),
+            None | Some(0) => None,
+            Some(pulls) => usize::try_from(pulls).ok(),
+        };
+        let root_dir = parts.root_dir.path();
+        let records = PullRecords::load(
+            root_dir,
+            settings.credentials_verification,
+            parts.clock,
+            parts.disk,
+        )
+        .await;
+        let files = settings
+            .docker_config_files
+            .unwrap_or_else(|| NodeKeyring::default_files(root_dir));
+        let manager = Self {
+            service: parts.service,
+            recorder: parts.recorder,
+            statuses: parts.statuses,
+            back_off: PullBackOff::new(settings.back_off_initial, settings.back_off_max),
+            turns: at_once.map(|pulls| Semaphore::new(pulls.min(Semaphore::MAX_PERMITS))),
+            throttle: Throttle::new(settings.registry_pull_qps, settings.registry_burst),
+            records,
+            node_keyring: NodeKeyring::new(files, parts.disk),
+            providers: parts.providers,
+        };
+        manager.settle_intents().await;
+        manager
+    }
+
+    /// What was being pulled when the agent before this one ended is there now or is not.
+    async fn settle_intents(&self) {
+        if !self.records.has_intents() {
+            return;
+        }
+        match self.service.list_images(v1::ListImagesRequest::default()).await {
+            Ok(images) => self.records.settle_intents(&images.images).await,
+            Err(error) => {
+                tracing::warn!(%error, "cannot tell what came of the pulls of the agent before this one")
+            }
+        }
+    }
+
+    /// Returns the reference of an image to create a container with (`EnsureImageExists`), pulling it if its pull
+    /// policy and its presence ask for it.
+    ///
+    /// A failure bears what `state.waiting` shows: `InvalidImageName`, `ErrImageNeverPull`, `ImageInspectError`,
+    /// `ErrImagePull`, `ImagePullBackOff`, `RegistryUnavailable` or `SignatureValidationFailed`; or, where its
+    /// credentials cannot be had, what is wrong with them.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again. A pull under way is then cut off on this side; the runtime may go on.
+    pub(crate) async fn ensure_image_exists(&self, wanted: &WantedImage<'_>) -> Result<String, SyncFailure> {
+        let mut request = Request {
+            manager: self,
+            wanted,
+            image: wanted.image,
+            with_tag: String::new(),
+            credentials: OnceCell::new(),
+        };
+        let with_tag = apply_default_image_tag(wanted.image);
+        let policy = PullPolicy::of(wanted.pull_policy, with_tag.as_deref().unwrap_or_default());
+        let mut counted = Counted::default();
+        let ensured = match with_tag {
+            Ok(with_tag) => {
+                request.with_tag = with_tag;
+                request.ensure(policy, &mut counted).await
+            }
+            Err(problem) => {
+                let message = format!("Failed to apply default image tag {:?}: {problem}", wanted.image);
+                request.warn("InspectFailed", message.clone());
+                Err(failure("InvalidImageName", message))
+            }
+        };
+        counted.count(policy);
+        ensured
+    }
+
+    /// What the pod's pulls wait for.
+    pub(crate) fn back_offs(&self, pod: &PodUid) -> Vec<BackOff> {
+        self.back_off.of_pod(pod)
+    }
+
+    /// Goes on with what [`back_offs`](Self::back_offs) told of an agent before this one.
+    pub(crate) fn restore_back_offs(&self, pod: &PodUid, back_offs: Vec<BackOff>) {
+        self.back_off.restore(pod, back_offs);
+    }
+
+    /// Forgets how pulls for a pod failed: it is gone.
+    pub(crate) fn forget(&self, pod: &PodUid) {
+        self.back_off.forget(pod);
+    }
+
+    /// What is known of the images that were pulled.
+    pub(crate) fn records(&self) -> &PullRecords {
+        &self.records
+    }
+
+    async fn status(&self, spec: &v1::ImageSpec) -> Result<Option<v1::Image>, Error> {
+        let request = v1::ImageStatusRequest {
+            image: Some(spec.clone()),
+            verbose: false,
+        };
+        Ok(self.service.image_status(request).await?.image)
+    }
+}
+
+/// An image that a pod wants, for a container or as a volume.
+pub(crate) struct WantedImage<'a> {
+    pub(crate) pod: &'a Pod,
+    /// As the spec names it.
+    pub(crate) image: &'a str,
+    /// `imagePullPolicy`, or `pullPolicy` of a volume.
+    pub(crate) pull_policy: Option<&'a str>,
+    /// What events name, such as `spec.containers{main}`; `None` for the pod as a whole.
+    pub(crate) field_path: Option<String>,
+    /// The secrets that the pod names, as far as they are there.
+    pub(crate) pull_secrets: &'a [Arc<Secret>],
+    pub(crate) sandbox_config: &'a v1::PodSandboxConfig,
+    pub(crate) runtime_handler: &'a str,
+}
+
+/// `imagePullPolicy`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PullPolicy {
+    Always,
+    IfNotPresent,
+    Never,
+}
+
+impl PullPolicy {
+    /// The given one; without one, `Always` for `latest` and `IfNotPresent` for any other image, as the API has it.
+    fn of(policy: Option<&str>, image_with_tag: &str) -> Self {
+        match policy {
+            Some("Always") => Self::Always,
+            Some("Never") => Self::Never,
+            Some("IfNotPresent") => Self::IfNotPresent,
+            _ if image_with_tag.ends_with(":latest") || image_with_tag.contains(":latest@") => Self::Always,
+            _ => Self::IfNotPresent,
+        }
+    }
+
+    /// As metrics name it.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::IfNotPresent => "ifnotpresent",
+            Self::Never => "never",
+        }
+    }
+}
+
+/// What `image_manager_ensure_image_requests_total` tells of a request; `None` is `unknown`.
+#[derive(Default)]
+struct Counted {
+    present: Option<bool>,
+    pull_required: Option<bool>,
+}
+
+impl Counted {
+    fn count(&self, policy: PullPolicy) {
+        let label = |known: Option<bool>| match known {
+            None => "unknown",
+            Some(true) => "true",
+            Some(false) => "false",
+        };
+        metrics::counter!(
+            "kubelet_image_manager_ensure_image_requests_total",
+            "pull_policy" => policy.label(),
+            "present_locally" => label(self.present),
+            "pull_required" => label(self.pull_required),
+        )
+        .increment(1);
+    }
+}
+
+/// One that asks for an image.
+struct Request<'a> {
+    manager: &'a ImageManager,
+    wanted: &'a WantedImage<'a>,
+    /// As the spec names it.
+    image: &'a str,
+    /// With the default tag if it names neither tag nor digest.
+    with_tag: String,
+    /// Looked up once, and not before they are needed.
+    credentials: OnceCell<Result<Vec<Credentials>, String>>,
+}
+
+impl Request<'_> {
+    async fn ensure(&self, policy: PullPolicy, counted: &mut Counted) -> Result<String, SyncFailure> {
+        let spec = v1::ImageSpec {
+            image: self.with_tag.clone(),
+            annotations: self.wanted.pod.metadata.annotations.clone().unwrap_or_default(),
+            runtime_handler: self.wanted.runtime_handler.to_owned(),
+            ..Default::default()
+        };
+        if policy != PullPolicy::Always {
+            let present = self.present(&spec).await?;
+            counted.present = Some(present.is_some());
+            if let Some(image_ref) = present
+                && self.may_use(&image_ref).await?
+            {
+                counted.pull_required = Some(false);
+                // If this pod was about to pull it, another was faster.
+                self.finished_pulling();
+                let message = format!(
+                    "Container image {:?} already present on machine and can be accessed by the pod",
+                    self.image
+                );
+                self.note("Pulled", message);
+                return Ok(image_ref);
+            }
+        }
+        if policy == PullPolicy::Never {
+            // That it is there is not told to who may not use it.
+            counted.pull_required = counted.present.filter(|present| *present);
+            let message = format!(
+                "Container image {:?} is not present with pull policy of Never",
+                self.image
+            );
+            self.warn("ErrImageNeverPull", message.clone());
+            return Err(failure("ErrImageNeverPull", message));
+        }
+        counted.pull_required = Some(true);
+        let credentials = self.credentials().await?;
+        self.pull(spec, credentials).await
+    }
+
+    /// The reference of the image if it is there already.
+    async fn present(&self, spec: &v1::ImageSpec) -> Result<Option<String>, SyncFailure> {
+        let status = self.manager.status(spec).await.map_err(|error| {
+            let message = format!("Failed to inspect image \"\": {}", error.rpc_text());
+            self.warn("InspectFailed", message.clone());
+            failure("ImageInspectError", message)
+        })?;
+        Ok(status.map(|image| image.id).filter(|id| !id.is_empty()))
+    }
+
+    /// Whether the pod may use an image that is there.
+    async fn may_use(&self, image_ref: &str) -> Result<bool, SyncFailure> {
+        let records = &self.manager.records;
+        match records.check(self.image, image_ref) {
+            Known::Usable => Ok(true),
+            Known::MustPull => Ok(false),
+            Known::WithCredentials => {
+                let credentials = self.credentials().await?;
+                Ok(records.matches(self.image, image_ref, credentials).await)
+            }
+        }
+    }
+
+    /// What the image may be pulled with: the pod's secrets first, then what the node has in files, then what plugins
+    /// have for it.
+    async fn credentials(&self) -> Result<&[Credentials], SyncFailure> {
+        let lookup = || async {
+            let repository = repository(&self.with_tag);
+            let mut credentials = Keyring::of_secrets(self.wanted.pull_secrets)?.lookup(&repository);
+            let manager = self.manager;
+            credentials.extend(manager.node_keyring.keyring().await.lookup(&repository));
+            credentials.extend(manager.providers.keyring(&repository).await.lookup(&repository));
+            Ok(credentials)
+        };
+        match self.credentials.get_or_init(lookup).await {
+            Ok(credentials) => Ok(credentials),
+            Err(problem) => Err(failure(problem, problem.clone())),
+        }
+    }
+
+    /// A pull that failed is not over before the image is there.
+    fn finished_pulling(&self) {
+        if let Some(statuses) = &self.manager.statuses {
+            statuses.record_image_finished_pulling(&self.wanted.pod.uid());
+        }
+    }
+
+    fn note(&self, reason: &str, message: String) {
+        self.event(EventType::Normal, reason, message);
+    }
+
+    fn warn(&self, reason: &str, message: String) {
+        self.event(EventType::Warning, reason, message);
+    }
+
+    fn event(&self, event_type: EventType, reason: &str, message: String) {
+        self.manager.recorder.record(Event {
+            pod: self.wanted.pod,
+            field_path: self.wanted.field_path.clone(),
+            event_type,
+            reason,
+            message,
+        });
+    }
+}
+
+fn failure(reason: &str, message: String) -> SyncFailure {
+    SyncFailure {
+        reason: reason.to_owned(),
+        message,
+        back_off_until: None,
+    }
+}

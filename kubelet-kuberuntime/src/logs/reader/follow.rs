@@ -1,0 +1,176 @@
+//! What to do at the end of a log that is followed.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::Disk;
+use tokio::time::{Instant, sleep};
+
+use super::super::changes::Changes;
+use super::super::files::{COMPRESSED, RotatedFiles, has_suffix};
+use super::super::go_text;
+use super::log_error;
+use super::segment::{FileId, Open, Segment};
+use crate::Error;
+use kubelet_cri::{Code, RuntimeService, v1};
+
+/// A log is looked at so often even if nothing seems to change (`logForceCheckPeriod`). The runtime is not asked more
+/// often whether the container runs.
+const FORCE_CHECK_PERIOD: Duration = Duration::from_secs(1);
+
+/// The state of following.
+pub(super) struct Follow {
+    container: Option<(Arc<dyn RuntimeService>, String)>,
+    /// `None`: the system can watch no more folders, or it was not tried yet.
+    changes: Option<Changes>,
+    watching: bool,
+    asked_at: Option<Instant>,
+    /// The container ended: what is there by now is all.
+    ended: bool,
+    /// Another file is written by now: what is in this one is all of it.
+    rotated: bool,
+}
+
+pub(super) enum Next {
+    /// There may be more.
+    Look,
+    /// It goes on in these.
+    Segments(VecDeque<Segment>),
+    End,
+}
+
+impl Follow {
+    pub(super) fn new(container: Option<(Arc<dyn RuntimeService>, String)>) -> Self {
+        Self {
+            container,
+            changes: None,
+            watching: false,
+            asked_at: None,
+            ended: false,
+            rotated: false,
+        }
+    }
+
+    /// To be called at the end of what is there, with the log's path and what is open of it.
+    pub(super) async fn next(&mut self, log: &Path, open: &Open, disk: Disk) -> Result<Next, Error> {
+        if self.rotated {
+            self.rotated = false;
+            let (path, id, known) = (log.to_owned(), open.id, open.known.clone());
+            let segments = disk.run(move || since_rotation(&path, id, &known)).await;
+            return segments
+                .map(Next::Segments)
+                .map_err(|error| failed(log, &error, "list rotated logs"));
+        }
+        if is_another(log, open.id, disk).await? {
+            // Between the last read and the look something may have been written to the old one.
+            self.rotated = true;
+            return Ok(Next::Look);
+        }
+        if self.ended {
+            return Ok(Next::End);
+        }
+        if !self.watching {
+            self.watching = true;
+            let folder = log.parent().unwrap_or(Path::new("/"));
+            match Changes::of(folder) {
+                Ok(changes) => self.changes = Some(changes),
+                Err(error) => tracing::debug!(folder = %folder.display(), %error,
+                    "cannot watch a folder of logs; it is looked at every second"),
+            }
+            // What was written before it was watched.
+            return Ok(Next::Look);
+        }
+        if !self.is_running().await? {
+            self.ended = true;
+            return Ok(Next::Look);
+        }
+        let changed = async {
+            match &self.changes {
+                Some(changes) => changes.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = changed => {}
+            () = sleep(FORCE_CHECK_PERIOD) => {}
+        }
+        Ok(Next::Look)
+    }
+
+    /// `isContainerRunning`
+    async fn is_running(&mut self) -> Result<bool, Error> {
+        let Some((runtime, id)) = &self.container else {
+            return Ok(true);
+        };
+        if self.asked_at.is_some_and(|at| at.elapsed() < FORCE_CHECK_PERIOD) {
+            return Ok(true);
+        }
+        let request = v1::ContainerStatusRequest {
+            container_id: id.clone(),
+            verbose: false,
+        };
+        let running = match runtime.container_status(request).await {
+            Ok(v1::ContainerStatusResponse {
+                status: Some(status), ..
+            }) => status.state() == v1::ContainerState::ContainerRunning,
+            Ok(_) => {
+                let message = "container status is nil".to_owned();
+                return Err(kubelet_cri::Error::InvalidResponse {
+                    call: "ContainerStatus",
+                    id: id.clone(),
+                    message,
+                }
+                .into());
+            }
+            // Containers run on while their runtime is away.
+            Err(error) if error.code() == Code::Unavailable => true,
+            Err(error) => return Err(error.into()),
+        };
+        self.asked_at = Some(Instant::now());
+        Ok(running)
+    }
+}
+
+fn failed(log: &Path, error: &io::Error, what: &str) -> Error {
+    log_error(log, format!("failed to {what}: {}", go_text(error)))
+}
+
+/// Whether another file than the one that is read lies where the log is written.
+async fn is_another(log: &Path, id: Option<FileId>, disk: Disk) -> Result<bool, Error> {
+    let path = log.to_owned();
+    let there = disk.run(move || Ok(fs::metadata(path).ok().map(|metadata| FileId::of(&metadata))));
+    // While it is rotated there is none for a moment.
+    let there = there.await.map_err(|error| failed(log, &error, "stat log"))?;
+    Ok(there.is_some() && there != id)
+}
+
+/// What was written since the file `id` was rotated away, the oldest first. `known` are those that there were when it was
+/// opened.
+fn since_rotation(log: &Path, id: Option<FileId>, known: &[PathBuf]) -> io::Result<VecDeque<Segment>> {
+    fn plain(path: &Path) -> &[u8] {
+        let name = path.file_name().unwrap_or(OsStr::new("")).as_encoded_bytes();
+        name.strip_suffix(COMPRESSED.as_bytes()).unwrap_or(name)
+    }
+    let newest_known = known.last().map(|path| plain(path)).unwrap_or_default();
+    let mut newer = RotatedFiles::of(log)?.in_use;
+    newer.retain(|path| plain(path) > newest_known);
+    let is_itself =
+        |path: &PathBuf| fs::metadata(path).is_ok_and(|metadata| Some(FileId::of(&metadata)) == id);
+    let read = match newer.iter().position(is_itself) {
+        Some(at) => at + 1,
+        // Compressed it is another file. It is the oldest then, unless it was removed.
+        None => usize::from(newer.first().is_some_and(|path| has_suffix(path, COMPRESSED))),
+    };
+    Ok(newer
+        .into_iter()
+        .skip(read)
+        .map(Segment::rotated)
+        .chain([Segment::current(log)])
+        .collect())
+}

@@ -1,0 +1,226 @@
+//! Commands in containers, and where their streams are served: exec, attach, port-forward
+//! (`RunInContainer`, `GetExec`, `GetAttach`, `GetPortForward`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::runtime::RuntimePod;
+use kubelet_core::{PodExt, PodKey};
+
+use crate::containers;
+use crate::containers::back_off::go_seconds;
+use crate::read::Listing;
+use crate::runtime::CriRuntime;
+use kubelet_cri::verbs::ExecOutput;
+use kubelet_cri::{Code, Error, v1};
+
+/// Which streams of a command or container are wanted (`remotecommand.Options`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// Its standard input.
+    pub stdin: bool,
+    /// Its standard output.
+    pub stdout: bool,
+    /// Its standard error. With a terminal there is none: it comes with the standard output.
+    pub stderr: bool,
+    /// A command gets a terminal. A container has one or not; attaching does not change it.
+    pub tty: bool,
+}
+
+impl StreamOptions {
+    fn check(mut self, call: &'static str) -> Result<Self, Error> {
+        if !(self.stdin || self.stdout || self.stderr) {
+            let message = "you must specify at least 1 of stdin, stdout, stderr";
+            return Err(Error::invalid_argument(call, "", message));
+        }
+        self.stderr &= !self.tty;
+        Ok(self)
+    }
+}
+
+/// Who serves commands and streams is the runtime; these tell where. A container is found by its name among those that
+/// run, its pod by its name.
+///
+/// All of them may be dropped at any time. Errors are [`Error::Call`] with [`Code::NotFound`] and the kubelet's
+/// [`message`](Error::message) where there is no such pod or none such container runs, else the runtime's.
+impl CriRuntime {
+    /// Runs a command in a container to its end and returns what it wrote and came to. `timeout`, zero for none, is
+    /// counted in whole seconds, begun ones too.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::DeadlineExceeded`] when it took too long; the runtime has killed it then. What it wrote has to fit into one
+    /// answer of the runtime: 16 MiB, less the rest of the message.
+    pub async fn run_in_container(
+        &self,
+        pod: &PodKey,
+        container: &str,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<ExecOutput, Error> {
+        const CALL: &str = "ExecSync";
+        let id = self.find_container(CALL, pod, container).await?;
+        let id = id.ok_or_else(|| not_found(CALL, pod, format!("container not found ({container:?})")))?;
+        let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+        let request = v1::ExecSyncRequest {
+            container_id: id.clone(),
+            cmd: command.to_vec(),
+            timeout: i64::try_from(seconds).unwrap_or(i64::MAX),
+        };
+        match self.runtime.exec_sync(request).await {
+            Ok(response) => Ok(ExecOutput {
+                stdout: response.stdout,
+                stderr: response.stderr,
+                exit_code: response.exit_code,
+            }),
+            Err(error) if error.is_timeout() => {
+                let (command, after) = (command.join(" "), go_seconds(timeout));
+                let message = format!("command timed out: {command:?} timed out after {after}");
+                Err(Error::call(Code::DeadlineExceeded, CALL, id, message))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The URL at which the runtime serves the streams of a command in a container.
+    ///
+    /// # Errors
+    ///
+    /// Also [`Code::InvalidArgument`] where no stream is wanted.
+    pub async fn exec_url(
+        &self,
+        pod: &PodKey,
+        container: &str,
+        command: &[String],
+        streams: StreamOptions,
+    ) -> Result<String, Error> {
+        const CALL: &str = "Exec";
+        let streams = streams.check(CALL)?;
+        let id = self.find_container(CALL, pod, container).await?;
+        let id = id.ok_or_else(|| not_found(CALL, pod, format!("container not found ({container:?})")))?;
+        let request = v1::ExecRequest {
+            container_id: id.clone(),
+            cmd: command.to_vec(),
+            tty: streams.tty,
+            stdin: streams.stdin,
+            stdout: streams.stdout,
+            stderr: streams.stderr,
+        };
+        served(CALL, id, self.runtime.exec(request).await?.url)
+    }
+
+    /// The URL at which the runtime serves the streams of a container. Whether it has a terminal is told by the pod's spec.
+    ///
+    /// # Errors
+    ///
+    /// Also [`Code::InvalidArgument`] where no stream is wanted.
+    pub async fn attach_url(
+        &self,
+        pod: &Pod,
+        container: &str,
+        streams: StreamOptions,
+    ) -> Result<String, Error> {
+        const CALL: &str = "Attach";
+        let key = pod.key();
+        let missing = || {
+            not_found(
+                CALL,
+                &key,
+                format!("container {container} not found in pod {}", key.full_name()),
+            )
+        };
+        let id = self
+            .find_container(CALL, &key, container)
+            .await?
+            .ok_or_else(missing)?;
+        let (_, spec) = containers::find(pod, container).ok_or_else(missing)?;
+        let tty = spec.tty.unwrap_or(false);
+        let streams = StreamOptions { tty, ..streams }.check(CALL)?;
+        let request = v1::AttachRequest {
+            container_id: id.clone(),
+            tty: streams.tty,
+            stdin: streams.stdin,
+            stdout: streams.stdout,
+            stderr: streams.stderr,
+        };
+        served(CALL, id, self.runtime.attach(request).await?.url)
+    }
+
+    /// The URL at which the runtime forwards ports of a pod. No ports: those that the client asks for over the stream.
+    ///
+    /// # Errors
+    ///
+    /// As the others.
+    pub async fn port_forward_url(&self, pod: &PodKey, ports: &[u16]) -> Result<String, Error> {
+        const CALL: &str = "PortForward";
+        let found = self.find_pod(CALL, pod).await?.filter(|found| !found.is_empty());
+        let found =
+            found.ok_or_else(|| not_found(CALL, pod, format!("pod not found ({:?})", pod.full_name())))?;
+        let listing = Listing {
+            uid: Some(&found.uid),
+            running_only: false,
+        };
+        let whose = format!("{}({})", pod.full_name(), found.uid);
+        let sandboxes = self.list_sandboxes(listing).await.map_err(|error| {
+            let error = cri_error(CALL, error);
+            let message = format!("failed to find sandboxID for pod {whose}: {}", error.message());
+            Error::call(error.code(), CALL, "", message)
+        })?;
+        let newest = sandboxes.into_iter().next();
+        let newest = newest
+            .ok_or_else(|| not_found(CALL, pod, format!("failed to find sandboxID for pod {whose}")))?;
+        let request = v1::PortForwardRequest {
+            pod_sandbox_id: newest.id.clone(),
+            port: ports.iter().map(|port| i32::from(*port)).collect(),
+        };
+        served(CALL, newest.id, self.runtime.port_forward(request).await?.url)
+    }
+
+    async fn find_pod(&self, call: &'static str, pod: &PodKey) -> Result<Option<Arc<RuntimePod>>, Error> {
+        let listing = Listing {
+            uid: None,
+            running_only: true,
+        };
+        let pods = self
+            .list_pods(listing)
+            .await
+            .map_err(|error| cri_error(call, error))?;
+        Ok(pods.into_iter().find(|found| found.key == *pod))
+    }
+
+    /// The id of a container that runs (`findContainer`).
+    async fn find_container(
+        &self,
+        call: &'static str,
+        pod: &PodKey,
+        container: &str,
+    ) -> Result<Option<String>, Error> {
+        let pod = self.find_pod(call, pod).await?;
+        let container = pod
+            .as_ref()
+            .and_then(|pod| pod.containers.iter().find(|it| it.name == container));
+        Ok(container.map(|container| container.id.id().to_owned()))
+    }
+}
+
+fn not_found(call: &'static str, pod: &PodKey, message: String) -> Error {
+    Error::call(Code::NotFound, call, pod.to_string(), message)
+}
+
+fn served(call: &'static str, id: String, url: String) -> Result<String, Error> {
+    if url.is_empty() {
+        let message = "URL is not set".to_owned();
+        return Err(Error::InvalidResponse { call, id, message });
+    }
+    Ok(url)
+}
+
+/// What a list of this manager failed with.
+pub(crate) fn cri_error(call: &'static str, error: kubelet_core::Error) -> Error {
+    match &error {
+        kubelet_core::Error::Runtime { source, .. } => source.downcast_ref::<Error>().cloned(),
+        _ => None,
+    }
+    .unwrap_or_else(|| Error::internal(call, "", error.to_string()))
+}

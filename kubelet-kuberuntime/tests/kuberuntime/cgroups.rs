@@ -1,0 +1,322 @@
+//! The cgroups of pods: on a host's own, and on plain folders in the shape of what this host does not have.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::{Disk, EventType, NodeEventRecorder, PodContainerManager, PodUid};
+use kubelet_kuberuntime::{CgroupDriver, CgroupMounts, NodeSettings, PodCgroups};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::rig::pod;
+
+pub(crate) fn node(root: &str) -> NodeSettings {
+    let mut node = NodeSettings::default();
+    node.cgroup_driver = CgroupDriver::Cgroupfs {
+        root: root.to_owned(),
+    };
+    node.pod_pids_limit = Some(100);
+    node
+}
+
+/// A pod of one container with these resources.
+fn pod_with(name: &str, requests: Value, limits: Value) -> Arc<Pod> {
+    let resources = json!({ "requests": requests, "limits": limits });
+    pod(
+        name,
+        json!({ "containers": [{ "name": "main", "image": "i", "resources": resources }] }),
+    )
+}
+
+fn burstable(name: &str, memory: &str) -> Arc<Pod> {
+    pod_with(
+        name,
+        json!({ "cpu": "500m" }),
+        json!({ "cpu": "1", "memory": memory }),
+    )
+}
+
+/// The files that the kernel would put into a cgroup.
+pub(crate) fn kernels_files(dir: &Path, files: &[&str]) {
+    fs::create_dir_all(dir).unwrap();
+    files
+        .iter()
+        .for_each(|file| fs::write(dir.join(file), "").unwrap());
+}
+
+/// CPU requested, CPU and memory at most.
+async fn shown(cgroups: &PodCgroups, pod: &Pod) -> [String; 3] {
+    let held = cgroups.resources(pod).await.unwrap();
+    [held.cpu_request, held.cpu_limit, held.memory_limit]
+        .map(|quantity| quantity.map_or_else(String::new, |Quantity(text)| text))
+}
+
+pub(crate) fn read(dir: &Path, file: &str) -> String {
+    fs::read_to_string(dir.join(file)).unwrap()
+}
+
+#[tokio::test]
+async fn limits_on_cgroup_v2() {
+    const FILES: [&str; 5] = [
+        "cgroup.subtree_control",
+        "cpu.max",
+        "cpu.weight",
+        "memory.max",
+        "pids.max",
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let mount = folder.path();
+    kernels_files(mount, &FILES);
+    fs::write(mount.join("cgroup.controllers"), "cpuset cpu io memory pids\n").unwrap();
+    let kubepods = mount.join("edge/kubepods");
+    let (burst, best) = (kubepods.join("burstable"), kubepods.join("besteffort"));
+    let (web, other) = (burst.join("podweb"), burst.join("podother"));
+    for dir in [&mount.join("edge"), &kubepods, &burst, &best, &web, &other] {
+        kernels_files(dir, &FILES);
+    }
+    let cgroups = PodCgroups::open(&node("/edge"), CgroupMounts::v2(mount))
+        .await
+        .unwrap();
+    assert_eq!(read(&best, "cpu.weight"), "1");
+
+    let small = burstable("web", "64Mi");
+    assert!(!cgroups.exists(&small).await, "it has no controllers");
+    cgroups.ensure_exists(&small).await.unwrap();
+    assert!(
+        read(&burst, "cgroup.subtree_control").starts_with('+'),
+        "handed down"
+    );
+    let limits = |dir: &Path| ["cpu.weight", "cpu.max", "memory.max", "pids.max"].map(|file| read(dir, file));
+    assert_eq!(limits(&web), ["20", "100000 100000", "67108864", "100"]);
+    assert_eq!(read(&burst, "cpu.weight"), "20");
+    // As a status shows them: weights are coarser than shares.
+    assert_eq!(shown(&cgroups, &small).await, ["489m", "1", "64Mi"]);
+    fs::write(web.join("cgroup.controllers"), "cpuset cpu memory").unwrap();
+    assert!(!cgroups.exists(&small).await, "it has no bound on processes");
+    fs::write(web.join("cgroup.controllers"), "cpuset cpu memory pids").unwrap();
+    assert!(cgroups.exists(&small).await);
+    cgroups.ensure_exists(&small).await.unwrap();
+
+    // A second one, and what all have together.
+    cgroups.ensure_exists(&burstable("other", "64Mi")).await.unwrap();
+    assert_eq!(read(&burst, "cpu.weight"), "39");
+    let mut pods = cgroups.pods().await.unwrap();
+    pods.sort();
+    assert_eq!(pods, ["other", "web"].map(PodUid::from));
+
+    // What is there keeps its limits; all together get what they ask for.
+    fs::write(web.join("memory.max"), "").unwrap();
+    cgroups.ensure_exists(&burstable("web", "128Mi")).await.unwrap();
+    assert_eq!(read(&web, "memory.max"), "");
+    let asks_for_more = pod_with("web", json!({ "cpu": "1500m" }), json!({}));
+    cgroups.ensure_exists(&asks_for_more).await.unwrap();
+    assert_eq!(read(&burst, "cpu.weight"), "79");
+    fs::write(web.join("cpu.weight"), "").unwrap();
+    cgroups.reduce_cpu_limits(&"web".into()).await.unwrap();
+    assert_eq!(read(&web, "cpu.weight"), "1");
+
+    // The kernel's files go with their cgroup; these do not.
+    for (name, dir) in [("web", &web), ("other", &other)] {
+        fs::read_dir(dir)
+            .unwrap()
+            .for_each(|file| fs::remove_file(file.unwrap().path()).unwrap());
+        fs::write(burst.join("cpu.weight"), "").unwrap();
+        cgroups.destroy(&name.into()).await.unwrap();
+        assert!(!dir.exists());
+    }
+    assert_eq!(read(&burst, "cpu.weight"), "1");
+    assert!(cgroups.pods().await.unwrap().is_empty());
+    cgroups.destroy(&"web".into()).await.unwrap();
+}
+
+/// The events about the node.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl NodeEventRecorder for Told {
+    fn record_node(&self, event_type: EventType, reason: &str, message: String) {
+        let event = format!("{} {reason}: {message}", event_type.as_str());
+        self.0.lock().push(event);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_pods_are_bound_together() {
+    let (folder, told) = (tempfile::tempdir().unwrap(), Told::default());
+    let kubepods = folder.path().join("edge/kubepods");
+    kernels_files(&kubepods, &["cpu.weight", "pids.max"]);
+    let mut node = node("/edge");
+    node.disk = Disk::inline();
+    let cgroups = PodCgroups::open(&node, CgroupMounts::v2(folder.path()))
+        .await
+        .unwrap();
+    let resources = [("cpu", "2"), ("memory", "3Gi"), ("pid", "32768")];
+    let resources = resources.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));
+    let resources = BTreeMap::from(resources);
+
+    // The kernel takes no bound on memory at first.
+    let mended = async {
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        kernels_files(&kubepods, &["memory.max"]);
+    };
+    tokio::join!(mended, cgroups.enforce_node_allocatable(&resources, &told));
+    let told = std::mem::take(&mut *told.0.lock());
+    assert_eq!(told.len(), 3, "{told:?}");
+    for failed in &told[..2] {
+        let (refused, memory) = (
+            "Warning FailedNodeAllocatableEnforcement: ",
+            "memory.max=3221225472",
+        );
+        let what = "Failed to update Node Allocatable Limits [\"edge\" \"kubepods\"]: ";
+        assert!(
+            failed.starts_with(&format!("{refused}{what}")) && failed.contains(memory),
+            "{failed}"
+        );
+    }
+    let done = "Normal NodeAllocatableEnforced: Updated Node Allocatable limit across pods";
+    assert_eq!(told[2], done);
+    let limits = ["cpu.weight", "memory.max", "pids.max"].map(|file| read(&kubepods, file));
+    assert_eq!(limits, ["79", "3221225472", "32768"]);
+}
+
+#[tokio::test]
+async fn without_cgroups_per_qos_nothing_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut node = node("/");
+    let systemd = CgroupDriver::Systemd { root: "/".to_owned() };
+    for driver in [CgroupDriver::None, systemd] {
+        node.cgroup_driver = driver;
+        let cgroups = PodCgroups::open(&node, CgroupMounts::v2(folder.path()))
+            .await
+            .unwrap();
+        let pod = burstable("web", "1Mi");
+        assert!(cgroups.exists(&pod).await);
+        cgroups.ensure_exists(&pod).await.unwrap();
+        cgroups.destroy(&"web".into()).await.unwrap();
+        assert!(cgroups.pods().await.unwrap().is_empty());
+        let told = Told::default();
+        cgroups.enforce_node_allocatable(&BTreeMap::new(), &told).await;
+        assert!(told.0.lock().is_empty(), "nothing is enforced");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_root_that_cannot_be_made_is_told() {
+    let folder = tempfile::NamedTempFile::new().unwrap();
+    let mounts = CgroupMounts::v1([("cpu".to_owned(), folder.path().to_owned())]);
+    let error = PodCgroups::open(&node("/"), mounts).await.unwrap_err();
+    assert!(error.to_string().contains("kubepods/burstable"), "{error}");
+}
+
+/// The host's own hierarchies, below a root of the test's.
+struct Host {
+    root: String,
+    children: Vec<Child>,
+}
+
+impl Host {
+    /// The folders of a cgroup in all hierarchies where it is.
+    fn folders(&self, name: &str) -> Vec<PathBuf> {
+        let hierarchies = fs::read_dir("/sys/fs/cgroup")
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.path());
+        let all = hierarchies.chain([PathBuf::from("/sys/fs/cgroup")]);
+        all.map(|at| at.join(&self.root).join(name))
+            .filter(|dir| dir.is_dir())
+            .collect()
+    }
+
+    /// A process in this cgroup, in all hierarchies that take it: one without CPUs does not.
+    fn run_in(&mut self, dirs: &[PathBuf]) {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let id = child.id().to_string();
+        self.children.push(child);
+        let taken = dirs
+            .iter()
+            .filter(|dir| fs::write(dir.join("cgroup.procs"), &id).is_ok());
+        assert!(taken.count() > 0);
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for name in ["kubepods/besteffort", "kubepods/burstable", "kubepods", ""] {
+            self.folders(name).iter().for_each(|dir| _ = fs::remove_dir(dir));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pods_cgroup_on_this_host() {
+    let root = format!("kubelet-cri-test-{}", std::process::id());
+    let mounts = CgroupMounts::of_this_host();
+    let mut host = Host {
+        root: root.clone(),
+        children: Vec::new(),
+    };
+    let opened = match mounts {
+        Ok(mounts) => PodCgroups::open(&node(&root), mounts).await.ok(),
+        Err(_) => None,
+    };
+    let Some(cgroups) = opened else {
+        assert!(std::env::var_os("CI").is_none(), "CI has cgroups, and root");
+        eprintln!("SKIPPED: a_pods_cgroup_on_this_host: cgroups cannot be made here");
+        return;
+    };
+    let web = burstable("web", "64Mi");
+    assert!(!cgroups.exists(&web).await);
+    cgroups.ensure_exists(&web).await.unwrap();
+    assert!(cgroups.exists(&web).await);
+    let dirs = host.folders("kubepods/burstable/podweb");
+    let any = |file: &str| {
+        dirs.iter()
+            .find_map(|dir| fs::read_to_string(dir.join(file)).ok())
+    };
+    let memory = any("memory.limit_in_bytes").or(any("memory.max"));
+    assert_eq!(memory.as_deref().map(str::trim), Some("67108864"));
+    let shares = any("cpu.shares").or(any("cpu.weight"));
+    assert!(
+        matches!(shares.as_deref().map(str::trim), Some("512" | "20")),
+        "{shares:?}"
+    );
+    let [cpu_request, cpu_limit, memory_limit] = shown(&cgroups, &web).await;
+    assert!(matches!(cpu_request.as_str(), "500m" | "489m"), "{cpu_request}");
+    assert_eq!([cpu_limit, memory_limit], ["1", "64Mi"]);
+    let pids = any("pids.max");
+    assert_eq!(pids.as_deref().map(str::trim), Some("100"));
+
+    // It is gone in one hierarchy: then it is not there, and comes back.
+    let container: Vec<PathBuf> = dirs.iter().map(|dir| dir.join("container")).collect();
+    fs::remove_dir(&dirs[0]).unwrap();
+    assert!(
+        dirs.len() == 1 || cgroups.pods().await.unwrap() == [PodUid::from("web")],
+        "of the others"
+    );
+    cgroups.ensure_exists(&web).await.unwrap();
+    assert!(cgroups.exists(&web).await);
+
+    // What runs in it is killed.
+    for dir in &container {
+        fs::create_dir_all(dir).unwrap();
+    }
+    host.run_in(&container);
+    cgroups.destroy(&"web".into()).await.unwrap();
+    assert!(!host.children[0].wait().unwrap().success());
+    assert_eq!(
+        host.folders("kubepods/burstable/podweb"),
+        [""; 0].map(PathBuf::from)
+    );
+    assert!(cgroups.pods().await.unwrap().is_empty());
+}

@@ -1,0 +1,164 @@
+//! A log that grows, is rotated, and ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use kubelet_cri::{Code, Error};
+use kubelet_kuberuntime::logs::{ContainerLogManager, LogChunks, LogReader, LogRotatePolicy, PodLogOptions};
+use tokio_util::sync::CancellationToken;
+
+use super::runtime::LogRuntime;
+
+fn follow(runtime: &Arc<LogRuntime>, options: PodLogOptions) -> LogChunks {
+    LogReader::new(runtime.log("c"))
+        .options(PodLogOptions {
+            follow: true,
+            ..options
+        })
+        .container(runtime.clone(), "c")
+        .read()
+}
+
+async fn next(chunks: &mut LogChunks) -> String {
+    String::from_utf8(chunks.next().await.expect("it goes on").unwrap().bytes).unwrap()
+}
+
+async fn rest(chunks: LogChunks) -> String {
+    let chunks: Vec<_> = chunks.try_collect().await.unwrap();
+    String::from_utf8(chunks.into_iter().flat_map(|chunk| chunk.bytes).collect()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_goes_on_until_the_container_has_ended() {
+    let runtime = Arc::new(LogRuntime::running());
+    runtime.line("c", "one");
+    runtime.line("c", "two");
+    let mut chunks = follow(
+        &runtime,
+        PodLogOptions {
+            tail_lines: Some(1),
+            ..Default::default()
+        },
+    );
+    assert_eq!(next(&mut chunks).await, "two\n");
+    let writer = runtime.clone();
+    let writing = tokio::spawn(async move {
+        for number in 0..20 {
+            writer.line("c", &number.to_string());
+            tokio::time::sleep(Duration::from_millis(700)).await;
+        }
+        // Half a line, and its other half.
+        writer.write("c", "2024-01-01T00:00:00Z stdout ");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        writer.write("c", "F whole\n");
+        writer.line("c", "last words");
+        writer.write("c", "2024-01-01T00:00:00Z stdout F without end");
+        writer.end("c");
+    });
+    for number in 0..20 {
+        assert_eq!(next(&mut chunks).await, format!("{number}\n"));
+    }
+    assert_eq!(rest(chunks).await, "whole\nlast words\n");
+    writing.await.unwrap();
+    let asked = runtime.take_calls().len();
+    assert!(
+        (15..25).contains(&asked),
+        "asked {asked} times in 19 s whether it runs"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_has_ended_is_read_to_its_end() {
+    let runtime = Arc::new(LogRuntime::running());
+    runtime.line("c", "one");
+    runtime.end("c");
+    assert_eq!(rest(follow(&runtime, PodLogOptions::default())).await, "one\n");
+    let limited = PodLogOptions {
+        limit_bytes: Some(2),
+        ..Default::default()
+    };
+    assert_eq!(rest(follow(&runtime, limited)).await, "on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_away_ends_nothing_and_one_that_knows_it_not_does() {
+    let runtime = Arc::new(LogRuntime::running());
+    *runtime.status_error.lock().unwrap() =
+        Some(Error::call(Code::Unavailable, "ContainerStatus", "c", "away"));
+    let mut chunks = follow(&runtime, PodLogOptions::default());
+    let writer = runtime.clone();
+    let writing = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        writer.line("c", "still here");
+    });
+    assert_eq!(next(&mut chunks).await, "still here\n");
+    writing.await.unwrap();
+    *runtime.status_error.lock().unwrap() = Some(Error::not_found("ContainerStatus", "c"));
+    assert!(chunks.next().await.unwrap().unwrap_err().is_not_found());
+    assert!(chunks.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rotation_loses_nothing() {
+    let runtime = Arc::new(LogRuntime::running());
+    let policy = LogRotatePolicy {
+        max_size: Some(1),
+        max_files: 10,
+        ..Default::default()
+    };
+    let shutdown = CancellationToken::new();
+    let manager = ContainerLogManager::new(runtime.clone(), policy).unwrap();
+    let rotating = tokio::spawn(manager.run(shutdown.clone()));
+    let chunks = follow(&runtime, PodLogOptions::default());
+    let writer = runtime.clone();
+    let writing = tokio::spawn(async move {
+        for number in 0..300 {
+            writer.line("c", &number.to_string());
+            tokio::time::sleep(Duration::from_millis(130)).await;
+        }
+        writer.end("c");
+    });
+    let read = rest(chunks).await;
+    writing.await.unwrap();
+    let expected: String = (0..300).map(|number| format!("{number}\n")).collect();
+    assert_eq!(read, expected);
+    shutdown.cancel();
+    rotating.await.unwrap();
+    assert!(runtime.files().len() >= 4, "{:?}", runtime.files());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_is_slower_than_rotations_finds_what_was_in_between() {
+    let runtime = Arc::new(LogRuntime::running());
+    let policy = LogRotatePolicy {
+        max_size: Some(1),
+        max_files: 10,
+        ..Default::default()
+    };
+    let shutdown = CancellationToken::new();
+    runtime.line("c", "0");
+    let mut chunks = follow(&runtime, PodLogOptions::default());
+    assert_eq!(next(&mut chunks).await, "0\n");
+    let manager = ContainerLogManager::new(runtime.clone(), policy).unwrap();
+    let rotating = tokio::spawn(manager.run(shutdown.clone()));
+    // Four rotations, of which the first three are compressed by the end, and the reader sleeps.
+    for number in 1..=4 {
+        runtime.line("c", &number.to_string());
+        runtime.take_calls();
+        while !runtime.take_calls().contains(&"ReopenContainerLog c".to_owned()) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+    shutdown.cancel();
+    rotating.await.unwrap();
+    let compressed = runtime
+        .files()
+        .into_iter()
+        .filter(|name| name.ends_with(".gz"))
+        .count();
+    assert!(compressed >= 2, "{:?}", runtime.files());
+    runtime.line("c", "5");
+    runtime.end("c");
+    assert_eq!(rest(chunks).await, "1\n2\n3\n4\n5\n");
+}

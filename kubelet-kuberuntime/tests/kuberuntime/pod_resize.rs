@@ -1,0 +1,270 @@
+//! Pods that get other resources as a whole: what the runtime is told, and what their cgroups allow.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::runtime::SyncAction;
+use kubelet_core::{Disk, Runtime};
+use kubelet_kuberuntime::{CgroupMounts, PodCgroups};
+use serde_json::json;
+
+use crate::cgroups::{kernels_files, node, read};
+use crate::rig::{Rig, pod};
+
+const FILES: [&str; 5] = [
+    "cpu.shares",
+    "cpu.cfs_quota_us",
+    "cpu.cfs_period_us",
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+];
+
+/// A manager that looks after the cgroup of its pod, which is a plain folder.
+struct Resized {
+    rig: Rig,
+    cgroup: PathBuf,
+    _mount: tempfile::TempDir,
+}
+
+impl Resized {
+    /// Of a pod that runs.
+    async fn running(pod: &Arc<Pod>, cpu_shares: &str, cpu_quota: &str, memory: &str) -> Self {
+        let mut rig = Rig::new().await;
+        rig.fake.is_told_of_sandboxes();
+        let mount = tempfile::tempdir().unwrap();
+        let cgroup = mount.path().join("kubepods/podp");
+        kernels_files(&cgroup, &FILES);
+        let contents = [cpu_shares, cpu_quota, "100000", memory, "500"];
+        for (file, content) in FILES.iter().zip(contents) {
+            fs::write(cgroup.join(file), format!("{content}\n")).unwrap();
+        }
+        let mut settings = node("/");
+        settings.disk = Disk::inline();
+        let mounts = ["cpu", "memory"].map(|controller| (controller.to_owned(), mount.path().to_owned()));
+        let cgroups = PodCgroups::open(&settings, CgroupMounts::v1(mounts))
+            .await
+            .unwrap();
+        let manager = rig.builder().build().await.unwrap();
+        rig.manager = manager.with_pod_cgroups(Arc::new(cgroups));
+        rig.sync_ok(pod).await;
+        rig.fake.take_calls();
+        Self {
+            rig,
+            cgroup,
+            _mount: mount,
+        }
+    }
+
+    /// The calls of a sync.
+    async fn sync_ok(&self, pod: &Arc<Pod>) -> Vec<String> {
+        self.rig.sync_ok(pod).await;
+        self.rig.fake.take_calls()
+    }
+
+    /// The calls of a sync whose resize fails, and why it does.
+    async fn sync_fails(&self, pod: &Arc<Pod>) -> (Vec<String>, String) {
+        let result = self.rig.sync(pod).await;
+        let resize = result
+            .results
+            .iter()
+            .find(|result| result.action == SyncAction::ResizePodInPlace);
+        let failure = resize.unwrap().failure.clone().expect("it fails");
+        assert_eq!(failure.reason, "ResizePodInPlaceError");
+        let status = self.rig.status(pod).await;
+        assert!(self.rig.manager.is_pod_resize_in_progress(pod, &status));
+        (self.rig.fake.take_calls(), failure.message)
+    }
+
+    /// Shares, quota, memory.
+    fn limits(&self) -> [String; 3] {
+        ["cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes"]
+            .map(|file| read(&self.cgroup, file).trim().to_owned())
+    }
+
+    fn uses(&self, memory: &str) {
+        fs::write(self.cgroup.join("memory.usage_in_bytes"), memory).unwrap();
+    }
+}
+
+/// Its one container has so much, and so the pod.
+fn of_container(cpu: &str, memory: &str) -> Arc<Pod> {
+    let list = json!({ "cpu": cpu, "memory": memory });
+    let resources = json!({ "requests": list, "limits": list });
+    let container =
+        json!({ "name": "a", "image": "i", "imagePullPolicy": "IfNotPresent", "resources": resources });
+    pod("p", json!({ "containers": [container] }))
+}
+
+/// The pod has so much, its container a fixed part of it.
+fn of_pod(cpu: &str, memory: &str) -> Arc<Pod> {
+    let mut pod = of_container("500m", "600");
+    let list = json!({ "cpu": cpu, "memory": memory });
+    let resources = json!({ "requests": list, "limits": list });
+    let spec = Arc::make_mut(&mut pod).spec.as_mut().unwrap();
+    spec.resources = Some(serde_json::from_value(resources).unwrap());
+    pod
+}
+
+/// What the runtime is told of the pod.
+fn told(cpu: &str, memory: u32) -> String {
+    format!("UpdatePodSandboxResources cpu {cpu} memory {memory}")
+}
+
+/// What it is told of the container.
+fn given(cpu: &str, memory: u32) -> String {
+    format!("UpdateContainerResources a cpu {cpu} memory {memory}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_gets_more_before_its_containers_and_less_after_them() {
+    let (small, large) = (of_container("1", "1000"), of_container("2", "2000"));
+    let resized = Resized::running(&small, "1024", "100000", "1000").await;
+    let expected = [
+        told("1024/100000", 2000),
+        given("1024/100000", 2000),
+        told("1024/200000", 2000),
+        told("2048/200000", 2000),
+        given("2048/200000", 2000),
+    ];
+    assert_eq!(resized.sync_ok(&large).await, expected);
+    assert_eq!(resized.limits(), ["2048", "200000", "2000"]);
+    let expected = [
+        given("2048/200000", 1000),
+        told("2048/200000", 1000),
+        given("1024/100000", 1000),
+        told("1024/200000", 1000),
+        told("1024/100000", 1000),
+    ];
+    assert_eq!(resized.sync_ok(&small).await, expected);
+    assert_eq!(resized.limits(), ["1024", "100000", "1000"]);
+    assert!(resized.sync_ok(&small).await.is_empty(), "it is done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resize_of_the_pod_alone_is_one() {
+    let mut resized = Resized::running(&of_pod("1", "1000"), "1024", "100000", "1000").await;
+    let expected = [
+        told("1024/100000", 2000),
+        told("1024/200000", 2000),
+        told("2048/200000", 2000),
+    ];
+    let large = of_pod("2", "2000");
+    assert_eq!(resized.sync_ok(&large).await, expected);
+    assert_eq!(resized.limits(), ["2048", "200000", "2000"]);
+    assert!(resized.sync_ok(&large).await.is_empty(), "it is done");
+
+    // The next agent goes on from what this one has told.
+    let uid = "p".into();
+    let record = resized.rig.manager.actuated_resources(&uid);
+    resized.rig.restart().await;
+    resized.rig.manager.restore_actuated_resources(&uid, record);
+    assert!(resized.sync_ok(&large).await.is_empty());
+    let expected = [
+        told("2048/200000", 1000),
+        told("1024/200000", 1000),
+        told("1024/100000", 1000),
+    ];
+    let small = of_pod("1", "1000");
+    let status = resized.rig.status(&small).await;
+    assert!(resized.rig.manager.is_pod_resize_in_progress(&small, &status));
+    assert_eq!(resized.sync_ok(&small).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_widened_for_a_container_that_could_not_be_resized_stays() {
+    let resized = Resized::running(&of_container("1", "1000"), "1024", "100000", "1000").await;
+    let large = of_container("2", "2000");
+    resized.rig.fake.fail_next("UpdateContainerResources");
+    let (calls, message) = resized.sync_fails(&large).await;
+    assert_eq!(calls, [told("1024/100000", 2000)]);
+    assert_eq!(message, "rpc error: code = Internal desc = broken");
+    assert_eq!(resized.limits(), ["1024", "100000", "2000"]);
+    let expected = [
+        given("1024/100000", 2000),
+        told("1024/200000", 2000),
+        told("2048/200000", 2000),
+        given("2048/200000", 2000),
+    ];
+    assert_eq!(resized.sync_ok(&large).await, expected, "it is not told twice");
+    assert_eq!(resized.limits(), ["2048", "200000", "2000"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_runtime_rejects_changes_no_cgroup() {
+    let resized = Resized::running(&of_container("1", "1000"), "1024", "100000", "1000").await;
+    resized.rig.fake.fail_next("UpdatePodSandboxResources");
+    let (calls, message) = resized.sync_fails(&of_container("2", "2000")).await;
+    assert!(calls.is_empty(), "{calls:?}");
+    let rejected = "failed to notify runtime for UpdatePodSandboxResources (resource=memory); resize rejected: \
+                    updatePodSandboxResources failed for sanboxID ";
+    assert!(message.starts_with(rejected), "{message}");
+    assert!(
+        message.ends_with(": rpc error: code = Internal desc = broken"),
+        "{message}"
+    );
+    assert_eq!(resized.limits(), ["1024", "100000", "1000"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_runtime_is_told_when_a_cgroup_stays_as_it_was() {
+    let resized = Resized::running(&of_container("1", "65536"), "1024", "100000", "").await;
+    // A number that cannot be written.
+    let constant = "/proc/sys/kernel/ngroups_max";
+    assert_eq!(fs::read_to_string(constant).unwrap().trim(), "65536");
+    let file = resized.cgroup.join("memory.limit_in_bytes");
+    fs::remove_file(&file).unwrap();
+    symlink(constant, &file).unwrap();
+    let (calls, message) = resized.sync_fails(&of_container("2", "70000")).await;
+    assert_eq!(calls, [told("1024/100000", 70000), told("1024/100000", 65536)]);
+    assert!(message.starts_with("memory.limit_in_bytes=70000: "), "{message}");
+    assert_eq!(resized.limits(), ["1024", "100000", "65536"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_not_narrowed_below_what_it_uses() {
+    for narrower in [of_container("1", "600"), of_pod("1", "600")] {
+        let large = match narrower.spec.as_ref().unwrap().resources {
+            Some(_) => of_pod("1", "1000"),
+            None => of_container("1", "1000"),
+        };
+        let resized = Resized::running(&large, "1024", "100000", "1000").await;
+        resized.uses("900");
+        let (calls, message) = resized.sync_fails(&narrower).await;
+        assert!(calls.is_empty(), "{calls:?}");
+        let problem = "cannot decrease memory limits: attempting to set pod memory limit (600) below current usage (900)";
+        assert_eq!(message, problem);
+        resized.uses("550");
+        let calls = resized.sync_ok(&narrower).await;
+        assert_eq!(calls.last(), Some(&told("1024/100000", 600)));
+        // The kernel would write all of it.
+        assert!(resized.limits()[2].starts_with("600"), "{:?}", resized.limits());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_narrowed_is_narrowed_later() {
+    let resized = Resized::running(&of_container("2", "2000"), "2048", "200000", "2000").await;
+    let small = of_container("1", "1000");
+    resized.rig.fake.fail_next("UpdatePodSandboxResources");
+    let (calls, _) = resized.sync_fails(&small).await;
+    assert_eq!(calls, [given("2048/200000", 1000)]);
+    let expected = [
+        told("2048/200000", 1000),
+        given("1024/100000", 1000),
+        told("1024/200000", 1000),
+        told("1024/100000", 1000),
+    ];
+    assert_eq!(resized.sync_ok(&small).await, expected);
+    assert_eq!(resized.limits(), ["1024", "100000", "1000"]);
+
+    // Also when nothing is left to do for its containers.
+    let tiny = of_container("1", "600");
+    resized.rig.fake.fail_next("UpdatePodSandboxResources");
+    let (calls, _) = resized.sync_fails(&tiny).await;
+    assert_eq!(calls, [given("1024/100000", 600)]);
+    assert_eq!(resized.sync_ok(&tiny).await, [told("1024/100000", 600)]);
+    assert!(resized.sync_ok(&tiny).await.is_empty(), "it is done");
+}
