@@ -74,7 +74,11 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     }
 
     if let Some(processes) = processes {
-        let _ = writeln!(std::io::stderr(), "ending {} pods; Ctrl-C kills them", handle.pods().len());
+        let _ = writeln!(
+            std::io::stderr(),
+            "stopping {} pods; press Ctrl-C again to kill them",
+            handle.pods().len()
+        );
         end_pods(&handle).await;
         shutdown.cancel();
         agent.await??;

@@ -39,7 +39,7 @@ pub enum Error {
     /// No certificate exists yet.
     #[error("no certificate found; looked at {looked_at}")]
     NoCertificate {
-        /// The files that were looked at.
+        /// The files that were tried.
         looked_at: String,
     },
     /// A kubeconfig cannot be read or is invalid.

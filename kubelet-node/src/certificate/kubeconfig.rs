@@ -250,9 +250,10 @@ mod tests {
         assert_eq!(loaded.config.tls_server_name.as_deref(), Some("kubernetes"));
         assert!(loaded.config.accept_invalid_certs);
         assert_eq!(loaded.config.default_namespace, "default");
-        let said = loaded.config.headers.iter().find(|(name, _)| *name == USER_AGENT);
+        let agent = loaded.config.headers.iter().find(|(name, _)| *name == USER_AGENT);
         assert!(
-            said.unwrap()
+            agent
+                .unwrap()
                 .1
                 .to_str()
                 .unwrap()

@@ -99,7 +99,7 @@ impl Ask {
                 409 => Answer::NotThere,
                 _ => Answer::Finding(Finding::Refused {
                     what,
-                    said: status.message,
+                    message: status.message,
                 }),
             },
             Ok(Err(error)) => unreachable(chain(&error)),
@@ -107,25 +107,25 @@ impl Ask {
         }
     }
 
-    fn refused(&self, said: String) -> Finding {
+    fn refused(&self, message: String) -> Finding {
         Finding::CredentialsRefused {
-            said,
+            message,
             bootstrapping: self.bootstrapping,
         }
     }
 }
 
 /// Authorizers name the missing permission; admission names the problem in the request.
-fn forbidden((verb, group, resource): Asked, what: String, said: String) -> Finding {
-    if said.contains(&format!(" cannot {verb} resource ")) {
+fn forbidden((verb, group, resource): Asked, what: String, message: String) -> Finding {
+    if message.contains(&format!(" cannot {verb} resource ")) {
         Finding::PermissionMissing(MissingPermission {
             verb,
             group,
             resource,
-            said,
+            message,
         })
     } else {
-        Finding::Refused { what, said }
+        Finding::Refused { what, message }
     }
 }
 

@@ -19,7 +19,7 @@ pub enum Finding {
     /// expired.
     CredentialsRefused {
         /// The server's message.
-        said: String,
+        message: String,
         /// Whether the credentials were a bootstrap token.
         bootstrapping: bool,
     },
@@ -31,7 +31,7 @@ pub enum Finding {
         /// The request: `create nodes`.
         what: String,
         /// The server's message.
-        said: String,
+        message: String,
     },
     /// The clocks of host and server differ.
     ClockSkew {
@@ -56,7 +56,7 @@ pub enum Finding {
         /// `Denied` or `Failed`.
         condition: String,
         /// The message in the condition.
-        said: String,
+        message: String,
     },
     /// There is no serving certificate, so `kubectl logs` and `exec` cannot reach the node.
     ServingCertificateMissing {
@@ -105,7 +105,7 @@ pub struct MissingPermission {
     /// The resource, or its sub-resource: `nodes/status`.
     pub resource: &'static str,
     /// The server's message.
-    pub said: String,
+    pub message: String,
 }
 
 impl MissingPermission {
@@ -129,20 +129,23 @@ impl fmt::Display for Finding {
         match self {
             Self::ServerUnreachable { why } => write!(f, "the API server does not answer: {why}"),
             Self::CredentialsRefused {
-                said,
+                message,
                 bootstrapping: true,
             } => {
-                write!(f, "the API server refuses the bootstrap token: {said}")
+                write!(f, "the API server refuses the bootstrap token: {message}")
             }
-            Self::CredentialsRefused { said, .. } => {
-                write!(f, "the API server does not accept the credentials: {said}")
+            Self::CredentialsRefused { message, .. } => {
+                write!(f, "the API server does not accept the credentials: {message}")
             }
             Self::PermissionMissing(MissingPermission {
-                verb, resource, said, ..
+                verb,
+                resource,
+                message,
+                ..
             }) => {
-                write!(f, "the node may not {verb} {resource}: {said}")
+                write!(f, "the node may not {verb} {resource}: {message}")
             }
-            Self::Refused { what, said } => write!(f, "the API server would refuse to {what}: {said}"),
+            Self::Refused { what, message } => write!(f, "the API server would refuse to {what}: {message}"),
             Self::ClockSkew { ahead } if ahead.is_negative() => {
                 write!(
                     f,
@@ -168,9 +171,9 @@ impl fmt::Display for Finding {
             Self::CertificateRefused {
                 name,
                 condition,
-                said,
+                message,
             } => {
-                write!(f, "certificate signing request {name} is {condition}: {said}")
+                write!(f, "certificate signing request {name} is {condition}: {message}")
             }
             Self::ServingCertificateMissing { file } => {
                 write!(f, "there is no serving certificate at {}", file.display())

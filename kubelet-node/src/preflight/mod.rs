@@ -262,7 +262,7 @@ fn waiting(name: &str, request: &CertificateSigningRequest) -> Option<Finding> {
         return Some(Finding::CertificateRefused {
             name: name.to_owned(),
             condition: refused.type_.clone(),
-            said: refused.message.clone().unwrap_or_default(),
+            message: refused.message.clone().unwrap_or_default(),
         });
     }
     Some(Finding::CertificatePending {

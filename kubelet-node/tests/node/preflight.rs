@@ -147,7 +147,7 @@ async fn labels_that_a_node_may_not_have_are_refused() {
     let findings = preflight(&client, &local(node), &config(clock)).await;
     let [
         Finding::NodeAbsent { .. },
-        Finding::Refused { what, said },
+        Finding::Refused { what, message },
         Finding::LeaseAbsent { .. },
     ] = findings.as_slice()
     else {
@@ -155,8 +155,8 @@ async fn labels_that_a_node_may_not_have_are_refused() {
     };
     assert_eq!(what, "create nodes");
     assert!(
-        said.contains("not allowed to set the following labels: node-restriction.kubernetes.io/x"),
-        "{said}"
+        message.contains("not allowed to set the following labels: node-restriction.kubernetes.io/x"),
+        "{message}"
     );
 }
 
