@@ -1,12 +1,13 @@
-//! Many nodes that pretend: whole agents of this project, each over a runtime in memory, in one process.
+//! Many simulated nodes in one process. Each is a whole agent of this project on a runtime in memory.
 //!
 //! ```console
-//! $ cargo run --example hollow-nodes -- --nodes 100 --pods 5                # on an API server in memory
-//! $ cargo run --example hollow-nodes -- --nodes 100 --api-server kubeconfig # on that of your kubeconfig
+//! $ cargo run --example hollow-nodes -- --nodes 100 --pods 5                # with an API server in memory
+//! $ cargo run --example hollow-nodes -- --nodes 100 --api-server kubeconfig # with the API server of your
+//! kubeconfig
 //! ```
 //!
-//! The pods of an API server run on them, as far as anybody can tell: they are started, probed, restarted and deleted as by any
-//! kubelet, but no process runs. With `--api-server memory` there is no scheduler: `--pods` makes pods for each node.
+//! For the API server the nodes run its pods: it sees pods start, pass probes, restart and end. But no process
+//! runs. An API server in memory has no scheduler, so `--pods` creates pods for each node.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stdout};
@@ -23,35 +24,35 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How often a node says that it is there (`nodeStatusUpdateFrequency`).
+/// How often a node sends its status (`nodeStatusUpdateFrequency`).
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// Runs nodes whose containers are pretended, against an API server.
+/// Runs nodes with simulated containers against an API server.
 #[derive(Debug, Parser)]
 #[command(name = "hollow-nodes")]
 struct Args {
-    /// How many nodes.
+    /// The number of nodes.
     #[arg(long, value_name = "N", default_value_t = 10)]
     nodes: usize,
 
-    /// How many pods are made for each node, at the start.
+    /// The number of pods to create for each node.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pods: usize,
 
-    /// One in memory, gone with this process, or the one of the kubeconfig (KUBECONFIG, ~/.kube/config, or in a cluster its
-    /// own).
+    /// An API server in memory, which ends with this process, or the one of the kubeconfig (KUBECONFIG,
+    /// ~/.kube/config, or the service account in a cluster).
     #[arg(long, value_enum, default_value_t = Server::Memory)]
     api_server: Server,
 
-    /// The nodes are called NAME-0, NAME-1…
+    /// The nodes are named NAME-0, NAME-1…
     #[arg(long, value_name = "NAME", default_value = "hollow")]
     name: String,
 
-    /// A live table, or a line of JSON each second. Default: the table on a terminal.
+    /// Show a live table, or print a line of JSON every second. Default: the table on a terminal.
     #[arg(long, value_enum)]
     output: Option<Output>,
 
-    /// Ends after so many seconds. Default: with Ctrl-C.
+    /// Exit after this time. Default: run until Ctrl-C.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
 }
@@ -106,7 +107,7 @@ async fn main() -> Result<(), AgentError> {
     Ok(())
 }
 
-/// Makes the node's object, unless a former run did.
+/// Creates the Node object, unless it exists.
 async fn register(client: &Client, name: &str) -> Result<(), AgentError> {
     let node =
         json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "type": "hollow"}}});
@@ -117,10 +118,10 @@ async fn register(client: &Client, name: &str) -> Result<(), AgentError> {
         Err(kube_client::Error::Api(refused)) if refused.reason == "AlreadyExists" => {}
         made => drop(made?),
     }
-    Ok(tell_ready(client, name).await?)
+    Ok(report_ready(client, name).await?)
 }
 
-async fn tell_ready(client: &Client, name: &str) -> kube_client::Result<()> {
+async fn report_ready(client: &Client, name: &str) -> kube_client::Result<()> {
     let amounts = json!({"cpu": "64", "memory": "256Gi", "pods": "110"});
     let now = k8s_openapi::jiff::Timestamp::now().to_string();
     let ready =
@@ -130,11 +131,11 @@ async fn tell_ready(client: &Client, name: &str) -> kube_client::Result<()> {
     Api::<Node>::all(client.clone()).patch_status(name, &PatchParams::default(), &patch).await.map(drop)
 }
 
-/// What `kubelet-node` will do.
+/// Reports the node as ready until `shutdown`. Agents of real nodes use `kubelet-node` for this.
 async fn heartbeats(client: Client, name: String, shutdown: CancellationToken) -> Result<(), AgentError> {
     while shutdown.run_until_cancelled(tokio::time::sleep(HEARTBEAT)).await.is_some() {
-        if let Err(error) = tell_ready(&client, &name).await {
-            tracing::warn!(node = name, %error, "the node's status was not taken");
+        if let Err(error) = report_ready(&client, &name).await {
+            tracing::warn!(node = name, %error, "cannot update the node's status");
         }
     }
     Ok(())
@@ -149,7 +150,7 @@ async fn make_pod(client: &Client, node: &str, number: usize) -> Result<(), Agen
     Ok(())
 }
 
-/// How many pods of the nodes are in which phase, each second. Ends with an error only.
+/// Shows how many pods of the nodes are in which phase, every second. Returns only on an error.
 async fn show(client: &Client, names: &[String], output: Option<Output>) -> Result<(), AgentError> {
     let on_terminal = stdout().is_terminal();
     let output = output.unwrap_or(if on_terminal { Output::Table } else { Output::Json });

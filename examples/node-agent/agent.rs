@@ -1,4 +1,4 @@
-//! The agent: what the crates are composed to.
+//! Builds the agent from the crates, and runs it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::settings::{self, count, time};
 use crate::{Error, node};
 
-/// Runs until `shutdown`, and leaves the containers running.
+/// Runs until `shutdown`. The containers stay running.
 pub(crate) async fn run(
     server: &KubeletServer,
     version: &str,
@@ -47,7 +47,7 @@ pub(crate) async fn run(
     tracing::info!(node = node_name, version, standalone = client.is_none(), "Starting kubelet.");
     let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
 
-    // Who is told, and who is asked: the API server, or the log and nobody.
+    // The clients of the API server, and their replacements without one.
     let mut recorder: Arc<dyn EventRecorder> = Arc::new(LogEvents);
     let mut node_recorder: Arc<dyn NodeEventRecorder> = Arc::new(LogEvents);
     let mut objects: Arc<dyn ConfigObjects> = Arc::new(NoConfigObjects);
@@ -73,7 +73,7 @@ pub(crate) async fn run(
         tasks.spawn(ok(informer.run(shutdown.clone())));
     }
 
-    // The node, and what runs its pods.
+    // The node and its runtime.
     let connect = |endpoint: &str| {
         CriClient::builder(endpoint).timeout(time(config.runtime_request_timeout)).connect_lazy()
     };
@@ -135,13 +135,13 @@ pub(crate) async fn run(
     let cgroups = Arc::new(PodCgroups::of_this_host(runtime.node_settings()).await?);
     let runtime = Arc::new(runtime.with_pod_cgroups(cgroups.clone()));
     let bound = local.bound_of_all_pods(&config.enforce_node_allocatable);
-    let (bounds, told, ends) = (cgroups.clone(), node_recorder.clone(), shutdown.clone());
+    let (bounds, events, ends) = (cgroups.clone(), node_recorder.clone(), shutdown.clone());
     tasks.spawn(ok(async move {
-        let bounds = bounds.enforce_node_allocatable(&bound, &*told);
+        let bounds = bounds.enforce_node_allocatable(&bound, &*events);
         ends.run_until_cancelled(bounds).await;
     }));
 
-    // Where pods come from.
+    // The sources of pods.
     let mut pods = PodConfig::builder().recorder(recorder.clone()).static_pods(config, &node_name)?;
     match (&access, &client) {
         (Some(access), Some(client)) => {
@@ -163,7 +163,7 @@ pub(crate) async fn run(
         kubelet = kubelet.declared_features(DeclaredFeatures::new(features));
     }
 
-    // The kubelet of them all.
+    // The kubelet, built from these parts.
     let cache = PodCache::new();
     let kubelet = kubelet
         .pods(pods.build()?)
@@ -182,7 +182,7 @@ pub(crate) async fn run(
         .root_dir(&root_dir)
         .build()?;
 
-    // What goes on beside it.
+    // The engines beside the kubelet.
     let (handle, health) = (kubelet.handle(), HealthChecks::of(&kubelet.handle()));
     let logs = ContainerLogManager::new(services, settings::log_rotation(config)?)?;
     tasks.spawn(ok(logs.run(shutdown.clone())));
@@ -199,7 +199,8 @@ pub(crate) async fn run(
     tasks.spawn(ok(SystemdNotifier::from_env()?.run(health, shutdown.clone())));
     let token = shutdown.clone();
     tasks.spawn(async move { Ok(kubelet.run(token).await?) });
-    // Clients work as long as it runs, and what is sent last is sent when all else has ended.
+    // Clients work only while `access` runs. So it ends last, after the other parts have sent their last
+    // requests.
     let (access_ends, failed) = (CancellationToken::new(), shutdown.clone());
     let ends = access_ends.clone();
     let rotating = async move {
@@ -220,7 +221,7 @@ async fn ok(task: impl Future<Output = ()>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Until all have ended; the first that fails takes the others with it.
+/// Waits until all tasks have ended. If one fails, the others are stopped.
 async fn join(mut tasks: JoinSet<Result<(), Error>>, shutdown: CancellationToken) -> Result<(), Error> {
     let mut outcome = Ok(());
     while let Some(ended) = tasks.join_next().await {

@@ -7,9 +7,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::Error;
 
-/// As the section `logging` of the configuration says. `RUST_LOG` says it more finely, and goes first.
+/// Logs as configured in the section `logging`. The variable `RUST_LOG` overrides it and can be more specific.
 pub(crate) fn init(logging: &LoggingConfiguration) -> Result<(), Error> {
-    // The levels of klog have no counterpart by number: up to 3 is what is of use to whoever runs a node.
+    // klog's numbers have no exact counterpart here. Up to 3 they are for the operators of a node.
     let level = match logging.verbosity {
         0..=3 => "info",
         4..=5 => "debug",

@@ -1,20 +1,20 @@
-//! A node agent: a node that runs the pods of a cluster, and those of files and of a URL, with a kubelet's command line
-//! and configuration file.
+//! A node agent: it runs the pods of a cluster, of a folder and of a URL. It takes a kubelet's command line and
+//! configuration file.
 //!
 //! ```console
 //! # node-agent --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf
-//! # node-agent preflight --config …   # says what keeps the node from its cluster, and what to do about it
+//! # node-agent preflight --config …   # reports why the node cannot join its cluster, and how to fix it
 //! ```
 //!
-//! Without `--kubeconfig` it stands alone: static pods, and nobody to tell. SIGTERM and Ctrl-C end it and leave its
-//! containers running; the next one takes them over.
+//! Without `--kubeconfig` it runs static pods only. SIGTERM and Ctrl-C end the agent but not its containers;
+//! the next agent takes them over.
 
 mod agent;
 mod log;
 mod node;
 mod settings;
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The kubelet that it behaves like.
+/// The version of the kubelet whose behaviour it has.
 const VERSION: &str = "v1.36.2";
 
 #[tokio::main(worker_threads = 2)]
@@ -34,7 +34,7 @@ async fn main() -> ExitCode {
     match run().await {
         Ok(code) => code,
         Err(error) => {
-            // Not through `tracing`: it may not be set up yet.
+            // Not with `tracing`, which may not be set up yet.
             let _ = writeln!(std::io::stderr(), "node-agent: {error}");
             ExitCode::FAILURE
         }
@@ -47,7 +47,7 @@ async fn run() -> Result<ExitCode, Error> {
     let command_line = CommandLine::parse(arguments)?;
     if command_line.help() {
         let preflight =
-            "`node-agent preflight` with the same flags says what keeps the node from its cluster.";
+            "`node-agent preflight` with the same flags reports why the node cannot join its cluster.";
         CommandLine::command().name("node-agent").after_help(preflight).print_help()?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -65,7 +65,7 @@ async fn run() -> Result<ExitCode, Error> {
         tracing::warn!(flag = flag.name(), "deprecated: {}", flag.deprecated().unwrap_or_default());
     }
     for ignored in &server.ignored {
-        tracing::warn!("ignored of the configuration: {ignored}");
+        tracing::warn!("ignored in the configuration: {ignored}");
     }
     let shutdown = CancellationToken::new();
     let (mut terminate, ending) = (signal(SignalKind::terminate())?, shutdown.clone());
@@ -85,9 +85,7 @@ async fn run() -> Result<ExitCode, Error> {
             None => return Ok(ExitCode::SUCCESS),
         },
     };
-    if let Err(error) = set_oom_score(server.configuration.oom_score_adj) {
-        tracing::warn!(%error, "Failed to ApplyOOMScoreAdj");
-    }
+    set_oom_score(server.configuration.oom_score_adj);
     let agent = agent::run(&server, version, shutdown.clone());
     let ended = match lock {
         None => agent.await,
@@ -102,7 +100,16 @@ async fn run() -> Result<ExitCode, Error> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// How soon the kernel ends the agent where memory is short: after its containers (`ApplyOOMScoreAdj`).
-fn set_oom_score(score: i32) -> std::io::Result<()> {
-    std::fs::write("/proc/self/oom_score_adj", score.to_string())
+/// Sets when the kernel kills the agent if memory is short: after its containers (`ApplyOOMScoreAdj`).
+fn set_oom_score(score: i32) {
+    match std::fs::write("/proc/self/oom_score_adj", score.to_string()) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            tracing::info!(
+                score,
+                "the agent runs without the privilege to set its OOM score, and leaves it unchanged"
+            );
+        }
+        Err(error) => tracing::warn!(score, %error, "cannot set the agent's OOM score"),
+        Ok(()) => {}
+    }
 }

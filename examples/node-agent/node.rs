@@ -1,4 +1,4 @@
-//! The node: what it is to be, how it reaches its cluster, and what keeps it from that.
+//! The settings of the node, its access to the cluster, and the preflight.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -19,14 +19,15 @@ use tokio_util::sync::CancellationToken;
 use crate::Error;
 use crate::settings::{count, time};
 
-/// What only pods get that are sent to a node which declares it, as far as it is offered here.
+/// The declared features that this agent supports. The scheduler places pods that need one only on nodes that
+/// declare it.
 const DECLARED_FEATURES: [&str; 3] = [
     "InPlacePodLevelResourcesVerticalScaling",
     "InPlacePodVerticalScalingInitContainers",
     "RestartAllContainersOnContainerExits",
 ];
 
-/// What a kubelet's flags and configuration say of its node, on this machine.
+/// The settings of the node, from a kubelet's flags and configuration, on this machine.
 pub(crate) fn local(server: &KubeletServer, version: &str) -> Result<LocalNodeBuilder, Error> {
     let KubeletServer { flags, configuration: config, feature_gates: gates, .. } = server;
     let (node_ips, ignored) = parse_node_ip(&flags.node_ip, &flags.cloud_provider)?;
@@ -59,15 +60,15 @@ pub(crate) fn local(server: &KubeletServer, version: &str) -> Result<LocalNodeBu
     Ok(LocalNode::builder(node, machine))
 }
 
-/// The features that the node declares; `None`: there is no such thing.
+/// The declared features; `None` if the feature gate is off.
 pub(crate) fn declared_features(gates: &FeatureGates) -> Option<Vec<String>> {
     let declared = DECLARED_FEATURES.iter().filter(|feature| gates.enabled(feature));
     let declared = declared.map(|feature| (*feature).to_owned());
     gates.enabled("NodeDeclaredFeatures").then(|| declared.collect())
 }
 
-/// How the API server is reached, as `--kubeconfig`, `--bootstrap-kubeconfig` and `--cert-dir` say; nobody without the
-/// first.
+/// The access to the API server, from `--kubeconfig`, `--bootstrap-kubeconfig` and `--cert-dir`; `None` without
+/// `--kubeconfig`.
 pub(crate) fn access(server: &KubeletServer) -> Result<Option<ApiServerAccessBuilder>, Error> {
     let flags = &server.flags;
     if flags.kube_config.is_empty() {
@@ -82,7 +83,7 @@ pub(crate) fn access(server: &KubeletServer) -> Result<Option<ApiServerAccessBui
     Ok(Some(access))
 }
 
-/// Has pods told of the node's addresses as they change (`getHostIPsAnyWay`).
+/// Updates the host IPs of pods when the node's addresses change (`getHostIPsAnyWay`).
 pub(crate) async fn follow_addresses(
     node: NodeInformerHandle,
     ips: NodeIps,
@@ -95,7 +96,7 @@ pub(crate) async fn follow_addresses(
         addresses.borrow_and_update();
         let known = node.get().map(|node| node_host_ips(&node)).unwrap_or_default();
         if !known.is_empty() && known != facts.host_ips {
-            tracing::info!(?known, "the node's addresses");
+            tracing::info!(?known, "the node's addresses changed");
             ips.set(known.clone());
             set_host_ips(&mut facts, known);
             statuses.set_node_facts(facts.clone());
@@ -104,13 +105,13 @@ pub(crate) async fn follow_addresses(
     }
 }
 
-/// The IPs of the node that statuses tell from now on.
+/// Sets the host IPs that pod statuses report from now on.
 pub(crate) fn set_host_ips(facts: &mut NodeFacts, ips: Vec<IpAddr>) {
     facts.ipv6_first = ips.first().is_some_and(IpAddr::is_ipv6);
     facts.host_ips = ips;
 }
 
-/// How often the node tells of itself.
+/// How often the node sends its status and renews its lease.
 pub(crate) fn heartbeat(config: &KubeletConfiguration) -> NodeHeartbeatConfig {
     let mut heartbeat = NodeHeartbeatConfig::default();
     heartbeat.register_node = config.register_node;
@@ -120,18 +121,18 @@ pub(crate) fn heartbeat(config: &KubeletConfiguration) -> NodeHeartbeatConfig {
     heartbeat
 }
 
-/// Prints what keeps the node from its cluster, and what to do about it.
+/// Runs the preflight and prints its findings.
 pub(crate) async fn preflight(server: &KubeletServer, version: &str) -> Result<ExitCode, Error> {
     let local = local(server, version)?.build();
-    let access = access(server)?.ok_or("preflight: without --kubeconfig there is no cluster to join")?;
-    // Without a server of its own no serving certificate is asked for, so none can be missing.
+    let access = access(server)?.ok_or("preflight needs --kubeconfig")?;
+    // The agent has no server yet, so it requests no serving certificate.
     let findings = access.preflight(&local, false).await?;
     let mut out = std::io::stdout();
     for finding in &findings {
         writeln!(out, "{finding}\n    {}", finding.advice())?;
     }
     if findings.is_empty() {
-        writeln!(out, "nothing keeps node {} from its cluster", local.name())?;
+        writeln!(out, "no problem found for node {}", local.name())?;
         return Ok(ExitCode::SUCCESS);
     }
     Ok(ExitCode::FAILURE)

@@ -1,4 +1,4 @@
-//! What a kubelet's configuration means to each part of the agent.
+//! Converts a kubelet's configuration to the settings of each part.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use kubelet_node::node_host_ips;
 
 use crate::Error;
 
-/// No time at all for one that lies before it.
+/// A negative duration becomes zero.
 pub(crate) fn time(duration: GoDuration) -> Duration {
     duration.try_into().unwrap_or_default()
 }
 
-/// No less than nothing.
+/// A negative number becomes zero.
 pub(crate) fn count(number: i32) -> u32 {
     number.try_into().unwrap_or_default()
 }
 
-/// Folders, DNS, cgroups and facts of the host; and of the node, what containers may know.
+/// Folders, DNS, cgroups and facts about the host, and the facts about the node that containers can read.
 pub(crate) fn node(config: &KubeletConfiguration, object: &Node) -> NodeSettings {
     let mut node = NodeSettings::of_this_host();
     node.node_ips = node_host_ips(object).into();
@@ -48,7 +48,7 @@ pub(crate) fn node(config: &KubeletConfiguration, object: &Node) -> NodeSettings
     node
 }
 
-/// The ids that this host has for the user namespaces of so many pods (`userNamespaces.idsPerPod`).
+/// The ids that this host has for user namespaces, with so many for each pod (`userNamespaces.idsPerPod`).
 pub(crate) async fn user_namespaces(config: &KubeletConfiguration) -> Result<UserNamespaceIds, Error> {
     let per_pod = config.user_namespaces.as_ref().and_then(|it| it.ids_per_pod);
     let per_pod = per_pod.map_or(Ok(65_536), u32::try_from)?;
@@ -72,7 +72,7 @@ pub(crate) fn image_pulls(config: &KubeletConfiguration, gates: &FeatureGates) -
     pulls
 }
 
-/// A plugin of `--image-credential-provider-config`, and its program.
+/// A plugin of `--image-credential-provider-config`, with its program.
 pub(crate) fn credential_provider((program, plugin): (PathBuf, Plugin)) -> CredentialProvider {
     let mut provider = CredentialProvider::new(plugin.name, program, plugin.match_images);
     provider.default_cache_duration = plugin.default_cache_duration.map(time).unwrap_or_default();
@@ -102,7 +102,7 @@ pub(crate) fn log_rotation(config: &KubeletConfiguration) -> Result<LogRotatePol
     })
 }
 
-/// What of a pod may be resized while it runs.
+/// Which resources of a running pod can be resized.
 pub(crate) fn in_place_resize(config: &KubeletConfiguration, gates: &FeatureGates) -> InPlaceResize {
     let mut settings = InPlaceResize::default();
     settings.pod_level_resources = gates.enabled("InPlacePodLevelResourcesVerticalScaling");

@@ -1,4 +1,4 @@
-//! The agent: what the crates are composed to.
+//! Builds the agent from the crates.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,16 +22,16 @@ pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 /// An agent that is ready to run.
 pub(crate) struct Agent {
     pub(crate) kubelet: Kubelet,
-    /// Keeps the containers' logs small.
+    /// Rotates the containers' logs.
     pub(crate) logs: ContainerLogManager,
-    /// The process runtime, if the pods are processes: they end with the agent.
+    /// The process runtime if the pods are processes; they end with the agent.
     pub(crate) processes: Option<Arc<ProcessRuntime>>,
-    /// What was wrong with the manifests.
+    /// The problems in the manifests.
     pub(crate) problems: Problems,
 }
 
 impl Agent {
-    /// Reads the manifests that `args` name, runs them on the runtime that it names, and tells `sink`.
+    /// An agent for the manifests and the runtime in `args`. Pod statuses go to `sink`.
     pub(crate) async fn new(args: &Args, sink: impl StatusSink) -> Result<Self, Error> {
         let node_name = args.node_name.clone().unwrap_or_else(host_name);
         let root_dir = args.root_dir();
@@ -63,7 +63,7 @@ impl Agent {
     }
 }
 
-/// What a source found wrong with its items, so far.
+/// The problems that a source has reported so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Problems(Arc<Mutex<Vec<String>>>);
 
@@ -73,7 +73,7 @@ impl Problems {
     }
 }
 
-/// A source whose problems are noted on their way.
+/// Records the problems that a source reports.
 struct Watched<S>(S, Problems);
 
 impl<S: PodSource> PodSource for Watched<S> {
@@ -94,7 +94,7 @@ impl<S: PodSource> PodSource for Watched<S> {
 
 type Services = (Arc<dyn RuntimeService>, Arc<dyn ImageService>);
 
-/// The CRI services: of processes, or of whoever listens at the endpoint.
+/// The CRI services: the process runtime, or the CRI runtime at the endpoint.
 async fn services(args: &Args, root_dir: &Path) -> Result<(Services, Option<Arc<ProcessRuntime>>), Error> {
     if args.runtime == "process" {
         let processes = Arc::new(ProcessRuntime::builder(root_dir.join("processes")).open().await?);
@@ -119,7 +119,7 @@ async fn cri_runtime(
     Ok(Arc::new(builder.build().await?))
 }
 
-/// The host's name, in lower case as node names are (`nodeutil.GetHostname`).
+/// The host name in lower case, as in node names (`nodeutil.GetHostname`).
 fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase()
 }

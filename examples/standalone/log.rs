@@ -1,4 +1,4 @@
-//! Where log lines go: to stderr, or below the live table.
+//! Writes log lines to stderr, or below the live table.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
@@ -12,7 +12,7 @@ use crate::args::Output;
 /// How many lines are shown below the table.
 const LINES: usize = 8;
 
-/// The last log lines.
+/// The last lines of the log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lines(Arc<Mutex<VecDeque<String>>>);
 
@@ -30,7 +30,7 @@ impl Lines {
     }
 }
 
-/// Warnings and worse are logged, or what the variable `RUST_LOG` says. With a live table they stand below it.
+/// Logs warnings and errors, or what the variable `RUST_LOG` selects. With a live table the lines are below it.
 pub(crate) fn init(output: Output) -> Lines {
     let lines = Lines::default();
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));

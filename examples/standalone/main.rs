@@ -5,9 +5,9 @@
 //! $ cargo run --example standalone -- --manifests my-pods --runtime unix:///run/containerd/containerd.sock
 //! ```
 //!
-//! On a terminal it shows a live table of pods, else a line of JSON for each status that changed. Ctrl-C ends the
-//! pods with the process runtime, which are children of the agent; on any other runtime it leaves them running, as a
-//! kubelet does.
+//! On a terminal it shows a live table of pods, otherwise a line of JSON for each changed status. With the
+//! process runtime, Ctrl-C ends the pods, which are children of the agent. With any other runtime the pods stay
+//! running, as with a kubelet.
 
 mod agent;
 mod args;
@@ -35,7 +35,7 @@ async fn main() -> ExitCode {
     match run(Args::parse()).await {
         Ok(code) => code,
         Err(error) => {
-            // Not through `tracing`: it may not be set up yet, or be hidden below the table.
+            // Not with `tracing`, which may not be set up yet or be hidden below the table.
             let _ = writeln!(std::io::stderr(), "standalone: {error}");
             ExitCode::FAILURE
         }
@@ -74,16 +74,20 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     }
 
     if let Some(processes) = processes {
-        let _ = writeln!(std::io::stderr(), "ending {} pods; Ctrl-C kills them", handle.pods().len());
+        let _ = writeln!(
+            std::io::stderr(),
+            "stopping {} pods; press Ctrl-C again to kill them",
+            handle.pods().len()
+        );
         end_pods(&handle).await;
         shutdown.cancel();
         agent.await??;
         rotating.await?;
-        // Those that were not given the time are not given more.
+        // Kill the processes that did not end in time.
         processes.shutdown(Duration::ZERO).await;
         drop(processes);
         if args.root_dir.is_none() {
-            // Nobody asked for it to be kept: the next run starts afresh. Only what is ours goes.
+            // The folder was a default, so clean it up. Delete only this program's folders.
             for ours in ["cri", "logs", "pods", "processes"] {
                 let _ = tokio::fs::remove_dir_all(args.root_dir().join(ours)).await;
             }
@@ -97,7 +101,7 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     Ok(if verdict.is_some_and(|verdict| verdict.failed()) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Gives each pod its grace period; asked a second time, none.
+/// Gives each pod its grace period. A second Ctrl-C ends the wait.
 async fn end_pods(handle: &KubeletHandle) {
     tokio::select! {
         () = handle.end_pods(None) => {}

@@ -1,4 +1,5 @@
-//! `--run-once`: wait until each pod runs or has ended, and tell how (the kubelet's former `--runonce`).
+//! `--run-once`: waits until each pod is running or has ended, and reports the result (the kubelet's former
+//! `--runonce`).
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::agent::Problems;
 use crate::show;
 use crate::table::Row;
 
-/// How it went.
+/// The result.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) rows: Vec<Row>,
@@ -25,7 +26,7 @@ impl Verdict {
     }
 }
 
-/// What has become of a pod.
+/// The state of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     NotYet,
@@ -33,10 +34,10 @@ enum State {
     Failed,
 }
 
-/// So long nothing may change before it is told how it went: time for the runtime to be looked at twice.
+/// The result is final once nothing has changed for this long: enough to list the runtime twice.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Waits until no pod of the manifests is on its way any more, or until `patience` is over.
+/// Waits until each pod of the manifests is running or has ended, at most for `patience`.
 pub(crate) async fn wait(
     handle: &KubeletHandle,
     statuses: &MemorySink,
@@ -55,15 +56,16 @@ pub(crate) async fn wait(
         let on_their_way = !handle.sources().all_ready() || states.contains(&State::NotYet);
         let in_time = Instant::now() < deadline;
         if !on_their_way || !in_time {
-            // What fails as soon as it was started has been seen to run, too.
+            // A container may run for a moment before it fails.
             if in_time && timeout(SETTLED, changes.changed()).await.is_ok() {
                 continue;
             }
             let mut problems = problems.all();
             let late = desired.iter().zip(&states).filter(|(_, state)| **state == State::NotYet);
             let seconds = patience.as_secs();
-            problems
-                .extend(late.map(|(pod, _)| format!("{}: neither runs nor ended in {seconds} s", pod.key())));
+            problems.extend(
+                late.map(|(pod, _)| format!("{}: not running and not ended after {seconds} s", pod.key())),
+            );
             let failed = desired.iter().zip(&states).filter(|(_, state)| **state == State::Failed);
             problems.extend(failed.filter_map(|(pod, _)| {
                 let status = statuses.get(&pod.uid())?;
@@ -76,7 +78,7 @@ pub(crate) async fn wait(
         tokio::select! {
             _ = changes.changed() => {}
             () = sleep_until(deadline) => {}
-            // That a source was heard changes no status.
+            // A source that becomes ready changes no status.
             _ = ready.tick(), if !handle.sources().all_ready() || desired.is_empty() => {}
         }
     }
@@ -96,7 +98,7 @@ fn state(status: &PodStatus) -> State {
     if ready { State::Well } else { State::NotYet }
 }
 
-/// Why a pod has failed, as far as its status has words for it.
+/// Why a pod failed, as far as its status contains it.
 fn why(status: &PodStatus) -> Option<String> {
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let of_a_container = |container: &ContainerStatus| {
@@ -109,7 +111,7 @@ fn why(status: &PodStatus) -> Option<String> {
     status.message.clone().or_else(|| containers.filter_map(of_a_container).next())
 }
 
-/// It failed, and what comes next is to wait and fail again.
+/// The container failed and waits for its next attempt.
 fn stuck(container: &ContainerStatus) -> bool {
     let waiting = container.state.as_ref().and_then(|state| state.waiting.as_ref());
     let reason = waiting.and_then(|waiting| waiting.reason.as_deref()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is written to stdout.
+//! Writes to stdout.
 
 use std::io::{IsTerminal, Write, stdout};
 use std::time::Duration;
@@ -26,27 +26,28 @@ pub(crate) async fn live_table(statuses: &MemorySink, lines: &Lines) -> ! {
         let text = format!("{}\n{}\n", table(&rows(statuses)), lines.all().join("\n"));
         let frame = if on_terminal() { in_place(&text) } else { text };
         if write(&frame).is_err() {
-            // Nobody looks any more; the pods run on.
+            // The output was closed; the pods keep running.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// The text where the terminal's last one was: what does not fit on a line is cut, so that the table stays in sight.
+/// Draws the text over the previous one. Lines are cut to the terminal's width, so that the table stays in
+/// place.
 fn in_place(text: &str) -> String {
-    // A terminal that does not know its size says that it has none.
+    // Some terminals report a width of zero.
     let columns = rustix::termios::tcgetwinsize(stdout()).map(|size| usize::from(size.ws_col));
     let columns = columns.ok().filter(|columns| *columns > 0).unwrap_or(80).max(20);
     let mut frame = String::from("\x1b[H");
     for line in text.lines() {
         frame.extend(line.chars().take(columns));
-        // Clear what was longer before.
+        // Clear the rest of a longer line.
         frame.push_str("\x1b[K\n");
     }
     frame + "\x1b[J"
 }
 
-/// How each pod ended up, and what was wrong with the manifests.
+/// Prints the final state of each pod and the problems in the manifests.
 pub(crate) fn verdict(verdict: &Verdict) {
     let text = format!("{}\n{}", table(&verdict.rows), verdict.problems.join("\n"));
     let _ = write(text.trim_end()).and_then(|()| write("\n"));

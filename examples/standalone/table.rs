@@ -1,4 +1,4 @@
-//! Pods as lines for humans.
+//! Formats pods as a table.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use kubelet_core::PodExt;
 use kubelet_status::ReportedPod;
 
-/// What a person wants to know of a pod, as `kubectl get pods` words it.
+/// A row of the table, in the words of `kubectl get pods`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -37,7 +37,7 @@ impl Row {
     }
 }
 
-/// Why a container neither runs nor has ended well.
+/// Why a container is not running and has not ended well.
 fn trouble(status: &ContainerStatus) -> Option<String> {
     let state = status.state.as_ref()?;
     if let Some(waiting) = &state.waiting {
@@ -56,7 +56,7 @@ fn age(seconds: i64) -> String {
     }
 }
 
-/// The rows below a heading, in columns.
+/// The table with a heading.
 pub(crate) fn table(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.name.len()).chain([4]).max().unwrap_or(4);
     let mut text = format!(
@@ -65,7 +65,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
     );
     for row in rows {
         let Row { name, phase, ready, restarts, age, reason } = row;
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{name:width$}  {phase:9}  {ready:5}  {restarts:<8}  {age:>5}  {reason}");
     }
     text

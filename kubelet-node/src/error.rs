@@ -1,61 +1,61 @@
-//! What can go wrong with a node.
+//! The errors of this crate.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The error of this crate. It names the node, the object or the file it is about.
+/// The error of this crate. It names the node, the object or the file that it concerns.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The API server refused a request, or could not be asked.
+    /// The API server refused a request, or the request failed on its way.
     #[error("{what}: {source}")]
     Api {
-        /// The request: its verb and its object.
+        /// The request: verb and object.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<kube_client::Error>,
     },
     /// A file cannot be read or written.
     #[error("cannot {what} {}: {source}", file.display())]
     File {
-        /// What was tried: `read`, `write`…
+        /// The attempted operation: `read`, `write`…
         what: &'static str,
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// What is in a file is no certificate, no key, or not the right one.
+    /// A file does not hold a valid certificate or key, or holds the wrong one.
     #[error("{}: {problem}", file.display())]
     Certificate {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// There is no certificate yet.
-    #[error("there is no certificate; looked at {looked_at}")]
+    /// No certificate exists yet.
+    #[error("no certificate found; looked at {looked_at}")]
     NoCertificate {
-        /// The files that it could have been in.
+        /// The files that were tried.
         looked_at: String,
     },
-    /// A kubeconfig cannot be read, or makes no sense.
+    /// A kubeconfig cannot be read or is invalid.
     #[error("kubeconfig {}: {problem}", file.display())]
     Kubeconfig {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A certificate signing request cannot be made, or is none of ours.
+    /// A certificate signing request cannot be made, or the existing one does not match.
     #[error("certificate signing request {name}: {problem}")]
     SigningRequest {
         /// The name of the object.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A certificate signing request was denied.
@@ -63,9 +63,9 @@ pub enum Error {
     CertificateDenied {
         /// The name of the object.
         name: String,
-        /// Of the condition.
+        /// The reason in the condition.
         reason: String,
-        /// Of the condition.
+        /// The message in the condition.
         message: String,
     },
     /// The signer could not sign a certificate signing request.
@@ -73,84 +73,84 @@ pub enum Error {
     CertificateFailed {
         /// The name of the object.
         name: String,
-        /// Of the condition.
+        /// The reason in the condition.
         reason: String,
-        /// Of the condition.
+        /// The message in the condition.
         message: String,
     },
-    /// Nobody approved or signed a certificate signing request in time.
+    /// A certificate signing request was not approved or not signed in time.
     #[error("certificate signing request {name} was not approved and issued within {waited:?}")]
     CertificateNotIssued {
-        /// The name of the object; empty if it could not even be made.
+        /// The name of the object; empty if the object was not created.
         name: String,
-        /// How long it was waited for.
+        /// How long the agent waited.
         waited: Duration,
     },
-    /// There has been no valid client certificate for too long, though the API server answers.
-    #[error("no valid client certificate for {since:?} though the API server answers: {last_error}")]
+    /// The node had no valid client certificate for too long, while the API server answered.
+    #[error("no valid client certificate for {since:?}, although the API server answers: {last_error}")]
     NoValidCertificate {
-        /// For how long.
+        /// How long.
         since: Duration,
-        /// What came of the last attempt to get one.
+        /// The result of the last attempt to get one.
         last_error: String,
     },
     /// The API server did not answer in time.
     #[error("{what}: no answer within {} s", after.as_secs())]
     Timeout {
-        /// The request: its verb and its object.
+        /// The request: verb and object.
         what: String,
-        /// How long was waited.
+        /// How long the agent waited.
         after: Duration,
     },
-    /// The host's network could not be asked.
+    /// The host's network cannot be read.
     #[error("{what}: {source}")]
     Network {
-        /// What was asked for.
+        /// The information that was requested.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A part of the configuration means nothing.
+    /// A value in the configuration is invalid.
     #[error("{what}: {why}")]
     Invalid {
         /// The field or flag, with its value.
         what: String,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// More is kept back from pods than there is (`validateNodeAllocatable`).
+    /// The reservations exceed the node's capacity (`validateNodeAllocatable`).
     #[error("invalid Node Allocatable configuration. {problems}")]
     Reservation {
-        /// Of each resource that this is so with, a sentence.
+        /// One sentence for each such resource.
         problems: String,
     },
-    /// The machine has swap, and the agent is not to run on such a one (`failSwapOn`).
+    /// The machine has swap, and `failSwapOn` is set.
     #[error("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false")]
     SwapOn,
-    /// The node has no address that it could be known by.
+    /// The node has no usable address.
     #[error("node {node}: {why}")]
     NoAddress {
         /// The node's name.
         node: String,
-        /// What was looked at.
+        /// The reason.
         why: String,
     },
-    /// What somebody else was to tell about the node: the error for setters of an embedder, too.
+    /// A [`NodeStatusSetter`](crate::NodeStatusSetter) of the embedder failed.
     #[error("{what}: {source}")]
-    Told {
-        /// What was asked for.
+    Setter {
+        /// What the setter tried to get.
         what: String,
-        /// Why it was not told.
+        /// The cause.
         #[source]
         source: BoxError,
     },
 }
 
-/// Whatever went wrong in a part of the embedder's.
+/// The error type of parts that the embedder provides.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A result whose error is this crate's.
+/// A result with this crate's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
@@ -161,7 +161,7 @@ impl Error {
         }
     }
 
-    /// The code of the API server's answer, where it answered.
+    /// The status code of the API server's answer, if it answered.
     pub(crate) fn code(&self) -> Option<u16> {
         match self {
             Self::Api { source, .. } => match &**source {

@@ -1,4 +1,4 @@
-//! What other parts of an agent tell about its node.
+//! Facts about the node that other parts of an agent provide.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::error::BoxError;
 
-/// A program with no runtime to tell of.
+/// A runtime for programs that have none.
 pub(crate) struct NoRuntime;
 
 #[async_trait]
@@ -18,27 +18,28 @@ impl NodeRuntime for NoRuntime {
     }
 
     async fn version(&self) -> Result<String, BoxError> {
-        Err("there is no runtime".into())
+        Err("no runtime is configured".into())
     }
 }
 
-/// Something that a node must have to be `Ready`. Any `Fn() -> Vec<String>` is one.
+/// A condition for the node to be `Ready`. Any `Fn() -> Vec<String>` implements it.
 ///
 /// # Cancel safety
 ///
 /// A call of [`refresh`](Self::refresh) may be dropped and made again.
 #[async_trait]
 pub trait ReadyCheck: Send + Sync {
-    /// Why not; nothing where all is well. Quick: what was found last.
+    /// The problems that keep the node from being ready; empty if there are none. Returns at once, with the
+    /// last result.
     fn problems(&self) -> Vec<String>;
 
-    /// What should be known, but keeps no pod from running (`SoftRequirements`).
+    /// A warning to report. It does not make the node `NotReady` (`SoftRequirements`).
     fn warning(&self) -> Option<String> {
         None
     }
 
-    /// Looks now. Called before each look at a node that is about to become ready for the first time, up to ten times a
-    /// second. The default relies on what was found last.
+    /// Checks now. The status updater calls it before it checks whether a starting node has become ready, up to
+    /// ten times a second. The default does nothing.
     async fn refresh(&self) {}
 }
 
@@ -48,16 +49,17 @@ impl<F: Fn() -> Vec<String> + Send + Sync> ReadyCheck for F {
     }
 }
 
-/// How long a runtime may take for its answer before the node says what is known.
+/// How long a refresh waits for the runtime's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The runtime and its network are ready, and the PLEG is healthy. A node whose agent was just started waits for the
-/// runtime's first answer, rather than to say that there is none.
+/// Checks that the runtime and its network are ready and that the PLEG is healthy. After a start the agent
+/// waits for the runtime's first answer, so that it does not report a runtime that is merely not checked yet as
+/// down.
 #[async_trait]
 impl ReadyCheck for RuntimeState {
     fn problems(&self) -> Vec<String> {
         let network = self.network_errors().err().map(|error| match error {
-            // As the runtime said it, without what a pod that waits is told.
+            // The node reports the runtime's own words. The message for waiting pods is another one.
             kubelet_core::Error::NetworkNotReady { message } => message,
             other => other.to_string(),
         });
@@ -65,12 +67,12 @@ impl ReadyCheck for RuntimeState {
     }
 
     async fn refresh(&self) {
-        // Without an answer: what is known says so.
+        // Without an answer `problems` reports the last known state.
         let _ = timeout(PATIENCE, self.ask_now()).await;
     }
 }
 
-/// What the node runs out of (the eviction manager). The default runs out of nothing.
+/// Which resources are under pressure (the eviction manager). By default none is.
 pub trait Pressure: Send + Sync {
     /// (`IsUnderMemoryPressure`)
     fn is_under_memory_pressure(&self) -> bool {
@@ -88,23 +90,25 @@ pub trait Pressure: Send + Sync {
     }
 }
 
-/// A node that has enough of all.
+/// A node without any pressure.
 pub(crate) struct NoPressure;
 
 impl Pressure for NoPressure {}
 
-/// The volumes that are attached to the node and used (the volume manager).
+/// The attached volumes that are in use (the volume manager).
 pub trait VolumesInUse: Send + Sync {
     /// Their unique names; `None` until they are known (`ReconcilerStatesHasBeenSynced`, `GetVolumesInUse`).
     fn volumes_in_use(&self) -> Option<Vec<String>>;
 
-    /// The API server shows these: now they may be mounted (`MarkVolumesAsReportedInUse`).
+    /// The node's status in the API server now lists these volumes, so they may be mounted
+    /// (`MarkVolumesAsReportedInUse`).
     fn mark_reported(&self, volumes: &[String]) {
         let _ = volumes;
     }
 }
 
-/// For an agent that has no volumes which are attached: none are in use, whatever an agent before it used.
+/// For an agent that attaches no volumes: it reports an empty list, and so clears what an earlier agent
+/// reported.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoVolumesInUse;
 

@@ -1,4 +1,4 @@
-//! Whether an agent is well.
+//! Health checks of an agent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use kubelet_core::KubeletHandle;
 
 use crate::BoxError;
 
-/// What an agent must do to be well, by names (`healthz.HealthChecker`). Clones are the same.
+/// A set of named health checks (`healthz.HealthChecker`). Clones share the checks.
 ///
 /// ```
 /// use kubelet_node::HealthChecks;
@@ -34,12 +34,13 @@ impl Default for HealthChecks {
 }
 
 impl HealthChecks {
-    /// `ping`, which never fails: whoever answers is there.
+    /// The check `ping`, which always passes.
     pub fn new() -> Self {
         Self { checks: Arc::new([]) }.check("ping", || Ok(()))
     }
 
-    /// What must be so of a kubelet: its sync loop comes round (`syncloop`), and its PLEG looks at the runtime (`pleg`).
+    /// The checks of a kubelet: the sync loop makes progress (`syncloop`), and the PLEG lists the runtime
+    /// (`pleg`).
     pub fn of(kubelet: &KubeletHandle) -> Self {
         let (sync_loop, pleg) = (kubelet.clone(), kubelet.clone());
         Self::new()
@@ -47,7 +48,7 @@ impl HealthChecks {
             .check("pleg", move || Ok(pleg.runtime_state().pleg_healthy()?))
     }
 
-    /// One thing more. `look` is called with each request and returns at once: what was found last.
+    /// Adds a check. `look` runs on every request and must return at once, with the last known result.
     #[must_use]
     pub fn check(
         self,
@@ -63,13 +64,13 @@ impl HealthChecks {
         }
     }
 
-    /// The names of those that fail now. Why is logged.
+    /// The names of the checks that fail now. The reasons are logged.
     pub fn failed(&self) -> Vec<String> {
         let failed = self.look(|_| true).into_iter().filter(|(_, is_well)| !is_well);
         failed.map(|(name, _)| name.as_ref().to_owned()).collect()
     }
 
-    /// By name, whether it is well: of those that are wanted.
+    /// The result of each wanted check, by name.
     pub(crate) fn look(&self, wanted: impl Fn(&str) -> bool) -> Vec<(Arc<str>, bool)> {
         let wanted = self.checks.iter().filter(|check| wanted(&check.name));
         wanted

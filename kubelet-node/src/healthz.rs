@@ -1,4 +1,4 @@
-//! `/healthz`: whether an agent is well, for whoever may ask this host.
+//! Serves `/healthz`.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -16,17 +16,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, HealthChecks, Result};
 
-/// How long a request may take to come in.
+/// How long a client may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// More connections than these wait.
+/// How many connections are served at once; more have to wait.
 const CONNECTIONS: usize = 16;
-/// Before an address that is taken is tried again (`Serve` in the kubelet's `run`).
+/// The wait before the next try to bind an address that is in use (`Serve` in the kubelet's `run`).
 const TAKEN: Duration = Duration::from_secs(5);
-/// Before the next connection is taken, when one could not be.
+/// The wait after a failed `accept`.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers `/healthz` and `/healthz/NAME` over HTTP/1.1, as the kubelet does on `healthzBindAddress` and `healthzPort`
-/// (`healthz.InstallHandler`): `ok`, or with `?verbose` each check; 500 if one fails, without the reason, which is logged.
+/// Serves `/healthz` and `/healthz/NAME` over HTTP/1.1, as the kubelet does on `healthzBindAddress` and
+/// `healthzPort` (`healthz.InstallHandler`). The answer is `ok`, or with `?verbose` the result of each check.
+/// If a check fails, the status is 500; the reason goes to the log, not into the answer.
 ///
 /// ```
 /// use kubelet_node::{HealthChecks, HealthzServer};
@@ -57,11 +58,11 @@ pub struct HealthzServer {
 }
 
 impl HealthzServer {
-    /// Takes the address, and yet no request.
+    /// Binds the address. Requests are answered once [`run`](Self::run) runs.
     ///
     /// # Errors
     ///
-    /// [`Error::Network`] if it is not to be had.
+    /// [`Error::Network`] if the address cannot be bound.
     pub async fn bind(address: SocketAddr, checks: HealthChecks) -> Result<Self> {
         let failed = |source: io::Error| Error::Network {
             what: format!("healthz on {address}"),
@@ -75,12 +76,12 @@ impl HealthzServer {
         })
     }
 
-    /// Answers on the address until `shutdown`. One that somebody else has, as an agent that is about to end, is tried again
-    /// every 5 s.
+    /// Serves on the address until `shutdown`. If the address is in use, for example by an agent that is about
+    /// to end, binding is retried every 5 s.
     ///
     /// # Cancel safety
     ///
-    /// As [`run`](Self::run).
+    /// As for [`run`](Self::run).
     pub async fn serve(address: SocketAddr, checks: HealthChecks, shutdown: CancellationToken) {
         loop {
             match Self::bind(address, checks.clone()).await {
@@ -94,16 +95,16 @@ impl HealthzServer {
         }
     }
 
-    /// Where it listens.
+    /// The bound address.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until `shutdown`.
+    /// Serves until `shutdown`.
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped at any time; what is being answered is cut off then, as it is by `shutdown`.
+    /// The future may be dropped at any time. Dropping it, or `shutdown`, closes open connections.
     pub async fn run(self, shutdown: CancellationToken) {
         let mut connections = JoinSet::new();
         loop {
@@ -114,7 +115,7 @@ impl HealthzServer {
                 accepted = self.listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                     Ok((stream, _)) => drop(connections.spawn(serve(stream, self.checks.clone()))),
                     Err(error) => {
-                        tracing::warn!(%error, "healthz takes no connection");
+                        tracing::warn!(%error, "healthz cannot accept a connection");
                         tokio::time::sleep(PAUSE).await;
                     }
                 },
@@ -135,7 +136,7 @@ async fn serve(stream: TcpStream, checks: HealthChecks) {
         .header_read_timeout(PATIENCE)
         .keep_alive(false);
     let serving = http.serve_connection(TokioIo::new(stream), answered);
-    // Whoever breaks off has no answer.
+    // A client that closed its connection needs no answer.
     drop(tokio::time::timeout(PATIENCE, serving).await);
 }
 
@@ -258,11 +259,11 @@ mod tests {
             HealthChecks::new(),
             shutdown.clone()
         ));
-        // Longer than until it is tried again.
+        // Longer than the wait before the next try.
         assert!(tokio::time::timeout(TAKEN * 2, &mut serving).await.is_err());
         drop(first);
         assert!(tokio::time::timeout(TAKEN, &mut serving).await.is_err());
-        assert!(TcpListener::bind(address).await.is_err(), "it is taken");
+        assert!(TcpListener::bind(address).await.is_err(), "the address is in use");
         shutdown.cancel();
         serving.await;
         TcpListener::bind(address).await.unwrap();

@@ -1,4 +1,4 @@
-//! The connection that heartbeats go by.
+//! The client for heartbeats.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,13 +15,14 @@ use tokio::time::timeout;
 
 use crate::{Error, Result};
 
-/// How long an answer is waited for: the shorter of `nodeStatusUpdateFrequency` and the lease's duration, by default.
+/// How long to wait for an answer. The default is the shorter of `nodeStatusUpdateFrequency` and the lease's
+/// duration.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client for node status and lease, and for nothing else, so that no other request holds up a heartbeat. Clones are
-/// the same. Answers to the kubelet's `heartbeatClient`.
+/// A client for the node's status and lease only, so that no other request delays a heartbeat. Clones share the
+/// client. Answers to the kubelet's `heartbeatClient`.
 ///
-/// Each request has a time limit. Where a heartbeat fails again and again the connections may be what is broken: see
+/// Each request has a timeout. If heartbeats fail repeatedly, the connections themselves may be broken: see
 /// [`on_repeated_failure`](Self::on_repeated_failure) and [`renewed_by`](Self::renewed_by).
 #[derive(Clone)]
 pub struct HeartbeatClient {
@@ -31,9 +32,9 @@ pub struct HeartbeatClient {
 }
 
 impl HeartbeatClient {
-    /// Heartbeats go by `client`, each within 10 s.
+    /// A client that waits up to 10 s for each answer.
     ///
-    /// Give it a client of its own: clones of one [`Client`] share connections.
+    /// Pass a `client` of its own: clones of a [`Client`] share connections.
     pub fn new(client: Client) -> Self {
         Self {
             client: Arc::new(RwLock::new(client)),
@@ -42,22 +43,23 @@ impl HeartbeatClient {
         }
     }
 
-    /// How long an answer is waited for; the server is told so, too.
+    /// Sets the timeout of each request; it is also sent to the server.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// What to do after the second failure in a row, and each after it, as the kubelet closes its idle connections
-    /// (`onRepeatedHeartbeatFailure`).
+    /// Sets what to do after the second failure in a row and after each further one
+    /// (`onRepeatedHeartbeatFailure`). The kubelet closes its idle connections then.
     #[must_use]
     pub fn on_repeated_failure(mut self, react: impl Fn() + Send + Sync + 'static) -> Self {
         self.repeated_failure = Some(Arc::new(react));
         self
     }
 
-    /// The same, where connections cannot be closed: they are left behind for a new client.
+    /// As [`on_repeated_failure`](Self::on_repeated_failure), for connections that cannot be closed: a new
+    /// client replaces the old one.
     #[must_use]
     pub fn renewed_by(
         self,
@@ -66,11 +68,11 @@ impl HeartbeatClient {
         let current = self.client.clone();
         self.on_repeated_failure(move || match make() {
             Ok(client) => *current.write() = client,
-            Err(error) => tracing::warn!(%error, "no new client for heartbeats"),
+            Err(error) => tracing::warn!(%error, "cannot make a new client for heartbeats"),
         })
     }
 
-    /// From now on heartbeats go by this client: it has, say, a newer certificate. What is under way goes on.
+    /// Replaces the client, for example after a certificate rotation. Running requests complete on the old one.
     pub fn replace(&self, client: Client) {
         *self.client.write() = client;
     }

@@ -1,4 +1,4 @@
-//! The addresses that the host has.
+//! The network of the host.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,8 +7,9 @@ use async_trait::async_trait;
 
 use crate::{Error, Result};
 
-/// Tells the host's interfaces, its default routes and what names stand for, as `net.Interfaces`, `/proc/net/route` and
-/// `net.LookupIP` tell the kubelet. [`SystemNetwork`] asks the system; a simulated node makes up its own.
+/// Lists the host's interfaces and default routes and resolves names. The kubelet uses `net.Interfaces`,
+/// `/proc/net/route` and `net.LookupIP` for this. [`SystemNetwork`] reads the system; a simulated node brings
+/// an implementation of its own.
 ///
 /// # Cancel safety
 ///
@@ -18,39 +19,39 @@ pub trait HostNetwork: Send + Sync {
     /// The interfaces, in the system's order.
     fn interfaces(&self) -> Result<Vec<Interface>>;
 
-    /// The default routes, those of IPv4 first; `None` where the system has no such list, and any interface will do.
+    /// The default routes, IPv4 first. `None` if the system has no such list; then any interface may be used.
     fn default_routes(&self) -> Result<Option<Vec<DefaultRoute>>>;
 
-    /// What the name stands for; nothing where it is not known.
+    /// The addresses of a name; empty if the name is unknown.
     async fn lookup(&self, name: &str) -> Vec<IpAddr>;
 }
 
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// `eth0`
+    /// The name, for example `eth0`.
     pub name: String,
-    /// It is up.
+    /// Whether it is up.
     pub up: bool,
-    /// It is a loopback.
+    /// Whether it is a loopback interface.
     pub loopback: bool,
-    /// It has but one peer.
+    /// Whether it is a point-to-point link.
     pub point_to_point: bool,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
 }
 
-/// A way to everywhere.
+/// A default route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefaultRoute {
-    /// The interface that it goes by.
+    /// The interface of the route.
     pub interface: String,
-    /// Of IPv6, else of IPv4.
+    /// Whether it is a route of IPv6; otherwise of IPv4.
     pub ipv6: bool,
 }
 
-/// A host with one interface, `eth0`, by which all ways lead, and with no names: for a simulated node, or one whose
-/// addresses somebody else knows.
+/// A host with the single interface `eth0`, without default routes or names. Use it for a simulated node, or
+/// where the addresses come from another source.
 #[derive(Clone, Debug)]
 pub struct FixedNetwork {
     addresses: Vec<IpAddr>,
@@ -85,7 +86,7 @@ impl HostNetwork for FixedNetwork {
     }
 }
 
-/// The network of the host that this runs on.
+/// The network of the host that the program runs on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemNetwork;
 
@@ -102,21 +103,21 @@ impl HostNetwork for SystemNetwork {
             source: errno.into(),
         })?;
         let mut interfaces: Vec<Interface> = Vec::new();
-        for told in all {
+        for found in all {
             let known = interfaces
                 .iter()
-                .position(|known| known.name == told.interface_name);
+                .position(|known| known.name == found.interface_name);
             let index = known.unwrap_or_else(|| {
                 interfaces.push(Interface {
-                    name: told.interface_name,
-                    up: told.flags.contains(InterfaceFlags::IFF_UP),
-                    loopback: told.flags.contains(InterfaceFlags::IFF_LOOPBACK),
-                    point_to_point: told.flags.contains(InterfaceFlags::IFF_POINTOPOINT),
+                    name: found.interface_name,
+                    up: found.flags.contains(InterfaceFlags::IFF_UP),
+                    loopback: found.flags.contains(InterfaceFlags::IFF_LOOPBACK),
+                    point_to_point: found.flags.contains(InterfaceFlags::IFF_POINTOPOINT),
                     addresses: Vec::new(),
                 });
                 interfaces.len() - 1
             });
-            let address = told.address.and_then(|address| {
+            let address = found.address.and_then(|address| {
                 let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
                 v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
             });
@@ -137,7 +138,7 @@ impl HostNetwork for SystemNetwork {
             }
         };
         let mut routes = ipv4_default_routes(&ipv4);
-        // Without IPv6 there is no such file.
+        // A host without IPv6 does not have this file.
         if let Ok(ipv6) = std::fs::read_to_string(IPV6_ROUTES) {
             routes.extend(ipv6_default_routes(&ipv6));
         }
@@ -152,7 +153,7 @@ impl HostNetwork for SystemNetwork {
     }
 }
 
-/// Interface, destination and gateway are the first three fields.
+/// The first three fields are interface, destination and gateway.
 fn ipv4_default_routes(text: &str) -> Vec<DefaultRoute> {
     let fields = text.lines().skip(1).map(|line| line.split_whitespace());
     let routes = fields.filter_map(|mut fields| {
@@ -165,8 +166,8 @@ fn ipv4_default_routes(text: &str) -> Vec<DefaultRoute> {
     routes.collect()
 }
 
-/// The destination is the first field, the gateway the fifth, the interface the tenth. A route without a gateway is the
-/// loopback's.
+/// The first field is the destination, the fifth the gateway, the tenth the interface. A default route without
+/// a gateway belongs to the loopback interface.
 fn ipv6_default_routes(text: &str) -> Vec<DefaultRoute> {
     let routes = text.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

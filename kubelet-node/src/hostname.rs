@@ -1,11 +1,11 @@
-//! The name that a node goes by.
+//! The host name and the node's name.
 
 use std::path::Path;
 
 use crate::{Error, Result};
 
-/// The name of the host, or what `--hostname-override` says in its place, trimmed and in lower case (`GetHostname`). It is
-/// the node's name, too, where no cloud provider knows better.
+/// The host name, or the value of `--hostname-override` if it is not empty; trimmed and in lower case
+/// (`GetHostname`). It is also the node's name, unless a cloud provider sets another.
 ///
 /// ```
 /// assert_eq!(kubelet_node::hostname(" Node-1 ")?, "node-1");
@@ -15,9 +15,9 @@ use crate::{Error, Result};
 ///
 /// # Errors
 ///
-/// When the name is empty, or the host's cannot be read.
+/// The name is empty, or the host name cannot be read.
 pub fn hostname(override_: &str) -> Result<String> {
-    // As `os.Hostname` of Go reads it.
+    // Go's `os.Hostname` reads the same file.
     const FILE: &str = "/proc/sys/kernel/hostname";
     let name = if override_.is_empty() {
         let read = std::fs::read_to_string(FILE);

@@ -1,4 +1,4 @@
-//! The node as an API server has it, watched.
+//! Watches the node's own object.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,27 +17,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, LocalNode, Result};
 
-/// How long the server is asked to watch, at least and at most twice that (`defaultMinWatchTimeout` of client-go).
+/// How long a watch lasts: between this and twice this (`defaultMinWatchTimeout` of client-go).
 const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// The API server ends a watch when its time is over. If nothing is heard even then, nobody is there.
+/// The API server ends a watch after its timeout. This much later the connection counts as dead.
 const WATCH_MARGIN: Duration = Duration::from_secs(10);
-/// An API server says something each minute, at least a bookmark (`defaultBookmarkFrequency`): where nothing was heard for so
-/// long, nobody is there.
+/// The API server sends at least a bookmark each minute (`defaultBookmarkFrequency`). After this long without
+/// any event the connection counts as dead.
 pub(crate) const SILENCE: Duration = Duration::from_secs(3 * 60);
-/// How long any other answer is waited for.
+/// How long to wait for any other answer.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The waits after failures, before jitter (`defaultBackoffInit`, `defaultBackoffMax` of client-go).
+/// The back-off after failures, before jitter (`defaultBackoffInit`, `defaultBackoffMax` of client-go).
 const FIRST_BACK_OFF: Duration = Duration::from_millis(800);
 const MAX_BACK_OFF: Duration = Duration::from_secs(30);
-/// The mark of the bookmark that ends the initial events (`metav1.InitialEventsAnnotationKey`).
+/// The annotation of the bookmark that ends the initial events (`metav1.InitialEventsAnnotationKey`).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// Watches the agent's own node, the one object of its kind that a kubelet may see. Answers to the kubelet's node
+/// Watches the agent's own Node object, the only one that a kubelet may read. Answers to the kubelet's node
 /// informer and to its `nodeLister`.
 ///
-/// All who ask for the node are served from this one watch: the status updates, admission, mirror pods. A watch that
-/// ends, after 5 to 10 minutes, or that said nothing for 3, is followed by another that tells the node anew; while the server
-/// cannot be reached, the node is as it was.
+/// The status updates, admission and mirror pods share this one watch. A watch ends after 5 to 10 minutes, or
+/// after 3 minutes without any event. Then a new watch starts and reads the node again. While the API server is
+/// unreachable, the last known node is returned.
 #[derive(Debug)]
 pub struct NodeInformer {
     requests: Requests,
@@ -45,7 +45,7 @@ pub struct NodeInformer {
     handle: NodeInformerHandle,
 }
 
-/// The node as it was seen last. Clones are the same.
+/// Returns the last seen node. Clones share it.
 #[derive(Clone)]
 pub struct NodeInformerHandle {
     requests: Requests,
@@ -54,17 +54,17 @@ pub struct NodeInformerHandle {
     local: Option<Arc<LocalNode>>,
 }
 
-/// Nothing yet, or the node if there is one.
+/// The state of the watch: whether it has synced, and the node if it exists.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     synced: bool,
     node: Option<Arc<Node>>,
-    /// The version that was last seen of one that is gone.
+    /// The last known version of a node that was deleted.
     gone_at: u64,
 }
 
 impl NodeInformer {
-    /// The node `node_name` on the API server that `client` talks to.
+    /// An informer for the node `node_name` on the API server of `client`.
     pub fn new(client: Client, node_name: impl Into<String>) -> Self {
         let requests = Requests {
             client,
@@ -82,22 +82,22 @@ impl NodeInformer {
         }
     }
 
-    /// What the agent knows of its node by itself stands in for it as long as the server has not told of it
-    /// (`getNodeAnyWay`). To be set before [`handle`](Self::handle) is called.
+    /// Uses `local` as the node until the API server has returned one (`getNodeAnyWay`). Call this before
+    /// [`handle`](Self::handle).
     #[must_use]
     pub fn with_local_node(mut self, local: Arc<LocalNode>) -> Self {
         self.handle.local = Some(local);
         self
     }
 
-    /// What spreads the requests of many nodes.
+    /// Spreads the requests of many nodes.
     #[must_use]
     pub fn with_jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// Who tells of the node.
+    /// A handle that returns the node.
     pub fn handle(&self) -> NodeInformerHandle {
         self.handle.clone()
     }
@@ -106,16 +106,16 @@ impl NodeInformer {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the watch. The handle goes on to tell what was seen.
+    /// Dropping the future ends the watch. The handle still returns the last seen node.
     pub async fn run(self, shutdown: CancellationToken) {
         let mut back_off = FIRST_BACK_OFF;
         let watching = async {
             loop {
                 let begun = Instant::now();
                 if let Err(error) = self.watch().await {
-                    tracing::warn!(node = %self.requests.node_name, %error, "the node cannot be watched");
+                    tracing::warn!(node = %self.requests.node_name, %error, "cannot watch the node");
                 }
-                // A watch that went on for a while did not fail.
+                // A watch that lasted for a while did not fail.
                 if begun.elapsed() >= MAX_BACK_OFF {
                     back_off = FIRST_BACK_OFF;
                     continue;
@@ -127,7 +127,7 @@ impl NodeInformer {
         shutdown.run_until_cancelled(watching).await;
     }
 
-    /// One watch, until it ends: a streaming list, or a list and a watch where the server has none.
+    /// One watch until it ends: a streaming list or, if the server has none, a list and a watch.
     async fn watch(&self) -> Result<()> {
         match self.follow(None).await {
             Err(error) if matches!(error.code(), Some(400 | 422)) => {
@@ -153,7 +153,7 @@ impl NodeInformer {
             }
         };
         let mut events = events.boxed();
-        // What a streaming list tells counts when it is told whole.
+        // The initial events count once all of them have arrived.
         let mut listed = from.is_none().then_some(None);
         loop {
             let next = timeout_at(deadline.min(Instant::now() + SILENCE), events.next());
@@ -191,24 +191,24 @@ fn decode(what: &str, node: Value) -> Result<Arc<Node>> {
 }
 
 impl NodeInformerHandle {
-    /// The node as the server told of it last; `None` before it did, or where there is none (`nodeLister.Get`).
+    /// The last seen node; `None` before the first answer, or if the node does not exist (`nodeLister.Get`).
     pub fn get(&self) -> Option<Arc<Node>> {
         self.seen.borrow().node.clone()
     }
 
-    /// Waits until the server has told whether there is such a node (`nodeHasSynced`): before that, the node's pods are
-    /// not to be read either.
+    /// Waits until the API server has reported whether the node exists (`nodeHasSynced`). Do not read the
+    /// node's pods before.
     pub fn synced(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut seen = self.seen.subscribe();
         async move {
-            // An informer that is gone will not tell any more.
+            // The informer is gone, so no further news will come.
             if seen.wait_for(|seen| seen.synced).await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Waits until the node is there, registered (`fastStaticPodsRegistration` waits so, too), and gives it.
+    /// Waits until the node is registered, and returns it. `fastStaticPodsRegistration` waits for the same.
     pub async fn registered(&self) -> Arc<Node> {
         let mut seen = self.seen.subscribe();
         loop {
@@ -221,13 +221,13 @@ impl NodeInformerHandle {
         }
     }
 
-    /// The node's addresses as the server told of them last, and each change of them (`getLastObservedNodeAddresses`): what a
-    /// serving certificate is to be for. None as long as there is no node.
+    /// The last seen addresses of the node, and each change of them (`getLastObservedNodeAddresses`). Serving
+    /// certificates are requested for these. Empty as long as the node does not exist.
     pub fn addresses(&self) -> watch::Receiver<Vec<NodeAddress>> {
         self.addresses.subscribe()
     }
 
-    /// The server just told of the node, by another way than the watch: which may have told of a later version since.
+    /// Records a node that another request returned. The watch may have seen a newer version already.
     pub(crate) fn observe(&self, node: Arc<Node>) {
         self.seen.send_if_modified(|seen| {
             let is_newer = version(&node) > seen.node.as_deref().map_or(seen.gone_at, version);
@@ -236,7 +236,7 @@ impl NodeInformerHandle {
             }
             is_newer
         });
-        self.tell_addresses();
+        self.publish_addresses();
     }
 
     fn see(&self, node: Option<Arc<Node>>) {
@@ -246,26 +246,26 @@ impl NodeInformerHandle {
             }
             (seen.synced, seen.node) = (true, node);
         });
-        self.tell_addresses();
+        self.publish_addresses();
     }
 
-    fn tell_addresses(&self) {
+    fn publish_addresses(&self) {
         let seen = self.seen.borrow();
         let status = seen.node.as_ref().and_then(|node| node.status.as_ref());
         let now = status
             .and_then(|status| status.addresses.as_deref())
             .unwrap_or_default();
-        self.addresses.send_if_modified(|told| {
-            let differs = told.as_slice() != now;
+        self.addresses.send_if_modified(|published| {
+            let differs = published.as_slice() != now;
             if differs {
-                *told = now.to_vec();
+                *published = now.to_vec();
             }
             differs
         });
     }
 }
 
-/// API servers number their versions, and later ones are greater.
+/// Resource versions are numbers, and newer ones are greater.
 fn version(node: &Node) -> u64 {
     let version = node.metadata.resource_version.as_deref();
     version
@@ -306,7 +306,7 @@ impl NodeGetter for NodeInformerHandle {
     }
 }
 
-/// Asks for one node.
+/// The requests for one node.
 #[derive(Clone)]
 struct Requests {
     client: Client,

@@ -1,4 +1,4 @@
-//! The lease that says: this node is alive.
+//! The node's lease in `kube-node-lease`.
 
 use std::time::Duration;
 
@@ -10,28 +10,28 @@ use kubelet_core::{Clock, Jitter};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::{HeartbeatClient, Result};
+use crate::{Error, HeartbeatClient, Result};
 
-/// Where the leases of nodes are (`v1.NamespaceNodeLease`).
+/// The namespace of node leases (`v1.NamespaceNodeLease`).
 pub(crate) const NAMESPACE: &str = "kube-node-lease";
-/// How often in a row an update is tried (`maxUpdateRetries`).
+/// How often an update is tried in a row (`maxUpdateRetries`).
 const UPDATE_TRIES: u32 = 5;
-/// The waits of a lease that is not there yet (`backoffEnsureLease`, `maxBackoff`).
+/// The back-off while the lease does not exist (`backoffEnsureLease`, `maxBackoff`).
 const FIRST_BACK_OFF: Duration = Duration::from_millis(200);
 const MAX_BACK_OFF: Duration = Duration::from_secs(7);
-/// How much of a renew interval is drawn (`JitterUntilWithContext`).
+/// The jitter of the renew interval (`JitterUntilWithContext`).
 const JITTER: f64 = 0.04;
 
-/// How a lease is kept.
+/// Settings of a [`LeaseController`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LeaseConfig {
-    /// How long the node counts as alive after a renewal (`nodeLeaseDurationSeconds`, 40). It is renewed each quarter of
-    /// that (`nodeLeaseRenewIntervalFraction`), and up to 4 % later.
+    /// How long the node counts as alive after a renewal (`nodeLeaseDurationSeconds`, 40). The lease is renewed
+    /// after a quarter of this time (`nodeLeaseRenewIntervalFraction`), plus up to 4 % jitter.
     pub duration_seconds: u32,
-    /// The time that is written.
+    /// The source of the renew time.
     pub clock: Clock,
-    /// What spreads the renewals of many nodes.
+    /// Spreads the renewals of many nodes.
     pub jitter: Jitter,
 }
 
@@ -45,12 +45,13 @@ impl Default for LeaseConfig {
     }
 }
 
-/// Holds and renews the lease `kube-node-lease/NODE`, which belongs to the node's object. Answers to the
-/// `lease.Controller` of `component-helpers`, as the kubelet sets it up.
+/// Creates and renews the lease `kube-node-lease/NODE`. The lease is owned by the Node object. Answers to the
+/// `lease.Controller` of `component-helpers`, as the kubelet uses it.
 ///
-/// The lease is made once the node is registered: before that there is no UID that could own it. As long as nobody else
-/// writes it, a renewal is one request. A conflict is read again; any other failure is tried 5 times in a row, then the
-/// lease is looked for ever more rarely, after 200 ms at first and each 7 s at last.
+/// The lease is created once the node is registered, because its owner reference needs the node's UID. A
+/// renewal is one request as long as no other client changes the lease. After a conflict the lease is read
+/// again. Other failures are retried 5 times in a row. After that the controller reads the lease again with
+/// back-off, from 200 ms up to 7 s.
 ///
 /// ```no_run
 /// # async fn make() -> Result<(), Box<dyn std::error::Error>> {
@@ -69,26 +70,30 @@ pub struct LeaseController {
     node_name: String,
     config: LeaseConfig,
     latest: Option<Lease>,
+    /// Whether the node did not exist when it was last read as the lease's owner.
+    was_unregistered: bool,
 }
 
 impl LeaseController {
-    /// The lease of the node `node_name`.
+    /// The lease of the node `node_name`, with default settings.
     pub fn new(client: HeartbeatClient, node_name: impl Into<String>) -> Self {
         Self::with_config(client, node_name, LeaseConfig::default())
     }
 
-    /// The lease of the node `node_name`, kept so.
+    /// The lease of the node `node_name`.
     pub fn with_config(client: HeartbeatClient, node_name: impl Into<String>, config: LeaseConfig) -> Self {
         Self {
             client,
             node_name: node_name.into(),
             config,
             latest: None,
+            was_unregistered: false,
         }
     }
 
-    /// Renews the lease until `shutdown`, whatever goes wrong. The lease is left to expire. The kubelet never stops: let
-    /// this be what an agent ends last, so that the node counts as alive while its pods end.
+    /// Renews the lease until `shutdown`. Errors never end it. The lease is not deleted; it expires. The
+    /// kubelet never stops renewing: stop this engine last, so that the node counts as alive while its pods
+    /// end.
     ///
     /// # Cancel safety
     ///
@@ -127,7 +132,7 @@ impl LeaseController {
         }
     }
 
-    /// Renews from what was seen last; tells whether that came to be (`retryUpdateLease`).
+    /// Renews `base`; returns whether that succeeded (`retryUpdateLease`).
     async fn update(&mut self, mut base: Lease) -> bool {
         for attempt in 0..UPDATE_TRIES {
             let renewed = match self.renewed(base.clone()).await {
@@ -140,7 +145,7 @@ impl LeaseController {
                     return true;
                 }
                 Err(error) if error.code() == Some(409) => {
-                    tracing::info!(node = self.node_name, %error, "the lease was changed by somebody else");
+                    tracing::info!(node = self.node_name, %error, "another client changed the lease; read it again");
                     match self.ensure().await {
                         Some((lease, _)) => base = lease,
                         None => return false,
@@ -157,9 +162,9 @@ impl LeaseController {
         false
     }
 
-    /// The lease as it is there, or as it was made; then also `true`. `None`: it cannot be made yet
+    /// The existing lease, or the created one with `true`. `None`: it cannot be created yet
     /// (`backoffEnsureLease`).
-    async fn ensure(&self) -> Option<(Lease, bool)> {
+    async fn ensure(&mut self) -> Option<(Lease, bool)> {
         let mut back_off = FIRST_BACK_OFF;
         loop {
             match self.get_or_create().await {
@@ -173,13 +178,13 @@ impl LeaseController {
         }
     }
 
-    async fn get_or_create(&self) -> Result<Option<(Lease, bool)>> {
+    async fn get_or_create(&mut self) -> Result<Option<(Lease, bool)>> {
         match self.client.get(&self.path()).await {
             Ok(lease) => return Ok(Some((lease, false))),
             Err(error) if error.code() == Some(404) => {}
             Err(error) => return Err(error),
         }
-        // Without its owner, it is not made: the next round may know the node.
+        // The lease is not created without its owner. The next round tries again.
         let Ok(lease) = self.renewed(self.new_lease()).await else {
             return Ok(None);
         };
@@ -202,8 +207,8 @@ impl LeaseController {
         }
     }
 
-    /// The lease as of now, with its owner (`newLease`, `SetNodeOwnerFunc`).
-    async fn renewed(&self, mut lease: Lease) -> Result<Lease> {
+    /// The lease with a new renew time and its owner (`newLease`, `SetNodeOwnerFunc`).
+    async fn renewed(&mut self, mut lease: Lease) -> Result<Lease> {
         if lease.metadata.owner_references.as_ref().is_none_or(Vec::is_empty) {
             lease.metadata.owner_references = Some(vec![self.owner().await?]);
         }
@@ -213,15 +218,13 @@ impl LeaseController {
         Ok(lease)
     }
 
-    async fn owner(&self) -> Result<OwnerReference> {
-        let node: Node = self
+    async fn owner(&mut self) -> Result<OwnerReference> {
+        let node = self
             .client
             .get(&format!("/api/v1/nodes/{}", self.node_name))
-            .await
-            .inspect_err(|error| {
-                let node = &self.node_name;
-                tracing::error!(node, %error, "failed to get node when trying to set owner ref to the node lease");
-            })?;
+            .await;
+        let node: Node = node.inspect_err(|error| self.log_missing_owner(error))?;
+        self.was_unregistered = false;
         Ok(OwnerReference {
             api_version: "v1".to_owned(),
             kind: "Node".to_owned(),
@@ -229,6 +232,26 @@ impl LeaseController {
             uid: node.metadata.uid.unwrap_or_default(),
             ..OwnerReference::default()
         })
+    }
+
+    /// On a first start the node is about to be registered, so the first 404 is nothing to warn about.
+    fn log_missing_owner(&mut self, error: &Error) {
+        let node = &self.node_name;
+        let is_unregistered = error.code() == Some(404);
+        if !is_unregistered {
+            tracing::warn!(node, %error, "failed to get node when trying to set owner ref to the node lease");
+        } else if self.was_unregistered {
+            tracing::warn!(
+                node,
+                "cannot create the lease, because the node is still not registered"
+            );
+        } else {
+            tracing::debug!(
+                node,
+                "the node is not registered yet; the lease is created afterwards"
+            );
+        }
+        self.was_unregistered = is_unregistered;
     }
 
     fn path(&self) -> String {
@@ -239,7 +262,7 @@ impl LeaseController {
     }
 }
 
-/// `metav1.MicroTime` has no finer parts.
+/// `metav1.MicroTime` has microseconds.
 fn to_microseconds(time: Timestamp) -> Timestamp {
     time.round(
         TimestampRound::new()

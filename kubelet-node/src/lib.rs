@@ -1,28 +1,30 @@
-//! The node itself, as kubelet v1.36 tells it to an API server: its registration, its status, its lease, and the
-//! certificates it is known by. No pod, no container runtime.
+//! The node of a kubelet without its pods: registration, status, lease and certificates, as kubelet v1.36 does
+//! them. It needs no container runtime.
 //!
-//! | an engine                | does                                                                          |
+//! | type                     | purpose                                                                       |
 //! |--------------------------|-------------------------------------------------------------------------------|
-//! | [`NodeInformer`]         | watches the node's object, for all who ask for it                             |
-//! | [`NodeStatusUpdater`]    | registers the node ([`NodeRegistration`]) and keeps its status told            |
-//! | [`LeaseController`]      | renews the lease that says that the node lives                                |
-//! | [`NodeHeartbeat`]        | is the three together, as a kubelet has them                                  |
-//! | [`certificate`]          | TLS bootstrap and rotation (feature `certificates`)                           |
+//! | [`NodeInformer`]         | watches the Node object and shares it with the other parts                    |
+//! | [`NodeStatusUpdater`]    | registers the node ([`NodeRegistration`]) and sends its status                |
+//! | [`LeaseController`]      | renews the node's lease                                                       |
+//! | [`NodeHeartbeat`]        | runs these three together, as the kubelet does                                |
+//! | [`certificate`]          | TLS bootstrap and certificate rotation (feature `certificates`)               |
 //!
-//! And for programs that are agents of a host: `HealthzServer` (feature `healthz`), `SystemdNotifier` (feature `systemd`),
-//! `LockFile` (feature `lock`).
+//! For programs that run as an agent of a host there are also `HealthzServer` (feature `healthz`),
+//! `SystemdNotifier` (feature `systemd`) and `LockFile` (feature `lock`).
 //!
-//! What they tell comes from a [`LocalNode`]: what it is to be ([`NodeConfig`]), the machine ([`MachineInfo`], read or made
-//! up), the host's addresses ([`HostNetwork`]), the runtime ([`NodeRuntime`]), what it must have to be ready
-//! ([`ReadyCheck`]), what it runs out of ([`Pressure`]); each part is filled in by a [`NodeStatusSetter`] that can be
-//! replaced, and others can be added. [`preflight`](preflight()) says what keeps a node from its cluster, and what to do
-//! about it.
+//! The status comes from a [`LocalNode`]. You give it the settings ([`NodeConfig`]), the machine
+//! ([`MachineInfo`]), the host's addresses ([`HostNetwork`]), the runtime ([`NodeRuntime`]), the conditions for
+//! readiness ([`ReadyCheck`]) and the resources under pressure ([`Pressure`]). You can read the machine from
+//! the host or make one up. Each part of the status is filled by a [`NodeStatusSetter`]; you can replace
+//! setters and add your own. [`preflight`](preflight()) reports why a node cannot join its cluster, and how to
+//! fix it.
 //!
 //! # Example: a node that is ready, in virtual time
 //!
-//! Its API server is that of `kubelet-testing` (feature `api-server`), and tokio's feature `test-util` is on. A real one is
-//! reached by any `kube_client::Client`; [`certificate::ApiServerAccess`] makes one of a node's kubeconfig and keeps its
-//! certificate fresh. This node is ready whatever its runtime says: what is to keep it from that is a [`ReadyCheck`].
+//! The API server in the example is the one in memory of `kubelet-testing` (feature `api-server`); virtual time
+//! needs tokio's feature `test-util`. For a real API server pass any `kube_client::Client`.
+//! [`certificate::ApiServerAccess`] makes one from a node's kubeconfig and keeps its certificate fresh. The
+//! example has no [`ReadyCheck`], so the node is ready at once.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -85,7 +87,7 @@
 //!     let status = node.status.unwrap_or_default();
 //!     assert_eq!(status.node_info.unwrap_or_default().container_runtime_version, "pretend://1.0");
 //!     assert_eq!(status.addresses.unwrap_or_default()[0].address, "10.0.0.7");
-//!     assert_eq!(status.allocatable.unwrap_or_default()["memory"].0, "3996Mi"); // without 100 MiB
+//!     assert_eq!(status.allocatable.unwrap_or_default()["memory"].0, "3996Mi"); // 100 MiB are reserved for eviction
 //!     assert!(status.conditions.unwrap_or_default().iter().any(|condition| {
 //!         condition.type_ == "Ready" && condition.reason.as_deref() == Some("KubeletReady")
 //!     }));
@@ -97,13 +99,13 @@
 //!
 //! # Requests
 //!
-//! A node that is quiet makes one request each 10 s, its lease, and one each 5 minutes, its status, and holds one watch. It
-//! asks for nothing that the Node authorizer and `NodeRestriction` do not allow a kubelet.
+//! An idle node makes one request every 10 s (the lease) and one every 5 minutes (the status), and holds one
+//! watch. The Node authorizer and `NodeRestriction` allow a kubelet all requests of this crate.
 //!
 //! # Time, randomness, tasks
 //!
-//! Every delay is `tokio::time`'s; wall-clock time comes from a [`Clock`](kubelet_core::Clock), randomness from a
-//! [`Jitter`](kubelet_core::Jitter). No task is spawned: each engine is one future, whose owner spawns or joins it.
+//! Every delay uses `tokio::time`. Wall-clock time comes from a [`Clock`](kubelet_core::Clock), randomness from
+//! a [`Jitter`](kubelet_core::Jitter). The engines spawn no tasks: each is one future, which you spawn or join.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,4 +1,4 @@
-//! The node, as its agent knows it.
+//! The node as the agent knows it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::facts::{NoPressure, NoRuntime};
-use crate::setters::Told;
+use crate::setters::LastAnswer;
 use crate::setters::addresses::{ADDRESSES, Addresses};
 use crate::setters::condition::{PressureCondition, PressureOf};
 use crate::setters::info::{DeclaredFeatures, Endpoints, Versions};
@@ -32,29 +32,30 @@ use crate::{
     SystemNetwork, VolumesInUse,
 };
 
-/// The annotation by which the attach-detach controller attaches the node's volumes (`ControllerManagedAttachAnnotation`).
+/// The annotation that lets the attach-detach controller attach the node's volumes
+/// (`ControllerManagedAttachAnnotation`).
 pub(crate) const CONTROLLER_MANAGED_ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
-/// The taint of a node that its cloud provider does not know yet (`TaintExternalCloudProvider`).
+/// The taint of a node that its cloud provider has not initialised yet (`TaintExternalCloudProvider`).
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
-/// What is said of version 1 of cgroups (`CgroupV1DeprecatedWarning`).
+/// The message about version 1 of cgroups (`CgroupV1DeprecatedWarning`).
 const CGROUP_V1_DEPRECATED: &str = "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future \
     release. Please migrate to cgroup v2. More information at \
     https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1";
 const TMPFS_MAY_BE_SWAPPED: &str = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, \
     emptyDirs, etc.) might be swapped to disk and should no longer be considered secure.";
-/// For how long the node that stands in for the server's is the same.
+/// How long a stand-in node is reused.
 const STAND_IN_FOR: Duration = Duration::from_secs(10);
 
-/// What a node is to be, as a kubelet's flags and configuration say it. The fields are named after theirs.
+/// The settings of a node, named after the kubelet's flags and configuration fields.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeConfig {
-    /// The name of the node's object.
+    /// The name of the Node object.
     pub node_name: String,
-    /// The address `Hostname` and the label; the node's name unless a cloud provider named it otherwise. See
-    /// [`hostname`](crate::hostname()).
+    /// The address of type `Hostname` and the label. It is the node's name, unless a cloud provider gave the
+    /// node another name. See [`hostname`](crate::hostname()).
     pub hostname: String,
-    /// `--node-ip`, see [`parse_node_ip`](crate::parse_node_ip); none: found out.
+    /// `--node-ip`, see [`parse_node_ip`](crate::parse_node_ip). If empty, the address is detected.
     pub node_ips: Vec<IpAddr>,
     /// `--cloud-provider=external`: an external cloud provider initialises the node.
     pub external_cloud_provider: bool,
@@ -64,32 +65,33 @@ pub struct NodeConfig {
     pub register_with_taints: Vec<Taint>,
     /// `providerID`
     pub provider_id: Option<String>,
-    /// `enableControllerAttachDetach`, true.
+    /// `enableControllerAttachDetach`, true by default.
     pub enable_controller_attach_detach: bool,
-    /// The node may have been made anew since its extended resources were counted: they are zero until somebody tells them
-    /// again (`ShouldResetExtendedResourceCapacity`). True, as in a kubelet without the checkpoint
-    /// `device-plugins/kubelet_internal_checkpoint`: set it to false where that is there.
+    /// Sets extended resources to zero at registration, until a device plugin reports them again: the machine
+    /// may be a new one (`ShouldResetExtendedResourceCapacity`). True by default, as in a kubelet without the
+    /// checkpoint `device-plugins/kubelet_internal_checkpoint`. Set it to false if that file exists.
     pub reset_extended_resources: bool,
-    /// `maxPods`, 110.
+    /// `maxPods`, 110 by default.
     pub max_pods: u32,
-    /// `podsPerCore`; 0, the default, is no limit.
+    /// `podsPerCore`; 0, the default, means no limit.
     pub pods_per_core: u32,
     /// `systemReserved`, `kubeReserved` and `evictionHard`.
     pub reservation: Reservation,
-    /// `localStorageCapacityIsolation`, true: the node tells of its `ephemeral-storage`, and is not ready before it can.
+    /// `localStorageCapacityIsolation`, true by default: the node reports `ephemeral-storage`, and is not ready
+    /// before it can.
     pub local_storage_capacity_isolation: bool,
-    /// `nodeStatusMaxImages`, 50; `None`, the kubelet's -1, tells of all.
+    /// `nodeStatusMaxImages`, 50 by default; `None`, the kubelet's -1, reports all images.
     pub node_status_max_images: Option<usize>,
-    /// The version that the node shows: `v1.36.2`, which the behaviour is that of.
+    /// The reported version, `v1.36.2` by default. This crate behaves like that version.
     pub kubelet_version: String,
-    /// `port`, 10250.
+    /// `port`, 10250 by default.
     pub kubelet_port: u16,
-    /// Features that the scheduler may count on, sorted. None by default: what the agent does is for it to say.
+    /// Features that the scheduler may rely on, sorted. Empty by default: declare what your agent supports.
     pub declared_features: Vec<String>,
 }
 
 impl NodeConfig {
-    /// A node of this name, else with the kubelet's defaults.
+    /// The settings of the node `node_name`, with the kubelet's defaults.
     pub fn new(node_name: impl Into<String>) -> Self {
         let node_name = node_name.into();
         Self {
@@ -114,8 +116,8 @@ impl NodeConfig {
     }
 }
 
-/// The node as the agent knows it: what it registers, and what its status is now. Answers to the kubelet's `initialNode`
-/// and `setNodeStatus`.
+/// The node as the agent knows it: the object to register, and its current status. Answers to the kubelet's
+/// `initialNode` and `setNodeStatus`.
 ///
 /// ```
 /// use kubelet_node::{FixedNetwork, LocalNode, MachineInfo, NodeConfig};
@@ -146,7 +148,7 @@ pub struct LocalNode {
 }
 
 impl LocalNode {
-    /// Begins a node that is to be as `config` says, on this machine.
+    /// Starts a builder with these settings, for this machine.
     pub fn builder(config: NodeConfig, machine: MachineInfo) -> LocalNodeBuilder {
         LocalNodeBuilder {
             config,
@@ -171,14 +173,14 @@ impl LocalNode {
         &*self.runtime
     }
 
-    /// The object to register, with its status as of now (`initialNode`).
+    /// The object to register, with its current status (`initialNode`).
     pub async fn initial_node(&self) -> Node {
         let mut node = self.bare_node();
         self.set_status(&mut node).await;
         node
     }
 
-    /// The object to register, but for its status.
+    /// The object to register, without its status.
     pub(crate) fn bare_node(&self) -> Node {
         let config = &self.config;
         let machine = &self.machine;
@@ -218,7 +220,7 @@ impl LocalNode {
         }
     }
 
-    /// Whether the node has addresses, as its setter finds them.
+    /// Checks that the node has addresses, with the setter for addresses.
     pub(crate) async fn resolve_addresses(&self) -> Result<()> {
         let setter = self.setters.iter().find(|setter| setter.name() == ADDRESSES);
         match setter {
@@ -227,7 +229,7 @@ impl LocalNode {
         }
     }
 
-    /// Fills in the status of `node` as of now, setter by setter (`setNodeStatus`).
+    /// Fills in the current status of `node`, setter by setter (`setNodeStatus`).
     pub async fn set_status(&self, node: &mut Node) {
         for setter in &self.setters {
             if let Err(error) = setter.set(node).await {
@@ -237,8 +239,8 @@ impl LocalNode {
         }
     }
 
-    /// Says that the agent starts: the event `Starting` (`BirthCry`), and before and after it what is to be said of the
-    /// machine: `PossibleMemoryBackedVolumesOnDisk`, and with version 1 of cgroups `CgroupV1` (`cgroupVersionCheck`).
+    /// Emits the event `Starting` (`BirthCry`). Also emits warnings about the machine where they apply:
+    /// `PossibleMemoryBackedVolumesOnDisk` before it and `CgroupV1` after it (`cgroupVersionCheck`).
     pub fn birth_cry(&self) {
         if self.machine.tmpfs_may_be_swapped {
             let reason = "PossibleMemoryBackedVolumesOnDisk";
@@ -257,8 +259,8 @@ impl LocalNode {
         }
     }
 
-    /// What all pods of the node may use together (`enforceNodeAllocatableCgroups`): all that the machine has, and with `pods`
-    /// in `enforceNodeAllocatable` only what of it is not reserved.
+    /// The limits for all pods of the node together (`enforceNodeAllocatableCgroups`): the machine's capacity
+    /// or, if `enforceNodeAllocatable` contains `pods`, the capacity without the reserved resources.
     pub fn bound_of_all_pods(&self, enforce_node_allocatable: &[String]) -> BTreeMap<String, Quantity> {
         match enforce_node_allocatable.iter().any(|what| what == "pods") {
             true => self.config.reservation.allocatable_absolute(&self.machine),
@@ -274,24 +276,24 @@ impl LocalNode {
         &self.machine
     }
 
-    /// Notes a stage of the node's start.
+    /// Records a stage of the node's start.
     pub(crate) fn startup(&self, note: impl FnOnce(&mut StartupLatency, Timestamp)) {
         note(&mut self.startup.lock(), self.clock.now());
     }
 
-    /// Why the node is not ready, by its checks alone.
+    /// The problems that the ready checks report.
     pub(crate) fn problems(&self) -> Vec<String> {
         self.checks.iter().flat_map(|check| check.problems()).collect()
     }
 
-    /// Has all checks look now.
+    /// Runs all ready checks now.
     pub(crate) async fn refresh(&self) {
         for check in self.checks.iter() {
             check.refresh().await;
         }
     }
 
-    /// The API server shows this node.
+    /// Passes on the volumes that the API server shows for this node.
     pub(crate) fn mark_volumes(&self, node: &Node) {
         if let Some(volumes) = &self.volumes {
             let status = node.status.as_ref();
@@ -300,7 +302,7 @@ impl LocalNode {
         }
     }
 
-    /// The initial node, made anew each 10 s at most.
+    /// The initial node, made again after 10 s at the earliest.
     pub(crate) async fn stand_in(&self) -> Arc<Node> {
         let made = self.stand_in.lock().clone();
         if let Some((at, node)) = made
@@ -324,7 +326,7 @@ impl fmt::Debug for LocalNode {
     }
 }
 
-/// Sets up a [`LocalNode`].
+/// Builds a [`LocalNode`].
 #[must_use]
 pub struct LocalNodeBuilder {
     config: NodeConfig,
@@ -345,7 +347,7 @@ impl LocalNodeBuilder {
         &self.config.node_name
     }
 
-    /// What tells the host's addresses. Default: the system, [`SystemNetwork`].
+    /// Where the host's addresses come from. Default: the system, [`SystemNetwork`].
     pub fn network(mut self, network: impl HostNetwork + 'static) -> Self {
         self.network = Arc::new(network);
         self
@@ -357,48 +359,49 @@ impl LocalNodeBuilder {
         self
     }
 
-    /// One thing more that the node must have to be ready. Their problems are told in the order in which they were added:
-    /// the kubelet's is runtime (a [`RuntimeState`](kubelet_core::RuntimeState) is a check), storage, shutdown.
+    /// Adds a condition for the node to be ready. Problems are reported in the order of these calls. The
+    /// kubelet's order is runtime ([`RuntimeState`](kubelet_core::RuntimeState) is a check), storage, shutdown.
     pub fn ready_check(mut self, check: impl ReadyCheck + 'static) -> Self {
         self.checks.push(Arc::new(check));
         self
     }
 
-    /// What tells of pressure. Default: nothing is short.
+    /// Reports which resources are under pressure. Default: none.
     pub fn pressure(mut self, pressure: Arc<dyn Pressure>) -> Self {
         self.pressure = pressure;
         self
     }
 
-    /// What tells of attached volumes. Default: nobody, and the field stays as it is.
+    /// Reports the attached volumes. Default: none, and the field stays unchanged.
     pub fn volumes_in_use(mut self, volumes: Arc<dyn VolumesInUse>) -> Self {
         self.volumes = Some(volumes);
         self
     }
 
-    /// A setter of your own: in the place of the one of the same name, else before the last condition, `Ready`.
+    /// Adds a setter. It replaces the built-in one of the same name; otherwise it runs just before the last
+    /// condition, `Ready`.
     ///
-    /// The kubelet's are `addresses`, `machine` (capacity, allocatable, ids), `versions`, `daemonEndpoints`, `images`,
-    /// `runtimeHandlers`, `MemoryPressure`, `DiskPressure`, `PIDPressure`, `Ready`, `volumesInUse`, `schedulable` and
-    /// `declaredFeatures`.
+    /// The built-in setters are `addresses`, `machine` (capacity, allocatable, ids), `versions`,
+    /// `daemonEndpoints`, `images`, `runtimeHandlers`, `MemoryPressure`, `DiskPressure`, `PIDPressure`,
+    /// `Ready`, `volumesInUse`, `schedulable` and `declaredFeatures`.
     pub fn setter(mut self, setter: Arc<dyn NodeStatusSetter>) -> Self {
         self.setters.push(setter);
         self
     }
 
-    /// Who records the node's events. Default: the log.
+    /// Where the node's events are recorded. Default: the log.
     pub fn events(mut self, events: Arc<dyn NodeEventRecorder>) -> Self {
         self.events = events;
         self
     }
 
-    /// The clock that conditions get their times from.
+    /// The clock for the times in conditions.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The node.
+    /// Builds the node.
     pub fn build(self) -> LocalNode {
         let checks: Arc<[Arc<dyn ReadyCheck>]> = self.checks.clone().into();
         let mut setters = self.default_setters(checks.clone());
@@ -426,7 +429,7 @@ impl LocalNodeBuilder {
         }
     }
 
-    /// In the kubelet's order (`defaultNodeStatusFuncs`).
+    /// The setters in the kubelet's order (`defaultNodeStatusFuncs`).
     fn default_setters(&self, checks: Arc<[Arc<dyn ReadyCheck>]>) -> Vec<Arc<dyn NodeStatusSetter>> {
         let Self {
             config,
@@ -455,13 +458,13 @@ impl LocalNodeBuilder {
                 pods_per_core: config.pods_per_core,
                 local_storage_capacity_isolation: config.local_storage_capacity_isolation,
                 events: events.clone(),
-                reboot_told: AtomicBool::new(false),
+                reboot_reported: AtomicBool::new(false),
             }),
             Arc::new(Versions {
                 machine: machine.clone(),
                 runtime: runtime.clone(),
                 kubelet_version: config.kubelet_version.clone(),
-                told: Told::default(),
+                last_version: LastAnswer::default(),
             }),
             Arc::new(Endpoints {
                 kubelet_port: config.kubelet_port,
@@ -469,7 +472,7 @@ impl LocalNodeBuilder {
             Arc::new(Images {
                 runtime: runtime.clone(),
                 most: config.node_status_max_images,
-                told: Told::default(),
+                last_images: LastAnswer::default(),
             }),
             Arc::new(Handlers {
                 runtime: runtime.clone(),

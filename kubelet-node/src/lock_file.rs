@@ -1,4 +1,4 @@
-//! `--lock-file`: one agent at a time.
+//! `--lock-file`: only one agent runs at a time.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -13,11 +13,11 @@ use tokio::time::sleep;
 
 use crate::{Error, Result};
 
-/// How often it is tried to have the lock, and looked whether another wants it.
+/// How often the lock is tried, and how often the file is checked for contention.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
 
-/// A lock that one agent of a host has: held until this is dropped, or the process ends (`--lock-file`,
-/// `--exit-on-lock-contention`).
+/// A file lock that only one agent on a host can hold. It is released on drop or when the process ends
+/// (`--lock-file`, `--exit-on-lock-contention`).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -38,16 +38,16 @@ pub struct LockFile {
 }
 
 impl LockFile {
-    /// Waits until nobody else has the file, which is made if need be, locked (`flock.Acquire`). With `watch`, who wants it
-    /// later is [noticed](Self::contended).
+    /// Waits until the lock is free and takes it (`flock.Acquire`). Creates the file if it does not exist. With
+    /// `watch`, [`contended`](Self::contended) reports other agents that want the lock.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] if it cannot be made, locked or watched.
+    /// [`Error::File`] if the file cannot be created, locked or watched.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it does not have the lock.
+    /// If the future is dropped, the lock is not taken.
     pub async fn acquire(path: &Path, watch: bool) -> Result<Self> {
         let failed = |what| {
             move |source: std::io::Error| Error::File {
@@ -73,12 +73,12 @@ impl LockFile {
         })
     }
 
-    /// Works to the end of the work, with the lock. `contended` is called when [another wants it](Self::contended): it is to have
-    /// the work end.
+    /// Runs `work` to its end while holding the lock. Calls `contended` when [another agent wants the
+    /// lock](Self::contended); that call should make the work end.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the work is dropped and then the lock.
+    /// If the future is dropped, `work` is dropped first, then the lock.
     pub async fn hold<T>(self, work: impl Future<Output = T>, contended: impl FnOnce()) -> T {
         let mut work = pin!(work);
         tokio::select! {
@@ -89,12 +89,12 @@ impl LockFile {
         work.await
     }
 
-    /// Returns when somebody opened or deleted the file, another agent that wants to run: this one should end
-    /// (`watchForLockfileContention`). Never, if it is not watched.
+    /// Returns when another process opens or deletes the file, that is, when another agent wants to run. This
+    /// agent should then end (`watchForLockfileContention`). Without `watch` it never returns.
     ///
     /// # Cancel safety
     ///
-    /// Dropped while it waits, nothing is lost.
+    /// The future may be dropped while it waits.
     pub async fn contended(&self) {
         let Some(events) = &self.events else {
             return std::future::pending().await;
@@ -131,12 +131,14 @@ mod tests {
         assert!(timeout(minute, first.contended()).await.is_err());
 
         assert!(timeout(minute, LockFile::acquire(&path, false)).await.is_err());
-        timeout(minute, first.contended()).await.expect("it was opened");
+        timeout(minute, first.contended())
+            .await
+            .expect("the file was opened");
         drop(first);
         let second = LockFile::acquire(&path, false).await.unwrap();
         assert!(
             timeout(minute, second.contended()).await.is_err(),
-            "it is not watched"
+            "the file is not watched"
         );
 
         let error = LockFile::acquire(&dir.path().join("absent/lock"), false)
@@ -167,8 +169,13 @@ mod tests {
         };
         tokio::join!(first, second);
         assert!(ended.get());
-        // Who is not wanted is left to end by itself.
+        // Without contention the work ends by itself.
         let third = LockFile::acquire(&path, true).await.unwrap();
-        assert_eq!(third.hold(async { 3 }, || panic!("nobody wants it")).await, 3);
+        assert_eq!(
+            third
+                .hold(async { 3 }, || panic!("no other agent wants the lock"))
+                .await,
+            3
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! [`NodeHeartbeat`]: all that keeps a node known to its cluster.
+//! [`NodeHeartbeat`]: watch, registration, status and lease of a node together.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use crate::{
     NodeRegistration, NodeStatusConfig, NodeStatusUpdater,
 };
 
-/// How a node is kept known to its cluster.
+/// Settings of a [`NodeHeartbeat`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeHeartbeatConfig {
-    /// `registerNode`: whether the node's object is made, and what of it is the kubelet's seen to. True by default; else it is
-    /// somebody else's to make.
+    /// `registerNode`, true by default: create the Node object or, if it exists, update the fields that belong
+    /// to the kubelet. If false, an administrator has to create it.
     pub register_node: bool,
-    /// How its status is told.
+    /// How often the status is sent.
     pub status: NodeStatusConfig,
-    /// How its lease is kept.
+    /// How the lease is renewed.
     pub lease: LeaseConfig,
 }
 
@@ -36,15 +36,16 @@ impl Default for NodeHeartbeatConfig {
 }
 
 impl NodeHeartbeatConfig {
-    /// How long a heartbeat's answer is to be waited for: no longer than it takes to the next, nor than the lease lasts.
+    /// How long to wait for the answer to a heartbeat: at most until the next one is due, and at most as long
+    /// as the lease lasts.
     pub fn timeout(&self) -> Duration {
         let lease = Duration::from_secs(self.lease.duration_seconds.into());
         self.status.update_frequency.min(lease)
     }
 }
 
-/// Watches the node's object, registers it, tells its status and renews its lease: [`NodeInformer`], [`NodeRegistration`],
-/// [`NodeStatusUpdater`] and [`LeaseController`] as a kubelet has them together.
+/// Watches and registers the node, sends its status and renews its lease. It combines [`NodeInformer`],
+/// [`NodeRegistration`], [`NodeStatusUpdater`] and [`LeaseController`] as the kubelet does.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -87,8 +88,8 @@ pub struct NodeHeartbeat {
 }
 
 impl NodeHeartbeat {
-    /// Of the node `local`. The watch and the registration go by `client`, and what must not wait behind other requests by
-    /// `beats`, a client of its own.
+    /// The heartbeat of the node `local`. `client` is for the watch and the registration. `beats` is for status
+    /// and lease; it needs connections of its own, so that other requests do not delay it.
     pub fn new(
         client: Client,
         beats: HeartbeatClient,
@@ -109,16 +110,17 @@ impl NodeHeartbeat {
         }
     }
 
-    /// Who tells of the node: for admission, for mirror pods, and for the source of pods, which waits until it is synced.
+    /// The node, for admission, for mirror pods, and for the source of pods, which waits until the node has
+    /// synced.
     pub fn informer(&self) -> NodeInformerHandle {
         self.informer.handle()
     }
 
-    /// Until `shutdown`.
+    /// Runs until `shutdown`.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the requests under way.
+    /// Dropping the future drops the running requests.
     pub async fn run(self, shutdown: CancellationToken) {
         let token = || shutdown.clone();
         tokio::join!(

@@ -1,4 +1,4 @@
-//! The addresses that a node may go by.
+//! The addresses of a node.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,10 +6,11 @@ use k8s_openapi::api::core::v1::Node;
 
 use crate::{DefaultRoute, Error, HostNetwork, Interface, Result};
 
-/// What `--node-ip` says: no address, one, or one of each family (`ParseNodeIPArgument`). `cloud_provider` is what
-/// `--cloud-provider` says: two addresses are for nodes without one, or with an `external` one.
+/// Parses `--node-ip`: no address, one, or one of each family (`ParseNodeIPArgument`). `cloud_provider` is the
+/// value of `--cloud-provider`: two addresses are allowed without a provider and with `external`.
 ///
-/// What is no address is given back as the second part: the kubelet warns of it, and goes on.
+/// The second part of the result holds the values that are not addresses. The kubelet logs a warning about them
+/// and continues.
 ///
 /// ```
 /// let (addresses, ignored) = kubelet_node::parse_node_ip("10.0.0.7, fd00::7, eth0", "")?;
@@ -21,7 +22,7 @@ use crate::{DefaultRoute, Error, HostNetwork, Interface, Result};
 ///
 /// # Errors
 ///
-/// More than one of a family, or `0.0.0.0` or `::` beside another.
+/// There are two addresses of one family or more than two addresses, or one of two is `0.0.0.0` or `::`.
 pub fn parse_node_ip(argument: &str, cloud_provider: &str) -> Result<(Vec<IpAddr>, Vec<String>)> {
     let (mut addresses, mut ignored) = (Vec::new(), Vec::new());
     if !argument.is_empty() {
@@ -53,8 +54,8 @@ pub fn parse_node_ip(argument: &str, cloud_provider: &str) -> Result<(Vec<IpAddr
     }
 }
 
-/// The addresses of a node by which its pods on the host's network go: the first, internal before external, and the first
-/// of the other family (`GetNodeHostIPs`). None where none is known yet.
+/// The node's addresses that pods on the host network get: the first one, internal before external, and the
+/// first one of the other family (`GetNodeHostIPs`). Empty if the node has no addresses yet.
 pub fn node_host_ips(node: &Node) -> Vec<IpAddr> {
     let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref());
     let of = |kind: &'static str| {
@@ -70,7 +71,7 @@ pub fn node_host_ips(node: &Node) -> Vec<IpAddr> {
     std::iter::once(first).chain(second).collect()
 }
 
-/// An address, whose parts may have leading zeros (`ParseIPSloppy`).
+/// Parses an address. Leading zeros are allowed (`ParseIPSloppy`).
 pub(crate) fn parse_sloppy(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(address.to_canonical());
@@ -86,7 +87,8 @@ pub(crate) fn parse_sloppy(text: &str) -> Option<IpAddr> {
     Some(Ipv4Addr::new(part(a)?, part(b)?, part(c)?, part(d)?).into())
 }
 
-/// Whether a node may go by this address: it is one of the host's, and others reach it (`validateNodeIP`). Else why not.
+/// Checks that the address belongs to the host and is reachable from other hosts; returns the problem otherwise
+/// (`validateNodeIP`).
 pub(crate) fn check(address: IpAddr, interfaces: &[Interface]) -> std::result::Result<(), String> {
     let refused = if address.is_loopback() {
         "nodeIP can't be loopback address"
@@ -109,8 +111,8 @@ pub(crate) fn check(address: IpAddr, interfaces: &[Interface]) -> std::result::R
     Err(refused.to_owned())
 }
 
-/// The address of the interface that leads outside, of the preferred family where there is one (`ResolveBindAddress` of
-/// nothing, or of `0.0.0.0` or `::`).
+/// The address of the interface with the default route, of the preferred family if possible
+/// (`ResolveBindAddress` of nil, `0.0.0.0` or `::`).
 pub(crate) fn of_default_route(
     network: &dyn HostNetwork,
     prefer_ipv6: bool,
@@ -136,11 +138,12 @@ fn of_routes(
                 .find(|interface| interface.name == route.interface)
             else {
                 return Err(format!(
-                    "no interface {}, by which a default route goes",
+                    "interface {} of the default route does not exist",
                     route.interface
                 ));
             };
-            // Where links have link-local addresses alone, the node's is the loopback's.
+            // The links may have link-local addresses only. Then the node's address is on the loopback
+            // interface.
             let loopbacks = interfaces.iter().filter(|interface| interface.loopback);
             let mut candidates = std::iter::once(interface).chain(loopbacks);
             if let Some(address) = candidates.find_map(|interface| global(interface, ipv6)) {
@@ -170,7 +173,7 @@ fn global(interface: &Interface, ipv6: bool) -> Option<IpAddr> {
         .copied()
 }
 
-/// Go's `IsGlobalUnicast`: private addresses are.
+/// Go's `IsGlobalUnicast`; private addresses count as global.
 fn is_global_unicast(address: IpAddr) -> bool {
     !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || is_link_local(address))
         && address != IpAddr::V4(Ipv4Addr::BROADCAST)

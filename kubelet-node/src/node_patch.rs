@@ -4,15 +4,15 @@ use k8s_openapi::api::core::v1::Node;
 use kubelet_core::strategic_merge_patch;
 use serde_json::{Value, json};
 
-/// The patch of the `status` sub-resource from `old` to `new`: of metadata and status what differs. Without a difference
-/// it is `{}`, and still a sign of life.
+/// The patch of the `status` subresource from `old` to `new`, with the differences of metadata and status.
+/// Without differences it is `{}`; sending it still shows that the node is alive.
 pub(crate) fn node_status_patch(old: &Node, new: &Node) -> Result<Value, serde_json::Error> {
     let (mut old, mut new) = (serde_json::to_value(old)?, serde_json::to_value(new)?);
     for node in [&mut old, &mut new] {
         node.as_object_mut().map(|node| node.remove("spec"));
     }
-    // The API says of addresses that they merge by type, of which there can be several of one: what changed comes as a
-    // whole.
+    // The API merges addresses by type, but a node may have several addresses of one type. So changed addresses
+    // are replaced as a whole.
     let addresses = |node: &Value| node["status"]["addresses"].clone();
     let (before, after) = (addresses(&old), addresses(&new));
     let replaced = before != after && before.as_array().is_some_and(|list| !list.is_empty());

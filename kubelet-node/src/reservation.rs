@@ -1,4 +1,4 @@
-//! What of a node's resources is not for pods.
+//! The resources that are reserved on a node.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use kubelet_core::quantity::{Amount, Format};
 use crate::setters::machine::capacity;
 use crate::{Error, MachineInfo, Result};
 
-/// Resources that are kept back from pods, by the kubelet's three ways (`GetNodeAllocatableReservation`).
+/// The resources that pods cannot use, for the kubelet's three reasons (`GetNodeAllocatableReservation`).
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -29,17 +29,17 @@ pub struct Reservation {
     eviction_hard: BTreeMap<&'static str, Threshold>,
 }
 
-/// How little of a resource may be left.
+/// The amount of a resource that must stay free.
 #[derive(Clone, Copy, Debug)]
 enum Threshold {
     Amount(Amount),
-    /// A part of the capacity, as the kubelet keeps it: of single precision.
+    /// A fraction of the capacity. The kubelet stores it in single precision, too.
     Part(f32),
 }
 
 impl Reservation {
-    /// Nothing but what the kubelet keeps back by default: the 100 MiB of memory and the tenth of the file system below
-    /// which pods are evicted (`DefaultEvictionHard`).
+    /// The kubelet's defaults: the eviction thresholds of 100 MiB of memory and 10 % of the file system
+    /// (`DefaultEvictionHard`).
     pub fn of_defaults() -> Self {
         Self {
             reserved: BTreeMap::new(),
@@ -50,11 +50,11 @@ impl Reservation {
         }
     }
 
-    /// What the fields `systemReserved`, `kubeReserved` and `evictionHard` of a `KubeletConfiguration` say.
+    /// Reads the fields `systemReserved`, `kubeReserved` and `evictionHard` of a `KubeletConfiguration`.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] names what is no amount, or no signal.
+    /// [`Error::Invalid`] names the invalid amount or the unknown signal.
     pub fn new(
         system_reserved: &BTreeMap<String, String>,
         kube_reserved: &BTreeMap<String, String>,
@@ -73,7 +73,7 @@ impl Reservation {
         let mut thresholds = BTreeMap::new();
         for (signal, text) in eviction_hard {
             let threshold = parse_threshold(signal, text)?;
-            // Of all signals these two are about what the scheduler counts.
+            // Only these two signals concern resources that the scheduler counts.
             let resource = match signal.as_str() {
                 "memory.available" => MEMORY,
                 "nodefs.available" => EPHEMERAL_STORAGE,
@@ -89,7 +89,7 @@ impl Reservation {
         })
     }
 
-    /// So many CPUs are kept for the system by `reservedSystemCPUs`, whatever the two lists say of `cpu`.
+    /// Reserves `cpus` CPUs (`reservedSystemCPUs`). They replace the `cpu` amounts of both lists.
     #[must_use]
     pub fn with_reserved_system_cpus(mut self, cpus: u32) -> Self {
         if cpus > 0 {
@@ -99,12 +99,12 @@ impl Reservation {
         self
     }
 
-    /// Whether a machine has as much as is kept back from its pods (`validateNodeAllocatable`). A kubelet that finds more
-    /// kept back than there is does not start.
+    /// Checks that the reservations fit into the machine's capacity (`validateNodeAllocatable`). The kubelet
+    /// does not start if they do not.
     ///
     /// # Errors
     ///
-    /// [`Error::Reservation`] names each resource of which there is too little.
+    /// [`Error::Reservation`] names each resource whose reservation is too large.
     pub fn check(&self, machine: &MachineInfo) -> Result<()> {
         let capacity: BTreeMap<String, Quantity> = capacity(machine).collect();
         let problems: Vec<String> = capacity
@@ -131,8 +131,9 @@ impl Reservation {
         }
     }
 
-    /// What all pods of a machine may use together: what it has, process IDs (`pid`) among it, without `systemReserved` and
-    /// `kubeReserved` (`GetNodeAllocatableAbsolute`). What lies below the thresholds of eviction counts as theirs.
+    /// What all pods of a machine may use together: the capacity, including process IDs (`pid`), without
+    /// `systemReserved` and `kubeReserved` (`GetNodeAllocatableAbsolute`). Eviction thresholds are not
+    /// subtracted.
     pub fn allocatable_absolute(&self, machine: &MachineInfo) -> BTreeMap<String, Quantity> {
         let pids = machine
             .max_pids
@@ -150,9 +151,9 @@ impl Reservation {
         .collect()
     }
 
-    /// What is left of `capacity` for pods; never less than nothing.
+    /// The part of `capacity` that pods may use; never negative.
     pub(crate) fn allocatable(&self, resource: &str, capacity: &Quantity) -> Quantity {
-        // What is no resource of the machine itself cannot be reserved.
+        // Only the machine's own resources can be reserved.
         if !(matches!(resource, "cpu" | MEMORY | EPHEMERAL_STORAGE) || is_huge_pages(resource)) {
             return capacity.clone();
         }
@@ -166,7 +167,7 @@ impl Reservation {
         Quantity(subtract(all, kept).write(Format::of(capacity)))
     }
 
-    /// How much of a resource, of which there is so much, is not for pods (`GetNodeAllocatableReservation`).
+    /// The reserved part of a resource with the capacity `all` (`GetNodeAllocatableReservation`).
     fn kept_back(&self, resource: &str, all: Amount) -> Amount {
         let threshold = self
             .eviction_hard
@@ -184,7 +185,7 @@ impl Reservation {
 const MEMORY: &str = "memory";
 pub(crate) const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
-/// What a threshold may be about (`validSignal`).
+/// The known eviction signals (`validSignal`).
 const SIGNALS: [&str; 9] = [
     "memory.available",
     "allocatableMemory.available",
@@ -197,12 +198,12 @@ const SIGNALS: [&str; 9] = [
     "pid.available",
 ];
 
-/// `hugepages-2Mi` and the like (`IsHugePageResourceName`).
+/// Whether it is a resource such as `hugepages-2Mi` (`IsHugePageResourceName`).
 pub(crate) fn is_huge_pages(resource: &str) -> bool {
     resource.starts_with("hugepages-")
 }
 
-/// No less than nothing. Bytes beyond 9 PB are counted whole.
+/// The difference; never negative. Amounts beyond 9 PB are computed in whole units.
 pub(crate) fn subtract(from: Amount, amount: Amount) -> Amount {
     let left = if from.is_whole() && amount.is_whole() {
         Amount::from_units(from.value().saturating_sub(amount.value()))
@@ -219,7 +220,7 @@ fn parse(what: &str, text: &str) -> Result<Amount> {
     })
 }
 
-/// `100Mi` or `10%`; `0%` and `100%` are no thresholds (`parseThresholdStatement`).
+/// Parses `100Mi` or `10%`; `0%` and `100%` mean no threshold (`parseThresholdStatement`).
 fn parse_threshold(signal: &str, text: &str) -> Result<Option<Threshold>> {
     let what = format!("evictionHard[{signal}]");
     let refuse = |why: String| Error::Invalid {
@@ -243,7 +244,7 @@ fn parse_threshold(signal: &str, text: &str) -> Result<Option<Threshold>> {
     };
     let percent: f32 = match percent.trim_end_matches('%').parse() {
         Ok(percent) if !f32::is_nan(percent) => percent,
-        _ => return Err(refuse(format!("{text} is no percentage"))),
+        _ => return Err(refuse(format!("{text} is not a percentage"))),
     };
     if percent < 0.0 {
         let why = format!("eviction percentage threshold {signal} must be >= 0%: {text}");
@@ -282,7 +283,7 @@ mod tests {
             ("", "", "0%", "ephemeral-storage", "10Gi", "10Gi"),
             ("", "", "100%", "ephemeral-storage", "10Gi", "10Gi"),
             ("4Mi", "", "", "hugepages-2Mi", "10Mi", "6Mi"),
-            // Not the machine's.
+            // Not a resource of the machine.
             ("10", "", "", "pods", "110", "110"),
             ("1", "", "", "example.com/x", "3", "3"),
         ] {
@@ -399,7 +400,7 @@ mod tests {
             ),
             (
                 eviction("nodefs.inodesFree", "x%"),
-                "evictionHard[nodefs.inodesFree]: x% is no percentage",
+                "evictionHard[nodefs.inodesFree]: x% is not a percentage",
             ),
             (
                 eviction("memory.availabel", "0%"),
@@ -418,7 +419,7 @@ mod tests {
         for (kube, eviction, expected) in [
             (list(&[]), "100Mi", None),
             (list(&[("cpu", "2"), ("memory", "3996Mi")]), "100Mi", None),
-            // Of what the machine does not have, nothing is asked.
+            // Reservations of resources that the machine does not have are ignored.
             (list(&[("example.com/x", "7"), ("pid", "1000")]), "100Mi", None),
             (
                 list(&[("cpu", "2500m"), ("memory", "4Gi"), ("ephemeral-storage", "1Gi")]),

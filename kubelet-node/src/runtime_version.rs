@@ -1,14 +1,14 @@
-//! How the version of a runtime is shown.
+//! How the node reports the version of its runtime.
 
-/// A semantic version whole, of any other the numbers that it begins with: `1.6.20~ds1` is shown as `1.6.20`
-/// (`newRuntimeVersion`). Nothing, if these are not two at least.
-pub(crate) fn runtime_version(told: &str) -> Option<String> {
-    let told = told.trim_start();
-    let told = told.strip_prefix('v').unwrap_or(told);
-    let (numbers, extra) = told.split_at(numbers_end(told));
+/// A full semantic version is reported as it is. Of any other version only the leading numbers are reported:
+/// `1.6.20~ds1` becomes `1.6.20` (`newRuntimeVersion`). `None` if there are fewer than two numbers.
+pub(crate) fn runtime_version(text: &str) -> Option<String> {
+    let text = text.trim_start();
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let (numbers, extra) = text.split_at(numbers_end(text));
     let numbers: Vec<&str> = numbers.split('.').collect();
     if numbers.len() == 3 && !numbers.iter().any(|it| has_leading_zero(it)) && is_semantic(extra.trim_end()) {
-        return Some(told.trim_end().to_owned());
+        return Some(text.trim_end().to_owned());
     }
     if numbers.len() < 2 || has_leading_zero(numbers[0]) {
         return None;
@@ -18,7 +18,7 @@ pub(crate) fn runtime_version(told: &str) -> Option<String> {
     Some(shown.join("."))
 }
 
-/// Where numbers with single dots between them end.
+/// The end of the leading dot-separated numbers.
 fn numbers_end(text: &str) -> usize {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let mut end = digits(text);
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn is_shown_as_the_kubelet_shows_it() {
-        for (told, shown) in [
+        for (text, shown) in [
             ("1.6.20~ds1", Some("1.6.20")),
             ("v2.1.0", Some("2.1.0")),
             (" 1.7.24-rc.1+build.5 ", Some("1.7.24-rc.1+build.5")),
@@ -74,7 +74,7 @@ mod tests {
             ("", None),
             ("99999999999999999999.1", None),
         ] {
-            assert_eq!(runtime_version(told).as_deref(), shown, "{told:?}");
+            assert_eq!(runtime_version(text).as_deref(), shown, "{text:?}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The kubelet's metrics of how a node came up (`NodeStartupLatencyTracker`).
+//! The kubelet's metrics of a node's start (`NodeStartupLatencyTracker`).
 
 use k8s_openapi::jiff::Timestamp;
 use metrics::gauge;
 
-/// Notes when a node reached each stage of its start, and tells how long each took.
+/// Records when the node reached each stage of its start, and reports how long each stage took.
 #[derive(Debug)]
 pub(crate) struct StartupLatency {
     booted: Option<Timestamp>,
@@ -28,7 +28,7 @@ impl StartupLatency {
         self.first_attempt.get_or_insert(now);
     }
 
-    /// The node was not there before. One that was there says nothing of how long it takes to come up.
+    /// Called when the Node object was created. A node that existed before reports no durations.
     pub(crate) fn registered_new(&mut self, now: Timestamp) {
         let (Some(attempt), None) = (self.first_attempt, self.registered_new) else {
             return;
@@ -70,9 +70,9 @@ mod tests {
 
     /// The gauges, by the stage in their names, in milliseconds.
     #[derive(Clone, Default)]
-    struct Told(Arc<Mutex<BTreeMap<String, i64>>>);
+    struct Recorded(Arc<Mutex<BTreeMap<String, i64>>>);
 
-    struct Stage(Told, String);
+    struct Stage(Recorded, String);
 
     impl GaugeFn for Stage {
         fn increment(&self, _: f64) {}
@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    impl Recorder for Told {
+    impl Recorder for Recorded {
         fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
         fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
         fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn each_stage_counts_once_and_none_is_left_out() {
-        // when each step is reached, in milliseconds from the start; what is told
+        // when each step is reached, in milliseconds from the start; the expected metrics
         type Case = (&'static [(i64, Step)], &'static [(&'static str, i64)]);
         let cases: [Case; 7] = [
             (&[], &[]),
@@ -159,8 +159,8 @@ mod tests {
         let at = |milliseconds: i64| start + SignedDuration::from_millis(milliseconds);
         for (steps, expected) in cases {
             for booted in [Some(at(-100)), None] {
-                let told = Told::default();
-                metrics::with_local_recorder(&told, || {
+                let recorded = Recorded::default();
+                metrics::with_local_recorder(&recorded, || {
                     let mut latency = StartupLatency::new(booted, start);
                     for (time, step) in steps {
                         match step {
@@ -175,7 +175,7 @@ mod tests {
                     .iter()
                     .filter(|(stage, _)| booted.is_some() || !needs_boot(stage));
                 let expected = expected.map(|(stage, time)| ((*stage).to_owned(), *time));
-                assert_eq!(*told.0.lock(), expected.collect(), "{steps:?} {booted:?}");
+                assert_eq!(*recorded.0.lock(), expected.collect(), "{steps:?} {booted:?}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Tells the API server how the node is.
+//! Sends the node's status to the API server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,26 +18,26 @@ use tokio_util::sync::CancellationToken;
 use crate::node_patch::node_status_patch;
 use crate::{Error, HeartbeatClient, LocalNode, NodeInformerHandle, NodeRegistration, Result};
 
-/// How often in a row an update is tried (`nodeStatusUpdateRetry`).
+/// How often an update is tried in a row (`nodeStatusUpdateRetry`).
 const UPDATE_TRIES: u32 = 5;
-/// How much of the period of updates is drawn (`JitterUntil`).
+/// The jitter of the update period (`JitterUntil`).
 const JITTER: f64 = 0.04;
-/// How often a node that starts is looked at, and for how long (`fastStatusUpdateOnce`, `nodeReadyGracePeriod`).
+/// How often a starting node is checked, and for how long (`fastStatusUpdateOnce`, `nodeReadyGracePeriod`).
 const FAST_LOOK: Duration = Duration::from_millis(100);
 const FAST_LOOKS_FOR: Duration = Duration::from_secs(120);
 
-/// How often a node's status is told.
+/// When the node's status is computed and sent.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeStatusConfig {
-    /// How often the status is worked out (`nodeStatusUpdateFrequency`, 10 s), and up to 4 % later.
+    /// How often the status is computed (`nodeStatusUpdateFrequency`, 10 s), plus up to 4 % jitter.
     pub update_frequency: Duration,
-    /// How often it is told where nothing changed (`nodeStatusReportFrequency`, 5 min).
+    /// How often an unchanged status is sent (`nodeStatusReportFrequency`, 5 min).
     pub report_frequency: Duration,
-    /// How often the node's [checks](crate::ReadyCheck) are looked at in between, so that a node that becomes ready or
-    /// ceases to be says so at once: 1 s. `None`: it says so with the next status, as the kubelet does.
+    /// How often the [ready checks](crate::ReadyCheck) run between updates, 1 s by default. When their result
+    /// changes, the status is sent at once. With `None` it is sent with the next update, as in the kubelet.
     pub readiness_look: Option<Duration>,
-    /// What spreads the updates of many nodes.
+    /// Spreads the updates of many nodes.
     pub jitter: Jitter,
 }
 
@@ -52,14 +52,15 @@ impl Default for NodeStatusConfig {
     }
 }
 
-/// Registers the node, and then keeps its status in the API server as the agent knows it. Answers to the kubelet's
+/// Registers the node and keeps its status in the API server up to date. Answers to the kubelet's
 /// `syncNodeStatus` and `fastStatusUpdateOnce`.
 ///
-/// The status is worked out each 10 s, and sent if it changed, or if none was sent for 5 minutes: a strategic merge patch
-/// of what differs. A node that starts is looked at each 100 ms until it is ready, so that it can say so at once. Each
-/// update is tried 5 times in a row; the first try goes by the watched node, the others read it.
+/// The status is computed every 10 s. It is sent, as a strategic merge patch of the differences, if it changed
+/// or if 5 minutes have passed since it was last sent. A starting node is checked every 100 ms, so that it is
+/// reported as ready at once. Each update is tried 5 times in a row; the first try uses the watched node,
+/// further tries read the node.
 ///
-/// An object that somebody deletes is not made again before the agent's next start.
+/// If the Node object is deleted, it is not created again until the agent restarts.
 ///
 /// ```no_run
 /// # async fn make() -> Result<(), Box<dyn std::error::Error>> {
@@ -98,29 +99,30 @@ pub struct NodeStatusUpdater {
 
 #[derive(Default)]
 struct State {
-    /// The ranges that were told last.
+    /// The last pod CIDRs that the runtime received.
     pod_cidrs: String,
-    /// When a status was sent, and after how long the next is due.
+    /// When the status was last sent, and the time until the next report.
     reported: Option<(Instant, Duration)>,
-    /// Whether the node's checks passed when it was looked at last.
+    /// Whether the ready checks passed when they last ran.
     was_ready: bool,
 }
 
-/// Asks for a status update. Clones are the same.
+/// Requests a status update. Clones are equivalent.
 #[derive(Clone, Debug, Default)]
 pub struct NodeStatusHandle {
     wanted: Arc<Notify>,
 }
 
 impl NodeStatusHandle {
-    /// Has the status worked out now, and sent if it changed: the node is shutting down, say. Returns at once.
+    /// Computes the status now and sends it if it changed, for example when the node shuts down. Returns at
+    /// once.
     pub fn sync(&self) {
         self.wanted.notify_one();
     }
 }
 
 impl NodeStatusUpdater {
-    /// Tells of `local`, with the node as the API server has it from `informer`.
+    /// An updater for the node `local`. `informer` provides the object from the API server.
     pub fn new(local: Arc<LocalNode>, informer: NodeInformerHandle, client: HeartbeatClient) -> Self {
         Self {
             local,
@@ -133,37 +135,38 @@ impl NodeStatusUpdater {
         }
     }
 
-    /// Registers the node before its first status. Without it somebody else has to (`registerNode: false`).
+    /// Registers the node before the first status. Without this, the node has to be created by other means
+    /// (`registerNode: false`).
     #[must_use]
     pub fn with_registration(mut self, registration: NodeRegistration) -> Self {
         self.registration = Some(registration);
         self
     }
 
-    /// How often the status is told.
+    /// Sets when the status is sent.
     #[must_use]
     pub fn with_config(mut self, config: NodeStatusConfig) -> Self {
         self.config = config;
         self
     }
 
-    /// Who asks for an update.
+    /// A handle to request updates.
     pub fn handle(&self) -> NodeStatusHandle {
         self.handle.clone()
     }
 
-    /// Registers and tells, until `shutdown`. Run the informer beside it.
+    /// Registers the node and sends its status until `shutdown`. Run the informer beside it.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the request under way. The node keeps the status that it had.
+    /// Dropping the future drops the running request. The API server keeps the last status.
     pub async fn run(mut self, shutdown: CancellationToken) {
         gauge!("kubelet_node_name", "node" => self.local.name().to_owned()).set(1.0);
         shutdown.run_until_cancelled(self.work()).await;
     }
 
     async fn work(&mut self) {
-        // The first status is to tell of a runtime that was looked at.
+        // Check the runtime before the first status.
         self.local.refresh().await;
         let mut next = Instant::now();
         let mut fast_until = Some(next + FAST_LOOKS_FOR);
@@ -192,7 +195,7 @@ impl NodeStatusUpdater {
                         tracing::error!(node = self.local.name(), "node not becoming ready in time after startup");
                         fast_until = None;
                     }
-                    Some(_) if self.told_ready().await => fast_until = None,
+                    Some(_) if self.reported_ready().await => fast_until = None,
                     Some(_) => {}
                 },
             }
@@ -240,7 +243,7 @@ impl NodeStatusUpdater {
             return Ok(());
         }
         let every = self.config.report_frequency;
-        // Nodes that were changed all at once are not to report all at once ever after.
+        // Spread the reports of nodes that changed at the same time.
         let due_after = if changed || self.state.reported.is_none() {
             self.config.jitter.apply(every / 2, 2.0)
         } else {
@@ -252,7 +255,7 @@ impl NodeStatusUpdater {
         Ok(())
     }
 
-    /// The node as it is to be, and whether that is other than it was (`updateNode`).
+    /// The updated node, and whether it differs from `original` (`updateNode`).
     async fn updated(&mut self, original: &Node) -> (Node, bool) {
         self.state.was_ready = self.local.problems().is_empty();
         let mut node = original.clone();
@@ -272,17 +275,17 @@ impl NodeStatusUpdater {
 
     /// (`updatePodCIDR`)
     async fn update_pod_cidrs(&mut self, node: &Node) -> bool {
-        let told = node.spec.as_ref().and_then(|spec| spec.pod_cidrs.as_ref());
-        let told = told.map(|cidrs| cidrs.join(",")).unwrap_or_default();
-        if told.is_empty() || told == self.state.pod_cidrs {
+        let cidrs = node.spec.as_ref().and_then(|spec| spec.pod_cidrs.as_ref());
+        let cidrs = cidrs.map(|cidrs| cidrs.join(",")).unwrap_or_default();
+        if cidrs.is_empty() || cidrs == self.state.pod_cidrs {
             return false;
         }
-        if let Err(error) = self.local.runtime().update_pod_cidr(&told).await {
+        if let Err(error) = self.local.runtime().update_pod_cidr(&cidrs).await {
             tracing::error!(node = self.local.name(), %error, "error updating pod CIDR");
             return true;
         }
-        tracing::info!(node = self.local.name(), pod_cidrs = told, "updating Pod CIDR");
-        self.state.pod_cidrs = told;
+        tracing::info!(node = self.local.name(), pod_cidrs = cidrs, "updating Pod CIDR");
+        self.state.pod_cidrs = cidrs;
         true
     }
 
@@ -299,8 +302,9 @@ impl NodeStatusUpdater {
         Ok(patched)
     }
 
-    /// Looks at a node that starts, and tells if it became ready. Tells whether that is done (`fastNodeStatusUpdate`).
-    async fn told_ready(&mut self) -> bool {
+    /// Checks a starting node, and sends its status if it became ready. Returns whether the node is ready, so
+    /// that no further check is needed (`fastNodeStatusUpdate`).
+    async fn reported_ready(&mut self) -> bool {
         let Some(original) = self.informer.get() else {
             return false;
         };
@@ -340,7 +344,7 @@ impl NodeStatusUpdater {
     async fn sync_if_readiness_changed(&mut self) {
         let is_ready = self.local.problems().is_empty();
         if is_ready != self.state.was_ready {
-            // Also where the update fails: it is tried again in time, and not each second.
+            // Set it even if the update fails: the update is retried with the next period, not every second.
             self.state.was_ready = is_ready;
             self.sync().await;
         }
@@ -360,15 +364,15 @@ impl fmt::Debug for NodeStatusUpdater {
     }
 }
 
-/// What the node's condition `Ready` says, where it has one.
+/// The status of the condition `Ready`, if there is one.
 fn ready(node: &Node) -> Option<bool> {
     let conditions = node.status.as_ref()?.conditions.as_ref()?;
     let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
     Some(ready.status == "True")
 }
 
-/// A status without what may differ while nothing changed: the times of heartbeats, the order of conditions, how amounts are
-/// written, lists that are empty or not there (`nodeStatusHasChanged`).
+/// The status without insignificant differences: heartbeat times, the order of conditions, the notation of
+/// quantities, and empty versus missing lists (`nodeStatusHasChanged`).
 fn comparable(status: Option<&NodeStatus>) -> Value {
     let mut status = serde_json::to_value(status).unwrap_or_default();
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
@@ -390,7 +394,7 @@ fn comparable(status: Option<&NodeStatus>) -> Value {
     status
 }
 
-/// Drops the fields that say nothing, at any depth.
+/// Drops empty fields at any depth.
 fn drop_empty(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! systemd is told that an agent runs, and that it is well (`sd_notify(3)`).
+//! Notifies systemd (`sd_notify(3)`).
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -11,13 +11,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, HealthChecks, Result};
 
-/// A watchdog is no longer looked after below this (`minimalNotifyInterval`).
+/// The shortest accepted watchdog timeout (`minimalNotifyInterval`).
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Between two tries to tell the watchdog.
+/// The wait between two tries to notify the watchdog.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Tells systemd `READY=1` and, while an agent is well, `WATCHDOG=1` (`pkg/kubelet/watchdog`). Without systemd it tells
-/// nobody.
+/// Sends `READY=1` to systemd and, while the agent is healthy, `WATCHDOG=1` (`pkg/kubelet/watchdog`). Without
+/// systemd it does nothing.
 ///
 /// ```no_run
 /// # async fn run(kubelet: kubelet_core::Kubelet) -> kubelet_node::Result<()> {
@@ -37,28 +37,30 @@ pub struct SystemdNotifier {
 }
 
 impl SystemdNotifier {
-    /// As systemd says in the environment of this process: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`.
+    /// Reads `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID` from the environment.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the watchdog's time is no number, or a second or less: then a kubelet does not start.
+    /// [`Error::Invalid`] if the watchdog's timeout is not a number, or not longer than a second. A kubelet
+    /// does not start then.
     pub fn from_env() -> Result<Self> {
         let of = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         let watchdog = watchdog(of("WATCHDOG_USEC"), of("WATCHDOG_PID"), std::process::id())?;
         Ok(Self::new(std::env::var_os("NOTIFY_SOCKET"), watchdog))
     }
 
-    /// For a socket, a path or `@` with an abstract name, and a watchdog that is to be told within so long.
+    /// A notifier for a socket, given as a path or as `@` with an abstract name. `watchdog` is the watchdog's
+    /// timeout.
     pub fn new(socket: Option<OsString>, watchdog: Option<Duration>) -> Self {
         Self { socket, watchdog }
     }
 
-    /// Says that the agent is ready; then, twice within the watchdog's time, that it is well, unless a check fails. Until
+    /// Sends `READY=1`. Then sends `WATCHDOG=1` twice per timeout, unless a health check fails. Runs until
     /// `shutdown`.
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped at any time.
+    /// The future may be dropped at any time.
     pub async fn run(self, checks: HealthChecks, shutdown: CancellationToken) {
         let Some(socket) = self.socket else {
             return shutdown.cancelled().await;
@@ -96,7 +98,7 @@ async fn well(socket: &OsStr) {
     }
 }
 
-/// Within which time systemd wants to be told, if it wants to be, and by this process (`SdWatchdogEnabled`).
+/// The watchdog's timeout, if systemd set one for this process (`SdWatchdogEnabled`).
 fn watchdog(microseconds: Option<String>, pid: Option<String>, own_pid: u32) -> Result<Option<Duration>> {
     let invalid = |name: &str, value: &str, why: &str| Error::Invalid {
         what: format!("{name}={value}"),
@@ -108,13 +110,13 @@ fn watchdog(microseconds: Option<String>, pid: Option<String>, own_pid: u32) -> 
         invalid(
             "WATCHDOG_USEC",
             &text,
-            "configure watchdog: no number of microseconds",
+            "configure watchdog: not a number of microseconds",
         )
     })?;
     if let Some(pid) = pid {
         let meant: u32 = pid
             .parse()
-            .map_err(|_| invalid("WATCHDOG_PID", &pid, "configure watchdog: no PID"))?;
+            .map_err(|_| invalid("WATCHDOG_PID", &pid, "configure watchdog: not a PID"))?;
         if meant != own_pid {
             return Ok(None);
         }
@@ -136,7 +138,7 @@ fn notify(socket: &OsStr, state: &str) -> io::Result<()> {
         None => SocketAddr::from_pathname(socket)?,
     };
     let telling = UnixDatagram::unbound()?;
-    // A systemd that does not listen is not waited for.
+    // Do not wait for a systemd that does not read.
     telling.set_nonblocking(true)?;
     telling.send_to_addr(state.as_bytes(), &address).map(drop)
 }
@@ -159,7 +161,7 @@ mod tests {
             (
                 Some("30000000"),
                 Some("me"),
-                Err("WATCHDOG_PID=me: configure watchdog: no PID"),
+                Err("WATCHDOG_PID=me: configure watchdog: not a PID"),
             ),
             (
                 Some("1000000"),
@@ -169,7 +171,7 @@ mod tests {
             (
                 Some("0"),
                 None,
-                Err("WATCHDOG_USEC=0: configure watchdog: no number of microseconds"),
+                Err("WATCHDOG_USEC=0: configure watchdog: not a number of microseconds"),
             ),
         ] {
             let found = watchdog(microseconds.map(str::to_owned), pid.map(str::to_owned), 7);
@@ -183,12 +185,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_watchdog_is_told_while_the_agent_is_well() {
+    async fn the_watchdog_is_notified_while_the_agent_is_healthy() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
         let systemd = UnixDatagram::bind(&path).unwrap();
         systemd.set_nonblocking(true).unwrap();
-        let told = || {
+        let received = || {
             let mut words = Vec::new();
             let mut word = [0; 32];
             while let Ok(length) = systemd.recv(&mut word) {
@@ -199,7 +201,7 @@ mod tests {
         let ill = Arc::new(AtomicBool::new(false));
         let looked = ill.clone();
         let checks = HealthChecks::new().check("loop", move || match looked.load(Ordering::Relaxed) {
-            true => Err("it stands still".into()),
+            true => Err("it hangs".into()),
             false => Ok(()),
         });
         let shutdown = CancellationToken::new();
@@ -207,13 +209,13 @@ mod tests {
         let running = tokio::spawn(notifier.run(checks, shutdown.clone()));
 
         sleep(Duration::from_secs(6)).await;
-        assert_eq!(told(), ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
+        assert_eq!(received(), ["READY=1", "WATCHDOG=1", "WATCHDOG=1"]);
         ill.store(true, Ordering::Relaxed);
         sleep(Duration::from_secs(60)).await;
-        assert!(told().is_empty());
+        assert!(received().is_empty());
         ill.store(false, Ordering::Relaxed);
         sleep(Duration::from_secs(5)).await;
-        assert_eq!(told(), ["WATCHDOG=1"]);
+        assert_eq!(received(), ["WATCHDOG=1"]);
         shutdown.cancel();
         running.await.unwrap();
     }

@@ -78,7 +78,7 @@ async fn a_pod_that_gets_nowhere_has_failed_when_patience_is_over() {
     let output = node.command().args(["--run-once", "--timeout", "2"]).output().await.unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     assert!(row(&output, "web").contains("Pending"), "{}", text(&output));
-    assert!(text(&output).contains("neither runs nor ended in 2 s"), "{}", text(&output));
+    assert!(text(&output).contains("not running and not ended after 2 s"), "{}", text(&output));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! [`ApiServerAccess`]: how a node reaches its API server.
+//! [`ApiServerAccess`]: the connection of a node to its API server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,13 +13,14 @@ use super::{
 };
 use crate::{Error, Finding, LocalNode, PreflightConfig, Result};
 
-/// After so long without a valid certificate, though the API server answers, the kubelet ends.
+/// The kubelet exits after this long without a valid certificate, if the API server answers.
 const EXIT_AFTER: Duration = Duration::from_secs(5 * 60);
-/// How often the files of a kubeconfig's certificate are read, where it is not rotated (`CertCallbackRefreshDuration`).
+/// How often the certificate files of a kubeconfig are read if they are not rotated
+/// (`CertCallbackRefreshDuration`).
 const READ_FILES_EVERY: Duration = Duration::from_secs(5 * 60);
 
-/// How a node reaches its API server: its kubeconfig, its certificate, the rotation of it, and the connections that follow
-/// (`buildKubeletClientConfig`).
+/// The connection of a node to its API server: kubeconfig, certificate, rotation, and the clients that use the
+/// newest certificate (`buildKubeletClientConfig`).
 ///
 /// ```no_run
 /// # async fn agent() -> kubelet_node::Result<()> {
@@ -32,7 +33,7 @@ const READ_FILES_EVERY: Duration = Duration::from_secs(5 * 60);
 ///     .await?;
 /// let (client, shutdown) = (access.client(), CancellationToken::new());
 /// let running = tokio::spawn(access.run(shutdown.clone()));
-/// // … what the agent asks by `client` waits until there is a first certificate …
+/// // … requests of `client` wait until there is a first certificate …
 /// # drop((client, running));
 /// # Ok(())
 /// # }
@@ -43,16 +44,16 @@ pub struct ApiServerAccess {
     keeper: Keeper,
 }
 
-/// Who keeps the node's certificate fresh.
+/// What keeps the node's certificate fresh.
 #[derive(Debug)]
 enum Keeper {
     Manager(Box<CertificateManager>),
-    /// Somebody else, in files.
+    /// Another program, through files.
     Files(CertificateFiles),
     Nobody,
 }
 
-/// Sets up an [`ApiServerAccess`].
+/// Builds an [`ApiServerAccess`].
 #[derive(Clone)]
 pub struct ApiServerAccessBuilder {
     bootstrap: Bootstrap,
@@ -63,7 +64,7 @@ pub struct ApiServerAccessBuilder {
 }
 
 impl ApiServerAccess {
-    /// Sets up the access of a node: its name, its kubeconfig (`--kubeconfig`), and the folder of its certificates
+    /// Starts a builder with the node's name, its kubeconfig (`--kubeconfig`) and the folder for certificates
     /// (`--cert-dir`).
     pub fn builder(
         node_name: impl Into<String>,
@@ -79,16 +80,17 @@ impl ApiServerAccess {
         }
     }
 
-    /// A client that is known by the newest certificate.
+    /// A client that uses the newest certificate.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime: the client runs a task of its own there.
+    /// Panics outside of a tokio runtime, because the client spawns a task.
     pub fn client(&self) -> Client {
         self.connections.client()
     }
 
-    /// The connections of its clients; others of the same identity are made of them by [`apart`](Connections::apart).
+    /// The connections behind these clients. [`apart`](Connections::apart) makes separate ones with the same
+    /// identity.
     pub fn connections(&self) -> &Connections {
         &self.connections
     }
@@ -101,16 +103,16 @@ impl ApiServerAccess {
         }
     }
 
-    /// Gets the first certificate if there is none, and rotates it, until `shutdown`. Without rotation the files of the
-    /// certificate are read anew each 5 min. Clients work only as long as this runs.
+    /// Gets the first certificate if there is none, and rotates it, until `shutdown`. Without rotation it reads
+    /// the certificate files every 5 min. The clients work only while this runs.
     ///
     /// # Errors
     ///
-    /// As [`CertificateManager::run`].
+    /// As for [`CertificateManager::run`].
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped at any time.
+    /// The future may be dropped at any time.
     pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
         match self.keeper {
             Keeper::Manager(manager) => return manager.run(shutdown).await,
@@ -122,8 +124,8 @@ impl ApiServerAccess {
 }
 
 impl ApiServerAccessBuilder {
-    /// The kubeconfig with the credentials to ask for the first certificate with (`--bootstrap-kubeconfig`). It is not read as
-    /// long as the node's own kubeconfig is good.
+    /// The kubeconfig with the credentials to request the first certificate (`--bootstrap-kubeconfig`). It is
+    /// read only if the node's own kubeconfig is missing or unusable.
     #[must_use]
     pub fn bootstrap_kubeconfig(mut self, file: impl Into<PathBuf>) -> Self {
         self.bootstrap.bootstrap_kubeconfig = file.into();
@@ -131,74 +133,75 @@ impl ApiServerAccessBuilder {
         self
     }
 
-    /// Whether certificates are rotated (`rotateCertificates`): on, unless it is said otherwise. Without it the first
-    /// certificate is waited for in [`open`](Self::open).
+    /// Whether certificates are rotated (`rotateCertificates`); true by default. Without rotation,
+    /// [`open`](Self::open) waits for the first certificate.
     #[must_use]
     pub fn rotate_certificates(mut self, rotate: bool) -> Self {
         self.rotate = rotate;
         self
     }
 
-    /// How long certificates are to last; the signer decides, unless it is said.
+    /// The requested lifetime of certificates. By default the signer decides.
     #[must_use]
     pub fn lifetime(mut self, lifetime: Duration) -> Self {
         self.lifetime = Some(lifetime);
         self
     }
 
-    /// How long [`run`](ApiServerAccess::run) goes on without a valid certificate though the API server answers; 5 min as in
-    /// the kubelet, unless it is said otherwise.
+    /// How long [`run`](ApiServerAccess::run) continues without a valid certificate while the API server
+    /// answers. Default: 5 min, as in the kubelet.
     #[must_use]
     pub fn exit_after(mut self, exit_after: Duration) -> Self {
         self.exit_after = exit_after;
         self
     }
 
-    /// How clients are made; over TCP and TLS unless it is said otherwise.
+    /// How clients connect. Default: over TCP and TLS.
     #[must_use]
     pub fn connect(mut self, connect: Connect) -> Self {
         self.bootstrap.connect = connect;
         self
     }
 
-    /// What tells the time; the system's clock unless it is said otherwise.
+    /// The source of the time. Default: the system's clock.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.bootstrap.clock = clock;
         self
     }
 
-    /// Where jitter comes from; a seed of the system's choice unless it is said otherwise.
+    /// The source of jitter. Default: seeded by the system.
     #[must_use]
     pub fn jitter(mut self, jitter: Jitter) -> Self {
         self.bootstrap.jitter = jitter;
         self
     }
 
-    /// Where file work is done.
+    /// How file operations run.
     #[must_use]
     pub fn disk(mut self, disk: Disk) -> Self {
         self.bootstrap.disk = disk;
         self
     }
 
-    /// Reads the kubeconfigs and the certificate, and says what is wrong with them (`LoadClientConfig`).
+    /// Reads and checks the kubeconfigs and the certificate (`LoadClientConfig`).
     ///
-    /// With a bootstrap kubeconfig, a kubeconfig that is not there, or whose certificate is over or another node's, is written
-    /// anew and leads to the certificate that will be; until then what clients ask waits.
+    /// With a bootstrap kubeconfig, a kubeconfig that is missing, has an expired certificate or belongs to
+    /// another node is replaced by a new one. The new one refers to the certificate that will be issued.
+    /// Requests of clients wait until then.
     ///
     /// # Errors
     ///
-    /// [`Error::Kubeconfig`], [`Error::File`], [`Error::Certificate`] name the file; without rotation also those of
-    /// [`Bootstrap::run`].
+    /// [`Error::Kubeconfig`], [`Error::File`] and [`Error::Certificate`] name the file. Without rotation, also
+    /// the errors of [`Bootstrap::run`].
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped at any time, and done again.
+    /// The future may be dropped at any time. The call can be repeated.
     pub async fn open(self) -> Result<ApiServerAccess> {
         if self.rotate {
             return self.open_rotating().await;
@@ -229,16 +232,16 @@ impl ApiServerAccessBuilder {
         })
     }
 
-    /// A client with the credentials that there are now, and whether they are those to bootstrap with: for a
-    /// [`preflight`](crate::preflight()). Nothing is asked for and nothing written.
+    /// A client with the current credentials, and whether these are the bootstrap credentials. For a
+    /// [`preflight`](crate::preflight()). It requests no certificate and writes nothing.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open), but for those of [`Bootstrap::run`].
+    /// As for [`open`](Self::open), without those of [`Bootstrap::run`].
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub async fn look(self) -> Result<(Client, bool)> {
         let bootstrap = self.bootstrap;
         let own = match self.has_bootstrap {
@@ -255,16 +258,16 @@ impl ApiServerAccessBuilder {
         Ok((bootstrap.client(loaded.config).await?, bootstrapping))
     }
 
-    /// What keeps the node `local` from its cluster, as [`preflight`](crate::preflight()) finds it with the credentials that there
-    /// are now. With `server_tls_bootstrap` (`serverTLSBootstrap`) its serving certificate must be there as well.
+    /// Runs a [`preflight`](crate::preflight()) of the node `local` with the current credentials. With
+    /// `server_tls_bootstrap` (`serverTLSBootstrap`) it also checks that the serving certificate exists.
     ///
     /// # Errors
     ///
-    /// As [`look`](Self::look).
+    /// As for [`look`](Self::look).
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub async fn preflight(self, local: &LocalNode, server_tls_bootstrap: bool) -> Result<Vec<Finding>> {
         let serving = CertificateStore::new(CertificateStore::SERVER, &self.bootstrap.cert_dir);
         let clock = self.bootstrap.clock;
@@ -301,7 +304,7 @@ impl ApiServerAccessBuilder {
             .await
     }
 
-    /// There is nothing but the bootstrap kubeconfig, or nothing of use.
+    /// Only the bootstrap kubeconfig exists, or only it is usable.
     async fn open_anew(&self, store: CertificateStore) -> Result<ApiServerAccess> {
         let Bootstrap {
             disk,
@@ -319,11 +322,12 @@ impl ApiServerAccessBuilder {
                 Ok(certificate)
             });
             match checked {
-                // Whoever waits for the first certificate must not take one that is over for it, and ask as nobody.
+                // Requests wait for the first certificate. An expired one must not count as the first one, or
+                // requests would be sent without valid credentials.
                 Ok(certificate) => Ok(!certificate.is_any_expired(clock.now())),
                 Err(Error::NoCertificate { .. }) => Ok(false),
                 Err(error) => {
-                    tracing::warn!(%error, "the certificate is of no use, the node is bootstrapped anew");
+                    tracing::warn!(%error, "the certificate is unusable; requesting a new one with the bootstrap kubeconfig");
                     Ok(false)
                 }
             }
@@ -356,7 +360,7 @@ impl ApiServerAccessBuilder {
         manager
     }
 
-    /// `asking` are the credentials to ask for a certificate with as long as there is none.
+    /// `asking` holds the credentials to request a certificate with while there is none.
     async fn assemble(
         &self,
         manager: CertificateManager,

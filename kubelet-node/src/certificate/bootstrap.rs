@@ -18,16 +18,16 @@ use crate::{Error, Result};
 
 /// `tmpPrivateKeyFile`.
 const KEY_FILE: &str = "kubelet-client.key.tmp";
-/// How long the API server has to come up (`waitForServer`).
+/// How long to wait for the API server to start (`waitForServer`).
 const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a request has to be approved and issued.
+/// How long to wait for the certificate to be approved and issued.
 const CERTIFICATE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Gets a node its first client certificate with the credentials of a bootstrap kubeconfig, and writes the kubeconfig that
-/// leads to it (`bootstrap.LoadClientCert`).
+/// Requests the first client certificate of a node with the credentials of a bootstrap kubeconfig, and writes a
+/// kubeconfig that refers to it (`bootstrap.LoadClientCert`).
 ///
-/// It is for agents that do not rotate certificates; [`ApiServerAccess`](super::ApiServerAccess) uses it for them, and has the
-/// [`CertificateManager`](super::CertificateManager) do it in the background for the others.
+/// It is for agents that do not rotate certificates; [`ApiServerAccess`](super::ApiServerAccess) uses it for
+/// them. With rotation the [`CertificateManager`](super::CertificateManager) does the same in the background.
 #[derive(Clone)]
 pub struct Bootstrap {
     pub(crate) node_name: String,
@@ -41,8 +41,9 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// The bootstrap of a node: the kubeconfig with the low-rights credentials (`--bootstrap-kubeconfig`), the one to write
-    /// (`--kubeconfig`), and the folder of certificates (`--cert-dir`).
+    /// A bootstrap of the node `node_name`. It needs the kubeconfig with the bootstrap credentials
+    /// (`--bootstrap-kubeconfig`), the path of the kubeconfig to write (`--kubeconfig`), and the folder for
+    /// certificates (`--cert-dir`).
     pub fn new(
         node_name: impl Into<String>,
         bootstrap_kubeconfig: impl Into<PathBuf>,
@@ -61,49 +62,50 @@ impl Bootstrap {
         }
     }
 
-    /// How clients are made; over TCP and TLS unless it is said otherwise.
+    /// How clients connect. Default: over TCP and TLS.
     #[must_use]
     pub fn connect(mut self, connect: Connect) -> Self {
         self.connect = connect;
         self
     }
 
-    /// What tells the time; the system's clock unless it is said otherwise.
+    /// The source of the time. Default: the system's clock.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Where jitter comes from; a seed of the system's choice unless it is said otherwise.
+    /// The source of jitter. Default: seeded by the system.
     #[must_use]
     pub fn jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// Where file work is done.
+    /// How file operations run.
     #[must_use]
     pub fn disk(mut self, disk: Disk) -> Self {
         self.disk = disk;
         self
     }
 
-    /// Does nothing if the kubeconfig is there and its certificate valid. Else it waits up to a minute for the API server,
-    /// asks for a certificate, waits up to an hour until it is issued, keeps it, and writes the kubeconfig.
+    /// Returns at once if the kubeconfig exists and its certificate is valid. Otherwise it waits up to a minute
+    /// for the API server, requests a certificate, waits up to an hour until it is issued, stores it, and
+    /// writes the kubeconfig.
     ///
-    /// The key is kept as `kubelet-client.key.tmp` meanwhile, and the request is named after it: who is restarted finds
-    /// the request that was made before.
+    /// Meanwhile the key is stored as `kubelet-client.key.tmp`. The name of the request is derived from the
+    /// key, so after a restart the same request is found.
     ///
     /// # Errors
     ///
-    /// [`Error::Kubeconfig`] if the bootstrap kubeconfig cannot be read, [`Error::Api`] if the request was refused,
-    /// [`Error::CertificateDenied`] and [`Error::CertificateFailed`] if that became of it, [`Error::CertificateNotIssued`] if
-    /// nothing became of it, [`Error::File`].
+    /// [`Error::Kubeconfig`] if the bootstrap kubeconfig cannot be read; [`Error::Api`] if the request was
+    /// refused; [`Error::CertificateDenied`], [`Error::CertificateFailed`] or [`Error::CertificateNotIssued`]
+    /// if no certificate was issued; [`Error::File`].
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped at any time, and run again.
+    /// The future may be dropped at any time. The call can be repeated.
     pub async fn run(&self) -> Result<()> {
         if self.valid_kubeconfig().await?.is_some() {
             return Ok(());
@@ -132,8 +134,8 @@ impl Bootstrap {
         .await
     }
 
-    /// The kubeconfig, if it is there and its certificate is this node's and valid (`isClientConfigStillValid`). What is wrong
-    /// with it otherwise is logged.
+    /// The kubeconfig, if it exists and has a valid certificate of this node (`isClientConfigStillValid`).
+    /// Other problems with it are logged.
     pub(crate) async fn valid_kubeconfig(&self) -> Result<Option<kubeconfig::Loaded>> {
         let file = self.kubeconfig.clone();
         if !blocking(self.disk, move || super::store::exists(&file)).await? {
@@ -151,18 +153,18 @@ impl Bootstrap {
             Ok(loaded) => Ok(Some(loaded)),
             Err(error) => {
                 let file = self.kubeconfig.display();
-                tracing::warn!(%file, %error, "the kubeconfig is of no use, the node is bootstrapped anew");
+                tracing::warn!(%file, %error, "the kubeconfig is unusable; requesting a certificate with the bootstrap kubeconfig");
                 Ok(None)
             }
         }
     }
 
-    /// The name of the request that was made before and waits for its certificate, as its key tells it.
+    /// The name of an earlier request that still waits for its certificate, derived from its key.
     pub(crate) async fn pending_request(&self) -> Result<Option<String>> {
         let path = self.cert_dir.join(KEY_FILE);
         let template = CertificateTemplate::node_client(&self.node_name);
         blocking(self.disk, move || match std::fs::read(&path) {
-            // One that cannot be read is not that of any request.
+            // An unreadable key belongs to no request.
             Ok(text) => Ok(Key::from_pem(&text)
                 .ok()
                 .map(|key| digested_name(&key, &template, Signer::Client))),
@@ -172,7 +174,7 @@ impl Bootstrap {
         .await
     }
 
-    /// Makes a client, which may read the files that its configuration names.
+    /// Makes a client. This may read the files that its configuration names.
     pub(crate) async fn client(&self, config: Config) -> Result<Client> {
         let what = format!("make a client for {}", config.cluster_url);
         let connect = self.connect.clone();
@@ -182,7 +184,7 @@ impl Bootstrap {
         .await
     }
 
-    /// Until the API server answers, and no longer than a minute: the request tells what is wrong.
+    /// Waits for the API server, at most a minute. The request afterwards returns the error.
     async fn wait_for_server(&self, client: &Client) {
         let deadline = Instant::now() + SERVER_TIMEOUT;
         let answers = async {
@@ -196,20 +198,18 @@ impl Bootstrap {
                 match timeout(Duration::from_secs(1), health).await {
                     Ok(Ok(_)) => return,
                     Ok(Err(error)) => tracing::info!(%error, "the API server does not answer yet"),
-                    Err(_) => tracing::info!("the API server does not answer yet, within a second"),
+                    Err(_) => tracing::info!("the API server did not answer within a second; trying again"),
                 }
                 tokio::time::sleep(self.jitter.apply(Duration::from_secs(2), 0.2)).await;
             }
         };
         if timeout_at(deadline, answers).await.is_err() {
-            tracing::warn!(
-                "the API server did not answer for a minute; the certificate is asked for all the same"
-            );
+            tracing::warn!("the API server did not answer for a minute; requesting the certificate anyway");
         }
     }
 }
 
-/// Whether a kubeconfig's certificate makes its user this node, now.
+/// Checks that the kubeconfig has a valid certificate of this node.
 fn check_identity(
     certificate: Option<Certificate>,
     kubeconfig: &Path,
@@ -221,18 +221,18 @@ fn check_identity(
         problem,
     };
     let certificate =
-        certificate.ok_or_else(|| bad(kubeconfig, "it names no client certificate with its key".into()))?;
+        certificate.ok_or_else(|| bad(kubeconfig, "it names no client certificate with key".into()))?;
     let file = certificate.file().unwrap_or(kubeconfig);
     if certificate.is_any_expired(now) {
         return Err(bad(
             file,
-            format!("its certificate was valid until {}", certificate.not_after()),
+            format!("its certificate expired at {}", certificate.not_after()),
         ));
     }
     super::check_node(&certificate, node_name)
 }
 
-/// The request that a node without a certificate makes, over restarts.
+/// The request of a node without a certificate. It is the same after a restart.
 pub(crate) struct FirstCertificate<'a> {
     pub(crate) client: &'a Client,
     pub(crate) store: &'a CertificateStore,
@@ -244,12 +244,13 @@ pub(crate) struct FirstCertificate<'a> {
 }
 
 impl FirstCertificate<'_> {
-    /// Gets the certificate and keeps it. A request that is of no use any more is left behind with its key, once.
+    /// Gets the certificate and stores it. If the existing request is unusable, makes a new key and a new
+    /// request, once.
     pub(crate) async fn get(&self) -> Result<Certificate> {
         match self.attempt().await {
             Err(error @ (Error::SigningRequest { .. } | Error::CertificateFailed { .. })) => {
                 self.drop_key().await?;
-                tracing::warn!(%error, "another key is made, and another request");
+                tracing::warn!(%error, "making a new key and a new request");
                 self.attempt().await
             }
             done => done,
@@ -290,13 +291,13 @@ impl FirstCertificate<'_> {
     }
 }
 
-/// The key of a request that was made before, or a new one (`LoadOrGenerateKeyFile`).
+/// The key of the earlier request, or a new one (`LoadOrGenerateKeyFile`).
 fn kept_key(path: &Path) -> Result<Key> {
     match std::fs::read(path) {
         Ok(text) => match Key::from_pem(&text) {
             Ok(key) => return Ok(key),
             Err(problem) => {
-                tracing::warn!(file = %path.display(), problem, "the key of the node's request is of no use, another is made");
+                tracing::warn!(file = %path.display(), problem, "the key of the node's request is unusable; making a new one");
             }
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

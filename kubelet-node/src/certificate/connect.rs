@@ -1,4 +1,4 @@
-//! How clients of an API server are made.
+//! How clients of the API server connect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,25 +17,27 @@ use tower::retry::RetryLayer;
 use super::lanes::Lanes;
 use super::retry_after::RetryAfter;
 
-/// Makes a client of a configuration. [`connect`] is the usual one.
+/// Makes a client from a configuration. [`connect`] is the usual function.
 pub type Connect = Arc<dyn Fn(Config) -> kube_client::Result<Client> + Send + Sync>;
 
-/// A connection that nothing was heard on for so long is probed (`ReadIdleTimeout`).
+/// An idle connection is probed after this time (`ReadIdleTimeout`).
 const IDLE: Duration = Duration::from_secs(30);
-/// And so often, so many times, before it counts as dead: 15 s in all (`PingTimeout`).
+/// The interval and number of further probes before the connection counts as dead: 15 s in all (`PingTimeout`).
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
 
-/// A client over TCP and TLS, as `kube-client` makes it, that speaks HTTP/2 where the server does, as the kubelet: requests share
-/// a connection, a hundred at a time, and many at once do not leave as many connections behind. Connections are probed, by the
-/// pings of HTTP/2 and by TCP: where nobody is at the other end any more, what waits there fails after 45 s. A request is made
-/// again only where the server says after how many seconds (`Retry-After`), as by client-go.
+/// A client over TCP and TLS.
 ///
-/// Through a proxy there is none of these.
+/// It uses HTTP/2 if the server does, as the kubelet does: up to a hundred requests share a connection.
+/// Connections are probed with HTTP/2 pings and TCP keep-alive. If the other end is gone, pending requests fail
+/// after 45 s. A request is retried only if the server asks for it with `Retry-After` in seconds, as in
+/// client-go.
+///
+/// Through a proxy HTTP/1.1 is used, without probes.
 pub fn connect() -> Connect {
     Arc::new(|mut config| match config.proxy_url {
         Some(_) => {
-            // For minutes, unseen by whoever waits for the answer.
+            // Otherwise a request may be retried for minutes, invisibly for its caller.
             config.default_retry = false;
             Client::try_from(config)
         }
@@ -50,7 +52,7 @@ fn direct(config: &Config) -> kube_client::Result<Client> {
     tcp.set_keepalive(Some(IDLE));
     tcp.set_keepalive_interval(Some(PROBE_EVERY));
     tcp.set_keepalive_retries(Some(PROBES));
-    // While something that was sent is not acknowledged, there are no probes.
+    // The kernel does not probe while sent data is not acknowledged.
     #[cfg(target_os = "linux")]
     tcp.set_tcp_user_timeout(Some(IDLE + PROBE_EVERY * PROBES));
     let mut tls = TimeoutConnector::new(https(config, tcp)?);
@@ -61,7 +63,7 @@ fn direct(config: &Config) -> kube_client::Result<Client> {
     let http = Lanes::new(move || -> HttpClient<_, Body> {
         HttpClient::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
-            // Without it, connections that nobody needs stay open.
+            // Otherwise unused connections stay open.
             .pool_timer(TokioTimer::new())
             .http2_keep_alive_interval(IDLE)
             .http2_keep_alive_timeout(PROBE_EVERY * PROBES)
@@ -77,7 +79,7 @@ fn direct(config: &Config) -> kube_client::Result<Client> {
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// That of `kube-client`, which speaks HTTP/1.1 alone, with HTTP/2.
+/// The connector of `kube-client` supports only HTTP/1.1; this adds HTTP/2.
 fn https(config: &Config, tcp: HttpConnector) -> kube_client::Result<HttpsConnector<HttpConnector>> {
     let builder = HttpsConnectorBuilder::new()
         .with_tls_config(config.rustls_client_config()?)
@@ -100,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether the kernel is to probe the connections to this port: in `/proc/net/tcp` the timer of those is 2.
+    /// Whether the kernel probes the connections to this port: their timer in `/proc/net/tcp` is 2.
     fn is_probed(port: u16) -> bool {
         let connections = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
         let to = format!(":{port:04X}");
@@ -108,7 +110,7 @@ mod tests {
             let fields: Vec<&str> = line.split_whitespace().collect();
             (fields[2].ends_with(&to) && fields[3] == "01").then(|| fields[5].starts_with("02:"))
         });
-        timers.next().expect("there is a connection")
+        timers.next().expect("a connection exists")
     }
 
     #[tokio::test]
@@ -120,7 +122,7 @@ mod tests {
         let asking = tokio::spawn(async move { client.request_text(request).await });
         let (stream, _) = listener.accept().await.unwrap();
         stream.readable().await.unwrap();
-        // What was sent is acknowledged by now, or will be.
+        // The sent data is acknowledged now or soon.
         while !is_probed(address.port()) {
             tokio::task::yield_now().await;
         }
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_server_refuses_is_told_at_once() {
+    async fn a_refusal_is_returned_at_once() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let client = connect()(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
@@ -143,8 +145,8 @@ mod tests {
             stream.write_all(answer.as_bytes()).await.unwrap();
             stream.read(&mut asked).await.unwrap() > 0
         };
-        let (told, asked_again) = tokio::join!(asking, asked_again);
-        told.unwrap().unwrap_err();
+        let (refused, asked_again) = tokio::join!(asking, asked_again);
+        refused.unwrap().unwrap_err();
         assert!(!asked_again);
     }
 }

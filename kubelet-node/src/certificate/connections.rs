@@ -1,4 +1,4 @@
-//! [`Connections`]: clients of the API server that are known by the newest certificate.
+//! [`Connections`]: clients of the API server that use the newest certificate.
 
 use std::fmt;
 use std::pin::Pin;
@@ -22,11 +22,12 @@ use tower::{BoxError, service_fn};
 use super::{Certificate, CertificateHandle, Connect};
 use crate::HeartbeatClient;
 
-/// The connections of clients that follow a certificate (`certificate.UpdateTransport`). Clones are the same connections.
+/// The connections of clients that follow a certificate (`certificate.UpdateTransport`). Clones share the
+/// connections.
 ///
-/// When the [`CertificateManager`](super::CertificateManager) has a new certificate, new requests go out on new connections,
-/// that present it. Old ones that are idle are closed. What is under way on an old one goes on to its end: no watch breaks, no
-/// request fails; a watch that its server or its client ends is opened anew with the new certificate.
+/// When the [`CertificateManager`](super::CertificateManager) has a new certificate, new requests use new
+/// connections with that certificate. Idle old connections are closed. Running requests and watches continue on
+/// the old connections until they end; a watch is then opened again with the new certificate.
 #[derive(Clone)]
 pub struct Connections {
     shared: Arc<Shared>,
@@ -36,9 +37,9 @@ struct Shared {
     config: Config,
     connect: Connect,
     disk: Disk,
-    /// `None`: the credentials of `config` are all there are.
+    /// `None`: the credentials are those of `config`.
     certificates: Option<CertificateHandle>,
-    /// One client is made at a time.
+    /// Only one client is made at a time.
     making: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
@@ -46,19 +47,19 @@ struct Shared {
 #[derive(Default)]
 struct State {
     newest: Option<Generation>,
-    /// Reaches what is under way on connections of any generation.
+    /// Reaches the running requests of all generations.
     closed: CancellationToken,
 }
 
-/// The connections that are opened with one certificate.
+/// The connections that use one certificate.
 struct Generation {
     client: Client,
     certificate: Option<Arc<Certificate>>,
 }
 
 impl Connections {
-    /// Connections that present whichever certificate is the newest. Before there is a first one, requests wait for it: nobody
-    /// is asked by whom nobody knows. Other credentials of `config` are not used.
+    /// Connections that use the newest certificate. Until there is a first one, requests wait, because the API
+    /// server would reject them. Other credentials of `config` are not used.
     pub fn following(mut config: Config, certificates: CertificateHandle, connect: Connect) -> Self {
         config.auth_info = AuthInfo::default();
         Self::new(config, Some(certificates), connect, Disk::default())
@@ -83,8 +84,8 @@ impl Connections {
         }
     }
 
-    /// Where clients are made, which may read the files that the configuration names: by another thread unless it is said
-    /// otherwise. To be said before the connections are used.
+    /// Where clients are made; this may read the files that the configuration names. Default: on another
+    /// thread. Call it before the connections are used.
     #[must_use]
     pub fn with_disk(self, disk: Disk) -> Self {
         let Shared {
@@ -96,7 +97,7 @@ impl Connections {
         Self::new(config.clone(), certificates.clone(), connect.clone(), disk)
     }
 
-    /// Other connections of the same identity, that no traffic on these holds up.
+    /// Separate connections with the same identity, so that requests on these cannot delay them.
     #[must_use]
     pub fn apart(&self, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = self.shared.config.clone();
@@ -109,15 +110,16 @@ impl Connections {
         )
     }
 
-    /// A client for heartbeats, on connections of their own, whose answers are waited for as long as `timeout`
+    /// A client for heartbeats on separate connections, which waits up to `timeout` for each answer
     /// (`heartbeatClient`).
     ///
-    /// When heartbeats fail repeatedly, connections may be dead without saying so: all are [closed](Self::close_all), these
-    /// here as well, watches too, as the kubelet does where it speaks HTTP/1.1 (`onHeartbeatFailure`).
+    /// If heartbeats fail repeatedly, the connections may be dead. Then all connections are
+    /// [closed](Self::close_all), including these here and their watches, as the kubelet does with HTTP/1.1
+    /// (`onHeartbeatFailure`).
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub fn heartbeats(&self, timeout: Duration) -> HeartbeatClient {
         let (all, own) = (self.clone(), self.apart(|_| {}));
         HeartbeatClient::new(own.client())
@@ -132,7 +134,7 @@ impl Connections {
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime: the client runs a task of its own there.
+    /// Panics outside of a tokio runtime, because the client spawns a task.
     pub fn client(&self) -> Client {
         let shared = self.shared.clone();
         let service = service_fn(move |request| {
@@ -142,20 +144,19 @@ impl Connections {
         Client::new(service, self.shared.config.default_namespace.clone())
     }
 
-    /// Closes the connections that nothing is under way on, and lets the others end with what is
-    /// (`CloseIdleConnections`).
+    /// Closes idle connections. Busy ones close when their requests end (`CloseIdleConnections`).
     pub fn close_idle(&self) {
         self.shared.state.lock().newest = None;
     }
 
-    /// Closes all connections (`closeAllConns`). What is under way fails, watches too.
+    /// Closes all connections (`closeAllConns`). Running requests and watches fail.
     pub fn close_all(&self) {
         std::mem::take(&mut *self.shared.state.lock()).closed.cancel();
     }
 }
 
 impl Shared {
-    /// The client of the newest certificate, and what tells when its connections are to be closed.
+    /// The client for the newest certificate, and the signal to close its connections.
     async fn generation(&self) -> kube_client::Result<(Client, CancellationToken)> {
         if let Some(certificates) = &self.certificates {
             certificates.first().await;
@@ -182,7 +183,7 @@ impl Shared {
             certificate: newest,
         };
         if state.newest.replace(new).is_some() {
-            tracing::info!("the client certificate changed; new connections present the new one");
+            tracing::info!("the client certificate changed; new connections use it");
         }
         Ok((client, state.closed.clone()))
     }
@@ -221,7 +222,7 @@ async fn send(
     }))
 }
 
-/// A body that ends with an error when its connection is to be closed.
+/// A body that fails when its connection is closed.
 struct ClosableBody {
     body: Body,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -250,9 +251,9 @@ impl http_body::Body for ClosableBody {
     }
 }
 
-/// Why a request failed that was under way.
+/// The error of a request whose connection was closed.
 #[derive(Debug, thiserror::Error)]
-#[error("the connection was closed on this side")]
+#[error("the agent closed the connection")]
 struct Closed;
 
 impl fmt::Debug for Connections {

@@ -1,4 +1,4 @@
-//! [`CertificateFiles`]: a certificate that somebody else keeps fresh.
+//! [`CertificateFiles`]: a certificate in files that another program keeps fresh.
 
 use std::fmt;
 use std::fs;
@@ -16,11 +16,11 @@ use crate::Result;
 /// How often the files are read (`FileRefreshDuration`).
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// A serving certificate in files: `tlsCertFile` and `tlsPrivateKeyFile`, or the
-/// [self-signed one](super::self_signed_serving_certificate). The files are read anew each minute
+/// A serving certificate in files: `tlsCertFile` and `tlsPrivateKeyFile`, or the [self-signed
+/// one](super::self_signed_serving_certificate). The files are read every minute
 /// (`NewKubeletServerCertificateDynamicFileManager`).
 ///
-/// As in the kubelet its [handle](Self::handle) shows the certificate even when it is over.
+/// As in the kubelet, the [handle](Self::handle) returns the certificate even after it has expired.
 pub struct CertificateFiles {
     handle: CertificateHandle,
     certificate: PathBuf,
@@ -30,7 +30,7 @@ pub struct CertificateFiles {
     period: Duration,
 }
 
-/// What is in the files.
+/// The content of the files.
 #[derive(PartialEq)]
 struct Texts {
     chain: Vec<u8>,
@@ -42,8 +42,8 @@ impl CertificateFiles {
     ///
     /// # Errors
     ///
-    /// [`Error::File`](crate::Error::File) or [`Error::Certificate`](crate::Error::Certificate) name the one that cannot be
-    /// read or makes no sense.
+    /// [`Error::File`](crate::Error::File) or [`Error::Certificate`](crate::Error::Certificate) name the file
+    /// that cannot be read or is invalid.
     pub async fn open(
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
@@ -68,17 +68,17 @@ impl CertificateFiles {
         self
     }
 
-    /// What others hold: the newest certificate.
+    /// A handle to the newest certificate.
     pub fn handle(&self) -> CertificateHandle {
         self.handle.clone()
     }
 
-    /// Reads the files each minute until `shutdown`. What they hold while they are being replaced, or if they make no sense,
-    /// is logged, and the last certificate that was good goes on.
+    /// Reads the files every minute until `shutdown`. Invalid content, for example while the files are being
+    /// replaced, is logged; the last valid certificate stays in use.
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped at any time.
+    /// The future may be dropped at any time.
     pub async fn run(mut self, shutdown: CancellationToken) {
         loop {
             tokio::select! {
@@ -87,7 +87,7 @@ impl CertificateFiles {
                 () = tokio::time::sleep(self.period) => {}
             }
             if let Err(error) = self.refresh().await {
-                tracing::warn!(%error, "the certificate is not read anew");
+                tracing::warn!(%error, "cannot read the certificate files; keeping the last certificate");
             }
         }
     }
@@ -99,7 +99,7 @@ impl CertificateFiles {
         }
         let new = texts.certificate(&self.certificate)?;
         let file = self.certificate.display();
-        tracing::info!(%file, not_after = %new.not_after(), "there is a new certificate");
+        tracing::info!(%file, not_after = %new.not_after(), "read a new certificate");
         self.handle.replace(Arc::new(new));
         self.texts = texts;
         Ok(())
@@ -163,7 +163,7 @@ mod tests {
         let running = tokio::spawn(files.run(shutdown.clone()));
         let mut newest = handle.subscribe();
 
-        // Half of it: the old one goes on.
+        // Only one of the files is new: the old certificate stays in use.
         fs::write(path("kubelet.crt"), other.chain_pem()).unwrap();
         tokio::time::sleep(PERIOD * 3).await;
         assert_eq!(handle.current().unwrap().dns_names(), ["one"]);
@@ -174,7 +174,7 @@ mod tests {
 
         shutdown.cancel();
         running.await.unwrap();
-        // It is shown even when it is over.
+        // It is returned even after it has expired.
         tokio::time::sleep(Duration::from_secs(366 * 24 * 3600)).await;
         assert!(handle.current().unwrap().is_expired(clock.now()));
     }

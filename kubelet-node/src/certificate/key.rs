@@ -1,4 +1,4 @@
-//! [`Key`]: a private key, and what a certificate signing request needs of it.
+//! [`Key`]: a private key, with what a certificate signing request needs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,38 +11,38 @@ use rustls::pki_types::pem::PemObject;
 use rustls::sign::SigningKey;
 use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo};
 
-/// A private key of a kind that Kubernetes takes: ECDSA, RSA or Ed25519.
+/// A private key of a type that Kubernetes accepts: ECDSA, RSA or Ed25519.
 pub(crate) struct Key {
     der: PrivateKeyDer<'static>,
     signing: Arc<dyn SigningKey>,
-    /// The public key as PKIX has it (`SubjectPublicKeyInfo`).
+    /// The public key in PKIX form (`SubjectPublicKeyInfo`).
     public_key_info: Vec<u8>,
-    /// The public key alone.
+    /// The bare public key.
     public_key: Vec<u8>,
     algorithm: &'static rcgen::SignatureAlgorithm,
     scheme: SignatureScheme,
 }
 
 impl Key {
-    /// A new ECDSA key on P-256, as the kubelet makes them.
+    /// A new ECDSA key on P-256, as the kubelet makes.
     ///
     /// # Errors
     ///
-    /// Why it can't be made.
+    /// The key cannot be made; the text names the reason.
     pub(crate) fn generate() -> Result<Self, String> {
         let key = rcgen::KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|error| error.to_string())?;
         Self::from_der(PrivateKeyDer::Pkcs8(key.serialize_der().into()))
     }
 
-    /// The first private key of a PEM text. Other blocks are passed over.
+    /// Reads the first private key of a PEM text. Other blocks are ignored.
     ///
     /// # Errors
     ///
-    /// What is wrong with the text.
+    /// The text names the problem.
     pub(crate) fn from_pem(text: &[u8]) -> Result<Self, String> {
         let der = PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
             rustls::pki_types::pem::Error::NoItemsFound => "it holds no private key".to_owned(),
-            error => format!("it is no PEM: {error}"),
+            error => format!("it is not PEM: {error}"),
         })?;
         Self::from_der(der)
     }
@@ -58,11 +58,11 @@ impl Key {
         ]
         .into_iter()
         .find(|(scheme, _)| signing.choose_scheme(&[*scheme]).is_some())
-        .ok_or("its private key is of a kind that signs no requests")?;
+        .ok_or("its private key has a type that cannot sign requests")?;
         let public_key_info = signing
             .public_key()
             .map(|info| info.to_vec())
-            .ok_or("its private key does not tell its public key")?;
+            .ok_or("cannot derive the public key from its private key")?;
         let (_, info) = SubjectPublicKeyInfo::from_der(&public_key_info)
             .map_err(|error| format!("its public key cannot be read: {error}"))?;
         let public_key = info.subject_public_key.data.to_vec();
@@ -76,7 +76,7 @@ impl Key {
         })
     }
 
-    /// As PEM, in the form that it was read in.
+    /// The key as PEM, in the form in which it was read.
     pub(crate) fn to_pem(&self) -> String {
         let label = match self.der {
             PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
@@ -86,12 +86,12 @@ impl Key {
         super::pem_block(label, self.der.secret_der())
     }
 
-    /// The public key as PKIX has it (`x509.MarshalPKIXPublicKey`).
+    /// The public key in PKIX form (`x509.MarshalPKIXPublicKey`).
     pub(crate) fn public_key_info(&self) -> &[u8] {
         &self.public_key_info
     }
 
-    /// Only RSA keys can encipher other keys, and say so in their usages.
+    /// Only RSA keys can encipher other keys, so only they have that usage.
     pub(crate) fn is_rsa(&self) -> bool {
         self.signing.algorithm() == rustls::SignatureAlgorithm::RSA
     }
@@ -157,15 +157,15 @@ mod tests {
                 "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
                 "its private key is neither",
             ),
-            ("-----BEGIN PRIVATE KEY-----\nAA", "it is no PEM"),
+            ("-----BEGIN PRIVATE KEY-----\nAA", "it is not PEM"),
         ] {
             let error = Key::from_pem(text.as_bytes()).unwrap_err();
             assert!(error.starts_with(why), "{text:?}: {error}");
         }
     }
 
-    /// Made by `openssl ecparam -name prime256v1 -genkey`, as Go's `MarshalECPrivateKey` writes it: what a kubelet leaves
-    /// behind.
+    /// Made by `openssl ecparam -name prime256v1 -genkey`, in the form of Go's `MarshalECPrivateKey`: the file
+    /// of a kubelet.
     #[test]
     fn reads_a_kubelets_key() {
         let text = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
@@ -179,7 +179,7 @@ mod tests {
         );
     }
 
-    /// What is within PKCS#8 is SEC 1.
+    /// PKCS#8 wraps SEC 1.
     fn sec1_of(key: &Key) -> String {
         let pkcs8 = key.der.secret_der();
         let start = pkcs8

@@ -1,4 +1,4 @@
-//! Kubeconfigs: what they say of a node's identity, and the one that a bootstrap writes.
+//! Reads and writes a node's kubeconfig.
 
 use std::fmt::Write;
 use std::fs;
@@ -19,7 +19,7 @@ use super::{Certificate, blocking};
 use crate::machine::go_architecture;
 use crate::{Error, Result};
 
-/// What the current context of a kubeconfig leads to.
+/// The content of a kubeconfig's current context.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) file: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) async fn load(disk: Disk, file: &Path) -> Result<Loaded> {
         };
         let mut kubeconfig = Kubeconfig::read_from(&path).map_err(bad)?;
         let cluster = current_cluster(&mut kubeconfig).cloned().unwrap_or_default();
-        // Or it would be read where it holds up others.
+        // Otherwise it would be read later, where that blocks other tasks.
         if let Some(cluster) = current_cluster(&mut kubeconfig)
             && let Some(authority) = authority_file(cluster)
         {
@@ -58,7 +58,7 @@ pub(crate) async fn load(disk: Disk, file: &Path) -> Result<Loaded> {
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|error| bad(error.to_string()))?;
-    // It is read anew each minute (`ReloadCAFiles`).
+    // The file is read again every minute (`ReloadCAFiles`).
     config.root_cert_file = authority_file(&cluster);
     config.headers.push((USER_AGENT, user_agent()));
     Ok(Loaded {
@@ -68,16 +68,17 @@ pub(crate) async fn load(disk: Disk, file: &Path) -> Result<Loaded> {
     })
 }
 
-/// As a kubelet names itself (`rest.DefaultKubernetesUserAgent`): whose fields an object's are, an API server takes from it.
+/// The kubelet's user agent (`rest.DefaultKubernetesUserAgent`). The API server derives the field manager from
+/// it.
 fn user_agent() -> HeaderValue {
     let agent = format!("kubelet/v1.36 ({}/{})", std::env::consts::OS, go_architecture());
     HeaderValue::try_from(agent).unwrap_or(HeaderValue::from_static("kubelet/v1.36"))
 }
 
-/// What is wrong with a kubeconfig, without the lines around it: tokens and keys stand there.
+/// The problem with a kubeconfig, without quoting the file: it holds tokens and keys.
 fn without_its_text(error: &KubeconfigError) -> String {
     match error {
-        KubeconfigError::Parse(_) => "it is not the YAML of a kubeconfig".to_owned(),
+        KubeconfigError::Parse(_) => "it is not a kubeconfig in YAML".to_owned(),
         other => other.to_string(),
     }
 }
@@ -98,7 +99,7 @@ fn current_cluster(kubeconfig: &mut Kubeconfig) -> Option<&mut Cluster> {
         .as_mut()
 }
 
-/// The file that the cluster's authority is in, unless it is in the kubeconfig itself.
+/// The file with the cluster's CA, unless the kubeconfig contains the CA.
 fn authority_file(cluster: &Cluster) -> Option<PathBuf> {
     let is_needed = cluster.certificate_authority_data.is_none();
     let file = cluster.certificate_authority.as_ref().filter(|_| is_needed)?;
@@ -110,7 +111,7 @@ impl Loaded {
         &self.config.auth_info
     }
 
-    /// The files that its certificate and key are in, if it names any.
+    /// The files of the certificate and the key, if the kubeconfig names any.
     pub(crate) fn files(&self) -> Option<(PathBuf, PathBuf)> {
         let user = self.user();
         Some((
@@ -119,7 +120,7 @@ impl Loaded {
         ))
     }
 
-    /// Whether the files of its certificate and key are all that makes it somebody.
+    /// Whether these files are the only credentials.
     pub(crate) fn has_no_credentials_but_files(&self) -> bool {
         let rest = AuthInfo {
             client_certificate: None,
@@ -129,7 +130,7 @@ impl Loaded {
         json!(rest) == json!(AuthInfo::default())
     }
 
-    /// The certificate and key that are in the kubeconfig itself; it waits for nothing.
+    /// The certificate and key that the kubeconfig itself contains. Does not block.
     ///
     /// # Errors
     ///
@@ -142,7 +143,7 @@ impl Loaded {
         let decode = |field: &str, text: &str| {
             STANDARD.decode(text.trim()).map_err(|error| Error::Certificate {
                 file: self.file.clone(),
-                problem: format!("its {field} is no base64: {error}"),
+                problem: format!("its {field} is not base64: {error}"),
             })
         };
         let chain = decode("client-certificate-data", chain)?;
@@ -150,7 +151,7 @@ impl Loaded {
         Certificate::from_pem(&chain, &key, Some(&self.file)).map(Some)
     }
 
-    /// Its certificate, wherever it is; it waits for the disk.
+    /// The certificate, from the kubeconfig or from files. Blocks.
     ///
     /// # Errors
     ///
@@ -165,8 +166,8 @@ impl Loaded {
     }
 }
 
-/// Writes the kubeconfig of a node whose certificate and key are in `pem` (`writeKubeconfigFromBootstrapping`); it waits for
-/// the disk.
+/// Writes the kubeconfig of a node whose certificate and key are in `pem` (`writeKubeconfigFromBootstrapping`).
+/// Blocks.
 ///
 /// # Errors
 ///
@@ -183,13 +184,13 @@ pub(crate) fn write(file: &Path, cluster: &Cluster, pem: &Path) -> Result<()> {
     fs::rename(&new, file).map_err(doing("write", file))
 }
 
-/// As YAML, with its texts quoted as JSON does.
+/// As YAML, with strings quoted as in JSON.
 fn text(cluster: &Cluster, pem: &Path) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut fields = String::new();
     let mut field = |name: &str, value: Option<&str>| {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(fields, "    {name}: {}", quoted(value));
         }
     };
@@ -249,9 +250,10 @@ mod tests {
         assert_eq!(loaded.config.tls_server_name.as_deref(), Some("kubernetes"));
         assert!(loaded.config.accept_invalid_certs);
         assert_eq!(loaded.config.default_namespace, "default");
-        let said = loaded.config.headers.iter().find(|(name, _)| *name == USER_AGENT);
+        let agent = loaded.config.headers.iter().find(|(name, _)| *name == USER_AGENT);
         assert!(
-            said.unwrap()
+            agent
+                .unwrap()
                 .1
                 .to_str()
                 .unwrap()
@@ -285,7 +287,7 @@ mod tests {
         assert_eq!(loaded.config.root_cert_file.as_ref(), Some(&authority));
         assert_eq!(
             loaded.cluster.certificate_authority_data, None,
-            "what is written anew leads to the file"
+            "the new kubeconfig names the file"
         );
         assert!(loaded.has_no_credentials_but_files());
     }

@@ -1,4 +1,4 @@
-//! As many connections as there are requests under way.
+//! Opens more connections when the running requests need them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,11 +16,12 @@ use kube_client::client::Body;
 use parking_lot::Mutex;
 use tower::Service;
 
-/// So many requests share a connection of HTTP/2: what each server is to allow at least (RFC 9113, 6.5.2).
+/// How many requests share a connection of HTTP/2: the minimum that a server should allow (RFC 9113, 6.5.2).
 const SHARED_BY: usize = 100;
 
-/// Clients of one server, and so of one connection of HTTP/2 each. A client opens no other when the server allows no more requests
-/// on that: the next one would wait until a watch ends. So there is one more client, as there is a connection more with Go.
+/// Clients of one server, each with one connection of HTTP/2. If the server allows no more requests on a
+/// connection, a client waits until one ends, which for a watch takes minutes. Then another client is added, as
+/// Go adds a connection.
 #[derive(Clone)]
 pub(super) struct Lanes<C> {
     make: Arc<dyn Fn() -> HttpClient<C, Body> + Send + Sync>,
@@ -29,12 +30,12 @@ pub(super) struct Lanes<C> {
 
 struct Lane<C> {
     client: HttpClient<C, Body>,
-    /// Each request that is under way has one of these.
+    /// Each running request holds one of these.
     under_way: Arc<()>,
 }
 
 impl<C: Clone> Lanes<C> {
-    /// Each client is made by `make`.
+    /// `make` makes each client.
     pub(super) fn new(make: impl Fn() -> HttpClient<C, Body> + Send + Sync + 'static) -> Self {
         Self {
             make: Arc::new(make),
@@ -42,7 +43,7 @@ impl<C: Clone> Lanes<C> {
         }
     }
 
-    /// The first client that has room, and the request's mark there.
+    /// The first client with room for a request, and the request's mark.
     fn lane(&self) -> (HttpClient<C, Body>, Arc<()>) {
         let mut lanes = self.lanes.lock();
         while lanes.len() > 1 && lanes.last().is_some_and(|last| last.requests() == 0) {
@@ -87,7 +88,7 @@ impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<Body>> for Lane
     }
 }
 
-/// The body of an answer. Its request is under way as long as there is more of it to come, or would be.
+/// The body of an answer. Its request counts as running until the body ends or is dropped.
 pub(super) struct Answer {
     body: Incoming,
     _under_way: Arc<()>,

@@ -1,4 +1,4 @@
-//! The kubelet's metrics of its certificates.
+//! The kubelet's certificate metrics.
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 
@@ -13,23 +13,23 @@ const SERVER_ROTATION: &str = "kubelet_certificate_manager_server_rotation_secon
 pub(super) fn describe() {
     describe_gauge!(
         CLIENT_TTL,
-        "Seconds until the client certificate ends, +Inf without a valid one"
+        "Seconds until the client certificate expires, +Inf without a valid one"
     );
     describe_gauge!(
         SERVER_TTL,
-        "Seconds until the serving certificate ends, +Inf without a valid one"
+        "Seconds until the serving certificate expires, +Inf without a valid one"
     );
     describe_counter!(
         CLIENT_RENEW_ERRORS,
-        "Attempts to renew the client certificate that failed"
+        "Failed attempts to renew the client certificate"
     );
     describe_counter!(
         SERVER_RENEW_ERRORS,
-        "Attempts to renew the serving certificate that failed"
+        "Failed attempts to renew the serving certificate"
     );
     describe_histogram!(
         SERVER_ROTATION,
-        "Age in seconds of serving certificates when they were replaced"
+        "Age in seconds of serving certificates at their replacement"
     );
 }
 
@@ -47,7 +47,7 @@ pub(super) fn renew_error(signer: Signer) {
     }
 }
 
-/// The kubelet counts this of serving certificates only.
+/// The kubelet has this metric for serving certificates only.
 pub(super) fn rotated(signer: Signer, age_seconds: f64) {
     if signer == Signer::Serving {
         histogram!(SERVER_ROTATION).record(age_seconds);

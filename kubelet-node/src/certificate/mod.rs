@@ -1,15 +1,16 @@
-//! What a node is known by: its certificates, from the first to the last.
+//! The certificates of a node: bootstrap, rotation, storage, and clients that use them.
 //!
-//! * [`ApiServerAccess`]: a kubeconfig, or a bootstrap kubeconfig with a token, in; a client that works for ever out.
+//! * [`ApiServerAccess`]: makes clients from a kubeconfig, or from a bootstrap kubeconfig with a token, and
+//!   keeps them working.
 //! * [`CertificateManager`]: keeps a client or serving certificate fresh.
-//! * [`Connections`]: clients that are known by the newest certificate, and lose no watch over it.
-//! * [`CertificateStore`]: certificates on disk, as the kubelet keeps them.
-//! * [`Bootstrap`]: the first certificate, for agents that do not rotate.
-//! * [`self_signed_serving_certificate`]: for servers that nobody signs for; [`CertificateFiles`]: for those that somebody else
-//!   keeps fresh.
+//! * [`Connections`]: clients that use the newest certificate and keep their watches when it changes.
+//! * [`CertificateStore`]: certificates on disk, in the kubelet's format.
+//! * [`Bootstrap`]: requests the first certificate, for agents that do not rotate certificates.
+//! * [`self_signed_serving_certificate`]: a serving certificate without a signer.
+//! * [`CertificateFiles`]: a serving certificate that another program keeps fresh.
 //!
-//! They answer to the kubelet's `pkg/kubelet/certificate` and client-go's `util/certificate`, and leave on disk what those leave:
-//! an agent and a kubelet may take over from one another.
+//! They answer to the kubelet's `pkg/kubelet/certificate` and client-go's `util/certificate`, and use the same
+//! files. An agent and a kubelet can replace each other on a node.
 //!
 //! # Example: a month of certificates that last a day
 //!
@@ -89,12 +90,12 @@ use kubelet_core::Disk;
 
 use crate::{Error, Result};
 
-/// Does work on files, or makes keys, where it holds up nobody.
+/// Runs file operations, or makes keys, without blocking other tasks.
 async fn blocking<T: Send + 'static>(
     disk: Disk,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    // The only error of its own: the thread died.
+    // The only possible error is a panic of the thread.
     let done = disk.run(|| Ok(work())).await;
     done.map_err(|source| Error::File {
         what: "work on",
@@ -103,12 +104,12 @@ async fn blocking<T: Send + 'static>(
     })?
 }
 
-/// A kubelet that goes by another node's certificate would speak for that node.
+/// A kubelet with another node's certificate would act as that node.
 fn check_node(certificate: &Certificate, node_name: &str) -> Result<()> {
     match certificate.common_name().strip_prefix("system:node:") {
         Some(other) if other != node_name => Err(Error::Certificate {
             file: certificate.file().map(ToOwned::to_owned).unwrap_or_default(),
-            problem: format!("it is node {other:?}'s, and this is node {node_name:?}"),
+            problem: format!("it belongs to node {other:?}, but this is node {node_name:?}"),
         }),
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! [`Certificate`]: a certificate with its private key, and what it says.
+//! [`Certificate`]: a certificate with its private key.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,15 +15,15 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::key::Key;
 use crate::{Error, Result};
 
-/// A certificate with those that lead to its authority and with its private key (Go's `tls.Certificate`).
+/// A certificate with its intermediates and its private key (Go's `tls.Certificate`).
 ///
-/// The key is known to belong to the certificate. Its text is not shown by `Debug`.
+/// The key always matches the certificate. `Debug` does not show it.
 pub struct Certificate {
     certified: Arc<CertifiedKey>,
     chain_pem: String,
     key_pem: String,
     leaf: Leaf,
-    /// When the first of the chain ends.
+    /// The earliest end of validity in the chain.
     chain_not_after: Timestamp,
     file: Option<PathBuf>,
 }
@@ -39,13 +39,13 @@ struct Leaf {
 }
 
 impl Certificate {
-    /// Reads a certificate, and those that lead to its authority, from one PEM text and its private key from another, which
-    /// may be the same.
+    /// Reads a certificate and its intermediates from one PEM text and its private key from another. Both may
+    /// be the same text.
     ///
     /// # Errors
     ///
-    /// [`Error::Certificate`] names `file`, if there is one, and tells what is wrong: no certificate, no key, either not
-    /// readable, or the key not the certificate's.
+    /// [`Error::Certificate`] names `file`, if given, and the problem: the certificate or the key is missing or
+    /// unreadable, or they do not match.
     pub fn from_pem(chain: &[u8], key: &[u8], file: Option<&Path>) -> Result<Self> {
         let bad = |problem: String| Error::Certificate {
             file: file.map_or_else(|| PathBuf::from("<memory>"), Path::to_owned),
@@ -53,7 +53,7 @@ impl Certificate {
         };
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
             .collect::<std::result::Result<_, _>>()
-            .map_err(|error| bad(format!("it is no PEM: {error}")))?;
+            .map_err(|error| bad(format!("it is not PEM: {error}")))?;
         let key = Key::from_pem(key).map_err(bad)?;
         let leaf = chain
             .first()
@@ -69,7 +69,9 @@ impl Certificate {
             .collect();
         let certified = CertifiedKey::new(chain, key.signing_key());
         certified.keys_match().map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => bad("its private key is not its certificate's".into()),
+            rustls::Error::InconsistentKeys(_) => {
+                bad("its private key does not match its certificate".into())
+            }
             error => bad(format!("its certificate cannot be read: {error}")),
         })?;
         Ok(Certificate {
@@ -82,67 +84,67 @@ impl Certificate {
         })
     }
 
-    /// The common name of its subject: `system:node:<name>`.
+    /// The common name of the subject: `system:node:<name>`.
     pub fn common_name(&self) -> &str {
         &self.leaf.common_name
     }
 
-    /// The organizations of its subject: `system:nodes`.
+    /// The organizations of the subject: `system:nodes`.
     pub fn organizations(&self) -> &[String] {
         &self.leaf.organizations
     }
 
-    /// The DNS names that it is valid for, as a server.
+    /// The DNS names of the server.
     pub fn dns_names(&self) -> &[String] {
         &self.leaf.dns_names
     }
 
-    /// The IP addresses that it is valid for, as a server.
+    /// The IP addresses of the server.
     pub fn ip_addresses(&self) -> &[IpAddr] {
         &self.leaf.ip_addresses
     }
 
-    /// The time from which on it is valid.
+    /// The start of the validity.
     pub fn not_before(&self) -> Timestamp {
         self.leaf.not_before
     }
 
-    /// The time after which it is not valid any more.
+    /// The end of the validity.
     pub fn not_after(&self) -> Timestamp {
         self.leaf.not_after
     }
 
-    /// Whether it is over, itself and not those that lead to its authority.
+    /// Whether the certificate itself has expired; its chain does not matter.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         now > self.leaf.not_after
     }
 
-    /// The same, for any of its chain.
+    /// Whether any certificate of the chain has expired.
     pub(crate) fn is_any_expired(&self, now: Timestamp) -> bool {
         now > self.chain_not_after
     }
 
-    /// From beginning to end.
+    /// The lifetime.
     pub fn lifetime(&self) -> SignedDuration {
         self.leaf.not_after.duration_since(self.leaf.not_before)
     }
 
-    /// Where it was read, or is kept.
+    /// The file that it was read from or is stored in.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// The certificate and those that lead to its authority, as PEM.
+    /// The certificate and its intermediates, as PEM.
     pub fn chain_pem(&self) -> &str {
         &self.chain_pem
     }
 
-    /// The private key, as PEM. To be kept from others.
+    /// The private key, as PEM. Keep it secret.
     pub fn key_pem(&self) -> &str {
         &self.key_pem
     }
 
-    /// As rustls takes it.
+    /// The certificate and key for rustls.
     pub fn certified_key(&self) -> Arc<CertifiedKey> {
         self.certified.clone()
     }
@@ -163,7 +165,8 @@ fn read_leaf(der: &[u8]) -> std::result::Result<Leaf, String> {
     let subject = certificate.subject();
     let text =
         |name: &x509_parser::x509::AttributeTypeAndValue<'_>| name.as_str().unwrap_or_default().to_owned();
-    // One that never ends (RFC 5280, 4.1.2.5: the last second of the year 9999) ends after all that can be told.
+    // A certificate without an end (RFC 5280, 4.1.2.5: the last second of the year 9999) gets the latest
+    // possible time.
     let time = |time: x509_parser::time::ASN1Time| {
         let seconds = time.timestamp();
         let beyond = if seconds < 0 {

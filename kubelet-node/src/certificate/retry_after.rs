@@ -1,4 +1,4 @@
-//! [`RetryAfter`]: which requests are made again by the client itself.
+//! [`RetryAfter`]: which requests the client retries itself.
 
 use std::time::Duration;
 
@@ -8,8 +8,9 @@ use tokio::time::{Sleep, sleep};
 use tower::BoxError;
 use tower::retry::Policy;
 
-/// Makes a request again when the server asks for it: 429 or 5xx with `Retry-After` in seconds, up to ten times
-/// (client-go's `withRetry`). What fails without is an answer: whoever asked knows best how long to wait.
+/// Retries a request if the server asks for it: status 429 or 5xx with `Retry-After` in seconds, up to ten
+/// times (client-go's `withRetry`). Other failures are returned, because the caller knows best how long to
+/// wait.
 #[derive(Clone, Default)]
 pub(super) struct RetryAfter {
     tries: u32,
@@ -35,7 +36,7 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for RetryAfter {
     }
 
     fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
-        // One that is streamed cannot be sent twice.
+        // A streamed body cannot be sent twice.
         let mut clone = Request::new(request.body().try_clone()?);
         *clone.method_mut() = request.method().clone();
         *clone.uri_mut() = request.uri().clone();
@@ -46,7 +47,7 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for RetryAfter {
     }
 }
 
-/// After which time the server wants the request again (`checkWait`).
+/// When the server wants the request again (`checkWait`).
 fn wanted(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     if status != StatusCode::TOO_MANY_REQUESTS && !status.is_server_error() {
         return None;

@@ -1,4 +1,4 @@
-//! The serving certificate of a node that asks nobody for one.
+//! The self-signed serving certificate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,24 +17,24 @@ use super::{Certificate, blocking};
 use crate::node_ip::parse_sloppy;
 use crate::{Error, Result};
 
-/// How long it lasts (`GenerateSelfSignedCertKey`).
+/// The lifetime (`GenerateSelfSignedCertKey`).
 const LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
-/// It begins that long ago, for clocks that are slow.
+/// The validity starts this long ago, for clients whose clocks are slow.
 const BACKDATE: Duration = Duration::from_secs(3600);
 
-/// The serving certificate of a node without `serverTLSBootstrap`, `tlsCertFile` and `tlsPrivateKeyFile`: `kubelet.crt` and
-/// `kubelet.key` in the folder of certificates (`InitializeTLS`). They are made if neither is there: an authority of its own
-/// signs for `host_name`, for a year.
+/// The serving certificate of a node without `serverTLSBootstrap`, `tlsCertFile` and `tlsPrivateKeyFile`:
+/// `kubelet.crt` and `kubelet.key` in the folder for certificates (`InitializeTLS`). If neither file exists,
+/// both are made: a new CA signs a certificate for `host_name`, valid for a year.
 ///
-/// As in the kubelet it is not replaced when it is over.
+/// As in the kubelet, it is not replaced when it expires.
 ///
 /// # Errors
 ///
-/// [`Error::Certificate`] if only one of the files is there, or they make no sense; [`Error::File`].
+/// [`Error::Certificate`] if only one of the files exists, or if they are invalid; [`Error::File`].
 ///
 /// # Cancel safety
 ///
-/// When dropped, files that are being written are written to their ends.
+/// If the future is dropped, files that are being written are still completed.
 pub async fn self_signed_serving_certificate(
     cert_dir: impl Into<PathBuf>,
     host_name: &str,
@@ -68,12 +68,12 @@ fn make(dir: &Path, certificate: &Path, key: &Path, host: &str, now: Timestamp) 
         problem: format!("it cannot be made: {problem}"),
     })?;
     fs::create_dir_all(dir).map_err(doing("make", dir))?;
-    // The key first: a certificate without its key is not made good by itself.
+    // Write the key first: a certificate without its key would not be repaired.
     write_synced(key, &key_pem).map_err(doing("write", key))?;
     fs::write(certificate, chain).map_err(doing("write", certificate))
 }
 
-/// A certificate for a host name or address and that of its authority, and the key (`GenerateSelfSignedCertKey`).
+/// A certificate for a host name or address with its CA, and the key (`GenerateSelfSignedCertKey`).
 fn self_signed(host: &str, now: Timestamp) -> std::result::Result<(String, String), String> {
     let from = u64::try_from(now.as_second())
         .unwrap_or_default()
@@ -103,7 +103,10 @@ fn self_signed(host: &str, now: Timestamp) -> std::result::Result<(String, Strin
     leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     leaf.subject_alt_names = vec![match parse_sloppy(host) {
         Some(ip) => SanType::IpAddress(ip),
-        None => SanType::DnsName(host.try_into().map_err(|_| format!("{host:?} is no host name"))?),
+        None => SanType::DnsName(
+            host.try_into()
+                .map_err(|_| format!("{host:?} is not a host name"))?,
+        ),
     }];
     let leaf = leaf.signed_by(&key, &issuer).map_err(|error| error.to_string())?;
     Ok((leaf.pem() + &authority_pem, key.to_pem()))
@@ -137,7 +140,7 @@ mod tests {
             assert_eq!(made.common_name(), format!("{host}@1767225600"));
             assert_eq!(now.duration_since(made.not_before()).as_secs(), 3600);
             assert_eq!(made.lifetime().as_hours(), 365 * 24);
-            assert_eq!(made.certified_key().cert.len(), 2, "its authority's too");
+            assert_eq!(made.certified_key().cert.len(), 2, "with its CA");
             let mode = fs::metadata(pki.join("kubelet.key"))
                 .unwrap()
                 .permissions()

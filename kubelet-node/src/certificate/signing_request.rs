@@ -1,4 +1,4 @@
-//! Asking the API server for a certificate (client-go's `util/certificate/csr`).
+//! Requests certificates from the API server (client-go's `util/certificate/csr`).
 
 use std::fmt;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use super::template::CertificateTemplate;
 use crate::informer::SILENCE;
 use crate::{Error, Result};
 
-/// Between two looks at a request, when a watch ended or the server did not answer.
+/// The wait before a request is read again, after a watch ended or the server did not answer.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long an answer is waited for.
+/// How long to wait for an answer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Who signs, and for what.
+/// The signer, and so the purpose of the certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signer {
     /// `kubernetes.io/kube-apiserver-client-kubelet`.
@@ -57,30 +57,30 @@ impl Signer {
     }
 }
 
-/// A request that the API server has.
+/// A certificate signing request in the API server.
 #[derive(Clone, Debug)]
 pub(crate) struct Requested {
     pub(crate) name: String,
     uid: String,
 }
 
-/// What is asked for.
+/// A certificate signing request to make.
 pub(crate) struct Request<'a> {
     pub(crate) signer: Signer,
     pub(crate) key: &'a Key,
     pub(crate) template: &'a CertificateTemplate,
-    /// Without one the server makes one up.
+    /// Without a name the server generates one.
     pub(crate) name: Option<String>,
     pub(crate) lifetime: Option<Duration>,
 }
 
 impl Request<'_> {
-    /// Asks, or finds that this was asked before by the same key (`RequestCertificate`).
+    /// Creates the request, or finds an earlier one with the same key (`RequestCertificate`).
     ///
     /// # Errors
     ///
-    /// [`Error::Api`]; [`Error::SigningRequest`] if there is a request of this name that is none of ours, or whose certificate
-    /// is over.
+    /// [`Error::Api`]; [`Error::SigningRequest`] if another request has this name, or if its certificate has
+    /// expired.
     pub(crate) async fn submit(&self, client: &Client, now: Timestamp) -> Result<Requested> {
         let api: Api<CertificateSigningRequest> = Api::all(client.clone());
         let object = self.object()?;
@@ -97,7 +97,7 @@ impl Request<'_> {
                 })?;
                 tracing::info!(
                     csr = name,
-                    "the certificate signing request of this node exists and is used again"
+                    "using the existing certificate signing request of this node"
                 );
                 found
             }
@@ -136,13 +136,13 @@ impl Request<'_> {
         Ok(object)
     }
 
-    /// Whether a request that exists is this one (`ensureCompatible`).
+    /// Checks that an existing request is the same as this one (`ensureCompatible`).
     fn check(&self, found: &CertificateSigningRequest, now: Timestamp) -> std::result::Result<(), String> {
         if found.spec.signer_name != self.signer.name() {
             return Err(format!("it is for the signer {:?}", found.spec.signer_name));
         }
         let der = rustls::pki_types::CertificateSigningRequestDer::from_pem_slice(&found.spec.request.0)
-            .map_err(|error| format!("its request is no PEM: {error}"))?;
+            .map_err(|error| format!("its request is not PEM: {error}"))?;
         let (_, request) = X509CertificationRequest::from_der(&der)
             .map_err(|error| format!("its request cannot be read: {error}"))?;
         let info = &request.certification_request_info;
@@ -166,23 +166,23 @@ impl Request<'_> {
             return Ok(());
         };
         for der in CertificateDer::pem_slice_iter(&certificate.0) {
-            let der = der.map_err(|error| format!("its certificate is no PEM: {error}"))?;
+            let der = der.map_err(|error| format!("its certificate is not PEM: {error}"))?;
             let (_, certificate) = X509Certificate::from_der(&der)
                 .map_err(|error| format!("its certificate cannot be read: {error}"))?;
             let not_after = certificate.validity().not_after;
             if now.as_second() > not_after.timestamp() {
-                return Err(format!("its certificate was valid until {not_after}"));
+                return Err(format!("its certificate expired at {not_after}"));
             }
         }
         Ok(())
     }
 }
 
-/// The name of a node's first request: the same for the same key, subject and usages, so that a restart finds it
-/// (`digestedName`).
+/// The name of a node's first request. It is derived from key, subject and usages, so that it is found after a
+/// restart (`digestedName`).
 pub(crate) fn digested_name(key: &Key, template: &CertificateTemplate, signer: Signer) -> String {
     let mut hash = Sha512_256::new();
-    // The kubelet appends the encipherment of RSA keys where it makes up this name.
+    // The kubelet appends the usage for RSA keys when it derives this name.
     let mut usages = signer.usages(key);
     usages.sort_by_key(|usage| usage == "key encipherment");
     let texts = [template.common_name.as_str()];
@@ -194,7 +194,7 @@ pub(crate) fn digested_name(key: &Key, template: &CertificateTemplate, signer: S
         .chain(texts.map(str::as_bytes))
     {
         hash.update(url_safe(data));
-        // Not in the alphabet: no two lists of texts look the same.
+        // A separator outside of the alphabet: different lists give different texts.
         hash.update(b"|");
     }
     format!("node-csr-{}", url_safe(&hash.finalize()))
@@ -205,7 +205,7 @@ fn url_safe(data: &[u8]) -> String {
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(data)
 }
 
-/// Waits until a request's certificate is issued, and returns it as PEM (`WaitForCertificate`). It waits for ever.
+/// Waits without a limit until the certificate is issued, and returns it as PEM (`WaitForCertificate`).
 ///
 /// # Errors
 ///
@@ -213,7 +213,7 @@ fn url_safe(data: &[u8]) -> String {
 ///
 /// # Cancel safety
 ///
-/// It may be dropped at any time, and called again.
+/// The future may be dropped at any time. The call can be repeated.
 pub(crate) async fn wait_for_certificate(client: &Client, request: &Requested) -> Result<Vec<u8>> {
     let api: Api<CertificateSigningRequest> = Api::all(client.clone());
     let selector = format!("metadata.name={}", request.name);
@@ -238,7 +238,7 @@ pub(crate) async fn wait_for_certificate(client: &Client, request: &Requested) -
     }
 }
 
-/// Watches a request until its certificate is there, or the watch ends.
+/// Watches the request until its certificate is issued or the watch ends.
 async fn watch(
     api: &Api<CertificateSigningRequest>,
     selector: &str,
@@ -257,7 +257,7 @@ async fn watch(
     let mut events = events.boxed();
     loop {
         let Ok(event) = timeout(SILENCE, events.try_next()).await else {
-            problem(request, &"the watch went silent");
+            problem(request, &"the watch sent no events for too long");
             return Ok(None);
         };
         match event {
@@ -284,7 +284,7 @@ async fn watch(
 impl Requested {
     fn judge(&self, found: &CertificateSigningRequest, approved: &mut bool) -> Result<Option<Vec<u8>>> {
         if found.metadata.uid.as_deref() != Some(self.uid.as_str()) {
-            return Err(self.gone("it was deleted, and there is another of its name"));
+            return Err(self.gone("it was deleted, and another request has its name"));
         }
         let status = found.status.clone().unwrap_or_default();
         let mut is_approved = false;
@@ -311,7 +311,7 @@ impl Requested {
             }
         }
         if is_approved && !std::mem::replace(approved, true) {
-            tracing::info!(csr = self.name, "the certificate signing request is approved");
+            tracing::info!(csr = self.name, "the certificate signing request was approved");
         }
         Ok(status
             .certificate
@@ -328,10 +328,10 @@ impl Requested {
 }
 
 fn problem(request: &Requested, error: &dyn fmt::Display) {
-    tracing::warn!(csr = request.name, %error, "cannot look at the certificate signing request");
+    tracing::warn!(csr = request.name, %error, "cannot read the certificate signing request");
 }
 
-/// What the API server answers, in time.
+/// The API server's answer, with a timeout.
 async fn answer<T>(what: &str, request: impl Future<Output = kube_client::Result<T>>) -> Result<T> {
     match timeout(DEADLINE, request).await {
         Ok(answer) => answer.map_err(|error| Error::api(what, error)),
@@ -348,7 +348,8 @@ mod tests {
 
     use super::*;
 
-    /// Keys in the forms that a kubelet and `openssl` write; the names were worked out by hand of their public keys.
+    /// Keys in the forms that a kubelet and `openssl` write. The names were derived from their public keys by
+    /// hand.
     #[test]
     fn the_name_of_a_request_follows_from_its_key() {
         let cases: [(&[u8], &str, &[&str]); 2] = [
@@ -377,7 +378,7 @@ mod tests {
             let object = request.object().unwrap();
             assert_eq!(object.spec.usages.as_deref().unwrap(), usages);
             assert_eq!(object.spec.expiration_seconds, Some(3600));
-            // Its signature holds.
+            // The signature is valid.
             CertificateSigningRequestParams::from_pem(std::str::from_utf8(&object.spec.request.0).unwrap())
                 .unwrap();
             request.check(&object, Timestamp::UNIX_EPOCH).unwrap();
@@ -413,7 +414,7 @@ mod tests {
                 of(request(&key, &template, Signer::Serving)),
                 "it is for the signer",
             ),
-            (broken, "its request is no PEM"),
+            (broken, "its request is not PEM"),
         ] {
             let problem = ours.check(&found, Timestamp::UNIX_EPOCH).unwrap_err();
             assert!(problem.starts_with(why), "{problem}");

@@ -1,4 +1,4 @@
-//! [`CertificateStore`]: certificates on disk, as the kubelet keeps them.
+//! [`CertificateStore`]: certificates on disk, in the kubelet's format.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,13 +9,14 @@ use k8s_openapi::jiff::Timestamp;
 use super::Certificate;
 use crate::{Error, Result};
 
-/// Where a certificate and its key are kept, each pair in one file (client-go's `certificate.FileStore`).
+/// Stores certificates with their keys, each pair in one file (client-go's `certificate.FileStore`).
 ///
-/// In the folder are `<prefix>-<date>.pem` for each certificate there ever was and `<prefix>-current.pem`, a link to the one
-/// that counts. Files have mode 0600. A new certificate is on disk, whole, before the link is moved to it in one step: who
-/// reads the link finds the old or the new one, at any time and after any crash.
+/// The folder holds one `<prefix>-<date>.pem` for each certificate so far, and the link `<prefix>-current.pem`
+/// to the current one. Files have mode 0600. A new certificate is complete on disk before the link changes, and
+/// the link changes in one step. So the link leads to the old or the new certificate at any time, even after a
+/// crash.
 ///
-/// Its methods wait for the disk.
+/// The methods block on file operations.
 #[derive(Clone, Debug)]
 pub struct CertificateStore {
     prefix: String,
@@ -29,7 +30,7 @@ impl CertificateStore {
     /// The prefix of a kubelet's serving certificates.
     pub const SERVER: &'static str = "kubelet-server";
 
-    /// A store in a folder, that need not exist yet.
+    /// A store in this folder. The folder need not exist yet.
     pub fn new(prefix: impl Into<String>, dir: impl Into<PathBuf>) -> Self {
         CertificateStore {
             prefix: prefix.into(),
@@ -38,15 +39,15 @@ impl CertificateStore {
         }
     }
 
-    /// Where else to look for a certificate and its key as long as the store has none of its own: `tlsCertFile` and
-    /// `tlsPrivateKeyFile`, or those of a kubeconfig.
+    /// Other files to read while the store itself has no certificate: `tlsCertFile` and `tlsPrivateKeyFile`, or
+    /// those of a kubeconfig.
     #[must_use]
     pub fn or_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.files = Some((certificate.into(), key.into()));
         self
     }
 
-    /// The link to the certificate that counts.
+    /// The path of the link to the current certificate.
     pub fn current_path(&self) -> PathBuf {
         self.path("current")
     }
@@ -56,15 +57,15 @@ impl CertificateStore {
         &self.dir
     }
 
-    /// The certificate that counts: that of the link, of the [other files](Self::or_files), or of `<prefix>.crt` and
-    /// `<prefix>.key`, in this order.
+    /// The current certificate: the one behind the link, else from the [other files](Self::or_files), else from
+    /// `<prefix>.crt` and `<prefix>.key`.
     ///
-    /// An update that was cut short by a crash is finished first. A link that leads nowhere counts as none.
+    /// An update that a crash interrupted is completed first. A link to a missing file is ignored.
     ///
     /// # Errors
     ///
-    /// [`Error::NoCertificate`] if there is none; [`Error::File`] or [`Error::Certificate`] if there is one that cannot be
-    /// read or makes no sense.
+    /// [`Error::NoCertificate`] if there is none; [`Error::File`] or [`Error::Certificate`] if it cannot be
+    /// read or is invalid.
     pub fn current(&self) -> Result<Certificate> {
         self.recover()?;
         let current = self.current_path();
@@ -91,12 +92,12 @@ impl CertificateStore {
         })
     }
 
-    /// Makes a certificate the one that counts. `now` names its file.
+    /// Makes a certificate the current one. Its file is named after `now`.
     ///
     /// # Errors
     ///
-    /// [`Error::Certificate`] if the texts are no certificate with its key, or if a file is where the link should be;
-    /// [`Error::File`] if it can't be written.
+    /// [`Error::Certificate`] if the texts are not a certificate with its key, or if a regular file has the
+    /// name of the link; [`Error::File`] if it cannot be written.
     pub fn update(&self, chain_pem: &[u8], key_pem: &[u8], now: Timestamp) -> Result<Certificate> {
         let date = now.strftime("%Y-%m-%d-%H-%M-%S").to_string();
         let path = self.path(&date);
@@ -113,7 +114,7 @@ impl CertificateStore {
         Ok(certificate)
     }
 
-    /// Leads the link to a file, in one step.
+    /// Points the link to a file, in one step.
     fn link(&self, path: &Path) -> Result<()> {
         let (current, updated) = (self.current_path(), self.path("updated"));
         is_link(&current)?;
@@ -128,7 +129,7 @@ impl CertificateStore {
             .map_err(doing("write", &self.dir))
     }
 
-    /// A kubelet that was killed in an update may leave the new link beside the place of the old one.
+    /// A kubelet that was killed during an update may leave the new link next to the old one.
     fn recover(&self) -> Result<()> {
         let (current, updated) = (self.current_path(), self.path("updated"));
         if !exists(&current)? && is_link(&updated)? {
@@ -142,7 +143,7 @@ impl CertificateStore {
     }
 }
 
-/// Reads a certificate from one file and its key from another, which may be the same.
+/// Reads a certificate from one file and its key from another. Both may be the same file.
 ///
 /// # Errors
 ///
@@ -158,7 +159,7 @@ pub(crate) fn read_pair(certificate: &Path, key: &Path) -> Result<Certificate> {
     Certificate::from_pem(&chain, &key_pem, Some(certificate))
 }
 
-/// Writes a file that only its owner may read, over one that may be there, and sees to it that it is on disk.
+/// Writes and syncs a file that only its owner may read. Replaces an existing one.
 pub(crate) fn write_synced(path: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
@@ -168,7 +169,7 @@ pub(crate) fn write_synced(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Says what was done to which file.
+/// Makes errors that name the operation and the file.
 pub(crate) fn doing(what: &'static str, file: &Path) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::File {
         what,
@@ -177,12 +178,12 @@ pub(crate) fn doing(what: &'static str, file: &Path) -> impl FnOnce(io::Error) -
     }
 }
 
-/// Whether something is at a path, or at the end of the link there.
+/// Whether the path exists; links are followed.
 pub(crate) fn exists(path: &Path) -> Result<bool> {
     path.try_exists().map_err(doing("read", path))
 }
 
-/// Whether a link is there; an error if something else is.
+/// Whether the path is a link; an error if it is anything else.
 fn is_link(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -190,7 +191,7 @@ fn is_link(path: &Path) -> Result<bool> {
         Ok(metadata) if metadata.is_symlink() => Ok(true),
         Ok(_) => Err(Error::Certificate {
             file: path.to_owned(),
-            problem: "it is a file, and should be a link to one".into(),
+            problem: "it is a regular file, but should be a link".into(),
         }),
     }
 }

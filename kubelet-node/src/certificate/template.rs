@@ -1,4 +1,4 @@
-//! [`CertificateTemplate`]: what a certificate is asked to say.
+//! [`CertificateTemplate`]: the content of a certificate to request.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use super::Certificate;
 use super::key::Key;
 use crate::node_ip::parse_sloppy;
 
-/// What a certificate is asked to say (Go's `x509.CertificateRequest`).
+/// The content of a certificate to request (Go's `x509.CertificateRequest`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CertificateTemplate {
@@ -18,14 +18,14 @@ pub struct CertificateTemplate {
     pub common_name: String,
     /// `system:nodes`.
     pub organizations: Vec<String>,
-    /// The names that a server answers to.
+    /// The DNS names of the server.
     pub dns_names: Vec<String>,
-    /// The addresses that a server answers at.
+    /// The IP addresses of the server.
     pub ip_addresses: Vec<IpAddr>,
 }
 
 impl CertificateTemplate {
-    /// What makes a client the kubelet of a node.
+    /// The template of a node's client certificate.
     pub fn node_client(node_name: &str) -> Self {
         CertificateTemplate {
             common_name: format!("system:node:{node_name}"),
@@ -34,10 +34,10 @@ impl CertificateTemplate {
         }
     }
 
-    /// What makes a server the kubelet of a node with these addresses; `None` if nothing can be asked for yet: there must be
-    /// an IP address or, if `dns_only` (the feature gate `AllowDNSOnlyNodeCSR`), a name.
+    /// The template of a node's serving certificate for these addresses. `None` if it cannot be requested yet:
+    /// it needs an IP address or, with `dns_only` (the feature gate `AllowDNSOnlyNodeCSR`), a name.
     ///
-    /// Host names may be addresses, the others are what their type says or are passed over
+    /// Addresses of type `Hostname` may be names or IPs. Other addresses that do not fit their type are ignored
     /// (`addressesToHostnamesAndIPs`).
     pub fn node_serving(node_name: &str, addresses: &[NodeAddress], dns_only: bool) -> Option<Self> {
         let (mut names, mut ips) = (BTreeSet::new(), BTreeSet::new());
@@ -45,7 +45,7 @@ impl CertificateTemplate {
             let ip = parse_sloppy(&address.address);
             match (address.type_.as_str(), ip) {
                 ("Hostname" | "ExternalIP" | "InternalIP", Some(ip)) => {
-                    // In the order of their texts, as the kubelet has them.
+                    // Sorted by their text, as in the kubelet.
                     ips.insert((ip.to_string(), ip));
                 }
                 ("Hostname", None) | ("ExternalDNS" | "InternalDNS", _) => {
@@ -65,14 +65,11 @@ impl CertificateTemplate {
         })
     }
 
-    /// What a certificate lacks of this, if anything (`certSatisfiesTemplate`). What it says beyond it does not matter.
+    /// What a certificate lacks of this template. Additional content is accepted (`certSatisfiesTemplate`).
     pub fn missing_in(&self, certificate: &Certificate) -> Option<String> {
         if self.common_name != certificate.common_name() {
             let is = certificate.common_name();
-            return Some(format!(
-                "its common name is {is:?} and not {:?}",
-                self.common_name
-            ));
+            return Some(format!("its common name is {is:?}, not {:?}", self.common_name));
         }
         lacking("organizations", &self.organizations, certificate.organizations())
             .or_else(|| lacking("DNS names", &self.dns_names, certificate.dns_names()))
@@ -83,7 +80,7 @@ impl CertificateTemplate {
     ///
     /// # Errors
     ///
-    /// What cannot be asked for.
+    /// The text names the part that cannot be requested.
     pub(crate) fn request(&self, key: &Key) -> Result<String, String> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -99,7 +96,7 @@ impl CertificateTemplate {
             let name = dns_name
                 .as_str()
                 .try_into()
-                .map_err(|_| format!("{dns_name:?} is no DNS name"))?;
+                .map_err(|_| format!("{dns_name:?} is not a DNS name"))?;
             params.subject_alt_names.push(SanType::DnsName(name));
         }
         params
@@ -110,7 +107,7 @@ impl CertificateTemplate {
     }
 }
 
-/// A printable string where it can be one, as Go encodes names.
+/// A printable string if possible, as Go encodes names.
 fn name(text: &str) -> DnValue {
     text.try_into()
         .map_or_else(|_| DnValue::Utf8String(text.to_owned()), DnValue::PrintableString)
@@ -149,7 +146,7 @@ mod tests {
                 false,
                 Some((&["n"], &["10.0.0.2"])),
             ),
-            // Zeros may lead, and an IPv4 address in IPv6's clothes is one of IPv4.
+            // Leading zeros are accepted, and an IPv4-mapped IPv6 address counts as IPv4.
             (
                 &[("InternalIP", "010.0.0.1"), ("Hostname", "::ffff:10.0.0.2")],
                 false,

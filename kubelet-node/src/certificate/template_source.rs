@@ -1,15 +1,15 @@
-//! [`TemplateSource`]: where a certificate manager learns what its certificate is to say.
+//! [`TemplateSource`]: provides the template of a certificate, and its changes.
 
 use k8s_openapi::api::core::v1::NodeAddress;
 use tokio::sync::watch;
 
 use super::CertificateTemplate;
 
-/// What a certificate is to say, now and later. Clones have their own idea of what is new.
+/// The template of a certificate, now and later. Each clone tracks changes separately.
 #[derive(Clone, Debug)]
 pub(crate) struct TemplateSource {
     node_name: String,
-    /// `None`: a client, whose addresses do not matter.
+    /// `None` for a client, whose addresses do not matter.
     addresses: Option<watch::Receiver<Vec<NodeAddress>>>,
     dns_only: bool,
 }
@@ -49,18 +49,18 @@ impl TemplateSource {
         }
     }
 
-    /// Until it may be another than at the last [`get`](Self::get).
+    /// Waits until the template may have changed since the last [`get`](Self::get).
     pub(crate) async fn changed(&mut self) {
         if let Some(addresses) = &mut self.addresses
             && addresses.changed().await.is_ok()
         {
             return;
         }
-        // For a client, and when nobody is left to tell.
+        // A client's template never changes, and without a sender there are no changes.
         std::future::pending().await
     }
 
-    /// Until it is something else.
+    /// Waits until the template differs from `template`.
     pub(crate) async fn other_than(&mut self, template: &CertificateTemplate) {
         while self.get().as_ref() == Some(template) {
             self.changed().await;

@@ -1,4 +1,4 @@
-//! What the machine is.
+//! Facts about the machine.
 
 mod read;
 mod tmpfs;
@@ -9,37 +9,38 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::{Error, Result};
 
-/// Facts about the machine, as the kubelet takes them from cAdvisor once at its start. A simulated node makes up its own.
+/// Facts about the machine. The kubelet gets them from cAdvisor once at its start. A simulated node makes them
+/// up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MachineInfo {
-    /// Logical CPUs that are online (`NumCores`).
+    /// The number of logical CPUs that are online (`NumCores`).
     pub cpus: u32,
     /// Bytes of memory (`MemoryCapacity`).
     pub memory: u64,
-    /// Bytes of swap; 0 without any (`SwapCapacity`).
+    /// Bytes of swap; 0 if there is none (`SwapCapacity`).
     pub swap: u64,
-    /// There is swap, and what is on a file system in memory may be written to it: the kernel knows no `noswap`, or heeds it not
-    /// for whom this is (`IsTmpfsNoswapOptionSupported`).
+    /// Whether files on tmpfs may be written to swap: there is swap, and the kernel does not support the mount
+    /// option `noswap`, or not in this user namespace (`IsTmpfsNoswapOptionSupported`).
     pub tmpfs_may_be_swapped: bool,
-    /// How many processes there may be at once (`MaxPID`).
+    /// The largest number of processes at a time (`MaxPID`).
     pub max_pids: Option<u64>,
     /// Preallocated huge pages by size.
     pub huge_pages: Vec<HugePages>,
-    /// Bytes of the file system of the kubelet's root folder (`RootFsInfo`): `ephemeral-storage`. `None`: not known, and
-    /// [`root_dir`](Self::root_dir) is asked with each status.
+    /// Bytes of the file system of the kubelet's root folder (`RootFsInfo`), reported as `ephemeral-storage`.
+    /// `None` if unknown; then the file system of [`root_dir`](Self::root_dir) is read with each status.
     pub ephemeral_storage: Option<u64>,
-    /// The folder that is on the file system which pods write to, or will be.
+    /// A folder on the file system that pods write to. It need not exist yet.
     pub root_dir: Option<PathBuf>,
-    /// 1 or 2, the version of cgroups (`CgroupVersion`), where there are any.
+    /// The version of cgroups, 1 or 2 (`CgroupVersion`); `None` without cgroups.
     pub cgroup_version: Option<u8>,
     /// `/etc/machine-id`
     pub machine_id: String,
-    /// The firmware's UUID of the machine.
+    /// The system UUID from the firmware.
     pub system_uuid: String,
-    /// Other for each boot.
+    /// The boot id, which changes with each boot.
     pub boot_id: String,
-    /// When that was, for the metrics of a node's startup.
+    /// The boot time, for the metrics of the node's start.
     pub boot_time: Option<Timestamp>,
     /// `uname -r`
     pub kernel_version: String,
@@ -54,30 +55,30 @@ pub struct MachineInfo {
 /// Huge pages of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HugePages {
-    /// Bytes of one.
+    /// Bytes of one page.
     pub page_size: u64,
-    /// How many.
+    /// The number of pages.
     pub pages: u64,
 }
 
 impl MachineInfo {
-    /// This machine, as `/proc`, `/sys` and `/etc` tell of it; `root_dir` is on the file system that pods write to. It need
-    /// not be there yet.
+    /// Reads the facts about this machine from `/proc`, `/sys` and `/etc`. `root_dir` is on the file system
+    /// that pods write to; it need not exist yet.
     ///
-    /// Reads a dozen small files, on the spot.
+    /// The call blocks while it reads a dozen small files.
     ///
     /// # Errors
     ///
-    /// When memory or CPUs cannot be told. What else is missing stays empty, as in the kubelet.
+    /// Memory or CPUs cannot be read. Other missing facts stay empty, as in the kubelet.
     pub fn read(root_dir: impl AsRef<Path>) -> Result<Self> {
         read::machine_info(Path::new("/"), root_dir.as_ref())
     }
 
-    /// Whether a kubelet starts here (`failSwapOn`).
+    /// Checks that the kubelet may start on this machine (`failSwapOn`).
     ///
     /// # Errors
     ///
-    /// [`Error::SwapOn`], where it is not to start on a machine with swap.
+    /// [`Error::SwapOn`] if the machine has swap and `fail_swap_on` is true.
     pub fn check_swap(&self, fail_swap_on: bool) -> Result<()> {
         match fail_swap_on && self.swap > 0 {
             true => Err(Error::SwapOn),
@@ -90,7 +91,7 @@ impl MachineInfo {
         self.ephemeral_storage.or_else(ask)
     }
 
-    /// A machine with so many CPUs and bytes of memory, on this program's architecture.
+    /// A machine with this many CPUs and bytes of memory, of this program's architecture.
     pub fn new(cpus: u32, memory: u64) -> Self {
         Self {
             cpus,
@@ -102,7 +103,7 @@ impl MachineInfo {
     }
 }
 
-/// Go's name (`GOARCH`) of the architecture that this was built for.
+/// Go's name (`GOARCH`) of the architecture of this build.
 pub(crate) fn go_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -1,4 +1,4 @@
-//! Reads what Linux tells of a machine (cAdvisor's `machine.Info`).
+//! Reads facts about a Linux machine (cAdvisor's `machine.Info`).
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::{HugePages, MachineInfo, tmpfs};
 use crate::{Error, Result};
 
-/// The machine whose files are below `host`.
+/// Reads the machine whose files are below `host`.
 pub(super) fn machine_info(host: &Path, root_dir: &Path) -> Result<MachineInfo> {
     let host = Host(host);
     let meminfo = host.read("proc/meminfo")?;
@@ -41,7 +41,7 @@ pub(super) fn machine_info(host: &Path, root_dir: &Path) -> Result<MachineInfo> 
     })
 }
 
-/// The root of a host's files.
+/// The root folder of a host.
 struct Host<'a>(&'a Path);
 
 impl Host<'_> {
@@ -65,7 +65,7 @@ impl Host<'_> {
         }
     }
 
-    /// What stands in the first file that is there.
+    /// The content of the first file that exists.
     fn first(&self, files: &[&str]) -> String {
         let found = files.iter().find_map(|file| fs::read(self.path(file)).ok());
         let text = String::from_utf8_lossy(&found.unwrap_or_default()).into_owned();
@@ -82,7 +82,7 @@ impl Host<'_> {
     fn cpus(&self) -> Result<u32> {
         const ONLINE: &str = "sys/devices/system/cpu/online";
         if let Ok(online) = self.read(ONLINE) {
-            return count(&online).ok_or_else(|| self.malformed(ONLINE, "no list of CPUs"));
+            return count(&online).ok_or_else(|| self.malformed(ONLINE, "not a list of CPUs"));
         }
         let info = self.read("proc/cpuinfo")?;
         let cpus = info.lines().filter(|line| line.starts_with("processor")).count();
@@ -109,7 +109,7 @@ impl Host<'_> {
         Some(if mounted.f_type as u64 == CGROUP2 { 2 } else { 1 })
     }
 
-    /// The lesser of the two bounds on tasks (`pidlimit.Stats`).
+    /// The lower of the two limits on tasks (`pidlimit.Stats`).
     fn max_pids(&self) -> Option<u64> {
         let files = ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"];
         files
@@ -149,7 +149,7 @@ fn huge_pages(folder: &Path) -> Option<HugePages> {
     })
 }
 
-/// A line of `/proc/meminfo`, in bytes.
+/// A value of `/proc/meminfo`, in bytes.
 fn kilobytes(meminfo: &str, field: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix(field))?;
     line.trim()
@@ -160,7 +160,7 @@ fn kilobytes(meminfo: &str, field: &str) -> Option<u64> {
         .checked_mul(1024)
 }
 
-/// How many a list as `0-3,8` names.
+/// How many numbers a list such as `0-3,8` has.
 fn count(list: &str) -> Option<u32> {
     list.trim().split(',').try_fold(0_u32, |count, part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -169,7 +169,7 @@ fn count(list: &str) -> Option<u32> {
     })
 }
 
-/// Bytes of the file system that a folder is on, or will be when it is made.
+/// Bytes of the file system of a folder that may not exist yet.
 pub(super) fn storage(folder: &Path) -> Option<u64> {
     let folder = std::path::absolute(folder).ok()?;
     let there = folder.ancestors().find(|folder| folder.exists())?;
@@ -230,7 +230,7 @@ mod tests {
             ephemeral_storage: info.ephemeral_storage,
             root_dir: Some(host.path().to_owned()),
             machine_id: "3d12".into(),
-            // Without firmware that tells one.
+            // The firmware reports none.
             system_uuid: "3d12".into(),
             boot_id: "3607".into(),
             boot_time: Some("2023-11-14T22:13:20Z".parse().unwrap()),
@@ -249,7 +249,7 @@ mod tests {
             ("proc/meminfo", "MemTotal: 1 kB\n"),
             ("proc/cpuinfo", "processor : 0\nprocessor : 1\n"),
         ]);
-        // The folder that pods write to will be made here.
+        // The folder that pods write to does not exist yet.
         let info = machine_info(bare.path(), &bare.path().join("absent/too")).unwrap();
         assert!(info.ephemeral_storage.is_some_and(|bytes| bytes > 0));
         assert_eq!((info.cpus, info.memory), (2, 1024));
@@ -265,7 +265,7 @@ mod tests {
                     ("proc/meminfo", "MemTotal: 1 kB\n"),
                     ("sys/devices/system/cpu/online", "1-0\n"),
                 ],
-                "no list of CPUs",
+                "not a list of CPUs",
             ),
         ] {
             let host = host(&files);

@@ -1,15 +1,14 @@
-//! Whether what lies in memory stays there.
+//! Whether files on tmpfs can be kept out of swap.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// The first version of Linux whose file systems in memory can be kept from being swapped
-/// (`TmpfsNoswapSupportKernelVersion`).
+/// The first version of Linux with the tmpfs option `noswap` (`TmpfsNoswapSupportKernelVersion`).
 const FIRST_WITH_NOSWAP: (u32, u32) = (6, 4);
 
-/// Whether the option `noswap` of tmpfs is heeded (`IsTmpfsNoswapOptionSupported`): where the version does not tell, it is
-/// tried in a folder of `root_dir`.
+/// Whether tmpfs supports `noswap` (`IsTmpfsNoswapOptionSupported`). If the kernel version does not answer
+/// this, the option is tried in a folder of `root_dir`.
 pub(super) fn knows_noswap(kernel_version: &str, host: &Path, root_dir: &Path) -> bool {
     if is_in_user_namespace(&fs::read_to_string(host.join("proc/self/uid_map")).unwrap_or_default()) {
         return false;
@@ -18,20 +17,20 @@ pub(super) fn knows_noswap(kernel_version: &str, host: &Path, root_dir: &Path) -
         None => false,
         Some(version) if version >= FIRST_WITH_NOSWAP => true,
         Some(_) => try_noswap(root_dir).unwrap_or_else(|error| {
-            tracing::info!(%error, "cannot try the option noswap of tmpfs; it is taken as not there");
+            tracing::info!(%error, "cannot test the tmpfs option noswap; treating it as unsupported");
             false
         }),
     }
 }
 
-/// All user IDs are the host's, unless this is a user namespace.
+/// Whether all user IDs are mapped one to one, that is, this is not a user namespace.
 fn is_in_user_namespace(uid_map: &str) -> bool {
     let mut fields = uid_map.split_whitespace();
     let all = [Some("0"), Some("0"), Some("4294967295")];
     !uid_map.is_empty() && all.iter().any(|expected| fields.next() != *expected)
 }
 
-/// `6.18` of `6.18.44-cloud-amd64`.
+/// The version from a release: `6.18` of `6.18.44-cloud-amd64`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
@@ -64,7 +63,7 @@ mod tests {
         let (host, nowhere) = (tempfile::tempdir().unwrap(), Path::new("/nowhere"));
         let known = |release| knows_noswap(release, host.path(), nowhere);
         assert!(known("6.4") && known("6.18.44") && known("7.0-rc1"));
-        // Nor can it be tried in a folder that is not there.
+        // The folder does not exist, so the option cannot be tried either.
         assert!(!known("6.3.99") && !known("5.14.0-503.el9.x86_64") && !known("Unknown"));
         fs::create_dir_all(host.path().join("proc/self")).unwrap();
         fs::write(
@@ -72,7 +71,7 @@ mod tests {
             "         0     100000      65536\n",
         )
         .unwrap();
-        assert!(!known("6.18.44"), "in a user namespace it is not heeded");
+        assert!(!known("6.18.44"), "not supported in a user namespace");
         fs::write(
             host.path().join("proc/self/uid_map"),
             "         0          0 4294967295\n",

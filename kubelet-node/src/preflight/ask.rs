@@ -1,4 +1,4 @@
-//! The questions of a preflight, and what their answers mean.
+//! The requests of a preflight, and the findings from their answers.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use tokio::time::timeout;
 
 use super::{Asked, Finding, MissingPermission};
 
-/// How long an answer is waited for.
+/// How long to wait for an answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Asks an API server.
+/// Sends requests to an API server.
 pub(super) struct Ask {
     client: Client,
     bootstrapping: bool,
 }
 
-/// What came of a question.
+/// The result of a request.
 pub(super) enum Answer {
     Found(Value),
     NotThere,
@@ -37,8 +37,8 @@ impl Ask {
         }
     }
 
-    /// Whether the server answers to whom it knows; and then its time, if it tells that. Everybody who is known may ask for
-    /// its version.
+    /// Checks that the server answers an authenticated request, and returns its time if it sends it. Every
+    /// authenticated client may read the version.
     pub(super) async fn hello(&self) -> Result<Option<Timestamp>, Finding> {
         let unreachable = |why: String| Finding::ServerUnreachable { why };
         let request = Request::get("/version")
@@ -60,7 +60,7 @@ impl Ask {
         self.ask(asked, Method::GET, path.to_owned(), None).await
     }
 
-    /// What would come of it.
+    /// The result that a real request would have.
     pub(super) async fn dry_run(&self, asked: Asked, method: &str, path: &str, body: &Value) -> Answer {
         let method = Method::from_bytes(method.as_bytes()).unwrap_or_default();
         self.ask(asked, method, format!("{path}?dryRun=All"), Some(body))
@@ -94,11 +94,12 @@ impl Ask {
                 403 => Answer::Finding(forbidden(asked, what, status.message)),
                 404 => Answer::NotThere,
                 429 | 500.. => unreachable(status.message),
-                // Changed, or made, by somebody else in between: it would have been allowed.
+                // Another client changed or created the object in between, so the request would have been
+                // allowed.
                 409 => Answer::NotThere,
                 _ => Answer::Finding(Finding::Refused {
                     what,
-                    said: status.message,
+                    message: status.message,
                 }),
             },
             Ok(Err(error)) => unreachable(chain(&error)),
@@ -106,29 +107,29 @@ impl Ask {
         }
     }
 
-    fn refused(&self, said: String) -> Finding {
+    fn refused(&self, message: String) -> Finding {
         Finding::CredentialsRefused {
-            said,
+            message,
             bootstrapping: self.bootstrapping,
         }
     }
 }
 
-/// Authorizers say who cannot do what; admission, what is wrong with it.
-fn forbidden((verb, group, resource): Asked, what: String, said: String) -> Finding {
-    if said.contains(&format!(" cannot {verb} resource ")) {
+/// Authorizers name the missing permission; admission names the problem in the request.
+fn forbidden((verb, group, resource): Asked, what: String, message: String) -> Finding {
+    if message.contains(&format!(" cannot {verb} resource ")) {
         Finding::PermissionMissing(MissingPermission {
             verb,
             group,
             resource,
-            said,
+            message,
         })
     } else {
-        Finding::Refused { what, said }
+        Finding::Refused { what, message }
     }
 }
 
-/// An error with its causes.
+/// The error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,51 +1,52 @@
-//! What keeps a node from its cluster.
+//! Findings of a preflight.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// Something that is wrong with a node, or soon will be. Its [`Display`](fmt::Display) says what, and
-/// [`advice`](Self::advice) what to do about it.
+/// A problem of a node, now or soon. Its [`Display`](fmt::Display) describes the problem, and
+/// [`advice`](Self::advice) the solution.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Finding {
     /// The API server does not answer.
     ServerUnreachable {
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// The API server does not know who asks: a bootstrap token or certificate that is not, or no longer, good (401).
+    /// The API server does not accept the credentials (401): the bootstrap token or the certificate is wrong or
+    /// expired.
     CredentialsRefused {
-        /// What it said.
-        said: String,
-        /// Whether it was asked with a bootstrap token.
+        /// The server's message.
+        message: String,
+        /// Whether the credentials were a bootstrap token.
         bootstrapping: bool,
     },
-    /// The API server knows who asks, and does not allow what every node needs.
+    /// The API server accepts the credentials, but a permission that every node needs is missing.
     PermissionMissing(MissingPermission),
-    /// The API server would allow the request to somebody, but not with this in it: labels, say, that a node may not give
-    /// itself.
+    /// The node has the permission, but the API server would refuse the content of the request, for example
+    /// labels that a node may not set on itself.
     Refused {
         /// The request: `create nodes`.
         what: String,
-        /// What it said.
-        said: String,
+        /// The server's message.
+        message: String,
     },
-    /// The host's clock and the server's differ.
+    /// The clocks of host and server differ.
     ClockSkew {
-        /// How far the host's is ahead; negative: behind.
+        /// How far the host's clock is ahead; negative if it is behind.
         ahead: SignedDuration,
     },
-    /// A certificate signing request waits: to be approved, or to be signed.
+    /// A certificate signing request waits for approval or for its certificate.
     CertificatePending {
         /// The request's name.
         name: String,
-        /// Of whom it asks: `kubernetes.io/kubelet-serving`.
+        /// The signer: `kubernetes.io/kubelet-serving`.
         signer: String,
-        /// Since when it waits.
+        /// When the request was created.
         since: Timestamp,
-        /// Somebody approved it; now it waits for its signer.
+        /// Whether the request is approved, so that only the certificate is missing.
         approved: bool,
     },
     /// A certificate signing request was denied, or its signer failed.
@@ -54,46 +55,46 @@ pub enum Finding {
         name: String,
         /// `Denied` or `Failed`.
         condition: String,
-        /// What was said.
-        said: String,
+        /// The message in the condition.
+        message: String,
     },
-    /// There is no serving certificate: `kubectl logs` and `exec` cannot reach the node.
+    /// There is no serving certificate, so `kubectl logs` and `exec` cannot reach the node.
     ServingCertificateMissing {
-        /// Where it should be.
+        /// The expected path.
         file: PathBuf,
     },
-    /// The node has no address, or one that it cannot be reached by.
+    /// The node has no usable address.
     AddressUnusable {
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// There is no object of the node's.
+    /// The Node object does not exist.
     NodeAbsent {
         /// Its name.
         node: String,
     },
-    /// The node's object is of another machine, which may still be there.
+    /// The Node object belongs to another machine, which may still exist.
     AnotherMachine {
         /// The node's name.
         node: String,
-        /// The `machineID` that its object shows.
+        /// The `machineID` in the object.
         machine_id: String,
     },
-    /// There is no lease: for the control plane the node does not live.
+    /// The lease does not exist, so the control plane considers the node dead.
     LeaseAbsent {
         /// `kube-node-lease/NAME`
         lease: String,
     },
-    /// The lease ran out.
+    /// The lease has expired.
     LeaseExpired {
         /// `kube-node-lease/NAME`
         lease: String,
-        /// When.
+        /// When it expired.
         since: Timestamp,
     },
 }
 
-/// A permission that a node needs and does not have.
+/// A permission that the node needs and does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MissingPermission {
@@ -103,14 +104,14 @@ pub struct MissingPermission {
     pub group: &'static str,
     /// The resource, or its sub-resource: `nodes/status`.
     pub resource: &'static str,
-    /// What the API server said.
-    pub said: String,
+    /// The server's message.
+    pub message: String,
 }
 
 impl MissingPermission {
-    /// The rule of a `ClusterRole` that would grant it, as YAML.
+    /// A rule for a `ClusterRole` that grants the permission, as YAML.
     ///
-    /// The Node authorizer grants it, too, and to this node alone: to who is known as `system:node:NAME`, of the group
+    /// The Node authorizer grants it as well, for this node only, to the user `system:node:NAME` in the group
     /// `system:nodes`.
     pub fn rule(&self) -> String {
         let Self {
@@ -128,20 +129,23 @@ impl fmt::Display for Finding {
         match self {
             Self::ServerUnreachable { why } => write!(f, "the API server does not answer: {why}"),
             Self::CredentialsRefused {
-                said,
+                message,
                 bootstrapping: true,
             } => {
-                write!(f, "the API server refuses the bootstrap token: {said}")
+                write!(f, "the API server refuses the bootstrap token: {message}")
             }
-            Self::CredentialsRefused { said, .. } => {
-                write!(f, "the API server does not know who asks: {said}")
+            Self::CredentialsRefused { message, .. } => {
+                write!(f, "the API server does not accept the credentials: {message}")
             }
             Self::PermissionMissing(MissingPermission {
-                verb, resource, said, ..
+                verb,
+                resource,
+                message,
+                ..
             }) => {
-                write!(f, "the node may not {verb} {resource}: {said}")
+                write!(f, "the node may not {verb} {resource}: {message}")
             }
-            Self::Refused { what, said } => write!(f, "the API server would refuse to {what}: {said}"),
+            Self::Refused { what, message } => write!(f, "the API server would refuse to {what}: {message}"),
             Self::ClockSkew { ahead } if ahead.is_negative() => {
                 write!(
                     f,
@@ -161,15 +165,15 @@ impl fmt::Display for Finding {
                 let wants = if *approved { "signature" } else { "approval" };
                 write!(
                     f,
-                    "certificate signing request {name} for {signer} waits for its {wants} since {since}"
+                    "certificate signing request {name} for {signer} has been waiting for its {wants} since {since}"
                 )
             }
             Self::CertificateRefused {
                 name,
                 condition,
-                said,
+                message,
             } => {
-                write!(f, "certificate signing request {name} is {condition}: {said}")
+                write!(f, "certificate signing request {name} is {condition}: {message}")
             }
             Self::ServingCertificateMissing { file } => {
                 write!(f, "there is no serving certificate at {}", file.display())
@@ -179,7 +183,7 @@ impl fmt::Display for Finding {
             Self::AnotherMachine { node, machine_id } => {
                 write!(
                     f,
-                    "node {node} was registered by another machine, of ID {machine_id}"
+                    "node {node} was registered by another machine, with the machine ID {machine_id}"
                 )
             }
             Self::LeaseAbsent { lease } => write!(f, "there is no lease {lease}"),
@@ -189,64 +193,64 @@ impl fmt::Display for Finding {
 }
 
 impl Finding {
-    /// What to do about it.
+    /// How to solve the problem.
     pub fn advice(&self) -> String {
         match self {
             Self::ServerUnreachable { .. } => {
-                "see to the server's address in the kubeconfig, to the route there, and to its CA".to_owned()
+                "check the server's address and CA in the kubeconfig, and the route to the server".to_owned()
             }
             Self::CredentialsRefused { bootstrapping: true, .. } => {
-                "make a new token (`kubeadm token create`) and put it into the bootstrap kubeconfig".to_owned()
+                "create a new token (`kubeadm token create`) and put it into the bootstrap kubeconfig".to_owned()
             }
             Self::CredentialsRefused { .. } => {
-                "the client certificate may have expired: remove kubelet-client-current.pem and start with a bootstrap \
+                "the client certificate may have expired: delete kubelet-client-current.pem and start with a bootstrap \
                  kubeconfig"
                     .to_owned()
             }
             Self::PermissionMissing(missing) if missing.group == "certificates.k8s.io" => format!(
-                "bind the token's group, system:bootstrappers say, to the ClusterRole system:node-bootstrapper; or grant by \
-                 a ClusterRole:\n{}",
+                "bind the token's group, for example system:bootstrappers, to the ClusterRole system:node-bootstrapper, or \
+                 add this rule to a ClusterRole:\n{}",
                 missing.rule()
             ),
             Self::PermissionMissing(missing) => format!(
-                "be known as system:node:NAME of the group system:nodes, to an API server with \
-                 --authorization-mode=Node,RBAC; or grant by a ClusterRole:\n{}",
+                "use credentials of the user system:node:NAME in the group system:nodes, with an API server that runs with \
+                 --authorization-mode=Node,RBAC, or add this rule to a ClusterRole:\n{}",
                 missing.rule()
             ),
             Self::Refused { .. } => {
-                "take out of --node-labels or registerWithTaints what a node may not give itself, and have an \
-                 administrator set it"
+                "remove the labels or taints that a node may not set on itself from --node-labels or registerWithTaints, \
+                 and set them as an administrator"
                     .to_owned()
             }
             Self::ClockSkew { .. } => {
-                "set the clock, by NTP say: certificates and tokens may count as expired, or as not yet valid".to_owned()
+                "correct the clock, for example with NTP; otherwise certificates and tokens may be rejected as expired or not yet valid".to_owned()
             }
             Self::CertificatePending { approved: true, signer, .. } => {
-                format!("see why the signer {signer} does not sign: the controller manager may lack its key")
+                format!("find out why the signer {signer} does not sign; the controller manager may have no signing key")
             }
             Self::CertificatePending { name, .. } => format!("kubectl certificate approve {name}"),
             Self::CertificateRefused { name, .. } => {
-                format!("ask who refused it; then `kubectl delete csr {name}` and start the agent again")
+                format!("find out why it was refused; then run `kubectl delete csr {name}` and restart the agent")
             }
             Self::ServingCertificateMissing { .. } => {
-                "approve the node's request to kubernetes.io/kubelet-serving, which nobody does by himself, or turn \
-                 serverTLSBootstrap off"
+                "approve the node's request for the signer kubernetes.io/kubelet-serving (no controller approves it), or \
+                 disable serverTLSBootstrap"
                     .to_owned()
             }
             Self::AddressUnusable { .. } => {
-                "give an address of the host's by --node-ip, or give the host a default route".to_owned()
+                "set --node-ip to an address of the host, or configure a default route".to_owned()
             }
             Self::NodeAbsent { .. } => {
-                "start the agent with registerNode: true, or make the object by other means".to_owned()
+                "start the agent with registerNode: true, or create the Node object yourself".to_owned()
             }
             Self::AnotherMachine { node, .. } => format!(
-                "give one of the two another name (--hostname-override); if the other is gone, `kubectl delete node \
-                 {node}` forgets it"
+                "rename one of the two machines (--hostname-override); if the other machine no longer exists, run \
+                 `kubectl delete node {node}`"
             ),
             Self::LeaseAbsent { .. } => {
-                "start the agent: it makes the lease once its node is registered".to_owned()
+                "start the agent; it creates the lease once the node is registered".to_owned()
             }
-            Self::LeaseExpired { .. } => "start the agent, or see in its log why it cannot renew the lease".to_owned(),
+            Self::LeaseExpired { .. } => "start the agent, or check in its log why it cannot renew the lease".to_owned(),
         }
     }
 }

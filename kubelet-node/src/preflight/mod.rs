@@ -1,4 +1,4 @@
-//! Looks for what keeps a node from its cluster.
+//! Finds out why a node cannot join its cluster.
 
 mod ask;
 mod finding;
@@ -18,27 +18,29 @@ pub use self::finding::{Finding, MissingPermission};
 use crate::LocalNode;
 use crate::lease::NAMESPACE;
 
-/// How far clocks may differ: what is less is the way of the answer, and the second that an HTTP date is cut to.
+/// The largest accepted clock difference. It allows for the time of the answer and for the whole seconds of an
+/// HTTP date.
 const MAX_SKEW: SignedDuration = SignedDuration::from_secs(5);
 
-/// What is looked at, besides the node itself.
+/// What to check besides the node itself.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct PreflightConfig {
-    /// The serving certificate that must be there (`kubelet-server-current.pem`), where the node is to have one signed.
+    /// The serving certificate that must exist (`kubelet-server-current.pem`), if the node requests a signed
+    /// one.
     pub serving_certificate: Option<PathBuf>,
     /// The names of the certificate signing requests that the node waits for.
     pub certificate_requests: Vec<String>,
-    /// The client has a bootstrap token and no more: nothing but certificates is asked for.
+    /// Whether the client has only a bootstrap token. Then only the requests for a certificate are checked.
     pub bootstrapping: bool,
     /// The host's clock.
     pub clock: Clock,
 }
 
-/// Looks for what keeps the node `local` from its cluster, or soon will: on the host, and by the requests that an agent
-/// makes, to the API server that `client` talks to. Nothing is changed: what would write is sent as a dry run.
+/// Checks whether the node `local` can join its cluster and stay in it. It checks the host, and sends the
+/// requests of an agent with `client`. It changes nothing: write requests are dry runs.
 ///
-/// Findings come in the order in which they are best seen to. None: all is well.
+/// The findings are in the order in which they should be fixed. An empty list means that no problem was found.
 ///
 /// ```
 /// use kubelet_node::{FixedNetwork, Finding, LocalNode, MachineInfo, NodeConfig, PreflightConfig, preflight};
@@ -63,7 +65,7 @@ pub struct PreflightConfig {
 ///
 /// # Cancel safety
 ///
-/// Dropping the future drops the request under way.
+/// Dropping the future drops the running request.
 pub async fn preflight(client: &Client, local: &LocalNode, config: &PreflightConfig) -> Vec<Finding> {
     let mut preflight = Preflight {
         ask: Ask::new(client.clone(), config.bootstrapping),
@@ -105,7 +107,7 @@ impl Preflight<'_> {
         }
     }
 
-    /// Whether the server answers, to somebody whom it knows.
+    /// Whether the server answers and accepts the credentials.
     async fn server(&mut self) -> bool {
         match self.ask.hello().await {
             Ok(date) => {
@@ -194,8 +196,7 @@ impl Preflight<'_> {
         self.dry_run(asked("update"), "PUT", &path, json!(found)).await;
     }
 
-    /// What an agent does beside its node: it reads pods, the services that they are told of and their runtime classes, and
-    /// records events.
+    /// Other requests of an agent: read pods, services and runtime classes, and record events.
     async fn others(&mut self) {
         let name = self.local.name();
         let pods = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{name}&limit=1");
@@ -244,7 +245,7 @@ impl Preflight<'_> {
 /// A verb, an API group and a resource.
 type Asked = (&'static str, &'static str, &'static str);
 
-/// What a request waits for, or why it waits no more in vain.
+/// Why a request has no certificate yet, or never will have one.
 fn waiting(name: &str, request: &CertificateSigningRequest) -> Option<Finding> {
     let status = request.status.clone().unwrap_or_default();
     if status
@@ -261,7 +262,7 @@ fn waiting(name: &str, request: &CertificateSigningRequest) -> Option<Finding> {
         return Some(Finding::CertificateRefused {
             name: name.to_owned(),
             condition: refused.type_.clone(),
-            said: refused.message.clone().unwrap_or_default(),
+            message: refused.message.clone().unwrap_or_default(),
         });
     }
     Some(Finding::CertificatePending {
@@ -283,13 +284,13 @@ mod tests {
             (
                 json!({}),
                 Some(
-                    "certificate signing request csr-1 for kubernetes.io/kubelet-serving waits for its approval since 2026-01-01T00:00:00Z",
+                    "certificate signing request csr-1 for kubernetes.io/kubelet-serving has been waiting for its approval since 2026-01-01T00:00:00Z",
                 ),
             ),
             (
                 json!({"conditions": [{"type": "Approved", "status": "True"}]}),
                 Some(
-                    "certificate signing request csr-1 for kubernetes.io/kubelet-serving waits for its signature since 2026-01-01T00:00:00Z",
+                    "certificate signing request csr-1 for kubernetes.io/kubelet-serving has been waiting for its signature since 2026-01-01T00:00:00Z",
                 ),
             ),
             (

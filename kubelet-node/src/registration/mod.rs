@@ -1,4 +1,4 @@
-//! Makes the node known.
+//! Registers the node.
 
 mod reconcile;
 
@@ -13,28 +13,29 @@ use tokio::time::{sleep, timeout};
 use crate::node_patch::node_status_patch;
 use crate::{Error, LocalNode, Result};
 
-/// The waits before the first and the last tries.
+/// The first and the longest back-off.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const MAX_WAIT: Duration = Duration::from_secs(7);
-/// How long an answer is waited for; the API server itself gives up on a request after a minute.
+/// How long to wait for an answer. The API server gives up on a request after a minute.
 const DEADLINE: Duration = Duration::from_secs(65);
 
-/// Registers a node: makes its object or, where there is one of that name, sees to what of it is the kubelet's. Answers to
-/// the kubelet's `registerWithAPIServer`.
+/// Registers a node: creates the Node object or, if it exists, updates the fields that belong to the kubelet.
+/// Answers to the kubelet's `registerWithAPIServer`.
 ///
-/// An object that is there keeps its taints, whoever set them, and all labels but the default ones (host name, operating
-/// system, architecture, and those of zone, region and instance type that the node was given). Its extended resources
-/// become zero where [`reset_extended_resources`](crate::NodeConfig::reset_extended_resources) says so, huge pages of
-/// sizes that the machine no longer has are removed, and the annotation for the attach-detach controller is as configured.
+/// An existing object keeps its taints and its labels, except for the default labels (host name, operating
+/// system, architecture, and zone, region and instance type if configured). Its extended resources are set to
+/// zero if [`reset_extended_resources`](crate::NodeConfig::reset_extended_resources) is set. Huge pages of
+/// sizes that the machine no longer has are removed. The annotation for the attach-detach controller is set as
+/// configured.
 ///
-/// An agent that is not to register its node (`registerNode: false`) has none of these.
+/// An agent with `registerNode: false` does not use this type.
 #[derive(Clone, Debug)]
 pub struct NodeRegistration {
     client: Quiet,
     local: Arc<LocalNode>,
 }
 
-/// A client that says nothing of itself.
+/// For clients that have no name of their own.
 #[derive(Clone)]
 struct Quiet(Client);
 
@@ -44,18 +45,18 @@ impl std::fmt::Debug for Quiet {
     }
 }
 
-/// What became of a try to register.
+/// The result of a registration.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Registered {
-    /// The node's object was made.
+    /// The Node object was created.
     New(Arc<Node>),
-    /// It was there, and now is as it has to be.
+    /// The Node object existed and is now up to date.
     Existing(Arc<Node>),
 }
 
 impl Registered {
-    /// The node's object.
+    /// The Node object.
     pub fn into_node(self) -> Arc<Node> {
         match self {
             Self::New(node) | Self::Existing(node) => node,
@@ -64,7 +65,7 @@ impl Registered {
 }
 
 impl NodeRegistration {
-    /// Registers `local` with the API server that `client` talks to.
+    /// Registers `local` with the API server of `client`.
     pub fn new(client: Client, local: Arc<LocalNode>) -> Self {
         Self {
             client: Quiet(client),
@@ -72,11 +73,11 @@ impl NodeRegistration {
         }
     }
 
-    /// Tries until the node is registered: first after 100 ms, then ever more rarely, each 7 s at last.
+    /// Tries until the node is registered, with back-off from 100 ms up to 7 s.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the request under way; it can be called again.
+    /// Dropping the future drops the running request. The call can be repeated.
     pub async fn register(&self) -> Registered {
         let node = self.local.name();
         self.local
@@ -96,15 +97,15 @@ impl NodeRegistration {
         }
     }
 
-    /// One try (`tryRegisterWithAPIServer`).
+    /// Tries once (`tryRegisterWithAPIServer`).
     ///
     /// # Errors
     ///
-    /// Whatever the API server says no to.
+    /// The API server refuses the request or does not answer.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the request under way; it can be called again.
+    /// Dropping the future drops the running request. The call can be repeated.
     pub async fn try_register(&self) -> Result<Registered> {
         let (name, nodes) = (self.local.name(), Api::<Node>::all(self.client.0.clone()));
         let initial = self.local.initial_node().await;
@@ -115,7 +116,7 @@ impl NodeRegistration {
             }
             Err(error) => error,
         };
-        // Who may not make it may find it made by somebody else.
+        // Without permission to create the node, it may still exist already.
         if !is_there(&refused) && refused.code() != Some(403) {
             return Err(refused);
         }
@@ -139,7 +140,7 @@ impl NodeRegistration {
         Ok(Registered::Existing(Arc::new(patched)))
     }
 
-    /// Two machines of one name take the node from each other, again and again.
+    /// Two machines with one name replace each other's registration again and again.
     fn warn_of_another(&self, existing: &Node) {
         let info = existing
             .status
@@ -149,7 +150,7 @@ impl NodeRegistration {
         let ours = &self.local.machine().machine_id;
         if !theirs.is_empty() && theirs != ours {
             let node = self.local.name();
-            tracing::warn!(node, theirs, ours, "the node was registered by another machine");
+            tracing::warn!(node, theirs, ours, "another machine registered this node");
         }
     }
 }

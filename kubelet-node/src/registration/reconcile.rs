@@ -1,4 +1,4 @@
-//! What of a node that was registered before is the kubelet's.
+//! The fields of an existing node that belong to the kubelet.
 
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -10,7 +10,7 @@ use crate::reservation::is_huge_pages;
 use crate::setters::machine::is_extended;
 use crate::setters::status;
 
-/// The labels that a kubelet sees to (`updateDefaultLabels`).
+/// The labels that a kubelet updates (`updateDefaultLabels`).
 const DEFAULT_LABELS: [&str; 12] = [
     "kubernetes.io/hostname",
     "topology.kubernetes.io/zone",
@@ -26,7 +26,7 @@ const DEFAULT_LABELS: [&str; 12] = [
     "beta.kubernetes.io/arch",
 ];
 
-/// Makes `existing` what it has to be, by what the agent would register; tells whether something was other than it.
+/// Updates `existing` from `initial`, the node that the agent would register. Returns whether anything changed.
 pub(super) fn reconcile(config: &NodeConfig, initial: &Node, existing: &mut Node) -> bool {
     let mut changed = annotation(initial, existing);
     changed |= default_labels(initial, existing);
@@ -71,7 +71,7 @@ fn default_labels(initial: &Node, existing: &mut Node) -> bool {
         let Some(value) = wanted.get(label) else {
             continue;
         };
-        // An empty value is no label.
+        // An empty value removes the label.
         if labels.get(label).map(String::as_str).unwrap_or_default() != value {
             labels.insert(label.to_owned(), value.clone());
             changed = true;
@@ -83,7 +83,7 @@ fn default_labels(initial: &Node, existing: &mut Node) -> bool {
     changed
 }
 
-/// Lists that are not there at all (`updateDefaultResources`).
+/// Fills in missing lists (`updateDefaultResources`).
 fn default_resources(initial: &NodeStatus, existing: &mut NodeStatus) -> bool {
     let mut changed = false;
     for (wanted, there) in [

@@ -12,15 +12,14 @@ use crate::{Error, HostNetwork, NodeStatusSetter, Result};
 
 /// The name of the setter.
 pub(crate) const ADDRESSES: &str = "addresses";
-/// The annotation that tells an external cloud provider by which address the node is to be known
-/// (`AnnotationAlphaProvidedIPAddr`).
+/// The annotation that gives an external cloud provider the node's address (`AnnotationAlphaProvidedIPAddr`).
 const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
-/// The node's address or addresses, and its host name (`nodestatus.NodeAddress`).
+/// The node's addresses and its host name (`nodestatus.NodeAddress`).
 ///
-/// An address that was given must be the host's. Without one, the node is known by its host name if that is an address;
-/// else by what its name stands for, if that is an address of the host's; else by the address of the interface that leads
-/// outside.
+/// A configured address must belong to the host. Without one, the first of these is used: the host name, if it
+/// is an address; an address of the host that the node's name resolves to; the address of the interface with
+/// the default route.
 pub(crate) struct Addresses {
     pub(crate) network: Arc<dyn HostNetwork>,
     pub(crate) node_ips: Vec<IpAddr>,
@@ -52,7 +51,7 @@ impl NodeStatusSetter for Addresses {
         if self.external_cloud_provider {
             let known = status(node).addresses.as_ref();
             if known.is_some_and(|addresses| !addresses.is_empty()) {
-                // The provider knows better.
+                // The provider sets it.
                 return Ok(());
             }
             if self.node_ips.is_empty() {

@@ -9,7 +9,7 @@ use kubelet_core::{Clock, EventType, NodeEventRecorder};
 use super::{name, status};
 use crate::{NodeStatusSetter, Pressure, Result};
 
-/// Whether the node runs out of something (`nodestatus.MemoryPressureCondition` and its like).
+/// A pressure condition (`nodestatus.MemoryPressureCondition` and similar).
 pub(crate) struct PressureCondition {
     pub(crate) of: PressureOf,
     pub(crate) pressure: Arc<dyn Pressure>,
@@ -17,7 +17,7 @@ pub(crate) struct PressureCondition {
     pub(crate) events: Arc<dyn NodeEventRecorder>,
 }
 
-/// Of what.
+/// The resource.
 #[derive(Clone, Copy)]
 pub(crate) enum PressureOf {
     Memory,
@@ -34,7 +34,7 @@ impl PressureOf {
         }
     }
 
-    /// What a reason ends with, and a message. Reasons begin with `Kubelet`, those of events with `Node`.
+    /// The end of the reason, and the message. Reasons start with `Kubelet`, those of events with `Node`.
     fn words(self, under: bool) -> (&'static str, &'static str) {
         match (self, under) {
             (Self::Memory, true) => (

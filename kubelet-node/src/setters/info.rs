@@ -1,11 +1,11 @@
-//! What software the node runs, and where its agent listens.
+//! The node's software versions, and the port of its agent.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{DaemonEndpoint, Node, NodeDaemonEndpoints};
 
-use super::{Told, node_info, status};
+use super::{LastAnswer, node_info, status};
 use crate::runtime_version::runtime_version;
 use crate::{MachineInfo, NodeRuntime, NodeStatusSetter, Result};
 
@@ -14,7 +14,7 @@ pub(crate) struct Versions {
     pub(crate) machine: Arc<MachineInfo>,
     pub(crate) runtime: Arc<dyn NodeRuntime>,
     pub(crate) kubelet_version: String,
-    pub(crate) told: Told<String>,
+    pub(crate) last_version: LastAnswer<String>,
 }
 
 #[async_trait]
@@ -24,15 +24,15 @@ impl NodeStatusSetter for Versions {
     }
 
     async fn set(&self, node: &mut Node) -> Result<()> {
-        let version = self.told.ask("version", self.runtime.version()).await;
-        let version = version.and_then(|told| runtime_version(&told));
+        let version = self.last_version.ask("version", self.runtime.version()).await;
+        let version = version.and_then(|version| runtime_version(&version));
         let version = version.unwrap_or_else(|| "Unknown".to_owned());
         let info = node_info(node);
         info.kernel_version.clone_from(&self.machine.kernel_version);
         info.os_image.clone_from(&self.machine.os_image);
         info.container_runtime_version = format!("{}://{version}", self.runtime.runtime_type());
         info.kubelet_version.clone_from(&self.kubelet_version);
-        // Nobody fills it any more (`DisableNodeKubeProxyVersion`).
+        // No component sets this field any more (`DisableNodeKubeProxyVersion`).
         info.kube_proxy_version = String::new();
         info.operating_system.clone_from(&self.machine.operating_system);
         info.architecture.clone_from(&self.machine.architecture);
@@ -61,7 +61,7 @@ impl NodeStatusSetter for Endpoints {
     }
 }
 
-/// The features that a scheduler must know of (`discoverNodeDeclaredFeatures`).
+/// The declared features of the node, for the scheduler (`discoverNodeDeclaredFeatures`).
 pub(crate) struct DeclaredFeatures {
     pub(crate) features: Vec<String>,
 }

@@ -14,9 +14,9 @@ use super::{name, node_info, status};
 use crate::reservation::{EPHEMERAL_STORAGE, Reservation, is_huge_pages, subtract};
 use crate::{MachineInfo, NodeStatusSetter, Result};
 
-/// What the machine has, what of it is for pods, and its ids (`nodestatus.MachineInfo`).
+/// Capacity, allocatable and ids of the machine (`nodestatus.MachineInfo`).
 ///
-/// What else the node has stays: it was told by others.
+/// Other resources of the node stay unchanged: other components report them.
 pub(crate) struct Machine {
     pub(crate) info: Arc<MachineInfo>,
     pub(crate) reservation: Reservation,
@@ -24,7 +24,7 @@ pub(crate) struct Machine {
     pub(crate) pods_per_core: u32,
     pub(crate) local_storage_capacity_isolation: bool,
     pub(crate) events: Arc<dyn NodeEventRecorder>,
-    pub(crate) reboot_told: AtomicBool,
+    pub(crate) reboot_reported: AtomicBool,
 }
 
 #[async_trait]
@@ -55,7 +55,7 @@ impl Machine {
     fn set_info(&self, node: &mut Node) {
         let booted = &node_info(node).boot_id;
         let rebooted = !booted.is_empty() && *booted != self.info.boot_id;
-        if rebooted && !self.reboot_told.swap(true, Ordering::Relaxed) {
+        if rebooted && !self.reboot_reported.swap(true, Ordering::Relaxed) {
             let message = format!(
                 "Node {} has been rebooted, boot id: {}",
                 name(node),
@@ -74,7 +74,7 @@ impl Machine {
         }
     }
 
-    /// How many pods the node takes.
+    /// How many pods the node can run.
     fn pods(&self) -> u32 {
         match self.pods_per_core {
             0 => self.max_pods,
@@ -83,7 +83,7 @@ impl Machine {
     }
 }
 
-/// What the machine has of what pods take (`CapacityFromMachineInfo`, `EphemeralStorageCapacityFromFsInfo`).
+/// The machine's capacity (`CapacityFromMachineInfo`, `EphemeralStorageCapacityFromFsInfo`).
 pub(crate) fn capacity(machine: &MachineInfo) -> impl Iterator<Item = (String, Quantity)> {
     let storage = machine.storage();
     [
@@ -105,7 +105,7 @@ fn decimal(amount: u32) -> Quantity {
     Quantity(Amount::from_units(amount.into()).write(Format::DecimalSi))
 }
 
-/// Memory that was set aside for huge pages is no other memory.
+/// Subtracts the memory that is set aside for huge pages.
 fn keep_huge_pages_out_of_memory(
     capacity: &BTreeMap<String, Quantity>,
     allocatable: &mut BTreeMap<String, Quantity>,
@@ -120,7 +120,7 @@ fn keep_huge_pages_out_of_memory(
     }
 }
 
-/// A resource that somebody else than Kubernetes named (`IsExtendedResourceName`).
+/// Whether the resource is outside of Kubernetes' own names (`IsExtendedResourceName`).
 pub(crate) fn is_extended(resource: &str) -> bool {
     resource.contains('/') && !resource.contains("kubernetes.io/") && !resource.starts_with("requests.")
 }

@@ -3,16 +3,16 @@
 pub(crate) mod addresses;
 pub(crate) mod condition;
 pub(crate) mod info;
+mod last_answer;
 pub(crate) mod machine;
 pub(crate) mod ready;
 pub(crate) mod runtime;
 pub(crate) mod schedulable;
-mod told;
 pub(crate) mod volumes;
 
 use k8s_openapi::api::core::v1::{Node, NodeStatus, NodeSystemInfo};
 
-pub(crate) use told::Told;
+pub(crate) use last_answer::LastAnswer;
 
 pub(crate) fn status(node: &mut Node) -> &mut NodeStatus {
     node.status.get_or_insert_default()

@@ -14,7 +14,8 @@ use crate::{NodeStatusSetter, ReadyCheck, Result};
 /// The name of the setter, and the type of its condition.
 pub(crate) const READY: &str = "Ready";
 
-/// Whether pods can be run (`nodestatus.ReadyCondition`). It is the last of the conditions: old control planes want it so.
+/// Whether the node can run pods (`nodestatus.ReadyCondition`). It is the last condition, because old control
+/// planes expect that.
 pub(crate) struct Ready {
     pub(crate) checks: Arc<[Arc<dyn ReadyCheck>]>,
     pub(crate) local_storage_capacity_isolation: bool,
@@ -89,7 +90,7 @@ impl Ready {
     }
 }
 
-/// Problems as one text: each once, in brackets where there are several (`errors.NewAggregate`).
+/// Joins the problems without repetitions; several are put in brackets (`errors.NewAggregate`).
 fn aggregate(problems: Vec<String>) -> Option<String> {
     let mut seen = BTreeSet::new();
     let mut once = problems;

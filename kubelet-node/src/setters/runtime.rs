@@ -1,4 +1,4 @@
-//! `images`, `runtimeHandlers` and `features`: what the runtime tells.
+//! `images`, `runtimeHandlers` and `features`: what the runtime reports.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use k8s_openapi::api::core::v1::{
     ContainerImage, Node, NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures,
 };
 
-use super::{Told, status};
+use super::{LastAnswer, status};
 use crate::{NodeRuntime, NodeStatusSetter, Result, RuntimeImage};
 
-/// How many names of an image are told (`MaxNamesPerImageInNodeStatus`).
+/// How many names of an image are reported (`MaxNamesPerImageInNodeStatus`).
 const MAX_NAMES: usize = 5;
 
 /// The largest images (`nodestatus.Images`).
 pub(crate) struct Images {
     pub(crate) runtime: Arc<dyn NodeRuntime>,
-    /// How many; `None`: all.
+    /// How many; `None` means all.
     pub(crate) most: Option<usize>,
-    pub(crate) told: Told<Vec<RuntimeImage>>,
+    pub(crate) last_images: LastAnswer<Vec<RuntimeImage>>,
 }
 
 #[async_trait]
@@ -30,7 +30,7 @@ impl NodeStatusSetter for Images {
 
     async fn set(&self, node: &mut Node) -> Result<()> {
         let mut images = self
-            .told
+            .last_images
             .ask("images", self.runtime.images())
             .await
             .unwrap_or_default();
@@ -51,7 +51,7 @@ impl NodeStatusSetter for Images {
     }
 }
 
-/// What the runtime and its handlers can do (`nodestatus.RuntimeHandlers`, `nodestatus.NodeFeatures`).
+/// The features of the runtime and of its handlers (`nodestatus.RuntimeHandlers`, `nodestatus.NodeFeatures`).
 pub(crate) struct Handlers {
     pub(crate) runtime: Arc<dyn NodeRuntime>,
 }

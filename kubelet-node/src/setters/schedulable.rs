@@ -1,4 +1,4 @@
-//! Tells of a cordon.
+//! Reports that the node was cordoned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use super::condition::record_status;
 use super::name;
 use crate::{NodeStatusSetter, Result};
 
-/// Sets nothing: records an event when the node is cordoned or no longer (`recordNodeSchedulableEvent`).
+/// Sets nothing. Emits an event when the node is cordoned or uncordoned (`recordNodeSchedulableEvent`).
 pub(crate) struct Schedulable {
     pub(crate) events: Arc<dyn NodeEventRecorder>,
     pub(crate) was_unschedulable: AtomicBool,

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::status;
 use crate::{NodeStatusSetter, Result, VolumesInUse};
 
-/// The attachable volumes that must not be detached (`nodestatus.VolumesInUse`).
+/// The attached volumes that must not be detached (`nodestatus.VolumesInUse`).
 pub(crate) struct Volumes {
     pub(crate) volumes: Arc<dyn VolumesInUse>,
 }
@@ -20,7 +20,7 @@ impl NodeStatusSetter for Volumes {
     }
 
     async fn set(&self, node: &mut Node) -> Result<()> {
-        // Before they are known, what an earlier agent said holds.
+        // Until they are known, keep what an earlier agent reported.
         if let Some(volumes) = self.volumes.volumes_in_use() {
             status(node).volumes_in_use = Some(volumes).filter(|volumes| !volumes.is_empty());
         }

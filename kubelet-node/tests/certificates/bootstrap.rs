@@ -71,7 +71,7 @@ async fn a_token_becomes_a_certificate() {
     nodes.create(&PostParams::default(), &node).await.unwrap();
     running.end().await;
 
-    // The next start needs no bootstrap kubeconfig, and asks nobody.
+    // The next start needs no bootstrap kubeconfig, and sends no request.
     fs::remove_file(rig.bootstrap_kubeconfig()).unwrap();
     rig.server.calls().clear();
     let running = rig.run().await;

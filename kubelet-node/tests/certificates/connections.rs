@@ -155,7 +155,7 @@ async fn outlive_their_certificates() {
         if !Arc::ptr_eq(&newest, certificates.last().unwrap()) {
             certificates.push(newest);
         }
-        // The watch was opened with the first certificate, and tells of everything to this day.
+        // The watch was opened with the first certificate, and still receives all events.
         loop {
             let event = events.try_next().await.unwrap().unwrap();
             let (WatchEvent::Added(node) | WatchEvent::Modified(node)) = event else {
@@ -222,7 +222,7 @@ async fn are_shared_by_all_requests() {
     served.end(running).await;
 }
 
-/// More watches than a server allows on one connection hold up nobody.
+/// More watches than a server allows on one connection do not block other requests.
 #[tokio::test]
 async fn are_as_many_as_watches_need() {
     let served = Served::start().await;

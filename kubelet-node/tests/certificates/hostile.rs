@@ -38,7 +38,7 @@ const CASES: [Case; 12] = [
         "half of it",
         |dir, good| write(dir, &good[..good.len() / 3]),
         CURRENT,
-        "it is no PEM",
+        "it is not PEM",
     ),
     (
         "no key",
@@ -68,7 +68,7 @@ const CASES: [Case; 12] = [
             write(dir, &(good[..key_at(good)].to_owned() + &other));
         },
         CURRENT,
-        "its private key is not its certificate's",
+        "its private key does not match its certificate",
     ),
     (
         "a link that leads nowhere",
@@ -187,7 +187,7 @@ async fn another_nodes_certificate_is_refused() {
         .await;
     let error = manager.unwrap_err().to_string();
     assert!(
-        error.contains("it is node \"node-1\"'s, and this is node \"node-2\""),
+        error.contains("it belongs to node \"node-1\", but this is node \"node-2\""),
         "{error}"
     );
     assert!(error.contains(CURRENT), "{error}");
@@ -212,7 +212,7 @@ async fn a_bad_kubeconfig_is_named() {
             error.starts_with("kubeconfig ") && error.contains("kubelet.conf"),
             "{text:?}: {error}"
         );
-        // With a token it is written anew.
+        // With a token it is replaced.
         rig.access().open().await.unwrap();
     }
     fs::remove_file(rig.kubeconfig()).unwrap();

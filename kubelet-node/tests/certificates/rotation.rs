@@ -91,7 +91,7 @@ async fn a_server_that_is_away_is_waited_for() {
     let running = rig.run().await;
     let first = running.next().await;
     rig.server.down_for(Duration::from_secs(30 * 3600));
-    // It is over meanwhile. Nobody answers, so nobody gives up.
+    // It has expired. The API server does not answer, so the agent keeps trying.
     rig.sleep(29 * 3600).await;
     assert!(running.certificates.current().is_none());
     assert_eq!(running.certificates.ttl_seconds(), f64::INFINITY);

@@ -218,9 +218,9 @@ async fn an_external_cloud_provider_knows_better() {
         config.node_ips = ips(node_ips);
         let node = json!({"metadata": {"name": "n", "annotations": {"alpha.kubernetes.io/provided-node-ip": "old"}}, "status": there});
         let node = serde_json::from_value(node).unwrap();
-        let (found, told) = addresses(config, network(), node).await;
+        let (found, reported) = addresses(config, network(), node).await;
         assert_eq!(
-            (found, told.as_deref()),
+            (found, reported.as_deref()),
             (expected.iter().map(ToString::to_string).collect(), annotation),
             "{about}"
         );

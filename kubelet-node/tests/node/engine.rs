@@ -60,7 +60,7 @@ impl VolumesInUse for Volumes {
     }
 }
 
-/// A condition of somebody else's.
+/// A condition that the embedder adds.
 struct Extra;
 
 #[async_trait]
@@ -170,7 +170,7 @@ impl Agent {
         self.requests.of("PATCH").len()
     }
 
-    /// When the status was told, in seconds.
+    /// When the status was sent, in seconds.
     fn patches_at(&self) -> Vec<f64> {
         let calls = self.server.calls().all().into_iter();
         let patches = calls.filter(|call| call.verb == Verb::Patch);
@@ -196,7 +196,7 @@ fn node(object: Value) -> impl FnOnce(&ApiServer) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_node_is_told_of_each_five_minutes() {
+async fn a_quiet_node_is_reported_every_five_minutes() {
     let agent = Agent::start(|_| {});
     agent.is("True").await;
     sleep(Duration::from_secs(30)).await;
@@ -251,16 +251,16 @@ async fn the_first_report_after_a_change_comes_at_a_time_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_in_use_are_told_and_marked() {
+async fn volumes_in_use_are_reported_and_marked() {
     const X: &str = "kubernetes.io/csi/x";
-    // what is in use, what the API server has; whether that is told anew
+    // the volumes in use, the volumes in the API server, whether the status is sent
     let cases: [(&[&str], &[&str], bool); 4] = [
         (&[], &[], false),
         (&[X], &[X], false),
         (&[], &[X], true),
         (&[X], &[], true),
     ];
-    for (in_use, there, is_told) in cases {
+    for (in_use, there, is_sent) in cases {
         let list = |volumes: &[&str]| -> Vec<String> {
             let volumes = volumes.iter();
             volumes.map(|volume| (*volume).to_owned()).collect()
@@ -274,17 +274,17 @@ async fn volumes_in_use_are_told_and_marked() {
         };
         eventually!(
             agent.node().unwrap()["status"]["volumesInUse"].clone(),
-            |told| *told == shown(there)
+            |volumes| *volumes == shown(there)
         );
         sleep(Duration::from_secs(30)).await;
         let patches = agent.patches();
         agent.volumes.reported.lock().clear();
         *agent.volumes.in_use.lock() = list(in_use);
         sleep(Duration::from_secs(11)).await;
-        let told = agent.patches() - patches;
-        assert_eq!(told, usize::from(is_told), "{in_use:?} {there:?}");
+        let sent = agent.patches() - patches;
+        assert_eq!(sent, usize::from(is_sent), "{in_use:?} {there:?}");
         assert_eq!(agent.node().unwrap()["status"]["volumesInUse"], shown(in_use));
-        // With each look, told or not.
+        // With each update, sent or not.
         let reported = agent.volumes.reported.lock().clone();
         assert!(!reported.is_empty(), "{in_use:?} {there:?}");
         assert!(
@@ -296,14 +296,14 @@ async fn volumes_in_use_are_told_and_marked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_readiness_is_told_at_once() {
+async fn a_change_of_readiness_is_reported_at_once() {
     let agent = Agent::start(|_| {});
     agent.is("True").await;
     sleep(Duration::from_secs(300)).await;
-    for (ready, told, event) in [(false, "False", "NodeNotReady"), (true, "True", "NodeReady")] {
+    for (ready, status, event) in [(false, "False", "NodeNotReady"), (true, "True", "NodeReady")] {
         agent.ready.store(ready, Ordering::Relaxed);
         sleep(Duration::from_millis(1100)).await;
-        assert_eq!(agent.ready().as_deref(), Some(told));
+        assert_eq!(agent.ready().as_deref(), Some(status));
         assert!(
             agent
                 .events
@@ -382,7 +382,7 @@ async fn an_object_that_is_there_is_reconciled_and_its_taints_stay() {
         },
     })));
     agent.is("True").await;
-    eventually!(agent.runtime.cidrs.lock().len(), |told| *told == 2);
+    eventually!(agent.runtime.cidrs.lock().len(), |received| *received == 2);
     let node = agent.node().unwrap();
     assert_eq!(node["metadata"]["labels"]["kubernetes.io/os"], "linux");
     assert_eq!(node["metadata"]["labels"]["example.com/mine"], "1");
@@ -400,7 +400,7 @@ async fn an_object_that_is_there_is_reconciled_and_its_taints_stay() {
         agent.volumes.reported.lock().last().unwrap(),
         &["kubernetes.io/csi/x"]
     );
-    // What failed is told again.
+    // The failed update is sent again.
     assert_eq!(
         *agent.runtime.cidrs.lock(),
         ["10.88.0.0/24,fd00::/64", "10.88.0.0/24,fd00::/64"]
@@ -482,7 +482,7 @@ async fn an_update_is_tried_five_times_and_the_connections_are_suspected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_or_silent_is_told_when_it_is_back() {
+async fn a_server_that_is_away_or_silent_gets_the_status_when_it_is_back() {
     let agent = Agent::start(|_| {});
     agent.is("True").await;
     sleep(Duration::from_secs(300)).await;
@@ -505,7 +505,7 @@ async fn a_server_that_is_away_or_silent_is_told_when_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cordon_is_seen_by_the_watch_and_told() {
+async fn a_cordon_is_seen_by_the_watch_and_emits_an_event() {
     let agent = Agent::start(|_| {});
     agent.is("True").await;
     let mut node: Node = agent.server.get("", "node1").unwrap().unwrap();
@@ -519,8 +519,8 @@ async fn a_cordon_is_seen_by_the_watch_and_told() {
     eventually!(agent.informer.get(), |node| node
         .as_ref()
         .is_some_and(unschedulable));
-    let told = "Node node1 status is now: NodeNotSchedulable".to_owned();
-    eventually!(agent.events.messages(), |messages| messages.contains(&told));
+    let expected = "Node node1 status is now: NodeNotSchedulable".to_owned();
+    eventually!(agent.events.messages(), |messages| messages.contains(&expected));
     agent.server.delete::<Node>("", "node1").unwrap();
     eventually!(agent.informer.get(), |node| node.is_none());
     agent.end().await;
@@ -585,7 +585,7 @@ async fn a_watch_that_went_silent_is_left_behind() {
     assert_eq!(*addresses.borrow_and_update(), [address]);
     assert!(changed.elapsed() <= minute * 3, "{:?}", changed.elapsed());
 
-    // What does not concern them is not told; that they are gone is.
+    // Other changes of the node are not published; the removal of the addresses is.
     node = server.get("", "node1").unwrap().unwrap();
     node.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
     server.replace(&node).unwrap();

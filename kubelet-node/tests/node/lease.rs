@@ -14,7 +14,9 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use tracing::Level;
 
+use crate::log::Log;
 use crate::rig::{Requests, clock};
 
 struct Kept {
@@ -184,12 +186,51 @@ async fn a_server_that_does_not_answer_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_first_start_without_a_node_is_no_warning_unless_it_lasts() {
+    let log = Log::default();
+    let collecting = log.collect();
+    let kept = Kept::start(|server| server.delete::<Node>("", "node1").map(drop).unwrap());
+    let node: Node = serde_json::from_value(json!({"metadata": {"name": "node1"}})).unwrap();
+    // As in an ordinary first start, the node is registered before the next round.
+    eventually!(log.about("the node is not registered yet").len(), |lines| *lines
+        == 1);
+    kept.server.create(&node).unwrap();
+    kept.fresh().await;
+    assert_eq!(log.alarms(), []);
+    kept.end().await;
+
+    // The node stays away.
+    let kept = Kept::start(|server| server.delete::<Node>("", "node1").map(drop).unwrap());
+    eventually!(log.alarms(), |alarms| !alarms.is_empty());
+    let text = "cannot create the lease, because the node is still not registered".to_owned();
+    assert_eq!(log.alarms(), [(Level::WARN, text)]);
+    kept.end().await;
+    drop(collecting);
+
+    // Any other error is a warning at once.
+    let log = Log::default();
+    let _collecting = log.collect();
+    let kept = Kept::start(|server| {
+        server
+            .faults()
+            .on(Verb::Get)
+            .resource("nodes")
+            .first(1)
+            .connection_lost();
+    });
+    kept.fresh().await;
+    let text = "failed to get node when trying to set owner ref to the node lease".to_owned();
+    assert_eq!(log.alarms(), [(Level::WARN, text)]);
+    kept.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn connections_that_fail_again_and_again_are_left_behind() {
     let clock = clock();
     let server = ApiServer::builder().clock(clock).build();
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "node1"}})).unwrap();
     server.create(&node).unwrap();
-    // What goes by the old connection is lost; the new one is told by its user.
+    // Requests on the old connection are lost; requests on the new one have another user.
     let faults = server.faults();
     faults
         .on(Verb::Update)

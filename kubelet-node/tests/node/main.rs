@@ -4,6 +4,7 @@
 mod addresses;
 mod engine;
 mod lease;
+mod log;
 mod patching;
 mod preflight;
 mod recorded;

@@ -131,14 +131,14 @@ async fn patched(old: &Value, new: &Value) -> Value {
     let informer = NodeInformer::new(client.clone(), "node1");
     let updater = NodeStatusUpdater::new(Arc::new(local), informer.handle(), HeartbeatClient::new(client));
     let shutdown = CancellationToken::new();
-    let told = async {
+    let patched = async {
         eventually!(requests.of("PATCH").len(), |patches| *patches > 0);
         shutdown.cancel();
     };
     tokio::join!(
         informer.run(shutdown.clone()),
         updater.run(shutdown.clone()),
-        told
+        patched
     );
     let node: Node = server.get("", "node1").unwrap().unwrap();
     without_empty(json!(node.status.unwrap_or_default()))

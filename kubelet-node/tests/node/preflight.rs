@@ -87,14 +87,14 @@ async fn a_node_that_lives_has_nothing_wrong_until_its_lease_runs_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_machine_of_the_same_name_is_told() {
+async fn another_machine_of_the_same_name_is_found() {
     let clock = clock();
     let server = ApiServer::builder().clock(clock).build();
     register(&server, "theirs");
     lease(&server);
     assert_eq!(
         found(&server, &config(clock)).await,
-        ["node node1 was registered by another machine, of ID theirs"]
+        ["node node1 was registered by another machine, with the machine ID theirs"]
     );
 }
 
@@ -147,7 +147,7 @@ async fn labels_that_a_node_may_not_have_are_refused() {
     let findings = preflight(&client, &local(node), &config(clock)).await;
     let [
         Finding::NodeAbsent { .. },
-        Finding::Refused { what, said },
+        Finding::Refused { what, message },
         Finding::LeaseAbsent { .. },
     ] = findings.as_slice()
     else {
@@ -155,8 +155,8 @@ async fn labels_that_a_node_may_not_have_are_refused() {
     };
     assert_eq!(what, "create nodes");
     assert!(
-        said.contains("not allowed to set the following labels: node-restriction.kubernetes.io/x"),
-        "{said}"
+        message.contains("not allowed to set the following labels: node-restriction.kubernetes.io/x"),
+        "{message}"
     );
 }
 
@@ -164,7 +164,7 @@ async fn labels_that_a_node_may_not_have_are_refused() {
 async fn credentials_servers_and_addresses_that_are_no_good() {
     let clock = clock();
     let server = ApiServer::builder().clock(clock).build();
-    // A token that nobody knows.
+    // An unknown token.
     let stranger = tower::ServiceBuilder::new()
         .map_request(|mut request: Request<Body>| {
             request.headers_mut().insert(
@@ -196,7 +196,7 @@ async fn credentials_servers_and_addresses_that_are_no_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_is_off_is_told_by_how_much() {
+async fn a_wrong_clock_is_reported_with_its_difference() {
     let clock = clock();
     let server = ApiServer::builder().clock(clock).build();
     register(&server, "mine");

@@ -175,7 +175,7 @@ pub(crate) fn machine() -> MachineInfo {
 #[derive(Default)]
 pub(crate) struct Containerd {
     pub(crate) images: Vec<RuntimeImage>,
-    /// The pod CIDRs it was told; the first time it is away.
+    /// The received pod CIDRs; the first call fails.
     pub(crate) cidrs: Mutex<Vec<String>>,
 }
 
@@ -194,9 +194,9 @@ impl NodeRuntime for Containerd {
     }
 
     async fn update_pod_cidr(&self, pod_cidrs: &str) -> Result<(), BoxError> {
-        let mut told = self.cidrs.lock();
-        told.push(pod_cidrs.to_owned());
-        match told.len() {
+        let mut received = self.cidrs.lock();
+        received.push(pod_cidrs.to_owned());
+        match received.len() {
             1 => Err("the runtime is away".into()),
             _ => Ok(()),
         }

@@ -87,11 +87,11 @@ async fn capacity_and_allocatable() {
     assert_eq!(condition(&found, "Ready")["status"], "True");
 }
 
-/// Under pressure as it is told.
+/// Pressure that the test sets.
 #[derive(Default)]
-struct Told(Mutex<(bool, bool, bool)>);
+struct FixedPressure(Mutex<(bool, bool, bool)>);
 
-impl Pressure for Told {
+impl Pressure for FixedPressure {
     fn is_under_memory_pressure(&self) -> bool {
         self.0.lock().0
     }
@@ -107,7 +107,7 @@ impl Pressure for Told {
 
 #[tokio::test(start_paused = true)]
 async fn conditions_keep_the_time_of_their_last_change() {
-    let (pressure, events) = (Arc::new(Told::default()), Events::default());
+    let (pressure, events) = (Arc::new(FixedPressure::default()), Events::default());
     let mut config = NodeConfig::new("n");
     config.local_storage_capacity_isolation = false;
     let local = builder(config, MachineInfo::new(1, 1 << 30))
@@ -211,13 +211,13 @@ async fn conditions_keep_the_time_of_their_last_change() {
         );
         tokio::time::advance(Duration::from_secs(2)).await;
     }
-    let told: Vec<String> = events
+    let reported: Vec<String> = events
         .messages()
         .iter()
         .map(|message| message.replace("Node n status is now: ", ""))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             "NodeHasSufficientMemory",
             "NodeHasNoDiskPressure",
@@ -230,7 +230,7 @@ async fn conditions_keep_the_time_of_their_last_change() {
     );
 }
 
-/// Says what it is told to.
+/// Reports fixed problems and a fixed warning.
 struct Says(&'static [&'static str], Option<&'static str>);
 
 impl ReadyCheck for Says {
@@ -291,7 +291,7 @@ async fn ready_says_all_that_is_missing_once() {
 }
 
 #[tokio::test]
-async fn storage_that_could_not_be_told_is_asked_for_again() {
+async fn storage_that_could_not_be_read_is_read_again() {
     let mut machine = MachineInfo::new(1, 1 << 30);
     machine.root_dir = Some(std::env::temp_dir());
     let status = status(&builder(NodeConfig::new("n"), machine).build(), node(json!({}))).await;
@@ -315,7 +315,7 @@ async fn a_runtime_that_never_answers_is_not_waited_for_forever() {
     );
 }
 
-/// A runtime that tells much, or fails.
+/// A runtime with many images, or one that fails.
 struct Runtime {
     fails: bool,
 }
@@ -430,7 +430,7 @@ impl VolumesInUse for InUse {
 
 #[tokio::test]
 async fn volumes_in_use_stay_until_they_are_known() {
-    for (known, told) in [
+    for (known, reported) in [
         (None, json!(["before"])),
         (Some(&[] as &[&str]), Value::Null),
         (Some(&["csi/a", "csi/b"]), json!(["csi/a", "csi/b"])),
@@ -438,16 +438,16 @@ async fn volumes_in_use_stay_until_they_are_known() {
         let local = builder(NodeConfig::new("n"), MachineInfo::new(1, 1 << 30));
         let local = local.volumes_in_use(Arc::new(InUse(known))).build();
         let there = node(json!({"metadata": {}, "status": {"volumesInUse": ["before"]}}));
-        assert_eq!(status(&local, there).await["volumesInUse"], told);
+        assert_eq!(status(&local, there).await["volumesInUse"], reported);
     }
 }
 
 #[tokio::test]
-async fn a_reboot_is_told_once_and_declared_features_each_time() {
+async fn a_reboot_is_reported_once_and_declared_features_each_time() {
     let events = Events::default();
     let mut machine = MachineInfo::new(1, 1 << 30);
     machine.boot_id = "second".into();
-    for (features, told) in [
+    for (features, reported) in [
         (vec!["A".to_owned(), "B".to_owned()], json!(["A", "B"])),
         (vec![], Value::Null),
     ] {
@@ -468,7 +468,7 @@ async fn a_reboot_is_told_once_and_declared_features_each_time() {
             let found = status(&local, there()).await;
             assert_eq!(
                 (&found["declaredFeatures"], &found["nodeInfo"]["bootID"]),
-                (&told, &json!("second"))
+                (&reported, &json!("second"))
             );
         }
     }
@@ -477,7 +477,7 @@ async fn a_reboot_is_told_once_and_declared_features_each_time() {
     assert_eq!(reboots, ["Node n has been rebooted, boot id: second"; 2]);
 }
 
-/// Somebody's own setter.
+/// A setter of the embedder.
 struct Own(&'static str);
 
 #[async_trait]
@@ -489,7 +489,7 @@ impl NodeStatusSetter for Own {
     async fn set(&self, node: &mut Node) -> Result<()> {
         let labels = node.metadata.labels.get_or_insert_default();
         labels.insert(self.0.to_owned(), labels.len().to_string());
-        Err(Error::Told {
+        Err(Error::Setter {
             what: self.0.to_owned(),
             source: "no more".into(),
         })

@@ -1,4 +1,4 @@
-//! [`CertificateManagerBuilder`]: sets up a certificate manager.
+//! [`CertificateManagerBuilder`]: configures a certificate manager.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::certificate::template_source::TemplateSource;
 use crate::certificate::{Certificate, CertificateStore, blocking};
 use crate::{Error, Result};
 
-/// Sets up a [`CertificateManager`].
+/// Configures a [`CertificateManager`].
 #[derive(Debug)]
 pub struct CertificateManagerBuilder {
     settings: Settings,
@@ -38,72 +38,72 @@ impl CertificateManagerBuilder {
         }
     }
 
-    /// A certificate to begin with as long as there is none of the node's own, to be replaced at once: that of an
-    /// administrator's kubeconfig (`BootstrapCertificatePEM`).
+    /// A certificate to use until the node has one of its own, from an administrator's kubeconfig
+    /// (`BootstrapCertificatePEM`). It is replaced at once.
     #[must_use]
     pub fn first(mut self, certificate: Certificate) -> Self {
         self.first = Some(certificate);
         self
     }
 
-    /// Begins without the certificate that is kept: it was found to be of no use.
+    /// Ignores the stored certificate, because it is unusable.
     #[must_use]
     pub(crate) fn ignore_kept(mut self) -> Self {
         self.ignore_kept = true;
         self
     }
 
-    /// How long certificates are to last (`expirationSeconds`, 10 min at least). Unless it is said, as in the kubelet, the
-    /// signer decides.
+    /// The requested lifetime of certificates (`expirationSeconds`, at least 10 min). By default the signer
+    /// decides, as with the kubelet.
     #[must_use]
     pub fn lifetime(mut self, lifetime: Duration) -> Self {
         self.settings.lifetime = Some(lifetime);
         self
     }
 
-    /// Whether a host name without an address is enough to ask for a serving certificate: the feature gate
-    /// `AllowDNSOnlyNodeCSR`, off unless it is said otherwise.
+    /// Whether a host name without an IP address is enough to request a serving certificate: the feature gate
+    /// `AllowDNSOnlyNodeCSR`, off by default.
     #[must_use]
     pub fn allow_dns_only(mut self, allow: bool) -> Self {
         self.settings.templates.allow_dns_only(allow);
         self
     }
 
-    /// How long the agent lives on without a valid certificate though the API server answers (`exitAfter`): see
-    /// [`run`](CertificateManager::run). For ever, unless it is said otherwise; the kubelet ends after 5 min.
+    /// How long [`run`](CertificateManager::run) continues without a valid certificate while the API server
+    /// answers (`exitAfter`). Default: without limit; the kubelet exits after 5 min.
     #[must_use]
     pub fn exit_after(mut self, exit_after: Duration) -> Self {
         self.settings.exit_after = Some(exit_after);
         self
     }
 
-    /// What tells the time; the system's clock unless it is said otherwise.
+    /// The source of the time. Default: the system's clock.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Where jitter comes from; a seed of the system's choice unless it is said otherwise.
+    /// The source of jitter. Default: seeded by the system.
     #[must_use]
     pub fn jitter(mut self, jitter: Jitter) -> Self {
         self.settings.jitter = jitter;
         self
     }
 
-    /// Where file work is done and keys are made: by another thread unless it is said otherwise.
+    /// How file operations run and keys are made. Default: on another thread.
     #[must_use]
     pub fn disk(mut self, disk: Disk) -> Self {
         self.settings.disk = disk;
         self
     }
 
-    /// Reads the certificate that is kept (`NewManager`). One that is over is logged, and counts as none.
+    /// Reads the stored certificate (`NewManager`). An expired one is logged and ignored.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] or [`Error::Certificate`] if there is one that cannot be read, makes no sense, or is another node's. The
-    /// file is named.
+    /// [`Error::File`] or [`Error::Certificate`] name the file if the stored certificate cannot be read, is
+    /// invalid, or belongs to another node.
     pub async fn open(self) -> Result<CertificateManager> {
         let (store, now) = (self.settings.store.clone(), self.clock.now());
         let (signer, ignore_kept) = (self.settings.signer, self.ignore_kept);
@@ -121,15 +121,16 @@ impl CertificateManagerBuilder {
                     .file()
                     .map(|file| file.display().to_string())
                     .unwrap_or_default();
-                tracing::warn!(file, not_after = %kept.not_after(), "the certificate is over");
+                tracing::warn!(file, not_after = %kept.not_after(), "the certificate has expired");
                 over = Some(kept);
             }
             let Some(first) = first else {
-                // The clock may be what is wrong, and be set: nobody is shown one that is over.
+                // The host's clock may be wrong and be corrected later. Until then the expired certificate is
+                // not used.
                 return Ok((over, true));
             };
             if let Err(error) = store.update(first.chain_pem().as_bytes(), first.key_pem().as_bytes(), now) {
-                tracing::warn!(%error, "cannot keep the certificate that was given to begin with");
+                tracing::warn!(%error, "cannot store the initial certificate");
             }
             Ok((Some(first), true))
         })
@@ -147,7 +148,7 @@ impl CertificateManagerBuilder {
 fn kept(store: &CertificateStore) -> Result<Option<Certificate>> {
     match store.current() {
         Err(Error::NoCertificate { looked_at }) => {
-            tracing::info!(looked_at, "there is no certificate yet");
+            tracing::info!(looked_at, "no certificate found yet");
             Ok(None)
         }
         kept => kept.map(Some),

@@ -1,4 +1,4 @@
-//! [`CertificateHandle`]: what others see of a certificate manager.
+//! [`CertificateHandle`]: the newest certificate, for other parts of the agent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,9 +17,10 @@ use tokio::sync::watch;
 use crate::Error;
 use crate::certificate::Certificate;
 
-/// The newest certificate of a [`CertificateManager`](super::CertificateManager). Clones are the same handle.
+/// The newest certificate of a [`CertificateManager`](super::CertificateManager). Clones share it.
 ///
-/// In rustls it resolves the certificate of clients and servers: each new connection presents the newest.
+/// It implements the certificate resolvers of rustls for clients and servers, so that each new connection uses
+/// the newest certificate.
 #[derive(Clone)]
 pub struct CertificateHandle {
     shared: Arc<Shared>,
@@ -28,26 +29,26 @@ pub struct CertificateHandle {
 struct Shared {
     newest: watch::Sender<Option<Arc<Certificate>>>,
     clock: Clock,
-    /// Somebody else keeps it fresh: it is what it is.
+    /// Another program keeps it fresh; it is returned even after it has expired.
     even_if_over: bool,
     server_healthy: AtomicBool,
     progress: Progress,
 }
 
-/// What a request for a certificate has come to.
+/// The state of a certificate signing request.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     pending: Mutex<Option<PendingRequest>>,
     last_error: Mutex<Option<String>>,
 }
 
-/// A certificate signing request that is not issued yet.
+/// A certificate signing request without a certificate yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PendingRequest {
-    /// Of the object.
+    /// The name of the object.
     pub name: String,
-    /// The time from which on it has been waited for.
+    /// The start of the wait.
     pub since: Timestamp,
 }
 
@@ -56,7 +57,7 @@ impl CertificateHandle {
         Self::make(newest, clock, false)
     }
 
-    /// Of a certificate in files.
+    /// A handle of a certificate in files.
     pub(in crate::certificate) fn of_files(newest: Arc<Certificate>, clock: Clock) -> Self {
         Self::make(Some(newest), clock, true)
     }
@@ -74,33 +75,34 @@ impl CertificateHandle {
         }
     }
 
-    /// The newest certificate, unless it is over.
+    /// The newest certificate, unless it has expired.
     pub fn current(&self) -> Option<Arc<Certificate>> {
         let is_shown = |newest: &Arc<Certificate>| self.shared.even_if_over || !newest.is_expired(self.now());
         self.newest().filter(is_shown)
     }
 
-    /// The newest certificate, valid or not, and each that follows.
+    /// Subscribes to the newest certificate, valid or not, and to each later one.
     pub fn subscribe(&self) -> watch::Receiver<Option<Arc<Certificate>>> {
         self.shared.newest.subscribe()
     }
 
-    /// The request that is being waited for, and since when: for preflight checks and for whoever asks why.
+    /// The pending request and the start of the wait, for preflight checks and for diagnosis.
     pub fn pending(&self) -> Option<PendingRequest> {
         self.shared.progress.pending.lock().clone()
     }
 
-    /// Why the last attempt at a new certificate failed; `None` when it did not.
+    /// Why the last attempt to get a certificate failed; `None` if it succeeded.
     pub fn last_error(&self) -> Option<String> {
         self.shared.progress.last_error.lock().clone()
     }
 
-    /// Whether the API server is known to answer (`ServerHealthy`): it issued a certificate, or refused a request for good.
+    /// Whether the API server is known to answer (`ServerHealthy`): it issued a certificate, or refused a
+    /// request for good.
     pub fn is_server_healthy(&self) -> bool {
         self.shared.server_healthy.load(Ordering::Relaxed)
     }
 
-    /// Seconds until the certificate ends, infinite without a valid one: the value of
+    /// Seconds until the certificate expires, infinite without a valid one: the value of
     /// `kubelet_certificate_manager_*_ttl_seconds`.
     pub fn ttl_seconds(&self) -> f64 {
         self.current().map_or(f64::INFINITY, |certificate| {
@@ -112,10 +114,10 @@ impl CertificateHandle {
         self.shared.newest.borrow().clone()
     }
 
-    /// Until there is a certificate, valid or not.
+    /// Waits until there is a certificate, valid or not.
     pub(in crate::certificate) async fn first(&self) {
         let mut newest = self.subscribe();
-        // Its sender is here, too: it is not closed.
+        // The sender is part of `self`, so the channel stays open.
         let _ = newest.wait_for(Option::is_some).await;
     }
 
@@ -131,13 +133,13 @@ impl CertificateHandle {
         &self.shared.progress
     }
 
-    /// A new certificate; returns the one before.
+    /// Stores a new certificate; returns the previous one.
     pub(in crate::certificate) fn replace(&self, new: Arc<Certificate>) -> Option<Arc<Certificate>> {
         self.shared.server_healthy.store(true, Ordering::Relaxed);
         self.shared.newest.send_replace(Some(new))
     }
 
-    /// What a refusal tells of the server (`updateServerError`).
+    /// What a refusal shows about the server (`updateServerError`).
     pub(super) fn refused(&self, error: &Error) {
         if let Error::Api { .. } | Error::Timeout { .. } = error {
             let answers = matches!(error.code(), Some(401 | 403 | 404));
@@ -167,12 +169,12 @@ impl Progress {
         *self.last_error.lock() = error.map(ToString::to_string);
     }
 
-    /// What was asked for is not wanted any more.
+    /// The requested certificate is no longer needed.
     pub(super) fn done_waiting(&self) {
         *self.pending.lock() = None;
     }
 
-    /// The time for a certificate is over.
+    /// The wait for the certificate has timed out.
     pub(crate) fn not_issued(&self, waited: Duration) -> Error {
         let name = self
             .pending

@@ -21,31 +21,31 @@ pub use builder::CertificateManagerBuilder;
 pub(crate) use handle::Progress;
 pub use handle::{CertificateHandle, PendingRequest};
 
-/// How often it is looked whether the certificate is still good (`UpdateTransport`).
+/// How often the certificate is checked (`UpdateTransport`).
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Keeps a certificate fresh (client-go's `certificate.Manager`): asks for one when there is none, when 70 to 90 % of its
-/// lifetime have passed, and when it does not say any more what it should.
+/// Keeps a certificate fresh (client-go's `certificate.Manager`). It requests a new one if there is none, after
+/// 70 to 90 % of the lifetime, and when the required content changes.
 ///
-/// [`client`](Self::client) is the node's identity, [`serving`](Self::serving) its server's. A new certificate is
-/// [kept on disk](CertificateStore) before it is used. When a request is refused, denied or not issued within 15 min, it asks
-/// anew after 2, 4, 8 and 16 s and then each 32 s.
+/// [`client`](Self::client) manages the node's identity, [`serving`](Self::serving) the certificate of its
+/// server. A new certificate is [stored on disk](CertificateStore) before it is used. If a request is refused,
+/// denied, or not issued within 15 min, it is retried after 2, 4, 8 and 16 s and then every 32 s.
 ///
 /// | metric | |
 /// |---|---|
-/// | `kubelet_certificate_manager_client_ttl_seconds`, `kubelet_certificate_manager_server_ttl_seconds` | seconds until the certificate ends, infinite without a valid one |
-/// | `kubelet_certificate_manager_client_expiration_renew_errors`, `kubelet_server_expiration_renew_errors` | attempts that failed |
-/// | `kubelet_certificate_manager_server_rotation_seconds` | how old serving certificates were when they were replaced |
+/// | `kubelet_certificate_manager_client_ttl_seconds`, `kubelet_certificate_manager_server_ttl_seconds` | seconds until the certificate expires, infinite without a valid one |
+/// | `kubelet_certificate_manager_client_expiration_renew_errors`, `kubelet_server_expiration_renew_errors` | failed attempts |
+/// | `kubelet_certificate_manager_server_rotation_seconds` | the age of serving certificates at their replacement |
 pub struct CertificateManager {
     handle: CertificateHandle,
     settings: Settings,
     client: Option<Client>,
     bootstrap: Option<Client>,
-    /// The certificate was given for the beginning only.
+    /// The current certificate is only an initial one.
     force_rotation: bool,
 }
 
-/// What does not change.
+/// The fixed settings.
 #[derive(Debug)]
 struct Settings {
     signer: Signer,
@@ -58,15 +58,15 @@ struct Settings {
 }
 
 impl CertificateManager {
-    /// Sets up the manager of a node's client certificate: `system:node:<name>` of `system:nodes`, signed by
+    /// Manages a node's client certificate: `system:node:<name>` in `system:nodes`, signed by
     /// `kubernetes.io/kube-apiserver-client-kubelet` (`NewKubeletClientCertificateManager`).
     pub fn client(node_name: &str, store: CertificateStore) -> CertificateManagerBuilder {
         CertificateManagerBuilder::new(Signer::Client, store, TemplateSource::client(node_name))
     }
 
-    /// Sets up the manager of a node's serving certificate, for the addresses that the node has, signed by
-    /// `kubernetes.io/kubelet-serving` (`NewKubeletServerCertificateManager`). As long as there are none, nothing is asked for;
-    /// when one is added, a new certificate is.
+    /// Manages a node's serving certificate for the node's addresses, signed by `kubernetes.io/kubelet-serving`
+    /// (`NewKubeletServerCertificateManager`). Without addresses it requests nothing. When an address is added,
+    /// it requests a new certificate.
     pub fn serving(
         node_name: &str,
         store: CertificateStore,
@@ -79,21 +79,22 @@ impl CertificateManager {
         )
     }
 
-    /// Who asks for certificates. Without a client the certificate is what it is, and never rotated.
+    /// The client that requests certificates. Without it the certificate is never rotated.
     #[must_use]
     pub fn request_by(mut self, client: Client) -> Self {
         self.client = Some(client);
         self
     }
 
-    /// Who asks as long as there is no valid certificate: with the credentials of a bootstrap kubeconfig.
+    /// The client that requests certificates while there is no valid one: with the credentials of a bootstrap
+    /// kubeconfig.
     #[must_use]
     pub fn bootstrap_by(mut self, client: Client) -> Self {
         self.bootstrap = Some(client);
         self
     }
 
-    /// What others hold: the newest certificate.
+    /// A handle to the newest certificate.
     pub fn handle(&self) -> CertificateHandle {
         self.handle.clone()
     }
@@ -102,13 +103,13 @@ impl CertificateManager {
     ///
     /// # Errors
     ///
-    /// [`Error::NoValidCertificate`] if there was no valid certificate for as long as
-    /// [`exit_after`](CertificateManagerBuilder::exit_after) says though the API server answers: the agent should end, and be
-    /// started again with credentials that are good.
+    /// [`Error::NoValidCertificate`] if there was no valid certificate for the time of
+    /// [`exit_after`](CertificateManagerBuilder::exit_after) although the API server answers. The agent should
+    /// then exit and be started again with valid credentials.
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped at any time. A certificate that is being written then is written to its end.
+    /// The future may be dropped at any time. A certificate that is being written is still completed.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<()> {
         metrics::describe();
         let handle = self.handle.clone();
@@ -132,14 +133,14 @@ impl fmt::Debug for CertificateManager {
     }
 }
 
-/// Tells how long the certificate lasts, and returns when there is no hope for one.
+/// Reports the remaining lifetime; returns when a new certificate can no longer be expected.
 async fn look_after(handle: &CertificateHandle, signer: Signer, exit_after: Option<Duration>) -> Error {
     let mut available = Instant::now();
-    let mut told = false;
+    let mut logged = false;
     loop {
         metrics::ttl(signer, handle.ttl_seconds());
         if handle.current().is_some() {
-            (available, told) = (Instant::now(), false);
+            (available, logged) = (Instant::now(), false);
         } else if exit_after.is_some_and(|exit_after| available.elapsed() > exit_after) {
             if handle.is_server_healthy() {
                 return Error::NoValidCertificate {
@@ -147,7 +148,7 @@ async fn look_after(handle: &CertificateHandle, signer: Signer, exit_after: Opti
                     last_error: handle.last_error().unwrap_or_default(),
                 };
             }
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut logged, true) {
                 tracing::error!(
                     "there is no valid client certificate and the API server does not answer; \
                      a restart may be needed to read new credentials"

@@ -1,4 +1,4 @@
-//! When a certificate is replaced, and how.
+//! When and how a certificate is replaced.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use crate::certificate::template_source::TemplateSource;
 use crate::certificate::{Certificate, CertificateTemplate, blocking, metrics};
 use crate::{Error, Result};
 
-/// How long a request has to be approved and issued (`certificateWaitTimeout`).
+/// How long a request may take to be approved and issued (`certificateWaitTimeout`).
 const CERTIFICATE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// Waits between attempts: the first, how many double, and the last ones.
+/// The back-off between attempts: the first wait, the number of doublings, and the last wait.
 const BACKOFF: Duration = Duration::from_secs(2);
 const BACKOFF_STEPS: u32 = 4;
 const BACKOFF_JITTER: f64 = 0.1;
 const BACKOFF_END: Duration = Duration::from_secs(32);
-/// How often the clock is looked at: it may have been set, or the host suspended.
+/// How often the clock is checked: it may have been set, or the host suspended.
 const CLOCK_PERIOD: Duration = Duration::from_secs(60);
-/// At least so long from one certificate to the next.
+/// The least time between two certificates.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl CertificateManager {
-    /// Never ends.
+    /// Never returns.
     pub(super) async fn rotate(&mut self) {
         let Some(client) = self.client.clone() else {
-            tracing::info!("certificates are not rotated, there is no API server to ask");
+            tracing::info!("certificates are not rotated, because there is no API server");
             return std::future::pending().await;
         };
         let mut changes = self.settings.templates.clone();
@@ -48,7 +48,7 @@ impl CertificateManager {
             };
             tokio::select! {
                 biased;
-                // What is waited for is not wanted any more.
+                // The requested certificate is no longer needed.
                 () = changes.other_than(&template) => {}
                 () = rotation.run() => {}
             }
@@ -57,7 +57,7 @@ impl CertificateManager {
         }
     }
 
-    /// Until a certificate is needed; returns what it is to say.
+    /// Waits until a certificate is needed; returns its template.
     async fn until_due(&self, changes: &mut TemplateSource) -> CertificateTemplate {
         let mut deadline: Option<(Arc<Certificate>, Timestamp)> = None;
         loop {
@@ -68,7 +68,7 @@ impl CertificateManager {
             let newest = self.handle.newest().filter(|_| !self.force_rotation);
             let Some(newest) = newest else { return template };
             if let Some(missing) = template.missing_in(&newest) {
-                tracing::info!(missing, "the certificate does not say what it should");
+                tracing::info!(missing, "the certificate lacks required content");
                 return template;
             }
             let due = match &deadline {
@@ -93,7 +93,7 @@ impl CertificateManager {
     }
 }
 
-/// 70 to 90 % of a certificate's lifetime after its beginning (`jitteryDuration`).
+/// A time after 70 to 90 % of the certificate's lifetime (`jitteryDuration`).
 fn rotation_deadline(certificate: &Certificate, settings: &Settings) -> Timestamp {
     let lifetime = Duration::try_from(certificate.lifetime()).unwrap_or_default();
     let after = settings
@@ -107,7 +107,7 @@ fn rotation_deadline(certificate: &Certificate, settings: &Settings) -> Timestam
         .unwrap_or(Timestamp::MAX)
 }
 
-/// One certificate, until it is there.
+/// Tries until there is a certificate.
 struct Rotation<'a> {
     client: &'a Client,
     bootstrap: Option<&'a Client>,
@@ -125,7 +125,7 @@ impl Rotation<'_> {
             match attempt.unwrap_or_else(|_| Err(progress.not_issued(CERTIFICATE_TIMEOUT))) {
                 Ok(()) => return progress.done(None),
                 Err(error) => {
-                    tracing::error!(signer = self.settings.signer.name(), %error, "no new certificate");
+                    tracing::error!(signer = self.settings.signer.name(), %error, "cannot get a new certificate");
                     metrics::renew_error(self.settings.signer);
                     progress.done(Some(&error));
                 }
@@ -168,7 +168,7 @@ impl Rotation<'_> {
         tracing::info!(
             signer = self.settings.signer.name(),
             not_after = %certificate.not_after(),
-            "there is a new certificate"
+            "received a new certificate"
         );
         if let Some(old) = self.handle.replace(certificate.clone()) {
             let age = self.handle.now().duration_since(old.not_before());
@@ -177,15 +177,15 @@ impl Rotation<'_> {
         metrics::ttl(self.settings.signer, self.handle.ttl_seconds());
         match missing {
             None => Ok(()),
-            // Asking the same at once would give the same.
+            // The same request would return the same again.
             Some(problem) => Err(Error::Certificate {
                 file: certificate.file().map(ToOwned::to_owned).unwrap_or_default(),
-                problem: format!("the certificate that was issued is not what was asked for: {problem}"),
+                problem: format!("the issued certificate does not match the request: {problem}"),
             }),
         }
     }
 
-    /// A certificate with a new key.
+    /// Requests a certificate with a new key.
     async fn next(&self, client: &Client) -> Result<Certificate> {
         let (settings, progress) = (self.settings, self.handle.progress());
         let key = blocking(settings.disk, || {
