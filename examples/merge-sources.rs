@@ -13,7 +13,10 @@ use kubelet_config::{FileSource, HttpSource, PodConfig};
 use kubelet_core::PodExt;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Merges the pods of a folder and of a URL, and prints what is to be done.
 #[derive(Parser)]
@@ -34,8 +37,9 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
+    let filter = std::env::var("RUST_LOG").ok().and_then(|filter| filter.parse::<Targets>().ok());
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(Level::WARN));
+    tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(stderr).finish().with(filter).init();
     let args = Args::parse();
     let mut config = PodConfig::builder();
     if let Some(path) = args.manifests {

@@ -29,6 +29,10 @@ use kubelet_kuberuntime::{CriRuntime, NodeSettings};
 use tokio::signal::ctrl_c;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// How often the pod is looked at.
 const PERIOD: Duration = Duration::from_millis(300);
@@ -53,8 +57,10 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "error".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let filter = std::env::var("RUST_LOG").ok().and_then(|filter| filter.parse::<Targets>().ok());
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(Level::ERROR));
+    let log = tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(std::io::stderr);
+    log.finish().with(filter).init();
     let root = std::env::temp_dir().join(format!("run-pod-{}", std::process::id()));
     let code = run(&Args::parse(), &root).await;
     let _ = tokio::fs::remove_dir_all(root).await;

@@ -1,11 +1,15 @@
 //! Writes log lines to stderr, or below the live table.
 
 use std::collections::VecDeque;
+use std::env;
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tracing_subscriber::EnvFilter;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::args::Output;
 
@@ -33,12 +37,13 @@ impl Lines {
 /// Logs warnings and errors, or what the variable `RUST_LOG` selects. With a live table the lines are below it.
 pub(crate) fn init(output: Output) -> Lines {
     let lines = Lines::default();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    let filter = env::var("RUST_LOG").ok().and_then(|filter| filter.parse::<Targets>().ok());
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(Level::WARN));
+    let log = tracing_subscriber::fmt().with_max_level(Level::TRACE).with_target(false);
     if output == Output::Table && crate::show::on_terminal() {
-        log.with_ansi(false).with_writer(lines.clone()).init();
+        log.with_ansi(false).with_writer(lines.clone()).finish().with(filter).init();
     } else {
-        log.with_ansi(io::stderr().is_terminal()).with_writer(io::stderr).init();
+        log.with_ansi(io::stderr().is_terminal()).with_writer(io::stderr).finish().with(filter).init();
     }
     lines
 }

@@ -1,7 +1,5 @@
 //! Nothing is global: fifty agents live in one process and one thread, in virtual time, and leave nothing behind.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
 use std::sync::Arc;
 use std::time::Duration;
 

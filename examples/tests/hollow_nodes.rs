@@ -1,26 +1,17 @@
 //! The example `hollow-nodes`, run as the program it is.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
-
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// The built example, next to the test programs.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let target = test.parent().and_then(|deps| deps.parent()).unwrap();
-    let program = target.join("examples/hollow-nodes");
-    assert!(program.exists(), "{} is missing: cargo build --example hollow-nodes", program.display());
-    program
-}
+use crate::program::program;
 
 #[test]
 fn the_pods_of_hollow_nodes_run() {
     // It ends by itself, should the pods never run.
     let arguments = ["--nodes", "3", "--pods", "2", "--output", "json", "--seconds", "120"];
-    let mut hollow = Command::new(program()).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut hollow =
+        Command::new(program("hollow-nodes")).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
     let mut seen = Vec::new();
     let all_run = json!({"nodes": 3, "pods": 6, "phases": {"Running": 6}});
     for line in BufReader::new(hollow.stdout.take().unwrap()).lines() {
@@ -39,7 +30,7 @@ fn the_pods_of_hollow_nodes_run() {
 #[test]
 fn it_ends_in_good_order() {
     let arguments = ["--nodes", "2", "--pods", "1", "--output", "table", "--seconds", "3"];
-    let output = Command::new(program()).args(arguments).output().unwrap();
+    let output = Command::new(program("hollow-nodes")).args(arguments).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("NODES              2\nPODS               2\n"), "{text}");

@@ -1,23 +1,13 @@
 //! The example `validate-config`, run as the program it is.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-const HEADER: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+use crate::program::program;
 
-/// The built example, next to the test programs.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let target = test.parent().and_then(|deps| deps.parent()).unwrap();
-    let program = target.join("examples/validate-config");
-    assert!(program.exists(), "{} is missing: cargo build --example validate-config", program.display());
-    program
-}
+const HEADER: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
 struct Files(TempDir);
 
@@ -37,7 +27,7 @@ impl Files {
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        Command::new(program()).arg(self.path("config.yaml")).args(args).output().unwrap()
+        Command::new(program("validate-config")).arg(self.path("config.yaml")).args(args).output().unwrap()
     }
 }
 

@@ -11,7 +11,7 @@ use kubelet_cri::CriClient;
 use kubelet_kuberuntime::CgroupDriver;
 use kubelet_testing::Containerd;
 
-use crate::manager::{AllBut, Manager, pod, pod_of};
+use super::manager::{AllBut, Manager, pod, pod_of};
 use crate::standalone::until;
 
 const PODS: usize = 200;

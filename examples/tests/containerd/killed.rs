@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use crate::garbage::shims_of;
-use crate::manager::{AllBut, Manager, pod};
+use super::garbage::shims_of;
+use super::manager::{AllBut, Manager, pod};
 use crate::standalone::{GUARD, until};
 
 /// How often it is killed, unless the variable `KUBELET_TESTING_KILLS` says otherwise.

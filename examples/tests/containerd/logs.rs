@@ -13,7 +13,7 @@ use kubelet_testing::Containerd;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::manager::{AllBut, Manager, pod};
+use super::manager::{AllBut, Manager, pod};
 use crate::standalone::GUARD;
 
 /// Writes a line, and when it is told to go on, 2,999 more in two seconds or more.

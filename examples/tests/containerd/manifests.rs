@@ -3,7 +3,7 @@
 use kubelet_cri::v1::{ContainerState, PodSandboxState};
 use kubelet_testing::Containerd;
 
-use crate::cri::Cri;
+use super::cri::Cri;
 use crate::standalone::manifests::server;
 use crate::standalone::{Node, StatusExt, until};
 

@@ -6,7 +6,7 @@ use kubelet_testing::Containerd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::cri::Cri;
+use super::cri::Cri;
 use crate::standalone::{Node, until};
 
 fn web(name: &str, port: u16, more: &str, of_container: &str) -> String {

@@ -2,7 +2,7 @@
 
 use kubelet_testing::Containerd;
 
-use crate::cri::Cri;
+use super::cri::Cri;
 use crate::standalone::manifests::{job, server};
 use crate::standalone::{Node, Process, StatusExt, samples};
 

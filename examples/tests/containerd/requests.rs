@@ -6,7 +6,7 @@
 use kubelet_testing::Containerd;
 use serde_json::{Value, json};
 
-use crate::cri::Cri;
+use super::cri::Cri;
 use crate::standalone::Node;
 
 const MANIFEST: &str = r#"

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kubelet_cri::v1::{ContainerMetadata, PodSandboxState};
 use kubelet_testing::Containerd;
 
-use crate::cri::Cri;
+use super::cri::Cri;
 use crate::standalone::{Line, Node, StatusExt, samples};
 
 #[tokio::test]

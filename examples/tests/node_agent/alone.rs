@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use serde_json::json;
 use tokio::net::UnixDatagram;
 
-use crate::cluster::Cluster;
-use crate::pods::{IMAGE, SERVER};
+use super::cluster::Cluster;
+use super::pods::{IMAGE, SERVER};
 use crate::standalone::{Agent, until};
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::cluster::{Cluster, NODE};
-use crate::pods::{SERVER, pod};
+use super::cluster::{Cluster, NODE};
+use super::pods::{SERVER, pod};
 use crate::standalone::{Agent, until};
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress, Pod};
 use kubelet_core::PodExt;
 use serde_json::json;
 
-use crate::cluster::{Cluster, NODE};
-use crate::pods::{SERVER, pod};
+use super::cluster::{Cluster, NODE};
+use super::pods::{SERVER, pod};
 use crate::standalone::{Agent, until};
 
 /// The cloud has the node at this address.

@@ -24,7 +24,7 @@ use tokio::process::Command;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::standalone::agent::program;
+use crate::program::program;
 use crate::standalone::{Agent, GUARD, until};
 
 pub(crate) const NODE: &str = "node-1";

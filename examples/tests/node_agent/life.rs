@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kubelet_core::PodExt;
 use serde_json::json;
 
-use crate::cluster::{Cluster, NODE};
-use crate::pods::{SERVER, pod};
+use super::cluster::{Cluster, NODE};
+use super::pods::{SERVER, pod};
 use crate::standalone::until;
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use kubelet_testing::Containerd;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::cluster::{Cluster, NODE};
-use crate::pods::{SERVER, pod};
+use super::cluster::{Cluster, NODE};
+use super::pods::{SERVER, pod};
 use crate::standalone::{Agent, StatusExt, until};
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use crate::cluster::NODE;
+use super::cluster::NODE;
 
 pub(crate) const IMAGE: &str = "docker.io/library/busybox:1.36";
 

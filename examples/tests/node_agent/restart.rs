@@ -7,8 +7,8 @@ use kubelet_core::PodExt;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::cluster::{Cluster, NODE};
-use crate::pods::{IMAGE, SERVER, pod};
+use super::cluster::{Cluster, NODE};
+use super::pods::{IMAGE, SERVER, pod};
 use crate::standalone::{StatusExt, until};
 
 /// Verb, resource and field selector of a kubelet's requests, as they were recorded of v1.36.

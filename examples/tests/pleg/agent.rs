@@ -20,9 +20,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::observed::Observed;
-use crate::stage::{Stage, sleeping_pod};
-use crate::{show, within};
+use super::observed::Observed;
+use super::stage::{Stage, sleeping_pod};
+use super::{show, within};
 
 /// One at a time, each from its manifest to its end.
 const PODS: usize = 5;

@@ -12,9 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::observed::Observed;
-use crate::stage::{Stage, Watching, pids};
-use crate::{show, within};
+use super::observed::Observed;
+use super::stage::{Stage, Watching, pids};
+use super::{show, within};
 
 /// Of one container each.
 const PODS: usize = 10;

@@ -6,8 +6,8 @@ use kubelet_testing::Containerd;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
-use crate::show;
-use crate::stage::{Stage, Watching, pids};
+use super::show;
+use super::stage::{Stage, Watching, pids};
 
 #[tokio::test]
 async fn a_killed_container_is_seen_within_one_period() {

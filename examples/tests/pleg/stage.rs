@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::observed::Observed;
-use crate::{until, within};
+use super::observed::Observed;
+use super::{until, within};
 
 /// A runtime behind a socket.
 pub(crate) struct Stage {

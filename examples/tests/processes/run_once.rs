@@ -90,7 +90,7 @@ async fn the_default_folder_is_cleared_of_what_is_the_agents_and_of_nothing_else
     let manifest = temp.path().join("job.yaml");
     std::fs::write(&manifest, job("job", "true")).unwrap();
 
-    let mut command = tokio::process::Command::new(crate::standalone::agent::program("standalone"));
+    let mut command = tokio::process::Command::new(crate::program::program("standalone"));
     command.args(["--run-once", "--manifests"]).arg(&manifest).env("TMPDIR", temp.path());
     let output = command.output().await.unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));

@@ -145,26 +145,3 @@ async fn each_line(
         telling.send_modify(|told| take(told, &line));
     }
 }
-
-/// A built example, next to the test programs.
-pub(crate) fn program(example: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let target = test.ancestors().nth(2).unwrap();
-    let program = target.join("examples").join(example);
-    assert!(program.exists(), "{} is missing: cargo build --example {example}", program.display());
-    if is_stale(&program) {
-        #[expect(clippy::print_stdout, reason = "shown with a failure, which it may explain")]
-        {
-            println!("{} is older than its sources: cargo build --example {example}", program.display());
-        }
-    }
-    program
-}
-
-/// Whether a source that cargo noted for it was changed after it was built.
-fn is_stale(program: &Path) -> bool {
-    let modified = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    let sources = std::fs::read_to_string(program.with_extension("d")).unwrap_or_default();
-    let sources = sources.split_once(": ").map_or("", |(_, sources)| sources);
-    sources.split_whitespace().any(|source| modified(Path::new(source)) > modified(program))
-}

@@ -4,8 +4,6 @@
 //! build it first: `cargo build --example standalone`.
 
 #![allow(dead_code, unused_imports, reason = "shared: each test program uses its part of it")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
 pub(crate) mod agent;
 pub(crate) mod manifests;
 mod node;

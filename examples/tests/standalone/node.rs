@@ -7,8 +7,9 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use super::agent::{Agent, program};
+use super::agent::Agent;
 use super::until;
+use crate::program::program;
 
 /// What static pods bear behind their names.
 pub(crate) const NODE_NAME: &str = "node";

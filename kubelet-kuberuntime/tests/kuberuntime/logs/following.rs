@@ -95,7 +95,11 @@ async fn a_runtime_that_is_away_ends_nothing_and_one_that_knows_it_not_does() {
     assert_eq!(next(&mut chunks).await, "still here\n");
     writing.await.unwrap();
     *runtime.status_error.lock().unwrap() = Some(Error::not_found("ContainerStatus", "c"));
-    assert!(chunks.next().await.unwrap().unwrap_err().is_not_found());
+    let error = chunks.next().await.unwrap().unwrap_err();
+    assert!(
+        matches!(&error, kubelet_kuberuntime::Error::Cri(error) if error.is_not_found()),
+        "{error}"
+    );
     assert!(chunks.next().await.is_none());
 }
 

@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::TryStreamExt;
 use kubelet_core::Clock;
-use kubelet_cri::Error;
+use kubelet_kuberuntime::Error;
 use kubelet_kuberuntime::logs::{LogReader, LogStream, LogStreams, PodLogOptions};
 
 const LOG: &str = "\

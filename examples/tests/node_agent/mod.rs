@@ -3,11 +3,6 @@
 //! `cargo test` builds the examples of this package before it runs these tests; with `cargo test --test node_agent`
 //! alone, build it first: `cargo build --example node-agent`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
-#[path = "../standalone/mod.rs"]
-mod standalone;
-
 mod alone;
 mod bootstrap;
 mod cloud;

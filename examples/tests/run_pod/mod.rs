@@ -1,8 +1,6 @@
 //! The example `run-pod`, on processes and on containerd: its output, its exit code, and that it leaves nothing.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -11,6 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
+
+use crate::program::program;
 
 /// Far longer than anything here takes; it only ends tests that fail.
 const GUARD: Duration = Duration::from_secs(120);
@@ -49,17 +49,10 @@ spec:
     command: ["sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while true; do sleep 1 & wait $!; done"]
 "#;
 
-fn program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let program = test.ancestors().nth(2).unwrap().join("examples/run-pod");
-    assert!(program.exists(), "{} is missing: cargo build --example run-pod", program.display());
-    program
-}
-
 fn command(runtime: &str, temp: &Path, manifest: &str) -> Command {
     let file = temp.join("pod.yaml");
     std::fs::write(&file, manifest).unwrap();
-    let mut command = Command::new(program());
+    let mut command = Command::new(program("run-pod"));
     command.args(["--runtime", runtime]).arg(file).env("TMPDIR", temp).env_remove("RUST_LOG");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command
@@ -129,7 +122,7 @@ async fn what_is_no_pod_is_said() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.starts_with("run-pod: ") && stderr.contains("pod.yaml"), "{stderr}");
     leaves_nothing(temp.path());
-    let mut help = Command::new(program());
+    let mut help = Command::new(program("run-pod"));
     let output = help.arg("--help").output().await.unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("--runtime <process|ENDPOINT>"));
 }

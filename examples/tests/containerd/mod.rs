@@ -1,11 +1,6 @@
 //! The whole agent on a real containerd of the test's own. Skipped, visibly, where the host lacks it; in CI that is a
 //! failure.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
-#[path = "../standalone/mod.rs"]
-mod standalone;
-
 mod cri;
 mod garbage;
 mod killed;

@@ -2,8 +2,6 @@
 //!
 //! How long it takes is printed and not judged. What is judged is what brought it: which list, or none.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
-
 mod agent;
 mod evented;
 mod generic;
