@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, Fuse, FusedFuture, FutureExt};
 use futures::stream::StreamExt;
-use kubelet_core::{Jitter, PlegHandle, PodCache, RuntimeReader};
+use kubelet_core::{PlegHandle, PodCache, RuntimeReader};
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::evented::Hints;
 use crate::evented::connection::{Connection, News};
 use crate::evented::pace::Pace;
 use crate::inspector::{HangingCall, Inspection, Mode};
 use crate::metrics;
-use crate::relist::{Listed, Relist, Settings};
+use crate::relist::{Listed, Relist};
+use crate::settings::Settings;
 use crate::shared::{Owner, Shared};
 
 /// How much of the stream of hints is taken in one go.
@@ -29,14 +31,8 @@ pub(crate) struct Engine {
     pub(crate) cache: PodCache,
     pub(crate) settings: Settings,
     pub(crate) owner: Owner,
-    /// `None`: nobody asks the runtime for hints.
-    pub(crate) evented: Option<Evented>,
-}
-
-/// How to go about hints.
-pub(crate) struct Evented {
-    pub(crate) longest_period: Duration,
-    pub(crate) jitter: Jitter,
+    /// `None`: the PLEG does not ask the runtime for hints.
+    pub(crate) hints: Option<Hints>,
 }
 
 impl Engine {
@@ -47,11 +43,11 @@ impl Engine {
         let period = self.settings.relist_period;
         let mut connection = None;
         let (mut longest, mut shortest) = (period, period);
-        if let Some(evented) = self.evented {
+        if let Some(hints) = self.hints {
             metrics::describe_evented();
-            longest = evented.longest_period;
+            longest = hints.longest_period;
             shortest = period.min(TEND_PERIOD);
-            connection = Some(Connection::new(self.runtime.clone(), evented.jitter));
+            connection = Some(Connection::new(self.runtime.clone(), hints.jitter));
         }
         let mut relist = Relist::new(self.runtime, self.cache, self.settings, self.owner);
         if connection.is_some() {
@@ -147,6 +143,7 @@ impl Engine {
                     // A stream that never pauses must not keep the thread.
                     tokio::task::coop::consume_budget().await;
                 }
+                () = relist.replaced.free_some() => {}
             }
         }
     }

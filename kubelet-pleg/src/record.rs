@@ -13,17 +13,14 @@ use crate::transition;
 /// A pod that cannot be read is tried at least this often, as long as lists come that often.
 const MAX_BACK_OFF: Duration = Duration::from_secs(10);
 
-/// One pod's record (`podRecord`).
+/// One pod's record (`podRecord`). The pod as listed last stands beside it, in [`ListedPods`](crate::listed_pods::ListedPods):
+/// who calls hands it in as `listed`.
 #[derive(Debug)]
 pub(crate) struct Record {
     told: Told,
-    /// The pod as last listed.
-    pub(crate) listed: Arc<RuntimePod>,
-    /// When it was listed alone, or first.
+    /// When it was listed alone, or first, or otherwise than before.
     pub(crate) listed_at: Instant,
-    /// The list that had it last, by number.
-    pub(crate) list: u64,
-    /// Whether `listed` has something that was not told.
+    /// Whether the pod as listed last has something that was not told.
     differs: bool,
     /// Containers that came and went since events were told: neither record has them, and yet they have ended.
     missed: Vec<ContainerId>,
@@ -59,13 +56,11 @@ impl Told {
 }
 
 impl Record {
-    pub(crate) fn new(listed: Arc<RuntimePod>, listed_at: Instant, list: u64) -> Self {
+    pub(crate) fn new(listed: &RuntimePod, listed_at: Instant) -> Self {
         Self {
             told: Told::Nothing,
-            differs: transition::differ(None, Some(&listed)),
-            listed,
+            differs: transition::differ(None, Some(listed)),
             listed_at,
-            list,
             missed: Vec::new(),
             reinspect: false,
             inspection: None,
@@ -75,18 +70,17 @@ impl Record {
         }
     }
 
-    /// Takes in the pod as listed now; says whether that differs from what was listed before.
-    pub(crate) fn list_again(&mut self, pod: &Arc<RuntimePod>) -> bool {
-        let before = std::mem::replace(&mut self.listed, pod.clone());
-        if !transition::differ(Some(&before), Some(pod)) {
+    /// The pod is listed otherwise than `before`; says whether that is a change.
+    pub(crate) fn list_again(&mut self, before: &Arc<RuntimePod>, listed: &RuntimePod) -> bool {
+        if !transition::differ(Some(before), Some(listed)) {
             return false;
         }
         if let Told::AsListed = self.told {
-            self.told = Told::Before(before);
+            self.told = Told::Before(before.clone());
             self.differs = true;
         } else {
-            self.miss(&before, Some(pod));
-            self.compare_with_told();
+            self.miss(before, Some(listed));
+            self.compare_with_told(listed);
         }
         self.retry_at = None;
         true
@@ -108,25 +102,29 @@ impl Record {
         self.inspection.is_none() && self.failures == 0
     }
 
-    /// The status of the pod was read, which was listed like this then: the events that may be told now.
-    pub(crate) fn inspected(&mut self, read: Arc<RuntimePod>) -> PodLifecycleEvents {
-        if Arc::ptr_eq(&read, &self.listed) {
-            return self.inspected_as_listed();
+    /// The status of the pod was read, which was listed like `read` then: the events that may be told now.
+    pub(crate) fn inspected(
+        &mut self,
+        read: Arc<RuntimePod>,
+        listed: &Arc<RuntimePod>,
+    ) -> PodLifecycleEvents {
+        if Arc::ptr_eq(&read, listed) {
+            return self.inspected_as_listed(listed);
         }
-        let events = transition::events(self.told.pod(&self.listed), Some(&read));
+        let events = transition::events(self.told.pod(listed), Some(&read));
         // What the inspected record has is told by comparison, now and later.
         self.missed
             .retain(|container| !transition::has(Some(&read), container));
         self.told = Told::Before(read);
-        self.compare_with_told();
+        self.compare_with_told(listed);
         self.settled(events)
     }
 
     /// As [`inspected`](Self::inspected), of the pod as it was listed last.
-    pub(crate) fn inspected_as_listed(&mut self) -> PodLifecycleEvents {
-        let events = transition::events(self.told.pod(&self.listed), Some(&self.listed));
+    pub(crate) fn inspected_as_listed(&mut self, listed: &RuntimePod) -> PodLifecycleEvents {
+        let events = transition::events(self.told.pod(listed), Some(listed));
         self.missed
-            .retain(|container| !transition::has(Some(&self.listed), container));
+            .retain(|container| !transition::has(Some(listed), container));
         self.told = Told::AsListed;
         self.differs = false;
         self.settled(events)
@@ -151,14 +149,13 @@ impl Record {
     }
 
     /// The runtime does not have the pod any more: the last events.
-    pub(crate) fn gone(mut self) -> PodLifecycleEvents {
+    pub(crate) fn gone(mut self, listed: &RuntimePod) -> PodLifecycleEvents {
         let owes_sync = !self.is_settled() || self.reinspect;
         if let Some(inspection) = self.inspection.take() {
             inspection.abort();
         }
-        let mut events = transition::events(self.told.pod(&self.listed), None);
-        let listed = self.listed.clone();
-        self.miss(&listed, None);
+        let mut events = transition::events(self.told.pod(listed), None);
+        self.miss(listed, None);
         self.tell_missed(&mut events);
         if events.is_empty() && owes_sync {
             events.push(POD_SYNC);
@@ -166,18 +163,18 @@ impl Record {
         events
     }
 
-    fn compare_with_told(&mut self) {
-        self.differs = transition::differ(self.told.pod(&self.listed), Some(&self.listed));
+    fn compare_with_told(&mut self, listed: &RuntimePod) {
+        self.differs = transition::differ(self.told.pod(listed), Some(listed));
         if let (false, Told::Before(_)) = (self.differs, &self.told) {
             // No second one is kept.
             self.told = Told::AsListed;
         }
     }
 
-    /// Remembers what `before` had and neither what was told nor `now` has.
+    /// Remembers what `before`, the pod as listed last until now, had and neither what was told nor `now` has.
     fn miss(&mut self, before: &RuntimePod, now: Option<&RuntimePod>) {
         for container in transition::members(before) {
-            if !transition::has(self.told.pod(&self.listed), container)
+            if !transition::has(self.told.pod(before), container)
                 && !transition::has(now, container)
                 && !self.missed.contains(container)
             {
@@ -232,19 +229,20 @@ mod tests {
             Arc::new(pod)
         };
         let (ready, ended) = (listed(SandboxState::Ready), listed(SandboxState::NotReady));
-        let mut record = Record::new(ready.clone(), Instant::now(), 1);
+        let mut record = Record::new(&ready, Instant::now());
         // Read as it was listed before, which was the same.
-        record.list_again(&listed(SandboxState::Ready));
-        record.inspected(ready.clone());
+        let same = listed(SandboxState::Ready);
+        record.list_again(&ready, &same);
+        record.inspected(ready.clone(), &same);
         assert!(matches!(record.told, Told::AsListed) && !record.needs_inspection());
         assert_eq!(Arc::strong_count(&ready), 1);
         // It ends, and is as it was before that is told.
-        assert!(record.list_again(&ended));
+        assert!(record.list_again(&ready, &ended));
         assert!(matches!(record.told, Told::Before(_)) && record.needs_inspection());
-        assert!(record.list_again(&ready));
+        assert!(record.list_again(&ended, &ready));
         assert!(matches!(record.told, Told::AsListed) && !record.needs_inspection());
-        assert_eq!(Arc::strong_count(&ready), 2);
-        assert!(record.list_again(&ended) && !record.inspected_as_listed().is_empty());
+        assert_eq!(Arc::strong_count(&ready), 1);
+        assert!(record.list_again(&ready, &ended) && !record.inspected_as_listed(&ended).is_empty());
     }
 
     #[test]

@@ -52,20 +52,25 @@ impl Statuses {
 
     /// Starts the pod's inspection if it needs one; says whether one is under way. `listed_at`: when the last list of
     /// all pods was begun.
-    pub(crate) fn see_to(&mut self, record: &mut Record, listed_at: Option<Instant>) -> bool {
-        let uid = &record.listed.uid;
+    pub(crate) fn see_to(
+        &mut self,
+        pod: &Arc<RuntimePod>,
+        record: &mut Record,
+        listed_at: Option<Instant>,
+    ) -> bool {
+        let uid = &pod.uid;
         if record.needs_inspection() {
             let listed_at = listed_at.max(Some(record.listed_at)).unwrap_or(record.listed_at);
             record.reinspect = false;
-            match self.inspections.start(&record.listed, listed_at) {
+            match self.inspections.start(pod, listed_at) {
                 Start::Ended(status) => {
                     if !self.unsettled.is_empty() {
                         self.unsettled.remove(uid);
                     }
                     let status = self.with_ips(uid, record.last_status.take(), status);
-                    let events = record.inspected_as_listed();
-                    self.tell(&record.listed, events, Some(&status));
-                    self.cache.set(&record.listed.uid, Ok(status), listed_at);
+                    let events = record.inspected_as_listed(pod);
+                    self.tell(pod, events, Some(&status));
+                    self.cache.set(uid, Ok(status), listed_at);
                     return false;
                 }
                 Start::UnderWay(abort) => record.inspection = Some(abort),
@@ -82,6 +87,7 @@ impl Statuses {
     /// Takes in the outcome of an inspection.
     pub(crate) fn inspected(
         &mut self,
+        listed: &Arc<RuntimePod>,
         record: &mut Record,
         inspected: Inspected,
         last_list: Option<Instant>,
@@ -97,10 +103,10 @@ impl Statuses {
         match status {
             Ok(status) => {
                 let status = self.with_ips(&pod.uid, record.last_status.take(), status);
-                let events = record.inspected(pod.clone());
+                let events = record.inspected(pod.clone(), listed);
                 self.tell(&pod, events, Some(&status));
                 self.cache.set(&pod.uid, Ok(status), listed_at);
-                if !self.see_to(record, last_list) && newest > listed_at {
+                if !self.see_to(listed, record, last_list) && newest > listed_at {
                     self.observed(&pod.uid, newest);
                 }
             }
@@ -128,11 +134,10 @@ impl Statuses {
     }
 
     /// The runtime does not have the pod any more.
-    pub(crate) fn gone(&mut self, record: Record) {
-        let pod = record.listed.clone();
+    pub(crate) fn gone(&mut self, pod: &RuntimePod, record: Record) {
         self.unsettled.remove(&pod.uid);
         self.cache.delete(&pod.uid);
-        self.tell(&pod, record.gone(), None);
+        self.tell(pod, record.gone(pod), None);
     }
 
     /// Tells what happened since the last time.
