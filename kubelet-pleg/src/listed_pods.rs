@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 
 use crate::record::Record;
 
-/// The pods that the runtime has. The next list mostly has the same pods in the same order: it is compared place by
-/// place, and no pod is looked up. So the pods stand side by side, apart from their records, which that does not need.
+/// The pods that the runtime has. The next list mostly has the same pods in the same order, so lists are compared place by
+/// place, without a look-up. That reads the pods but not their records, so each has an array of its own.
 #[derive(Default)]
 pub(crate) struct ListedPods {
     pods: Vec<Arc<RuntimePod>>,
@@ -44,7 +44,7 @@ impl ListedPods {
         self.records.push(record);
     }
 
-    /// Takes a pod out. The last one moves to its place.
+    /// Removes a pod. The last one moves to its place.
     pub(crate) fn remove(&mut self, uid: &PodUid) -> Option<(Arc<RuntimePod>, Record)> {
         let place = self.places.remove(uid)?;
         let removed = (self.pods.swap_remove(place), self.records.swap_remove(place));
@@ -54,12 +54,13 @@ impl ListedPods {
         Some(removed)
     }
 
-    /// Takes out all pods from this place on, for a list of `count` more that has another order. Each pod of that list
-    /// is to be [put back](Self::put_back) or [pushed](Self::push); those that are left are [gone](Self::gone).
+    /// Takes out all pods from this place on, for the rest of a list in another order, of `count` pods. Each pod of that
+    /// list is then [found](Self::find) and [put back](Self::put_back), or [pushed](Self::push) if it is new. The pods
+    /// that are left are [gone](Self::gone).
     pub(crate) fn take_from(&mut self, first: usize, count: usize) -> Taken {
         let pods = self.pods.split_off(first);
         let records = self.records.split_off(first);
-        // No more room than that: they are kept.
+        // Exactly, because this memory is kept.
         self.pods.reserve_exact(count);
         self.records.reserve_exact(count);
         Taken {

@@ -1,4 +1,4 @@
-//! The relist: what was listed against what was known, and what follows from it.
+//! The relist: compares what was listed with what was known, and does what follows.
 
 use std::sync::Arc;
 
@@ -28,21 +28,21 @@ pub(crate) struct Listed {
 
 /// All that a running PLEG knows; its only writer.
 ///
-/// There is either one list of the whole runtime under way, or lists of single pods, never both: so what is
-/// taken in is always newer than what is known. Inspections go on meanwhile.
+/// Either one list of all pods is under way, or lists of single pods, never both. So an answer is always newer than what
+/// is known. Inspections go on meanwhile.
 pub(crate) struct Relist {
     runtime: Arc<dyn RuntimeReader>,
     settings: Settings,
     owner: Owner,
     pods: ListedPods,
     pub(crate) statuses: Statuses,
-    /// What the last list took the place of.
+    /// The pods of the list before the last, until they are freed.
     pub(crate) replaced: Replaced,
     /// Number and start of the last list that succeeded.
     list: u64,
     listed_at: Option<Instant>,
     pub(crate) pod_lists: PodLists,
-    /// The pods that the last list showed to have changed, for whoever wants to know.
+    /// The pods that changed in the last list, if somebody wants to know.
     found: Option<Vec<PodUid>>,
     running: Running,
 }
@@ -81,8 +81,8 @@ impl Relist {
         }
     }
 
-    /// Begins a list of the whole runtime. It serves the lists of single pods that are under way, too: they
-    /// are dropped, so that none of them holds it up.
+    /// Starts a list of all pods. It replaces the lists of single pods that are under way: they are cancelled, so that none
+    /// of them delays it.
     pub(crate) fn start_list(&mut self) -> BoxFuture<'static, Listed> {
         let started = Instant::now();
         if let Some(last) = self.listed_at {
@@ -91,7 +91,7 @@ impl Relist {
         let number = self.owner.0.list_started();
         self.pod_lists.give_way(number);
         let runtime = self.runtime.clone();
-        // An answer later than that comes too late for the health, and is given up for a new try.
+        // By then the PLEG is not healthy: cancel the call, and try again.
         let deadline = self.settings.relist_threshold;
         async move {
             let pods = timeout(deadline, runtime.pods(true))
@@ -110,7 +110,7 @@ impl Relist {
         .boxed()
     }
 
-    /// Takes in a list. One that failed changes nothing but the health. Says whether it did not.
+    /// Processes a list. One that failed changes only the health. Returns whether it succeeded.
     pub(crate) fn listed(&mut self, listed: Listed) -> bool {
         let succeeded = listed.pods.is_ok();
         match listed.pods {
@@ -122,7 +122,7 @@ impl Relist {
                 self.take_in(pods, listed.started);
             }
             Err(error) => {
-                tracing::error!(%error, "unable to list the pods of the runtime");
+                tracing::error!(%error, "failed to list the pods of the runtime");
                 self.owner.0.list_failed(error);
             }
         }
@@ -130,24 +130,24 @@ impl Relist {
         succeeded
     }
 
-    /// From now on, keeps what each list found.
+    /// From now on, keeps which pods changed in each list.
     pub(crate) fn keep_found(&mut self) {
         self.found = Some(Vec::new());
     }
 
-    /// The pods that the last list showed to have changed.
+    /// The pods that changed in the last list.
     pub(crate) fn found(&self) -> &[PodUid] {
         self.found.as_deref().unwrap_or_default()
     }
 
-    /// Lists the pods that were asked for one by one, as many at once as may be inspected at once. Only while
-    /// no list of the whole runtime is under way.
+    /// Lists the pods that were requested one by one, as many at once as may be inspected at once. Only while no list of
+    /// all pods is under way.
     pub(crate) fn start_pod_lists(&mut self) {
         self.pod_lists.start(self.list);
     }
 
-    /// Takes in what was listed of one pod alone, and says whether it changed. When that failed, a list of the
-    /// whole runtime sees to it.
+    /// Processes the list of a single pod, and returns whether the pod changed. If the call failed, a list of all pods
+    /// follows.
     pub(crate) fn pod_listed(&mut self, listed: PodListed) -> bool {
         let PodListed { uid, started, pod } = listed;
         self.pod_lists.ended(&uid);
@@ -177,15 +177,15 @@ impl Relist {
                 return changed;
             }
             Ok(Some(pod)) => {
-                tracing::error!(%uid, listed = %pod.uid, "the runtime listed another pod than the one asked for");
+                tracing::error!(%uid, listed = %pod.uid, "the runtime returned another pod than the one requested");
             }
-            Err(error) => tracing::error!(%uid, %error, "unable to list the pod alone"),
+            Err(error) => tracing::error!(%uid, %error, "failed to list a single pod"),
         }
         self.owner.0.ask_list();
         false
     }
 
-    /// Takes in the outcome of an inspection.
+    /// Processes the result of an inspection.
     pub(crate) fn inspected(&mut self, inspected: Inspected) {
         if let Some((pod, record)) = self.pods.get_mut(&inspected.pod.uid) {
             let period = self.settings.relist_period;
@@ -219,8 +219,8 @@ impl Relist {
         self.running.publish();
     }
 
-    /// Takes in the pods of a list. As long as they come in the order of the last list, each is compared with the one
-    /// that stood at its place.
+    /// Processes the pods of a list. While they come in the order of the last list, each is compared with the pod at its
+    /// place.
     fn take_in_pods(&mut self, mut pods: Vec<Arc<RuntimePod>>, started: Instant) {
         let mut known = std::mem::take(&mut self.pods);
         let mut in_order = 0;
@@ -230,7 +230,7 @@ impl Relist {
                 if listed.uid != pod.uid {
                     break;
                 }
-                // The newer one is kept even if it looks the same: nothing else need be compared.
+                // The newer one is always kept, so that nothing that makes no event need be compared.
                 std::mem::swap(listed, pod);
                 replaces = true;
                 self.take_in_listed(pod, listed, record, started);
@@ -248,8 +248,8 @@ impl Relist {
         }
     }
 
-    /// Takes in the rest of a list, which from this place on is not in the order of the last one: each pod is looked
-    /// up. Returns the pods that were replaced.
+    /// Processes the rest of a list, which from this place on is not in the order of the last one: each pod is looked up.
+    /// Returns the pods that were replaced.
     fn take_in_rest(
         &mut self,
         known: &mut ListedPods,
@@ -283,7 +283,7 @@ impl Relist {
         replaced
     }
 
-    /// Takes in a pod of a list of all that was listed before.
+    /// Processes a pod of a list of all pods that was listed before.
     fn take_in_listed(
         &mut self,
         before: &Arc<RuntimePod>,
@@ -335,9 +335,9 @@ impl Relist {
         !self.statuses.unsettled().is_empty() || self.owner.0.has_reinspects()
     }
 
-    /// Asks for the lists of single pods that would else wait for the next list of all, when that comes rarely:
-    /// those to be read again, by request or because it failed before, and those that somebody waits for. Says
-    /// whether somebody does.
+    /// Requests lists of single pods that must not wait for the next list of all pods, while those are rare: pods to be
+    /// inspected again, by request or because the last inspection failed, and pods that somebody waits for. Returns
+    /// whether somebody waits.
     pub(crate) fn tend(&self) -> bool {
         let shared = &self.owner.0;
         shared.relist_reinspects();
@@ -355,13 +355,13 @@ impl Relist {
         !awaited.is_empty()
     }
 
-    /// Takes in a pod that was listed alone. Says whether it changed.
+    /// Processes a pod that was listed alone. Returns whether it changed.
     fn take_in_pod(&mut self, pod: Arc<RuntimePod>, started: Instant) -> bool {
         let mut known = std::mem::take(&mut self.pods);
         let changed = match known.get_mut(&pod.uid) {
             Some((listed, record)) => {
                 record.listed_at = started;
-                // The runtime may have the equal one already, as it listed all, and no second one is kept.
+                // If they are equal, the runtime may keep the older one too: then there is one pod in memory, not two.
                 *listed != pod && {
                     let before = std::mem::replace(listed, pod);
                     self.take_in_again(&before, listed, record, started)
@@ -377,7 +377,7 @@ impl Relist {
         changed
     }
 
-    /// Takes in a pod that was not listed before, and sees to it.
+    /// Processes a pod that was not listed before, and starts its inspection.
     fn take_in_new(&mut self, pod: &Arc<RuntimePod>, started: Instant) -> Record {
         self.running.add(pod);
         let mut record = Record::new(pod, started);
@@ -385,8 +385,8 @@ impl Relist {
         record
     }
 
-    /// Takes in a pod that is listed otherwise than before, and sees to it if it changed: while it is at hand, for lists
-    /// are long. Says whether it did.
+    /// Processes a pod that is listed otherwise than before, and starts its inspection if it changed. Returns whether it
+    /// did.
     fn take_in_again(
         &mut self,
         before: &Arc<RuntimePod>,
@@ -404,7 +404,7 @@ impl Relist {
         changed
     }
 
-    /// Starts the pod's inspection if it needs one; says whether one is under way.
+    /// Starts the inspection of a pod if it needs one; returns whether one is under way.
     fn see_to(&mut self, uid: &PodUid) -> bool {
         let known = self.pods.get_mut(uid);
         known.is_some_and(|(pod, record)| self.statuses.see_to(pod, record, self.listed_at))

@@ -11,8 +11,8 @@ const AT_ONCE: usize = 256;
 
 /// The pods of a list whose places a newer list took.
 ///
-/// A pod is a dozen pieces of memory: to free it takes several times as long as to compare it. Nobody waits for that,
-/// so it is done after the events of the list are published, piece by piece, when there is nothing else to do.
+/// A pod is a dozen or more allocations, so freeing it takes several times as long as comparing it. Nothing waits for
+/// that, so it happens after the events of the list are published, some pods at a time, when there is nothing else to do.
 #[derive(Default)]
 pub(crate) struct Replaced(Vec<Arc<RuntimePod>>);
 
