@@ -3,8 +3,16 @@
 //!
 //! `cargo bench -p benches --bench pleg`
 //!
-//! Time is virtual, so that the wait for the next list takes none; "0 pods" shows what a turn costs by itself. The
-//! runtime's own share, the `Arc`s of a list and of statuses that it clones, is inside; "runtime alone" shows it.
+//! Time is virtual, so that the wait for the next list takes none; "0 pods" shows what a turn costs by itself. A turn
+//! includes what the runtime does itself, such as cloning the `Arc`s of a list; "runtime alone" shows how long that takes.
+//!
+//! Idle pods are listed in three ways:
+//!
+//! * "idle": each list has the same `Arc`s.
+//! * "idle, two lists": two lists of equal pods take turns, and no pod is built or freed.
+//! * "idle, built anew": the runtime builds each list. Of such a turn, "relist" is the time from the list to the wake of
+//!   those who wait for it in the cache; "runtime alone" is the time to build the list, and "afterwards" the time to
+//!   free the old one.
 #![allow(missing_docs, reason = "criterion's macros make public items")]
 #![allow(clippy::panic, reason = "a bench ends where it cannot go on")]
 #![allow(clippy::print_stdout, reason = "allocations are no measure of criterion's")]
@@ -15,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use futures::FutureExt;
 use kubelet_core::runtime::{
     Container, ContainerState, ContainerStatus, PodStatus, RuntimePod, Sandbox, SandboxState, SandboxStatus,
@@ -25,6 +33,7 @@ use kubelet_pleg::GenericPleg;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +44,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// Hands out its prepared lists in turn, and prepared statuses, and measures from one list to another.
 struct Prepared {
     lists: Vec<Vec<Arc<RuntimePod>>>,
+    /// Hands out copies of the lists instead, of which no text is shared.
+    builds_anew: bool,
     statuses: FxHashMap<PodUid, Arc<PodStatus>>,
     watch: Mutex<StopWatch>,
     stopped: Notify,
@@ -48,11 +59,17 @@ struct StopWatch {
     measured: u64,
     started: Option<(std::time::Instant, usize)>,
     stopped: Option<Measured>,
+    /// When the last turn began, and the shortest turn.
+    lap: Option<std::time::Instant>,
+    shortest: Option<Duration>,
+    /// When the last list was handed out.
+    handed_out: Option<std::time::Instant>,
 }
 
 #[derive(Clone, Copy)]
 struct Measured {
     time: Duration,
+    shortest: Duration,
     allocations: usize,
 }
 
@@ -60,7 +77,13 @@ struct Measured {
 impl RuntimeReader for Prepared {
     async fn pods(&self, _all: bool) -> Result<Vec<Arc<RuntimePod>>> {
         let turn = self.lap();
-        Ok(self.lists[turn % self.lists.len()].clone())
+        let list = &self.lists[turn % self.lists.len()];
+        let list = match self.builds_anew {
+            true => list.iter().map(|pod| Arc::new(built_anew(pod))).collect(),
+            false => list.clone(),
+        };
+        self.watch.lock().handed_out = Some(std::time::Instant::now());
+        Ok(list)
     }
 
     async fn pod_status(&self, pod: &RuntimePod) -> Result<Arc<PodStatus>> {
@@ -72,12 +95,13 @@ impl RuntimeReader for Prepared {
 }
 
 impl Prepared {
-    fn new(lists: Vec<Vec<Arc<RuntimePod>>>) -> Arc<Self> {
+    fn new(lists: Vec<Vec<Arc<RuntimePod>>>, builds_anew: bool) -> Arc<Self> {
         let pods = lists.iter().flatten();
         let statuses = pods.map(|pod| (pod.uid.clone(), Arc::new(status(pod))));
         Arc::new(Self {
             statuses: statuses.collect(),
             lists,
+            builds_anew,
             watch: Mutex::default(),
             stopped: Notify::new(),
         })
@@ -86,6 +110,13 @@ impl Prepared {
     fn lap(&self) -> usize {
         let mut watch = self.watch.lock();
         watch.turn += 1;
+        let now = std::time::Instant::now();
+        if let Some(last) = watch.lap.replace(now)
+            && watch.started.is_some()
+        {
+            let turn = now - last;
+            watch.shortest = Some(watch.shortest.map_or(turn, |shortest| shortest.min(turn)));
+        }
         if watch.ahead > 0 {
             watch.ahead -= 1;
             if watch.ahead == 0 {
@@ -96,6 +127,7 @@ impl Prepared {
             if watch.measured == 0 {
                 watch.stopped = Some(Measured {
                     time: time.elapsed(),
+                    shortest: watch.shortest.take().unwrap_or_default(),
                     allocations: ALLOCATOR.stats().allocations - allocations,
                 });
                 watch.started = None;
@@ -128,13 +160,32 @@ fn pods(count: usize) -> Vec<Arc<RuntimePod>> {
         let mut pod = RuntimePod::empty(PodUid::from(uid), PodKey::new("bench", format!("pod-{index}")));
         let id = |kind: &str| ContainerId::new(runtime.clone(), format!("{kind:0>8}{index:056}"));
         for name in ["a", "b"] {
-            let container = Container::new(id(name), name, ContainerState::Running);
+            let mut container = Container::new(id(name), name, ContainerState::Running);
+            container.image = "registry.example/team/web:1.2.3".to_owned();
+            container.image_id = format!("sha256:{:064}", index % 50);
+            container.image_ref = format!("registry.example/team/web@sha256:{:064}", index % 50);
+            container.sandbox_id = format!("{:0>8}{index:056}", "5");
             pod.containers.push(container);
         }
         pod.sandboxes.push(Sandbox::new(id("5"), SandboxState::Ready));
         Arc::new(pod)
     };
     (0..count).map(pod).collect()
+}
+
+/// The same pod, as a runtime builds it that keeps none.
+fn built_anew(pod: &RuntimePod) -> RuntimePod {
+    let id = |id: &ContainerId| ContainerId::new(id.runtime(), id.id());
+    let mut built = pod.clone();
+    built.uid = PodUid::new(pod.uid.as_str());
+    built.key = PodKey::new(&pod.key.namespace, &pod.key.name);
+    for container in &mut built.containers {
+        container.id = id(&container.id);
+    }
+    for sandbox in &mut built.sandboxes {
+        sandbox.id = id(&sandbox.id);
+    }
+    built
 }
 
 fn status(pod: &RuntimePod) -> PodStatus {
@@ -165,12 +216,8 @@ fn two_lists(count: usize, changed: usize) -> Vec<Vec<Arc<RuntimePod>>> {
 }
 
 fn bench(criterion: &mut Criterion, name: &str, lists: Vec<Vec<Arc<RuntimePod>>>) {
-    let runtime = Prepared::new(lists);
-    let tokio = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap_or_else(|error| panic!("{error}"));
+    let runtime = Prepared::new(lists, false);
+    let tokio = virtual_time();
     let pleg = GenericPleg::new(runtime.clone(), PodCache::new());
     let mut events = pleg.handle().subscribe();
     let shutdown = CancellationToken::new();
@@ -178,13 +225,70 @@ fn bench(criterion: &mut Criterion, name: &str, lists: Vec<Vec<Arc<RuntimePod>>>
     let taking = tokio.spawn(async move { while events.next().await.is_some() {} });
 
     // Even: as many turns from the first list to the second as back.
-    let allocations = tokio.block_on(runtime.measure(100)).allocations / 100;
-    println!("relist, {name}: {allocations} allocations");
+    let measured = tokio.block_on(runtime.measure(100));
+    let (allocations, shortest) = (measured.allocations / 100, measured.shortest);
+    println!("relist, {name}: {allocations} allocations, shortest of 100 turns {shortest:.1?}");
     criterion.bench_function(&format!("relist, {name}"), |bencher| {
         bencher.iter_custom(|turns| tokio.block_on(runtime.measure(turns)).time);
     });
     shutdown.cancel();
     let _ = tokio.block_on(async { (watching.await, taking.await) });
+}
+
+fn virtual_time() -> Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The parts of a turn in which the runtime builds its list anew.
+fn bench_built_anew(criterion: &mut Criterion, count: usize) {
+    let list = pods(count);
+    criterion.bench_function(&format!("runtime alone, {count} pods built anew"), |bencher| {
+        let build = || -> Vec<_> { list.iter().map(|pod| Arc::new(built_anew(pod))).collect() };
+        bencher.iter_with_large_drop(build);
+    });
+
+    let runtime = Prepared::new(vec![list], true);
+    let tokio = virtual_time();
+    let cache = PodCache::new();
+    let pleg = GenericPleg::new(runtime.clone(), cache.clone());
+    let shutdown = CancellationToken::new();
+    let watching = tokio.spawn(pleg.run(shutdown.clone()));
+    // A pod that is not there: only a whole list answers for it. Virtual time passes once the old list is freed.
+    let nobody = PodUid::from("nobody");
+    let relist = || {
+        tokio.block_on(async {
+            let _nothing = cache.get_newer_than(&nobody, Instant::now()).await;
+            let handed_out = runtime.watch.lock().handed_out;
+            handed_out.map_or(Duration::ZERO, |at| at.elapsed())
+        })
+    };
+    let name = format!("relist, {count} pods, idle, built anew");
+    let shortest = (0..103).map(|_| relist()).skip(3).min().unwrap_or_default();
+    println!("{name}: shortest of 100 relists {shortest:.1?}");
+    criterion.bench_function(&name, |bencher| {
+        bencher.iter_custom(|turns| (0..turns).map(|_| relist()).sum());
+    });
+    criterion.bench_function(
+        &format!("whole turn, {count} pods, idle, built anew"),
+        |bencher| {
+            bencher.iter_custom(|turns| tokio.block_on(runtime.measure(turns)).time);
+        },
+    );
+    shutdown.cancel();
+    let _ = tokio.block_on(watching);
+
+    criterion.bench_function(&format!("afterwards, {count} pods freed"), |bencher| {
+        let list = &runtime.lists[0];
+        bencher.iter_batched(
+            || -> Vec<_> { list.iter().map(|pod| Arc::new(built_anew(pod))).collect() },
+            drop,
+            BatchSize::PerIteration,
+        );
+    });
 }
 
 fn relist(criterion: &mut Criterion) {
@@ -197,11 +301,12 @@ fn relist(criterion: &mut Criterion) {
         bench(criterion, &format!("{count} pods, idle"), vec![list]);
         bench(
             criterion,
-            &format!("{count} pods, idle, listed anew"),
+            &format!("{count} pods, idle, two lists"),
             vec![pods(count), pods(count)],
         );
+        bench_built_anew(criterion, count);
     }
-    let runtime = Prepared::new(vec![pods(1_000)]);
+    let runtime = Prepared::new(vec![pods(1_000)], false);
     criterion.bench_function("runtime alone, 1000 statuses", |bencher| {
         bencher.iter(|| {
             for pod in black_box(&runtime.lists[0]) {

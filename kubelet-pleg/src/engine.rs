@@ -1,4 +1,4 @@
-//! The loop of a PLEG: lists by the clock, single pods by request or hint, statuses as needed.
+//! The loop of a PLEG: lists all pods by the clock, single pods on a request or hint, and reads statuses as needed.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -6,21 +6,23 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, Fuse, FusedFuture, FutureExt};
 use futures::stream::StreamExt;
-use kubelet_core::{Jitter, PlegHandle, PodCache, RuntimeReader};
+use kubelet_core::{PlegHandle, PodCache, RuntimeReader};
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::evented::Hints;
 use crate::evented::connection::{Connection, News};
 use crate::evented::pace::Pace;
 use crate::inspector::{HangingCall, Inspection, Mode};
 use crate::metrics;
-use crate::relist::{Listed, Relist, Settings};
+use crate::relist::{Listed, Relist};
+use crate::settings::Settings;
 use crate::shared::{Owner, Shared};
 
-/// How much of the stream of hints is taken in one go.
+/// How many items of the stream of hints are processed in one go.
 const MAX_NEWS_AT_ONCE: usize = 256;
 
-/// While lists come rarer than this, single pods are looked after.
+/// While lists of all pods are rarer than this, some single pods are listed this often.
 const TEND_PERIOD: Duration = Duration::from_secs(1);
 
 /// A PLEG, to be run.
@@ -29,14 +31,8 @@ pub(crate) struct Engine {
     pub(crate) cache: PodCache,
     pub(crate) settings: Settings,
     pub(crate) owner: Owner,
-    /// `None`: nobody asks the runtime for hints.
-    pub(crate) evented: Option<Evented>,
-}
-
-/// How to go about hints.
-pub(crate) struct Evented {
-    pub(crate) longest_period: Duration,
-    pub(crate) jitter: Jitter,
+    /// `None`: the PLEG does not ask the runtime for hints.
+    pub(crate) hints: Option<Hints>,
 }
 
 impl Engine {
@@ -47,11 +43,11 @@ impl Engine {
         let period = self.settings.relist_period;
         let mut connection = None;
         let (mut longest, mut shortest) = (period, period);
-        if let Some(evented) = self.evented {
+        if let Some(hints) = self.hints {
             metrics::describe_evented();
-            longest = evented.longest_period;
+            longest = hints.longest_period;
             shortest = period.min(TEND_PERIOD);
-            connection = Some(Connection::new(self.runtime.clone(), evented.jitter));
+            connection = Some(Connection::new(self.runtime.clone(), hints.jitter));
         }
         let mut relist = Relist::new(self.runtime, self.cache, self.settings, self.owner);
         if connection.is_some() {
@@ -118,12 +114,12 @@ impl Engine {
                     let started = (!list.is_terminated()).then_some(list_started);
                     let inspection = inspect(&relist, &pace, &shared, period, started);
                     for answer in asked {
-                        // Who does not wait any more needs no answer.
+                        // The receiver may have stopped waiting.
                         let _ = answer.send(inspection.clone());
                     }
                 }
                 mut latest = news(&mut connection) => {
-                    // What is there already is taken together: many hints at one pod ask for one list.
+                    // All that has arrived is processed together: many hints about one pod make one list.
                     for taken in 1.. {
                         match latest {
                             News::Connected => pace.connected(),
@@ -144,9 +140,10 @@ impl Engine {
                             None => break,
                         }
                     }
-                    // A stream that never pauses must not keep the thread.
+                    // A stream that never pauses must not block the thread.
                     tokio::task::coop::consume_budget().await;
                 }
+                () = relist.replaced.free_some() => {}
             }
         }
     }
@@ -159,7 +156,7 @@ async fn news(connection: &mut Option<Connection>) -> News {
     }
 }
 
-/// When single pods are looked after next, if there are any to look after: an idle PLEG sleeps.
+/// When single pods are listed next, if there are any to list: an idle PLEG sleeps.
 struct Tend {
     period: Duration,
     next: Pin<Box<Sleep>>,

@@ -1,4 +1,4 @@
-//! The reading of one pod's status, side by side with that of others.
+//! Reads the statuses of pods, several at once.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -23,9 +23,9 @@ pub(crate) struct Inspected {
     pub(crate) status: Result<Arc<PodStatus>>,
 }
 
-/// What became of an inspection at its start.
+/// How an inspection started.
 pub(crate) enum Start {
-    /// The runtime had the status at hand.
+    /// The runtime answered at once.
     Ended(Arc<PodStatus>),
     UnderWay(AbortHandle),
 }
@@ -45,8 +45,8 @@ impl Future for Reading {
     }
 }
 
-/// The inspections under way: at most so many at once, but for those that take long. These leave their place
-/// to others, so that even many hung pods hold up nobody; there is never more than one for each pod.
+/// The inspections under way. At most so many run at once, not counting those that take long: these give their place to
+/// others, so that pods that hang do not delay the rest. There is never more than one for each pod.
 pub(crate) struct Inspections {
     runtime: Arc<dyn RuntimeReader>,
     places: Arc<Semaphore>,
@@ -54,7 +54,7 @@ pub(crate) struct Inspections {
     patience: Duration,
     deadline: Duration,
     pub(crate) running: FuturesUnordered<Reading>,
-    /// Where the runtime's answer is waited for, at first: most have it at hand, and leave the place for the next.
+    /// Polls a status call for the first time. Most runtimes answer at once; then its memory serves the next call.
     at_hand: Call,
 }
 
@@ -137,7 +137,7 @@ async fn within(
         Ok(answer) => answer,
         Err(_) => {
             drop(place);
-            tracing::debug!(pod = %pod.key, uid = %pod.uid, "the status of the pod takes long to read");
+            tracing::debug!(pod = %pod.key, uid = %pod.uid, "reading the status of the pod takes long");
             call.await
         }
     };

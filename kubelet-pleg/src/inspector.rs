@@ -1,4 +1,4 @@
-//! How a running PLEG does, for humans.
+//! The state of a running PLEG, for humans.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use kubelet_core::PodUid;
 
 use crate::shared::Shared;
 
-/// Asks a running PLEG how it does. Clones ask the same one.
+/// Reports the state of a running PLEG. All clones report about the same PLEG.
 #[derive(Clone, Debug)]
 pub struct Inspector(pub(crate) Arc<Shared>);
 
 impl Inspector {
-    /// How the PLEG does now. Waits until it runs; `None` once it has ended.
+    /// Returns the state of the PLEG now. Waits until the PLEG runs; returns `None` once it has ended.
     ///
     /// # Cancel safety
     ///
@@ -23,29 +23,27 @@ impl Inspector {
     }
 }
 
-/// How a PLEG does. Its text is for humans: one line, and one more for each call that hangs.
+/// The state of a PLEG. Its text is for humans: one line, and one more line for each call that hangs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// Pods known.
+    /// How many pods are known.
     pub pods: usize,
-    /// Pods whose status could not be read, or is being read.
+    /// How many of them have a status that could not be read, or is being read.
     pub unsettled_pods: usize,
-    /// How long ago the last list that succeeded was begun; `None` before the first.
+    /// How long ago the last successful list began; `None` before the first.
     pub last_relist: Option<Duration>,
-    /// From the end of a list to the next, as things are.
+    /// The current wait from the end of a list to the start of the next.
     pub relist_period: Duration,
     /// What makes the PLEG look at a pod.
     pub mode: Mode,
-    /// How long the oldest request or hint for a single pod has been waiting for its list to begin; zero when
-    /// none waits.
+    /// How long the oldest request or hint for a single pod has waited for its list; zero if none waits.
     pub lag: Duration,
-    /// How many of them wait.
+    /// How many requests and hints wait.
     pub waiting_relists: usize,
-    /// Changed pods that a list found and no hint told of, since the PLEG began.
+    /// How many changes a list found and no hint reported, since the PLEG started.
     pub missed_changes: u64,
-    /// Calls of the runtime that have had no answer for longer than the (generic) relist period, the longest
-    /// first.
+    /// Calls to the runtime that have waited for an answer for longer than a relist period, the longest first.
     pub hanging: Vec<HangingCall>,
 }
 
@@ -53,23 +51,23 @@ pub struct Inspection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Lists alone.
+    /// Only lists.
     Generic,
-    /// Lists, and hints that have yet to prove themselves.
+    /// Lists, and hints that have not proven themselves yet.
     Unproven,
-    /// Hints, and lists that find nothing else.
+    /// Hints. Lists are rare, and find nothing that the hints did not report.
     Evented,
 }
 
-/// A call of the runtime that has no answer yet.
+/// A call to the runtime that has no answer yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HangingCall {
     /// The call, by the kubelet's name: `GetPods`, `GetPod` or `GetPodStatus`.
     pub call: &'static str,
-    /// The pod it is about; `None` for the list of all.
+    /// The pod of the call; `None` for the list of all pods.
     pub pod: Option<PodUid>,
-    /// For how long.
+    /// How long it has waited.
     pub elapsed: Duration,
 }
 

@@ -1,8 +1,8 @@
-//! The kubelet's pod lifecycle event generator (*PLEG*), for any container runtime: it watches what a runtime
-//! has, keeps a cache of the newest status of each pod, and tells which pods changed and how.
+//! The kubelet's pod lifecycle event generator (*PLEG*), for any container runtime. It watches the pods of a runtime,
+//! keeps a cache of the newest status of each pod, and publishes an event for each change.
 //!
-//! A runtime is anything that can list its pods and read one's status ([`RuntimeReader`]): no CRI, no gRPC, no
-//! cluster. Here is one in memory, watched:
+//! A runtime is anything that can list its pods and read the status of one ([`RuntimeReader`]). It needs no CRI, no gRPC
+//! and no cluster. This example watches a runtime in memory:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -51,36 +51,42 @@
 //!
 //! # What a subscriber may rely on
 //!
-//! * **No change is lost.** There is no queue to overflow: what waits to be taken is a set of pods, each with
-//!   its changes in their order, bounded by what exists. Any number may subscribe, and a slow one slows down
-//!   nobody.
-//! * **The cache comes first.** When an event is told, the [`PodCache`] has the status that goes with it, or a
-//!   newer one. It is stamped with the time before the list, so it is at least as new as that.
-//! * **Each container that a list showed and that ended is told to have died**, once, even if its pod could
-//!   not be read at that time, or it was gone before anybody saw it end.
+//! * **No change is lost.** There is no queue that can overflow. A subscription is a set of pods, each with its changes
+//!   in order. There may be any number of subscribers, and a slow one does not delay the others.
+//! * **The cache is written first.** When an event is published, the [`PodCache`] has the status that belongs to it, or a
+//!   newer one. The time of that status is the time before the list, so the status is at least that new.
+//! * **Each container that was listed and then ended gets one `ContainerDied` event**, even if the status of its pod could
+//!   not be read at that time, or if the container was removed before a list showed that it ended.
 //!
-//! And on what not: events are *level-triggered*. What changed and changed back between two lists, or between
-//! two takes of a slow subscriber, may be told as less than it was; a container that lived and went between
-//! two lists was never there. The order of events is that within one pod, not between pods. An event is a reason
-//! to look into the cache; what is there now is the truth.
+//! What a subscriber may not rely on: events are *level-triggered*. If something changes and changes back between two
+//! lists, or before a slow subscriber takes its events, there may be fewer events than changes. A container that starts
+//! and is removed between two lists makes no event. Events are in order within one pod, not between pods. An event is a
+//! reason to read the cache; the cache has the current state.
 //!
-//! # Which one
+//! # Which one to use
 //!
-//! [`GenericPleg`] lists once a second and works with any runtime. [`EventedPleg`] does that, too, until the
-//! runtime's hints ([`pod_hints`]) have proven that they tell of everything; then it sees a change as soon as it
-//! is hinted at, and lists ever rarer. Hints are never data, so it sees the same, and may be left on with any
-//! runtime. Both tell humans how they do: [`Inspector`].
+//! [`GenericPleg`] lists all pods once a second and works with any runtime. [`EventedPleg`] does the same at first. Once
+//! the runtime's hints ([`pod_hints`]) have proven to be complete, it looks at a pod as soon as a hint arrives, and lists
+//! all pods less and less often. Hints are never data, so it sees the same as a `GenericPleg`, and you may use it with any
+//! runtime. An [`Inspector`] reports the state of either one in words.
+//!
+//! # What a list costs
+//!
+//! The next list mostly has the same pods in the same order. Each pod is compared with the one that stood at its place:
+//! its UID and the ids and states of its containers and sandboxes, and nothing else. A pod that is the same `Arc` is not
+//! looked at. [`RuntimeReader::pods`] says what each costs.
+//!
+//! [`RuntimeReader::pods`]: kubelet_core::RuntimeReader::pods
 //!
 //! # Metrics
 //!
-//! By the kubelet's names, through the [`metrics`](https://docs.rs/metrics) facade:
+//! They have the kubelet's names, and go through the [`metrics`](https://docs.rs/metrics) facade:
 //! `kubelet_pleg_relist_duration_seconds`, `kubelet_pleg_relist_interval_seconds`,
 //! `kubelet_pleg_pod_relist_duration_seconds`, `kubelet_pleg_last_seen_seconds`, `kubelet_pleg_discard_events`
-//! (always 0), `kubelet_running_pods`, `kubelet_running_containers{container_state}`; and of hints
+//! (always 0), `kubelet_running_pods`, `kubelet_running_containers{container_state}`. For hints:
 //! `kubelet_evented_pleg_connection_success_count`, `kubelet_evented_pleg_connection_error_count`,
-//! `kubelet_evented_pleg_connection_latency_seconds` (from asking for the stream to having it: some servers
-//! answer with the first event only), and, for want of one of the kubelet's,
-//! `kubelet_evented_pleg_missed_changes_total`.
+//! `kubelet_evented_pleg_connection_latency_seconds` (the time to open the stream; some servers answer only with the
+//! first event), and `kubelet_evented_pleg_missed_changes_total`, which the kubelet does not have.
 //!
 //! [`RuntimeReader`]: kubelet_core::RuntimeReader
 //! [`pod_hints`]: kubelet_core::RuntimeReader::pod_hints
@@ -93,15 +99,20 @@ mod evented;
 mod generic;
 mod inspection;
 mod inspector;
+mod listed_pods;
 mod metrics;
+mod pleg;
 mod pod_lists;
 mod record;
 mod relist;
+mod replaced;
+mod settings;
 mod shared;
 mod statuses;
 mod transition;
 
 pub use error::Error;
-pub use evented::EventedPleg;
-pub use generic::GenericPleg;
+pub use evented::{EventedPleg, Hints};
+pub use generic::{GenericPleg, NoHints};
 pub use inspector::{HangingCall, Inspection, Inspector, Mode};
+pub use pleg::Pleg;

@@ -15,13 +15,13 @@ const RUNNING_CONTAINERS: &str = "kubelet_running_containers";
 const CONNECTION_SUCCESSES: &str = "kubelet_evented_pleg_connection_success_count";
 const CONNECTION_ERRORS: &str = "kubelet_evented_pleg_connection_error_count";
 const CONNECTION_LATENCY: &str = "kubelet_evented_pleg_connection_latency_seconds";
-/// Not the kubelet's: it does not look whether its events leave anything out.
+/// Not one of the kubelet's: the kubelet does not check whether its events miss a change.
 const MISSED_CHANGES: &str = "kubelet_evented_pleg_missed_changes_total";
 
 pub(crate) fn describe() {
     describe_histogram!(RELIST_DURATION, "Seconds from the start of a relist to its end");
     describe_histogram!(RELIST_INTERVAL, "Seconds from one relist to the next");
-    describe_histogram!(POD_RELIST_DURATION, "Seconds that listing one pod alone took");
+    describe_histogram!(POD_RELIST_DURATION, "Seconds that the list of a single pod took");
     describe_gauge!(LAST_SEEN, "When the runtime was last listed, in Unix time");
     describe_counter!(DISCARD_EVENTS, "Events that were dropped; always 0");
     describe_gauge!(RUNNING_PODS, "Pods with a sandbox that is ready");
@@ -57,7 +57,7 @@ pub(crate) fn describe_evented() {
     describe_histogram!(CONNECTION_LATENCY, "Seconds that obtaining the stream took");
     describe_counter!(
         MISSED_CHANGES,
-        "Changed pods that a list found and no event told of"
+        "Changed pods that a list found and no event reported"
     );
     counter!(CONNECTION_SUCCESSES).absolute(0);
     counter!(CONNECTION_ERRORS).absolute(0);
@@ -77,8 +77,8 @@ pub(crate) fn missed_changes(count: usize) {
     counter!(MISSED_CHANGES).increment(count as u64);
 }
 
-/// How many pods and containers are in which state, counted along as records change, so that a list without
-/// change costs nothing.
+/// How many pods and containers are in which state. The numbers change as pods do, so that a list without changes costs
+/// nothing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Running {
     pods: i64,

@@ -1,4 +1,4 @@
-//! The listing of single pods, side by side.
+//! Lists single pods, several at once.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -42,8 +42,8 @@ impl Future for PodList {
     }
 }
 
-/// The lists under way: at most so many at once, but for those that take long. These leave their place to
-/// others, and ask for a list of the whole runtime to serve them; there is never more than one for each pod.
+/// The lists under way. At most so many run at once, not counting those that take long: these give their place to others,
+/// and request a list of all pods instead. There is never more than one for each pod.
 pub(crate) struct PodLists {
     runtime: Arc<dyn RuntimeReader>,
     shared: Arc<Shared>,
@@ -74,7 +74,7 @@ impl PodLists {
         }
     }
 
-    /// Lists what was asked for and list number `served` did not show, as far as there are places.
+    /// Lists the pods that were requested and that list number `served` did not show, as far as there are places.
     pub(crate) fn start(&mut self, served: u64) {
         let limit = self.places.available_permits();
         let asked = self
@@ -91,7 +91,7 @@ impl PodLists {
                     Ok(answer) => answer,
                     Err(_) => {
                         drop(place);
-                        tracing::debug!(uid = %pod, "the pod takes long to list alone");
+                        tracing::debug!(uid = %pod, "listing a single pod takes long");
                         shared.ask_list();
                         call.await
                     }
@@ -110,12 +110,12 @@ impl PodLists {
         }
     }
 
-    /// One has ended; its pod may be listed again.
+    /// The list of this pod has ended; it may be listed again.
     pub(crate) fn ended(&mut self, uid: &PodUid) {
         self.under_way.remove(uid);
     }
 
-    /// Drops what is under way, and asks that it be served by list number `list`.
+    /// Cancels what is under way, and requests that list number `list` shows these pods.
     pub(crate) fn give_way(&mut self, list: u64) {
         self.running.clear();
         for uid in self.under_way.drain() {

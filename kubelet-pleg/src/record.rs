@@ -1,4 +1,4 @@
-//! What the PLEG keeps of one pod: what it told, what it saw since, and how the reading of its status goes.
+//! What the PLEG keeps of one pod: what it published, what changed since, and the state of its inspection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,22 +10,19 @@ use tokio::time::Instant;
 
 use crate::transition;
 
-/// A pod that cannot be read is tried at least this often, as long as lists come that often.
+/// The longest wait before the status of a pod that could not be read is tried again.
 const MAX_BACK_OFF: Duration = Duration::from_secs(10);
 
-/// One pod's record (`podRecord`).
+/// The record of one pod (`podRecord`). [`ListedPods`](crate::listed_pods::ListedPods) keeps the pod as listed last beside
+/// it; the methods get that pod as `listed`.
 #[derive(Debug)]
 pub(crate) struct Record {
-    told: Told,
-    /// The pod as last listed.
-    pub(crate) listed: Arc<RuntimePod>,
-    /// When it was listed alone, or first.
+    published: Published,
+    /// When it was listed alone, or first, or otherwise than before.
     pub(crate) listed_at: Instant,
-    /// The list that had it last, by number.
-    pub(crate) list: u64,
-    /// Whether `listed` has something that was not told.
+    /// Whether the pod as listed last differs from what was published.
     differs: bool,
-    /// Containers that came and went since events were told: neither record has them, and yet they have ended.
+    /// Containers that came and went since the last events: no list that is kept has them, but they have ended.
     missed: Vec<ContainerId>,
     /// Somebody asked for an inspection.
     pub(crate) reinspect: bool,
@@ -39,33 +36,31 @@ pub(crate) struct Record {
     pub(crate) last_status: Option<Arc<PodStatus>>,
 }
 
-/// The pod as it was when its events were last told. It stays as long as the status cannot be read, so that what
-/// happened meanwhile is told later.
+/// The pod as it was when its events were last published. It stays as it is while the status cannot be read, so that the
+/// changes of that time are published later.
 #[derive(Debug)]
-enum Told {
+enum Published {
     Nothing,
     AsListed,
     Before(Arc<RuntimePod>),
 }
 
-impl Told {
+impl Published {
     fn pod<'a>(&'a self, listed: &'a RuntimePod) -> Option<&'a RuntimePod> {
         match self {
-            Told::Nothing => None,
-            Told::AsListed => Some(listed),
-            Told::Before(pod) => Some(pod),
+            Published::Nothing => None,
+            Published::AsListed => Some(listed),
+            Published::Before(pod) => Some(pod),
         }
     }
 }
 
 impl Record {
-    pub(crate) fn new(listed: Arc<RuntimePod>, listed_at: Instant, list: u64) -> Self {
+    pub(crate) fn new(listed: &RuntimePod, listed_at: Instant) -> Self {
         Self {
-            told: Told::Nothing,
-            differs: transition::differ(None, Some(&listed)),
-            listed,
+            published: Published::Nothing,
+            differs: transition::differ(None, Some(listed)),
             listed_at,
-            list,
             missed: Vec::new(),
             reinspect: false,
             inspection: None,
@@ -75,18 +70,17 @@ impl Record {
         }
     }
 
-    /// Takes in the pod as listed now; says whether that differs from what was listed before.
-    pub(crate) fn list_again(&mut self, pod: &Arc<RuntimePod>) -> bool {
-        let before = std::mem::replace(&mut self.listed, pod.clone());
-        if !transition::differ(Some(&before), Some(pod)) {
+    /// The pod is listed otherwise than `before`; says whether that is a change.
+    pub(crate) fn list_again(&mut self, before: &Arc<RuntimePod>, listed: &RuntimePod) -> bool {
+        if !transition::differ(Some(before), Some(listed)) {
             return false;
         }
-        if let Told::AsListed = self.told {
-            self.told = Told::Before(before);
+        if let Published::AsListed = self.published {
+            self.published = Published::Before(before.clone());
             self.differs = true;
         } else {
-            self.miss(&before, Some(pod));
-            self.compare_with_told();
+            self.miss(before, Some(listed));
+            self.compare_with_published(listed);
         }
         self.retry_at = None;
         true
@@ -103,31 +97,35 @@ impl Record {
         self.differs || self.reinspect || !self.missed.is_empty()
     }
 
-    /// Whether all that was listed is told.
+    /// Whether no inspection is under way and the last one did not fail.
     pub(crate) fn is_settled(&self) -> bool {
         self.inspection.is_none() && self.failures == 0
     }
 
-    /// The status of the pod was read, which was listed like this then: the events that may be told now.
-    pub(crate) fn inspected(&mut self, read: Arc<RuntimePod>) -> PodLifecycleEvents {
-        if Arc::ptr_eq(&read, &self.listed) {
-            return self.inspected_as_listed();
+    /// The status of the pod was read, which was listed like `read` then: returns the events that are due now.
+    pub(crate) fn inspected(
+        &mut self,
+        read: Arc<RuntimePod>,
+        listed: &Arc<RuntimePod>,
+    ) -> PodLifecycleEvents {
+        if Arc::ptr_eq(&read, listed) {
+            return self.inspected_as_listed(listed);
         }
-        let events = transition::events(self.told.pod(&self.listed), Some(&read));
-        // What the inspected record has is told by comparison, now and later.
+        let events = transition::events(self.published.pod(listed), Some(&read));
+        // The comparison finds what happens to the containers of this pod, now and later.
         self.missed
             .retain(|container| !transition::has(Some(&read), container));
-        self.told = Told::Before(read);
-        self.compare_with_told();
+        self.published = Published::Before(read);
+        self.compare_with_published(listed);
         self.settled(events)
     }
 
     /// As [`inspected`](Self::inspected), of the pod as it was listed last.
-    pub(crate) fn inspected_as_listed(&mut self) -> PodLifecycleEvents {
-        let events = transition::events(self.told.pod(&self.listed), Some(&self.listed));
+    pub(crate) fn inspected_as_listed(&mut self, listed: &RuntimePod) -> PodLifecycleEvents {
+        let events = transition::events(self.published.pod(listed), Some(listed));
         self.missed
-            .retain(|container| !transition::has(Some(&self.listed), container));
-        self.told = Told::AsListed;
+            .retain(|container| !transition::has(Some(listed), container));
+        self.published = Published::AsListed;
         self.differs = false;
         self.settled(events)
     }
@@ -136,14 +134,14 @@ impl Record {
         self.inspection = None;
         self.failures = 0;
         self.retry_at = None;
-        self.tell_missed(&mut events);
+        self.add_missed(&mut events);
         if events.is_empty() {
             events.push(POD_SYNC);
         }
         events
     }
 
-    /// The status could not be read: everything stays as it is, to be told later.
+    /// The status could not be read: everything stays as it is, and is published later.
     pub(crate) fn failed(&mut self, now: Instant, relist_period: Duration) {
         self.inspection = None;
         self.failures = self.failures.saturating_add(1);
@@ -151,33 +149,33 @@ impl Record {
     }
 
     /// The runtime does not have the pod any more: the last events.
-    pub(crate) fn gone(mut self) -> PodLifecycleEvents {
+    pub(crate) fn gone(mut self, listed: &RuntimePod) -> PodLifecycleEvents {
         let owes_sync = !self.is_settled() || self.reinspect;
         if let Some(inspection) = self.inspection.take() {
             inspection.abort();
         }
-        let mut events = transition::events(self.told.pod(&self.listed), None);
-        let listed = self.listed.clone();
-        self.miss(&listed, None);
-        self.tell_missed(&mut events);
+        let mut events = transition::events(self.published.pod(listed), None);
+        self.miss(listed, None);
+        self.add_missed(&mut events);
         if events.is_empty() && owes_sync {
             events.push(POD_SYNC);
         }
         events
     }
 
-    fn compare_with_told(&mut self) {
-        self.differs = transition::differ(self.told.pod(&self.listed), Some(&self.listed));
-        if let (false, Told::Before(_)) = (self.differs, &self.told) {
+    fn compare_with_published(&mut self, listed: &RuntimePod) {
+        self.differs = transition::differ(self.published.pod(listed), Some(listed));
+        if let (false, Published::Before(_)) = (self.differs, &self.published) {
             // No second one is kept.
-            self.told = Told::AsListed;
+            self.published = Published::AsListed;
         }
     }
 
-    /// Remembers what `before` had and neither what was told nor `now` has.
+    /// Remembers the containers of `before`, the pod as listed last until now, that neither what was published nor `now`
+    /// has.
     fn miss(&mut self, before: &RuntimePod, now: Option<&RuntimePod>) {
         for container in transition::members(before) {
-            if !transition::has(self.told.pod(&self.listed), container)
+            if !transition::has(self.published.pod(before), container)
                 && !transition::has(now, container)
                 && !self.missed.contains(container)
             {
@@ -186,7 +184,7 @@ impl Record {
         }
     }
 
-    fn tell_missed(&mut self, events: &mut PodLifecycleEvents) {
+    fn add_missed(&mut self, events: &mut PodLifecycleEvents) {
         for container in self.missed.drain(..) {
             for event_type in [
                 PodLifecycleEventType::ContainerDied,
@@ -232,19 +230,20 @@ mod tests {
             Arc::new(pod)
         };
         let (ready, ended) = (listed(SandboxState::Ready), listed(SandboxState::NotReady));
-        let mut record = Record::new(ready.clone(), Instant::now(), 1);
+        let mut record = Record::new(&ready, Instant::now());
         // Read as it was listed before, which was the same.
-        record.list_again(&listed(SandboxState::Ready));
-        record.inspected(ready.clone());
-        assert!(matches!(record.told, Told::AsListed) && !record.needs_inspection());
+        let same = listed(SandboxState::Ready);
+        record.list_again(&ready, &same);
+        record.inspected(ready.clone(), &same);
+        assert!(matches!(record.published, Published::AsListed) && !record.needs_inspection());
         assert_eq!(Arc::strong_count(&ready), 1);
         // It ends, and is as it was before that is told.
-        assert!(record.list_again(&ended));
-        assert!(matches!(record.told, Told::Before(_)) && record.needs_inspection());
-        assert!(record.list_again(&ready));
-        assert!(matches!(record.told, Told::AsListed) && !record.needs_inspection());
-        assert_eq!(Arc::strong_count(&ready), 2);
-        assert!(record.list_again(&ended) && !record.inspected_as_listed().is_empty());
+        assert!(record.list_again(&ready, &ended));
+        assert!(matches!(record.published, Published::Before(_)) && record.needs_inspection());
+        assert!(record.list_again(&ended, &ready));
+        assert!(matches!(record.published, Published::AsListed) && !record.needs_inspection());
+        assert_eq!(Arc::strong_count(&ready), 1);
+        assert!(record.list_again(&ready, &ended) && !record.inspected_as_listed(&ended).is_empty());
     }
 
     #[test]

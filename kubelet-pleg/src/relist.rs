@@ -1,31 +1,23 @@
-//! The relist: what was listed against what was known, and what follows from it.
+//! The relist: compares what was listed with what was known, and does what follows.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
 use kubelet_core::runtime::RuntimePod;
-use kubelet_core::{Clock, Error, PlegHandle, PodCache, PodUid, Result, RuntimeReader};
-use rustc_hash::FxHashMap;
+use kubelet_core::{Error, PlegHandle, PodCache, PodUid, Result, RuntimeReader};
 use tokio::time::{Instant, timeout};
 
 use crate::inspection::{Inspected, Inspections};
 use crate::inspector::HangingCall;
+use crate::listed_pods::{Found, ListedPods};
 use crate::metrics::{self, Running};
 use crate::pod_lists::{PodListed, PodLists};
 use crate::record::Record;
+use crate::replaced::Replaced;
+use crate::settings::Settings;
 use crate::shared::Owner;
 use crate::statuses::Statuses;
-
-/// How a PLEG goes about its work.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) relist_period: Duration,
-    pub(crate) relist_threshold: Duration,
-    pub(crate) max_concurrent_inspections: usize,
-    pub(crate) inspection_deadline: Duration,
-    pub(crate) clock: Clock,
-}
+use crate::transition;
 
 /// A list of the whole runtime, answered or failed.
 pub(crate) struct Listed {
@@ -36,22 +28,21 @@ pub(crate) struct Listed {
 
 /// All that a running PLEG knows; its only writer.
 ///
-/// There is either one list of the whole runtime under way, or lists of single pods, never both: so what is
-/// taken in is always newer than what is known. Inspections go on meanwhile.
+/// Either one list of all pods is under way, or lists of single pods, never both. So an answer is always newer than what
+/// is known. Inspections go on meanwhile.
 pub(crate) struct Relist {
     runtime: Arc<dyn RuntimeReader>,
     settings: Settings,
     owner: Owner,
-    /// Boxed, since a map has room for more than it holds.
-    records: FxHashMap<PodUid, Box<Record>>,
+    pods: ListedPods,
     pub(crate) statuses: Statuses,
-    /// The last list, each pod once; `None` once something newer is known of one of its pods.
-    last_list: Option<Vec<Arc<RuntimePod>>>,
+    /// The pods of the list before the last, until they are freed.
+    pub(crate) replaced: Replaced,
     /// Number and start of the last list that succeeded.
     list: u64,
     listed_at: Option<Instant>,
     pub(crate) pod_lists: PodLists,
-    /// The pods that the last list showed to have changed, for whoever wants to know.
+    /// The pods that changed in the last list, if somebody wants to know.
     found: Option<Vec<PodUid>>,
     running: Running,
 }
@@ -81,8 +72,8 @@ impl Relist {
             runtime,
             settings,
             owner,
-            records: FxHashMap::default(),
-            last_list: None,
+            pods: ListedPods::default(),
+            replaced: Replaced::default(),
             list: 0,
             listed_at: None,
             found: None,
@@ -90,8 +81,8 @@ impl Relist {
         }
     }
 
-    /// Begins a list of the whole runtime. It serves the lists of single pods that are under way, too: they
-    /// are dropped, so that none of them holds it up.
+    /// Starts a list of all pods. It replaces the lists of single pods that are under way: they are cancelled, so that none
+    /// of them delays it.
     pub(crate) fn start_list(&mut self) -> BoxFuture<'static, Listed> {
         let started = Instant::now();
         if let Some(last) = self.listed_at {
@@ -100,7 +91,7 @@ impl Relist {
         let number = self.owner.0.list_started();
         self.pod_lists.give_way(number);
         let runtime = self.runtime.clone();
-        // An answer later than that comes too late for the health, and is given up for a new try.
+        // By then the PLEG is not healthy: cancel the call, and try again.
         let deadline = self.settings.relist_threshold;
         async move {
             let pods = timeout(deadline, runtime.pods(true))
@@ -119,7 +110,7 @@ impl Relist {
         .boxed()
     }
 
-    /// Takes in a list. One that failed changes nothing but the health. Says whether it did not.
+    /// Processes a list. One that failed changes only the health. Returns whether it succeeded.
     pub(crate) fn listed(&mut self, listed: Listed) -> bool {
         let succeeded = listed.pods.is_ok();
         match listed.pods {
@@ -131,7 +122,7 @@ impl Relist {
                 self.take_in(pods, listed.started);
             }
             Err(error) => {
-                tracing::error!(%error, "unable to list the pods of the runtime");
+                tracing::error!(%error, "failed to list the pods of the runtime");
                 self.owner.0.list_failed(error);
             }
         }
@@ -139,44 +130,36 @@ impl Relist {
         succeeded
     }
 
-    /// From now on, keeps what each list found.
+    /// From now on, keeps which pods changed in each list.
     pub(crate) fn keep_found(&mut self) {
         self.found = Some(Vec::new());
     }
 
-    /// The pods that the last list showed to have changed.
+    /// The pods that changed in the last list.
     pub(crate) fn found(&self) -> &[PodUid] {
         self.found.as_deref().unwrap_or_default()
     }
 
-    /// Lists the pods that were asked for one by one, as many at once as may be inspected at once. Only while
-    /// no list of the whole runtime is under way.
+    /// Lists the pods that were requested one by one, as many at once as may be inspected at once. Only while no list of
+    /// all pods is under way.
     pub(crate) fn start_pod_lists(&mut self) {
         self.pod_lists.start(self.list);
     }
 
-    /// Takes in what was listed of one pod alone, and says whether it changed. When that failed, a list of the
-    /// whole runtime sees to it.
+    /// Processes the list of a single pod, and returns whether the pod changed. If the call failed, a list of all pods
+    /// follows.
     pub(crate) fn pod_listed(&mut self, listed: PodListed) -> bool {
         let PodListed { uid, started, pod } = listed;
         self.pod_lists.ended(&uid);
         metrics::pod_relist_duration(started.elapsed());
         match pod {
-            Ok(Some(mut pod)) if pod.uid == uid => {
-                if let Some(record) = self.records.get(&uid)
-                    && record.listed == pod
-                {
-                    // The runtime may have it already, as it listed all, and no second one is kept.
-                    pod.clone_from(&record.listed);
-                }
-                // The next list may hand out again what it handed out before; now that would be a change.
-                self.last_list = None;
+            Ok(Some(pod)) if pod.uid == uid => {
                 if self.owner.0.take_reinspect(&uid)
-                    && let Some(record) = self.records.get_mut(&uid)
+                    && let Some((_, record)) = self.pods.get_mut(&uid)
                 {
                     record.reinspect = true;
                 }
-                let changed = self.take_in_pod(&pod, started);
+                let changed = self.take_in_pod(pod, started);
                 if !self.see_to(&uid) {
                     self.statuses.observed(&uid, started);
                 }
@@ -184,34 +167,38 @@ impl Relist {
                 return changed;
             }
             Ok(None) => {
-                self.last_list = None;
-                let changed = self.gone(&uid);
+                let gone = self.pods.remove(&uid);
+                let changed = gone.is_some();
+                if let Some((pod, record)) = gone {
+                    self.gone(&pod, record);
+                }
                 self.statuses.observed(&uid, started);
                 self.statuses.publish();
                 return changed;
             }
             Ok(Some(pod)) => {
-                tracing::error!(%uid, listed = %pod.uid, "the runtime listed another pod than the one asked for");
+                tracing::error!(%uid, listed = %pod.uid, "the runtime returned another pod than the one requested");
             }
-            Err(error) => tracing::error!(%uid, %error, "unable to list the pod alone"),
+            Err(error) => tracing::error!(%uid, %error, "failed to list a single pod"),
         }
         self.owner.0.ask_list();
         false
     }
 
-    /// Takes in the outcome of an inspection.
+    /// Processes the result of an inspection.
     pub(crate) fn inspected(&mut self, inspected: Inspected) {
-        if let Some(record) = self.records.get_mut(&inspected.pod.uid) {
+        if let Some((pod, record)) = self.pods.get_mut(&inspected.pod.uid) {
             let period = self.settings.relist_period;
-            self.statuses.inspected(record, inspected, self.listed_at, period);
+            self.statuses
+                .inspected(pod, record, inspected, self.listed_at, period);
             self.statuses.publish();
         }
     }
 
-    fn take_in(&mut self, mut pods: Vec<Arc<RuntimePod>>, started: Instant) {
+    fn take_in(&mut self, pods: Vec<Arc<RuntimePod>>, started: Instant) {
         let mut see_to: Vec<PodUid> = self.statuses.unsettled().iter().cloned().collect();
         for uid in self.owner.0.take_reinspects() {
-            if let Some(record) = self.records.get_mut(&uid) {
+            if let Some((_, record)) = self.pods.get_mut(&uid) {
                 record.reinspect = true;
                 see_to.push(uid);
             }
@@ -219,63 +206,107 @@ impl Relist {
         if let Some(found) = &mut self.found {
             found.clear();
         }
-        let last = self.last_list.take().filter(|last| same_pods(last, &pods));
-        if let Some(last) = last {
-            for (last, pod) in last.iter().zip(&mut pods) {
-                if Arc::ptr_eq(last, pod) {
-                    continue;
-                }
-                if last == pod {
-                    // The record has it already, and no second one is kept.
-                    pod.clone_from(last);
-                } else {
-                    self.take_in_listed(pod, started);
-                }
-            }
-            self.last_list = Some(pods);
-        } else {
-            let mut count = 0;
-            for pod in &pods {
-                match self.records.get(&pod.uid) {
-                    Some(record) if record.list == self.list => {
-                        tracing::error!(pod = %pod.key, uid = %pod.uid, "the runtime listed the pod twice");
-                        continue;
-                    }
-                    _ => {}
-                }
-                count += 1;
-                self.take_in_listed(pod, started);
-            }
-            if self.records.len() > count {
-                let gone: Vec<PodUid> = self
-                    .records
-                    .iter()
-                    .filter(|(_, record)| record.list != self.list)
-                    .map(|(uid, _)| uid.clone())
-                    .collect();
-                for uid in &gone {
-                    self.gone(uid);
-                }
-                if let Some(found) = &mut self.found {
-                    found.extend(gone);
-                }
-            }
-            self.last_list = (count == pods.len()).then_some(pods);
-        }
+        self.take_in_pods(pods, started);
         for uid in see_to {
             self.see_to(&uid);
         }
         // All else is known as of this list now.
-        let records = &self.records;
+        let pods = &self.pods;
         self.statuses.all_observed(started, |uid| {
-            records.get(uid).is_some_and(|record| record.inspection.is_some())
+            pods.record(uid).is_some_and(|record| record.inspection.is_some())
         });
         self.statuses.publish();
         self.running.publish();
     }
 
+    /// Processes the pods of a list. While they come in the order of the last list, each is compared with the pod at its
+    /// place.
+    fn take_in_pods(&mut self, mut pods: Vec<Arc<RuntimePod>>, started: Instant) {
+        let mut known = std::mem::take(&mut self.pods);
+        let mut in_order = 0;
+        let mut replaces = false;
+        for ((listed, record), pod) in known.iter_mut().zip(&mut pods) {
+            if !Arc::ptr_eq(listed, pod) {
+                if listed.uid != pod.uid {
+                    break;
+                }
+                // The newer one is always kept, so that nothing that makes no event need be compared.
+                std::mem::swap(listed, pod);
+                replaces = true;
+                self.take_in_listed(pod, listed, record, started);
+            }
+            in_order += 1;
+        }
+        if in_order < pods.len() || in_order < known.len() {
+            let rest = pods.split_off(in_order);
+            pods.extend(self.take_in_rest(&mut known, in_order, rest, started));
+            replaces = true;
+        }
+        self.pods = known;
+        if replaces {
+            self.replaced.put(pods);
+        }
+    }
+
+    /// Processes the rest of a list, which from this place on is not in the order of the last one: each pod is looked up.
+    /// Returns the pods that were replaced.
+    fn take_in_rest(
+        &mut self,
+        known: &mut ListedPods,
+        place: usize,
+        pods: Vec<Arc<RuntimePod>>,
+        started: Instant,
+    ) -> Vec<Arc<RuntimePod>> {
+        let mut replaced = Vec::with_capacity(pods.len());
+        let mut taken = known.take_from(place, pods.len());
+        for pod in pods {
+            match known.find(&pod.uid, &mut taken) {
+                Found::New => {
+                    let record = self.take_in_new(&pod, started);
+                    self.note_found(&pod.uid);
+                    known.push(pod, record);
+                }
+                Found::Known(before, mut record) => {
+                    self.take_in_listed(&before, &pod, &mut record, started);
+                    known.put_back(pod, record);
+                    replaced.push(before);
+                }
+                Found::Twice => {
+                    tracing::error!(pod = %pod.key, uid = %pod.uid, "the runtime listed the pod twice");
+                }
+            }
+        }
+        for (pod, record) in known.gone(taken) {
+            self.note_found(&pod.uid);
+            self.gone(&pod, record);
+        }
+        replaced
+    }
+
+    /// Processes a pod of a list of all pods that was listed before.
+    fn take_in_listed(
+        &mut self,
+        before: &Arc<RuntimePod>,
+        pod: &Arc<RuntimePod>,
+        record: &mut Record,
+        started: Instant,
+    ) {
+        if !Arc::ptr_eq(before, pod)
+            && !transition::have_same_states(before, pod)
+            && self.take_in_again(before, pod, record, started)
+        {
+            self.note_found(&pod.uid);
+        }
+    }
+
+    fn note_found(&mut self, uid: &PodUid) {
+        if let Some(found) = &mut self.found {
+            found.push(uid.clone());
+        }
+    }
+
     pub(crate) fn pods(&self) -> usize {
-        self.records.len()
+        self.pods.len()
     }
 
     pub(crate) fn unsettled_pods(&self) -> usize {
@@ -304,14 +335,14 @@ impl Relist {
         !self.statuses.unsettled().is_empty() || self.owner.0.has_reinspects()
     }
 
-    /// Asks for the lists of single pods that would else wait for the next list of all, when that comes rarely:
-    /// those to be read again, by request or because it failed before, and those that somebody waits for. Says
-    /// whether somebody does.
+    /// Requests lists of single pods that must not wait for the next list of all pods, while those are rare: pods to be
+    /// inspected again, by request or because the last inspection failed, and pods that somebody waits for. Returns
+    /// whether somebody waits.
     pub(crate) fn tend(&self) -> bool {
         let shared = &self.owner.0;
         shared.relist_reinspects();
         let failed = self.statuses.unsettled().iter().filter(|uid| {
-            let record = self.records.get(*uid);
+            let record = self.pods.record(uid);
             record.is_some_and(|record| record.needs_inspection())
         });
         for uid in failed {
@@ -324,61 +355,64 @@ impl Relist {
         !awaited.is_empty()
     }
 
-    /// Takes in one pod of the list of all.
-    fn take_in_listed(&mut self, pod: &Arc<RuntimePod>, started: Instant) {
-        if self.take_in_pod(pod, started)
-            && let Some(found) = &mut self.found
-        {
-            found.push(pod.uid.clone());
-        }
+    /// Processes a pod that was listed alone. Returns whether it changed.
+    fn take_in_pod(&mut self, pod: Arc<RuntimePod>, started: Instant) -> bool {
+        let mut known = std::mem::take(&mut self.pods);
+        let changed = match known.get_mut(&pod.uid) {
+            Some((listed, record)) => {
+                record.listed_at = started;
+                // If they are equal, the runtime may keep the older one too: then there is one pod in memory, not two.
+                *listed != pod && {
+                    let before = std::mem::replace(listed, pod);
+                    self.take_in_again(&before, listed, record, started)
+                }
+            }
+            None => {
+                let record = self.take_in_new(&pod, started);
+                known.push(pod, record);
+                true
+            }
+        };
+        self.pods = known;
+        changed
     }
 
-    /// Takes in one pod of a list, and sees to it if it changed: while it is at hand, for lists are long. Says whether
-    /// it did.
-    fn take_in_pod(&mut self, pod: &Arc<RuntimePod>, started: Instant) -> bool {
-        let Some(record) = self.records.get_mut(&pod.uid) else {
-            self.running.add(pod);
-            let mut record = Record::new(pod.clone(), started, self.list);
-            self.statuses.see_to(&mut record, self.listed_at);
-            self.records.insert(pod.uid.clone(), Box::new(record));
-            return true;
-        };
-        record.list = self.list;
-        record.listed_at = started;
-        if Arc::ptr_eq(&record.listed, pod) {
-            return false;
-        }
-        self.running.remove(&record.listed);
+    /// Processes a pod that was not listed before, and starts its inspection.
+    fn take_in_new(&mut self, pod: &Arc<RuntimePod>, started: Instant) -> Record {
         self.running.add(pod);
-        let changed = record.list_again(pod);
+        let mut record = Record::new(pod, started);
+        self.statuses.see_to(pod, &mut record, self.listed_at);
+        record
+    }
+
+    /// Processes a pod that is listed otherwise than before, and starts its inspection if it changed. Returns whether it
+    /// did.
+    fn take_in_again(
+        &mut self,
+        before: &Arc<RuntimePod>,
+        pod: &Arc<RuntimePod>,
+        record: &mut Record,
+        started: Instant,
+    ) -> bool {
+        self.running.remove(before);
+        self.running.add(pod);
+        record.listed_at = started;
+        let changed = record.list_again(before, pod);
         if changed {
-            self.statuses.see_to(record, self.listed_at);
+            self.statuses.see_to(pod, record, self.listed_at);
         }
         changed
     }
 
-    /// Starts the pod's inspection if it needs one; says whether one is under way.
+    /// Starts the inspection of a pod if it needs one; returns whether one is under way.
     fn see_to(&mut self, uid: &PodUid) -> bool {
-        let record = self.records.get_mut(uid);
-        record.is_some_and(|record| self.statuses.see_to(record, self.listed_at))
+        let known = self.pods.get_mut(uid);
+        known.is_some_and(|(pod, record)| self.statuses.see_to(pod, record, self.listed_at))
     }
 
-    /// Says whether the pod was known.
-    fn gone(&mut self, uid: &PodUid) -> bool {
-        let Some(record) = self.records.remove(uid) else {
-            return false;
-        };
-        self.running.remove(&record.listed);
-        self.statuses.gone(*record);
-        true
+    /// The runtime does not have the pod any more.
+    fn gone(&mut self, pod: &RuntimePod, record: Record) {
+        self.running.remove(pod);
+        self.statuses.gone(pod, record);
     }
-}
-
-/// Whether two lists have the same pods in the same order: so it is mostly, and nothing needs to be looked up then.
-fn same_pods(last: &[Arc<RuntimePod>], now: &[Arc<RuntimePod>]) -> bool {
-    last.len() == now.len()
-        && last
-            .iter()
-            .zip(now)
-            .all(|(last, now)| Arc::ptr_eq(last, now) || last.uid == now.uid)
 }

@@ -19,16 +19,16 @@ pub(crate) struct Shared {
     asked: Mutex<Asked>,
     relist_asked: Notify,
     health: Mutex<Health>,
-    /// Who wants to know how the PLEG does; `None` once it has ended.
+    /// Those who wait for an [`Inspection`]; `None` once the PLEG has ended.
     inspectors: Mutex<Option<Vec<oneshot::Sender<Inspection>>>>,
     inspection_asked: Notify,
 }
 
-/// Sets, not queues: however often a pod is asked for, it is looked at once, and no request is dropped.
+/// Sets, not queues: a pod that is requested many times is listed once, and no request is dropped.
 #[derive(Debug, Default)]
 struct Asked {
     relist: FxHashMap<PodUid, Request>,
-    /// A list of the whole runtime is wanted soon.
+    /// A list of all pods is requested.
     list: bool,
     reinspect: FxHashSet<PodUid>,
     lists_started: u64,
@@ -37,10 +37,10 @@ struct Asked {
 /// A pod to list alone.
 #[derive(Debug)]
 struct Request {
-    /// How many lists had been started when it was last asked for: a later one serves it as well. A count and
-    /// not a time, since two things can happen at one time.
+    /// How many lists had been started when it was last requested: a later list shows the pod as well. A count and not a
+    /// time, since two things can happen at the same time.
     lists_before: u64,
-    /// When it was first asked for.
+    /// When it was first requested.
     since: Instant,
 }
 
@@ -48,7 +48,7 @@ struct Request {
 struct Health {
     threshold: Duration,
     listed_at: Option<Instant>,
-    /// Until then there was no need for a list: it does not count as one that is overdue.
+    /// Until then no list was due.
     rested_until: Option<Instant>,
     last_failure: Option<kubelet_core::Error>,
 }
@@ -96,7 +96,7 @@ impl Shared {
         health.last_failure = None;
     }
 
-    /// No list is needed until then, after the last that succeeded.
+    /// After the last successful list, no further list is due until then.
     pub(crate) fn rests_until(&self, time: Instant) {
         self.health.lock().rested_until = Some(time);
     }
@@ -114,8 +114,8 @@ impl Shared {
         self.relist_asked.notified().await;
     }
 
-    /// Takes up to `limit` of the pods to be listed alone, forgets those that list number `served` or an
-    /// earlier one served, and leaves the `busy` ones.
+    /// Takes up to `limit` of the pods to list alone. Removes those that list number `served` or an earlier one has shown,
+    /// and leaves the `busy` ones.
     pub(crate) fn take_relists(
         &self,
         served: u64,
@@ -132,7 +132,7 @@ impl Shared {
             .collect()
     }
 
-    /// Gives back a request that was taken, for list number `list` to serve.
+    /// Gives back a request that was taken, so that list number `list` shows the pod.
     pub(crate) fn ask_relist_again(&self, uid: PodUid, list: u64) {
         self.asked.lock().relist.entry(uid).or_insert_with(|| Request {
             lists_before: list.saturating_sub(1),
@@ -140,7 +140,7 @@ impl Shared {
         });
     }
 
-    /// Asks for a list of the whole runtime, as soon as the period allows.
+    /// Requests a list of all pods, as soon as the period allows.
     pub(crate) fn ask_list(&self) {
         self.asked.lock().list = true;
         self.relist_asked.notify_one();
@@ -150,7 +150,7 @@ impl Shared {
         std::mem::take(&mut self.asked.lock().list)
     }
 
-    /// Asks for the lists of those single pods that the next list should read again.
+    /// Requests lists of the single pods that the next list should inspect again.
     pub(crate) fn relist_reinspects(&self) {
         let reinspect: Vec<PodUid> = self.asked.lock().reinspect.iter().cloned().collect();
         for uid in reinspect {
@@ -158,14 +158,14 @@ impl Shared {
         }
     }
 
-    /// How many pods wait to be listed alone, and since when the first of them.
+    /// How many pods wait to be listed alone, and since when the first of them waits.
     pub(crate) fn relists_waiting(&self) -> (usize, Option<Instant>) {
         let asked = self.asked.lock();
         let since = asked.relist.values().map(|request| request.since).min();
         (asked.relist.len(), since)
     }
 
-    /// Asks how the PLEG does; no sender is kept once it has ended.
+    /// Requests an inspection; no sender is kept once the PLEG has ended.
     pub(crate) fn ask_inspection(&self) -> oneshot::Receiver<Inspection> {
         let (answer, answered) = oneshot::channel();
         if let Some(inspectors) = &mut *self.inspectors.lock() {
@@ -175,7 +175,7 @@ impl Shared {
         answered
     }
 
-    /// Waits until somebody asks how the PLEG does.
+    /// Waits until somebody requests an inspection.
     ///
     /// # Cancel safety
     ///
@@ -260,7 +260,7 @@ impl PlegHandle for Shared {
     }
 }
 
-/// The PLEG's own end: when it is dropped, run or not, all subscriptions end.
+/// The PLEG's own handle: when it is dropped, all subscriptions end, even if the PLEG never ran.
 #[derive(Debug)]
 pub(crate) struct Owner(pub(crate) Arc<Shared>);
 

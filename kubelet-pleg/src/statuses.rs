@@ -1,4 +1,4 @@
-//! What becomes of a change: the pod's status is read and stored, then the change is told.
+//! What follows from a change: the status of the pod is read and stored, then the events are published.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::inspection::{Inspected, Inspections, Start};
 use crate::record::Record;
 use crate::shared::Shared;
 
-/// Reads the statuses of pods that changed; the only writer of the cache.
-///
-/// The cache is written first, as whoever hears of a change looks for it there. Events are collected, and told
-/// together by [`publish`](Self::publish).
-/// For so many changes room is kept: at first all pods change at once, and seldom many after.
+/// Memory for so many changes is kept. At the start all pods change at once, later only a few.
 const KEPT_ROOM: usize = 16;
 
+/// Reads the statuses of pods that changed; the only writer of the cache.
+///
+/// The cache is written first, because a subscriber that gets an event reads the cache. Events are collected, and
+/// [published](Self::publish) together.
 pub(crate) struct Statuses {
     cache: PodCache,
     shared: Arc<Shared>,
     pub(crate) inspections: Inspections,
     /// Pods whose inspection is under way or failed: the relist looks at them although nothing changed.
     unsettled: FxHashSet<PodUid>,
-    /// What is not told yet.
+    /// The events that are not published yet.
     changed: Vec<(PodUid, PodLifecycleEvents)>,
 }
 
@@ -50,22 +50,27 @@ impl Statuses {
         self.cache.awaited()
     }
 
-    /// Starts the pod's inspection if it needs one; says whether one is under way. `listed_at`: when the last list of
-    /// all pods was begun.
-    pub(crate) fn see_to(&mut self, record: &mut Record, listed_at: Option<Instant>) -> bool {
-        let uid = &record.listed.uid;
+    /// Starts the inspection of a pod if it needs one; returns whether one is under way. `listed_at` is when the last list
+    /// of all pods began.
+    pub(crate) fn see_to(
+        &mut self,
+        pod: &Arc<RuntimePod>,
+        record: &mut Record,
+        listed_at: Option<Instant>,
+    ) -> bool {
+        let uid = &pod.uid;
         if record.needs_inspection() {
             let listed_at = listed_at.max(Some(record.listed_at)).unwrap_or(record.listed_at);
             record.reinspect = false;
-            match self.inspections.start(&record.listed, listed_at) {
+            match self.inspections.start(pod, listed_at) {
                 Start::Ended(status) => {
                     if !self.unsettled.is_empty() {
                         self.unsettled.remove(uid);
                     }
                     let status = self.with_ips(uid, record.last_status.take(), status);
-                    let events = record.inspected_as_listed();
-                    self.tell(&record.listed, events, Some(&status));
-                    self.cache.set(&record.listed.uid, Ok(status), listed_at);
+                    let events = record.inspected_as_listed(pod);
+                    self.collect(pod, events, Some(&status));
+                    self.cache.set(uid, Ok(status), listed_at);
                     return false;
                 }
                 Start::UnderWay(abort) => record.inspection = Some(abort),
@@ -79,9 +84,10 @@ impl Statuses {
         record.inspection.is_some()
     }
 
-    /// Takes in the outcome of an inspection.
+    /// Processes the result of an inspection.
     pub(crate) fn inspected(
         &mut self,
+        listed: &Arc<RuntimePod>,
         record: &mut Record,
         inspected: Inspected,
         last_list: Option<Instant>,
@@ -92,50 +98,50 @@ impl Statuses {
             listed_at,
             status,
         } = inspected;
-        // The pod was there as listed until then.
+        // Until then, lists have shown the pod without a change.
         let newest = last_list.max(Some(record.listed_at)).unwrap_or(record.listed_at);
         match status {
             Ok(status) => {
                 let status = self.with_ips(&pod.uid, record.last_status.take(), status);
-                let events = record.inspected(pod.clone());
-                self.tell(&pod, events, Some(&status));
+                let events = record.inspected(pod.clone(), listed);
+                self.collect(&pod, events, Some(&status));
                 self.cache.set(&pod.uid, Ok(status), listed_at);
-                if !self.see_to(record, last_list) && newest > listed_at {
+                if !self.see_to(listed, record, last_list) && newest > listed_at {
                     self.observed(&pod.uid, newest);
                 }
             }
             Err(error) => {
-                tracing::error!(pod = %pod.key, uid = %pod.uid, %error, "unable to read the status of the pod");
+                tracing::error!(pod = %pod.key, uid = %pod.uid, %error, "failed to read the status of the pod");
                 record.failed(Instant::now(), relist_period);
                 if record.last_status.is_none() {
                     record.last_status = self.cache.get(&pod.uid).ok();
                 }
-                // An error is no older for having been long in coming.
+                // The error is as new as the last list, however long the call took.
                 self.cache.set(&pod.uid, Err(error), newest);
             }
         }
     }
 
-    /// What is stored of the pod still held then.
+    /// States that what is stored of the pod was still true at that time.
     pub(crate) fn observed(&self, uid: &PodUid, time: Instant) {
         self.cache.set_observed_time(uid, time);
     }
 
-    /// All that is stored still held then; but for pods under inspection, whose waiters wait for that.
+    /// States that all that is stored was still true at that time, except for pods under inspection: those who wait for
+    /// such a pod wait for the inspection.
     pub(crate) fn all_observed(&self, time: Instant, is_inspected: impl Fn(&PodUid) -> bool) {
         let inspected = self.unsettled.iter().filter(|uid| is_inspected(uid));
         self.cache.update_time_except(time, inspected.cloned());
     }
 
-    /// The runtime does not have the pod any more.
-    pub(crate) fn gone(&mut self, record: Record) {
-        let pod = record.listed.clone();
+    /// The runtime does not have the pod any more: removes it from the cache.
+    pub(crate) fn gone(&mut self, pod: &RuntimePod, record: Record) {
         self.unsettled.remove(&pod.uid);
         self.cache.delete(&pod.uid);
-        self.tell(&pod, record.gone(), None);
+        self.collect(pod, record.gone(pod), None);
     }
 
-    /// Tells what happened since the last time.
+    /// Publishes the events since the last time.
     pub(crate) fn publish(&mut self) {
         self.shared.publish(&mut self.changed);
         self.changed.shrink_to(KEPT_ROOM);
@@ -160,14 +166,14 @@ impl Statuses {
         status
     }
 
-    /// Notes what happened to the pod, to be told once the cache is written.
-    fn tell(&mut self, pod: &RuntimePod, mut events: PodLifecycleEvents, status: Option<&PodStatus>) {
+    /// Collects the events of a pod, to be published once the cache is written.
+    fn collect(&mut self, pod: &RuntimePod, mut events: PodLifecycleEvents, status: Option<&PodStatus>) {
         if tracing::enabled!(tracing::Level::INFO) {
             for event in &events {
                 trace_event(pod, event, status);
             }
         }
-        // The kubelet does not tell of these either: nobody can act upon an unknown state.
+        // The kubelet does not publish these either: a subscriber cannot act on an unknown state.
         events.retain(|event| event.event_type != PodLifecycleEventType::ContainerChanged);
         if !events.is_empty() {
             self.changed.push((pod.uid.clone(), events));

@@ -42,8 +42,22 @@ pub trait RuntimeReader: Send + Sync {
     /// All pods that the runtime knows, each once; with `all` the containers that ended are included, else
     /// only sandboxes that are ready and containers that run (`GetPods`).
     ///
-    /// A runtime that keeps a prepared list may hand out the same `Arc`s again and again: for whoever
-    /// compares lists, the same `Arc` means nothing changed.
+    /// # Return the same `Arc`s for pods that did not change
+    ///
+    /// A PLEG does not look at a pod that is the same `Arc` as in the last list. A list that is built anew works as well,
+    /// and makes the same events; its pods are compared by their UIDs and the ids and states of their containers and
+    /// sandboxes. Return the pods in the same order each time: then none of them is looked up.
+    ///
+    /// What `kubelet_pleg::GenericPleg` does per list of idle pods, of two containers each, on one core of a server:
+    ///
+    /// | the list has | 1,000 pods | 5,000 pods |
+    /// |---|---|---|
+    /// | the same `Arc`s | 11 µs | 51 µs |
+    /// | new `Arc`s: the relist | 27 µs | 0.17 to 0.54 ms |
+    /// | new `Arc`s: to free the old ones, afterwards | 0.1 to 0.3 ms | 0.8 to 4 ms |
+    ///
+    /// To build a new list takes a runtime at least as long as to free it. So to reuse what did not change saves more in the
+    /// runtime than in the PLEG.
     async fn pods(&self, all: bool) -> Result<Vec<Arc<RuntimePod>>>;
 
     /// One pod as [`pods`](Self::pods)`(true)` would list it, or `None` if the runtime has nothing of it

@@ -1,4 +1,4 @@
-//! The runtime's stream of hints: asked for, read, and asked for anew, for ever.
+//! The runtime's stream of hints: opened, read, and opened again, without end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::metrics;
 
-/// The wait before the stream is asked for anew: at first, and at most. Doubled from one to the other, and
-/// started over with each hint.
+/// The first and the longest wait before the stream is opened again. Each wait is twice the one before; a hint starts them
+/// over.
 const BACK_OFF: Duration = Duration::from_secs(1);
 const MAX_BACK_OFF: Duration = Duration::from_secs(30);
 /// The waits are lengthened by up to this part of themselves.
 const JITTER: f64 = 0.5;
-/// A runtime without hints may be replaced by one that has them.
+/// A runtime without hints may be upgraded to one that has them.
 const UNSUPPORTED_RETRY: Duration = Duration::from_secs(5 * 60);
 
 type Hints = BoxStream<'static, Result<PodUid>>;
 
-/// What the stream has to tell.
+/// What happened to the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum News {
-    /// It is there.
+    /// It is open.
     Connected,
     /// A pod changed.
     Hint(PodUid),
-    /// It is not there, or not any more.
+    /// It could not be opened, or has ended.
     Broken,
-    /// The runtime has none.
+    /// The runtime has no hints.
     Unsupported,
 }
 
@@ -39,15 +39,15 @@ pub(crate) struct Connection {
     runtime: Arc<dyn RuntimeReader>,
     jitter: Jitter,
     state: State,
-    /// How often it could not be had, or broke, since the last hint.
+    /// How often it could not be opened, or broke, since the last hint.
     failures: u32,
-    /// Whether the stream that is open said anything yet.
+    /// Whether the open stream has had no item yet.
     fresh: bool,
 }
 
 enum State {
     Waiting(Pin<Box<Sleep>>),
-    /// Without a deadline: a server may well answer with the first event only.
+    /// Without a deadline: some servers answer only with the first event.
     Asking(Instant, BoxFuture<'static, Result<Option<Hints>>>),
     Open(Hints),
 }
@@ -63,7 +63,7 @@ impl Connection {
         }
     }
 
-    /// What happens next to the stream; never ends.
+    /// Waits for the next news of the stream; there is always more.
     ///
     /// # Cancel safety
     ///
@@ -104,24 +104,24 @@ impl Connection {
         }
     }
 
-    /// Gives the stream up, to ask for a new one.
+    /// Closes the stream, to open a new one.
     pub(crate) fn give_up(&mut self) {
-        tracing::warn!("the hints of the runtime leave out changes; asking for them anew");
+        tracing::warn!("the hints of the runtime miss changes; opening a new stream");
         self.wait();
     }
 
     fn broken(&mut self, error: Option<&Error>) -> News {
         metrics::connection_failed();
         match error {
-            Some(error) => tracing::warn!(%error, "the hints of the runtime broke off"),
-            None => tracing::warn!("the hints of the runtime ended"),
+            Some(error) => tracing::warn!(%error, "the stream of hints failed; opening it again later"),
+            None => tracing::warn!("the stream of hints ended; opening it again later"),
         }
         self.wait();
         News::Broken
     }
 
     fn unsupported(&mut self) -> News {
-        tracing::debug!("the runtime has no hints");
+        tracing::debug!("the runtime has no stream of hints");
         self.state = State::Waiting(Box::pin(sleep(UNSUPPORTED_RETRY)));
         News::Unsupported
     }

@@ -1,39 +1,39 @@
-//! How often to list although there are hints: hints are trusted as far as lists bear them out.
+//! How often to list all pods although there are hints: the less the lists find that hints missed, the less often.
 
 use std::time::Duration;
 
 use kubelet_core::PodUid;
 use rustc_hash::FxHashSet;
 
-/// A stream that let so many lists find something, and said nothing all the while, is deaf.
+/// A stream without any hint while so many lists found a missed change does not work, and is opened again.
 const DEAF_AFTER: u32 = 3;
 
-/// What the hints are good for. No time, no I/O.
+/// How far the hints are trusted. No time, no I/O.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// Without trust.
     shortest: Duration,
     longest: Duration,
-    /// From the end of a list to the next, as things are.
+    /// The current wait from the end of a list to the next.
     period: Duration,
     connected: bool,
-    /// The list under way began after the stream was there.
+    /// The list under way began after the stream was open.
     list_is_covered: bool,
-    /// So did one that was taken in: what the next ones find, the stream should have told.
+    /// So did a list that was processed: the stream should have reported what the next lists find.
     is_covered: bool,
-    /// A hint told of a change before a list of all showed it.
+    /// A hint reported a change before a list of all pods showed it.
     is_proven: bool,
-    /// Pods with a hint that nothing served yet: those before the list under way, and those since.
+    /// Pods with a hint that were not listed since: hinted before the list under way began, and after.
     hinted_before: FxHashSet<PodUid>,
     hinted: FxHashSet<PodUid>,
-    /// Pods that the last list found changed without a hint: it may be on its way.
+    /// Pods that changed in the last list without a hint; the hint may still arrive.
     suspects: FxHashSet<PodUid>,
-    /// Pods to be listed once more: a hint may come before the fact. Those of this round, and of the next.
+    /// Pods to list once more, since a hint may come before the change: those of this round, and of the next.
     look_again: FxHashSet<PodUid>,
     look_again_later: FxHashSet<PodUid>,
-    /// Lists with a miss since the last hint.
+    /// How many lists found a missed change since the last hint.
     misses: u32,
-    /// Changes that no hint told, ever.
+    /// How many changes no hint reported, in all.
     pub(crate) missed: u64,
 }
 
@@ -125,8 +125,8 @@ impl Pace {
         self.hinted.extend(self.hinted_before.drain());
     }
 
-    /// It found these pods changed. Returns how many changes the list before has found that no hint told of
-    /// even until now, and how long to wait for the next list.
+    /// It found these pods changed. Returns how many changes of the list before no hint has reported until now, and how long
+    /// to wait for the next list.
     pub(crate) fn listed(&mut self, found: &[PodUid]) -> (usize, Duration) {
         let missed = self.suspects.len();
         self.suspects.clear();
