@@ -1,0 +1,310 @@
+//! The fixture on the host's real containerd: what it promises is there, and nothing is left.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use futures::StreamExt;
+use kubelet_cri::v1::{
+    ContainerConfig, ContainerEventType, ContainerMetadata, CreateContainerRequest, ExecSyncRequest,
+    GetEventsRequest, ImageSpec, LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata,
+    PodSandboxStatusRequest, PullImageRequest, RunPodSandboxRequest, StartContainerRequest, VersionRequest,
+};
+use kubelet_cri::{CriClient, ImageService, RuntimeService};
+use kubelet_testing::{Containerd, Task};
+use tokio::net::TcpStream;
+
+/// Runs a pod of one container that listens on port 8080; returns the ids of sandbox and container.
+async fn run_pod(client: &CriClient, name: &str) -> (String, String) {
+    let sandbox_config = PodSandboxConfig {
+        metadata: Some(PodSandboxMetadata {
+            name: name.into(),
+            uid: format!("uid-of-{name}"),
+            namespace: "default".into(),
+            attempt: 0,
+        }),
+        linux: Some(LinuxPodSandboxConfig {
+            cgroup_parent: format!("/kubelet-testing/pod-{name}"),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let request = RunPodSandboxRequest {
+        config: Some(sandbox_config.clone()),
+        runtime_handler: String::new(),
+    };
+    let sandbox = client.run_pod_sandbox(request).await.unwrap().pod_sandbox_id;
+    let request = CreateContainerRequest {
+        pod_sandbox_id: sandbox.clone(),
+        config: Some(ContainerConfig {
+            metadata: Some(ContainerMetadata {
+                name: "main".into(),
+                attempt: 0,
+            }),
+            image: Some(ImageSpec {
+                image: Containerd::BUSYBOX.into(),
+                ..Default::default()
+            }),
+            command: ["httpd", "-f", "-p", "8080"].map(str::to_owned).to_vec(),
+            ..Default::default()
+        }),
+        sandbox_config: Some(sandbox_config),
+    };
+    let container = client.create_container(request).await.unwrap().container_id;
+    let request = StartContainerRequest {
+        container_id: container.clone(),
+    };
+    client.start_container(request).await.unwrap();
+    (sandbox, container)
+}
+
+async fn exec(client: &CriClient, container: &str, command: &[&str]) -> (i32, String) {
+    let request = ExecSyncRequest {
+        container_id: container.into(),
+        cmd: command.iter().map(|word| (*word).to_owned()).collect(),
+        timeout: 60,
+    };
+    let response = client.exec_sync(request).await.unwrap();
+    (
+        response.exit_code,
+        String::from_utf8_lossy(&response.stdout).into_owned(),
+    )
+}
+
+async fn pids(containerd: &Containerd) -> HashMap<String, u32> {
+    let tasks = containerd.tasks().await.unwrap();
+    assert!(tasks.iter().all(|task| task.status == "RUNNING"), "{tasks:?}");
+    tasks.into_iter().map(|Task { id, pid, .. }| (id, pid)).collect()
+}
+
+/// Whatever of this name is still mounted, running, or a network device.
+fn remains(name: &str) -> Vec<String> {
+    let mut remains = Vec::new();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    remains.extend(
+        mounts
+            .lines()
+            .filter(|line| line.contains(name))
+            .map(str::to_owned),
+    );
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        if command.contains(name) {
+            remains.push(command);
+        }
+    }
+    remains
+}
+
+#[tokio::test]
+async fn a_pod_outlives_containerd_and_nothing_outlives_the_fixture() {
+    let Some(mut containerd) = Containerd::start().await.unwrap() else {
+        return;
+    };
+    let client = CriClient::connect(containerd.endpoint()).await.unwrap();
+    let (sandbox, container) = run_pod(&client, "outlives").await;
+
+    let request = PodSandboxStatusRequest {
+        pod_sandbox_id: sandbox.clone(),
+        verbose: false,
+    };
+    let status = client.pod_sandbox_status(request).await.unwrap().status.unwrap();
+    let ip = status.network.unwrap().ip;
+    assert!(ip.starts_with("10.213."), "{ip}");
+    let (code, hello) = exec(
+        &client,
+        &container,
+        &["sh", "-c", "echo hello from $(id -un); exit 3"],
+    )
+    .await;
+    assert_eq!((code, hello.as_str()), (3, "hello from root\n"));
+    // The host reaches the pod, as a probe must.
+    let connected = async {
+        while TcpStream::connect((ip.as_str(), 8080)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), connected)
+        .await
+        .expect("the pod listens");
+    let before = pids(&containerd).await;
+    assert_eq!(before.len(), 2, "{before:?}");
+    assert_eq!(containerd.containers().await.unwrap().len(), 2);
+
+    containerd.kill();
+    assert!(client.handshake().await.is_err());
+    assert!(Path::new(&format!("/proc/{}", before[&container])).exists());
+    containerd.restart().await.unwrap();
+    client.wait_ready().await.unwrap();
+    assert_eq!(pids(&containerd).await, before);
+    let (code, _) = exec(&client, &container, &["true"]).await;
+    assert_eq!(code, 0);
+
+    let folder = containerd.folder().to_owned();
+    drop(containerd);
+    assert!(!folder.exists());
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    assert_eq!(remains(name), [""; 0]);
+    for pid in before.values() {
+        assert!(!runs(&pid.to_string()));
+    }
+    for result in fs::read_dir("/var/lib/cni/results")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        assert!(
+            !result.file_name().to_string_lossy().contains(&sandbox),
+            "{result:?}"
+        );
+    }
+    let number = name.rsplit('-').next().unwrap();
+    assert!(!Path::new(&format!("/sys/class/net/ktest{number}")).exists());
+    for hierarchy in fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
+        assert!(!hierarchy.path().join("kubelet-testing/pod-outlives").exists());
+    }
+}
+
+#[tokio::test]
+async fn a_panic_takes_everything_along() {
+    let test = tokio::spawn(async {
+        let containerd = Containerd::start().await.unwrap()?;
+        let client = CriClient::connect(containerd.endpoint()).await.unwrap();
+        run_pod(&client, "panics").await;
+        let folder = containerd.folder().to_owned();
+        std::panic::panic_any(folder);
+        #[expect(unreachable_code)]
+        Some(())
+    });
+    let Err(error) = test.await else { return };
+    let folder = error
+        .into_panic()
+        .downcast::<std::path::PathBuf>()
+        .expect("no other panic");
+    assert!(!folder.exists());
+    assert_eq!(remains(folder.file_name().unwrap().to_str().unwrap()), [""; 0]);
+}
+
+#[tokio::test]
+async fn what_a_killed_test_left_behind_goes_with_the_next() {
+    const KILLED: &str = "KUBELET_TESTING_KILLED";
+    if std::env::var_os(KILLED).is_some() {
+        // In the process that is killed: tells who runs, and waits for it.
+        let containerd = Containerd::start().await.unwrap().unwrap();
+        let client = CriClient::connect(containerd.endpoint()).await.unwrap();
+        run_pod(&client, "orphan").await;
+        for pid in pids(&containerd).await.values() {
+            println!("pid {pid}");
+        }
+        println!("all told");
+        return std::future::pending().await;
+    }
+    let Some(_skipped_if_missing) = Containerd::start().await.unwrap() else {
+        return;
+    };
+    let test = "what_a_killed_test_left_behind_goes_with_the_next";
+    let mut killed = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(KILLED, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(killed.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let lines: Vec<_> = lines.take_while(|line| line != "all told").collect();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let orphans: Vec<_> = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("pid "))
+        .collect();
+    assert_eq!(orphans.len(), 2, "{lines:?}");
+
+    // Another test's fixture may be at it already.
+    let _next = Containerd::start().await.unwrap();
+    let gone = async {
+        while orphans.iter().any(|pid| runs(pid)) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), gone)
+        .await
+        .expect("orphans go");
+}
+
+fn runs(pid: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    !status.is_empty() && !status.contains("State:\tZ")
+}
+
+#[tokio::test]
+async fn several_at_once_do_not_meet() {
+    let (one, other) = tokio::join!(Containerd::start(), Containerd::start());
+    let (Some(one), Some(other)) = (one.unwrap(), other.unwrap()) else {
+        return;
+    };
+    assert_ne!(one.endpoint(), other.endpoint());
+    for (containerd, expected) in [(&one, true), (&other, false)] {
+        let client = CriClient::connect(containerd.endpoint()).await.unwrap();
+        if expected {
+            run_pod(&client, "alone").await;
+        }
+        assert_eq!(!containerd.containers().await.unwrap().is_empty(), expected);
+    }
+    drop(other);
+    assert_eq!(pids(&one).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_containerd_1_7_tells_of_its_containers() {
+    let Some(containerd) = Containerd::start_1_7().await.unwrap() else {
+        return;
+    };
+    let client = CriClient::connect(containerd.endpoint()).await.unwrap();
+    let version = client.version(VersionRequest::default()).await.unwrap();
+    assert!(
+        !version.runtime_version.starts_with("v1.6") && !version.runtime_version.starts_with("1.6"),
+        "{version:?}"
+    );
+    let mut events = client.get_container_events(GetEventsRequest {}).await.unwrap();
+    let (_, container) = run_pod(&client, "tells").await;
+    let started = async {
+        while let Some(event) = events.next().await {
+            let event = event.unwrap();
+            if event.container_id == container
+                && event.container_event_type() == ContainerEventType::ContainerStartedEvent
+            {
+                return;
+            }
+        }
+        panic!("no more events");
+    };
+    tokio::time::timeout(Duration::from_secs(60), started)
+        .await
+        .expect("it tells that the container was started");
+}
+
+#[tokio::test]
+async fn the_pull_of_an_image_that_is_not_there_fails() {
+    let Some(containerd) = Containerd::start().await.unwrap() else {
+        return;
+    };
+    let client = CriClient::connect(containerd.endpoint()).await.unwrap();
+    let image = Some(ImageSpec {
+        image: "docker.io/library/nothing:1".into(),
+        ..Default::default()
+    });
+    let error = client
+        .pull_image(PullImageRequest {
+            image,
+            ..Default::default()
+        })
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("nothing:1"), "{error}");
+}
