@@ -1,12 +1,6 @@
-//! A node against the API server in memory.
-#![allow(clippy::unwrap_used, clippy::panic)]
+//! The node against an API server in memory: its registration, status, lease and certificates.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
-mod addresses;
-mod engine;
-mod lease;
-mod log;
-mod patching;
-mod preflight;
-mod recorded;
-mod rig;
-mod setters;
+mod certificates;
+mod metrics;
+mod node;

@@ -1,0 +1,91 @@
+//! What a restart of the agent shows of a pod whose source keeps no statuses, in virtual time.
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::{Disk, KubeletBuilder, Step};
+use super::rig::{Node, Pods, pod};
+
+/// What is told was recorded before: the disk is written to on the spot.
+fn keeping(root: &std::path::Path) -> impl FnOnce(KubeletBuilder) -> KubeletBuilder {
+    move |builder| builder.checkpoints(true).disk(Disk::inline()).root_dir(root)
+}
+
+fn never(uid: &str) -> Arc<Pod> {
+    let mut pod = pod(uid);
+    pod.spec.as_mut().unwrap().restart_policy = Some("Never".to_owned());
+    Arc::new(pod)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_ran_is_not_run_twice_when_the_runtime_has_lost_it() {
+    let root = tempfile::tempdir().unwrap();
+    let (node, [file]) = Node::start_with(Pods::default(), ["file"], keeping(root.path()));
+    file.send(vec![never("once")]).unwrap();
+    node.wait_for_phase("once", "Running").await;
+    node.stop().await;
+
+    // The host was started anew: of the pod there is its manifest, and its folder.
+    let (node, [file]) = Node::start_with(Pods::default(), ["file"], keeping(root.path()));
+    file.send(vec![never("once"), never("new")]).unwrap();
+    node.wait_for_phase("new", "Running").await;
+    node.wait_for_phase("once", "Failed").await;
+    let status = node.status("once");
+    let container = &status.container_statuses.as_ref().unwrap()[0];
+    let ended = [&container.state, &container.last_state];
+    let ended = ended
+        .into_iter()
+        .flatten()
+        .find_map(|state| state.terminated.as_ref());
+    let ended = ended.map(|ended| (ended.exit_code, ended.reason.as_deref()));
+    assert_eq!(
+        ended,
+        Some((137, Some("ContainerStatusUnknown"))),
+        "{container:#?}"
+    );
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(!node.runtime.did("started once"));
+
+    // Its folder goes with it.
+    file.send(vec![never("new")]).unwrap();
+    super::rig::gone(&root.path().join("pods/once")).await;
+    node.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_had_ended_stays_so_and_keeps_its_times() {
+    let root = tempfile::tempdir().unwrap();
+    let (node, [file]) = Node::start_with(Pods::default(), ["file"], keeping(root.path()));
+    let mut brief = Pod::clone(&never("brief"));
+    brief.spec.as_mut().unwrap().active_deadline_seconds = Some(5);
+    let brief = Arc::new(brief);
+    file.send(vec![brief.clone()]).unwrap();
+    node.wait_for_phase("brief", "Failed").await;
+    let finished = async {
+        while !node.handle.workers().should_pod_be_finished(&"brief".into()) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), finished)
+        .await
+        .unwrap();
+    let before = node.status("brief");
+    node.stop().await;
+
+    let (node, [file]) = Node::start_with(Pods::default(), ["file"], keeping(root.path()));
+    file.send(vec![brief]).unwrap();
+    let finished = async {
+        while !node.handle.explain(&"brief".into()).contains(&Step::Finished) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), finished)
+        .await
+        .unwrap();
+    // Nothing is told that was not told before.
+    let after = node.statuses.get(&"brief".into());
+    assert!(after.is_none_or(|after| *after == before));
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(!node.runtime.did("started brief"));
+    node.stop().await;
+}
