@@ -137,8 +137,6 @@ pub mod labels;
 mod mirror_pods;
 mod node_getter;
 mod node_runtime;
-mod packed_json;
-mod packed_status;
 mod paths;
 mod pleg;
 mod pod;
@@ -180,7 +178,6 @@ pub use kubelet::{Kubelet, KubeletBuilder, KubeletHandle};
 pub use mirror_pods::{MirrorClient, MirrorPods, is_mirror_pod_of, mirror_pod_of};
 pub use node_getter::{FixedNode, NodeGetter};
 pub use node_runtime::{NodeRuntime, RuntimeFeatures, RuntimeHandler, RuntimeImage};
-pub use packed_status::PackedStatus;
 pub use paths::RootDir;
 pub use pleg::{
     PlegEvents, PlegHandle, PlegPublisher, PodLifecycleEvent, PodLifecycleEventGenerator,

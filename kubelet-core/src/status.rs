@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::pod::has_terminal_phase;
 use crate::runtime::{ContainerResources, PodStatus, SyncFailure};
-use crate::{ContainerId, NoProbes, PackedStatus, PodUid, ProbeResults, Result};
+use crate::{ContainerId, NoProbes, PodUid, ProbeResults, Result};
 
 /// Keeps each pod's API status and sends what changed to a [`StatusSink`]. Answers to the kubelet's
 /// `status.Manager`, and is implemented by `kubelet-status`.
@@ -31,11 +31,6 @@ pub trait PodStatusReporter: Send + Sync {
 
     /// The status reported last (`GetPodStatus`).
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<ApiPodStatus>>;
-
-    /// The same, for those who keep it. A manager that keeps it so itself shares it; of another it is the whole status.
-    fn packed_status(&self, uid: &PodUid) -> Option<PackedStatus> {
-        self.pod_status(uid).map(PackedStatus::whole)
-    }
 
     /// Whether the phase reported last is one that never leaves. Asked of all pods, and often.
     fn is_reported_terminal(&self, uid: &PodUid) -> bool {

@@ -477,7 +477,7 @@ impl RuntimePodSyncer {
         };
         let uid = pod.uid();
         let record = Record {
-            status: self.statuses.packed_status(&uid),
+            status: self.statuses.pod_status(&uid),
             probes: self
                 .prober
                 .as_ref()

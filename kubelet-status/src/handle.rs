@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus as ApiPodStatus};
 use k8s_openapi::jiff::Timestamp;
-use kubelet_core::{Clock, ContainerId, PackedStatus, PodExt, PodStatusInput, PodStatusReporter, PodUid};
+use kubelet_core::{Clock, ContainerId, PodExt, PodStatusInput, PodStatusReporter, PodUid};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
 use crate::error::Error;
-use crate::records::{Kept, Now, Records};
+use crate::records::{Now, Records};
 use crate::resize::{DEFERRED, INFEASIBLE, ResizeConditions, is_about_resize};
 use crate::{NodeFacts, generate_api_pod_status};
 
@@ -98,16 +98,7 @@ impl PodStatusReporter for StatusManagerHandle {
     }
 
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<ApiPodStatus>> {
-        self.0.records.lock().status(uid).map(Kept::get)
-    }
-
-    fn packed_status(&self, uid: &PodUid) -> Option<PackedStatus> {
-        let records = self.0.records.lock();
-        records.status(uid).map(|kept| kept.packed().clone())
-    }
-
-    fn is_reported_terminal(&self, uid: &PodUid) -> bool {
-        self.0.records.lock().status(uid).is_some_and(Kept::is_terminal)
+        self.0.records.lock().status(uid).cloned()
     }
 
     fn begin_pod(&self, uid: &PodUid) {

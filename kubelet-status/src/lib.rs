@@ -86,7 +86,6 @@ mod error;
 mod events;
 mod generate;
 mod handle;
-mod imprint;
 mod manager;
 mod merge;
 mod metrics;

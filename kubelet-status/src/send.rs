@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
-use kubelet_core::{Clock, Error, PackedStatus, PodExt, PodUid, Result, SinkPod, StatusSink};
+use kubelet_core::{Clock, Error, PodExt, PodUid, Result, SinkPod, StatusSink};
 
 use crate::equality::same;
 use crate::merge::merge;
@@ -87,8 +87,7 @@ impl Sender {
         let no_status = ApiPodStatus::default();
         let shown = there.as_ref().unwrap_or(pod);
         let told = send.known.told.as_ref().filter(|_| there.is_none());
-        let told = told.map(PackedStatus::unpack);
-        let old = match &told {
+        let old = match told {
             Some(told) => told,
             None => shown.status.as_ref().unwrap_or(&no_status),
         };

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::state::{AllocationState, resizable_containers};
+use super::resources::resizable_containers;
+use super::state::AllocationState;
 use crate::quantity::Amount;
 use crate::runtime::ResizeRefusal;
 use crate::{QosClass, Runtime, qos_class};

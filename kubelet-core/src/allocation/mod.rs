@@ -7,9 +7,9 @@
 
 mod events;
 mod feasible;
-mod packed;
 mod pending;
 mod requested;
+mod resources;
 mod state;
 
 use std::fmt;
@@ -29,10 +29,9 @@ use crate::{
 };
 
 pub(crate) use self::events::resize_message;
-pub(crate) use self::packed::Allocation;
 pub(crate) use self::requested::record_resize_operations;
+pub(crate) use self::resources::{Allocation, same_requirements};
 pub use self::state::AllocationState;
-pub(crate) use self::state::same_requirements;
 
 /// The node will never have room, or cannot (`PodReasonInfeasible`).
 const INFEASIBLE: &str = "Infeasible";

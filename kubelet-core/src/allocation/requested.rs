@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::InPlaceResize;
-use super::state::{resizable_containers, same_requirements};
+use super::resources::{resizable_containers, same_requirements};
 use crate::quantity::Amount;
 
 /// Whether the new version of the pod asks for other CPU or memory than the one before. Counts what its containers ask for

@@ -1,18 +1,15 @@
 //! Who was given what (`pkg/kubelet/allocation/state`).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceClaim, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use super::InPlaceResize;
-use super::packed::Allocation;
-use crate::quantity::Amount;
-use crate::restart_rules::is_restartable_init_container;
+use super::resources::Allocation;
 use crate::{PodExt, PodUid};
 
 /// The resources that each pod was admitted with, or last resized to. A cheap handle; clones know the same.
@@ -30,7 +27,7 @@ struct Inner {
 }
 
 struct Entry {
-    allocation: Allocation,
+    allocation: Arc<Allocation>,
     /// Boxed, since a map has room for more than it holds, and few differ.
     differing: Option<Box<Differing>>,
 }
@@ -92,7 +89,7 @@ impl AllocationState {
         {
             return;
         }
-        let allocation = Allocation::of(pod, &self.0.settings);
+        let allocation = Arc::new(Allocation::of(pod, &self.0.settings));
         pods.insert(pod.uid(), Entry::new(allocation));
     }
 
@@ -119,13 +116,13 @@ impl AllocationState {
     }
 
     /// What the pod was allocated, to be recorded.
-    pub(crate) fn allocation(&self, uid: &PodUid) -> Option<Allocation> {
+    pub(crate) fn allocation(&self, uid: &PodUid) -> Option<Arc<Allocation>> {
         let pods = self.0.pods.lock();
         pods.get(uid).map(|entry| entry.allocation.clone())
     }
 
     /// What the agent before this one has recorded.
-    pub(crate) fn restore(&self, recorded: impl IntoIterator<Item = (PodUid, Allocation)>) {
+    pub(crate) fn restore(&self, recorded: impl IntoIterator<Item = (PodUid, Arc<Allocation>)>) {
         let entries = recorded
             .into_iter()
             .map(|(uid, allocation)| (uid, Entry::new(allocation)));
@@ -134,7 +131,7 @@ impl AllocationState {
 }
 
 impl Entry {
-    fn new(allocation: Allocation) -> Self {
+    fn new(allocation: Arc<Allocation>) -> Self {
         Self {
             allocation,
             differing: None,
@@ -148,51 +145,4 @@ impl fmt::Debug for AllocationState {
             .field("pods", &self.0.pods.lock().len())
             .finish_non_exhaustive()
     }
-}
-
-/// The containers whose resources may change while their pod runs (`IsResizableContainer`).
-pub(super) fn resizable_containers<'a>(
-    pod: &'a Pod,
-    settings: &InPlaceResize,
-) -> impl Iterator<Item = &'a Container> {
-    let spec = pod.spec.as_ref();
-    let init = spec
-        .into_iter()
-        .flat_map(|spec| spec.init_containers.iter().flatten());
-    let all = settings.init_containers;
-    let init = init.filter(move |container| all || is_restartable_init_container(container));
-    init.chain(spec.into_iter().flat_map(|spec| &spec.containers))
-}
-
-/// As `apiequality.Semantic` has it: nothing is as good as empty, and amounts are compared, not texts.
-pub(crate) fn same_requirements(a: Option<&ResourceRequirements>, b: Option<&ResourceRequirements>) -> bool {
-    fn claims(of: Option<&ResourceRequirements>) -> &[ResourceClaim] {
-        of.and_then(|of| of.claims.as_deref()).unwrap_or_default()
-    }
-    fn requests(of: Option<&ResourceRequirements>) -> Option<&List> {
-        of.and_then(|of| of.requests.as_ref())
-    }
-    fn limits(of: Option<&ResourceRequirements>) -> Option<&List> {
-        of.and_then(|of| of.limits.as_ref())
-    }
-    same_lists(requests(a), requests(b)) && same_lists(limits(a), limits(b)) && claims(a) == claims(b)
-}
-
-type List = BTreeMap<String, Quantity>;
-
-fn same_lists(a: Option<&List>, b: Option<&List>) -> bool {
-    let len = |list: Option<&List>| list.map_or(0, BTreeMap::len);
-    let (pairs_of_a, pairs_of_b) = (a.into_iter().flatten(), b.into_iter().flatten());
-    len(a) == len(b)
-        && pairs_of_a
-            .zip(pairs_of_b)
-            .all(|((name, quantity), (other, of_other))| name == other && same_quantity(quantity, of_other))
-}
-
-fn same_quantity(a: &Quantity, b: &Quantity) -> bool {
-    a == b
-        || match (Amount::try_from(a), Amount::try_from(b)) {
-            (Ok(a), Ok(b)) => a == b,
-            _ => false,
-        }
 }

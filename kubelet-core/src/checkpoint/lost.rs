@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::record::Record;
-use crate::PackedStatus;
 use crate::pod::restarts_all_containers;
 use crate::restart_rules::container_should_restart;
 use crate::runtime::{ContainerState, ContainerStatus, PodStatus};
@@ -47,8 +46,8 @@ pub(super) fn runs_once(pod: &Pod, name: &str) -> bool {
 /// Those that were recorded or reported to have begun and that the runtime does not list. Who is to run again after
 /// such an end is none of them: the rest of the agent knows what to do with it.
 pub(super) fn lost_containers(pod: &Pod, record: &Record, runtime: &PodStatus) -> Vec<Lost> {
-    let recorded = record.status.as_ref().map(PackedStatus::unpack);
-    let reported: Vec<&ApiPodStatus> = recorded.as_deref().into_iter().chain(&pod.status).collect();
+    let recorded = record.status.as_deref();
+    let reported: Vec<&ApiPodStatus> = recorded.into_iter().chain(&pod.status).collect();
     if reported.iter().any(|status| restarts_all_containers(status)) {
         // They were removed so that all start over.
         return Vec::new();
@@ -310,7 +309,7 @@ mod tests {
         ))
         .unwrap();
         let record = Record {
-            status: Some(PackedStatus::of(&Arc::new(ended))),
+            status: Some(Arc::new(ended)),
             ..Record::default()
         };
         let pod = pod("Never", reported("one", json!({"running": {}})));

@@ -94,7 +94,7 @@ impl Checkpoints {
     }
 
     /// What the agent before this one had allocated.
-    pub(crate) fn allocations(&self) -> Vec<(PodUid, Allocation)> {
+    pub(crate) fn allocations(&self) -> Vec<(PodUid, Arc<Allocation>)> {
         let found = self.found.lock();
         let allocated =
             |(uid, found): (&PodUid, &Found)| Some((uid.clone(), found.record.allocation.clone()?));
@@ -116,7 +116,7 @@ impl Checkpoints {
         if is_told && !pod.is_static() {
             return pod;
         }
-        let recorded = Arc::unwrap_or_clone(recorded.unpack());
+        let recorded = (**recorded).clone();
         let mut restored = Pod::clone(&pod);
         match &mut restored.status {
             // A manifest knows nothing of its pod; that it is pending is said for want of a status. It is told anew, but since
@@ -285,7 +285,7 @@ mod tests {
 
     use super::file::FILE;
     use super::*;
-    use crate::{ContainerId, PackedStatus, annotations};
+    use crate::{ContainerId, annotations};
 
     fn checkpoints(root: &Path) -> Checkpoints {
         Checkpoints::new(RootDir::new(root), Disk::inline(), Clock::system())
@@ -300,7 +300,7 @@ mod tests {
 
     fn recorded(phase: &str) -> Record {
         Record {
-            status: Some(PackedStatus::of(&Arc::new(status(phase)))),
+            status: Some(Arc::new(status(phase))),
             ..Record::default()
         }
     }
@@ -356,7 +356,7 @@ mod tests {
             conditions: serde_json::from_value(ready).unwrap(),
             ..status("Running")
         };
-        record.status = Some(PackedStatus::of(&Arc::new(running.clone())));
+        record.status = Some(Arc::new(running.clone()));
         checkpoints(root.path()).save(&"a".into(), record).await;
 
         let after = checkpoints(root.path());

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::allocation::Allocation;
 use crate::probe::ContainerProbe;
 use crate::runtime::{ActuatedResources, BackOff, ContainerStart, SyncFailure};
-use crate::{Clock, ContainerId, PackedStatus, PodUid, ProbeKind, ProbeResult};
+use crate::{Clock, ContainerId, PodUid, ProbeKind, ProbeResult};
 
 /// The version that is written, and the only one that is read. A section that is not known is passed over.
 const VERSION: u64 = 1;
@@ -24,7 +24,7 @@ const VERSION: u64 = 1;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Record {
     /// The status that was reported last.
-    pub(crate) status: Option<PackedStatus>,
+    pub(crate) status: Option<Arc<ApiPodStatus>>,
     /// The last start of each container that must not run twice.
     pub(crate) starts: Vec<ContainerStart>,
     /// What its probes found.
@@ -34,7 +34,7 @@ pub(crate) struct Record {
     /// What its runtime waits for.
     pub(crate) back_offs: Vec<BackOff>,
     /// What it was allocated.
-    pub(crate) allocation: Option<Allocation>,
+    pub(crate) allocation: Option<Arc<Allocation>>,
     /// What its containers were given last.
     pub(crate) actuated: Vec<ActuatedResources>,
 }
@@ -46,7 +46,7 @@ impl Record {
         serde_json::to_vec(&OnDisk {
             version: VERSION,
             uid: uid.as_str().to_owned(),
-            status: self.status.as_ref().map(PackedStatus::unpack),
+            status: self.status.clone(),
             starts: self.starts.iter().map(StartOnDisk::from).collect(),
             probes: self.probes.iter().map(ProbeOnDisk::from).collect(),
             start_failures: start_failures
@@ -85,7 +85,7 @@ impl Record {
             .map(|(name, failure)| (name, failure.read(&now)))
             .collect();
         Ok(Self {
-            status: read.status.as_ref().map(PackedStatus::of),
+            status: read.status,
             starts: read.starts.into_iter().filter_map(StartOnDisk::read).collect(),
             probes: read.probes.into_iter().filter_map(ProbeOnDisk::read).collect(),
             start_failures: (!start_failures.is_empty()).then(|| Arc::new(start_failures)),
@@ -145,8 +145,8 @@ struct OnDisk {
     start_failures: BTreeMap<String, FailureOnDisk>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     back_offs: Vec<BackOffOnDisk>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    allocation: Option<Allocation>,
+    #[serde(with = "shared", skip_serializing_if = "Option::is_none", default)]
+    allocation: Option<Arc<Allocation>>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     actuated: Vec<ActuatedResources>,
 }
@@ -331,7 +331,7 @@ mod tests {
             back_off_until: Some(now + seconds(30)),
         };
         Record {
-            status: Some(PackedStatus::of(&Arc::default())),
+            status: Some(Arc::default()),
             starts: vec![ContainerStart {
                 name: "c".to_owned(),
                 id: id(),
@@ -352,13 +352,12 @@ mod tests {
                 container: Some(id()),
                 message: String::new(),
             }],
-            allocation: Some(
-                serde_json::from_value(json!({
-                    "pod": {"limits": {"memory": "1Gi"}},
-                    "containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m"}}}, {"name": "d"}],
-                }))
-                .unwrap(),
-            ),
+            allocation: serde_json::from_value::<Allocation>(json!({
+                "pod": {"limits": {"memory": "1Gi"}},
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m"}}}, {"name": "d"}],
+            }))
+            .map(Arc::new)
+            .ok(),
             actuated: vec![ActuatedResources {
                 container: "c".to_owned(),
                 cpu_request: 1500,

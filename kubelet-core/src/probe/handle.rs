@@ -255,7 +255,7 @@ impl Shared {
     }
 
     fn has_another_container(&self, entry: &mut Entry) -> bool {
-        let status = entry.status(&*self.statuses);
+        let status = self.statuses.pod_status(&entry.uid);
         let reported = status
             .as_deref()
             .and_then(|status| reported_container(status, entry.worker.container_name()));

@@ -153,7 +153,7 @@ impl ProbeManager {
                 continue;
             };
             entry.take_tick(now);
-            let status = entry.status(&*shared.statuses);
+            let status = shared.statuses.pod_status(&entry.uid);
             let worker = &mut entry.worker;
             let times = Times {
                 now: shared.clock.now(),

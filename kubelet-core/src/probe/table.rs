@@ -1,10 +1,8 @@
 //! The probes that there are, and when each is due.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PodStatus as ApiPodStatus;
 use rustc_hash::FxHashMap;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -12,7 +10,7 @@ use tokio::time::Instant;
 use super::ProbeResultCache;
 use super::schedule::Ticker;
 use super::worker::Worker;
-use crate::{PackedStatus, PodStatusReporter, PodUid};
+use crate::PodUid;
 
 pub(super) type WorkerId = u64;
 
@@ -36,21 +34,9 @@ pub(super) struct Entry {
     pub(super) triggered: bool,
     /// Its container does not come back.
     pub(super) ended: bool,
-    /// The status that it was looked at with last, as it is kept and as it is read.
-    looked_at: Option<(PackedStatus, Arc<ApiPodStatus>)>,
 }
 
 impl Entry {
-    /// The status of its pod that was reported last. Mostly it is the one of the last look, and is not read again.
-    pub(super) fn status(&mut self, statuses: &dyn PodStatusReporter) -> Option<Arc<ApiPodStatus>> {
-        let packed = statuses.packed_status(&self.uid);
-        let known = self.looked_at.take();
-        let known =
-            known.filter(|(known, _)| packed.as_ref().is_some_and(|packed| packed.is_clone_of(known)));
-        self.looked_at = known.or_else(|| packed.map(|packed| (packed.clone(), packed.unpack())));
-        self.looked_at.as_ref().map(|(_, status)| status.clone())
-    }
-
     pub(super) fn take_tick(&mut self, now: Instant) {
         let triggered = std::mem::take(&mut self.triggered);
         match &mut self.ticker {
@@ -73,7 +59,6 @@ impl ProbeTable {
             act: None,
             triggered: false,
             ended: false,
-            looked_at: None,
         };
         self.workers.insert(id, entry);
         self.set_due(id, due);

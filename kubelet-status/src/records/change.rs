@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus as ApiPodStatus};
 use kubelet_core::{ContainerId, PodExt, PodUid};
 
-use super::{Kept, Known, Now, Record, Records, Turn, is_mirror_of};
+use super::{Known, Now, Record, Records, Turn, is_mirror_of};
 use crate::conditions;
 use crate::container_statuses::waiting_to_start;
 use crate::equality::same_by_kubelet;
@@ -30,7 +30,7 @@ impl Records {
         if !force
             && let Some(record) = self.by_uid.get_mut(pod.uid_str())
             && !record.orphaned
-            && record.status.says_the_same_as(&status)
+            && record.says_the_same_as(&status)
         {
             record.pod = pod.clone();
             return Ok(false);
@@ -46,7 +46,7 @@ impl Records {
         let Some(record) = self.by_uid.get_mut(uid).filter(is_over) else {
             return false;
         };
-        let mut status = Arc::unwrap_or_clone(record.status.get());
+        let mut status = ApiPodStatus::clone(&record.status);
         let containers = status.container_statuses.iter_mut().flatten();
         for container in containers.chain(status.init_container_statuses.iter_mut().flatten()) {
             if terminated(&container.state).is_some() {
@@ -62,7 +62,7 @@ impl Records {
         if !record.is_unsent() {
             record.changed_at = now.instant();
         }
-        record.status = Kept::new(status);
+        record.status = Arc::new(status);
         record.version += 1;
         (record.finished, record.orphaned) = (false, false);
         self.queue(uid);
@@ -72,7 +72,7 @@ impl Records {
     /// `OnPodSandboxReady`
     pub(crate) fn on_pod_sandbox_ready(&mut self, pod: &Arc<Pod>, now: &Now) -> Result<bool, Error> {
         let mut status = match self.status(&pod.uid()) {
-            Some(status) => Arc::unwrap_or_clone(status.get()),
+            Some(status) => ApiPodStatus::clone(status),
             None => pod.status.clone().unwrap_or_default(),
         };
         let ready = conditions::sandbox_is_ready(pod);
@@ -85,7 +85,7 @@ impl Records {
         let reported = self.status(&pod.uid());
         let was_reported = reported.is_some();
         let mut status = match reported {
-            Some(status) => Arc::unwrap_or_clone(status.get()),
+            Some(status) => ApiPodStatus::clone(status),
             None => pod.status.clone().unwrap_or_default(),
         };
         terminate(pod, &mut status, was_reported);
@@ -144,7 +144,7 @@ impl Records {
     ) -> Option<(Arc<Pod>, ApiPodStatus)> {
         let record = self.known(uid);
         let id = container.to_string();
-        let whole = record.map(|record| record.status.get());
+        let whole = record.map(|record| &record.status);
         let of_container = whole.as_ref().and_then(|whole| {
             let all = whole
                 .container_statuses
@@ -159,7 +159,7 @@ impl Records {
         };
         let differs = differs(of_container);
         let whole = whole.filter(|_| differs)?;
-        Some((record.pod.clone(), Arc::unwrap_or_clone(whole)))
+        Some((record.pod.clone(), ApiPodStatus::clone(whole)))
     }
 
     /// `updateStatusInternal`
@@ -179,7 +179,7 @@ impl Records {
             is_mirror_of(mirror, pod) && transitions::are_possible(pod, mirror.status.as_ref(), &status)
         });
         let (known, no_status) = (
-            record.as_ref().map(|record| record.status.get()),
+            record.as_ref().map(|record| record.status.clone()),
             ApiPodStatus::default(),
         );
         let old: &ApiPodStatus = match &known {
@@ -229,7 +229,7 @@ impl Records {
                 if !record.is_unsent() {
                     record.changed_at = now.instant();
                 }
-                record.status = Kept::new(status);
+                record.status = Arc::new(status);
                 record.version += 1;
                 record.finished = finished;
             }
@@ -241,7 +241,7 @@ impl Records {
                 };
                 let record = Record {
                     pod: pod.clone(),
-                    status: Kept::new(status),
+                    status: Arc::new(status),
                     version: 1,
                     sent: 0,
                     known,

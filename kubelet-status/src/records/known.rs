@@ -1,11 +1,11 @@
 //! What is known of what the sink has of a pod, so that it need not be asked.
 
+use std::hash::{DefaultHasher, Hasher};
+use std::io;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
-use kubelet_core::{PackedStatus, PodExt};
-
-use crate::imprint::Imprint;
+use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
+use kubelet_core::PodExt;
 
 /// So many answers wait to be shown by the source. One that comes later than so many others counts as somebody else's word, and
 /// the sink is asked.
@@ -20,7 +20,7 @@ pub(crate) struct Known {
     /// The newest the pod is known to be. Without it the sink is asked before it is told anything.
     pub(crate) there: Option<Arc<Pod>>,
     /// What the sink was told last.
-    pub(crate) told: Option<PackedStatus>,
+    pub(crate) told: Option<Arc<ApiPodStatus>>,
     /// A call failed, and nobody knows what came of it.
     pub(crate) unsure: bool,
     /// What the source showed last.
@@ -34,8 +34,8 @@ pub(crate) struct Known {
 impl Known {
     /// The source shows the pod so. Tells whether that is news.
     pub(crate) fn saw(&mut self, pod: &Arc<Pod>) -> bool {
-        let shown = Imprint::of_pod(pod);
-        let before = std::mem::replace(&mut self.shown, shown);
+        let shown = fingerprint(pod);
+        let before = self.shown.replace(shown);
         if self.unsure {
             return true;
         }
@@ -51,13 +51,13 @@ impl Known {
             self.there = Some(pod.clone());
             return true;
         }
-        if shown.is_some() && shown == before {
+        if before == Some(shown) {
             if self.unseen.is_empty() && self.there.is_some() {
                 self.there = Some(pod.clone());
             }
             return false;
         }
-        let answer = self.unseen.iter().position(|unseen| Some(*unseen) == shown);
+        let answer = self.unseen.iter().position(|unseen| *unseen == shown);
         if let Some(answer) = answer {
             self.unseen.drain(..=answer);
             if !self.unseen.is_empty() {
@@ -82,25 +82,23 @@ impl Known {
     }
 
     /// The sink was told this status, and has the pod so.
-    pub(crate) fn sent(&mut self, status: PackedStatus, there: Option<Arc<Pod>>) {
+    pub(crate) fn sent(&mut self, status: Arc<ApiPodStatus>, there: Option<Arc<Pod>>) {
         self.told = Some(status);
         self.unsure = false;
         let Some(there) = there.filter(|there| version(there).is_some()) else {
             return;
         };
-        let answer = Imprint::of_pod(&there);
-        if answer.is_some() && answer == self.shown {
+        let answer = fingerprint(&there);
+        if self.shown == Some(answer) {
             // The source was faster, or nothing was to be told.
             self.unseen.clear();
             self.there = Some(there);
             return;
         }
-        if let Some(answer) = answer {
-            if self.unseen.len() == MAX_UNSEEN {
-                self.unseen.remove(0);
-            }
-            self.unseen.push(answer);
+        if self.unseen.len() == MAX_UNSEEN {
+            self.unseen.remove(0);
         }
+        self.unseen.push(answer);
         // What somebody else said meanwhile may be newer.
         self.there = Some(there).filter(|_| !self.interrupted);
     }
@@ -109,6 +107,28 @@ impl Known {
     pub(crate) fn failed(&mut self) {
         self.there = None;
         self.unsure = true;
+    }
+}
+
+/// A pod's UID and status as one number: enough to recognise a status that was seen before, without keeping it.
+fn fingerprint(pod: &Pod) -> u64 {
+    let mut hash = Hashing(DefaultHasher::new());
+    hash.0.write(pod.uid_str().as_bytes());
+    // Neither writing a status as JSON nor hashing it can fail.
+    let _ = serde_json::to_writer(&mut hash, &pod.status);
+    hash.0.finish()
+}
+
+struct Hashing(DefaultHasher);
+
+impl io::Write for Hashing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -136,8 +156,8 @@ mod tests {
         known.there.as_ref()?.status.as_ref()?.message.as_deref()
     }
 
-    fn told() -> PackedStatus {
-        PackedStatus::of(&Arc::default())
+    fn told() -> Arc<ApiPodStatus> {
+        Arc::default()
     }
 
     #[derive(Clone, Copy)]

@@ -3,7 +3,6 @@
 //! No clock, no sink, no task: [`Records`] is told what time it is and what came of a send.
 
 mod change;
-mod kept;
 mod known;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -12,17 +11,17 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubelet_core::{Clock, PackedStatus, PodExt, PodKey, PodUid, annotations};
+use kubelet_core::{Clock, PodExt, PodKey, PodUid, annotations};
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-pub(crate) use self::kept::Kept;
 pub(crate) use self::known::Known;
-use crate::equality::same_by_kubelet;
+use crate::equality::{same_by_kubelet, same_news};
 use crate::metrics;
 use crate::normalize::normalize;
 use crate::pod_startup_latency::PodStartupLatencyTracker;
 use crate::resize::ResizeConditions;
+use crate::status_ext::{is_terminal, phase};
 use crate::transitions;
 
 /// How long a status waits after it could not be sent; doubled each time.
@@ -103,7 +102,8 @@ pub(crate) struct Records {
 
 struct Record {
     pod: Arc<Pod>,
-    status: Kept,
+    /// The status reported last.
+    status: Arc<ApiPodStatus>,
     /// Counts the changes of the status.
     version: u64,
     /// The version that the sink has.
@@ -136,7 +136,14 @@ impl Record {
 
     /// Whether the API server shows another status than ours (`needsReconcile`).
     fn is_shown_otherwise(&self, there: &Pod) -> bool {
-        !shows(there, &self.status.get())
+        !shows(there, &self.status)
+    }
+
+    /// Whether this status is the known one, once it is given the known one's start time and generation.
+    fn says_the_same_as(&self, status: &ApiPodStatus) -> bool {
+        self.status.start_time.is_some()
+            && status.observed_generation <= self.status.observed_generation
+            && same_news(&self.status, status)
     }
 
     fn is_unsent(&self) -> bool {
@@ -145,13 +152,13 @@ impl Record {
 
     /// It has ended, and its source wants it gone (`canBeDeleted`).
     fn is_deletable(&self) -> bool {
-        self.finished && self.pod.is_deleting() && !self.pod.is_mirror() && self.status.is_terminal()
+        self.finished && self.pod.is_deleting() && !self.pod.is_mirror() && is_terminal(phase(&self.status))
     }
 }
 
 impl Records {
     /// The status reported last, by the pod's UID or its mirror's.
-    pub(crate) fn status(&self, uid: &PodUid) -> Option<&Kept> {
+    pub(crate) fn status(&self, uid: &PodUid) -> Option<&Arc<ApiPodStatus>> {
         let of_mirror = || {
             let mirror = self
                 .mirrors
@@ -228,7 +235,7 @@ impl Records {
     pub(crate) fn can_be_shown_by(&self, pod: &Pod, mirror: &Pod) -> bool {
         let shown = mirror.status.as_ref();
         let record = self.known(&pod.uid());
-        record.is_none_or(|record| transitions::are_possible(pod, shown, &record.status.get()))
+        record.is_none_or(|record| transitions::are_possible(pod, shown, &record.status))
     }
 
     /// A pod's resize conditions.
@@ -315,7 +322,7 @@ impl Records {
             let task = match record.orphaned && !record.is_unsent() {
                 true => Task::Forget,
                 false => Task::Send(Send {
-                    status: record.status.get(),
+                    status: record.status.clone(),
                     version: record.version,
                     finished: record.finished,
                     known: record.known.clone(),
@@ -353,20 +360,17 @@ impl Records {
                     self.startup_latency.status_updated(there);
                 }
                 record.sent = version;
-                let ours = record.status.get();
-                let told = match record.is_unsent() || *status != *ours {
-                    true => PackedStatus::of(&status),
-                    false => record.status.packed().clone(),
-                };
-                if !record.is_unsent() {
-                    record.status.rest();
-                }
                 if let Some(there) = &there
                     && !shows(there, &status)
                 {
                     // It was patched from an older one than it was by then: what differs still is put right.
                     record.differs = true;
                 }
+                // Mostly both are equal: one of them is enough.
+                let told = match *status == *record.status {
+                    true => record.status.clone(),
+                    false => status,
+                };
                 record.known.sent(told, there);
                 if record.is_unsent() {
                     record.changed_at = now;
