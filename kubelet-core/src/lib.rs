@@ -151,6 +151,7 @@ mod pod_workers;
 mod probe;
 mod qos;
 pub mod quantity;
+mod requirements;
 pub mod restart_rules;
 pub mod runtime;
 mod runtime_classes;

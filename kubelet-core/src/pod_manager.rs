@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 
 use crate::annotations::{CONFIG_HASH, CONFIG_MIRROR};
 use crate::changes::Changes;
-use crate::pod_watch::Subscriptions;
-use crate::{PodExt, PodKey, PodUid, PodWatch};
+use crate::dirty_pods::{DirtyPods, Subscriptions};
+use crate::{PodExt, PodKey, PodUid};
 
 /// The desired pods by UID and by name, as the sync loop last heard of them. A cheap handle; only the sync
 /// loop changes it.
@@ -56,7 +56,7 @@ impl PodManager {
         by_key.insert(key, uid.clone());
         pods.insert(uid.clone(), pod);
         if !is_mirror {
-            inner.subscriptions.tell(&uid);
+            inner.subscriptions.push(&uid);
         }
     }
 
@@ -76,16 +76,15 @@ impl PodManager {
             by_key.remove(&key);
         }
         if !pod.is_mirror() {
-            inner.subscriptions.tell(&uid);
+            inner.subscriptions.push(&uid);
         }
     }
 
-    /// All desired pods, and then each that comes, changes or goes; mirrors are left out. Any number may watch, each
-    /// at its own pace.
-    pub fn watch(&self) -> PodWatch {
+    /// The set of the pods that changed, for one more watcher. It begins with all pods.
+    pub(crate) fn subscribe(&self) -> Arc<DirtyPods> {
         let mut inner = self.inner.write();
         let inner = &mut *inner;
-        PodWatch::new(self.clone(), inner.subscriptions.add(inner.pods.keys()))
+        inner.subscriptions.add(inner.pods.keys())
     }
 
     /// Of which pods there are, and of what housekeeping goes by; of mirrors too.

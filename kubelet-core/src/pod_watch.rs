@@ -1,6 +1,6 @@
 //! The desired pods as they change, for any number of local subscribers.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -19,10 +19,6 @@ pub struct PodWatch {
 }
 
 impl PodWatch {
-    pub(crate) fn new(pods: PodManager, changed: Arc<DirtyPods>) -> Self {
-        Self { pods, changed }
-    }
-
     /// Waits for the next change: the UID, and the pod as it is now, or `None` if it is not desired any more.
     ///
     /// # Cancel safety
@@ -45,34 +41,14 @@ impl PodWatch {
     }
 }
 
-/// All who watch; those who are gone are passed over.
-#[derive(Debug, Default)]
-pub(crate) struct Subscriptions {
-    subscribers: Vec<Weak<DirtyPods>>,
-}
-
-impl Subscriptions {
-    /// A new one, to which these pods are news.
-    pub(crate) fn add<'a>(&mut self, pods: impl Iterator<Item = &'a PodUid>) -> Arc<DirtyPods> {
-        let changed = Arc::new(DirtyPods::default());
-        let mut uids: Vec<&PodUid> = pods.collect();
-        // In one order in every run.
-        uids.sort_unstable();
-        for uid in uids {
-            changed.push(uid.clone());
+impl PodManager {
+    /// All desired pods, and then each that comes, changes or goes; mirrors are left out. Any number may watch, each
+    /// at its own pace.
+    pub fn watch(&self) -> PodWatch {
+        PodWatch {
+            pods: self.clone(),
+            changed: self.subscribe(),
         }
-        self.subscribers.push(Arc::downgrade(&changed));
-        changed
-    }
-
-    pub(crate) fn tell(&mut self, uid: &PodUid) {
-        self.subscribers.retain(|subscriber| {
-            let subscriber = subscriber.upgrade();
-            if let Some(changed) = &subscriber {
-                changed.push(uid.clone());
-            }
-            subscriber.is_some()
-        });
     }
 }
 

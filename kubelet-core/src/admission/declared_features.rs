@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
 use super::{PodAdmitAttributes, PodAdmitHandler, Rejection};
-use crate::allocation::same_requirements;
+use crate::requirements::same_requirements;
 use crate::restart_rules::is_restartable_init_container;
 
 /// The features that the node declares (`status.declaredFeatures`). A pod that needs another one is rejected; one whose change

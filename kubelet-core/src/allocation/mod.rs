@@ -30,7 +30,8 @@ use crate::{
 
 pub(crate) use self::events::resize_message;
 pub(crate) use self::requested::record_resize_operations;
-pub(crate) use self::resources::{Allocation, same_requirements};
+pub(crate) use self::resources::Allocation;
+pub use self::resources::InPlaceResize;
 pub use self::state::AllocationState;
 
 /// The node will never have room, or cannot (`PodReasonInfeasible`).
@@ -40,36 +41,6 @@ const INFEASIBLE: &str = "Infeasible";
 const INITIAL_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// `retryDelay`
 const RETRY_DELAY: Duration = Duration::from_secs(3 * 60);
-
-/// What of a pod may be resized in place: the kubelet's feature gates about it, and what stands against it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct InPlaceResize {
-    /// Whether anything is resized: on Linux (`IsInPlacePodVerticalScalingAllowed`).
-    pub supported: bool,
-    /// Resources of pods as a whole too: `InPlacePodLevelResourcesVerticalScaling`, on by default.
-    pub pod_level_resources: bool,
-    /// Init containers that are no sidecars too: `InPlacePodVerticalScalingInitContainers`, on by default.
-    pub init_containers: bool,
-    /// `cpuManagerPolicy` is `static`: no other CPU for guaranteed pods, unless
-    /// `InPlacePodVerticalScalingExclusiveCPUs` is on.
-    pub static_cpu_manager: bool,
-    /// `memoryManagerPolicy` is `Static`: no other memory for guaranteed pods, unless
-    /// `InPlacePodVerticalScalingExclusiveMemory` is on.
-    pub static_memory_manager: bool,
-}
-
-impl Default for InPlaceResize {
-    fn default() -> Self {
-        Self {
-            supported: cfg!(target_os = "linux"),
-            pod_level_resources: true,
-            init_containers: true,
-            static_cpu_manager: false,
-            static_memory_manager: false,
-        }
-    }
-}
 
 /// What has resizes that wait be tried again: the label `retry_trigger` of
 /// `kubelet_pod_deferred_accepted_resizes_total`.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::InPlaceResize;
-use super::resources::{resizable_containers, same_requirements};
+use super::resources::{InPlaceResize, resizable_containers};
 use crate::quantity::Amount;
+use crate::requirements::same_requirements;
 
 /// Whether the new version of the pod asks for other CPU or memory than the one before. Counts what its containers ask for
 /// (`recordResizeOperations`).

@@ -1,15 +1,41 @@
 //! The resources of a pod that can be resized in place, and what one pod was allocated of them.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceClaim, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use serde::{Deserialize, Serialize};
 
-use super::InPlaceResize;
 use crate::PodExt;
-use crate::quantity::Amount;
+use crate::requirements::same_requirements;
 use crate::restart_rules::is_restartable_init_container;
+
+/// What of a pod may be resized in place: the kubelet's feature gates about it, and what stands against it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InPlaceResize {
+    /// Whether anything is resized: on Linux (`IsInPlacePodVerticalScalingAllowed`).
+    pub supported: bool,
+    /// Resources of pods as a whole too: `InPlacePodLevelResourcesVerticalScaling`, on by default.
+    pub pod_level_resources: bool,
+    /// Init containers that are no sidecars too: `InPlacePodVerticalScalingInitContainers`, on by default.
+    pub init_containers: bool,
+    /// `cpuManagerPolicy` is `static`: no other CPU for guaranteed pods, unless
+    /// `InPlacePodVerticalScalingExclusiveCPUs` is on.
+    pub static_cpu_manager: bool,
+    /// `memoryManagerPolicy` is `Static`: no other memory for guaranteed pods, unless
+    /// `InPlacePodVerticalScalingExclusiveMemory` is on.
+    pub static_memory_manager: bool,
+}
+
+impl Default for InPlaceResize {
+    fn default() -> Self {
+        Self {
+            supported: cfg!(target_os = "linux"),
+            pod_level_resources: true,
+            init_containers: true,
+            static_cpu_manager: false,
+            static_memory_manager: false,
+        }
+    }
+}
 
 /// What one pod was allocated (`PodResourceInfo`), in memory and on disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -92,39 +118,6 @@ pub(super) fn resizable_containers<'a>(
     let all = settings.init_containers;
     let init = init.filter(move |container| all || is_restartable_init_container(container));
     init.chain(spec.into_iter().flat_map(|spec| &spec.containers))
-}
-
-/// As `apiequality.Semantic` has it: nothing is as good as empty, and amounts are compared, not texts.
-pub(crate) fn same_requirements(a: Option<&ResourceRequirements>, b: Option<&ResourceRequirements>) -> bool {
-    fn claims(of: Option<&ResourceRequirements>) -> &[ResourceClaim] {
-        of.and_then(|of| of.claims.as_deref()).unwrap_or_default()
-    }
-    fn requests(of: Option<&ResourceRequirements>) -> Option<&List> {
-        of.and_then(|of| of.requests.as_ref())
-    }
-    fn limits(of: Option<&ResourceRequirements>) -> Option<&List> {
-        of.and_then(|of| of.limits.as_ref())
-    }
-    same_lists(requests(a), requests(b)) && same_lists(limits(a), limits(b)) && claims(a) == claims(b)
-}
-
-type List = BTreeMap<String, Quantity>;
-
-fn same_lists(a: Option<&List>, b: Option<&List>) -> bool {
-    let len = |list: Option<&List>| list.map_or(0, BTreeMap::len);
-    let (pairs_of_a, pairs_of_b) = (a.into_iter().flatten(), b.into_iter().flatten());
-    len(a) == len(b)
-        && pairs_of_a
-            .zip(pairs_of_b)
-            .all(|((name, quantity), (other, of_other))| name == other && same_quantity(quantity, of_other))
-}
-
-fn same_quantity(a: &Quantity, b: &Quantity) -> bool {
-    a == b
-        || match (Amount::try_from(a), Amount::try_from(b)) {
-            (Ok(a), Ok(b)) => a == b,
-            _ => false,
-        }
 }
 
 #[cfg(test)]

@@ -8,8 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use super::InPlaceResize;
-use super::resources::Allocation;
+use super::resources::{Allocation, InPlaceResize};
 use crate::{PodExt, PodUid};
 
 /// The resources that each pod was admitted with, or last resized to. A cheap handle; clones know the same.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::explain::Explainer;
 use super::{Kubelet, KubeletHandle};
 use crate::admission::{CriticalPodAdmissionHandler, DeclaredFeatures, PredicateAdmitHandler};
-use crate::explain::Explainer;
 use crate::pod_cache::PodCache;
 use crate::pod_manager::PodManager;
 use crate::pod_source::{PodUpdates, SourcesReady};

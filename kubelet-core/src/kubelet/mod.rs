@@ -2,6 +2,7 @@
 
 mod builder;
 mod collector;
+mod explain;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::builder::KubeletBuilder;
 
 use self::collector::Collector;
-use crate::explain::Explainer;
+use self::explain::Explainer;
 use crate::pod_cache::PodCache;
 use crate::pod_manager::PodManager;
 use crate::pod_source::{PodUpdates, SourcesReady};

@@ -7,48 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus as ApiPodStatus, Probe};
 
-use super::ProbeResult;
+use super::{ProbeKind, ProbeResult};
 use crate::ContainerId;
-
-/// What a probe is for (`prober.probeType`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ProbeKind {
-    /// A container that fails it is started again.
-    Liveness,
-    /// A container that fails it gets no traffic.
-    Readiness,
-    /// Until it succeeded, the other two wait.
-    Startup,
-}
-
-impl ProbeKind {
-    /// In the order in which the kubelet starts the probes of a container.
-    pub(crate) const ALL: [ProbeKind; 3] = [ProbeKind::Startup, ProbeKind::Readiness, ProbeKind::Liveness];
-
-    /// As events and metrics name it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ProbeKind::Liveness => "Liveness",
-            ProbeKind::Readiness => "Readiness",
-            ProbeKind::Startup => "Startup",
-        }
-    }
-
-    /// The container's probe of this kind.
-    pub fn of(self, container: &Container) -> Option<&Probe> {
-        match self {
-            ProbeKind::Liveness => container.liveness_probe.as_ref(),
-            ProbeKind::Readiness => container.readiness_probe.as_ref(),
-            ProbeKind::Startup => container.startup_probe.as_ref(),
-        }
-    }
-}
-
-impl fmt::Display for ProbeKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// Where a container stands in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus as ApiPodStatus};
 
-use super::prober::{Place, ProbeKind};
+use super::ProbeKind;
+use super::prober::Place;
 use super::{ProbeResult, ProbeResultCache};
 use crate::pod::{has_terminal_phase, restarts_all_containers};
 use crate::restart_rules::{

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, Pod, ResourceRequirements};
 
-use super::local::make_dir;
+use super::dir::make_dir;
 use super::ownership::give_to_group;
 use super::tmpfs;
 use crate::quantity::Amount;

@@ -1,9 +1,8 @@
 //! The volumes that need nothing but this host.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
+use super::dir::make_dir;
 use super::empty_dir::{self, Medium};
 use super::ownership::{fs_group, give_to_group};
 use super::{
@@ -325,15 +325,6 @@ fn used_volumes(pod: &Pod) -> Vec<&Volume> {
         .collect();
     volumes.sort_by(|a, b| a.name.cmp(&b.name));
     volumes
-}
-
-pub(super) fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
-    // What else the mode says is the file system's, or the pod's group's.
-    match fs::metadata(dir)?.permissions().mode() & 0o777 == mode {
-        true => Ok(()),
-        false => fs::set_permissions(dir, Permissions::from_mode(mode)),
-    }
 }
 
 /// All volumes of a plugin and its folder, and what is mounted on them.

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::{Error, PodExt, PodUid, Result};
 
 mod atomic_writer;
+mod dir;
 mod empty_dir;
 mod host_path;
 mod local;
