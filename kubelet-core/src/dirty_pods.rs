@@ -1,4 +1,4 @@
-//! A set of pods that somebody is to look at, in the order in which they came into it.
+//! A set of pods that need attention, in order of arrival.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::PodUid;
 
-/// A pod stands in it once, however often it is pushed: it can be neither full nor out of date.
+/// Holds each pod once, however often it is pushed. So it can neither overflow nor go stale.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyPods {
     pods: Mutex<Pods>,
@@ -33,7 +33,7 @@ impl DirtyPods {
         self.changed.notify_one();
     }
 
-    /// Takes the next one; for one taker at a time.
+    /// Takes the next pod. Supports one taker at a time.
     ///
     /// # Cancel safety
     ///

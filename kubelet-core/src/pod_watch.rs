@@ -1,4 +1,4 @@
-//! The desired pods as they change, for any number of local subscribers.
+//! Watches of the desired pods, for local subscribers.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::dirty_pods::DirtyPods;
 use crate::{PodManager, PodUid};
 
-/// Tells which desired pods came, changed or went; first of all that there were when it was made
+/// Reports which desired pods were added, changed or removed. It starts with all pods that exist when it is created
 /// ([`PodManager::watch`]).
 ///
-/// A pod stands in the queue once, however often it changed: a slow subscriber misses steps in between and never the
-/// last one, and what waits for it is bounded by what there is.
+/// A pod is queued once, however often it changed: a slow subscriber may miss intermediate states but never the last
+/// one, and its queue is bounded by the number of pods.
 #[derive(Debug)]
 pub struct PodWatch {
     pods: PodManager,
@@ -19,7 +19,7 @@ pub struct PodWatch {
 }
 
 impl PodWatch {
-    /// Waits for the next change: the UID, and the pod as it is now, or `None` if it is not desired any more.
+    /// Waits for the next change: the UID, and the current pod, or `None` if it was removed.
     ///
     /// # Cancel safety
     ///
@@ -30,20 +30,20 @@ impl PodWatch {
         (uid, pod)
     }
 
-    /// How many pods wait to be told of.
+    /// The number of queued pods.
     pub fn len(&self) -> usize {
         self.changed.len()
     }
 
-    /// Whether all was told.
+    /// Whether no pod is queued.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl PodManager {
-    /// All desired pods, and then each that comes, changes or goes; mirrors are left out. Any number may watch, each
-    /// at its own pace.
+    /// Watches the desired pods: all current pods first, then each change; without mirrors. Any number of watches may
+    /// exist, each at its own pace.
     pub fn watch(&self) -> PodWatch {
         PodWatch {
             pods: self.clone(),

@@ -1,4 +1,4 @@
-//! Which resizes an update of a pod asks for, counted.
+//! Detects and counts the resizes that a pod update requests.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::resources::{InPlaceResize, resizable_containers};
 use crate::quantity::Amount;
 use crate::requirements::same_requirements;
 
-/// Whether the new version of the pod asks for other CPU or memory than the one before. Counts what its containers ask for
-/// (`recordResizeOperations`).
+/// Whether the new version of the pod requests other CPU or memory than the previous one. Counts the changes of its
+/// containers (`recordResizeOperations`).
 pub(crate) fn record_resize_operations(before: &Pod, pod: &Pod, settings: &InPlaceResize) -> bool {
     let mut resized = false;
     for old in resizable_containers(before, settings) {

@@ -1,4 +1,4 @@
-//! The resources of a pod that can be resized in place, and what one pod was allocated of them.
+//! The resources of a pod that can be resized in place, and their allocation.
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use serde::{Deserialize, Serialize};
@@ -7,20 +7,20 @@ use crate::PodExt;
 use crate::requirements::same_requirements;
 use crate::restart_rules::is_restartable_init_container;
 
-/// What of a pod may be resized in place: the kubelet's feature gates about it, and what stands against it.
+/// What can be resized in place: the kubelet's feature gates, and the settings that prevent a resize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InPlaceResize {
-    /// Whether anything is resized: on Linux (`IsInPlacePodVerticalScalingAllowed`).
+    /// Whether resizes are supported at all: on Linux (`IsInPlacePodVerticalScalingAllowed`).
     pub supported: bool,
-    /// Resources of pods as a whole too: `InPlacePodLevelResourcesVerticalScaling`, on by default.
+    /// Pod-level resources: `InPlacePodLevelResourcesVerticalScaling`, on by default.
     pub pod_level_resources: bool,
-    /// Init containers that are no sidecars too: `InPlacePodVerticalScalingInitContainers`, on by default.
+    /// Init containers that are not sidecars: `InPlacePodVerticalScalingInitContainers`, on by default.
     pub init_containers: bool,
-    /// `cpuManagerPolicy` is `static`: no other CPU for guaranteed pods, unless
+    /// `cpuManagerPolicy` is `static`: the CPU of guaranteed pods cannot change, unless
     /// `InPlacePodVerticalScalingExclusiveCPUs` is on.
     pub static_cpu_manager: bool,
-    /// `memoryManagerPolicy` is `Static`: no other memory for guaranteed pods, unless
+    /// `memoryManagerPolicy` is `Static`: the memory of guaranteed pods cannot change, unless
     /// `InPlacePodVerticalScalingExclusiveMemory` is on.
     pub static_memory_manager: bool,
 }
@@ -37,7 +37,7 @@ impl Default for InPlaceResize {
     }
 }
 
-/// What one pod was allocated (`PodResourceInfo`), in memory and on disk.
+/// The allocation of one pod (`PodResourceInfo`), in memory and on disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Allocation {
     /// For the pod as a whole.
@@ -67,7 +67,7 @@ impl Allocation {
         }
     }
 
-    /// Whether the pod's spec asks for exactly this. A container without an allocation has what it asks for.
+    /// Whether the pod's spec requests exactly this. A container without an allocation counts as equal.
     pub(super) fn is_of(&self, pod: &Pod, settings: &InPlaceResize) -> bool {
         let same_pod = !settings.pod_level_resources || same_requirements(self.pod.as_ref(), of_pod(pod));
         let mut containers = pod.all_containers();
@@ -78,7 +78,7 @@ impl Allocation {
             })
     }
 
-    /// The pod with this allocation in the place of what its spec asks for.
+    /// The pod with this allocation instead of the resources of its spec.
     pub(super) fn applied_to(&self, pod: &Pod, settings: &InPlaceResize) -> Pod {
         let mut pod = pod.clone();
         let Some(spec) = &mut pod.spec else {

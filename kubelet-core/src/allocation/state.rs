@@ -1,4 +1,4 @@
-//! Who was given what (`pkg/kubelet/allocation/state`).
+//! The allocations of all pods (`pkg/kubelet/allocation/state`).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,11 +11,11 @@ use rustc_hash::FxHashMap;
 use super::resources::{Allocation, InPlaceResize};
 use crate::{PodExt, PodUid};
 
-/// The resources that each pod was admitted with, or last resized to. A cheap handle; clones know the same.
+/// The resources that each pod was admitted with, or last resized to. A cheap handle; clones share the state.
 ///
-/// What of a pod counts for its node, its runtime and its status is what it was allocated, and not what its spec has come to
-/// ask for since. So whoever works on a pod gets it from [`update_pod_from_allocation`](Self::update_pod_from_allocation):
-/// mostly the pod itself, and a changed copy only while its spec and its allocation differ.
+/// The node, the runtime and the status use what a pod was allocated, not what its spec requests by now. So code that
+/// works on a pod gets it from [`update_pod_from_allocation`](Self::update_pod_from_allocation): usually the same pod,
+/// and a changed copy only while its spec and its allocation differ.
 #[derive(Clone, Default)]
 pub struct AllocationState(Arc<Inner>);
 
@@ -27,19 +27,19 @@ struct Inner {
 
 struct Entry {
     allocation: Arc<Allocation>,
-    /// Boxed, since a map has room for more than it holds, and few differ.
+    /// Boxed: a hash map has spare capacity for entries, and few pods differ.
     differing: Option<Box<Differing>>,
 }
 
 struct Differing {
-    /// The pod that asks for something else.
+    /// The pod with other requests.
     desired: Arc<Pod>,
-    /// Itself with what it was allocated.
+    /// The same pod with its allocation.
     allocated: Arc<Pod>,
 }
 
 impl AllocationState {
-    /// Nothing is allocated yet.
+    /// Without allocations.
     pub fn new(settings: InPlaceResize) -> Self {
         Self(Arc::new(Inner {
             settings,
@@ -51,8 +51,8 @@ impl AllocationState {
         &self.0.settings
     }
 
-    /// The pod with the resources that it was allocated (`UpdatePodFromAllocation`): the same `Arc` where its spec says the
-    /// same, or nothing was allocated.
+    /// The pod with its allocated resources (`UpdatePodFromAllocation`): the same `Arc` if its spec requests the same,
+    /// or nothing was allocated.
     pub fn update_pod_from_allocation(&self, pod: &Arc<Pod>) -> Arc<Pod> {
         let mut pods = self.0.pods.lock();
         let Some(entry) = pods.get_mut(pod.uid_str()) else {
@@ -74,12 +74,12 @@ impl AllocationState {
         allocated
     }
 
-    /// Whether the pod's spec asks for something else than it was allocated.
+    /// Whether the pod's spec requests other resources than it was allocated.
     pub fn differs(&self, pod: &Arc<Pod>) -> bool {
         !Arc::ptr_eq(&self.update_pod_from_allocation(pod), pod)
     }
 
-    /// The pod is allocated what its spec says (`SetAllocatedResources`).
+    /// Allocates what the pod's spec requests (`SetAllocatedResources`).
     pub fn set_allocated_resources(&self, pod: &Pod) {
         let mut pods = self.0.pods.lock();
         let allocated = pods.get(pod.uid_str());
@@ -92,35 +92,35 @@ impl AllocationState {
         pods.insert(pod.uid(), Entry::new(allocation));
     }
 
-    /// The same, for a pod that nothing was allocated yet.
+    /// The same, for a pod without an allocation.
     pub(crate) fn set_if_absent(&self, pod: &Pod) {
         if !self.keeps(pod.uid_str()) {
             self.set_allocated_resources(pod);
         }
     }
 
-    /// Forgets what the pod was allocated (`RemovePod`).
+    /// Removes the pod's allocation (`RemovePod`).
     pub fn remove_pod(&self, uid: &PodUid) {
         self.0.pods.lock().remove(uid);
     }
 
-    /// Forgets what all others were allocated (`RemoveOrphanedPods`).
+    /// Removes the allocations of all other pods (`RemoveOrphanedPods`).
     pub fn remove_orphaned_pods(&self, remaining: &HashSet<PodUid>) {
         self.0.pods.lock().retain(|uid, _| remaining.contains(uid));
     }
 
-    /// Whether something is kept of the pod.
+    /// Whether the pod has an allocation.
     pub(crate) fn keeps(&self, uid: &str) -> bool {
         self.0.pods.lock().contains_key(uid)
     }
 
-    /// What the pod was allocated, to be recorded.
+    /// The pod's allocation, for its record.
     pub(crate) fn allocation(&self, uid: &PodUid) -> Option<Arc<Allocation>> {
         let pods = self.0.pods.lock();
         pods.get(uid).map(|entry| entry.allocation.clone())
     }
 
-    /// What the agent before this one has recorded.
+    /// Restores the allocations of the previous run of the agent.
     pub(crate) fn restore(&self, recorded: impl IntoIterator<Item = (PodUid, Arc<Allocation>)>) {
         let entries = recorded
             .into_iter()

@@ -11,7 +11,7 @@ use crate::active_deadline::active_deadline;
 use crate::runtime::ContainerState;
 use crate::{Clock, PodExt, PodStatusReporter, PodUid, ProbeResult, ProbeResults, StartFailures, Step};
 
-/// What is asked beside the workers.
+/// The parts that are asked besides the pod workers.
 #[derive(Clone)]
 pub(crate) struct Explainer {
     pub(crate) statuses: Arc<dyn PodStatusReporter>,
@@ -71,7 +71,7 @@ impl Explainer {
         .collect()
     }
 
-    /// The probes of containers that run which have not succeeded.
+    /// The probes of running containers that have not succeeded.
     fn unready(&self, pod: &Pod, kubelet: &KubeletHandle) -> Vec<Step> {
         let Ok(status) = kubelet.cache().get(&pod.uid()) else {
             return Vec::new();

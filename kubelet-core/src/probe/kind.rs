@@ -4,14 +4,14 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::{Container, Probe};
 
-/// What a probe is for (`prober.probeType`).
+/// The purpose of a probe (`prober.probeType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProbeKind {
-    /// A container that fails it is started again.
+    /// A container that fails it is restarted.
     Liveness,
     /// A container that fails it gets no traffic.
     Readiness,
-    /// Until it succeeded, the other two wait.
+    /// The other two kinds wait until it succeeds.
     Startup,
 }
 
@@ -19,7 +19,7 @@ impl ProbeKind {
     /// In the order in which the kubelet starts the probes of a container.
     pub(crate) const ALL: [ProbeKind; 3] = [ProbeKind::Startup, ProbeKind::Readiness, ProbeKind::Liveness];
 
-    /// As events and metrics name it.
+    /// The name in events and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             ProbeKind::Liveness => "Liveness",

@@ -1,4 +1,4 @@
-//! Probes: which containers live, are ready, have started (`pkg/kubelet/prober`).
+//! Probes: liveness, readiness and startup of containers (`pkg/kubelet/prober`).
 
 mod handle;
 mod kind;

@@ -1,4 +1,4 @@
-//! The probes that there are, and when each is due.
+//! All probes, and when each is due.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,13 +26,13 @@ pub(super) struct Entry {
     pub(super) uid: PodUid,
     pub(super) worker: Worker,
     period: Duration,
-    /// Runs from the first look on.
+    /// Starts with the first check.
     pub(super) ticker: Option<Ticker>,
     pub(super) due: Option<Instant>,
     pub(super) act: Option<AbortHandle>,
-    /// It is to be made out of turn, and its beat starts anew then.
+    /// It was requested to run early; its period then starts again.
     pub(super) triggered: bool,
-    /// Its container does not come back.
+    /// Its container will not restart.
     pub(super) ended: bool,
 }
 
@@ -87,7 +87,7 @@ impl ProbeTable {
         }
     }
 
-    /// Its next tick, or now if it is asked for.
+    /// Schedules its next tick; now if an early run was requested.
     pub(super) fn schedule_next(&mut self, id: WorkerId, now: Instant) {
         let Some(entry) = self.workers.get(&id) else {
             return;
