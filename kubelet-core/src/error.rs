@@ -124,6 +124,17 @@ pub enum Error {
         source: Source,
     },
 
+    /// A status sink no longer has the pod: it was deleted, or another pod has its name. That is no problem of the sink.
+    #[error("status of pod {pod} ({uid}): the pod no longer exists: {source}")]
+    StatusSinkPodGone {
+        /// The pod.
+        pod: PodKey,
+        /// Its UID.
+        uid: PodUid,
+        /// The sink's error.
+        source: Source,
+    },
+
     /// A status sink is too busy and asked for a later retry.
     #[error("status of pod {pod} ({uid}), retry after {retry_after:?}: {source}")]
     StatusSinkBusy {
