@@ -9,9 +9,9 @@ use crate::{Clock, Event, EventRecorder, EventType, Eviction};
 const REASON: &str = "DeadlineExceeded";
 const MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
 
-/// When the pod has been active for as long as it may; `None` where it has no deadline, has not begun, or has succeeded: that
-/// stands, however long it takes to give back what the pod had. `reported` is the status reported last, if one was: it knows
-/// best when the pod began.
+/// When the pod reaches its active deadline. `None` if it has no deadline, has not started, or has succeeded: a pod
+/// that succeeded stays so, however long its clean-up takes. `reported` is the status reported last, if there is one;
+/// its start time takes precedence.
 pub(crate) fn active_deadline(pod: &Pod, reported: Option<&ApiPodStatus>) -> Option<Timestamp> {
     let seconds = pod.spec.as_ref()?.active_deadline_seconds?;
     let status = reported.or(pod.status.as_ref())?;
@@ -22,7 +22,7 @@ pub(crate) fn active_deadline(pod: &Pod, reported: Option<&ApiPodStatus>) -> Opt
     started.checked_add(SignedDuration::from_secs(seconds)).ok()
 }
 
-/// What ends the pod, if its time is over. Each time it is asked it says so in an event, as the kubelet's does.
+/// Why the pod must end, if its deadline has passed. Emits an event at each call, as the kubelet does.
 pub(crate) fn past_active_deadline(
     pod: &Pod,
     reported: Option<&ApiPodStatus>,

@@ -1,11 +1,11 @@
-//! How whoever looks at everything now and then learns that there is something new to look at.
+//! A counter of changes, for periodic work that can be skipped while nothing changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
-/// Counts changes, and wakes the one who waits for the next. Clones count the same.
+/// Counts changes and wakes the one waiter for the next change. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes(Arc<Counted>);
 
@@ -22,12 +22,12 @@ impl Changes {
         self.0.changed.notify_one();
     }
 
-    /// How many there were.
+    /// How many changes there were so far.
     pub(crate) fn count(&self) -> u64 {
         self.0.count.load(Ordering::Acquire)
     }
 
-    /// Waits until there were others than these; for one who waits at a time.
+    /// Waits until the count differs from this one. Supports one waiter at a time.
     ///
     /// # Cancel safety
     ///

@@ -1,15 +1,14 @@
 //! Wall-clock time, injected.
 //!
-//! Delays, deadlines and the order of things are told by `tokio::time` and by nothing else. What is written
-//! into an API object or a log line is wall-clock time, and comes from a [`Clock`]; under
-//! `tokio::time::pause` a [`Clock::starting_at`] moves with tokio's clock, so that a simulated day has a
-//! simulated date.
+//! Delays, deadlines and order depend on `tokio::time` only. Times in API objects and log lines are wall-clock time and
+//! come from a [`Clock`]. Under `tokio::time::pause`, a [`Clock::starting_at`] advances with tokio's clock, so a
+//! simulated day has a simulated date.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Tells the wall-clock time. Cheap to copy.
+/// Reads the wall clock. Cheap to copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clock {
     /// `None`: the operating system's clock.
@@ -17,12 +16,12 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The operating system's clock, with its steps.
+    /// The operating system's clock. It may jump when the system time is set.
     pub fn system() -> Self {
         Self { origin: None }
     }
 
-    /// A clock that shows `start` now and from then on moves with tokio's, paused or not.
+    /// A clock that shows `start` now and then advances with tokio's clock, paused or not.
     pub fn starting_at(start: Timestamp) -> Self {
         Self {
             origin: Some((start, Instant::now())),
@@ -37,13 +36,13 @@ impl Clock {
         }
     }
 
-    /// The time now, as the API writes it: cut to whole seconds.
+    /// The current time in the API's precision: whole seconds.
     pub fn api_now(&self) -> Time {
         api_time(self.now())
     }
 }
 
-/// A timestamp as the API keeps it: cut to whole seconds (`metav1.Time` has no fractions).
+/// Truncates a timestamp to whole seconds, as the API does (`metav1.Time` has no fractions).
 pub fn api_time(time: Timestamp) -> Time {
     Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }

@@ -17,8 +17,8 @@ pub trait ConfigObjects: Send + Sync {
     async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Arc<Secret>>>;
 }
 
-/// There are none: for an agent without an API server. A pod that refers to one that is not optional is
-/// refused with `CreateContainerConfigError`.
+/// No config maps and secrets: for an agent without an API server. A container that refers to a non-optional one fails
+/// with `CreateContainerConfigError`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoConfigObjects;
 

@@ -1,4 +1,4 @@
-//! Removes the dead containers of a pod as soon as there is one more than is kept.
+//! Removes dead containers of a pod as soon as there are more than should be kept.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::runtime::{ContainerState, PodStatus, Runtime};
 /// `minDeadContainerInPod`
 const MIN_DEAD_CONTAINER_IN_POD: u32 = 1;
 
-/// Removes dead containers one after the other, a pod's newest first, beside the sync loop. The kubelet's
-/// `podContainerDeletor`, but what waits is a set: nothing is dropped. A cheap handle.
+/// Removes dead containers one at a time, the newest of a pod first, without blocking the sync loop. Answers to the
+/// kubelet's `podContainerDeletor`; pending removals are a set, so none is dropped. A cheap handle.
 #[derive(Clone, Debug)]
 pub(crate) struct ContainerDeletor {
     waiting: Arc<Waiting>,
@@ -28,7 +28,7 @@ struct Waiting {
     changed: Notify,
 }
 
-/// Each container once, in the order in which they came.
+/// Each container once, in order of arrival.
 #[derive(Debug, Default)]
 struct InOrder {
     queue: VecDeque<ContainerId>,
@@ -50,7 +50,7 @@ impl InOrder {
 }
 
 impl ContainerDeletor {
-    /// Keeps so many dead containers of each name, and at least one; `None` is one.
+    /// Keeps this many dead containers per container name, at least one. `None` keeps one.
     pub(crate) fn new(max_per_pod_container: Option<u32>) -> Self {
         let keep = max_per_pod_container
             .unwrap_or_default()
@@ -61,7 +61,8 @@ impl ContainerDeletor {
         }
     }
 
-    /// This container of the pod has ended: older ones of its name go. With `remove_all` every dead one of the pod goes.
+    /// This container of the pod has exited: older ones of its name are removed. `remove_all` removes every dead
+    /// container of the pod.
     pub(crate) fn delete_containers_in_pod(&self, died: &str, status: &PodStatus, remove_all: bool) {
         let gone = match remove_all {
             true => containers_to_delete(None, status, 0),
@@ -75,11 +76,11 @@ impl ContainerDeletor {
         }
     }
 
-    /// Removes what is to go, without end.
+    /// Removes containers, forever.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe, but for a removal that has begun: the collector of garbage makes up for it.
+    /// Cancel safe. A removal that has started may be lost; garbage collection repeats it.
     pub(crate) async fn run(self, runtime: Arc<dyn Runtime>) {
         loop {
             let next = self.waiting.containers.lock().pop();
@@ -94,13 +95,13 @@ impl ContainerDeletor {
 async fn delete(runtime: &dyn Runtime, container: &ContainerId) {
     let deleted = runtime.delete_container(container);
     if let Err(error) = within("delete container", None, RUNTIME_REQUEST_TIMEOUT, deleted).await {
-        // The next one that dies, or the collector of garbage, finds it again.
+        // The next exit in the pod, or garbage collection, retries it.
         tracing::info!(%container, %error, "DeleteContainer returned error");
     }
 }
 
-/// The exited containers of the name that this container bears, or of all names, but for the newest `keep`
-/// (`getContainersToDeleteInPod`), newest first. None where the container is not known.
+/// The exited containers with the name of this container, or all exited containers, except the newest `keep`
+/// (`getContainersToDeleteInPod`), newest first. Empty if the container is unknown.
 fn containers_to_delete(died: Option<&str>, status: &PodStatus, keep: usize) -> Vec<ContainerId> {
     let name = died.map(|id| status.containers.iter().find(|container| container.id.id() == id));
     let name = match name {

@@ -1,4 +1,4 @@
-//! The id of a container or sandbox, with the runtime that gave it.
+//! The id of a container or sandbox, with the runtime that it belongs to.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,7 +13,7 @@ pub struct ContainerId {
     text: Arc<str>,
     /// How many bytes of the text are the runtime's name.
     runtime: u32,
-    /// A few bits of the id, for ids that differ to be told apart without a look at their texts.
+    /// A few bits of the id, so that most comparisons need not read the text.
     mark: u32,
 }
 
@@ -47,14 +47,14 @@ impl ContainerId {
     }
 }
 
-/// Ids are drawn at random, or counted: both ends of them differ, or one.
+/// Ids are random or counted: they differ at one end at least.
 fn mark(id: &[u8]) -> u32 {
     let fold = |end: Option<&[u8; 8]>| end.map_or(0, |end| u64::from_le_bytes(*end));
     let both = fold(id.first_chunk()) ^ fold(id.last_chunk()).rotate_left(3);
     (both ^ (both >> 32)) as u32
 }
 
-/// One text, allocated once if it is as short as the ids of all runtimes are: lists have thousands of them.
+/// One allocation for ids of ordinary length: lists hold thousands of them.
 fn concat(parts: &[&str; 3]) -> Arc<str> {
     let mut short = [0; 128];
     let mut length = 0;
@@ -72,7 +72,7 @@ fn concat(parts: &[&str; 3]) -> Arc<str> {
     }
 }
 
-/// Ids that share their text need no look at it: so it mostly is where lists are compared.
+/// Ids that share their text are equal: the usual case when lists are compared.
 impl PartialEq for ContainerId {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.text, &other.text)
@@ -111,7 +111,7 @@ impl fmt::Debug for ContainerId {
     }
 }
 
-/// A text that is not `<runtime>://<id>`.
+/// The text is not `<runtime>://<id>`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid container id {0:?}: expected <runtime>://<id>")]
 pub struct ParseContainerIdError(String);

@@ -1,13 +1,13 @@
-//! One pod, one deadline: a call that hangs ends with an error that names its pod, and is made again later.
+//! Deadlines for calls: a call that hangs fails with an error that names its pod, and is retried later.
 
 use std::time::Duration;
 
 use crate::{Error, PodUid, Result};
 
-/// How long the runtime may take for one answer: `runtimeRequestTimeout`'s default.
+/// The time limit for one answer of the runtime: the default of `runtimeRequestTimeout`.
 pub(crate) const RUNTIME_REQUEST_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
-/// Waits for `work` and no longer than `after`.
+/// Waits for `work`, at most for `after`.
 pub(crate) async fn within<T>(
     what: &'static str,
     pod: Option<&PodUid>,

@@ -1,6 +1,7 @@
-//! A set of pods that somebody is to look at, in the order in which they came into it.
+//! A set of pods that need attention, in order of arrival.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
@@ -8,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::PodUid;
 
-/// A pod stands in it once, however often it is pushed: it can be neither full nor out of date.
+/// Holds each pod once, however often it is pushed. So it can neither overflow nor go stale.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyPods {
     pods: Mutex<Pods>,
@@ -32,7 +33,7 @@ impl DirtyPods {
         self.changed.notify_one();
     }
 
-    /// Takes the next one; for one taker at a time.
+    /// Takes the next pod. Supports one taker at a time.
     ///
     /// # Cancel safety
     ///
@@ -55,5 +56,37 @@ impl DirtyPods {
         let uid = pods.order.pop_front()?;
         pods.known.remove(&uid);
         Some(uid)
+    }
+}
+
+/// The sets of all subscribers. One that its subscriber has dropped is removed.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    subscribers: Vec<Weak<DirtyPods>>,
+}
+
+impl Subscriptions {
+    /// A new set, which begins with these pods.
+    pub(crate) fn add<'a>(&mut self, pods: impl Iterator<Item = &'a PodUid>) -> Arc<DirtyPods> {
+        let changed = Arc::new(DirtyPods::default());
+        let mut uids: Vec<&PodUid> = pods.collect();
+        // Sorted, so that each run has the same order.
+        uids.sort_unstable();
+        for uid in uids {
+            changed.push(uid.clone());
+        }
+        self.subscribers.push(Arc::downgrade(&changed));
+        changed
+    }
+
+    /// Adds the pod to each set.
+    pub(crate) fn push(&mut self, uid: &PodUid) {
+        self.subscribers.retain(|subscriber| {
+            let subscriber = subscriber.upgrade();
+            if let Some(changed) = &subscriber {
+                changed.push(uid.clone());
+            }
+            subscriber.is_some()
+        });
     }
 }

@@ -1,12 +1,12 @@
-//! Where file work is done.
+//! Which thread does file work.
 
 use std::io;
 
-/// Who does the work on files that a part of the agent has to do: a few folders, links and short reads for each pod.
+/// Runs the file work of a part of the agent: a few folders, links and short reads per pod.
 ///
-/// By default another thread does ([`tokio::task::spawn_blocking`]), so that a disk that hangs holds up the one pod
-/// that waits for it. A simulation has it done [on the spot](Self::inline): then nothing of its order depends on
-/// other threads, an hour without work costs next to nothing, and no file has to outlast the host.
+/// By default it runs on another thread ([`tokio::task::spawn_blocking`]), so that a hanging disk blocks only the pod
+/// that waits for it. A simulation runs it [inline](Self::inline): the order of events then does not depend on other
+/// threads, an idle hour costs almost nothing, and no file needs to be durable.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -22,25 +22,25 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Work is done by the thread that asks for it.
+    /// Runs work on the calling thread.
     pub fn inline() -> Self {
         Self { inline: true }
     }
 
-    /// Whether the thread that asks for work does it: in a simulation.
+    /// Whether work runs on the calling thread.
     pub(crate) fn is_inline(self) -> bool {
         self.inline
     }
 
-    /// Does the work.
+    /// Runs the work.
     ///
     /// # Errors
     ///
-    /// Those of the work, and one if its thread died.
+    /// Those of the work, or an error if its thread panicked.
     ///
     /// # Cancel safety
     ///
-    /// When dropped, the work goes on to its end, and its result is lost.
+    /// When the future is dropped, the work still runs to its end; its result is lost.
     pub async fn run<T: Send + 'static>(
         self,
         work: impl FnOnce() -> io::Result<T> + Send + 'static,

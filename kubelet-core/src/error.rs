@@ -10,32 +10,32 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 type Source = Arc<dyn std::error::Error + Send + Sync>;
 
-/// What can go wrong between the parts of a kubelet.
+/// The errors of this crate and its traits.
 ///
-/// Cheap to clone: one failed inspection of a pod is told to all who wait for it.
+/// Cheap to clone: the error of one failed inspection goes to every waiter.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A call to the container runtime failed.
     #[error("runtime: {call}{}: {source}", about(.pod))]
     Runtime {
-        /// What was asked of the runtime, e.g. `ListContainers`.
+        /// The call, e.g. `ListContainers`.
         call: &'static str,
-        /// The pod it was about, if it was about one.
+        /// The pod, if the call was about one.
         pod: Option<PodUid>,
-        /// What the runtime said.
+        /// The runtime's error.
         source: Source,
     },
 
-    /// The runtime is down or says that it is not ready; nothing is synced until it is.
+    /// The runtime is down or not ready; nothing is synced until it is ready.
     #[error("{message}")]
     RuntimeNotReady {
-        /// What is the matter.
+        /// The problem.
         message: String,
     },
 
-    /// The runtime cannot do this at all. The kubelet answers 501 or emits an event for it.
-    #[error("the runtime does not offer {what}")]
+    /// The runtime does not support this. The kubelet answers 501 or emits an event.
+    #[error("the runtime does not support {what}")]
     Unsupported {
         /// The capability asked for, e.g. `exec`.
         what: &'static str,
@@ -44,105 +44,116 @@ pub enum Error {
     /// No answer within the deadline.
     #[error("{what}{}: no answer within {after:?}", about(.pod))]
     Timeout {
-        /// What was waited for.
+        /// The operation.
         what: &'static str,
-        /// The pod it was about, if it was about one.
+        /// The pod, if the operation was about one.
         pod: Option<PodUid>,
         /// The deadline that passed.
         after: Duration,
     },
 
-    /// Some part of a pod's sync failed; the pod is tried again.
+    /// A part of a pod's sync failed; the sync is retried.
     #[error("pod {pod} ({uid}): {message}")]
     SyncPod {
         /// The pod.
         pod: PodKey,
         /// Its UID.
         uid: PodUid,
-        /// All that failed, in one line.
+        /// All failures, in one line.
         message: String,
     },
 
-    /// The node can have no more volumes attached: the pod is rejected, and has failed. A
-    /// [`VolumeManager`](crate::VolumeManager) says it instead of letting the pod wait.
+    /// The node cannot attach more volumes: the pod is rejected. A [`VolumeManager`](crate::VolumeManager) returns this
+    /// instead of letting the pod wait.
     #[error("Node has reached its volume attachment limit, rejecting pod. {message}")]
     VolumeAttachLimitExceeded {
-        /// Which of its volumes are missing, and why, as the pod's status is to tell it.
+        /// Which of its volumes are missing, and why; part of the pod's status.
         message: String,
     },
 
-    /// A container waits for its restart back-off to pass; the pod is tried again then.
+    /// A container waits for the end of its back-off; the sync is retried then.
     ///
-    /// The kubelet's `BackoffError`: the worker waits for it and no longer.
+    /// The kubelet's `BackoffError`.
     #[error("pod {pod} ({uid}): {message}")]
     BackOff {
         /// The pod.
         pod: PodKey,
         /// Its UID.
         uid: PodUid,
-        /// When the first back-off of the pod ends, on tokio's clock.
+        /// When the earliest back-off of the pod ends, on tokio's clock.
         until: tokio::time::Instant,
         /// Which containers wait.
         message: String,
     },
 
-    /// The runtime's network is not ready; the pod waits, except on the host's network.
+    /// The runtime's network is not ready. The pod waits, unless it uses the host's network.
     #[error("network is not ready: {message}")]
     NetworkNotReady {
-        /// What the runtime said of its network.
+        /// The runtime's message.
         message: String,
     },
 
-    /// The work was cut short because the pod is to end or the agent shuts down.
+    /// The work was cancelled because the pod is ending or the agent shuts down.
     #[error("cancelled")]
     Cancelled,
 
-    /// The parts given to an assembly do not make an agent. All problems are told together.
+    /// The parts do not make a complete agent. All problems are reported together.
     #[error("misconfigured: {}", .problems.join("; "))]
     Misconfigured {
-        /// One line each.
+        /// The problems.
         problems: Vec<String>,
     },
 
-    /// A pod source cannot go on. Pods already known stay known.
+    /// A pod source failed permanently. Its pods stay.
     #[error("source {name}: {message}")]
     PodSource {
         /// The source's name.
         name: String,
-        /// What happened, naming the file, URL or object.
+        /// The problem, with the file, URL or object.
         message: String,
     },
 
-    /// A status sink refused or could not be reached.
+    /// A status sink refused a status or was not reachable.
     #[error("status of pod {pod} ({uid}): {source}")]
     StatusSink {
         /// The pod.
         pod: PodKey,
         /// Its UID.
         uid: PodUid,
-        /// What the sink said.
+        /// The sink's error.
         source: Source,
     },
 
-    /// A status sink is too busy, and said when to come back.
-    #[error("status of pod {pod} ({uid}), to be sent again in {retry_after:?}: {source}")]
+    /// A status sink no longer has the pod: it was deleted, or another pod has its name. That is no problem of the sink.
+    #[error("status of pod {pod} ({uid}): the pod no longer exists: {source}")]
+    StatusSinkPodGone {
+        /// The pod.
+        pod: PodKey,
+        /// Its UID.
+        uid: PodUid,
+        /// The sink's error.
+        source: Source,
+    },
+
+    /// A status sink is too busy and asked for a later retry.
+    #[error("status of pod {pod} ({uid}), retry after {retry_after:?}: {source}")]
     StatusSinkBusy {
         /// The pod.
         pod: PodKey,
         /// Its UID.
         uid: PodUid,
-        /// Not before this has passed.
+        /// The minimum wait before the retry.
         retry_after: Duration,
-        /// What the sink said.
+        /// The sink's error.
         source: Source,
     },
 
-    /// The mirror of a static pod could not be created or deleted.
+    /// A mirror pod could not be created or deleted.
     #[error("mirror pod {pod}: {source}")]
     MirrorPod {
         /// The name that it shares with its static pod.
         pod: PodKey,
-        /// What the API server said.
+        /// The API server's error.
         source: Source,
     },
 
@@ -151,7 +162,7 @@ pub enum Error {
     Node {
         /// The node's name.
         name: String,
-        /// What was said.
+        /// The error.
         source: Source,
     },
 
@@ -162,24 +173,24 @@ pub enum Error {
         kind: String,
         /// Its namespace and name.
         name: String,
-        /// What was said.
+        /// The error.
         source: Source,
     },
 
-    /// Reading or writing what is kept of a pod on disk failed.
+    /// A file or folder of a pod could not be read or written.
     #[error("{path}{}: {source}", about(.pod))]
     Io {
         /// The file or folder.
         path: String,
-        /// The pod it belongs to, if to one.
+        /// The pod that it belongs to, if any.
         pod: Option<PodUid>,
-        /// What the operating system said.
+        /// The operating system's error.
         source: Arc<std::io::Error>,
     },
 }
 
 impl Error {
-    /// A failed runtime call about no pod in particular.
+    /// A failed runtime call that is not about one pod.
     pub fn runtime(call: &'static str, source: impl std::error::Error + Send + Sync + 'static) -> Self {
         Error::Runtime {
             call,
@@ -188,7 +199,7 @@ impl Error {
         }
     }
 
-    /// A failed runtime call about one pod.
+    /// A failed runtime call about a pod.
     pub fn runtime_pod(
         call: &'static str,
         pod: &PodUid,

@@ -1,10 +1,10 @@
-//! Events about pods, and the trait of those who record them.
+//! Events about pods and the node, and the traits of their recorders.
 
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::PodExt;
 
-/// Whether an event tells of something usual or of trouble.
+/// Whether an event reports something usual or a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
     /// `Normal`
@@ -14,7 +14,7 @@ pub enum EventType {
 }
 
 impl EventType {
-    /// The API's word for it.
+    /// The value in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             EventType::Normal => "Normal",
@@ -23,18 +23,18 @@ impl EventType {
     }
 }
 
-/// Something that happened to a pod. Reasons are the kubelet's (`pkg/kubelet/events`).
+/// An event about a pod. Reasons are the kubelet's (`pkg/kubelet/events`).
 #[derive(Clone, Debug)]
 pub struct Event<'a> {
     /// The pod it is about.
     pub pod: &'a Pod,
     /// The part of the pod, e.g. `spec.containers{main}` or `spec.initContainers{setup}`.
     pub field_path: Option<String>,
-    /// Usual or trouble.
+    /// Usual or a problem.
     pub event_type: EventType,
-    /// One word in CamelCase, e.g. `Started`.
+    /// The reason in CamelCase, e.g. `Started`.
     pub reason: &'a str,
-    /// A sentence for humans.
+    /// A message for humans.
     pub message: String,
 }
 
@@ -51,20 +51,20 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Records events (`record.EventRecorder`). Returns at once: an implementation that sends events elsewhere
-/// queues them, bounded, and drops rather than blocks.
+/// Records events (`record.EventRecorder`). Returns at once: an implementation that sends events over a network uses a
+/// bounded queue and drops events rather than block.
 pub trait EventRecorder: Send + Sync {
     /// Records one event.
     fn record(&self, event: Event<'_>);
 }
 
-/// Records events about the node itself: its disk, its garbage, its start. Returns at once, as [`EventRecorder`] does.
+/// Records events about the node: its disk, garbage collection, its start. Returns at once, like [`EventRecorder`].
 pub trait NodeEventRecorder: Send + Sync {
     /// Records one event. Reasons are the kubelet's (`pkg/kubelet/events`).
     fn record_node(&self, event_type: EventType, reason: &str, message: String);
 }
 
-/// Records events as `tracing` lines, and nowhere else.
+/// Logs events with `tracing` and sends them nowhere.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogEvents;
 

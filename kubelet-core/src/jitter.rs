@@ -1,4 +1,4 @@
-//! Randomness for delays, from a seed, so that a simulation can be played again.
+//! Randomness for delays, from a seed, so that a simulation can be repeated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use parking_lot::Mutex;
 pub struct Jitter(Arc<Mutex<fastrand::Rng>>);
 
 impl Jitter {
-    /// A generator whose draws follow from `seed`.
+    /// A generator with this seed: the same seed gives the same sequence.
     pub fn from_seed(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))))
     }
 
-    /// A generator with a seed of the operating system's choice.
+    /// A generator with a random seed.
     pub fn from_entropy() -> Self {
         Self(Arc::new(Mutex::new(fastrand::Rng::new())))
     }
 
-    /// `base` lengthened by up to `factor` of itself (`wait.Jitter`).
+    /// `base` plus a random part of up to `factor` times `base` (`wait.Jitter`).
     pub fn apply(&self, base: Duration, factor: f64) -> Duration {
         base.mul_f64(1.0 + self.0.lock().f64() * factor.max(0.0))
     }

@@ -1,34 +1,34 @@
-//! The bottom of the house: the words of the field, the traits between the parts of a kubelet, and the
-//! pod lifecycle engine that drives them. No gRPC, no HTTP, no API client.
+//! The types and traits of a kubelet, and the pod lifecycle engine. All other crates of the project build on this one. It
+//! depends on no gRPC, HTTP or API client.
 //!
-//! Everything a node agent is made of meets here:
+//! You implement traits for the parts that differ between node agents; this crate contains the engines that use them:
 //!
-//! | you bring (a trait)                         | this crate brings (an engine)                     |
+//! | trait that you implement                    | engine in this crate                              |
 //! |---------------------------------------------|---------------------------------------------------|
 //! | [`PodSource`], merged as [`PodUpdates`]     | [`PodManager`]: the desired pods                  |
 //! | [`Runtime`]: list, status, sync, kill       | [`PodWorkers`]: one state machine per pod         |
-//! | [`PodLifecycleEventGenerator`]              | [`PodCache`]: the newest status of each pod       |
-//! | [`PodStatusManager`], [`StatusSink`]        | [`SyncLoop`]: who wakes whom                      |
-//! | [`PodAdmitHandler`]: may it run here?       | [`AllocationManager`]: who gets what, and resizes |
-//! | [`Prober`]: one attempt at a container      | [`ProbeManager`]: liveness, readiness, startup    |
-//! | [`EventRecorder`], [`VolumeManager`] …      | [`Kubelet`]: all of it, assembled                 |
+//! | [`PodLifecycleEventGenerator`]              | [`PodCache`]: the latest status of each pod       |
+//! | [`PodStatusManager`], [`StatusSink`]        | [`SyncLoop`]: passes changes to the pod workers   |
+//! | [`PodAdmitHandler`]: may a pod run here?    | [`AllocationManager`]: admission and resizes      |
+//! | [`Prober`]: one probe of a container        | [`ProbeManager`]: liveness, readiness, startup    |
+//! | [`EventRecorder`], [`VolumeManager`] …      | [`Kubelet`]: all engines, assembled               |
 //!
-//! Implementations of the traits live in sister crates: `kubelet-config` (sources), `kubelet-pleg`,
-//! `kubelet-status`, `kubelet-cri` (runtimes at three heights). Take those you like.
+//! Implementations of the traits are in other crates: `kubelet-config` (sources), `kubelet-pleg`, `kubelet-status` and
+//! `kubelet-cri` (runtimes). Each is optional.
 //!
-//! # Example: pod workers, and nothing else
+//! # Example: only the pod workers
 //!
 //! ```toml
 //! [dependencies]
 //! async-trait = "0.1"
-//! k8s-openapi = { version = "0.29", features = ["v1_36"] } # the program chooses the version of the API
+//! k8s-openapi = { version = "0.29", features = ["v1_36"] } # your program selects the API version
 //! kubelet-core = "0.1"
 //! tokio = { version = "1", features = ["macros", "rt"] }
 //! tokio-util = "0.7"
 //! ```
 //!
-//! The pod workers are the heart of a kubelet: they see to it that each pod is synced by one task at a time,
-//! that only the newest wish counts, and that a pod that is to end ends, in order, exactly once.
+//! The pod workers are the core of a kubelet. They sync each pod in one task at a time, with its newest update. They
+//! terminate each pod once: first its containers stop, then its resources are released.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -45,14 +45,14 @@
 //! use tokio::time::Instant;
 //! use tokio_util::sync::CancellationToken;
 //!
-//! /// What to do with a pod: here, to say so.
+//! /// Prints what to do with a pod.
 //! #[derive(Default)]
-//! struct Say {
+//! struct Print {
 //!     synced: Notify,
 //! }
 //!
 //! #[async_trait]
-//! impl PodSyncer for Say {
+//! impl PodSyncer for Print {
 //!     async fn sync_pod(
 //!         &self, update: SyncPodType, pod: &Arc<Pod>, _: Option<&Arc<Pod>>, _: &Arc<PodStatus>,
 //!     ) -> Result<SyncOutcome> {
@@ -67,7 +67,7 @@
 //!         Ok(())
 //!     }
 //!     async fn sync_terminating_runtime_pod(&self, running: &Arc<RuntimePod>) -> Result<()> {
-//!         println!("stop {}, of which nobody knows", running.key);
+//!         println!("stop {}, which no source lists", running.key);
 //!         Ok(())
 //!     }
 //!     async fn sync_terminated_pod(&self, pod: &Arc<Pod>, _: &Arc<PodStatus>) -> Result<()> {
@@ -79,16 +79,16 @@
 //! #[tokio::main(flavor = "current_thread")]
 //! async fn main() {
 //!     let cache = PodCache::new();
-//!     // A PLEG does this: it looks at the runtime, again and again.
-//!     let looked = cache.clone();
+//!     // In a node agent, the PLEG updates the cache.
+//!     let observed = cache.clone();
 //!     let pleg = tokio::spawn(async move {
 //!         loop {
-//!             looked.update_time(Instant::now());
+//!             observed.update_time(Instant::now());
 //!             tokio::time::sleep(Duration::from_millis(100)).await;
 //!         }
 //!     });
-//!     let say = Arc::new(Say::default());
-//!     let workers = PodWorkers::new(say.clone(), cache.clone(), Default::default(), Jitter::from_seed(1));
+//!     let print = Arc::new(Print::default());
+//!     let workers = PodWorkers::new(print.clone(), cache.clone(), Default::default(), Jitter::from_seed(1));
 //!     let (handle, shutdown) = (workers.handle(), CancellationToken::new());
 //!     let running = tokio::spawn(workers.run(shutdown.clone()));
 //!
@@ -97,7 +97,7 @@
 //!     pod.metadata.uid = Some("1234".into());
 //!     let pod = Arc::new(pod);
 //!     handle.update_pod(UpdatePod::new(SyncPodType::Create, pod.clone()));
-//!     say.synced.notified().await;
+//!     print.synced.notified().await;
 //!     handle.end_pods(vec![pod.clone()], None).await;
 //!     assert!(handle.should_pod_be_finished(&pod.uid()));
 //!
@@ -109,9 +109,9 @@
 //!
 //! # Time, randomness, tasks
 //!
-//! Every delay is `tokio::time`'s, so that under `tokio::time::pause` a day takes moments; wall-clock time comes
-//! from a [`Clock`], randomness from a [`Jitter`]. There is no global state: two hundred agents fit into one
-//! process. No task is spawned that its engine's `run` does not join.
+//! All delays use `tokio::time`, so a test can simulate a day in moments with `tokio::time::pause`. Wall-clock time comes
+//! from a [`Clock`], randomness from a [`Jitter`]. There is no global state: one process can run hundreds of agents. Every
+//! spawned task is joined before the `run` of its engine returns.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
@@ -139,8 +139,6 @@ pub mod labels;
 mod mirror_pods;
 mod node_getter;
 mod node_runtime;
-mod packed_json;
-mod packed_status;
 mod paths;
 mod pleg;
 mod pod;
@@ -155,6 +153,7 @@ mod pod_workers;
 mod probe;
 mod qos;
 pub mod quantity;
+mod requirements;
 pub mod restart_rules;
 pub mod runtime;
 mod runtime_classes;
@@ -184,7 +183,6 @@ pub use kubelet::{Kubelet, KubeletBuilder, KubeletHandle};
 pub use mirror_pods::{MirrorClient, MirrorPods, is_mirror_pod_of, mirror_pod_of};
 pub use node_getter::{FixedNode, NodeGetter};
 pub use node_runtime::{NodeRuntime, RuntimeFeatures, RuntimeHandler, RuntimeImage};
-pub use packed_status::PackedStatus;
 pub use paths::RootDir;
 pub use pleg::{
     PlegEvents, PlegHandle, PlegPublisher, PodLifecycleEvent, PodLifecycleEventGenerator,

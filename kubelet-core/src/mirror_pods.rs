@@ -1,4 +1,4 @@
-//! Mirror pods: the images of static pods on the API server.
+//! Mirror pods: the objects on the API server that represent static pods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::{NodeGetter, PodExt, PodKey, PodUid, Result};
 /// Any call may be dropped and made again.
 #[async_trait]
 pub trait MirrorClient: Send + Sync {
-    /// Creates this mirror pod (see [`mirror_pod_of`]). That one with the same hash is there already is no error.
+    /// Creates this mirror pod (see [`mirror_pod_of`]). It is no error if one with the same hash exists.
     async fn create_mirror_pod(&self, mirror: Pod) -> Result<()>;
 
-    /// Deletes the mirror pod of this name at once (grace period 0) if its UID is still this one. Whether it was
-    /// deleted: one that is gone, or is another by now, is no error.
+    /// Deletes the mirror pod of this name at once (grace period 0) if it has this UID. Returns whether it was deleted.
+    /// It is no error if the pod is gone or has another UID.
     async fn delete_mirror_pod(&self, key: &PodKey, uid: &PodUid) -> Result<bool>;
 }
 
-/// The mirror pod that shows this static pod: the same pod, with the static pod's hash as its annotation
-/// `kubernetes.io/config.mirror` and the node as its owner.
+/// The mirror pod of this static pod: a copy with the static pod's hash in the annotation `kubernetes.io/config.mirror`
+/// and the node as its owner.
 ///
 /// The API server gives it a UID of its own.
 pub fn mirror_pod_of(pod: &Pod, node: &Node) -> Pod {
@@ -47,8 +47,8 @@ pub fn mirror_pod_of(pod: &Pod, node: &Node) -> Pod {
     mirror
 }
 
-/// Whether this mirror shows this static pod as it is now (`pod.IsMirrorPodOf`): the same name, and the hash of
-/// its manifest. An outdated mirror, or one that somebody else made of another manifest, does not.
+/// Whether this mirror represents the current version of the static pod (`pod.IsMirrorPodOf`): the same name and the
+/// same manifest hash.
 pub fn is_mirror_pod_of(mirror: &Pod, pod: &Pod) -> bool {
     mirror.metadata.name == pod.metadata.name
         && mirror.metadata.namespace == pod.metadata.namespace
@@ -57,27 +57,28 @@ pub fn is_mirror_pod_of(mirror: &Pod, pod: &Pod) -> bool {
             .is_some_and(|hash| hash == pod.annotation(CONFIG_HASH).unwrap_or_default())
 }
 
-/// How long one call about a mirror pod may take. A static pod may be the API server itself: it must not wait for it.
+/// The time limit of one call about a mirror pod. The static pod may be the API server itself, so its sync must not
+/// wait for that.
 const MIRROR_CALL_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Keeps the mirrors of static pods as they should be; by default, without an API server, there are none.
+/// Keeps mirror pods up to date. By default, without an API server, there are none.
 ///
-/// A failure is logged and tried again with the next sync: a static pod runs with its mirror or without.
+/// A failure is logged and retried with the next sync. A static pod runs with or without its mirror.
 #[derive(Clone, Default)]
 pub struct MirrorPods {
     parts: Option<(Arc<dyn MirrorClient>, Arc<dyn NodeGetter>)>,
 }
 
 impl MirrorPods {
-    /// Mirrors that `client` makes, owned by the node.
+    /// Creates mirror pods with `client`; the node owns them.
     pub fn new(client: Arc<dyn MirrorClient>, node: Arc<dyn NodeGetter>) -> Self {
         Self {
             parts: Some((client, node)),
         }
     }
 
-    /// Creates the mirror of a static pod, or deletes and creates it anew where it is outdated or being deleted
-    /// (`tryReconcileMirrorPods`), or is of a former life of the pod.
+    /// Creates the mirror of a static pod. A mirror that is outdated, is being deleted, or belongs to an earlier run of
+    /// the pod is deleted and created again (`tryReconcileMirrorPods`).
     pub(crate) async fn reconcile(&self, pod: &Arc<Pod>, mirror: Option<&Arc<Pod>>, is_former: bool) {
         let Some((client, node)) = self.parts.as_ref().filter(|_| pod.is_static()) else {
             return;
@@ -106,12 +107,12 @@ impl MirrorPods {
         }
     }
 
-    /// Whether [`reconcile`](Self::reconcile) would do something.
+    /// Whether [`reconcile`](Self::reconcile) would change anything.
     pub(crate) fn lacks(&self, pod: &Pod, mirror: Option<&Arc<Pod>>) -> bool {
         self.parts.is_some() && pod.is_static() && !mirror.is_some_and(|mirror| is_good(mirror, pod))
     }
 
-    /// Deletes mirrors of static pods that are no more, and reconciles those of others.
+    /// Deletes the mirrors of removed static pods, and reconciles the others.
     pub(crate) async fn tend(self, orphans: Vec<Arc<Pod>>, lacking: Vec<(Arc<Pod>, Option<Arc<Pod>>)>) {
         if let Some((client, _)) = &self.parts {
             join_all(orphans.iter().map(|mirror| delete(&**client, mirror))).await;
@@ -121,7 +122,7 @@ impl MirrorPods {
     }
 }
 
-/// It shows the static pod as it is, and stays.
+/// It represents the current static pod and is not being deleted.
 fn is_good(mirror: &Pod, pod: &Pod) -> bool {
     !mirror.is_deleting() && is_mirror_pod_of(mirror, pod)
 }

@@ -7,25 +7,25 @@ use k8s_openapi::api::core::v1::Node;
 
 use crate::Result;
 
-/// Tells of the node: its labels, taints, what it has to give, and its UID. Admission and mirror pods ask for it.
-/// Answers to the kubelet's `getNodeAnyWay` and `GetCachedNode`.
+/// Gets the node: its labels, taints, allocatable resources and UID, for admission and mirror pods. Answers to the
+/// kubelet's `getNodeAnyWay` and `GetCachedNode`.
 ///
 /// # Cancel safety
 ///
 /// Any call may be dropped and made again.
 #[async_trait]
 pub trait NodeGetter: Send + Sync {
-    /// The node as it was last seen; quick.
+    /// The node from a cache. Fast.
     async fn node(&self) -> Result<Arc<Node>>;
 
-    /// The node as it is now: asked when what was last seen would turn a pod away that may only fit by newer
-    /// labels. The default has nobody to ask.
+    /// The current node. Admission calls it when the cached node would reject a pod that may fit with newer labels. By
+    /// default, the cached node.
     async fn fresh_node(&self) -> Result<Arc<Node>> {
         self.node().await
     }
 }
 
-/// A node that does not change: for an agent without an API server, and for tests.
+/// A node that never changes: for an agent without an API server, and for tests.
 #[derive(Clone, Debug, Default)]
 pub struct FixedNode {
     node: Arc<Node>,

@@ -1,9 +1,9 @@
-//! What a node's status tells of its container runtime.
+//! What a node's status contains about its container runtime.
 
 use async_trait::async_trait;
 
-/// The container runtime, as far as the node's status tells of it. Asked with each status: one that is slow to answer keeps
-/// what it told last.
+/// The container runtime, as far as the node's status needs it. Called for each status. If the runtime answers late,
+/// the node keeps the previous values.
 ///
 /// # Cancel safety
 ///
@@ -13,38 +13,39 @@ pub trait NodeRuntime: Send + Sync {
     /// `containerd` (`Type`).
     fn runtime_type(&self) -> &str;
 
-    /// `1.7.24` (`Version`). Of one that is no semantic version, as `1.6.20~ds1`, the numbers are shown.
+    /// `1.7.24` (`Version`). For a version such as `1.6.20~ds1`, which is no semantic version, only the numbers are
+    /// shown.
     ///
     /// # Errors
     ///
-    /// Any: the node then shows the version told last, or `Unknown`.
+    /// Any. The node then keeps the previous version, or shows `Unknown`.
     async fn version(&self) -> Result<String, BoxError>;
 
-    /// All images, in any order (`GetImageList`). The default has none.
+    /// All images, in any order (`GetImageList`). By default, none.
     ///
     /// # Errors
     ///
-    /// Any: the node then shows those told last.
+    /// Any. The node then keeps the previous list.
     async fn images(&self) -> Result<Vec<RuntimeImage>, BoxError> {
         Ok(Vec::new())
     }
 
-    /// Its handlers, in any order (`RuntimeStatus.Handlers`). The default has none to tell of.
+    /// Its handlers, in any order (`RuntimeStatus.Handlers`). By default, none.
     fn handlers(&self) -> Vec<RuntimeHandler> {
         Vec::new()
     }
 
-    /// What it can do, if it tells (`RuntimeStatus.Features`). The default does not.
+    /// Its features, if it reports any (`RuntimeStatus.Features`). By default, `None`.
     fn features(&self) -> Option<RuntimeFeatures> {
         None
     }
 
-    /// The ranges of the pods' addresses on this node are these now, separated by commas (`UpdatePodCIDR`). For a runtime that
-    /// sets up their network by them; the default does not.
+    /// Sets the pod CIDRs of this node, separated by commas (`UpdatePodCIDR`). For a runtime that sets up the pods'
+    /// network. By default, it does nothing.
     ///
     /// # Errors
     ///
-    /// Any: it is told again with the next status.
+    /// Any. It is retried with the next status.
     async fn update_pod_cidr(&self, pod_cidrs: &str) -> Result<(), BoxError> {
         let _ = pod_cidrs;
         Ok(())
@@ -71,15 +72,15 @@ pub struct RuntimeImage {
 pub struct RuntimeHandler {
     /// Empty: the default handler.
     pub name: String,
-    /// It makes mounts read-only, all the way down.
+    /// It supports recursive read-only mounts.
     pub recursive_read_only_mounts: bool,
-    /// It gives pods a user namespace.
+    /// It supports user namespaces.
     pub user_namespaces: bool,
 }
 
-/// What a runtime can do, with any of its handlers.
+/// What a runtime supports with every handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeFeatures {
-    /// It knows `supplementalGroupsPolicy`.
+    /// It supports `supplementalGroupsPolicy`.
     pub supplemental_groups_policy: bool,
 }

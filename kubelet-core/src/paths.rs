@@ -1,10 +1,10 @@
-//! Where a kubelet keeps what belongs to a pod (`pkg/kubelet/kubelet_getters.go`).
+//! The files and folders of a pod (`pkg/kubelet/kubelet_getters.go`).
 
 use std::path::{Path, PathBuf};
 
 use crate::PodUid;
 
-/// The root folder of an agent, `/var/lib/kubelet` by default, and the places in it.
+/// The root folder of an agent, `/var/lib/kubelet` by default, and the paths in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootDir(PathBuf);
 
@@ -34,8 +34,8 @@ impl RootDir {
         self.pod_dir(uid).join("volumes")
     }
 
-    /// `<root>/pods/<uid>/volume-subpaths`: where sub-paths of volumes are mounted for the runtime, by volume, container and
-    /// the index of the volume mount (`getPodVolumeSubpathsDir`).
+    /// `<root>/pods/<uid>/volume-subpaths`: sub-paths of volumes are mounted here for the runtime, by volume, container
+    /// and index of the volume mount (`getPodVolumeSubpathsDir`).
     pub fn pod_volume_subpaths_dir(&self, uid: &PodUid) -> PathBuf {
         self.pod_dir(uid).join("volume-subpaths")
     }
@@ -45,12 +45,12 @@ impl RootDir {
         self.pod_dir(uid).join("plugins")
     }
 
-    /// `<root>/pods/<uid>/containers/<name>`: where a container's termination log lies.
+    /// `<root>/pods/<uid>/containers/<name>`: holds a container's termination log.
     pub fn pod_container_dir(&self, uid: &PodUid, container: &str) -> PathBuf {
         self.pod_dir(uid).join("containers").join(container)
     }
 
-    /// `<root>/pods/<uid>/userns`: the ids of its user namespace, if it has one of its own (`mappingsFile`).
+    /// `<root>/pods/<uid>/userns`: the ids of its user namespace, if it has one (`mappingsFile`).
     pub fn pod_user_namespace_file(&self, uid: &PodUid) -> PathBuf {
         self.pod_dir(uid).join("userns")
     }

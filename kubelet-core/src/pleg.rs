@@ -1,4 +1,4 @@
-//! Pod lifecycle events: what changed in the runtime, told as a set of pods and never as a queue.
+//! Pod lifecycle events: what changed in the runtime, as a set of pods rather than a queue.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -12,32 +12,31 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{ContainerId, PodUid, Result};
 
-/// Watches a runtime, writes the [`PodCache`](crate::PodCache) and tells which pods changed.
+/// Watches a runtime, writes the [`PodCache`](crate::PodCache) and publishes which pods changed.
 ///
 /// Answers to the kubelet's `pleg.PodLifecycleEventGenerator`.
 #[async_trait]
 pub trait PodLifecycleEventGenerator: Send + 'static {
-    /// A handle for everyone else: subscribe, ask for a relist, ask for its health.
+    /// A handle for other parts: to subscribe, request a relist, and check its health.
     fn handle(&self) -> Arc<dyn PlegHandle>;
 
-    /// Watches until `shutdown`. All tasks that it started have ended when it returns.
+    /// Watches until `shutdown`. All tasks that it spawned have ended when it returns.
     async fn run(self: Box<Self>, shutdown: CancellationToken);
 }
 
-/// What others may ask of a running PLEG.
+/// What other parts can ask of a running PLEG.
 pub trait PlegHandle: Send + Sync {
-    /// A new subscription; it tells of what changes from now on.
+    /// A new subscription. It receives changes from now on.
     fn subscribe(&self) -> PlegEvents;
 
-    /// Asks that this one pod be listed and inspected soon, without waiting for the next relist
-    /// (`RequestRelist`).
+    /// Requests that this pod is listed and inspected soon, before the next relist (`RequestRelist`).
     fn request_relist(&self, uid: &PodUid);
 
     /// Asks that the next relist inspect this pod even if nothing in the list changed
     /// (`RequestReinspect`).
     fn request_reinspect(&self, uid: &PodUid);
 
-    /// Whether the runtime could be listed lately; the error says since when not.
+    /// Whether the runtime was listed recently. The error says how long ago the last list was.
     fn healthy(&self) -> Result<()>;
 }
 
@@ -48,15 +47,15 @@ pub enum PodLifecycleEventType {
     ContainerStarted,
     /// It has ended.
     ContainerDied,
-    /// The runtime does not know it any more.
+    /// The runtime no longer knows it.
     ContainerRemoved,
-    /// Its state cannot be told.
+    /// Its state is unknown.
     ContainerChanged,
-    /// The pod should be synced, for no container's sake.
+    /// The pod needs a sync for a reason other than a container.
     PodSync,
 }
 
-/// One change of a pod (`pleg.PodLifecycleEvent`); which one is told beside it.
+/// One change of a pod (`pleg.PodLifecycleEvent`), without the pod's UID.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PodLifecycleEvent {
     /// What happened.
@@ -65,18 +64,17 @@ pub struct PodLifecycleEvent {
     pub container: Option<ContainerId>,
 }
 
-/// What happened to one pod, in order: one change or two it is mostly, and these need no memory of their own. To read, a
-/// slice.
+/// The changes of one pod, in order. One or two changes need no allocation of their own. Dereferences to a slice.
 pub type PodLifecycleEvents = SmallVec<[PodLifecycleEvent; 2]>;
 
-/// The sending end: hands each event to every subscription.
+/// The sending end: passes each event to every subscription.
 #[derive(Debug, Default)]
 pub struct PlegPublisher {
     subscribers: Mutex<Vec<Weak<Subscription>>>,
 }
 
 impl PlegPublisher {
-    /// A publisher with no subscriber yet.
+    /// A publisher without subscribers.
     pub fn new() -> Self {
         Self::default()
     }
@@ -88,11 +86,10 @@ impl PlegPublisher {
         PlegEvents { subscription }
     }
 
-    /// Tells every subscriber what happened to these pods: each pod once, and each of its events once. Leaves `changed`
-    /// empty.
+    /// Passes these changes to every subscriber: each pod once, each of its events once. Leaves `changed` empty.
     ///
-    /// Never blocks and never drops: an event that a subscriber has not taken yet is not stored a second time, so that
-    /// what is pending is bounded by what exists.
+    /// Never blocks and never drops: an event that a subscriber has not taken yet is not stored twice, so the pending
+    /// events are bounded by the number of pods.
     pub fn publish(&self, changed: &mut Vec<(PodUid, PodLifecycleEvents)>) {
         changed.retain(|(_, events)| !events.is_empty());
         if changed.is_empty() {
@@ -115,7 +112,7 @@ fn tell(subscriber: &Weak<Subscription>, changed: &mut Vec<(PodUid, PodLifecycle
         return;
     };
     let mut pending = subscription.pending.lock();
-    // Whoever has something to take was woken already, and takes all there is.
+    // A subscriber with pending events has been woken already and takes all of them.
     let wakes = pending.queue.is_empty();
     pending.extend(changed);
     drop(pending);
@@ -139,7 +136,7 @@ impl Drop for PlegPublisher {
     }
 }
 
-/// The receiving end: the pods that changed, each with its changes in their order.
+/// The receiving end: the pods that changed, each with its changes in order.
 #[derive(Debug)]
 pub struct PlegEvents {
     subscription: Arc<Subscription>,
@@ -148,8 +145,7 @@ pub struct PlegEvents {
 impl PlegEvents {
     /// Waits for the next pod that changed and takes its events; `None` when the PLEG has ended.
     ///
-    /// A pod stands in the queue once, however much of it changed; pods come in the order in which they
-    /// first changed.
+    /// A pod is queued once, however many changes it has. Pods come in the order of their first change.
     ///
     /// # Cancel safety
     ///
@@ -186,15 +182,15 @@ struct Subscription {
     changed: Notify,
 }
 
-/// For so many pods room is kept: at first all change at once, and seldom many after.
+/// The capacity that is kept: at first all pods change at once, later only a few do.
 const KEPT_ROOM: usize = 16;
 
-/// The pods that changed and were not taken yet, a pod once, in the order in which they first changed.
+/// The pods that changed and were not taken yet, each once, in the order of their first change.
 #[derive(Debug, Default)]
 struct Pending {
     queue: VecDeque<(PodUid, PodLifecycleEvents)>,
-    /// Where in the queue each pod stands, counted from the first that ever stood there. Kept only while pods come to a
-    /// queue that is not empty: a subscriber that keeps up costs no look-ups.
+    /// The position of each pod in the queue, counted from the start of the subscription. Filled only while pods arrive
+    /// at a queue that is not empty, so a subscriber that keeps up causes no look-ups.
     places: Option<FxHashMap<PodUid, usize>>,
     /// How many were taken.
     taken: usize,
@@ -205,7 +201,7 @@ impl Pending {
     fn extend(&mut self, changed: &mut Vec<(PodUid, PodLifecycleEvents)>) {
         if self.queue.is_empty() {
             self.places = None;
-            // Handed over as they are. The memory of the old queue is for the next changes.
+            // Moved as a whole. The memory of the old queue is reused for the next changes.
             let emptied = std::mem::replace(&mut self.queue, std::mem::take(changed).into());
             *changed = emptied.into();
             return;
@@ -239,7 +235,7 @@ impl Pending {
     }
 }
 
-/// Leaves the first of equal events.
+/// Removes duplicates; the first one stays.
 fn without_doubles(events: &mut PodLifecycleEvents) {
     let mut index = 1;
     while index < events.len() {

@@ -1,4 +1,4 @@
-//! Who a pod is: its UID, its key, and what its annotations say of where it came from.
+//! The identity of a pod: its UID, its key, and the source in its annotations.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 
 use crate::annotations;
 
-/// A pod's UID: what everything that is kept of a pod is keyed by.
+/// A pod's UID: the key of all state that is kept of a pod.
 ///
 /// For a static pod it is the UID its source gave it, not that of its mirror on the API server.
 /// Cloning is cheap.
@@ -27,20 +27,20 @@ impl PodUid {
         &self.0
     }
 
-    /// Whether the pod has no UID. No pod that came through a source is without one.
+    /// Whether the pod has no UID. A pod from a source always has one.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// UIDs that share their text need no look at it.
+/// UIDs that share their text are equal.
 impl PartialEq for PodUid {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
     }
 }
 
-/// As the text does: [`Borrow`] promises it.
+/// Equal to the hash of the text, as [`Borrow`] requires.
 impl Hash for PodUid {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.hash(state);
@@ -77,8 +77,7 @@ impl Borrow<str> for PodUid {
     }
 }
 
-/// A pod's namespace and name. Two pods may bear one key one after the other: a key is a turn to wait for,
-/// never an identity.
+/// A pod's namespace and name. Different pods can have the same key one after the other, so a key is not an identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodKey {
     /// The pod's namespace.
@@ -112,16 +111,16 @@ impl fmt::Display for PodKey {
 /// A pod's quality of service class (`v1helper/qos.GetPodQOS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QosClass {
-    /// Every container bounds its CPU and memory by equal requests and limits.
+    /// Every container has CPU and memory limits, and equal requests.
     Guaranteed,
     /// Some container requests or limits CPU or memory.
     Burstable,
-    /// No container asks for anything.
+    /// No container requests anything.
     BestEffort,
 }
 
 impl QosClass {
-    /// The API's word for it.
+    /// The value in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             QosClass::Guaranteed => "Guaranteed",
@@ -131,7 +130,7 @@ impl QosClass {
     }
 }
 
-/// What the kubelet's `types` and `container` packages ask of a pod, as methods of the API type.
+/// Helpers of the kubelet's `types` and `container` packages, as methods of the API type.
 pub trait PodExt {
     /// The pod's UID; empty if it has none.
     fn uid(&self) -> PodUid;
@@ -141,21 +140,21 @@ pub trait PodExt {
     fn key(&self) -> PodKey;
     /// The value of an annotation.
     fn annotation(&self, key: &str) -> Option<&str>;
-    /// The name of the source it came from (annotation `kubernetes.io/config.source`).
+    /// The name of its source (annotation `kubernetes.io/config.source`).
     fn source(&self) -> Option<&str>;
-    /// Whether this is a static pod: its source is known and is not the API server (`types.IsStaticPod`).
+    /// Whether this is a static pod: it has a source other than the API server (`types.IsStaticPod`).
     fn is_static(&self) -> bool;
-    /// Whether this is the API server's image of a static pod (`types.IsMirrorPod`).
+    /// Whether this is a mirror pod (`types.IsMirrorPod`).
     fn is_mirror(&self) -> bool;
-    /// Whether it is to be deleted (`metadata.deletionTimestamp`).
+    /// Whether it is being deleted (`metadata.deletionTimestamp`).
     fn is_deleting(&self) -> bool;
-    /// The phase that its status tells is one that never leaves: `Succeeded` or `Failed`.
+    /// Whether the phase in its status is terminal: `Succeeded` or `Failed`.
     fn is_terminal_phase(&self) -> bool;
     /// Whether it shares the host's network.
     fn host_network(&self) -> bool;
     /// `spec.restartPolicy`, `Always` where unset.
     fn restart_policy(&self) -> &str;
-    /// Init containers, then regular ones, as the kubelet visits them; not the ephemeral ones.
+    /// Init containers, then regular ones, in the kubelet's order; without ephemeral containers.
     fn all_containers(&self) -> Box<dyn Iterator<Item = &Container> + '_>;
     /// `spec.terminationGracePeriodSeconds`, 30 where unset.
     fn termination_grace_period_seconds(&self) -> i64;
@@ -232,12 +231,12 @@ impl PodExt for Pod {
     }
 }
 
-/// Whether the status says that the pod has ended for good.
+/// Whether the status has a terminal phase.
 pub(crate) fn has_terminal_phase(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-/// Whether all its containers are being removed, to start over in place.
+/// Whether all its containers are being removed, so that they restart in place.
 pub(crate) fn restarts_all_containers(status: &PodStatus) -> bool {
     let mut conditions = status.conditions.iter().flatten();
     conditions.any(|condition| condition.type_ == "AllContainersRestarting" && condition.status == "True")

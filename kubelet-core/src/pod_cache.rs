@@ -1,4 +1,4 @@
-//! The newest known runtime status of each pod, and the wait for a newer one.
+//! The latest runtime status of each pod, and the wait for a newer one.
 
 use std::sync::Arc;
 
@@ -11,54 +11,55 @@ use crate::changes::Changes;
 use crate::runtime::PodStatus;
 use crate::{Error, PodKey, PodUid, Result};
 
-/// What the runtime last said of each pod. The PLEG writes it and nobody else does; pod workers wait in it
-/// for a status that is newer than what they did last.
+/// The latest runtime status of each pod. Only the PLEG writes it. Pod workers wait in it for a status that is newer
+/// than their last sync.
 ///
 /// A cheap handle; clones share one cache. Answers to the kubelet's `container.Cache`.
 #[derive(Clone, Debug, Default)]
 pub struct PodCache {
     inner: Arc<Mutex<Inner>>,
     wait_began: Arc<Notify>,
-    /// Of which pods there are, and of which something may run.
+    /// Counts changes of the set of pods and of which pods may run.
     changes: Changes,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     pods: FxHashMap<PodUid, Entry>,
-    /// Every pod's entry, a missing one too, is at least as new as this; but for those that lag.
+    /// Every entry, also a missing one, is at least this new, except for those that lag.
     observed_all_at: Option<Instant>,
-    /// The pods that `observed_all_at` does not speak for, each with the last of its values that did.
+    /// Pods that `observed_all_at` does not apply to, each with the last value that did.
     lagging: FxHashMap<PodUid, Option<Instant>>,
     waiters: FxHashMap<PodUid, Vec<Waiter>>,
-    /// Counts the entries that were set and those that were forgotten.
+    /// Counts entries that were set or removed.
     version: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// Boxed, since errors are large and rare.
+    /// Boxed: errors are large and rare.
     status: Result<Arc<PodStatus>, Box<Error>>,
     observed: Instant,
-    /// Whether something of the pod may run. Kept, since an old status is far away when a new one comes.
+    /// Whether a container of the pod may run. Stored, since the old status is no longer in the processor's cache when
+    /// a new one arrives.
     may_run: bool,
 }
 
 #[derive(Debug)]
 struct Waiter {
-    /// `None`: the first observation will do.
+    /// `None`: the first observation is enough.
     newer_than: Option<Instant>,
     wake: oneshot::Sender<Result<Arc<PodStatus>>>,
 }
 
 impl PodCache {
-    /// An empty cache: nothing was observed yet, so every wait waits.
+    /// An empty cache. Every wait blocks until something was observed.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The status of a pod as last seen, or the error of the last try to read it. A pod that the runtime
-    /// does not have, or was not looked at yet, has an empty status.
+    /// The latest status of a pod, or the error of the last attempt to read it. A pod that the runtime does not have,
+    /// or that was not observed yet, has an empty status.
     pub fn get(&self, uid: &PodUid) -> Result<Arc<PodStatus>> {
         let inner = self.inner.lock();
         match inner.pods.get(uid) {
@@ -67,8 +68,7 @@ impl PodCache {
         }
     }
 
-    /// When the pod's entry was observed: the time of the entry, or of the whole cache if that is newer.
-    /// `None` while nothing was observed.
+    /// When the pod was observed last, alone or with the whole cache. `None` before the first observation.
     pub fn observed_at(&self, uid: &PodUid) -> Option<Instant> {
         let inner = self.inner.lock();
         inner
@@ -78,14 +78,13 @@ impl PodCache {
             .max(inner.all_at(uid))
     }
 
-    /// Whether anything is kept of a pod, a waiter included.
+    /// Whether the cache holds anything of a pod, a waiter included.
     pub(crate) fn keeps(&self, uid: &PodUid) -> bool {
         let inner = self.inner.lock();
         inner.pods.contains_key(uid) || inner.waiters.contains_key(uid) || inner.lagging.contains_key(uid)
     }
 
-    /// The pods of which something may run, as last seen; those that could not be read among them, without
-    /// a name.
+    /// The pods that may have a running container. Pods whose status could not be read are included, without a name.
     pub fn running_pods(&self) -> Vec<(PodUid, PodKey)> {
         let inner = self.inner.lock();
         let running = inner.pods.iter().filter_map(|(uid, entry)| match &entry.status {
@@ -95,20 +94,20 @@ impl PodCache {
         running.collect()
     }
 
-    /// Of what [`running_pods`](Self::running_pods) tells.
+    /// Counts changes of the result of [`running_pods`](Self::running_pods).
     pub(crate) fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// Grows with each status that is stored or forgotten.
+    /// Increases with each status that is stored or removed.
     pub(crate) fn version(&self) -> u64 {
         self.inner.lock().version
     }
 
-    /// Waits until the pod's status is known to be newer than `time`, and returns it (`GetNewerThan`). An
-    /// error to read the status counts as news: the waiter wakes with it.
+    /// Waits until the pod's status is newer than `time`, and returns it (`GetNewerThan`). A failed read of the status
+    /// counts as news: the waiter gets the error.
     ///
-    /// Waits for as long as the PLEG needs; put a deadline around it.
+    /// There is no time limit; use a timeout around it.
     ///
     /// # Cancel safety
     ///
@@ -117,7 +116,7 @@ impl PodCache {
         self.wait(uid, Some(time)).await
     }
 
-    /// Waits until the pod was looked at once: at once for all pods after the first list.
+    /// Waits until the pod was observed once. After the first list, that is true for all pods.
     ///
     /// # Cancel safety
     ///
@@ -126,18 +125,18 @@ impl PodCache {
         self.wait(uid, None).await
     }
 
-    /// Waits until all pods were looked at once.
+    /// Waits until all pods were observed once.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
     pub async fn listed(&self) {
-        // No pod is without a UID, so only a whole list can answer for this one.
+        // Every pod has a UID, so only a complete list can satisfy this wait.
         let _ = self.get_observed(&PodUid::new("")).await;
     }
 
-    /// Waits until somebody begins to [wait](Self::get_newer_than) for a pod; at once, if somebody did since the
-    /// last time. Only the PLEG calls this.
+    /// Waits until a task starts to [wait](Self::get_newer_than) for a pod. Returns at once if one did since the last
+    /// call. Only the PLEG calls this.
     ///
     /// # Cancel safety
     ///
@@ -146,7 +145,7 @@ impl PodCache {
         self.wait_began.notified().await;
     }
 
-    /// The pods that somebody waits for. A PLEG that lists rarely looks at them meanwhile.
+    /// The pods with a waiter. A PLEG that lists rarely inspects them in the meantime.
     pub fn awaited(&self) -> Vec<PodUid> {
         let inner = self.inner.lock();
         let awaited = inner
@@ -164,7 +163,7 @@ impl PodCache {
             }
             let (wake, woken) = oneshot::channel();
             let waiters = inner.waiters.entry(uid.clone()).or_default();
-            // Those who gave up have left their place.
+            // Waiters that gave up have left an unused entry.
             waiters.retain(|waiter| !waiter.wake.is_closed());
             waiters.push(Waiter {
                 newer_than: time,
@@ -175,13 +174,13 @@ impl PodCache {
         self.wait_began.notify_one();
         match woken.await {
             Ok(status) => status,
-            // The sender lives in the cache, of which we hold a handle, until it has sent.
+            // The sender is in the cache, which this handle keeps alive.
             Err(_) => self.get(uid),
         }
     }
 
-    /// Stores what was read of a pod at `observed`: the time before the runtime was asked. Wakes who waited
-    /// for it. Only the PLEG calls this.
+    /// Stores the status of a pod as read at `observed`, a time taken before the runtime was asked. Wakes the waiters.
+    /// Only the PLEG calls this.
     pub fn set(&self, uid: &PodUid, status: Result<Arc<PodStatus>>, observed: Instant) {
         let may_run = status.as_ref().map_or(true, |status| status.is_running());
         let entry = Entry {
@@ -202,8 +201,8 @@ impl PodCache {
         inner.wake(uid, None);
     }
 
-    /// States that what is stored of a pod, be it nothing, still held at `time`, when the runtime was asked
-    /// about this pod alone (`SetObservedTime`). Wakes who waited for it. Only the PLEG calls this.
+    /// Records that the stored state of a pod (also its absence) was still true at `time`, when the runtime was asked
+    /// about this pod alone (`SetObservedTime`). Wakes the waiters. Only the PLEG calls this.
     pub fn set_observed_time(&self, uid: &PodUid, time: Instant) {
         let mut inner = self.inner.lock();
         if let Some(entry) = inner.pods.get_mut(uid) {
@@ -212,7 +211,7 @@ impl PodCache {
         inner.wake(uid, Some(time));
     }
 
-    /// Forgets a pod that the runtime does not have any more. Only the PLEG calls this.
+    /// Removes a pod that the runtime no longer has. Only the PLEG calls this.
     pub fn delete(&self, uid: &PodUid) {
         let mut inner = self.inner.lock();
         if inner.pods.remove(uid).is_some() {
@@ -221,15 +220,15 @@ impl PodCache {
         }
     }
 
-    /// States that everything in the cache is at least as new as `time`, wakes all who waited for that
-    /// (`UpdateTime`). Only the PLEG calls this, after each pod of a list was set.
+    /// Records that every entry is at least as new as `time`, and wakes the waiters (`UpdateTime`). Only the PLEG calls
+    /// this, after it has set each pod of a list.
     pub fn update_time(&self, time: Instant) {
         self.update_time_except(time, []);
     }
 
-    /// As [`update_time`](Self::update_time), but says nothing of the pods that `lag`: those whose status is
-    /// being read still. They stay as new as they were until they are [`set`](Self::set), or a later call
-    /// does not name them any more; so a pod that cannot be read now holds up nobody but its own waiters.
+    /// Like [`update_time`](Self::update_time), except for the pods in `lag`, whose status is still being read. They
+    /// keep their time until they are [`set`](Self::set) or a later call does not list them. So a pod that cannot be
+    /// read blocks only its own waiters.
     pub fn update_time_except(&self, time: Instant, lag: impl IntoIterator<Item = PodUid>) {
         let mut inner = self.inner.lock();
         let lagging = lag
@@ -255,7 +254,7 @@ impl Entry {
 }
 
 impl Inner {
-    /// How new the list as a whole makes this pod's entry.
+    /// The time that complete lists give to this pod's entry.
     fn all_at(&self, uid: &PodUid) -> Option<Instant> {
         if self.lagging.is_empty() {
             return self.observed_all_at;
@@ -263,8 +262,8 @@ impl Inner {
         self.lagging.get(uid).copied().unwrap_or(self.observed_all_at)
     }
 
-    /// The status, if it is known to be newer than `time`, or known at all without one. `absent_at`: when
-    /// the pod alone was looked for, should there be no entry.
+    /// The status, if it is newer than `time`, or if any is known and `time` is `None`. `absent_at`: when the pod was
+    /// looked for alone, in case it has no entry.
     fn newer_than(
         &self,
         uid: &PodUid,
@@ -291,7 +290,7 @@ impl Inner {
         let mut still_waiting = Vec::new();
         for waiter in waiters {
             match self.newer_than(uid, waiter.newer_than, absent_at) {
-                // A waiter that gave up is no concern of ours.
+                // A waiter that gave up needs no answer.
                 Some(status) => drop(waiter.wake.send(status)),
                 None if waiter.wake.is_closed() => {}
                 None => still_waiting.push(waiter),

@@ -6,46 +6,46 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::runtime::ContainerResources;
 use crate::{PodUid, Result};
 
-/// Looks after the cgroup of each pod, in which its containers are made: so that a pod as a whole has limits, and nothing
-/// is left of it. Answers to the kubelet's `cm.PodContainerManager`, and to what of its `QOSContainerManager` follows from
-/// the pods.
+/// Manages the cgroup of each pod, which contains the cgroups of its containers. It limits the pod as a whole, and
+/// makes sure that no process of the pod is left. Answers to the kubelet's `cm.PodContainerManager`, and to the part of
+/// its `QOSContainerManager` that depends on pods.
 ///
-/// A pod's sync calls [`exists`](Self::exists) and [`ensure_exists`](Self::ensure_exists); the end of a pod and the clean-up
-/// of orphans call [`destroy`](Self::destroy). The limits of a pod that is resized are the runtime's to change, between the
-/// resizes of its containers.
+/// The sync of a pod calls [`exists`](Self::exists) and [`ensure_exists`](Self::ensure_exists). The end of a pod and
+/// the clean-up of orphans call [`destroy`](Self::destroy). When a pod is resized, the runtime changes the limits,
+/// between the resizes of its containers.
 ///
 /// # Cancel safety
 ///
 /// Any call may be dropped and made again.
 #[async_trait]
 pub trait PodContainerManager: Send + Sync {
-    /// Whether the pod's cgroup is there (`Exists`).
+    /// Whether the pod's cgroup exists (`Exists`).
     async fn exists(&self, pod: &Pod) -> bool;
 
-    /// Makes the pod's cgroup, with the limits of its spec, if it is not there (`EnsureExists`). One that is there keeps
-    /// its limits.
+    /// Creates the pod's cgroup with the limits of its spec, if it does not exist (`EnsureExists`). An existing cgroup
+    /// keeps its limits.
     async fn ensure_exists(&self, pod: &Pod) -> Result<()>;
 
-    /// Kills what still runs in the pod's cgroup, and removes it (`Destroy`). Nothing is to do where there is none.
+    /// Kills all processes in the pod's cgroup, and removes it (`Destroy`). Does nothing if there is none.
     async fn destroy(&self, uid: &PodUid) -> Result<()>;
 
-    /// Gives what still runs in the pod's cgroup the least CPU: the pod is over, and its volumes are not unmounted yet
+    /// Reduces the CPU of the pod's cgroup to the minimum: the pod has ended, but its volumes are still mounted
     /// (`ReduceCPULimits`).
     async fn reduce_cpu_limits(&self, uid: &PodUid) -> Result<()>;
 
-    /// What the kernel holds the pod as a whole to, as far as that can be read (`GetPodCgroupConfig`); by default nothing is
-    /// known. A pod that runs shows it in its status.
+    /// The limits of the pod's cgroup, as far as they can be read (`GetPodCgroupConfig`). The status of a running pod
+    /// shows them. By default, `None`.
     async fn resources(&self, pod: &Pod) -> Option<ContainerResources> {
         let _ = pod;
         None
     }
 
-    /// The pods that have a cgroup, in no order (`GetAllPodsFromCgroups`).
+    /// The pods that have a cgroup, in any order (`GetAllPodsFromCgroups`).
     async fn pods(&self) -> Result<Vec<PodUid>>;
 }
 
-/// Pods have no cgroups of the agent's making: where `cgroupsPerQOS` is off, or the runtime has none. Each pod's counts as
-/// there (`podContainerManagerNoop`).
+/// The agent creates no cgroups for pods: `cgroupsPerQOS` is off, or the runtime has none. Every pod's cgroup counts as
+/// existing (`podContainerManagerNoop`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoPodContainers;
 

@@ -1,4 +1,4 @@
-//! The folders and cgroups of pods that are gone.
+//! Removes the folders and cgroups of pods that are gone.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,24 +16,23 @@ use crate::deadline::within;
 use crate::volume::clean_sub_paths;
 use crate::{Disk, PodCache, PodContainerManager, PodUid, PodWorkersHandle, RootDir, VolumeManager};
 
-/// The folders are looked through with the first clean-up after this, should somebody else leave one.
+/// The first clean-up after this time checks all folders, in case another process left one.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
-/// How long the volumes of one pod may take before it is the next one's turn.
+/// The time limit for the volumes of one pod. Then the next pod is handled.
 const UNMOUNT_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Removes the cgroups and then the folders of pods that nobody knows any more (`cleanupOrphanedPodCgroups`,
-/// `cleanupOrphanedPodDirs`). It works beside the sync loop: a file system that hangs holds up nothing but the next
-/// removal.
+/// Removes the cgroups and then the folders of pods that no part of the agent knows (`cleanupOrphanedPodCgroups`,
+/// `cleanupOrphanedPodDirs`). It runs beside the sync loop: a file system that hangs blocks only the next removal.
 ///
-/// They are looked through when a pod went, again while one of a gone pod is left, and now and then.
+/// It runs when a pod is gone, again while something of a gone pod is left, and periodically.
 pub(crate) struct OrphanedPodDirs {
     removal: Removal,
-    /// One removal at a time; it says whether something of a pod that is gone was left.
+    /// One removal at a time. It returns whether something of a gone pod is left.
     under_way: JoinSet<bool>,
-    /// A pod went, or may have, since the last removal began.
+    /// A pod is gone, or may be, since the last removal started.
     is_due: bool,
     looked_at: Instant,
-    /// Of what removals left behind.
+    /// Counts removals that left something behind.
     changes: Changes,
 }
 
@@ -63,7 +62,7 @@ impl OrphanedPodDirs {
         }
     }
 
-    /// Looks for them, if that is due: those of the known pods stay.
+    /// Starts a removal if one is due. `known` pods are kept.
     pub(crate) fn tend(&mut self, known: &HashSet<PodUid>, some_went: bool) {
         self.is_due |= some_went || self.looked_at.elapsed() >= LOOK_PERIOD;
         match self.under_way.try_join_next() {
@@ -85,12 +84,12 @@ impl OrphanedPodDirs {
         }
     }
 
-    /// Whether nothing is to be removed but what is being removed already.
+    /// Whether there is nothing to remove, apart from a removal that is running.
     pub(crate) fn is_idle(&self) -> bool {
         !self.is_due
     }
 
-    /// There is one when a removal has left something behind: it is to be tried again.
+    /// Changes when a removal has left something behind, so that it is retried.
     pub(crate) fn changes(&self) -> &Changes {
         &self.changes
     }
@@ -118,9 +117,9 @@ struct Removal {
 }
 
 impl Removal {
-    /// Says whether something of a pod that is not known was left.
+    /// Returns whether something of an unknown pod is left.
     async fn run(self, known: HashSet<PodUid>) -> bool {
-        // Cgroups first: what still runs in them may use the folders.
+        // Cgroups first: processes in them may use the folders.
         let cgroups_are_left = self.remove_cgroups(&known).await;
         self.remove_dirs(&known).await || cgroups_are_left
     }
@@ -139,7 +138,7 @@ impl Removal {
         let dir = self.root_dir.pods_dir();
         match self.disk.run(move || list(&dir)).await {
             Ok(found) => self.remove_of_orphans(found, known, Part::Dir).await,
-            // No pod had a folder yet.
+            // No pod has had a folder yet.
             Err(error) => error.kind() != io::ErrorKind::NotFound,
         }
     }
@@ -158,9 +157,9 @@ impl Removal {
         is_left
     }
 
-    /// Says whether it is gone.
+    /// Returns whether it is gone.
     async fn remove_cgroup(&self, uid: &PodUid) -> bool {
-        // Its volumes in memory are charged to it as long as they are there.
+        // Its in-memory volumes are charged to this cgroup until they are unmounted.
         let volumes = self.root_dir.pod_volumes_dir(uid);
         let holds_volumes = self.disk.run(move || Ok(has_entries(&volumes))).await;
         let done = match holds_volumes.unwrap_or(true) {
@@ -173,9 +172,10 @@ impl Removal {
         })
     }
 
-    /// Says whether it is gone.
+    /// Returns whether it is gone.
     async fn remove_dir(&self, uid: &PodUid) -> bool {
-        // Of a pod that an agent ended nothing is left by now; of one that went while none ran, all is.
+        // The volumes of a pod that an agent ended are unmounted by now. Those of a pod that went away while no agent
+        // ran are not.
         let unmounted = self.volumes.unmount_orphaned(uid);
         if let Err(error) = within("unmount volumes", Some(uid), UNMOUNT_DEADLINE, unmounted).await {
             tracing::warn!(%uid, %error, "Cannot unmount the volumes of an orphaned pod");
@@ -190,7 +190,7 @@ impl Removal {
         removed.unwrap_or(false)
     }
 
-    /// A pod may have come since the known ones were counted, and what was not looked at yet may run.
+    /// A pod may have been added since the known pods were collected. A pod that was not inspected yet may still run.
     fn may_run(&self, uid: &PodUid) -> bool {
         self.workers.could_have_running_containers(uid)
             || self.cache.observed_at(uid).is_none()
@@ -208,19 +208,19 @@ fn has_entries(dir: &Path) -> bool {
     fs::read_dir(dir).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok()))
 }
 
-/// What holds a pod's volumes, by `DefaultKubeletVolumesDirName` and `DefaultKubeletVolumeSubpathsDirName`.
+/// The folders with a pod's volumes, by `DefaultKubeletVolumesDirName` and `DefaultKubeletVolumeSubpathsDirName`.
 const VOLUMES: &str = "volumes";
 const SUBPATHS: &str = "volume-subpaths";
 
-/// Removes the folder of a pod, but no file in a volume and nothing on another file system: what stayed mounted is somebody's
-/// data. Says whether all of it is gone (`removeOrphanedPodVolumeDirs`).
+/// Removes the folder of a pod, but no file in a volume and nothing on another file system: data on something that is
+/// still mounted must not be lost. Returns whether everything is removed (`removeOrphanedPodVolumeDirs`).
 fn remove(dir: &Path) -> io::Result<bool> {
     clean_sub_paths(&dir.join(SUBPATHS))?;
     let device = fs::symlink_metadata(dir)?.dev();
     Ok(remove_folders(&dir.join(VOLUMES), device)? && remove_all(dir, device)?)
 }
 
-/// Removes a folder and those in it unless there are files.
+/// Removes a folder and its sub-folders if they contain no files.
 fn remove_folders(dir: &Path, device: u64) -> io::Result<bool> {
     remove_entries(dir, device, |path, is_dir| match is_dir {
         true => remove_folders(path, device),
@@ -228,7 +228,7 @@ fn remove_folders(dir: &Path, device: u64) -> io::Result<bool> {
     })
 }
 
-/// Removes a folder with all that is in it, on its own file system.
+/// Removes a folder with its content, on its own file system.
 fn remove_all(dir: &Path, device: u64) -> io::Result<bool> {
     remove_entries(dir, device, |path, is_dir| match is_dir {
         true => remove_all(path, device),
@@ -236,7 +236,7 @@ fn remove_all(dir: &Path, device: u64) -> io::Result<bool> {
     })
 }
 
-/// Removes what is in a folder, and then the folder, if all of it could be. One that is not there is gone.
+/// Removes the content of a folder, and then the folder if it is empty. A missing folder counts as removed.
 fn remove_entries(
     dir: &Path,
     device: u64,

@@ -9,14 +9,14 @@ use rustc_hash::FxHashMap;
 
 use crate::annotations::{CONFIG_HASH, CONFIG_MIRROR};
 use crate::changes::Changes;
-use crate::pod_watch::Subscriptions;
-use crate::{PodExt, PodKey, PodUid, PodWatch};
+use crate::dirty_pods::{DirtyPods, Subscriptions};
+use crate::{PodExt, PodKey, PodUid};
 
-/// The desired pods by UID and by name, as the sync loop last heard of them. A cheap handle; only the sync
-/// loop changes it.
+/// The desired pods by UID and by name, as the sync loop has received them. A cheap handle; only the sync loop changes
+/// it.
 ///
-/// A *mirror pod* is the API server's image of a static pod: it bears the same name, another UID, and is
-/// never run. Answers to the kubelet's `pod.Manager`.
+/// A *mirror pod* represents a static pod on the API server: it has the same name and another UID, and is never run.
+/// Answers to the kubelet's `pod.Manager`.
 #[derive(Clone, Debug, Default)]
 pub struct PodManager {
     inner: Arc<RwLock<Inner>>,
@@ -33,12 +33,12 @@ struct Inner {
 }
 
 impl PodManager {
-    /// No pod is known.
+    /// An empty manager.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The pod is new or has changed (`AddPod`, `UpdatePod`). Mirror pods are told by their annotation.
+    /// Adds or updates a pod (`AddPod`, `UpdatePod`). Mirror pods are recognised by their annotation.
     pub fn set_pod(&self, pod: Arc<Pod>) {
         let (uid, key) = (pod.uid(), pod.key());
         let mut inner = self.inner.write();
@@ -51,16 +51,16 @@ impl PodManager {
             self.changes.note();
         }
         let is_mirror = pod.is_mirror();
-        // One text for all that is kept here.
+        // All maps share one UID text.
         let uid = pods.get_key_value(&uid).map_or(uid, |(uid, _)| uid.clone());
         by_key.insert(key, uid.clone());
         pods.insert(uid.clone(), pod);
         if !is_mirror {
-            inner.subscriptions.tell(&uid);
+            inner.subscriptions.push(&uid);
         }
     }
 
-    /// The pod is gone from its source (`RemovePod`).
+    /// Removes a pod that is gone from its source (`RemovePod`).
     pub fn remove_pod(&self, pod: &Pod) {
         let (uid, key) = (pod.uid(), pod.key());
         let mut inner = self.inner.write();
@@ -71,50 +71,49 @@ impl PodManager {
             false => (&mut inner.pods, &mut inner.by_key),
         };
         pods.remove(&uid);
-        // The name may be another pod's by now.
+        // The name may belong to another pod by now.
         if by_key.get(&key) == Some(&uid) {
             by_key.remove(&key);
         }
         if !pod.is_mirror() {
-            inner.subscriptions.tell(&uid);
+            inner.subscriptions.push(&uid);
         }
     }
 
-    /// All desired pods, and then each that comes, changes or goes; mirrors are left out. Any number may watch, each
-    /// at its own pace.
-    pub fn watch(&self) -> PodWatch {
+    /// The set of changed pods, for one more watcher. It begins with all pods.
+    pub(crate) fn subscribe(&self) -> Arc<DirtyPods> {
         let mut inner = self.inner.write();
         let inner = &mut *inner;
-        PodWatch::new(self.clone(), inner.subscriptions.add(inner.pods.keys()))
+        inner.subscriptions.add(inner.pods.keys())
     }
 
-    /// Of which pods there are, and of what housekeeping goes by; of mirrors too.
+    /// Counts changes of the set of pods, and of everything that housekeeping depends on; mirrors included.
     pub(crate) fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// The pod of this UID (`GetPodByUID`); mirrors are not looked at.
+    /// The pod with this UID (`GetPodByUID`), not a mirror.
     pub fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
         self.inner.read().pods.get(uid).cloned()
     }
 
-    /// The pod that last came under this name (`GetPodByFullName`).
+    /// The latest pod with this name (`GetPodByFullName`).
     pub fn pod_by_key(&self, key: &PodKey) -> Option<Arc<Pod>> {
         let inner = self.inner.read();
         inner.pods.get(inner.by_key.get(key)?).cloned()
     }
 
-    /// All pods but the mirrors (`GetPods`).
+    /// All pods except mirrors (`GetPods`).
     pub fn pods(&self) -> Vec<Arc<Pod>> {
         self.inner.read().pods.values().cloned().collect()
     }
 
-    /// Those of all pods but the mirrors.
+    /// The UIDs of all pods except mirrors.
     pub(crate) fn uids(&self) -> HashSet<PodUid> {
         self.inner.read().pods.keys().cloned().collect()
     }
 
-    /// How many pods there are, mirrors not counted.
+    /// The number of pods, without mirrors.
     pub fn len(&self) -> usize {
         self.inner.read().pods.len()
     }
@@ -130,18 +129,17 @@ impl PodManager {
         inner.mirrors.get(inner.mirrors_by_key.get(&pod.key())?).cloned()
     }
 
-    /// The static pod that this mirror shows (`GetPodByMirrorPod`).
+    /// The static pod of this mirror (`GetPodByMirrorPod`).
     pub fn pod_of_mirror(&self, mirror: &Pod) -> Option<Arc<Pod>> {
         self.pod_by_key(&mirror.key())
     }
 
-    /// All mirrors, those without a static pod too.
+    /// All mirrors, also those without a static pod.
     pub fn mirrors(&self) -> Vec<Arc<Pod>> {
         self.inner.read().mirrors.values().cloned().collect()
     }
 
-    /// The mirrors of static pods that no source lists any more, in the order of their names
-    /// (`GetPodsAndMirrorPods`).
+    /// The mirrors of static pods that no source lists any more, sorted by name (`GetPodsAndMirrorPods`).
     pub fn orphaned_mirrors(&self) -> Vec<Arc<Pod>> {
         let inner = self.inner.read();
         let orphans = inner.mirrors.values();
@@ -153,7 +151,7 @@ impl PodManager {
         orphans
     }
 
-    /// The UID under which the pod runs: for a mirror's that of its static pod, for any other itself
+    /// The UID under which the pod runs: for a mirror, that of its static pod; for others, the same UID
     /// (`TranslatePodUID`).
     pub fn translate_pod_uid(&self, uid: &PodUid) -> PodUid {
         let inner = self.inner.read();
@@ -164,7 +162,7 @@ impl PodManager {
         translated.unwrap_or(uid).clone()
     }
 
-    /// By the UID of each static pod: the UID of its mirror, if it has one (`GetUIDTranslations`).
+    /// Maps the UID of each static pod to the UID of its mirror, if it has one (`GetUIDTranslations`).
     pub fn uid_translations(&self) -> FxHashMap<PodUid, Option<PodUid>> {
         let inner = self.inner.read();
         let static_pods = inner.pods.iter().filter(|(_, pod)| pod.is_static());
@@ -174,7 +172,7 @@ impl PodManager {
     }
 }
 
-/// Whatever housekeeping goes by, of a pod or a mirror.
+/// Everything of a pod or mirror that housekeeping depends on.
 fn place(pod: &Pod) -> impl PartialEq + '_ {
     let ephemeral = pod
         .spec

@@ -1,4 +1,4 @@
-//! Where pods come from, and the one stream that they are merged into.
+//! Pod sources, and the stream that they are merged into.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,46 +12,46 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{PodUid, Result};
 
-/// A named stream of what should run, as one place says it: a folder, a URL, an API server, your own.
+/// A named stream of pods to run, from one place: a folder, a URL, an API server, your own.
 ///
 /// Any `Stream<Item = Vec<Arc<Pod>>>` makes one, see [`StreamSource`].
 pub trait PodSource: Send + 'static {
     /// The source's name: the value of the annotation `kubernetes.io/config.source` on its pods.
     fn name(&self) -> &str;
 
-    /// The source's updates. The source stops when the stream is dropped. A stream that ends leaves its
-    /// pods as they are: a silent source is not an empty one.
+    /// The source's updates. Dropping the stream stops the source. If the stream ends, its pods stay: a source that
+    /// sends nothing is not an empty source.
     fn updates(self: Box<Self>) -> BoxStream<'static, SourceUpdate>;
 }
 
-/// One word from a source.
+/// One update of a source.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SourceUpdate {
-    /// All pods of this source, now. A pod that is not among them is no more. The first one, even empty,
-    /// makes the source *seen*.
+    /// All current pods of this source. A pod that is missing here has been removed. The first snapshot, even an empty
+    /// one, marks the source as *seen*.
     Snapshot(Vec<Arc<Pod>>),
-    /// This pod is new or has changed; the others are as they were. Only after a first snapshot.
+    /// This pod is new or has changed; the others are unchanged. Only after a first snapshot.
     Applied(Arc<Pod>),
-    /// This pod is no more; the others are as they were. Only after a first snapshot.
+    /// This pod was removed; the others are unchanged. Only after a first snapshot.
     Deleted(PodUid),
-    /// The source cannot be read at present. What it said last stands.
+    /// The source cannot be read at present. Its last pods stay.
     Unavailable {
-        /// Why, for humans.
+        /// The reason, for humans.
         message: String,
     },
-    /// The source can be read again, and what it said last is what it says.
+    /// The source can be read again, without a change of its pods.
     Available,
-    /// One item of the source is bad and was passed over; the others are untouched.
+    /// One item of the source is invalid and was skipped; the others are unaffected.
     Problem {
-        /// Which: the file, the URL, the index in the list.
+        /// The item: a file, a URL, an index in the list.
         item: String,
-        /// What is wrong with it.
+        /// The problem.
         message: String,
     },
 }
 
-/// A [`PodSource`] made of any stream of full snapshots.
+/// A [`PodSource`] made from any stream of full snapshots.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -67,7 +67,7 @@ pub struct StreamSource<S> {
 }
 
 impl<S> StreamSource<S> {
-    /// The source of this name whose snapshots come from `snapshots`.
+    /// A source with this name that reads its snapshots from `snapshots`.
     pub fn new(name: impl Into<String>, snapshots: S) -> Self {
         Self {
             name: name.into(),
@@ -86,31 +86,31 @@ impl<S: Stream<Item = Vec<Arc<Pod>>> + Send + 'static> PodSource for StreamSourc
     }
 }
 
-/// What is to be done with the pods of a [`PodUpdate`] (`types.PodOperation`).
+/// What to do with the pods of a [`PodUpdate`] (`types.PodOperation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PodOperation {
     /// These are all pods of the source.
     Set,
-    /// These are new.
+    /// These pods are new.
     Add,
-    /// These are to end gracefully: their `deletionTimestamp` was set.
+    /// These pods are to end gracefully: their `deletionTimestamp` was set.
     Delete,
-    /// These are gone from the source.
+    /// These pods are gone from the source.
     Remove,
-    /// These changed in what matters to running them.
+    /// These pods changed in a way that affects how they run.
     Update,
-    /// Only the status of these changed, and not by us.
+    /// Only the status of these pods changed, and not by this agent.
     Reconcile,
 }
 
 /// One step of the merged stream (`types.PodUpdate`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodUpdate {
-    /// What is to be done.
+    /// The operation.
     pub op: PodOperation,
-    /// With which pods. Empty in the first update of a source that has none: it marks the source as seen.
+    /// The pods. Empty in the first update of a source without pods: it marks the source as seen.
     pub pods: Vec<Arc<Pod>>,
-    /// The source they came from.
+    /// Their source.
     pub source: Arc<str>,
 }
 
@@ -118,11 +118,11 @@ pub struct PodUpdate {
 /// and is implemented by that type of `kubelet-config`.
 #[async_trait]
 pub trait PodUpdates: Send + 'static {
-    /// The names of all sources that will speak.
+    /// The names of all sources.
     fn sources(&self) -> Vec<Arc<str>>;
 
-    /// Reads the sources and sends the merged updates until `shutdown`. A full channel holds the sources
-    /// back; nothing is lost.
+    /// Reads the sources and sends the merged updates until `shutdown`. A full channel delays the sources; nothing is
+    /// lost.
     async fn run(
         self: Box<Self>,
         updates: mpsc::Sender<PodUpdate>,
@@ -130,9 +130,9 @@ pub trait PodUpdates: Send + 'static {
     ) -> Result<()>;
 }
 
-/// Which sources have been heard by the sync loop (`config.SourcesReady`). A cheap handle.
+/// Which sources the sync loop has received updates from (`config.SourcesReady`). A cheap handle.
 ///
-/// Until a source was heard, that it does not list a pod means nothing.
+/// Before the first update of a source, it is unknown which pods it lists.
 #[derive(Clone, Debug, Default)]
 pub struct SourcesReady {
     expected: Arc<[Arc<str>]>,
@@ -140,7 +140,7 @@ pub struct SourcesReady {
 }
 
 impl SourcesReady {
-    /// None of these sources has been heard yet.
+    /// No update was received from any of these sources.
     pub fn new(expected: impl IntoIterator<Item = Arc<str>>) -> Self {
         Self {
             expected: expected.into_iter().collect(),
@@ -148,7 +148,7 @@ impl SourcesReady {
         }
     }
 
-    /// The source was heard.
+    /// An update of this source was received.
     pub fn add(&self, source: &Arc<str>) {
         let mut seen = self.seen.lock();
         if !seen.contains(source) {
@@ -156,19 +156,19 @@ impl SourcesReady {
         }
     }
 
-    /// Whether this source was heard.
+    /// Whether an update of this source was received.
     pub fn is_ready(&self, source: &str) -> bool {
         self.seen.lock().contains(source)
     }
 
-    /// The sources that were not heard yet.
+    /// The sources without an update so far.
     pub fn silent(&self) -> Vec<String> {
         let seen = self.seen.lock();
         let silent = self.expected.iter().filter(|source| !seen.contains(*source));
         silent.map(|source| source.to_string()).collect()
     }
 
-    /// Whether every source was heard.
+    /// Whether every source has sent an update.
     pub fn all_ready(&self) -> bool {
         let seen = self.seen.lock();
         self.expected.iter().all(|source| seen.contains(source))

@@ -1,4 +1,4 @@
-//! What a pod worker does to its pod in each of its three phases.
+//! The work of a pod worker in each of a pod's three phases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use crate::runtime::{PodStatus, RuntimePod};
 /// Why a pod is synced (`types.SyncPodType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SyncPodType {
-    /// It is looked at again.
+    /// A periodic or requested sync without a change of the spec.
     Sync,
     /// Its spec changed.
     Update,
     /// It is new.
     Create,
-    /// It is to end.
+    /// It must end.
     Kill,
 }
 
-/// What came of a sync.
+/// The outcome of a sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncOutcome {
-    /// The pod has reached a terminal phase by itself: it is to be ended.
+    /// The pod has reached a terminal phase: terminate it.
     pub terminal: bool,
-    /// It is to be synced again as soon as the runtime tells something newer of it.
+    /// Sync the pod again as soon as the runtime has a newer status.
     pub again: bool,
 }
 
-/// Changes the API status of a pod that is killed, e.g. to say it was evicted (`PodStatusFunc`).
+/// Changes the API status of a pod that is killed, e.g. to report that it was evicted (`PodStatusFunc`).
 pub type PodStatusFn = Arc<dyn Fn(&mut ApiPodStatus) + Send + Sync>;
 
-/// Does the work of [`PodWorkers`](crate::PodWorkers): one method for each thing a worker may have to do.
-/// For one pod the calls come one after the other.
+/// Does the work of [`PodWorkers`](crate::PodWorkers): one method per kind of work. The calls for one pod never
+/// overlap.
 ///
 /// Answers to the kubelet's `podSyncer`. Errors are retried by the worker.
 #[async_trait]
@@ -45,7 +45,7 @@ pub trait PodSyncer: Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Dropped when the pod is to end; the next call for the pod is `sync_terminating_pod`.
+    /// Dropped when the pod must end; the next call for the pod is `sync_terminating_pod`.
     async fn sync_pod(
         &self,
         update: SyncPodType,
@@ -54,18 +54,18 @@ pub trait PodSyncer: Send + Sync + 'static {
         status: &Arc<PodStatus>,
     ) -> Result<SyncOutcome>;
 
-    /// Whatever comes of a sync: look at the pod again at this time at the latest (its active deadline, say), on
-    /// tokio's clock. A time that has passed says nothing. By default there is none.
+    /// The latest time of the pod's next sync, whatever the result of this one (e.g. its active deadline), on tokio's
+    /// clock. A time in the past is ignored. By default, `None`.
     fn look_again_at(&self, pod: &Arc<Pod>) -> Option<Instant> {
         let _ = pod;
         None
     }
 
-    /// Stops all containers of the pod; `Ok` means that none runs (`SyncTerminatingPod`).
+    /// Stops all containers of the pod; after `Ok` none of them runs (`SyncTerminatingPod`).
     ///
     /// # Cancel safety
     ///
-    /// Dropped when the grace period shrinks, and called again with the new one.
+    /// Dropped when the grace period is shortened, and called again with the new one.
     async fn sync_terminating_pod(
         &self,
         pod: &Arc<Pod>,
@@ -77,7 +77,7 @@ pub trait PodSyncer: Send + Sync + 'static {
     /// Stops all containers of a pod that only the runtime knows (`SyncTerminatingRuntimePod`).
     async fn sync_terminating_runtime_pod(&self, running: &Arc<RuntimePod>) -> Result<()>;
 
-    /// Cleans up after a pod whose containers have ended (`SyncTerminatedPod`): after `Ok` nothing of it is
-    /// held but its record.
+    /// Cleans up after a pod whose containers have ended (`SyncTerminatedPod`). After `Ok`, the pod holds no resources;
+    /// only its record is left.
     async fn sync_terminated_pod(&self, pod: &Arc<Pod>, status: &Arc<PodStatus>) -> Result<()>;
 }

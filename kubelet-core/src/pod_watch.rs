@@ -1,17 +1,17 @@
-//! The desired pods as they change, for any number of local subscribers.
+//! Watches of the desired pods, for local subscribers.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::dirty_pods::DirtyPods;
 use crate::{PodManager, PodUid};
 
-/// Tells which desired pods came, changed or went; first of all that there were when it was made
+/// Reports which desired pods were added, changed or removed. It starts with all pods that exist when it is created
 /// ([`PodManager::watch`]).
 ///
-/// A pod stands in the queue once, however often it changed: a slow subscriber misses steps in between and never the
-/// last one, and what waits for it is bounded by what there is.
+/// A pod is queued once, however often it changed: a slow subscriber may miss intermediate states but never the last
+/// one, and its queue is bounded by the number of pods.
 #[derive(Debug)]
 pub struct PodWatch {
     pods: PodManager,
@@ -19,11 +19,7 @@ pub struct PodWatch {
 }
 
 impl PodWatch {
-    pub(crate) fn new(pods: PodManager, changed: Arc<DirtyPods>) -> Self {
-        Self { pods, changed }
-    }
-
-    /// Waits for the next change: the UID, and the pod as it is now, or `None` if it is not desired any more.
+    /// Waits for the next change: the UID, and the current pod, or `None` if it was removed.
     ///
     /// # Cancel safety
     ///
@@ -34,45 +30,25 @@ impl PodWatch {
         (uid, pod)
     }
 
-    /// How many pods wait to be told of.
+    /// The number of queued pods.
     pub fn len(&self) -> usize {
         self.changed.len()
     }
 
-    /// Whether all was told.
+    /// Whether no pod is queued.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// All who watch; those who are gone are passed over.
-#[derive(Debug, Default)]
-pub(crate) struct Subscriptions {
-    subscribers: Vec<Weak<DirtyPods>>,
-}
-
-impl Subscriptions {
-    /// A new one, to which these pods are news.
-    pub(crate) fn add<'a>(&mut self, pods: impl Iterator<Item = &'a PodUid>) -> Arc<DirtyPods> {
-        let changed = Arc::new(DirtyPods::default());
-        let mut uids: Vec<&PodUid> = pods.collect();
-        // In one order in every run.
-        uids.sort_unstable();
-        for uid in uids {
-            changed.push(uid.clone());
+impl PodManager {
+    /// Watches the desired pods: all current pods first, then each change; without mirrors. Any number of watches may
+    /// exist, each at its own pace.
+    pub fn watch(&self) -> PodWatch {
+        PodWatch {
+            pods: self.clone(),
+            changed: self.subscribe(),
         }
-        self.subscribers.push(Arc::downgrade(&changed));
-        changed
-    }
-
-    pub(crate) fn tell(&mut self, uid: &PodUid) {
-        self.subscribers.retain(|subscriber| {
-            let subscriber = subscriber.upgrade();
-            if let Some(changed) = &subscriber {
-                changed.push(uid.clone());
-            }
-            subscriber.is_some()
-        });
     }
 }
 

@@ -8,12 +8,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::pod::{PodExt, QosClass};
 use crate::quantity::Amount;
 
-/// What counts (`supportedQoSComputeResources`).
+/// The resources that determine the class (`supportedQoSComputeResources`).
 const COMPUTE_RESOURCES: [&str; 2] = ["cpu", "memory"];
 
-/// The pod's class: the one its status bears, else the one that its spec makes (`qos.GetPodQOS`).
+/// The pod's class: the one in its status, or else the one of its spec (`qos.GetPodQOS`).
 ///
-/// Once the API server has set it, it stays, even while a resize is under way.
+/// Once the API server has set it, it stays, even during a resize.
 pub fn qos_class(pod: &Pod) -> QosClass {
     let told = pod.status.as_ref().and_then(|status| status.qos_class.as_deref());
     match told {
@@ -24,10 +24,10 @@ pub fn qos_class(pod: &Pod) -> QosClass {
     }
 }
 
-/// The class that the pod's spec makes (`qos.ComputePodQOS`): from the resources of the pod as a whole where it has
-/// some, else from those of its containers, init containers too.
+/// The class of the pod's spec (`qos.ComputePodQOS`): from the pod-level resources if it has any, otherwise from those
+/// of its containers, init containers included.
 ///
-/// An amount that cannot be read counts as none.
+/// A quantity that cannot be parsed counts as unset.
 pub fn compute_qos_class(pod: &Pod) -> QosClass {
     let Some(spec) = &pod.spec else {
         return QosClass::BestEffort;
@@ -35,7 +35,7 @@ pub fn compute_qos_class(pod: &Pod) -> QosClass {
     let mut total = Total::default();
     match &spec.resources {
         Some(resources) => {
-            // Requests alone do not make a pod Burstable here; that the limits are missing does.
+            // Requests alone do not make a pod Burstable here; the missing limits do.
             total.add(
                 resources,
                 resources.limits.as_ref().is_some_and(|l| !l.is_empty()),
@@ -51,7 +51,7 @@ pub fn compute_qos_class(pod: &Pod) -> QosClass {
     total.class()
 }
 
-/// The sums over what was added, and whether each had limits for all that counts.
+/// The sums of all added resources, and whether each item had limits for every resource that counts.
 #[derive(Default)]
 struct Total {
     requests: BTreeMap<&'static str, Amount>,
@@ -77,7 +77,7 @@ impl Total {
     }
 }
 
-/// Returns how many of the resources that count were there.
+/// Returns how many of the resources that count were set.
 fn add_positive(
     sums: &mut BTreeMap<&'static str, Amount>,
     list: Option<&BTreeMap<String, Quantity>>,

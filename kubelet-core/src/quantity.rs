@@ -1,7 +1,7 @@
-//! Amounts of resources, read from the API's [`Quantity`] (`apimachinery/pkg/api/resource`).
+//! Amounts of resources, parsed from the API's [`Quantity`] (`apimachinery/pkg/api/resource`).
 //!
-//! The API keeps quantities as text: `100m`, `1.5`, `64Mi`, `1e3`. Reading, comparing, adding, rounding and writing are
-//! here: all that a kubelet does with them.
+//! The API stores quantities as text: `100m`, `1.5`, `64Mi`, `1e3`. This module parses, compares, adds, rounds and
+//! formats them.
 
 use std::fmt;
 use std::iter::Sum;
@@ -9,28 +9,28 @@ use std::ops::Add;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// A billion: the smallest part that the API keeps is a nano.
+/// A billion: the API's smallest unit is a nano.
 const NANOS: i128 = 1_000_000_000;
 
-/// How much of a resource, exact to a billionth. What is finer is rounded away from zero, as the API does; what is
-/// larger than the API can hold is its largest amount, 2⁶³ − 1.
+/// An amount of a resource, in billionths. Finer fractions are rounded away from zero, as the API does. Larger values
+/// than the API supports are capped at its maximum, 2⁶³ − 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Amount {
     nanos: i128,
 }
 
 impl Amount {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self { nanos: 0 };
 
-    /// So many whole units: bytes, CPUs.
+    /// Whole units: bytes, CPUs.
     pub fn from_units(units: i64) -> Self {
         Self {
             nanos: i128::from(units) * NANOS,
         }
     }
 
-    /// So many thousandths: `milliCPU`.
+    /// Thousandths: `milliCPU`.
     pub fn from_milli(milli: i64) -> Self {
         Self {
             nanos: i128::from(milli) * (NANOS / 1000),
@@ -47,17 +47,17 @@ impl Amount {
         self.scaled(NANOS / 1000)
     }
 
-    /// Whether it is nothing.
+    /// Whether it is zero.
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
 
-    /// Whether it is more than nothing.
+    /// Whether it is greater than zero.
     pub fn is_positive(self) -> bool {
         self.nanos > 0
     }
 
-    /// Whether it is less than nothing.
+    /// Whether it is less than zero.
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
@@ -67,12 +67,12 @@ impl Amount {
         self.nanos % NANOS == 0
     }
 
-    /// Whether it is some whole number of times `other`, which is more than nothing.
+    /// Whether it is an integer multiple of `other`, which is positive.
     pub fn is_multiple_of(self, other: Self) -> bool {
         other.nanos > 0 && self.nanos % other.nanos == 0
     }
 
-    /// The next thousandth, up: the API takes no finer amounts of resources.
+    /// Rounded up to thousandths: the API takes no finer amounts of resources.
     #[must_use]
     pub fn round_up_to_milli(self) -> Self {
         let rest = self.nanos.rem_euclid(NANOS / 1000);
@@ -82,10 +82,10 @@ impl Amount {
         }
     }
 
-    /// The canonical text (`Quantity.String`): no fraction, no precision lost, and before the largest suffix of
-    /// the kind that fits.
+    /// The canonical text (`Quantity.String`): without a fraction, without loss of precision, with the largest suffix
+    /// that fits.
     pub fn write(self, format: Format) -> String {
-        // There is no binary suffix for fractions, nor for what is smaller than the first.
+        // There is no binary suffix for fractions or for amounts below the first suffix.
         if format == Format::BinarySi && self.is_whole() && self.nanos.abs() >= 1024 * NANOS {
             let (value, power) = reduce(self.nanos / NANOS, 1024, 6);
             return format!("{value}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][power]);
@@ -94,7 +94,7 @@ impl Amount {
         match (format, power) {
             _ if value == 0 => "0".to_owned(),
             (_, 3) => value.to_string(),
-            // Nine is the most that `reduce` was allowed.
+            // `reduce` is limited to nine.
             (Format::DecimalExponent, power) => format!("{value}e{}", 3 * (power as i32 - 3)),
             (_, power) => format!(
                 "{value}{}",
@@ -109,7 +109,7 @@ impl Amount {
     }
 }
 
-/// Divides by `base` while nothing is lost, `most` times at most; tells how often.
+/// Divides by `base` as long as there is no remainder, at most `most` times; returns how often.
 fn reduce(mut value: i128, base: i128, most: usize) -> (i128, usize) {
     let mut power = 0;
     while value != 0 && value % base == 0 && power < most {
@@ -119,7 +119,7 @@ fn reduce(mut value: i128, base: i128, most: usize) -> (i128, usize) {
     (value, power)
 }
 
-/// Which family of suffixes a quantity is written with (`resource.Format`).
+/// The family of suffixes that a quantity is written with (`resource.Format`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// `k`, `M`, `G`… and `m` for thousandths.
@@ -132,7 +132,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The family that this quantity is written with.
+    /// The family of this quantity.
     pub fn of(quantity: &Quantity) -> Self {
         let suffix = quantity
             .0
@@ -147,7 +147,7 @@ impl Format {
     }
 }
 
-/// Sums, no further than the largest amount.
+/// Adds; the sum is capped at the largest amount.
 impl Add for Amount {
     type Output = Self;
 
@@ -164,7 +164,7 @@ impl Sum for Amount {
     }
 }
 
-/// A text that is no quantity.
+/// The text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseAmountError {
     text: String,
@@ -209,7 +209,7 @@ fn parse(text: &str) -> Option<Amount> {
     })
 }
 
-/// What the number before it is multiplied by.
+/// The factor of the number before it.
 enum Suffix {
     /// A power of 1024.
     Binary(u32),
@@ -240,7 +240,7 @@ impl Suffix {
         })
     }
 
-    /// `whole.fraction` of it in nanos, rounded up; very large where it does not fit.
+    /// `whole.fraction` times the factor in nanos, rounded up; a very large value on overflow.
     fn nanos(&self, whole: &str, fraction: &str) -> i128 {
         let fraction = fraction.trim_end_matches('0');
         let digits: String = [whole, fraction].concat();
@@ -259,7 +259,7 @@ impl Suffix {
         match (mantissa, scale) {
             (Some(mantissa), Some(scale)) if exponent >= 0 => mantissa.saturating_mul(scale),
             (Some(mantissa), Some(scale)) => round_away_from_zero(mantissa, scale),
-            // Less than a nano of something.
+            // Less than a nano.
             (Some(_), None) if exponent < 0 => 1,
             _ => i128::MAX,
         }

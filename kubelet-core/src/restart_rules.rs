@@ -1,15 +1,15 @@
-//! Whether a container that ended is to run again: its own rules and policy, then the pod's
-//! (`pkg/api/v1/pod`, `ContainerShouldRestart` and its helpers).
+//! Whether an exited container restarts: by its own rules and policy, then by the pod's policy (`pkg/api/v1/pod`,
+//! `ContainerShouldRestart` and its helpers).
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec};
 
-/// An init container that runs beside the regular ones: a sidecar (`IsRestartableInitContainer`).
+/// Whether it is a sidecar: an init container that runs beside the regular ones (`IsRestartableInitContainer`).
 pub fn is_restartable_init_container(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// Whether the container is to run again after this exit code (`ContainerShouldRestart`): its rules come
-/// first, then its own policy, then the pod's. Rules without a policy of its own are none.
+/// Whether the container restarts after this exit code (`ContainerShouldRestart`). Its rules come first, then its own
+/// policy, then the pod's. Rules without a policy of the container are ignored.
 pub fn container_should_restart(container: &Container, pod: &PodSpec, exit_code: i32) -> bool {
     let own = container.restart_policy.as_deref();
     if own.is_some()
@@ -29,7 +29,7 @@ pub fn container_should_restart(container: &Container, pod: &PodSpec, exit_code:
         .unwrap_or(true)
 }
 
-/// Whether none of the pod's containers is ever started again (not `IsContainerRestartable`, of each).
+/// Whether no container of the pod ever restarts (`IsContainerRestartable` is false for each).
 pub(crate) fn runs_once(pod: &PodSpec) -> bool {
     let is_restartable = |container: &Container| match container.restart_policy.as_deref() {
         Some(policy) => {
@@ -41,12 +41,12 @@ pub(crate) fn runs_once(pod: &PodSpec) -> bool {
     pod.restart_policy.as_deref() == Some("Never") && !pod.containers.iter().any(is_restartable)
 }
 
-/// Whether this end of the container asks that all of the pod's start over (`RestartAllContainers`).
+/// Whether this exit of the container restarts the whole pod (`RestartAllContainers`).
 pub fn asks_to_restart_all_containers(container: &Container, exit_code: i32) -> bool {
     matching_restart_rule(container, exit_code).is_some_and(|rule| rule.action == "RestartAllContainers")
 }
 
-/// The first rule that speaks of this exit code (`FindMatchingContainerRestartRule`).
+/// The first rule that applies to this exit code (`FindMatchingContainerRestartRule`).
 pub fn matching_restart_rule(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
     container.restart_policy_rules.iter().flatten().find(|rule| {
         rule.exit_codes.as_ref().is_some_and(|codes| {

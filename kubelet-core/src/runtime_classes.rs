@@ -1,11 +1,11 @@
-//! The RuntimeClasses that pods name.
+//! The RuntimeClasses that pods refer to.
 
 use std::collections::BTreeMap;
 
-/// Tells of the cluster's RuntimeClasses. Answers to the kubelet's `runtimeclass.Manager`. Each call is quick: what was
-/// seen last counts.
+/// Looks up the cluster's RuntimeClasses. Answers to the kubelet's `runtimeclass.Manager`. Each call is fast: it reads
+/// from a cache.
 ///
-/// A map from names to handlers is one that does not change:
+/// A map from names to handlers is a fixed set:
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 /// assert_eq!(classes.handler("kata"), None);
 /// ```
 pub trait RuntimeClasses: Send + Sync {
-    /// The runtime's handler for the pods of a class; `None` where there is no class of this name. Not asked for pods
-    /// that name none: those run under the default handler, whose name is empty.
+    /// The runtime handler of a class; `None` if there is no class with this name. Not called for pods without a class:
+    /// they use the default handler, whose name is empty.
     fn handler(&self, class: &str) -> Option<String>;
 }
 

@@ -1,4 +1,4 @@
-//! Whether the runtime can be worked with, as last seen.
+//! The last known state of the runtime.
 
 use std::fmt;
 use std::pin::pin;
@@ -14,19 +14,19 @@ use crate::deadline::{RUNTIME_REQUEST_TIMEOUT, within};
 use crate::runtime::{Readiness, Runtime, RuntimeStatus};
 use crate::{Error, PlegHandle, Result};
 
-/// The runtime's state, asked for every 5 s ([unless said otherwise](crate::KubeletBuilder::runtime_status_period)) and known to all. A cheap handle. Answers to the kubelet's
-/// `runtimeState`.
+/// The state of the runtime, updated every 5 s ([configurable](crate::KubeletBuilder::runtime_status_period)). A cheap
+/// handle. Answers to the kubelet's `runtimeState`.
 #[derive(Clone)]
 pub struct RuntimeState {
     inner: Arc<Mutex<Inner>>,
     /// How often the runtime was asked.
     asked: Arc<watch::Sender<u64>>,
-    /// Somebody wants it to be asked now.
+    /// Requests that the runtime is asked now.
     ask: Arc<Notify>,
 }
 
 struct Inner {
-    /// How often the runtime is asked while it is well.
+    /// The period while the runtime is ready.
     period: Duration,
     ready_at: Option<Instant>,
     runtime_error: Option<String>,
@@ -34,7 +34,7 @@ struct Inner {
     pleg: Option<Arc<dyn PlegHandle>>,
 }
 
-/// How often the runtime is asked for its status (`updateRuntimeUp` in `Kubelet.Run`).
+/// The default period (`updateRuntimeUp` in `Kubelet.Run`).
 const UPDATE_PERIOD: Duration = Duration::from_secs(5);
 /// How long the runtime may be silent before it counts as down (`maxWaitForContainerRuntime`).
 const MAX_WAIT: Duration = Duration::from_secs(30);
@@ -61,44 +61,45 @@ impl RuntimeState {
         }
     }
 
-    /// How often the runtime is asked while it is well. One that is not is asked every 5 s.
+    /// Sets the period while the runtime is ready. Otherwise it is asked every 5 s.
     pub(crate) fn set_period(&self, period: Duration) {
         self.inner.lock().period = period;
     }
 
-    /// Nothing can be run, either, while this PLEG is not healthy (`addHealthCheck`).
+    /// Adds a PLEG: while it is unhealthy, the runtime counts as not ready (`addHealthCheck`).
     pub fn add_pleg(&self, pleg: Arc<dyn PlegHandle>) {
         self.inner.lock().pleg = Some(pleg);
     }
 
-    /// Whether the PLEG is healthy; the error says since when not.
+    /// Whether the PLEG is healthy. The error says since when it is not.
     pub fn pleg_healthy(&self) -> Result<()> {
         let pleg = self.inner.lock().pleg.clone();
         pleg.map_or(Ok(()), |pleg| pleg.healthy())
     }
 
-    /// Waits until the runtime has been asked for the first time, whatever came of it.
+    /// Waits until the runtime has been asked for the first time, whatever the result.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
     pub async fn asked(&self) {
-        // Who counts is here, and with it the channel.
+        // This handle keeps the sender alive, and so the channel.
         let _ = self.asked.subscribe().wait_for(|times| *times > 0).await;
     }
 
-    /// Has the runtime asked now, without regard to its period, and waits until it was. It waits as long as nobody asks.
+    /// Requests that the runtime is asked now, regardless of the period, and waits for that. It waits while nothing
+    /// runs this.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe; it is asked all the same.
+    /// Cancel safe; the request remains.
     pub async fn ask_now(&self) {
         let mut asked = self.asked.subscribe();
         self.ask.notify_one();
         let _ = asked.changed().await;
     }
 
-    /// Why nothing can be run at present, if so (`runtimeErrors`): all of [`runtime_problems`](Self::runtime_problems).
+    /// Why no pod can run at present, if so (`runtimeErrors`): all of [`runtime_problems`](Self::runtime_problems).
     pub fn runtime_errors(&self) -> Result<()> {
         let problems = self.runtime_problems();
         if problems.is_empty() {
@@ -110,7 +111,7 @@ impl RuntimeState {
         }
     }
 
-    /// Each reason why nothing can be run at present, in the kubelet's words.
+    /// Each reason why no pod can run at present, in the kubelet's words.
     pub fn runtime_problems(&self) -> Vec<String> {
         let inner = self.inner.lock();
         let mut problems = Vec::new();
@@ -157,7 +158,7 @@ impl RuntimeState {
         }
     }
 
-    /// Says when to ask again.
+    /// Returns when to ask again.
     fn update(&self, status: Result<RuntimeStatus>) -> Duration {
         let mut inner = self.inner.lock();
         let was_told = status.is_ok();

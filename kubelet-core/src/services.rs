@@ -1,24 +1,24 @@
-//! The services that containers are told of.
+//! The services in the environment of containers.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 
-/// Tells of the cluster's services, which containers find in their environment. Answers to the kubelet's `serviceLister`
-/// and `serviceHasSynced`. Each call is quick: what was seen last counts.
+/// Lists the cluster's services for the environment of containers. Answers to the kubelet's `serviceLister` and
+/// `serviceHasSynced`. Each call is fast: it reads from a cache.
 pub trait Services: Send + Sync {
-    /// Whether all services were seen once. Until then no container of a pod from an API server is started, since it
-    /// might miss `KUBERNETES_SERVICE_HOST`.
+    /// Whether all services were listed once. Before that, no container of a pod from an API server is started, since
+    /// it might lack `KUBERNETES_SERVICE_HOST`.
     fn has_synced(&self) -> bool;
 
-    /// The service of this name.
+    /// The service with this name.
     fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>>;
 
-    /// The services of a namespace, in the order of their names.
+    /// The services of a namespace, sorted by name.
     fn in_namespace(&self, namespace: &str) -> Vec<Arc<Service>>;
 }
 
-/// There are none, and there is nobody to wait for: for an agent without an API server.
+/// No services, and always synced: for an agent without an API server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoServices;
 

@@ -9,8 +9,8 @@ use crate::PodUid;
 use crate::explain::count_deferral;
 use crate::runtime::{PodSyncResult, SyncAction, SyncFailure};
 
-/// How the last start of each container failed: what its status shows while it waits. The kubelet's
-/// `ReasonCache`, without its bound: a pod's entries go with the pod. A cheap handle.
+/// The last failed start of each container: its status shows this while it waits. The kubelet's `ReasonCache`, without
+/// its size limit: entries are removed with their pod. A cheap handle.
 #[derive(Clone, Debug, Default)]
 pub struct StartFailures {
     pods: Arc<Mutex<HashMap<PodUid, OfPod>>>,
@@ -19,13 +19,13 @@ pub struct StartFailures {
 pub(crate) type OfPod = Arc<BTreeMap<String, SyncFailure>>;
 
 impl StartFailures {
-    /// No start has failed.
+    /// No failures.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes in what came of a sync: a failed start is noted, a successful one wipes the note. Whether a
-    /// start fails now for another reason than before.
+    /// Applies the result of a sync: a failed start is stored, a successful one removes the entry. Returns whether a
+    /// container fails for a new reason.
     pub fn update(&self, uid: &PodUid, result: &PodSyncResult) -> bool {
         let mut pods = self.pods.lock();
         let mut news = false;
@@ -60,12 +60,12 @@ impl StartFailures {
         self.pods.lock().get(uid).cloned()
     }
 
-    /// An agent before this one noted these; what was noted since stays.
+    /// Restores entries of the previous run of the agent; newer entries stay.
     pub(crate) fn restore(&self, uid: &PodUid, noted: OfPod) {
         self.pods.lock().entry(uid.clone()).or_insert(noted);
     }
 
-    /// Forgets all other pods.
+    /// Removes all other pods.
     pub fn retain(&self, known: &HashSet<PodUid>) {
         self.pods.lock().retain(|uid, _| known.contains(uid));
     }

@@ -1,4 +1,4 @@
-//! From runtime status to API status to a sink: the traits.
+//! The traits between the runtime status, the API status and a status sink.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -9,48 +9,44 @@ use tokio_util::sync::CancellationToken;
 
 use crate::pod::has_terminal_phase;
 use crate::runtime::{ContainerResources, PodStatus, SyncFailure};
-use crate::{ContainerId, NoProbes, PackedStatus, PodUid, ProbeResults, Result};
+use crate::{ContainerId, NoProbes, PodUid, ProbeResults, Result};
 
-/// Keeps each pod's API status and sends what changed to a [`StatusSink`]. Answers to the kubelet's
-/// `status.Manager`, and is implemented by `kubelet-status`.
+/// Keeps each pod's API status and sends changes to a [`StatusSink`]. Answers to the kubelet's `status.Manager`;
+/// `kubelet-status` implements it.
 #[async_trait]
 pub trait PodStatusManager: Send + 'static {
-    /// The handle that pod workers report to.
+    /// The handle that other parts report to.
     fn reporter(&self) -> Arc<dyn PodStatusReporter>;
 
-    /// Sends what changed, until `shutdown`; then sends what can still be sent, and returns.
+    /// Sends changes until `shutdown`; then sends what it still can, and returns.
     async fn run(self: Box<Self>, shutdown: CancellationToken);
 }
 
-/// What the pod workers, the sync loop and the probes tell and ask of the statuses. Every call returns at once;
-/// sending is the manager's business.
+/// How the pod workers, the sync loop and the probes use the status manager. Every call returns at once; statuses are
+/// sent in the background.
 pub trait PodStatusReporter: Send + Sync {
-    /// The API status that follows from what the runtime says and what was reported before
-    /// (`generateAPIPodStatus`). Changes nothing.
+    /// Generates the API status from the runtime status and the status reported before (`generateAPIPodStatus`).
+    /// Changes nothing.
     fn generate(&self, input: &PodStatusInput<'_>) -> ApiPodStatus;
 
     /// The status reported last (`GetPodStatus`).
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<ApiPodStatus>>;
 
-    /// The same, for those who keep it. A manager that keeps it so itself shares it; of another it is the whole status.
-    fn packed_status(&self, uid: &PodUid) -> Option<PackedStatus> {
-        self.pod_status(uid).map(PackedStatus::whole)
-    }
-
-    /// Whether the phase reported last is one that never leaves. Asked of all pods, and often.
+    /// Whether the phase reported last is terminal. Called for all pods, and often.
     fn is_reported_terminal(&self, uid: &PodUid) -> bool {
         self.pod_status(uid)
             .is_some_and(|status| has_terminal_phase(&status))
     }
 
-    /// A sync of the pod begins. If [`terminate_pod`](Self::terminate_pod) was told of one of its UID, it has come back since: its
-    /// containers are about to run, whatever was told of their ends. Who minds no such end, the default, does nothing.
+    /// A sync of the pod starts. If [`terminate_pod`](Self::terminate_pod) was called for its UID before, the pod has
+    /// come back: its containers will run again, although their exits were reported. By default, it does nothing.
     fn begin_pod(&self, uid: &PodUid) {
         let _ = uid;
     }
 
-    /// Whether the mirror of a static pod can come to show what was reported of the pod. One that shows the end of a life before
-    /// cannot: no API server lets it run again, and it is to be made anew. Who minds no such end, the default, says yes.
+    /// Whether the mirror of a static pod can show the status reported for the pod. A mirror that shows the end of an
+    /// earlier run cannot, since no API server lets a pod leave a terminal phase: it must be created again. By default,
+    /// `true`.
     fn can_be_shown_by(&self, pod: &Pod, mirror: &Pod) -> bool {
         let _ = (pod, mirror);
         true
@@ -59,47 +55,46 @@ pub trait PodStatusReporter: Send + Sync {
     /// Reports a status (`SetPodStatus`).
     fn set_pod_status(&self, pod: &Arc<Pod>, status: ApiPodStatus);
 
-    /// All containers of the pod have ended and its resources are given back: its status is final, and if it
-    /// is to be deleted it may be (`TerminatePod`).
+    /// All containers of the pod have ended and its resources are released: its status is final. If the pod is being
+    /// deleted, it can be removed now (`TerminatePod`).
     fn terminate_pod(&self, pod: &Arc<Pod>);
 
-    /// The pod's sandbox, its network and its volumes are there, and its containers come next: the pod is
-    /// `PodReadyToStartContainers` at once (`OnPodSandboxReady`). Who does nothing, the default, says so with the pod's
-    /// next status.
+    /// The pod's sandbox, network and volumes are ready, and its containers come next: the pod is
+    /// `PodReadyToStartContainers` at once (`OnPodSandboxReady`). By default, it does nothing, and the condition
+    /// changes with the pod's next status.
     fn on_pod_sandbox_ready(&self, pod: &Arc<Pod>) {
         let _ = pod;
     }
 
-    /// A readiness probe's result changed: so do the container's status and the pod's `Ready` and
-    /// `ContainersReady` (`SetContainerReadiness`). Nothing happens for a container that was not reported yet.
+    /// A readiness probe has a new result, which changes the container's status and the pod's conditions `Ready` and
+    /// `ContainersReady` (`SetContainerReadiness`). Ignored for a container that was not reported yet.
     fn set_container_readiness(&self, uid: &PodUid, container: &ContainerId, ready: bool);
 
-    /// A startup probe's result changed (`SetContainerStartup`). Nothing happens for a container that was not
-    /// reported yet.
+    /// A startup probe has a new result (`SetContainerStartup`). Ignored for a container that was not reported yet.
     fn set_container_startup(&self, uid: &PodUid, container: &ContainerId, started: bool);
 
-    /// An image is being pulled for the pod (`RecordImageStartedPulling`), and a pod's start is not blamed for it. Who
-    /// measures no starts, the default, does nothing.
+    /// An image pull for the pod has started (`RecordImageStartedPulling`); its time does not count for the pod's start
+    /// latency. By default, it does nothing.
     fn record_image_started_pulling(&self, uid: &PodUid) {
         let _ = uid;
     }
 
-    /// An image of the pod is there (`RecordImageFinishedPulling`): the pull that began first is over. One that failed
-    /// goes on until the image is there.
+    /// An image of the pod is present (`RecordImageFinishedPulling`): the pull that started first is over. A failed
+    /// pull counts as running until the image is present.
     fn record_image_finished_pulling(&self, uid: &PodUid) {
         let _ = uid;
     }
 
-    /// What is said of a resize in place of the pod: whether one waits, and whether one is being done
-    /// (`GetPodResizeConditions`). Who tells nothing of resizes, the default of this and the next five, keeps none.
+    /// The resize conditions of the pod: whether a resize is pending, and whether one is in progress
+    /// (`GetPodResizeConditions`). By default, this and the next five methods keep none.
     fn pod_resize_conditions(&self, uid: &PodUid) -> Vec<PodCondition> {
         let _ = uid;
         Vec::new()
     }
 
-    /// A resize waits, `Infeasible` or, whatever else the reason is, `Deferred` (`SetPodResizePendingCondition`).
-    /// Tells whether the reason or the generation is new. It shows in the status that is
-    /// [generated](Self::generate) next.
+    /// A resize is pending: `Infeasible`, or for any other reason `Deferred` (`SetPodResizePendingCondition`). Returns
+    /// whether the reason or the generation is new. The condition appears in the next [generated](Self::generate)
+    /// status.
     fn set_pod_resize_pending_condition(
         &self,
         uid: &PodUid,
@@ -111,9 +106,9 @@ pub trait PodStatusReporter: Send + Sync {
         false
     }
 
-    /// A resize is being done (`SetPodResizeInProgressCondition`). One that is going on keeps its generation, and
-    /// its reason and message unless there is a new one of either. Returns the generation of what is being done,
-    /// and whether the condition changed but for its times.
+    /// A resize is in progress (`SetPodResizeInProgressCondition`). A resize that is already in progress keeps its
+    /// generation, and its reason and message unless new ones are given. Returns the generation of the resize in
+    /// progress, and whether the condition changed apart from its times.
     fn set_pod_resize_in_progress_condition(
         &self,
         uid: &PodUid,
@@ -125,67 +120,69 @@ pub trait PodStatusReporter: Send + Sync {
         (observed_generation, false)
     }
 
-    /// No resize waits any more (`ClearPodResizePendingCondition`).
+    /// No resize is pending any more (`ClearPodResizePendingCondition`).
     fn clear_pod_resize_pending_condition(&self, uid: &PodUid) {
         let _ = uid;
     }
 
-    /// No resize is being done any more (`ClearPodResizeInProgressCondition`): the generation of the one that was.
+    /// No resize is in progress any more (`ClearPodResizeInProgressCondition`). Returns the generation of the one that
+    /// was.
     fn clear_pod_resize_in_progress_condition(&self, uid: &PodUid) -> Option<i64> {
         let _ = uid;
         None
     }
 
-    /// What an earlier run of the agent said of resizes, as the pod's status shows it
+    /// Restores the resize conditions of an earlier run of the agent from the pod's status
     /// (`BackfillPodResizeConditions`).
     fn backfill_pod_resize_conditions(&self, pod: &Pod) {
         let _ = pod;
     }
 
-    /// The pod, or the mirror of a static pod, as its source has it now: where it shows another status than
-    /// ours, ours is sent again, and what has ended and is to go is deleted (`needsReconcile`, `needsUpdate`).
+    /// The pod, or the mirror of a static pod, as its source has it now. If its status differs from the reported one,
+    /// the reported one is sent again. If it has ended and is being deleted, it is deleted (`needsReconcile`,
+    /// `needsUpdate`).
     fn observe_pod(&self, pod: &Arc<Pod>);
 
-    /// Forgets the statuses of all other pods, and all other mirrors (`RemoveOrphanedStatuses`).
+    /// Removes the statuses of all other pods, and all other mirrors (`RemoveOrphanedStatuses`).
     fn remove_orphaned_statuses(&self, known: &HashSet<PodUid>);
 }
 
-/// What a pod's API status is made of.
+/// The input of a pod's API status.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct PodStatusInput<'a> {
-    /// The pod as desired.
+    /// The desired pod.
     pub pod: &'a Arc<Pod>,
-    /// What the runtime says of it.
+    /// Its runtime status.
     pub runtime: &'a PodStatus,
-    /// The status reported last, if one was and whoever asks has it at hand: else the status manager looks it up.
+    /// The status reported last, if the caller has it; otherwise the status manager looks it up.
     pub reported: Option<&'a ApiPodStatus>,
-    /// What the kernel holds a running pod as a whole to, where that is known
+    /// The limits of a running pod's cgroup, if they are known
     /// ([`PodContainerManager::resources`](crate::PodContainerManager::resources)).
     pub resources: Option<&'a ContainerResources>,
     /// By container: how its last start failed (the kubelet's `ReasonCache`).
     pub start_failures: Option<&'a BTreeMap<String, SyncFailure>>,
-    /// What the probes of its containers found.
+    /// The results of its containers' probes.
     pub probes: &'a dyn ProbeResults,
-    /// The pod ends or has ended: nothing of it will run again.
+    /// The pod is ending or has ended: none of its containers will run again.
     pub terminal: bool,
-    /// Why the agent ends the pod, if it does: its phase is `Failed` then (`PodSyncHandler.ShouldEvict`).
+    /// Why the agent ends the pod, if it does; the phase is then `Failed` (`PodSyncHandler.ShouldEvict`).
     pub eviction: Option<&'a Eviction>,
-    /// Whether a resize in place waits or is being done. The status manager puts in what it was told.
+    /// The resize conditions. The status manager fills them in.
     pub resize_conditions: &'a [PodCondition],
 }
 
 /// Why the agent itself ends a pod (`lifecycle.ShouldEvictResponse`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Eviction {
-    /// One word for `status.reason`, e.g. `DeadlineExceeded`, `Evicted`.
+    /// `status.reason`, e.g. `DeadlineExceeded`, `Evicted`.
     pub reason: String,
-    /// A sentence for `status.message`.
+    /// `status.message`.
     pub message: String,
 }
 
 impl<'a> PodStatusInput<'a> {
-    /// A pod that is to run, with no failed start and no probe run.
+    /// A pod that should run, without failed starts and without probe results.
     pub fn new(pod: &'a Arc<Pod>, runtime: &'a PodStatus) -> Self {
         Self {
             pod,
@@ -201,29 +198,29 @@ impl<'a> PodStatusInput<'a> {
     }
 }
 
-/// Where statuses go: an API server, a file, a queue, a test.
+/// The destination of statuses: an API server, a file, a queue, a test.
 ///
 /// # Cancel safety
 ///
 /// Any call may be dropped and made again.
 #[async_trait]
 pub trait StatusSink: Send + Sync + 'static {
-    /// What the sink has of the pod, looked up by namespace and name: the caller compares UIDs. A sink that
-    /// stores no pods says so: the default.
+    /// Gets the sink's version of the pod by namespace and name; the caller compares UIDs. By default, the sink stores
+    /// no pods.
     async fn get(&self, pod: &Arc<Pod>) -> Result<SinkPod> {
         let _ = pod;
         Ok(SinkPod::NotStored)
     }
 
-    /// Whether it shows static pods by their mirrors alone, as an API server does: then it is asked and told nothing of one
-    /// before its mirror was [observed](PodStatusReporter::observe_pod). Default: no.
+    /// Whether it shows static pods only through their mirrors, as an API server does. Then no request is made for a
+    /// static pod before its mirror was [observed](PodStatusReporter::observe_pod). Default: no.
     fn shows_static_pods_by_mirrors(&self) -> bool {
         false
     }
 
-    /// Changes the status of the pod, [stored](SinkPod::Stored) or as its source has it, from `old` to `new`, if
-    /// its UID is still this one. `old` is what the sink has, or was told last. Returns the pod as it is then,
-    /// if the sink stores pods.
+    /// Changes the status of the pod from `old` to `new`, if the pod still has this UID. `pod` is the
+    /// [stored](SinkPod::Stored) one, or the source's. `old` is the sink's status, or the one sent last. Returns the
+    /// changed pod, if the sink stores pods.
     async fn patch_status(
         &self,
         pod: &Arc<Pod>,
@@ -231,29 +228,29 @@ pub trait StatusSink: Send + Sync + 'static {
         new: &ApiPodStatus,
     ) -> Result<Option<Arc<Pod>>>;
 
-    /// Deletes the pod at once (grace period 0), if its UID is still this one. A pod that is gone already is
-    /// no error. A sink that stores nothing has nothing to delete: the default.
+    /// Deletes the pod at once (grace period 0), if it still has this UID. It is no error if the pod is gone. By
+    /// default, for sinks that store nothing, it does nothing.
     async fn delete(&self, pod: &Arc<Pod>) -> Result<()> {
         let _ = pod;
         Ok(())
     }
 
-    /// The pod has ended and is gone from its source, and nobody keeps its status any more: a sink with a
-    /// copy to show drops it. An API server does nothing: the default.
+    /// The pod has ended and is gone from its source, and its status is no longer kept: a sink that keeps a copy drops
+    /// it. By default, it does nothing.
     async fn forget(&self, pod: &Arc<Pod>) -> Result<()> {
         let _ = pod;
         Ok(())
     }
 }
 
-/// What a [`StatusSink`] has of a pod.
+/// A [`StatusSink`]'s version of a pod.
 #[derive(Clone, Debug)]
 pub enum SinkPod {
-    /// It stores pods, and has this one of that namespace and name.
+    /// It stores pods, and has this one with that namespace and name.
     Stored(Arc<Pod>),
-    /// It stores pods, and has none of that namespace and name, yet or any more.
+    /// It stores pods, and has none with that namespace and name.
     Absent,
-    /// It stores no pods. Of each it knows what it was told last.
+    /// It stores no pods. The caller remembers the status that was sent last.
     NotStored,
 }
 

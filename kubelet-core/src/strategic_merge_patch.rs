@@ -1,15 +1,15 @@
-//! What is sent of an object of which a part changed.
+//! The patch between two versions of an object.
 
 use serde_json::{Map, Value, json};
 
 type Object = Map<String, Value>;
 
 /// The strategic merge patch that turns `old` into `new`: two nodes, two pods, or parts of them, as JSON
-/// (`strategicpatch.CreateTwoWayMergePatch`). What differs is in it and no more; where nothing does it is `{}`.
+/// (`strategicpatch.CreateTwoWayMergePatch`). It contains only the differences; `{}` if there are none.
 ///
-/// Fields that are gone are `null`. A list is one value, unless the API merges it element by element by a key: `conditions` and
-/// `addresses` by `type`, `hostIPs` and `podIPs` by `ip`, `resourceClaimStatuses` by `name`, `ownerReferences` by `uid`. What is
-/// not an object has no patch: it is taken for `{}`.
+/// Removed fields are `null`. A list is one value, unless the API merges its elements by a key: `conditions` and
+/// `addresses` by `type`, `hostIPs` and `podIPs` by `ip`, `resourceClaimStatuses` by `name`, `ownerReferences` by
+/// `uid`. A value that is not an object counts as `{}`.
 ///
 /// ```
 /// use kubelet_core::strategic_merge_patch;
@@ -32,8 +32,7 @@ pub fn strategic_merge_patch(old: &Value, new: &Value) -> Value {
     Value::Object(diff(object(old), object(new)))
 }
 
-/// The field by which the API tells the elements of a list apart (`x-kubernetes-patch-merge-key`), where it does: in the objects
-/// that a kubelet tells of.
+/// The key by which the API merges a list (`x-kubernetes-patch-merge-key`), for the objects that a kubelet updates.
 fn merge_key(field: &str) -> Option<&'static str> {
     match field {
         "addresses" | "conditions" => Some("type"),
@@ -66,7 +65,7 @@ fn diff(old: &Object, new: &Object) -> Object {
     patch
 }
 
-/// Elements that are new or differ, in the new order; then those that are gone; and beside them the new order.
+/// The new and changed elements, in the new order; then the removed ones; and the directive with the new order.
 fn diff_list(field: &str, key: &str, old: &[Value], new: &[Value], patch: &mut Object) {
     let find = |list: &[Value], wanted: &Value| list.iter().find(|one| one[key] == wanted[key]).cloned();
     let mut elements = Vec::new();

@@ -1,4 +1,4 @@
-//! `syncPod`: one pod brought closer to what it should be, over the traits of this crate.
+//! `syncPod`: brings one pod closer to its spec, over the traits of this crate.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,46 +27,46 @@ use crate::{
     ProbeResults, Rejection, Result, RootDir, VolumeManager,
 };
 
-/// The kubelet's own [`PodSyncer`]: generates and reports the status, waits for network and volumes, has the
-/// runtime do the rest, and on the way down kills, looks, and cleans up.
+/// The standard [`PodSyncer`]. It generates and reports the status, waits for network and volumes, and calls the
+/// runtime. To end a pod, it kills the containers, verifies that, and cleans up.
 ///
 /// Answers to `Kubelet.SyncPod`, `SyncTerminatingPod`, `SyncTerminatingRuntimePod` and `SyncTerminatedPod`.
 pub struct RuntimePodSyncer {
-    /// What runs the pod.
+    /// Runs the pod.
     pub runtime: Arc<dyn Runtime>,
-    /// Whether the pod's network can be made.
+    /// The state of the runtime and its network.
     pub runtime_state: RuntimeState,
-    /// Where its status is made and reported.
+    /// Generates and reports its status.
     pub statuses: Arc<dyn PodStatusReporter>,
-    /// Where failed starts are noted for the status.
+    /// Stores failed starts for the status.
     pub start_failures: StartFailures,
-    /// What the probes found.
+    /// The results of probes.
     pub probes: Arc<dyn ProbeResults>,
-    /// Who probes, if anyone does.
+    /// The probe manager, if there is one.
     pub prober: Option<ProbeManagerHandle>,
-    /// Who mounts its volumes.
+    /// Mounts its volumes.
     pub volumes: Arc<dyn VolumeManager>,
-    /// Who makes its cgroup.
+    /// Creates its cgroup.
     pub pod_containers: Arc<dyn PodContainerManager>,
-    /// Where events go.
+    /// Records events.
     pub recorder: Arc<dyn EventRecorder>,
-    /// Asked to look at a pod that was just changed.
+    /// Asked to relist a pod after a change.
     pub pleg: Arc<dyn PlegHandle>,
-    /// Where its folder is made.
+    /// Contains its folder.
     pub root_dir: RootDir,
-    /// Who makes it.
+    /// Does file work.
     pub disk: Disk,
-    /// What time it is: for active deadlines.
+    /// The wall clock, for active deadlines.
     pub clock: Clock,
-    /// Where is kept what of each pod outlasts the agent, if it is.
+    /// The records on disk, if they are kept.
     pub checkpoints: Option<Checkpoints>,
-    /// Who looks after the mirrors of static pods.
+    /// Keeps the mirrors of static pods.
     pub mirrors: MirrorPods,
-    /// What each pod was allocated: to be recorded with it.
+    /// What each pod was allocated; part of its record.
     pub allocations: AllocationState,
 }
 
-/// How long a pod's volumes may take before the sync is tried anew (`podAttachAndMountTimeout`).
+/// The time limit for mounting a pod's volumes; then the sync fails and is retried (`podAttachAndMountTimeout`).
 const MOUNT_DEADLINE: Duration = Duration::from_secs(2 * 60 + 3);
 
 /// The grace period of a pod that only the runtime knows.
@@ -84,13 +84,13 @@ impl PodSyncer for RuntimePodSyncer {
         if update == SyncPodType::Create {
             self.observe_since_first_seen("kubelet_pod_worker_start_duration_seconds", pod);
         }
-        // Whatever the update: one that creates a pod may be merged with one that changes it.
+        // For every kind of update: one that creates a pod may be merged with one that changes it.
         self.statuses.begin_pod(&pod.uid());
         self.take_up(pod, status);
         self.look_after_resize(pod, status);
         let reported = self.statuses.pod_status(&pod.uid());
         let api_status = self.generate(pod, status, reported.as_deref(), false).await;
-        // On the host's network a pod has the host's IPs, of which the runtime knows nothing.
+        // On the host's network a pod has the host's IPs, which the runtime does not report.
         let status = with_ips(status, &api_status);
         let phase = api_status.phase.clone().unwrap_or_default();
         let starts_over = restarts_all_containers(&api_status);
@@ -99,7 +99,7 @@ impl PodSyncer for RuntimePodSyncer {
         if phase == "Running" && before == Some("Pending") {
             self.observe_since_first_seen("kubelet_pod_start_duration_seconds", pod);
         }
-        // It takes a while from here on, and many pods may wait.
+        // Mounts and pulls take a while, and many pods may wait.
         drop(reported);
         self.statuses.set_pod_status(pod, api_status);
         self.save(pod).await;
@@ -118,7 +118,7 @@ impl PodSyncer for RuntimePodSyncer {
         }
         self.ensure_cgroup(pod, runs).await?;
 
-        // A static pod may be what the API server is made of: it does not wait for its mirror.
+        // The API server itself may be a static pod, so its sync does not wait for its mirror.
         let is_former = mirror.is_some_and(|mirror| !self.statuses.can_be_shown_by(pod, mirror));
         let ((), synced) = tokio::join!(
             self.mirrors.reconcile(pod, mirror, is_former),
@@ -137,7 +137,7 @@ impl PodSyncer for RuntimePodSyncer {
             synced => synced?,
         };
         Ok(SyncOutcome {
-            // Containers were removed so that all start over: of that no event tells.
+            // Containers were removed so that all restart: no event reports that.
             again: starts_over && did_something,
             ..SyncOutcome::default()
         })
@@ -160,8 +160,8 @@ impl PodSyncer for RuntimePodSyncer {
         let uid = pod.uid();
         self.take_up(pod, status);
         let mut api_status = match self.statuses.pod_status(&uid) {
-            // It could not be read in time, or there is nothing. Made of it, a status would tell of
-            // containers that were lost, and they may still run.
+            // The status could not be read in time, or there is none. A status generated without it would report
+            // containers as lost that may still run.
             Some(told) if status.sandboxes.is_empty() && status.containers.is_empty() => {
                 ApiPodStatus::clone(&told)
             }
@@ -175,7 +175,8 @@ impl PodSyncer for RuntimePodSyncer {
         if let Some(prober) = &self.prober {
             prober.stop_liveness_and_startup(&uid);
         }
-        // Asked anew and not taken from `status`: a container that the cache has not seen yet must end too.
+        // Read from the runtime rather than from `status`: containers that are not in the cache yet must be killed,
+        // too.
         let running = self.runtime_pod(pod).await?;
         self.kill(Some(pod), &running, grace_period).await?;
 
@@ -194,8 +195,7 @@ impl PodSyncer for RuntimePodSyncer {
                 message: format!("containers run after the pod was killed: {still_running:?}"),
             });
         }
-        // A stopped sandbox has no IPs any more; the last status shows those the pod had
-        // (`preserveDataFromBeforeStopping`).
+        // A stopped sandbox has no IPs; the final status keeps the last known ones (`preserveDataFromBeforeStopping`).
         let mut stopped = Arc::unwrap_or_clone(stopped);
         stopped.ips.clone_from(&status.ips);
         let api_status = self.generate_with_ips(pod, &stopped, true).await;
@@ -205,7 +205,7 @@ impl PodSyncer for RuntimePodSyncer {
     }
 
     async fn sync_terminating_runtime_pod(&self, running: &Arc<RuntimePod>) -> Result<()> {
-        // Asked anew: who reported it may have seen an old list, and must not stop what is not there.
+        // Read from the runtime: the caller's list may be old, and must not stop what is no longer there.
         match self.listed(&running.uid).await? {
             Some(running) => self.kill(None, &running, Some(ORPHAN_GRACE_PERIOD)).await,
             None => Ok(()),
@@ -241,14 +241,14 @@ impl PodSyncer for RuntimePodSyncer {
 }
 
 impl RuntimePodSyncer {
-    /// What a pod needs on the host before it can run, and then the runtime's part. Whether something was done.
+    /// Prepares the host for the pod, then syncs it in the runtime. Returns whether anything was changed.
     async fn set_up_and_run(&self, pod: &Arc<Pod>, status: &PodStatus) -> Result<bool> {
         let uid = pod.uid();
         self.make_pod_dirs(&uid).await.inspect_err(|error| {
             let message = format!("error making pod data directories: {error}");
             self.warn(pod, "Failed", message);
         })?;
-        // It may have had no folder for its record before.
+        // There may have been no folder for its record before.
         let is_recorded = |checkpoints: &Checkpoints| checkpoints.is_written(&uid);
         if !self.checkpoints.as_ref().is_none_or(is_recorded) {
             self.save(pod).await;
@@ -257,9 +257,9 @@ impl RuntimePodSyncer {
         let mounted = within("attach and mount volumes", Some(&uid), MOUNT_DEADLINE, mounted).await;
         mounted.inspect_err(|error| {
             let why = match error {
-                // That the pod is rejected is told instead.
+                // A rejected pod is reported as such.
                 Error::VolumeAttachLimitExceeded { .. } => return,
-                // The event says itself which pod it is about.
+                // The event already names its pod.
                 Error::SyncPod { message, .. } => message.clone(),
                 error => error.to_string(),
             };
@@ -279,12 +279,12 @@ impl RuntimePodSyncer {
         };
         let mut actions = result.results.iter().map(|result| result.action);
         if actions.any(|action| action == SyncAction::ResizePodInPlace) {
-            // What its containers have now shows in their statuses alone, and no list tells of it.
+            // The containers' resources appear only in their statuses, and lists do not contain them.
             self.pleg.request_reinspect(&uid);
         }
         let resize_failed = self.tell_of_failed_resize(pod, &result.results);
         if self.start_failures.update(&uid, &result) || resize_failed {
-            // The kubelet tells with the next sync, which a back-off puts off until it is over.
+            // The kubelet reports this with the next sync, which is delayed by a back-off.
             let reported = self.statuses.pod_status(&uid);
             let api_status = self.generate(pod, status, reported.as_deref(), false).await;
             self.statuses.set_pod_status(pod, api_status);
@@ -308,22 +308,22 @@ impl RuntimePodSyncer {
             });
         }
         if !result.results.is_empty() {
-            // What was done shows in the next list: no need to wait a period for it.
+            // The changes appear in the next list: request it now.
             self.pleg.request_relist(&uid);
         }
         Ok(!result.results.is_empty())
     }
 
-    /// Sees to it that the pod has its cgroup. One that runs outside of it is killed, so that it comes back inside.
+    /// Makes sure that the pod has its cgroup. A pod that runs outside of it is killed, and restarts inside.
     async fn ensure_cgroup(&self, pod: &Arc<Pod>, runs: bool) -> Result<()> {
         if runs && !self.pod_containers.exists(pod).await {
             let killed = async { self.kill(Some(pod), &*self.runtime_pod(pod).await?, None).await };
             match killed.await {
-                // It has run.
+                // It has run already.
                 Ok(()) if pod.spec.as_ref().is_some_and(runs_once) => return Ok(()),
                 Ok(()) => {}
                 Err(error) => tracing::error!(pod = %pod.key(), uid = pod.uid_str(), %error,
-                    "cannot kill a pod that runs outside of its cgroup"),
+                    "Cannot kill a pod that runs outside its cgroup"),
             }
         }
         self.pod_containers.ensure_exists(pod).await.map_err(|error| {
@@ -340,7 +340,7 @@ impl RuntimePodSyncer {
         })
     }
 
-    /// Says whether a resize is being done; one that was is over once all that runs has what it was allocated.
+    /// Reports whether a resize is in progress. It ends when all running containers have what they were allocated.
     fn look_after_resize(&self, pod: &Pod, status: &PodStatus) {
         let (uid, generation) = (pod.uid(), pod.metadata.generation.unwrap_or_default());
         if self.runtime.is_pod_resize_in_progress(pod, status) {
@@ -352,7 +352,7 @@ impl RuntimePodSyncer {
         }
     }
 
-    /// Says why a resize could not be done, and tells whether that is new. It is tried again with the next sync.
+    /// Reports why a resize failed. Returns whether the error is new. The next sync retries it.
     fn tell_of_failed_resize(&self, pod: &Pod, results: &[SyncResult]) -> bool {
         let mut any_new = false;
         let resizes = results
@@ -372,7 +372,7 @@ impl RuntimePodSyncer {
         any_new
     }
 
-    /// Goes on where the agent before this one has ended: before anything is told or done of the pod.
+    /// Restores the state of the previous run of the agent, before anything is reported or done for the pod.
     fn take_up(&self, pod: &Arc<Pod>, status: &PodStatus) {
         let found = self.checkpoints.as_ref();
         let Some(found) = found.and_then(|checkpoints| checkpoints.take_up(pod, status)) else {
@@ -393,8 +393,8 @@ impl RuntimePodSyncer {
         }
     }
 
-    /// What was told of a pod that has ended, where this status has nothing to add: the runtime has nothing of the pod (any
-    /// more; it may have been turned away by the agent before this one), or was read before the end.
+    /// The reported status of a pod that has ended, if the new status has less information: the runtime has nothing of
+    /// the pod (it may have been rejected by the previous run of the agent), or the new status is older than the end.
     fn told_of_the_end(&self, pod: &Pod, status: &PodStatus) -> Option<ApiPodStatus> {
         let is_empty = status.sandboxes.is_empty() && status.containers.is_empty();
         if !is_empty && !status.is_running() {
@@ -405,8 +405,8 @@ impl RuntimePodSyncer {
         has_terminal_phase(told).then(|| told.clone())
     }
 
-    /// Of a pod that ends or has ended: without a sandbox that is ready the runtime does not know its IPs any more, and an
-    /// agent that began since never did. It shows those that it had.
+    /// For a pod that is ending or has ended: without a ready sandbox the runtime has no IPs of it, also after a
+    /// restart of the agent. The last known IPs are kept.
     async fn generate_with_ips(&self, pod: &Arc<Pod>, status: &PodStatus, terminal: bool) -> ApiPodStatus {
         let reported = self.statuses.pod_status(&pod.uid());
         let mut api_status = self.generate(pod, status, reported.as_deref(), terminal).await;
@@ -419,7 +419,7 @@ impl RuntimePodSyncer {
         api_status
     }
 
-    /// `reported`: what was told of the pod last.
+    /// `reported`: the status reported last.
     async fn generate(
         &self,
         pod: &Arc<Pod>,
@@ -448,7 +448,8 @@ impl RuntimePodSyncer {
         input.eviction = eviction.as_ref();
         let mut api_status = self.statuses.generate(&input);
         if api_status.start_time.is_none() {
-            // The agent was restarted and no source keeps the pod's status: it began with its first sandbox.
+            // After a restart of the agent, without a source that keeps statuses: the pod's first sandbox gives its
+            // start time.
             let sandboxes = status.sandboxes.iter();
             api_status.start_time = sandboxes
                 .filter_map(|sandbox| sandbox.created_at)
@@ -461,7 +462,7 @@ impl RuntimePodSyncer {
         api_status
     }
 
-    /// Records the pods as they are when the agent ends: what probes found may be newer than the last sync.
+    /// Writes the records of all pods when the agent stops: results of probes may be newer than the last sync.
     pub(crate) async fn save_all(&self, pods: &[Arc<Pod>]) {
         let Some(checkpoints) = &self.checkpoints else {
             return;
@@ -470,14 +471,14 @@ impl RuntimePodSyncer {
         futures::future::join_all(kept.map(|pod| self.save(pod))).await;
     }
 
-    /// Records what of the pod is to outlast the agent.
+    /// Writes the pod's record.
     async fn save(&self, pod: &Pod) {
         let Some(checkpoints) = &self.checkpoints else {
             return;
         };
         let uid = pod.uid();
         let record = Record {
-            status: self.statuses.packed_status(&uid),
+            status: self.statuses.pod_status(&uid),
             probes: self
                 .prober
                 .as_ref()
@@ -492,7 +493,7 @@ impl RuntimePodSyncer {
         checkpoints.save(&uid, record).await;
     }
 
-    /// How long it is since the agent first saw the pod, where a source noted that.
+    /// Observes the time since the agent first saw the pod, if its source recorded that.
     fn observe_since_first_seen(&self, metric: &'static str, pod: &Pod) {
         let seen = pod.annotation(crate::annotations::CONFIG_FIRST_SEEN);
         if let Some(seen) = seen.and_then(|seen| seen.parse().ok()) {
@@ -522,8 +523,7 @@ impl RuntimePodSyncer {
         within("get pod status", Some(&pod.uid), RUNTIME_REQUEST_TIMEOUT, status).await
     }
 
-    /// Kills the pod, within its grace period and the time that the runtime may take beside it: for its containers, and
-    /// for its sandboxes.
+    /// Kills the pod within its grace period plus the runtime's time limits for containers and sandboxes.
     async fn kill(
         &self,
         pod: Option<&Arc<Pod>>,
@@ -544,7 +544,7 @@ impl RuntimePodSyncer {
         })
     }
 
-    /// What of the volumes was mounted for single containers goes before the volumes do.
+    /// Unmounts sub-paths of single containers before the volumes.
     async fn clean_sub_paths(&self, uid: &PodUid) -> Result<()> {
         let dir = self.root_dir.pod_volume_subpaths_dir(uid);
         let cleaned = dir.clone();
@@ -553,7 +553,7 @@ impl RuntimePodSyncer {
         within("unmount sub-paths", Some(uid), MOUNT_DEADLINE, cleaned).await
     }
 
-    /// Its ids are free for another pod (`UsernsManager.Release`).
+    /// Releases its ids for other pods (`UsernsManager.Release`).
     async fn release_user_namespace(&self, uid: &PodUid) -> Result<()> {
         let file = self.root_dir.pod_user_namespace_file(uid);
         let of_pod = file.clone();
@@ -570,7 +570,7 @@ impl RuntimePodSyncer {
         let at = root.pod_dir(uid);
         let dirs = [root.pod_volumes_dir(uid), root.pod_plugins_dir(uid)];
         let made = self.disk.run(move || {
-            // Mostly they are there, and one look tells.
+            // They usually exist; one look is enough then.
             let mut missing = dirs.iter().filter(|dir| !dir.is_dir());
             missing.try_for_each(std::fs::create_dir_all)
         });
@@ -593,7 +593,7 @@ fn has_running_containers(api_status: &ApiPodStatus) -> bool {
     states.any(|state| state.running.is_some())
 }
 
-/// The status with the IPs that the API shows, where those are others.
+/// The status with the IPs that the API shows, if they differ.
 fn with_ips<'a>(status: &'a PodStatus, api_status: &ApiPodStatus) -> Cow<'a, PodStatus> {
     let listed = api_status.pod_ips.iter().flatten();
     let mut ips: Vec<String> = listed.map(|shown| shown.ip.clone()).collect();
@@ -609,7 +609,7 @@ fn with_ips<'a>(status: &'a PodStatus, api_status: &ApiPodStatus) -> Cow<'a, Pod
     }
 }
 
-/// All that is known of a pod that only the runtime knows (`Pod.ToAPIPod`).
+/// The pod as far as the runtime knows it (`Pod.ToAPIPod`).
 fn as_api_pod(running: &RuntimePod) -> Pod {
     let mut pod = Pod::default();
     pod.metadata.namespace = Some(running.key.namespace.to_string());

@@ -1,4 +1,4 @@
-//! The pod conditions that the kubelet owns, and who owns which (`status/generate.go`, `types/pod_status.go`).
+//! The pod conditions that the kubelet writes, and their ownership (`status/generate.go`, `types/pod_status.go`).
 
 use k8s_openapi::api::core::v1::PodStatus as ApiPodStatus;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
@@ -22,7 +22,7 @@ pub(crate) const RESIZE_PENDING: &str = "PodResizePending";
 const POD_COMPLETED: &str = "PodCompleted";
 const POD_FAILED: &str = "PodFailed";
 
-/// Whether the condition is the kubelet's alone (`PodConditionByKubelet`).
+/// Whether only the kubelet writes this condition (`PodConditionByKubelet`).
 pub(crate) fn is_owned(type_: &str) -> bool {
     matches!(
         type_,
@@ -37,12 +37,12 @@ pub(crate) fn is_owned(type_: &str) -> bool {
     )
 }
 
-/// Whether the kubelet is one of several who write it (`PodConditionSharedByKubelet`).
+/// Whether the kubelet and others write this condition (`PodConditionSharedByKubelet`).
 pub(crate) fn is_shared(type_: &str) -> bool {
     type_ == DISRUPTION_TARGET
 }
 
-/// Puts `condition` where the one of its type stands, or at the end.
+/// Replaces the condition of the same type, or appends it.
 pub(crate) fn replace_or_append(conditions: &mut Vec<PodCondition>, condition: PodCondition) {
     match conditions.iter_mut().find(|other| other.type_ == condition.type_) {
         Some(other) => *other = condition,
@@ -50,12 +50,12 @@ pub(crate) fn replace_or_append(conditions: &mut Vec<PodCondition>, condition: P
     }
 }
 
-/// `PodScheduled`: it is, or it would not be here.
+/// `PodScheduled`: true, since the pod is on this node.
 pub(crate) fn pod_scheduled(pod: &Pod) -> PodCondition {
     condition(pod, POD_SCHEDULED, Verdict::yes())
 }
 
-/// `PodReadyToStartContainers`: the pod has a sandbox with its network up.
+/// `PodReadyToStartContainers`: the pod has a sandbox with a network.
 pub(crate) fn ready_to_start_containers(pod: &Pod, runtime: &PodStatus) -> PodCondition {
     let verdict = match sandbox_is_usable(pod, runtime) {
         true => Verdict::yes(),
@@ -64,12 +64,12 @@ pub(crate) fn ready_to_start_containers(pod: &Pod, runtime: &PodStatus) -> PodCo
     condition(pod, READY_TO_START_CONTAINERS, verdict)
 }
 
-/// `PodReadyToStartContainers` as soon as it is known.
+/// `PodReadyToStartContainers`, as soon as the sandbox is ready.
 pub(crate) fn sandbox_is_ready(pod: &Pod) -> PodCondition {
     condition(pod, READY_TO_START_CONTAINERS, Verdict::yes())
 }
 
-/// `Initialized`: all init containers have done their work, and sidecars have started.
+/// `Initialized`: all init containers have completed, and all sidecars have started.
 pub(crate) fn initialized(
     pod: &Pod,
     previous: &ApiPodStatus,
@@ -92,7 +92,7 @@ pub(crate) fn containers_ready(pod: &Pod, statuses: &[&ContainerStatus], phase: 
     )
 }
 
-/// `Ready`: all containers are ready, and the conditions that the pod's readiness gates name are true.
+/// `Ready`: all containers are ready, and the conditions of the pod's readiness gates are true.
 pub(crate) fn ready(
     pod: &Pod,
     conditions: &[PodCondition],
@@ -134,7 +134,7 @@ pub(crate) fn not_ready_any_more(pod: &Pod, type_: &str, phase: &str) -> PodCond
     condition(pod, type_, Verdict::no(end_reason(phase).unwrap_or_default(), ""))
 }
 
-/// `AllContainersRestarting`: the end of one container makes all of them start again in place.
+/// `AllContainersRestarting`: the exit of one container restarts all of them in place.
 pub(crate) fn all_containers_restarting(
     pod: &Pod,
     runtime: &PodStatus,
@@ -160,7 +160,7 @@ pub(crate) fn all_containers_restarting(
     }
 }
 
-/// What a condition says, and why.
+/// The status of a condition, and its reason.
 struct Verdict {
     holds: bool,
     reason: String,
@@ -196,7 +196,7 @@ fn condition(pod: &Pod, type_: &str, verdict: Verdict) -> PodCondition {
     }
 }
 
-/// The generation of the spec that a status follows from; a static pod has none.
+/// The generation of the spec that a status is based on; none for a static pod.
 pub(crate) fn observed_generation(pod: &Pod) -> Option<i64> {
     pod.metadata.generation.filter(|generation| *generation != 0)
 }
@@ -273,7 +273,7 @@ fn initialized_verdict(
             ..Verdict::yes()
         };
     }
-    // A sidecar that starts again does not undo the initialization.
+    // A sidecar that restarts does not reset the condition.
     let any_regular_started = spec.containers.iter().any(|container| {
         find_status(statuses, &container.name)
             .is_some_and(|status| is_running(&status.state) || terminated(&status.state).is_some())
@@ -283,7 +283,7 @@ fn initialized_verdict(
     }
     match list_containers(&[("unknown", unknown), ("incomplete", incomplete)]) {
         None => Verdict::yes(),
-        // When all containers start again in place, init containers wait once more: what was initialized stays so.
+        // When all containers restart in place, init containers wait again; the condition keeps its value.
         Some(_) if find_condition(previous, INITIALIZED).is_some_and(|c| c.status == "True") => {
             Verdict::yes()
         }
@@ -291,7 +291,7 @@ fn initialized_verdict(
     }
 }
 
-/// `containers with unknown status: [a b], containers with …`; `None` where there are none.
+/// `containers with unknown status: [a b], containers with …`; `None` if there are none.
 fn list_containers(kinds: &[(&str, Vec<&str>)]) -> Option<String> {
     let parts: Vec<String> = kinds
         .iter()
@@ -301,7 +301,7 @@ fn list_containers(kinds: &[(&str, Vec<&str>)]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// Whether the pod can go on with its newest sandbox (the reverse of `PodSandboxChanged`).
+/// Whether the pod can continue with its newest sandbox (the reverse of `PodSandboxChanged`).
 fn sandbox_is_usable(pod: &Pod, runtime: &PodStatus) -> bool {
     let ready = runtime
         .sandboxes

@@ -21,7 +21,7 @@ use crate::status_ext::{
 const CONTAINER_CREATING: &str = "ContainerCreating";
 const POD_INITIALIZING: &str = "PodInitializing";
 
-/// Which of a pod's lists of containers.
+/// One of a pod's lists of containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Regular,
@@ -29,23 +29,23 @@ pub(crate) enum Kind {
     Ephemeral,
 }
 
-/// What the statuses of one pod's containers are made of.
+/// The input of the container statuses of one pod.
 pub(crate) struct ContainerStatuses<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) runtime: &'a PodStatus,
     pub(crate) start_failures: Option<&'a BTreeMap<String, SyncFailure>>,
-    /// The pod was told to have ended.
+    /// The pod's end was reported.
     pub(crate) ended: bool,
-    /// All containers start again in place.
+    /// All containers are restarting in place.
     pub(crate) restarting: bool,
-    /// Whether the runtime makes read-only mounts so recursively.
+    /// Whether the runtime supports recursive read-only mounts.
     pub(crate) recursive_read_only: bool,
     pub(crate) stop_signals: bool,
 }
 
 impl ContainerStatuses<'_> {
-    /// The statuses of `containers`, one list of the pod's; of init containers in the order of the spec, of
-    /// others by name.
+    /// The statuses of `containers`, one list of the pod: init containers in the order of the spec, others sorted by
+    /// name.
     pub(crate) fn generate(
         &self,
         kind: Kind,
@@ -72,8 +72,8 @@ impl ContainerStatuses<'_> {
         statuses
     }
 
-    /// The container's newest instance, with the one before it as its last state; without any, what can be
-    /// told from what was reported.
+    /// The container's newest instance, with the previous one as its last state. Without an instance, the status is
+    /// derived from the reported one.
     fn status_of(&self, container: &Container, previous: Option<&ApiContainerStatus>) -> ApiContainerStatus {
         let mut instances: Vec<&ContainerStatus> = self
             .runtime
@@ -93,8 +93,8 @@ impl ContainerStatuses<'_> {
         status
     }
 
-    /// Whether the container's end was told with that of its pod. It stands, be it one that the runtime did not see: another
-    /// agent that comes to ask changes nothing.
+    /// Whether the container's exit was reported together with the end of the pod. That report is final, even if the
+    /// runtime did not see the exit or the agent was replaced.
     fn has_told_end(&self, status: &ApiContainerStatus, previous: &ApiContainerStatus) -> bool {
         self.ended
             && terminated(&previous.state).is_some()
@@ -102,7 +102,7 @@ impl ContainerStatuses<'_> {
             && status.container_id == previous.container_id
     }
 
-    /// The runtime knows nothing of the container.
+    /// The status of a container that the runtime does not know.
     fn without_instance(
         &self,
         container: &Container,
@@ -134,7 +134,7 @@ impl ContainerStatuses<'_> {
             status.last_state = Some(terminated_unseen(RESTARTING_ALL_CONTAINERS, message));
             status.restart_count = previous.restart_count + 1;
         } else if is_running(&previous.state) && terminated(&status.last_state).is_none() {
-            // It ran when it was last seen, so it has ended, and is not one that never started.
+            // It was running when it was last seen, so it has exited; it is not one that never started.
             status.last_state = Some(terminated_unseen(
                 CONTAINER_STATUS_UNKNOWN,
                 "The container could not be located when the pod was deleted.  The container used to be Running",
@@ -146,7 +146,7 @@ impl ContainerStatuses<'_> {
         status
     }
 
-    /// The API's view of one instance of a container.
+    /// Converts one instance of a container.
     fn convert(
         &self,
         container: &Container,
@@ -158,11 +158,11 @@ impl ContainerStatuses<'_> {
         let (mut last_terminated, mut last_waiting) = (None, None);
         if let Some(previous) = previous {
             restart_count = restart_count.max(previous.restart_count);
-            // An instance that was removed is known from what was reported of it alone.
+            // A removed instance is known only from its reported status.
             let ended = terminated(&previous.state)
                 .filter(|_| previous.container_id.as_deref() != Some(container_id.as_str()));
             last_terminated = ended.or(terminated(&previous.last_state)).cloned();
-            // So is one that never ran: it is not forgotten with its container.
+            // So is one that never ran: it must not be forgotten when it is removed.
             last_waiting = (previous.last_state.as_ref())
                 .filter(|_| {
                     last_terminated.is_none() && previous.container_id.as_ref() == Some(&container_id)
@@ -219,7 +219,7 @@ impl ContainerStatuses<'_> {
             image: status.image.clone(),
             image_id: status.image_ref.clone(),
             container_id: Some(container_id),
-            // A container that was started before the agent was stays started until a probe says otherwise.
+            // A container that started before the agent did counts as started until a probe has a result.
             started: previous
                 .filter(|_| status.state == RuntimeState::Running)
                 .and_then(|previous| previous.started),
@@ -243,12 +243,13 @@ impl ContainerStatuses<'_> {
         }
     }
 
-    /// A container that is to be started and could not waits, and says for what.
+    /// A container that failed to start is waiting, with the reason.
     fn apply_start_failure(&self, kind: Kind, container: &Container, status: &mut ApiContainerStatus) {
         if kind == Kind::Init {
             match self.runtime.container(&container.name) {
                 Some(instance) if instance.state == RuntimeState::Exited && instance.exit_code == 0 => return,
-                // The regular containers were made, so it did its work, though nobody remembers.
+                // The regular containers were created, so this init container has completed, although its exit is
+                // unknown.
                 None if !is_restartable_init_container(container)
                     && is_waiting(&status.state)
                     && self.any_regular_container_created() =>
@@ -286,7 +287,7 @@ impl ContainerStatuses<'_> {
             })
     }
 
-    /// The container's volume mounts, as its spec has them: CRI does not know the volumes' names.
+    /// The container's volume mounts from its spec: CRI does not know the volumes' names.
     fn volume_mounts(&self, container: &Container) -> Option<Vec<VolumeMountStatus>> {
         let mounts = container.volume_mounts.as_ref()?;
         let statuses = mounts.iter().map(|mount| {
@@ -308,7 +309,7 @@ impl ContainerStatuses<'_> {
     }
 }
 
-/// Whether it asks for what is mounted later, which goes with no recursive mount (`resolveRecursiveReadOnly`).
+/// Whether the mount propagates later mounts, which excludes recursive read-only (`resolveRecursiveReadOnly`).
 fn is_propagated(mount: &VolumeMount) -> bool {
     let propagation = mount.mount_propagation.as_deref();
     propagation.is_some_and(|propagation| propagation != "None")
@@ -349,7 +350,7 @@ fn completed_unseen() -> ContainerState {
     }
 }
 
-/// The regular form of the pod's ephemeral containers (`EphemeralContainerCommon`), as far as statuses read it.
+/// The pod's ephemeral containers as regular ones (`EphemeralContainerCommon`), with the fields that statuses need.
 pub(crate) fn ephemeral_containers(pod: &Pod) -> Vec<Container> {
     pod.spec
         .iter()

@@ -1,6 +1,7 @@
-//! Whether two statuses say the same (`isPodStatusByKubeletEqual`). Nothing is copied for it.
+//! Compares statuses without copying them (`isPodStatusByKubeletEqual`).
 //!
-//! Both are in [normal form](crate::normalize), or whoever asks looks again once they are.
+//! Both should be [normalized](crate::normalize). Otherwise equal statuses may look different, and the caller compares
+//! again after it has normalized them.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +10,18 @@ use k8s_openapi::api::core::v1::{PodCondition, PodStatus as ApiPodStatus};
 use crate::conditions;
 use crate::status_ext::find_condition;
 
-/// Whether two statuses say the same as far as we have a say: conditions of others and the times of ours do not
-/// count, nor what belongs to resource claims.
+/// Whether two statuses are equal in the parts that the kubelet owns. Other owners' conditions, the times of conditions
+/// and resource claims are ignored.
 pub(crate) fn same_by_kubelet(old: &ApiPodStatus, new: &ApiPodStatus) -> bool {
     same_origin(old, new) && same_news(old, new)
 }
 
-/// The same but for start time and generation, which a status takes over from the one before.
+/// The same, without start time and generation, which a new status takes from the previous one.
 pub(crate) fn same_news(old: &ApiPodStatus, new: &ApiPodStatus) -> bool {
     same_conditions(old, new) && same_but_conditions(old, new)
 }
 
-/// Whether a sink that has `old` has nothing to learn from `new`.
+/// Whether `new` contains nothing that a sink with `old` needs.
 pub(crate) fn same(old: &ApiPodStatus, new: &ApiPodStatus) -> bool {
     let all_known = new
         .conditions
@@ -38,7 +39,7 @@ fn same_origin(old: &ApiPodStatus, new: &ApiPodStatus) -> bool {
         && old.observed_generation.unwrap_or(0) == new.observed_generation.unwrap_or(0)
 }
 
-/// Mostly they stand in one order, and then they are compared in one walk.
+/// Usually both are in the same order; then one pass is enough.
 fn same_conditions(old: &ApiPodStatus, new: &ApiPodStatus) -> bool {
     let (old, new) = (slice(&old.conditions), slice(&new.conditions));
     let in_order = old.len() == new.len()
@@ -86,7 +87,7 @@ fn same_but_conditions(old: &ApiPodStatus, new: &ApiPodStatus) -> bool {
         && same_map(&old.allocated_resources, &new.allocated_resources)
 }
 
-/// Absent and empty are the same.
+/// Absent equals empty.
 fn same_text(old: &Option<String>, new: &Option<String>) -> bool {
     old.as_deref().unwrap_or_default() == new.as_deref().unwrap_or_default()
 }

@@ -1,11 +1,11 @@
-//! Why a status is refused. It is logged, and goes no further: nobody waits for a status.
+//! Why a status is rejected. It is only logged: callers do not wait for a status.
 
 use kubelet_core::{PodKey, PodUid};
 
-/// Why a status was refused. The status reported before stands.
+/// Why a status was rejected. The previous status stays.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Error {
-    /// A container that has ended for good is said to wait or run.
+    /// A container that has exited for good is reported as waiting or running.
     #[error(
         "pod {pod} ({uid}): terminated container {container:?} attempted an illegal transition to a non-terminated state"
     )]
@@ -25,7 +25,7 @@ pub(crate) enum Error {
         pod: PodKey,
         /// Its UID.
         uid: PodUid,
-        /// The container whose status stands where another's should.
+        /// The container whose status is out of order.
         container: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The API status of a pod, from what its runtime says (`generateAPIPodStatus`).
+//! Generates the API status of a pod from its runtime status (`generateAPIPodStatus`).
 
 use std::net::IpAddr;
 
@@ -17,30 +17,28 @@ use crate::resources::{allocated_resources, pod_resources};
 use crate::restart_rules::{all_containers_could_restart, should_all_containers_restart};
 use crate::status_ext::{self, chain, find_condition, is_terminal};
 
-/// What a pod's status says that is true of the whole node.
+/// Facts about the node that pod statuses contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeFacts {
-    /// The node's IPs, one or two, the primary first: `status.hostIPs`, and the IPs of pods on the host's
-    /// network. None while they are not known, and where no API server asks for them.
+    /// The node's IPs, one or two, the primary first: `status.hostIPs`, and the IPs of pods on the host's network.
+    /// Empty while they are unknown, and without an API server.
     pub host_ips: Vec<IpAddr>,
-    /// A pod's IPv6 address is its primary one; the kubelet's first `--node-ip` decides it.
+    /// Whether a pod's IPv6 address is its primary one, as set by the kubelet's first `--node-ip`.
     pub ipv6_first: bool,
-    /// The runtime makes read-only mounts read-only all the way down.
+    /// Whether the runtime supports recursive read-only mounts.
     pub recursive_read_only: bool,
-    /// Container statuses show what signal stops them, as the feature gate `ContainerStopSignals` asks for. An API server
-    /// without that gate drops it each time.
+    /// Whether container statuses contain the stop signal, as with the feature gate `ContainerStopSignals`. An API
+    /// server without that gate drops the field.
     pub stop_signals: bool,
 }
 
-/// The API status that follows from what the runtime says and from `previous`, the one reported last (or the
-/// API server's, where none was).
+/// Generates the API status from the runtime status and from `previous`, the status reported last (or the API server's,
+/// if none was reported).
 ///
-/// A pure function: nothing is asked, nothing is kept. `agent_started_at` is when this agent started: a
-/// container that ran before it is not called unready only because nobody has probed it since. Times are in
-/// whole seconds. What no generation of a status can know is left out: `startTime`, the transition times of
-/// conditions and `observedGeneration` of the whole are set by the
-/// [`StatusManager`](crate::StatusManager).
+/// A pure function without side effects. `agent_started_at` is when this agent started: a container that was running
+/// before stays ready until a probe has a result. Times are in whole seconds. `startTime`, the transition times of
+/// conditions and the status's `observedGeneration` are not set; the [`StatusManager`](crate::StatusManager) sets them.
 ///
 /// Answers to the kubelet's `generateAPIPodStatus`.
 pub fn generate_api_pod_status(
@@ -67,7 +65,7 @@ pub fn generate_api_pod_status(
     status
 }
 
-/// What the runtime alone decides (`convertStatusToAPIStatus`).
+/// The part that depends only on the runtime (`convertStatusToAPIStatus`).
 fn from_runtime(input: &PodStatusInput<'_>, previous: &ApiPodStatus, node: &NodeFacts) -> ApiPodStatus {
     let pod: &Pod = input.pod;
     let mut status = ApiPodStatus {
@@ -107,8 +105,8 @@ fn from_runtime(input: &PodStatusInput<'_>, previous: &ApiPodStatus, node: &Node
     status
 }
 
-/// The phase, with the reason and message that stand while it lasts. A terminal phase never leaves, whether
-/// this agent or the API server has it.
+/// The phase, and the reason and message that belong to it. A terminal phase never changes, whether this agent or the
+/// API server has it.
 fn set_phase(status: &mut ApiPodStatus, input: &PodStatusInput<'_>, previous: &ApiPodStatus) {
     let pod: &Pod = input.pod;
     let no_status = ApiPodStatus::default();
@@ -161,7 +159,7 @@ fn any_active_regular_container(pod: &Pod, runtime: &PodStatus) -> bool {
         .any(|status| containers.iter().any(|container| container.name == status.name))
 }
 
-/// The conditions of others as they are, then what was decided once and stays, then our own.
+/// The conditions of other owners, then those that keep their first value, then the kubelet's.
 fn pod_conditions(
     input: &PodStatusInput<'_>,
     previous: &ApiPodStatus,

@@ -1,4 +1,4 @@
-//! What the rest of an agent tells and asks the manager.
+//! The handle of the status manager.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,27 +6,27 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus as ApiPodStatus};
 use k8s_openapi::jiff::Timestamp;
-use kubelet_core::{Clock, ContainerId, PackedStatus, PodExt, PodStatusInput, PodStatusReporter, PodUid};
+use kubelet_core::{Clock, ContainerId, PodExt, PodStatusInput, PodStatusReporter, PodUid};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
 use crate::error::Error;
-use crate::records::{Kept, Now, Records};
+use crate::records::{Now, Records};
 use crate::resize::{DEFERRED, INFEASIBLE, ResizeConditions, is_about_resize};
 use crate::{NodeFacts, generate_api_pod_status};
 
-/// What the rest of an agent tells and asks the [`StatusManager`](crate::StatusManager). Cheap to clone; no call waits.
+/// Updates and queries the [`StatusManager`](crate::StatusManager). Cheap to clone; no call waits.
 ///
-/// Most of it is [`PodStatusReporter`]. What is said of a resize in place (`PodResizePending`, `PodResizeInProgress`) shows
-/// in the pod's status when that is [generated](PodStatusReporter::generate) next; with the pod's end it is over.
+/// Most of its methods are in [`PodStatusReporter`]. Resize conditions (`PodResizePending`, `PodResizeInProgress`)
+/// appear in the next [generated](PodStatusReporter::generate) status of the pod. They are removed when the pod ends.
 #[derive(Clone)]
 pub struct StatusManagerHandle(pub(crate) Arc<Shared>);
 
 pub(crate) struct Shared {
     pub(crate) records: Mutex<Records>,
-    /// Some pod has something to be sent.
+    /// A pod has something to send.
     pub(crate) changed: Notify,
-    /// Something was told, whether or not it is to be sent.
+    /// A call has arrived, whether or not there is something to send.
     pub(crate) touched: Notify,
     pub(crate) node: RwLock<NodeFacts>,
     pub(crate) clock: Clock,
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
 }
 
 impl StatusManagerHandle {
-    /// The node's IPs or abilities changed: what is generated from now on says so.
+    /// The node's IPs or features changed. Statuses that are generated later use the new values.
     pub fn set_node_facts(&self, node: NodeFacts) {
         *self.0.node.write() = node;
     }
@@ -44,7 +44,7 @@ impl StatusManagerHandle {
         self.resize_pends_as(uid, DEFERRED)
     }
 
-    /// Whether a resize waits that the node will never have room for (`IsPodResizeInfeasible`).
+    /// Whether a resize is pending for which the node will never have room (`IsPodResizeInfeasible`).
     pub fn is_pod_resize_infeasible(&self, uid: &PodUid) -> bool {
         self.resize_pends_as(uid, INFEASIBLE)
     }
@@ -54,7 +54,7 @@ impl StatusManagerHandle {
         records.resizes(|resizes| change(resizes.entry(uid.clone()).or_default()))
     }
 
-    /// Whether anything is said of a resize of the pod.
+    /// Whether the pod has a resize condition.
     fn is_resized(&self, uid: &PodUid) -> bool {
         self.0.records.lock().resize_conditions(uid).is_some()
     }
@@ -98,20 +98,11 @@ impl PodStatusReporter for StatusManagerHandle {
     }
 
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<ApiPodStatus>> {
-        self.0.records.lock().status(uid).map(Kept::get)
-    }
-
-    fn packed_status(&self, uid: &PodUid) -> Option<PackedStatus> {
-        let records = self.0.records.lock();
-        records.status(uid).map(|kept| kept.packed().clone())
-    }
-
-    fn is_reported_terminal(&self, uid: &PodUid) -> bool {
-        self.0.records.lock().status(uid).is_some_and(Kept::is_terminal)
+        self.0.records.lock().status(uid).cloned()
     }
 
     fn begin_pod(&self, uid: &PodUid) {
-        // Seldom one comes back.
+        // A pod rarely comes back.
         if self.0.records.lock().begin_pod(uid, &Now(self.0.clock)) {
             self.0.touched.notify_one();
             self.0.changed.notify_one();
@@ -215,7 +206,7 @@ impl PodStatusReporter for StatusManagerHandle {
     }
 
     fn remove_orphaned_statuses(&self, known: &HashSet<PodUid>) {
-        // Most times there are none, and nothing is left to be done.
+        // Usually there are none, and nothing needs to be sent.
         if self.0.records.lock().remove_orphaned(known) {
             self.0.touched.notify_one();
             self.0.changed.notify_one();

@@ -1,4 +1,4 @@
-//! The engine that keeps every pod's API status and tells the sink what changed.
+//! The engine that keeps every pod's API status and sends changes to the sink.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,28 +21,28 @@ use crate::records::Outcome;
 use crate::send::Sender;
 use crate::token_bucket::RateLimit;
 
-/// How often all statuses are looked through (`syncPeriod`).
+/// How often all statuses are checked (`syncPeriod`).
 const SYNC_PERIOD: Duration = Duration::from_secs(10);
 
-/// How a [`StatusManager`] works.
+/// The configuration of a [`StatusManager`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StatusManagerConfig {
-    /// What statuses say of the node; [`StatusManagerHandle::set_node_facts`] changes it later.
+    /// Facts about the node for statuses; [`StatusManagerHandle::set_node_facts`] changes them later.
     pub node: NodeFacts,
-    /// What gives the times that statuses bear; the operating system's clock by default.
+    /// The clock for times in statuses; by default the operating system's.
     pub clock: Clock,
-    /// How many pods are sent at a time, 16 by default. One pod is never sent twice at a time.
+    /// How many pods are sent in parallel, 16 by default. The requests for one pod never overlap.
     pub max_in_flight: usize,
-    /// How many requests a second are made of a sink that stores pods, an API server, 50 by default; 0 is no limit
-    /// (`kubeAPIQPS`). A sink that stores none is told at once.
+    /// The maximum number of requests per second to a sink that stores pods (an API server), 50 by default; 0 is no
+    /// limit (`kubeAPIQPS`). Sinks that store no pods have no limit.
     pub qps: u32,
-    /// How many requests may be made at once before `qps` holds, 100 by default (`kubeAPIBurst`).
+    /// How many requests can be made at once before `qps` applies, 100 by default (`kubeAPIBurst`).
     pub burst: u32,
-    /// How long the sink may take over one call before it counts as failed, 30 s by default. While it takes
-    /// that long it holds up no other pod, as long as fewer than `max_in_flight` are held up so.
+    /// The time limit of one call to the sink, 30 s by default. A slow call delays no other pod as long as fewer than
+    /// `max_in_flight` calls are slow.
     pub sink_timeout: Duration,
-    /// How long what is still to be sent may take at shutdown, 5 s by default.
+    /// The time limit for sending pending statuses at shutdown, 5 s by default.
     pub shutdown_timeout: Duration,
 }
 
@@ -60,16 +60,17 @@ impl Default for StatusManagerConfig {
     }
 }
 
-/// Keeps each pod's API status and sends what changed to a [`StatusSink`].
+/// Keeps each pod's API status and sends changes to a [`StatusSink`].
 ///
-/// What the manager holds is the truth, and the sink is brought to it: a changed status is sent at once, all
-/// are looked through every 10 s, as long as something changes or is left to be done, and what failed is sent again with growing waits (0.5 s to 10 s). Whatever
-/// happens to a pod between two sends is one patch, in memory there is one status per pod however slow the
-/// sink is, and where nothing differs nothing is sent. The sink's calls for one pod never overlap.
+/// The manager's status is authoritative, and the sink is updated to match it. A changed status is sent at once. A
+/// failed request is retried after 0.5 s to 10 s, with increasing waits. While anything changes or is pending, all
+/// statuses are checked every 10 s. All changes of a pod between two requests are one patch; a status without changes
+/// is not sent. There is one status per pod in memory, however slow the sink is. The requests for one pod never
+/// overlap.
 ///
-/// A sink that stores pods is told of a change in one call: what it has is known from its last answer, or from the
-/// source that reads pods there ([`observe_pod`](PodStatusReporter::observe_pod)). It is asked what it has only when
-/// that is not known: of a static pod, and after a call that failed.
+/// For a sink that stores pods, a change takes one request: the stored pod is known from the last response, or from the
+/// source that reads pods from there ([`observe_pod`](PodStatusReporter::observe_pod)). The manager reads the pod first
+/// only when it is unknown: for a static pod, and after a failed request.
 ///
 /// Answers to the kubelet's `status.Manager`.
 pub struct StatusManager {
@@ -84,7 +85,7 @@ impl StatusManager {
         Self::with_config(sink, StatusManagerConfig::default())
     }
 
-    /// A manager that sends to `sink`. For the statuses, the agent counts as started now.
+    /// A manager that sends to `sink`. Statuses use the current time as the start of the agent.
     pub fn with_config(sink: impl StatusSink, config: StatusManagerConfig) -> Self {
         let shared = Shared {
             records: Mutex::default(),
@@ -107,19 +108,19 @@ impl StatusManager {
         }
     }
 
-    /// The handle for everyone else. It works, too, before the manager runs and after: nothing is sent then.
+    /// The handle for other parts. It also works before the manager runs and after it ended; nothing is sent then.
     pub fn handle(&self) -> StatusManagerHandle {
         self.handle.clone()
     }
 
-    /// Sends what changed until `shutdown`; then what was not sent is tried once more, for no longer than
+    /// Sends changes until `shutdown`. It then tries once more to send what is pending, for at most
     /// [`shutdown_timeout`](StatusManagerConfig::shutdown_timeout).
     ///
-    /// Spawns nothing: the sink's futures are polled here.
+    /// Spawns no tasks: the sink's futures are polled here.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops what is being sent. The statuses stay with the handles.
+    /// Dropping the future drops the running requests. The handles keep the statuses.
     pub async fn run(self, shutdown: CancellationToken) {
         let shared = &*self.handle.0;
         let mut in_flight = FuturesUnordered::new();
@@ -140,9 +141,9 @@ impl StatusManager {
                 () = shared.touched.notified(), if rests => wake(&mut rests, &mut period, started),
                 () = sleep_until(retry_at) => {}
                 _ = period.tick(), if !rests => {
-                    // What was told until now is looked through now.
+                    // Everything reported so far is included in this check.
                     let _ = shared.touched.notified().now_or_never();
-                    // Where nothing is left to be done nothing will be, until something is told.
+                    // If nothing is pending, nothing will be until a call arrives.
                     rests = !shared.records.lock().queue_outstanding();
                 }
             }
@@ -162,7 +163,7 @@ impl StatusManager {
             .await
             .is_err()
         {
-            tracing::warn!("some statuses could not be sent before shutdown");
+            tracing::warn!("Some statuses were not sent before shutdown");
         }
     }
 
@@ -183,7 +184,7 @@ impl StatusManager {
     }
 }
 
-/// All are looked through again, in the beat that there was before the rest.
+/// Checks all statuses again, at the times at which it would have without the idle time.
 fn wake(rests: &mut bool, period: &mut Interval, started: Instant) {
     if std::mem::take(rests) {
         let beats = started

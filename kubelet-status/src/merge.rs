@@ -1,4 +1,4 @@
-//! What is sent to a sink: our status over what the sink has (`mergePodStatus`).
+//! Merges a status with the sink's version before it is sent (`mergePodStatus`).
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus as ApiPodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -7,10 +7,10 @@ use crate::conditions::{self, CONTAINERS_READY, DISRUPTION_TARGET, READY};
 use crate::normalize::set_transition_time;
 use crate::status_ext::{find_condition, is_terminal, phase};
 
-/// Our status, with the conditions and claims of others as the sink has them.
+/// Our status with the conditions and claims of other owners from the sink.
 ///
-/// While `may_run`, containers of the pod may still run: a phase that would tell otherwise, and so free what
-/// the pod holds, waits.
+/// While `may_run`, containers of the pod may still be running. A terminal phase would release the pod's resources, so
+/// it is held back.
 pub(crate) fn merge(
     pod: &Pod,
     sink: &ApiPodStatus,

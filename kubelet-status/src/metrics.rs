@@ -7,13 +7,13 @@ use metrics::{counter, gauge, histogram};
 
 use crate::resize::{DEFERRED, INFEASIBLE, ResizeConditions};
 
-/// From the first change of a pod's status until the sink had it.
+/// The time from the first change of a pod's status until the sink has it.
 pub(crate) fn pod_status_synced(after: Duration) {
     let milliseconds = Duration::from_millis(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
     histogram!("kubelet_pod_status_sync_duration_seconds").record(milliseconds.as_secs_f64());
 }
 
-/// A container ended. `kind` is `container`, `init_container` or `ephemeral_container`.
+/// A container has exited. `kind` is `container`, `init_container` or `ephemeral_container`.
 pub(crate) fn container_terminated(kind: &'static str, exit_code: i32, reason: &str) {
     counter!(
         "kubelet_terminated_containers_total",
@@ -24,12 +24,12 @@ pub(crate) fn container_terminated(kind: &'static str, exit_code: i32, reason: &
     .increment(1);
 }
 
-/// From a pod's creation until the API server was seen to show that it runs.
+/// The time from a pod's creation until the API server shows it as running.
 pub(crate) fn pod_started(after: SignedDuration) {
     histogram!("kubelet_pod_start_total_duration_seconds").record(after.as_secs_f64());
 }
 
-/// The same without image pulls and init containers, of pods that the service level is about.
+/// The same without image pulls and init containers, for pods in the scope of the SLO.
 pub(crate) fn pod_started_sli(after: SignedDuration, is_first_network_pod: bool) {
     histogram!("kubelet_pod_start_sli_duration_seconds").record(after.as_secs_f64());
     if is_first_network_pod {
@@ -37,7 +37,7 @@ pub(crate) fn pod_started_sli(after: SignedDuration, is_first_network_pod: bool)
     }
 }
 
-/// How many pods wait for a resize in place, and how many are being resized.
+/// How many pods have a pending resize, and how many have one in progress.
 pub(crate) fn resizes<'a>(pods: impl Iterator<Item = &'a ResizeConditions>) {
     let (mut deferred, mut infeasible, mut in_progress) = (0_u32, 0_u32, 0_u32);
     for conditions in pods {

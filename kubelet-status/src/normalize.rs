@@ -1,4 +1,4 @@
-//! One form for every status, so that what is the same compares the same (`normalizeStatus`).
+//! Normalizes statuses, so that equal statuses compare as equal (`normalizeStatus`).
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,10 @@ use crate::conditions;
 use crate::quantity;
 use crate::status_ext::find_condition;
 
-/// How many bytes of termination messages a pod's status holds, all containers together
-/// (`MaxPodTerminationMessageLogLength`).
+/// The maximum size of all termination messages of a pod together (`MaxPodTerminationMessageLogLength`).
 const MAX_TERMINATION_MESSAGES: usize = 12 * 1024;
 
-/// The conditions whose transition times we keep.
+/// The conditions whose transition times the kubelet sets.
 const TIMED_CONDITIONS: [&str; 7] = [
     conditions::CONTAINERS_READY,
     conditions::READY,
@@ -28,8 +27,8 @@ const TIMED_CONDITIONS: [&str; 7] = [
     conditions::ALL_CONTAINERS_RESTARTING,
 ];
 
-/// Cuts times to seconds and messages to their share, puts the container statuses in order, and writes quantities as an
-/// API server does.
+/// Truncates times to seconds and messages to their share, sorts the container statuses, and formats quantities like an
+/// API server.
 pub(crate) fn normalize(pod: &Pod, status: &mut ApiPodStatus) {
     let containers = pod.spec.as_ref().map_or(0, |spec| {
         spec.containers.len()
@@ -71,8 +70,8 @@ pub(crate) fn normalize(pod: &Pod, status: &mut ApiPodStatus) {
     );
 }
 
-/// Sets the transition times of our conditions: of one that says what it said before, the old time, else
-/// `now` (`updateLastTransitionTime`).
+/// Sets the transition times of our conditions: the old time if the status is unchanged, otherwise `now`
+/// (`updateLastTransitionTime`).
 pub(crate) fn set_transition_times(status: &mut ApiPodStatus, old: &ApiPodStatus, now: &Time) {
     for condition in status.conditions.iter_mut().flatten() {
         if TIMED_CONDITIONS.contains(&condition.type_.as_str()) {
@@ -128,7 +127,7 @@ fn write_canonically(list: &mut Option<BTreeMap<String, Quantity>>) {
     }
 }
 
-/// Init containers stand in the order of the spec; what the spec does not name stands last.
+/// Init containers are in the order of the spec; unknown ones come last.
 fn sort_init(pod: &Pod, statuses: &mut [ContainerStatus]) {
     let containers = pod
         .spec

@@ -6,10 +6,10 @@ use kubelet_core::restart_rules::{container_should_restart, is_restartable_init_
 
 use crate::status_ext::{RESTARTING_ALL_CONTAINERS, find_status, is_running, is_waiting, terminated};
 
-/// The phase that follows from `statuses`, regular and init containers' together.
+/// The phase for `statuses`, regular and init containers together.
 ///
-/// `terminal`: nothing of the pod will run again. `initialized`: a regular container of its present sandbox
-/// was made, so a sidecar that starts again does not take the pod back to `Pending`.
+/// `terminal`: no container of the pod will run again. `initialized`: a regular container of the current sandbox was
+/// created, so a restarting sidecar does not take the pod back to `Pending`.
 pub(crate) fn phase(
     pod: &Pod,
     statuses: &[&ContainerStatus],
@@ -35,7 +35,7 @@ pub(crate) fn phase(
     if counts.stopped == 0 {
         return "Pending";
     }
-    // A static pod's end is not final: its manifest may still be there.
+    // The end of a static pod is not final while its manifest exists.
     let ends_here = terminal && !pod.is_static();
     if !ends_here && counts.stopped != counts.stopped_for_good {
         return "Running";
@@ -47,7 +47,7 @@ pub(crate) fn phase(
     }
 }
 
-/// Init containers that run to their end before the regular ones.
+/// Init containers that complete before the regular ones start.
 #[derive(Default)]
 struct InitCount {
     pending: usize,
@@ -114,7 +114,7 @@ impl Count {
         count
     }
 
-    /// A sidecar that ended, or waits to start again, has no say in the phase.
+    /// A sidecar that exited, or waits to restart, does not affect the phase.
     fn add_sidecar(&mut self, status: Option<&ContainerStatus>) {
         let Some(status) = status else {
             self.unknown += 1;

@@ -1,8 +1,8 @@
-//! The IPs that a pod shows: at most one of each family, the node's family first.
+//! The IPs in a pod's status: at most one per family, the node's primary family first.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Puts the runtime's IPs in the API's order and form (`sortPodIPs`); what is no IP is left out.
+/// Sorts and formats the runtime's IPs like the API (`sortPodIPs`); invalid ones are dropped.
 pub(crate) fn sort_pod_ips(ips: &[String], ipv6_first: bool) -> Vec<IpAddr> {
     let parsed: Vec<IpAddr> = ips.iter().filter_map(|ip| parse(ip)).collect();
     [ipv6_first, !ipv6_first]
@@ -11,8 +11,8 @@ pub(crate) fn sort_pod_ips(ips: &[String], ipv6_first: bool) -> Vec<IpAddr> {
         .collect()
 }
 
-/// The IPs of a pod on the host's network (`generateAPIPodStatus`): once set they stay, except that a second
-/// family is added when the node gets one.
+/// The IPs of a pod on the host's network (`generateAPIPodStatus`): once set they stay, except that a second family is
+/// added when the node gets one.
 pub(crate) fn host_network_ips(pod_ips: Vec<IpAddr>, host_ips: &[IpAddr]) -> Vec<IpAddr> {
     let mut ips = pod_ips;
     let Some(primary) = host_ips.first() else {
@@ -29,7 +29,7 @@ pub(crate) fn host_network_ips(pod_ips: Vec<IpAddr>, host_ips: &[IpAddr]) -> Vec
     ips
 }
 
-/// Leading zeros are let pass, as in old Go (`ParseIPSloppy`); an IPv4 address in IPv6 form is one of IPv4.
+/// Leading zeros are accepted, as in old Go (`ParseIPSloppy`); an IPv4-mapped IPv6 address is an IPv4 address.
 fn parse(text: &str) -> Option<IpAddr> {
     let ip = text.parse().ok().or_else(|| {
         let octets: Vec<u8> = text

@@ -1,4 +1,4 @@
-//! How long pods take to start (`PodStartupLatencyTracker`).
+//! The start latency of pods (`PodStartupLatencyTracker`).
 
 use std::collections::HashSet;
 
@@ -13,13 +13,12 @@ use crate::conditions::POD_SCHEDULED;
 use crate::metrics;
 use crate::status_ext::{find_condition, terminated};
 
-/// Follows pods of the API server from when they are first seen until the server is seen to show that all their
-/// containers run.
+/// Tracks pods of the API server from when they are first seen until the server shows that all their containers run.
 #[derive(Debug, Default)]
 pub(crate) struct PodStartupLatencyTracker {
-    /// `None` once it is recorded.
+    /// `None` after it was recorded.
     pods: FxHashMap<PodUid, Option<Box<Startup>>>,
-    /// Pods that could not be scheduled at once: their start says nothing of the node.
+    /// Pods that could not be scheduled at once: their latency is not the node's.
     excluded: FxHashSet<PodUid>,
     first_network_pod_seen: bool,
 }
@@ -27,14 +26,14 @@ pub(crate) struct PodStartupLatencyTracker {
 #[derive(Debug, Default)]
 struct Startup {
     pulls: Vec<(Timestamp, Timestamp)>,
-    /// Pulls that are going on, the oldest first.
+    /// The running pulls, oldest first.
     pulling_since: Vec<Timestamp>,
-    /// The server was told that it runs.
+    /// The running pod was reported to the server.
     observed_running: bool,
 }
 
 impl PodStartupLatencyTracker {
-    /// The API server shows the pod so (`ObservedPodOnWatch`).
+    /// A watch shows this version of the pod (`ObservedPodOnWatch`).
     pub(crate) fn observed_pod_on_watch(&mut self, pod: &Pod, when: &Time) {
         let uid = pod.uid();
         if pod.is_terminal_phase() {
@@ -47,7 +46,7 @@ impl PodStartupLatencyTracker {
                 .as_ref()
                 .is_some_and(|status| status.start_time.is_some());
             if started || self.excluded.contains(&uid) {
-                // It ran before this agent.
+                // It was running before this agent started.
             } else if is_unschedulable(pod) {
                 self.excluded.insert(uid);
             } else {
@@ -73,7 +72,7 @@ impl PodStartupLatencyTracker {
         }
     }
 
-    /// The API server was told the pod's status (`RecordStatusUpdated`).
+    /// The pod's status was sent to the API server (`RecordStatusUpdated`).
     pub(crate) fn status_updated(&mut self, pod: &Pod) {
         if let Some(Some(startup)) = self.pods.get_mut(pod.uid_str())
             && !startup.observed_running
@@ -89,7 +88,7 @@ impl PodStartupLatencyTracker {
         }
     }
 
-    /// `RecordImageFinishedPulling`: the oldest pull that is going on.
+    /// `RecordImageFinishedPulling`: ends the oldest running pull.
     pub(crate) fn image_finished_pulling(&mut self, uid: &PodUid, now: Timestamp) {
         if let Some(Some(startup)) = self.pods.get_mut(uid)
             && !startup.pulling_since.is_empty()
@@ -105,14 +104,14 @@ impl PodStartupLatencyTracker {
         self.excluded.remove(uid);
     }
 
-    /// Forgets all others.
+    /// Removes all other pods.
     pub(crate) fn retain(&mut self, known: &HashSet<PodUid>) {
         self.pods.retain(|uid, _| known.contains(uid));
         self.excluded.retain(|uid| known.contains(uid));
     }
 }
 
-/// Whether each container runs, and so was started once (`hasPodStartedSLO`).
+/// Whether every container is running, and so has started (`hasPodStartedSLO`).
 fn has_started(pod: &Pod) -> bool {
     let runs = |status: &ContainerStatus| {
         let running = status.state.as_ref().and_then(|state| state.running.as_ref());
@@ -133,7 +132,7 @@ fn is_unschedulable(pod: &Pod) -> bool {
     scheduled.is_some_and(|condition| condition.status == "False")
 }
 
-/// Whether it mounts what may take its time, and is no part of the service level (`isStatefulPod`).
+/// Whether it has volumes that can be slow, which puts it outside the SLO (`isStatefulPod`).
 fn is_stateful(pod: &Pod) -> bool {
     let is_ephemeral = |volume: &Volume| {
         volume.secret.is_some()
@@ -146,7 +145,7 @@ fn is_stateful(pod: &Pod) -> bool {
     volumes.into_iter().any(|volume| !is_ephemeral(volume))
 }
 
-/// The time in which an image was pulled, what overlaps counted once (`calculateImagePullingTime`).
+/// The total time of image pulls, without counting overlaps twice (`calculateImagePullingTime`).
 fn pulling_time(pulls: &[(Timestamp, Timestamp)]) -> SignedDuration {
     let mut total = SignedDuration::ZERO;
     let mut until: Option<Timestamp> = None;
@@ -160,7 +159,7 @@ fn pulling_time(pulls: &[(Timestamp, Timestamp)]) -> SignedDuration {
     total
 }
 
-/// The time in which init containers ran, as the status tells of their last two runs; sidecars do not count.
+/// The total time of init containers, from the last two runs in the status; without sidecars.
 fn init_time(pod: &Pod) -> SignedDuration {
     let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else {
         return SignedDuration::ZERO;

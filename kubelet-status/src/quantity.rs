@@ -1,33 +1,33 @@
-//! [`Quantity`]s and their sums, written as the API writes them.
+//! Sums of [`Quantity`]s in the API's format.
 //!
-//! Exact to a thousandth: the API server takes no finer CPU or memory.
+//! Precise to a thousandth: the API server accepts no finer CPU or memory.
 
 use std::cmp::Ordering;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::quantity::{Amount, Format};
 
-/// How much it is; nothing, where it cannot be read.
+/// The amount; zero if it cannot be parsed.
 fn amount(quantity: &Quantity) -> Amount {
     Amount::try_from(quantity).unwrap_or_default()
 }
 
-/// The value in thousandths, rounded up (`Quantity.MilliValue`); 0 where it cannot be read.
+/// The value in thousandths, rounded up (`Quantity.MilliValue`); 0 if it cannot be parsed.
 pub(crate) fn milli_value(quantity: &Quantity) -> i64 {
     amount(quantity).milli_value()
 }
 
-/// Whether it is more than nothing.
+/// Whether it is greater than zero.
 pub(crate) fn is_positive(quantity: &Quantity) -> bool {
     amount(quantity).is_positive()
 }
 
-/// Compares two values, whatever they are written like.
+/// Compares two amounts, whatever their format.
 pub(crate) fn compare(left: &Quantity, right: &Quantity) -> Ordering {
     amount(left).cmp(&amount(right))
 }
 
-/// The quantity as an API server writes it; as it is, where it cannot be read (`Quantity.MarshalJSON`).
+/// The quantity in the API server's format; unchanged if it cannot be parsed (`Quantity.MarshalJSON`).
 pub(crate) fn canonical(quantity: &Quantity) -> Quantity {
     match Amount::try_from(quantity) {
         Ok(amount) => Quantity(amount.write(Format::of(quantity))),
@@ -35,8 +35,8 @@ pub(crate) fn canonical(quantity: &Quantity) -> Quantity {
     }
 }
 
-/// The sum in canonical form: a whole number before the largest suffix of the kind that `left` has, or
-/// `right` where `left` is zero (`Quantity.Add`).
+/// The sum in canonical form: a whole number with the largest suffix of the format of `left`, or of `right` if `left`
+/// is zero (`Quantity.Add`).
 pub(crate) fn add(left: &Quantity, right: &Quantity) -> Quantity {
     let format = Format::of(if amount(left).is_zero() { right } else { left });
     Quantity((amount(left) + amount(right)).round_up_to_milli().write(format))

@@ -1,4 +1,4 @@
-//! What the probes' results make of containers: started, ready (the prober's `UpdatePodStatus`).
+//! Sets started and ready from the results of probes (the prober's `UpdatePodStatus`).
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -7,8 +7,8 @@ use kubelet_core::{ContainerId, ProbeResult, ProbeResults};
 
 use crate::status_ext::{container_at, is_running, terminated};
 
-/// A container that started this much before the agent ran before it, and is not called unready only
-/// because this agent has not measured it yet (`kubeletRestartGracePeriod`).
+/// A container that started this much before the agent was running before: without a result of a probe it is not
+/// reported as unready (`kubeletRestartGracePeriod`).
 const RESTART_GRACE_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 
 /// Sets `started` and `ready` of the pod's regular and init containers.
@@ -54,13 +54,13 @@ impl Readiness<'_> {
     fn apply(&self, container: Option<&Container>, status: &mut ContainerStatus) {
         let started = self.is_started(container, status);
         status.started = Some(started);
-        // A container that has not started keeps the readiness that it has.
+        // A container that has not started keeps its readiness.
         if started {
             status.ready = self.is_ready(container, status);
         }
     }
 
-    /// `isContainerStarted`. `probed`: the container, if it is of a kind that is probed.
+    /// `isContainerStarted`. `probed`: the container, if its kind can have probes.
     fn is_started(&self, probed: Option<&Container>, status: &ContainerStatus) -> bool {
         if !is_running(&status.state) {
             return false;
@@ -88,7 +88,7 @@ impl Readiness<'_> {
         !has_probe || (measured.is_none() && self.pod_was_ready())
     }
 
-    /// What the API server knows of the pod: it was ready before the agent started.
+    /// Whether the API server showed the pod as ready before the agent started.
     fn pod_was_ready(&self) -> bool {
         self.pod
             .status

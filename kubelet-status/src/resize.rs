@@ -1,4 +1,4 @@
-//! What a pod says of a resize in place: whether one waits, and whether one is being done.
+//! The conditions of a resize in place: pending and in progress.
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -19,7 +19,7 @@ pub(crate) struct ResizeConditions {
 }
 
 impl ResizeConditions {
-    /// Those that there are, the pending one first.
+    /// All conditions, the pending one first.
     pub(crate) fn list(&self) -> Vec<PodCondition> {
         self.pending.iter().chain(&self.in_progress).cloned().collect()
     }
@@ -28,7 +28,7 @@ impl ResizeConditions {
         self.pending.is_none() && self.in_progress.is_none()
     }
 
-    /// Why a resize waits, if one does.
+    /// The reason why a resize is pending, if one is.
     pub(crate) fn pending_reason(&self) -> Option<&str> {
         self.pending.as_ref()?.reason.as_deref()
     }
@@ -37,7 +37,7 @@ impl ResizeConditions {
         self.in_progress.is_some()
     }
 
-    /// `SetPodResizePendingCondition`: whatever is not infeasible is deferred. Tells whether the reason or the
+    /// `SetPodResizePendingCondition`: everything that is not infeasible is deferred. Returns whether the reason or the
     /// generation is new.
     pub(crate) fn set_pending(&mut self, reason: &str, message: &str, generation: i64, now: &Time) -> bool {
         let reason = if reason == INFEASIBLE {
@@ -60,8 +60,8 @@ impl ResizeConditions {
         changed
     }
 
-    /// `SetPodResizeInProgressCondition`: the generation of one that is there stays, and so do its reason and
-    /// message unless there are new ones. Returns the generation, and whether anything but times changed.
+    /// `SetPodResizeInProgressCondition`: a condition that exists keeps its generation, and its reason and message
+    /// unless new ones are given. Returns the generation, and whether anything but times changed.
     pub(crate) fn set_in_progress(
         &mut self,
         reason: &str,
@@ -101,17 +101,17 @@ impl ResizeConditions {
         (generation, changed)
     }
 
-    /// `ClearPodResizePendingCondition`. Tells whether there was one.
+    /// `ClearPodResizePendingCondition`. Returns whether there was one.
     pub(crate) fn clear_pending(&mut self) -> bool {
         self.pending.take().is_some()
     }
 
-    /// `ClearPodResizeInProgressCondition`: the generation of the one that there was.
+    /// `ClearPodResizeInProgressCondition`. Returns the generation of the one that existed.
     pub(crate) fn clear_in_progress(&mut self) -> Option<i64> {
         self.in_progress.take().as_ref().map(generation_of)
     }
 
-    /// What an earlier run of the agent said (`BackfillPodResizeConditions`), since when it did.
+    /// Restores the conditions of an earlier run of the agent, with their times (`BackfillPodResizeConditions`).
     pub(crate) fn backfill(&mut self, pod: &Pod, now: &Time) {
         let shown = pod
             .status
@@ -139,7 +139,7 @@ impl ResizeConditions {
     }
 }
 
-/// `updatedPodResizeCondition`: it is probed now; its transition is the last change of its reason.
+/// `updatedPodResizeCondition`: the probe time is now; the transition time is that of the last change of its reason.
 fn condition(
     type_: &str,
     before: Option<&PodCondition>,

@@ -15,13 +15,13 @@ use crate::status_ext::{is_running, phase};
 
 type ResourceList = BTreeMap<String, Quantity>;
 
-/// The kernel's least CPU shares (`cm.MinShares`): a request at or below it cannot be told from another.
+/// The kernel's minimum of CPU shares (`cm.MinShares`): requests at or below it look the same.
 const MIN_SHARES: i64 = 2;
-/// The least CPU limit that the kernel can hold, in thousandths (`cm.MinMilliCPULimit`).
+/// The kernel's minimum CPU limit, in thousandths (`cm.MinMilliCPULimit`).
 const MIN_MILLI_CPU_LIMIT: i64 = 10;
 
-/// What a container has of CPU and memory: what the runtime applies, else what it showed before, else what
-/// it is allocated; a container that does not run shows what it is allocated.
+/// A container's CPU and memory: what the runtime applies, or else the reported values, or else the allocation. A
+/// container that is not running shows its allocation.
 pub(crate) fn container_resources(
     allocated: &Container,
     status: &ContainerStatus,
@@ -55,8 +55,8 @@ pub(crate) fn container_resources(
     resources
 }
 
-/// Sets `name` to what is applied, else to what was shown. Where both the allocated and the applied value
-/// are at or below `floor` the allocated one stays, since the kernel cannot hold it.
+/// Sets `name` to the applied value, or else to the reported one. If both the allocation and the applied value are at
+/// or below `floor`, the allocation stays, since the kernel cannot represent it.
 fn take(
     list: &mut ResourceList,
     name: &str,
@@ -77,8 +77,8 @@ fn take(
     }
 }
 
-/// What the pod as a whole has of CPU and memory (`convertToAPIPodLevelResourcesStatus`): one that runs shows what its cgroup
-/// holds, else what it showed before; any other what it is allocated.
+/// The pod-level CPU and memory (`convertToAPIPodLevelResourcesStatus`): a running pod shows the limits of its cgroup,
+/// or else the reported values; any other pod shows its allocation.
 pub(crate) fn pod_resources(
     pod: &Pod,
     applied: Option<&ContainerResources>,
@@ -118,7 +118,7 @@ pub(crate) fn pod_resources(
     resources
 }
 
-/// What the pod is allocated (`resourcehelper.PodRequests`).
+/// The pod's allocation (`resourcehelper.PodRequests`).
 pub(crate) fn allocated_resources(pod: &Pod) -> Option<ResourceList> {
     non_empty(pod_requests(pod.spec.as_ref()?))
 }
@@ -143,7 +143,7 @@ fn pod_limits(spec: &PodSpec) -> ResourceList {
         .as_ref()
         .and_then(|resources| resources.limits.as_ref());
     overlay(&mut limits, of_pod);
-    // Overhead lengthens a limit, and makes none where there is none.
+    // Overhead increases an existing limit, and does not create one.
     for (name, overhead) in spec.overhead.iter().flatten() {
         if let Some(limit) = limits.get_mut(name)
             && quantity::is_positive(limit)
@@ -154,8 +154,8 @@ fn pod_limits(spec: &PodSpec) -> ResourceList {
     limits
 }
 
-/// The most that the pod's containers use at a time: all regular ones with all sidecars, or an init
-/// container with the sidecars before it.
+/// The maximum that the pod's containers use at one time: all regular ones with all sidecars, or an init container with
+/// the sidecars before it.
 fn total(spec: &PodSpec, of: impl Fn(&ResourceRequirements) -> Option<&ResourceList>) -> ResourceList {
     let list = |container: &Container| {
         container
@@ -213,7 +213,7 @@ fn raise(list: &mut ResourceList, other: ResourceList) {
     }
 }
 
-/// What is said for the pod as a whole replaces the sum, for the resources that may be said there.
+/// Pod-level values replace the sum, for the resources that can have them.
 fn overlay(list: &mut ResourceList, of_pod: Option<&ResourceList>) {
     for (name, quantity) in of_pod.into_iter().flatten() {
         if matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-") {

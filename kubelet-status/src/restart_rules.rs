@@ -1,4 +1,4 @@
-//! What a pod's containers and their restart rules say of the pod as a whole.
+//! The effect of containers and their restart rules on the whole pod.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus as ApiPodStatus};
 use kubelet_core::PodExt;
@@ -7,7 +7,7 @@ use kubelet_core::runtime::{ContainerState, PodStatus};
 
 use crate::status_ext::{find_condition, terminated};
 
-/// Whether some container's end may make all of them start again (`AllContainersCouldRestart`).
+/// Whether the exit of a container can restart all of them (`AllContainersCouldRestart`).
 pub(crate) fn all_containers_could_restart(spec: &PodSpec) -> bool {
     spec.init_containers
         .iter()
@@ -17,15 +17,15 @@ pub(crate) fn all_containers_could_restart(spec: &PodSpec) -> bool {
         .any(|rule| rule.action == "RestartAllContainers")
 }
 
-/// Whether all containers are to start again in place (`ShouldAllContainersRestart`): because that is going
-/// on already, or because one ended in a way that a rule says so for.
+/// Whether all containers must restart in place (`ShouldAllContainersRestart`): because they are doing so already, or
+/// because a restart rule applies to an exit.
 pub(crate) fn should_all_containers_restart(pod: &Pod, runtime: &PodStatus, previous: &ApiPodStatus) -> bool {
     if find_condition(previous, "AllContainersRestarting").is_some_and(|condition| condition.status == "True")
     {
         return true;
     }
     pod.all_containers().any(|container| {
-        // What the runtime knows goes first; without an ended container there, the API is not asked either.
+        // The runtime's state takes precedence; without an exited container there, the API status is not used either.
         let Some(status) = runtime
             .container(&container.name)
             .filter(|status| status.state == ContainerState::Exited)
@@ -44,7 +44,7 @@ pub(crate) fn should_all_containers_restart(pod: &Pod, runtime: &PodStatus, prev
     })
 }
 
-/// Whether the runtime has nothing left of any container (`AllContainersRestartCleanedUp`).
+/// Whether the runtime has removed all containers (`AllContainersRestartCleanedUp`).
 pub(crate) fn all_containers_removed(pod: &Pod, runtime: &PodStatus) -> bool {
     pod.all_containers()
         .all(|container| runtime.container(&container.name).is_none())

@@ -1,4 +1,4 @@
-//! One pod's turn with the sink (`syncPod` of the status manager).
+//! Sends one pod's status to the sink (`syncPod` of the status manager).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
-use kubelet_core::{Clock, Error, PackedStatus, PodExt, PodUid, Result, SinkPod, StatusSink};
+use kubelet_core::{Clock, Error, PodExt, PodUid, Result, SinkPod, StatusSink};
 
 use crate::equality::same;
 use crate::merge::merge;
@@ -15,14 +15,14 @@ use crate::status_ext::{is_running, is_terminal, phase};
 use crate::token_bucket::RateLimit;
 use crate::transitions;
 
-/// Does jobs.
+/// Executes jobs.
 pub(crate) struct Sender {
     pub(crate) sink: Box<dyn StatusSink>,
     pub(crate) limit: RateLimit,
-    /// For each call of the sink.
+    /// The time limit of each call to the sink.
     pub(crate) timeout: Duration,
     pub(crate) clock: Clock,
-    /// The sink said so: of each pod it knows what it was told last.
+    /// The sink stores no pods: the status sent last is its status.
     pub(crate) stores_nothing: AtomicBool,
 }
 
@@ -37,7 +37,14 @@ impl Sender {
             }
         };
         result.unwrap_or_else(|error| {
-            tracing::warn!(pod = %job.pod.key(), uid = %job.uid, %error, "status not sent, will be tried again");
+            let (pod, uid) = (job.pod.key(), &job.uid);
+            match &error {
+                // A pod can be deleted at any time, for example with its namespace.
+                Error::StatusSinkPodGone { .. } => {
+                    tracing::debug!(%pod, %uid, %error, "Status not sent, the pod no longer exists");
+                }
+                _ => tracing::warn!(%pod, %uid, %error, "Failed to send status, will retry"),
+            }
             Outcome::Failed(match error {
                 Error::StatusSinkBusy { retry_after, .. } => Some(retry_after),
                 _ => None,
@@ -51,7 +58,7 @@ impl Sender {
         if !self.stores_nothing.load(Ordering::Relaxed) {
             there = match &send.known.there {
                 Some(there) => Some(there.clone()),
-                // A node that asks for what is not there is told that it may not.
+                // A node that reads a pod which does not exist gets a 403.
                 None if send.lacks_mirror && self.sink.shows_static_pods_by_mirrors() => {
                     return Ok(Outcome::Absent);
                 }
@@ -66,7 +73,7 @@ impl Sender {
                 },
             };
         }
-        // A static pod is shown by its mirror, which has a UID of its own.
+        // The API server shows a static pod through its mirror, which has another UID.
         if let Some(there) = &there
             && there.uid_str() != pod.uid_str()
             && !(pod.is_static()
@@ -79,7 +86,7 @@ impl Sender {
             }
             tracing::info!(
                 pod = %pod.key(), uid = pod.uid_str(), now = there.uid_str(),
-                "pod was deleted and made anew, status not sent"
+                "Pod was deleted and then recreated, skipping status update"
             );
             return Ok(Outcome::Gone);
         }
@@ -87,15 +94,14 @@ impl Sender {
         let no_status = ApiPodStatus::default();
         let shown = there.as_ref().unwrap_or(pod);
         let told = send.known.told.as_ref().filter(|_| there.is_none());
-        let told = told.map(PackedStatus::unpack);
-        let old = match &told {
+        let old = match told {
             Some(told) => told,
             None => shown.status.as_ref().unwrap_or(&no_status),
         };
         let may_run = !send.finished && any_container_runs(&send.status);
         let merged = Arc::new(merge(shown, old, &send.status, may_run, &self.clock.api_now()));
         let mut current = there.clone();
-        // Of several sinks some may have taken what could not be sent: they know best what they lack.
+        // After a failure, some sinks of several may have the status already; they compare for themselves.
         if send.known.unsure || !same(old, &merged) {
             let patch = self.sink.patch_status(shown, old, &merged);
             let patched = match there {
@@ -106,11 +112,11 @@ impl Sender {
                 self.stores_nothing.store(true, Ordering::Relaxed);
             }
             current = patched;
-            tracing::debug!(pod = %pod.key(), %uid, version = send.version, "status sent");
+            tracing::debug!(pod = %pod.key(), %uid, version = send.version, "Status sent");
         }
 
         let shown = current.as_ref().unwrap_or(pod);
-        // The pod that is known there may be older than the one that is to go.
+        // The sink's version of the pod may be older than the deletion.
         let deletable = (shown.is_deleting() || pod.is_deleting()) && !shown.is_mirror() && !pod.is_static();
         if deletable && send.finished && is_terminal(phase(&merged)) {
             let delete = self.sink.delete(shown);
@@ -118,13 +124,13 @@ impl Sender {
                 Some(_) => self.request(uid, delete).await?,
                 None => self.within_timeout(uid, delete).await?,
             }
-            tracing::debug!(pod = %pod.key(), %uid, "pod has ended and was deleted");
+            tracing::debug!(pod = %pod.key(), %uid, "Pod has ended and was deleted");
             return Ok(Outcome::Gone);
         }
         Ok(Outcome::Sent(send.version, merged, current))
     }
 
-    /// A call that asks something of a server: it keeps to the rate.
+    /// A request to a server: it is subject to the rate limit.
     async fn request<T>(&self, uid: &PodUid, call: impl Future<Output = Result<T>>) -> Result<T> {
         self.limit.take().await;
         self.within_timeout(uid, call).await
@@ -142,7 +148,7 @@ impl Sender {
     }
 }
 
-/// A status that shows a running container is one of a pod that holds what it was given.
+/// Whether the status shows a running container: the pod still holds resources.
 fn any_container_runs(status: &ApiPodStatus) -> bool {
     status
         .container_statuses

@@ -1,15 +1,15 @@
-//! Short words for reading and making API statuses.
+//! Helpers to read and build API statuses.
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, PodCondition,
     PodStatus as ApiPodStatus,
 };
 
-/// `ContainerStatusUnknown`: why a container shows an end that nobody saw.
+/// `ContainerStatusUnknown`: the reason of an exit that was not observed.
 pub(crate) const CONTAINER_STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
-/// Why containers wait while all of a pod's containers start again in place.
+/// Why containers wait while all containers of the pod restart in place.
 pub(crate) const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
-/// What an end that nobody saw is reported as: an error.
+/// The exit code of an exit that was not observed.
 const UNKNOWN_EXIT_CODE: i32 = 137;
 
 /// A container in one of its states.
@@ -25,7 +25,7 @@ pub(crate) fn terminated(state: &Option<ContainerState>) -> Option<&ContainerSta
     state.as_ref()?.terminated.as_ref()
 }
 
-/// A state of which only this end is known, and not how: exit code 137.
+/// The state after an exit that was not observed: exit code 137.
 pub(crate) fn terminated_unseen(reason: &str, message: &str) -> ContainerState {
     ContainerState {
         terminated: Some(ContainerStateTerminated {
@@ -38,7 +38,7 @@ pub(crate) fn terminated_unseen(reason: &str, message: &str) -> ContainerState {
     }
 }
 
-/// The statuses of several lists as one, in this order.
+/// The statuses of several lists, in this order.
 pub(crate) fn chain<'a>(
     first: &'a Option<Vec<ContainerStatus>>,
     second: &'a Option<Vec<ContainerStatus>>,
@@ -50,7 +50,7 @@ pub(crate) fn find_status<'a>(statuses: &[&'a ContainerStatus], name: &str) -> O
     statuses.iter().copied().find(|status| status.name == name)
 }
 
-/// The container that the status at `index` is about, if the two lists match there (`GetContainerByIndex`).
+/// The container of the status at `index`, if the two lists match there (`GetContainerByIndex`).
 pub(crate) fn container_at<'a>(
     containers: &'a [Container],
     statuses: &[ContainerStatus],
@@ -76,7 +76,7 @@ pub(crate) fn is_terminal(phase: &str) -> bool {
     matches!(phase, "Succeeded" | "Failed")
 }
 
-/// Text as the API keeps it: absent where empty.
+/// A text as the API stores it: absent if empty.
 pub(crate) fn text(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }

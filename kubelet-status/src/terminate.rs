@@ -9,8 +9,8 @@ use crate::status_ext::{
     terminated_unseen,
 };
 
-/// Gives every container an end that was started, or could have been, and the pod a terminal phase: what
-/// nobody saw end is not called a success.
+/// Gives every container that was or could have been started an exit, and the pod a terminal phase. An exit that was
+/// not observed does not count as success.
 pub(crate) fn terminate(pod: &Pod, status: &mut ApiPodStatus, was_reported: bool) {
     if has_initialized(pod) {
         for container in status.container_statuses.iter_mut().flatten() {
@@ -21,12 +21,12 @@ pub(crate) fn terminate(pod: &Pod, status: &mut ApiPodStatus, was_reported: bool
     let started = started_prefix(init);
     init[..started].iter_mut().for_each(end);
 
-    // A static pod's manifest may bring it back.
+    // Its manifest may start a static pod again.
     if !pod.is_static() && !is_terminal(phase(status)) {
         if phase(status) == "Running" && was_reported {
             tracing::warn!(
                 pod = %pod.key(), uid = pod.uid_str(),
-                "a pod that has ended was still reported as running"
+                "A pod that has ended was still reported as running"
             );
         }
         status.phase = Some("Failed".to_owned());
@@ -42,7 +42,7 @@ fn end(status: &mut ContainerStatus) {
     }
 }
 
-/// Whether a regular container may have started (`hasPodInitialized`), as the API server's status tells.
+/// Whether a regular container may have started (`hasPodInitialized`), according to the API server's status.
 fn has_initialized(pod: &Pod) -> bool {
     let init_containers = pod
         .spec
@@ -78,7 +78,7 @@ fn has_initialized(pod: &Pod) -> bool {
     }
 }
 
-/// How many init containers, from the first on, were tried; at least one (`initializedContainers`).
+/// How many init containers were tried, from the first; at least one (`initializedContainers`).
 fn started_prefix(statuses: &[ContainerStatus]) -> usize {
     statuses
         .iter()

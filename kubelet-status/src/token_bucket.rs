@@ -1,22 +1,22 @@
-//! Rate limits.
+//! Rate limits for requests.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A limit that several tasks keep to together; without one, none.
+/// A rate limit that several tasks share; it may be unlimited.
 #[derive(Debug)]
 pub(crate) struct RateLimit(Option<Mutex<TokenBucket>>);
 
 impl RateLimit {
-    /// `burst` at once, and then `qps` a second; a `qps` of 0 is no limit.
+    /// `burst` at once, then `qps` per second; a `qps` of 0 is no limit.
     pub(crate) fn new(qps: u32, burst: u32) -> Self {
         let bucket = || TokenBucket::new(f64::from(qps), burst.max(1), Instant::now());
         Self((qps > 0).then(|| Mutex::new(bucket())))
     }
 
-    /// Waits until one more is allowed. Cancel safe: who stops waiting took nothing.
+    /// Waits until one more request is allowed. Cancel safe: a dropped wait takes nothing.
     pub(crate) async fn take(&self) {
         let Some(bucket) = &self.0 else { return };
         loop {
@@ -27,12 +27,12 @@ impl RateLimit {
                     false => bucket.wait(now),
                 }
             };
-            // A whole millisecond at least: tokio's clock has no finer.
+            // At least a millisecond: the resolution of tokio's clock.
             tokio::time::sleep(wait.max(Duration::from_millis(1))).await;
         }
     }
 
-    /// What was taken was not used.
+    /// Returns an unused token.
     pub(crate) fn give_back(&self) {
         if let Some(bucket) = &self.0 {
             bucket.lock().give_back();
@@ -40,8 +40,8 @@ impl RateLimit {
     }
 }
 
-/// So many at once, and then so many a second. On tokio's clock, so that it is not led astray by steps of the wall
-/// clock.
+/// A number of tokens at once, then a number per second. It uses tokio's clock, so changes of the wall clock have no
+/// effect.
 #[derive(Debug)]
 pub(crate) struct TokenBucket {
     qps: f64,
@@ -51,7 +51,7 @@ pub(crate) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A full one.
+    /// A full bucket.
     pub(crate) fn new(qps: f64, burst: u32, now: Instant) -> Self {
         let burst = f64::from(burst);
         Self {
@@ -74,12 +74,12 @@ impl TokenBucket {
         self.tokens = (self.tokens + 1.0).min(self.burst);
     }
 
-    /// How long until there is a token.
+    /// The time until there is a token.
     pub(crate) fn wait(&mut self, now: Instant) -> Duration {
         let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
         self.tokens = (self.tokens + elapsed * self.qps).min(self.burst);
         self.at = now;
-        // A token all but a rounding error is one.
+        // A rounding error must not cost a token.
         let missing = 1.0 - 1e-9 - self.tokens;
         if missing <= 0.0 {
             return Duration::ZERO;

@@ -1,4 +1,4 @@
-//! What may follow on what: a container that ended for good stays so (`checkContainerStateTransition`).
+//! Valid transitions: a container that has exited for good stays so (`checkContainerStateTransition`).
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus as ApiPodStatus};
 use kubelet_core::PodExt;
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::restart_rules::all_containers_could_restart;
 use crate::status_ext::{container_at, is_terminal, phase, terminated};
 
-/// Refuses a status in which a container runs or waits that had ended and is not to run again.
+/// Rejects a status in which a container that has exited, and must not restart, is running or waiting.
 pub(crate) fn check(pod: &Pod, old: &ApiPodStatus, new: &ApiPodStatus) -> Result<(), Error> {
     let Some(spec) = &pod.spec else {
         return Ok(());
@@ -50,8 +50,8 @@ pub(crate) fn check(pod: &Pod, old: &ApiPodStatus, new: &ApiPodStatus) -> Result
     Ok(())
 }
 
-/// Whether what is shown of the pod, if anything is, may become this status. What has ended does not begin again: what shows that
-/// is to be made anew.
+/// Whether the reported status, if there is one, can change to this status. If not, the object that shows it must be
+/// created again.
 pub(crate) fn are_possible(pod: &Pod, shown: Option<&ApiPodStatus>, status: &ApiPodStatus) -> bool {
     shown.is_none_or(|shown| {
         let begins_again = is_terminal(phase(shown)) && !is_terminal(phase(status));

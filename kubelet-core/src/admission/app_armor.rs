@@ -6,20 +6,19 @@ use k8s_openapi::api::core::v1::{AppArmorProfile, Pod};
 use super::{PodAdmitAttributes, PodAdmitHandler, Rejection};
 use crate::PodExt;
 
-/// Rejects pods that ask for an AppArmor profile that cannot be enforced. Answers to
-/// `lifecycle.NewAppArmorAdmitHandler`.
+/// Rejects pods with an AppArmor profile that cannot be enforced. Answers to `lifecycle.NewAppArmorAdmitHandler`.
 #[derive(Clone, Debug)]
 pub struct AppArmorAdmitHandler {
     host: Result<(), String>,
 }
 
 impl AppArmorAdmitHandler {
-    /// `host` says why this host cannot enforce profiles, if it cannot; see [`linux_host`](Self::linux_host).
+    /// `host`: why this host cannot enforce profiles, if it cannot; see [`linux_host`](Self::linux_host).
     pub fn new(host: Result<(), String>) -> Self {
         Self { host }
     }
 
-    /// Whether the kernel of this host enforces AppArmor; reads one file of `/sys`.
+    /// Checks whether the kernel of this host enforces AppArmor; reads one file in `/sys`.
     pub fn linux_host() -> Self {
         let enabled = std::fs::read_to_string("/sys/module/apparmor/parameters/enabled");
         Self::new(match enabled {
@@ -48,7 +47,7 @@ impl AppArmorAdmitHandler {
 #[async_trait]
 impl PodAdmitHandler for AppArmorAdmitHandler {
     async fn admit(&self, attributes: &PodAdmitAttributes<'_>) -> Result<(), Rejection> {
-        // One that ran or has ended was judged before.
+        // A pod that is running or has ended was checked before.
         let status = attributes.pod.status.as_ref();
         if status.and_then(|status| status.phase.as_deref()) != Some("Pending") {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Features that a node declares: what a pod needs of them to run here, or to change in place.
+//! Features that a node declares: which pods and updates need them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,29 +7,29 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
 use super::{PodAdmitAttributes, PodAdmitHandler, Rejection};
-use crate::allocation::same_requirements;
+use crate::requirements::same_requirements;
 use crate::restart_rules::is_restartable_init_container;
 
-/// The features that the node declares (`status.declaredFeatures`). A pod that needs another one is rejected; one whose change
-/// needs another one is told of in an event. Answers to `lifecycle.NewDeclaredFeaturesAdmitHandler` and to what the kubelet
-/// does behind its gate `NodeDeclaredFeatures`, which is on by default. Cheap to clone.
+/// The features that the node declares (`status.declaredFeatures`). A pod that needs another feature is rejected; a pod
+/// update that needs another one causes an event. Answers to `lifecycle.NewDeclaredFeaturesAdmitHandler` and to the
+/// kubelet's behaviour with the gate `NodeDeclaredFeatures`, which is on by default. Cheap to clone.
 ///
-/// Which pods need what is that of v1.36. `ExtendWebSocketsToKubelet` may be declared and is needed by no pod.
+/// The rules are those of v1.36. `ExtendWebSocketsToKubelet` can be declared, but no pod needs it.
 #[derive(Clone, Debug, Default)]
 pub struct DeclaredFeatures {
     names: Arc<BTreeSet<String>>,
 }
 
-/// A feature of which pods may need that the node has it.
+/// A feature that pods can require.
 struct Feature {
     name: &'static str,
     /// Whether the pod needs it to run (`InferForScheduling`).
     runs_with: fn(&PodSpec) -> bool,
-    /// Whether the first needs it to become the second (`InferForUpdate`).
+    /// Whether the update from the first pod to the second needs it (`InferForUpdate`).
     changes_with: fn(&PodSpec, &PodSpec) -> bool,
 }
 
-/// In the order in which they are told. None of them is old enough that every node would have it (`MaxVersion`).
+/// In the order of messages. None is so old that every supported node has it (`MaxVersion`).
 const FEATURES: [Feature; 4] = [
     Feature {
         name: "InPlacePodLevelResourcesVerticalScaling",
@@ -54,14 +54,14 @@ const FEATURES: [Feature; 4] = [
 ];
 
 impl DeclaredFeatures {
-    /// These and no others.
+    /// Exactly these features.
     pub fn new<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
         Self {
             names: Arc::new(names.into_iter().map(Into::into).collect()),
         }
     }
 
-    /// What is to be told of a pod whose change needs what is not declared.
+    /// The message for a pod update that needs undeclared features.
     pub(crate) fn missing_for_change(&self, before: &Pod, pod: &Pod) -> Option<String> {
         let (before, spec) = (before.spec.as_ref()?, pod.spec.as_ref()?);
         self.missing(|feature| (feature.changes_with)(before, spec))
@@ -91,13 +91,13 @@ impl PodAdmitHandler for DeclaredFeatures {
     }
 }
 
-/// Nothing is not as good as empty here.
+/// Absent and empty differ here.
 fn resizes_whole(before: &PodSpec, after: &PodSpec) -> bool {
     let (before, after) = (before.resources.as_ref(), after.resources.as_ref());
     before.is_some() != after.is_some() || !same_requirements(before, after)
 }
 
-/// The texts are compared, not the amounts.
+/// Compared as text, not as amounts.
 fn resizes_init_container(before: &PodSpec, after: &PodSpec) -> bool {
     let resources = |container: &Container| container.resources.clone().unwrap_or_default();
     let before = before.init_containers.iter().flatten();

@@ -7,27 +7,27 @@ use super::{OUT_OF, Rejection};
 /// One reason (`lifecycle.PredicateFailureReason`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PredicateFailure {
-    /// The node has not enough of something.
+    /// The node has not enough of a resource.
     Insufficient(InsufficientResource),
-    /// A predicate does not hold (`PredicateFailureError`).
+    /// A predicate failed (`PredicateFailureError`).
     Predicate {
         /// `NodeAffinity`, `NodeName`, `NodePorts`, `TaintToleration`.
         name: &'static str,
-        /// What that means.
+        /// The message.
         description: &'static str,
     },
 }
 
-/// What the node has not enough of (`InsufficientResourceError`). CPU in thousandths, all else in whole units.
+/// An insufficient resource (`InsufficientResourceError`). CPU in thousandths, everything else in whole units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InsufficientResource {
     /// `cpu`, `memory`, `pods`, `ephemeral-storage`, `hugepages-2Mi`, `example.com/gpu`…
     pub resource: String,
-    /// What the pod asks for.
+    /// The pod's request.
     pub requested: i64,
-    /// What the others have.
+    /// What the other pods hold.
     pub used: i64,
-    /// What the node has to give.
+    /// The node's allocatable amount.
     pub capacity: i64,
 }
 
@@ -57,7 +57,7 @@ impl PredicateFailure {
         description: "node(s) had taints that the pod didn't tolerate",
     };
 
-    /// The pod's end for this reason.
+    /// The rejection of a pod for this reason.
     pub(super) fn rejection(&self) -> Rejection {
         let reason = match self {
             Self::Insufficient(InsufficientResource { resource, .. }) => format!("{OUT_OF}{resource}"),

@@ -1,4 +1,4 @@
-//! The predicates that the node itself checks, whoever placed the pod there.
+//! The predicates that the node checks, even if a scheduler placed the pod.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use super::requests::{Amounts, allocatable, held_by, is_extended, pod_requests};
 use super::{host_ports, node_affinity, taints};
 use crate::PodExt;
 
-/// All reasons why the pod does not fit beside the others; none where it does (`generalFilter`).
+/// All reasons why the pod does not fit beside the others; empty if it fits (`generalFilter`).
 ///
 /// # Errors
 ///
-/// Names the amount of a resource that cannot be read.
+/// The quantity that cannot be parsed.
 pub(super) fn general_filter(
     pod: &Pod,
     others: &[Arc<Pod>],
@@ -22,7 +22,7 @@ pub(super) fn general_filter(
     let status = node.status.as_ref();
     let allocatable = allocatable(status.and_then(|status| status.allocatable.as_ref()));
     let mut requested = pod_requests(pod)?;
-    // Extended resources that the node knows nothing of are the cluster's (`removeMissingExtendedResources`).
+    // Extended resources that the node does not have belong to the cluster (`removeMissingExtendedResources`).
     requested.retain(|name, _| !is_extended(name) || allocatable.contains_key(name));
 
     let mut failures = insufficient_resources(&requested, others, &allocatable);
@@ -80,7 +80,7 @@ fn insufficient_resources(
     failures.into_iter().map(PredicateFailure::Insufficient).collect()
 }
 
-/// What is counted beside the three that every node has (`schedutil.IsScalarResourceName`).
+/// Resources other than the three that every node has (`schedutil.IsScalarResourceName`).
 fn is_scalar(resource: &str) -> bool {
     is_extended(resource)
         || resource.starts_with("hugepages-")

@@ -1,16 +1,16 @@
-//! The ports of the host that pods ask for.
+//! The host ports of pods.
 
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::restart_rules::is_restartable_init_container;
 
-/// A port of the host: address, protocol, number (`HostPortInfo`).
+/// A host port: address, protocol, number (`HostPortInfo`).
 type HostPort<'a> = (&'a str, &'a str, i32);
 
 /// `DefaultBindAllHostIP`
 const ALL_ADDRESSES: &str = "0.0.0.0";
 
-/// Whether none of the pod's host ports is another's (`nodeports.Fits`).
+/// Whether the pod's host ports are free (`nodeports.Fits`).
 pub(super) fn are_free<'a>(pod: &'a Pod, others: impl Iterator<Item = &'a Pod>) -> bool {
     let wanted: Vec<HostPort<'_>> = host_ports(pod).collect();
     if wanted.is_empty() {
@@ -25,7 +25,7 @@ fn conflict(a: HostPort<'_>, b: HostPort<'_>) -> bool {
     same_address && a.1 == b.1 && a.2 == b.2
 }
 
-/// Those of regular containers and of sidecars: what runs as long as the pod does.
+/// Host ports of regular containers and sidecars, which run as long as the pod.
 fn host_ports(pod: &Pod) -> impl Iterator<Item = HostPort<'_>> {
     let spec = pod.spec.iter();
     let containers = spec.flat_map(|spec| {

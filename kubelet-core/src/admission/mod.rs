@@ -1,8 +1,7 @@
-//! Admission: whether a pod that is new on this node may run on it.
+//! Admission: whether a new pod may run on this node.
 //!
-//! A chain of small handlers is asked once for each pod, in the order in which pods were created; the first that
-//! refuses is the pod's end: its status becomes `Failed` with the handler's reason and message. Answers to
-//! `pkg/kubelet/lifecycle`.
+//! A chain of small handlers is called once for each pod, in the order of creation. If a handler rejects the pod, its
+//! status becomes `Failed` with the handler's reason and message. Answers to `pkg/kubelet/lifecycle`.
 
 mod app_armor;
 mod declared_features;
@@ -32,10 +31,10 @@ pub use preemption::CriticalPodAdmissionHandler;
 pub(crate) use requests::{held_by, pod_requests};
 pub use sysctls::{SysctlAllowlist, SysctlPatternError, normalize_sysctl_name, safe_sysctls};
 
-/// Says whether a pod may run (`lifecycle.PodAdmitHandler`).
+/// Decides whether a pod may run (`lifecycle.PodAdmitHandler`).
 #[async_trait]
 pub trait PodAdmitHandler: Send + Sync {
-    /// Admits the pod, or says why not. The sync loop waits for it: it must be quick, or have a deadline of its own.
+    /// Admits the pod, or returns why not. The sync loop waits for it: it must be fast, or have its own time limit.
     ///
     /// # Cancel safety
     ///
@@ -43,30 +42,30 @@ pub trait PodAdmitHandler: Send + Sync {
     async fn admit(&self, attributes: &PodAdmitAttributes<'_>) -> Result<(), Rejection>;
 }
 
-/// What an admission is about (`PodAdmitAttributes`).
+/// The input of an admission (`PodAdmitAttributes`).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PodAdmitAttributes<'a> {
     /// The pod to admit.
     pub pod: &'a Arc<Pod>,
-    /// The pods that were admitted before and have not ended, with what they were allocated.
+    /// The pods that were admitted before and have not ended, with their allocated resources.
     pub other_pods: &'a [Arc<Pod>],
-    /// What the pod is to be admitted to.
+    /// The purpose of the admission.
     pub operation: Operation,
 }
 
-/// What an admission is for (`lifecycle.Operation`).
+/// The purpose of an admission (`lifecycle.Operation`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
     /// The pod is new.
     Add,
-    /// It runs, and is to get the resources that its spec asks for now. One that may not waits.
+    /// A running pod is to get the resources that its spec requests now. If it is rejected, the resize waits.
     Resize,
 }
 
 impl<'a> PodAdmitAttributes<'a> {
-    /// This pod, which is new, beside these others.
+    /// Admission of this new pod beside these others.
     pub fn new(pod: &'a Arc<Pod>, other_pods: &'a [Arc<Pod>]) -> Self {
         Self {
             pod,
@@ -82,17 +81,17 @@ impl<'a> PodAdmitAttributes<'a> {
     }
 }
 
-/// Why a pod may not run (`PodAdmitResult`).
+/// Why a pod is rejected (`PodAdmitResult`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// One word, e.g. `OutOfcpu`, `NodeAffinity`.
+    /// The reason, e.g. `OutOfcpu`, `NodeAffinity`.
     pub reason: String,
-    /// A sentence for humans.
+    /// The message.
     pub message: String,
 }
 
 impl Rejection {
-    /// A rejection for this reason.
+    /// A rejection with this reason and message.
     pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
@@ -100,12 +99,12 @@ impl Rejection {
         }
     }
 
-    /// An error that fits no other reason.
+    /// A rejection because of an unexpected error.
     pub fn unexpected(message: impl Into<String>) -> Self {
         Self::new(UNEXPECTED_ADMISSION_ERROR, message)
     }
 
-    /// The status of the pod that was rejected (`rejectPod`).
+    /// The status of the rejected pod (`rejectPod`).
     pub fn pod_status(&self, pod: &Pod) -> ApiPodStatus {
         ApiPodStatus {
             phase: Some("Failed".to_owned()),
@@ -116,7 +115,7 @@ impl Rejection {
         }
     }
 
-    /// The pod has failed for this reason: that is counted, recorded and reported.
+    /// Rejects the pod: counts, records and reports it.
     pub(crate) fn tell(
         &self,
         pod: &Arc<Pod>,
@@ -130,7 +129,7 @@ impl Rejection {
         statuses.set_pod_status(pod, self.pod_status(pod));
     }
 
-    /// Counts it. Reasons that are not known to be few are counted together.
+    /// Counts the rejection. Unknown reasons are counted together, to bound the number of labels.
     fn count(&self) {
         metrics::counter!("kubelet_admission_rejections_total", "reason" => counted_as(&self.reason))
             .increment(1);
@@ -183,23 +182,23 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Admits every pod.
+    /// An empty chain: it admits every pod.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks this handler after those before it.
+    /// Adds a handler at the end.
     pub fn with(mut self, handler: Arc<dyn PodAdmitHandler>) -> Self {
         self.handlers.push(handler);
         self
     }
 
-    /// Whether there is nobody to ask.
+    /// Whether the chain is empty.
     pub fn is_empty(&self) -> bool {
         self.handlers.is_empty()
     }
 
-    /// Asks each handler until one refuses.
+    /// Calls each handler until one rejects the pod.
     pub async fn admit(&self, attributes: &PodAdmitAttributes<'_>) -> Result<(), Rejection> {
         for handler in &self.handlers {
             handler.admit(attributes).await?;

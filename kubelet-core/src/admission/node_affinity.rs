@@ -1,10 +1,10 @@
-//! Whether the node is one that the pod asks for: node selector and required node affinity.
+//! The pod's node selector and required node affinity.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod};
 
-/// Whether the labels and the name of the node are those that the pod requires (`GetRequiredNodeAffinity`, `Match`).
+/// Whether the node's labels and name match the pod's requirements (`GetRequiredNodeAffinity`, `Match`).
 pub(super) fn matches(pod: &Pod, node: &Node) -> bool {
     let Some(spec) = &pod.spec else { return true };
     let none = BTreeMap::new();
@@ -22,14 +22,14 @@ pub(super) fn matches(pod: &Pod, node: &Node) -> bool {
             .required_during_scheduling_ignored_during_execution
             .as_ref()
     });
-    // A term with a mistake in it matches nothing; the others count still.
+    // An invalid term matches nothing; the other terms still count.
     required.is_none_or(|required| {
         let mut terms = required.node_selector_terms.iter();
         terms.any(|term| term_matches(term, labels, node).unwrap_or(false))
     })
 }
 
-/// `None` where the term makes no sense. An empty one matches no node.
+/// `None` if the term is invalid. An empty term matches no node.
 fn term_matches(term: &NodeSelectorTerm, labels: &BTreeMap<String, String>, node: &Node) -> Option<bool> {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
@@ -39,7 +39,7 @@ fn term_matches(term: &NodeSelectorTerm, labels: &BTreeMap<String, String>, node
     }
     let name = node.metadata.name.as_deref().unwrap_or_default();
     for field in fields {
-        // A node without a name has no fields at all, and those are not asked then.
+        // A node without a name has no fields; match-fields are not evaluated then.
         all &= field_matches(field, name)? || name.is_empty();
     }
     Some(all)
@@ -69,7 +69,7 @@ fn label_matches(required: &NodeSelectorRequirement, labels: &BTreeMap<String, S
     }
 }
 
-/// The only field that there is, is the node's name.
+/// The only field is the node's name.
 fn field_matches(required: &NodeSelectorRequirement, name: &str) -> Option<bool> {
     let found = if required.key == "metadata.name" { name } else { "" };
     match (required.operator.as_str(), required.values.as_deref()) {

@@ -1,4 +1,4 @@
-//! The handler that asks whether the pod fits the node.
+//! The admission handler that checks whether the pod fits the node.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use super::{PodAdmitAttributes, PodAdmitHandler, Rejection};
 use crate::deadline::within;
 use crate::{NodeGetter, PodExt};
 
-/// Tries to make room for a pod that does not fit (`lifecycle.AdmissionFailureHandler`).
+/// Tries to free resources for a pod that does not fit (`lifecycle.AdmissionFailureHandler`).
 #[async_trait]
 pub trait AdmissionFailureHandler: Send + Sync {
-    /// Returns the reasons that remain; none, and the pod is admitted.
+    /// Returns the remaining reasons; if there are none, the pod is admitted.
     ///
     /// # Errors
     ///
-    /// Says why no room could be made; the pod is rejected with `UnexpectedAdmissionError`.
+    /// Why no resources could be freed; the pod is rejected with `UnexpectedAdmissionError`.
     async fn handle_admission_failure(
         &self,
         attributes: &PodAdmitAttributes<'_>,
@@ -28,17 +28,17 @@ pub trait AdmissionFailureHandler: Send + Sync {
     ) -> Result<Vec<PredicateFailure>, String>;
 }
 
-/// Rejects pods that the node is not for, or has no room for: operating system, supplemental groups, resources, node
+/// Rejects pods that do not match the node or do not fit: operating system, supplemental groups, resources, node
 /// affinity, node name, host ports, taints. Answers to `lifecycle.NewPredicateAdmitHandler`.
 pub struct PredicateAdmitHandler {
     node: Arc<dyn NodeGetter>,
     on_failure: Option<Arc<dyn AdmissionFailureHandler>>,
 }
 
-/// How long the node is waited for.
+/// The time limit for reading the node.
 const NODE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What this agent runs on, in Go's words (`runtime.GOOS`).
+/// This agent's operating system, as Go names it (`runtime.GOOS`).
 const OS: &str = match std::env::consts::OS.as_bytes() {
     b"macos" => "darwin",
     _ => std::env::consts::OS,
@@ -48,7 +48,7 @@ const OS: &str = match std::env::consts::OS.as_bytes() {
 const OS_LABEL: &str = "kubernetes.io/os";
 
 impl PredicateAdmitHandler {
-    /// Pods must fit this node.
+    /// Checks pods against this node.
     pub fn new(node: Arc<dyn NodeGetter>) -> Self {
         Self {
             node,
@@ -56,14 +56,13 @@ impl PredicateAdmitHandler {
         }
     }
 
-    /// Tries this for a pod that does not fit, before it is rejected.
+    /// Calls this handler for a pod that does not fit, before it is rejected.
     pub fn with_failure_handler(mut self, handler: Arc<dyn AdmissionFailureHandler>) -> Self {
         self.on_failure = Some(handler);
         self
     }
 
-    /// The predicates, and once more with the node as it is now if only its labels are in the way: the cached ones
-    /// may be old.
+    /// Checks the predicates. If only labels of the cached node reject the pod, it checks again with the current node.
     async fn filter(
         &self,
         attributes: &PodAdmitAttributes<'_>,
@@ -100,7 +99,7 @@ impl PodAdmitHandler for PredicateAdmitHandler {
             tracing::error!(pod = %pod.key(), uid = pod.uid_str(), %error, "Cannot get Node info");
             Rejection::new("InvalidNodeInfo", "Kubelet cannot get node info.")
         })?;
-        // What no preemption helps against goes first.
+        // Reasons that preemption cannot fix come first.
         check_os(pod)?;
         check_supplemental_groups(pod, &node)?;
         let mut failures = self.filter(attributes, &node).await?;
@@ -111,14 +110,14 @@ impl PodAdmitHandler for PredicateAdmitHandler {
                 Rejection::unexpected(format!("{what}: {error}"))
             })?;
         }
-        // Of several, the first is told.
+        // Of several reasons, the first is reported.
         failures
             .first()
             .map_or(Ok(()), |failure| Err(failure.rejection()))
     }
 }
 
-/// The pod's label and its `spec.os` must be those of this node, whatever label the node bears.
+/// The pod's OS label and its `spec.os` must match this agent's operating system, whatever label the node has.
 fn check_os(pod: &Pod) -> Result<(), Rejection> {
     let label = pod
         .metadata
@@ -141,7 +140,7 @@ fn check_os(pod: &Pod) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// `Strict` is for nodes that say they can.
+/// `Strict` requires a node that declares support for it.
 fn check_supplemental_groups(pod: &Pod, node: &Node) -> Result<(), Rejection> {
     let context = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
     let policy = context.and_then(|context| context.supplemental_groups_policy.as_deref());

@@ -1,4 +1,4 @@
-//! Makes room for critical pods (`pkg/kubelet/preemption`).
+//! Preemption: frees resources for critical pods (`pkg/kubelet/preemption`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::predicates::AdmissionFailureHandler;
 use super::requests::pod_requests;
 use crate::{Event, EventRecorder, EventType, PodExt, PodStatusFn, PodWorkersHandle, QosClass, qos_class};
 
-/// Ends pods that matter less so that a critical pod fits, if nothing but resources is in its way: the fewest, the
-/// least demanding, of the lowest class. Answers to `preemption.CriticalPodAdmissionHandler`.
+/// Ends less important pods so that a critical pod fits, if only resources are missing. It chooses as few as possible,
+/// of the lowest QoS class, with the smallest requests. Answers to `preemption.CriticalPodAdmissionHandler`.
 ///
-/// The sync loop waits while they end, each within one and a half of its grace period and at least 10 s, as the
-/// kubelet's does; the critical pod is admitted then, whether they did or not.
+/// The sync loop waits while they end, for at most 1.5 times the grace period of each and at least 10 s, like the
+/// kubelet's. Then the critical pod is admitted, even if some have not ended.
 pub struct CriticalPodAdmissionHandler {
     workers: PodWorkersHandle,
     recorder: Arc<dyn EventRecorder>,
@@ -29,7 +29,7 @@ const MESSAGE: &str = "Preempted in order to admit critical pod";
 const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 impl CriticalPodAdmissionHandler {
-    /// Ends pods through these workers, and says so to `recorder`.
+    /// Ends pods through these workers, and records events.
     pub fn new(workers: PodWorkersHandle, recorder: Arc<dyn EventRecorder>) -> Self {
         Self { workers, recorder }
     }
@@ -93,7 +93,7 @@ impl fmt::Debug for CriticalPodAdmissionHandler {
     }
 }
 
-/// What the status of a preempted pod tells.
+/// The status of a preempted pod.
 fn preempted(pod: &Pod) -> PodStatusFn {
     let generation = pod.metadata.generation;
     Arc::new(move |status: &mut ApiPodStatus| {
@@ -113,7 +113,7 @@ fn preempted(pod: &Pod) -> PodStatusFn {
     })
 }
 
-/// Static pods, mirrors, and those of a priority that the system keeps for itself (`types.IsCriticalPod`).
+/// Static pods, mirror pods, and pods with a system priority (`types.IsCriticalPod`).
 fn is_critical(pod: &Pod) -> bool {
     pod.is_static() || pod.is_mirror() || priority(pod).is_some_and(|it| it >= SYSTEM_CRITICAL_PRIORITY)
 }
@@ -128,7 +128,7 @@ fn may_preempt(preemptor: &Pod, pod: &Pod) -> bool {
         || matches!((priority(preemptor), priority(pod)), (Some(a), Some(b)) if a > b)
 }
 
-/// How much of a resource is still missing (`admissionRequirement`).
+/// How much of a resource is missing (`admissionRequirement`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     resource: String,
@@ -144,7 +144,7 @@ impl From<&InsufficientResource> for Requirement {
     }
 }
 
-/// The pods to end so that nothing is missing: of a higher class only those that the lower ones cannot make up for
+/// The pods to end so that enough is free: of a higher class only those that the lower classes cannot replace
 /// (`getPodsToPreempt`).
 fn pods_to_preempt(
     preemptor: &Pod,
@@ -171,7 +171,7 @@ fn pods_to_preempt(
     Ok([of_best_effort, of_burstable, of_guaranteed].concat())
 }
 
-/// Takes the pod that leaves the least missing until nothing is; of two alike the one that asks for less
+/// Repeatedly takes the pod that leaves the least missing; of two equal ones, the one with the smaller request
 /// (`getPodsToPreemptByDistance`).
 fn nearest(mut pods: Vec<Arc<Pod>>, mut missing: Vec<Requirement>) -> Result<Vec<Arc<Pod>>, String> {
     let mut taken = Vec::new();
@@ -195,7 +195,7 @@ fn nearest(mut pods: Vec<Arc<Pod>>, mut missing: Vec<Requirement>) -> Result<Vec
     Ok(taken)
 }
 
-/// What is missing still when these pods have ended (`subtract`).
+/// What is missing after these pods have ended (`subtract`).
 fn without<'a>(missing: &[Requirement], pods: impl IntoIterator<Item = &'a Arc<Pod>>) -> Vec<Requirement> {
     let pods: Vec<&Arc<Pod>> = pods.into_iter().collect();
     let left = missing.iter().map(|requirement| {
@@ -208,7 +208,7 @@ fn without<'a>(missing: &[Requirement], pods: impl IntoIterator<Item = &'a Arc<P
     left.filter(|requirement| requirement.quantity > 0).collect()
 }
 
-/// How far the pod is from making up for what is missing: the part of each that it leaves, squared, in sum.
+/// How far the pod is from freeing what is missing: the sum of the squared remaining fractions.
 fn distance(missing: &[Requirement], pod: &Pod) -> f64 {
     let parts = missing.iter().map(|requirement| {
         let left = requirement

@@ -1,4 +1,4 @@
-//! What a pod asks of its node, and what a node has to give.
+//! The requests of pods, and the allocatable resources of nodes.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,29 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::quantity::Amount;
 use crate::restart_rules::is_restartable_init_container;
 
-/// Amounts by the name of the resource; CPU in thousandths, all else in whole units.
+/// Amounts by resource name; CPU in thousandths, everything else in whole units.
 pub(crate) type Amounts = BTreeMap<String, i64>;
 
 type Sums<'a> = BTreeMap<&'a str, Amount>;
 type List = BTreeMap<String, Quantity>;
 
-/// What the pod asks for: the sum over its containers, or the most that its init containers need at one time if
-/// that is more, or what is asked for the pod as a whole; and its overhead (`resource.PodRequests`).
+/// The pod's request: the sum of its containers, or the most that its init containers need at one time if that is more,
+/// or the pod-level request; plus its overhead (`resource.PodRequests`).
 ///
 /// # Errors
 ///
-/// Names the amount that cannot be read.
+/// The quantity that cannot be parsed.
 pub(crate) fn pod_requests(pod: &Pod) -> Result<Amounts, String> {
     sum(pod, false).map(amounts)
 }
 
-/// What a pod that was admitted holds: of each container what it asks for, was allocated or has, whichever is most.
-/// What cannot be read of it counts as nothing: it was refused as such.
+/// What an admitted pod holds: for each container the maximum of its request, its allocation and its actual resources.
+/// A quantity that cannot be parsed counts as zero: it was rejected before.
 pub(crate) fn held_by(pod: &Pod) -> Amounts {
     sum(pod, true).map(amounts).unwrap_or_default()
 }
 
-/// Reads what a node has to give.
+/// Parses the allocatable resources of a node.
 pub(super) fn allocatable(list: Option<&List>) -> Amounts {
     let readable = list.into_iter().flatten().filter_map(|(name, quantity)| {
         let amount = Amount::try_from(quantity).ok()?;
@@ -39,8 +39,7 @@ pub(super) fn allocatable(list: Option<&List>) -> Amounts {
     amounts(readable.collect())
 }
 
-/// Whether this is an extended resource: one that neither Kubernetes nor its nodes know by themselves
-/// (`helper.IsExtendedResourceName`).
+/// Whether this is an extended resource: one that is not built into Kubernetes (`helper.IsExtendedResourceName`).
 pub(super) fn is_extended(resource: &str) -> bool {
     let native = !resource.contains('/') || resource.contains("kubernetes.io/");
     !native && !resource.starts_with("requests.")
@@ -125,8 +124,8 @@ fn of_container<'a>(pod: &'a Pod, container: &'a Container, held: bool) -> Resul
     effective(pod, &asked, actual.requests.as_ref(), allocated, &container.name)
 }
 
-/// Whichever is most of what was asked for, what is there, and what was allocated. What was asked for and will not be given
-/// does not count (`determineEffectiveRequests`).
+/// The maximum of request, actual resources and allocation. The request of an infeasible resize is ignored
+/// (`determineEffectiveRequests`).
 fn effective<'a>(
     pod: &Pod,
     asked: &Sums<'a>,

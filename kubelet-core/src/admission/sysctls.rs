@@ -7,8 +7,7 @@ use async_trait::async_trait;
 use super::{PodAdmitAttributes, PodAdmitHandler, Rejection};
 use crate::PodExt;
 
-/// Rejects pods that set a sysctl which is not allowed (`SysctlForbidden`). Answers to the kubelet's
-/// `sysctl.NewAllowlist`.
+/// Rejects pods with a sysctl that is not allowed (`SysctlForbidden`). Answers to the kubelet's `sysctl.NewAllowlist`.
 ///
 /// ```
 /// use kubelet_core::admission::{SysctlAllowlist, safe_sysctls};
@@ -27,29 +26,29 @@ pub struct SysctlAllowlist {
     prefixes: BTreeMap<String, Namespace>,
 }
 
-/// A pattern that cannot be allowed.
+/// A pattern that is not allowed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SysctlPatternError {
-    /// It is not a name with at most one `*`, at its end.
+    /// Not a sysctl name with at most one `*` at its end.
     #[error(
         "sysctl {0:?} must have at most 253 characters, be made of segments of lower case letters, digits, '-' and '_', and have no '*' but at its end"
     )]
     Malformed(String),
-    /// The kernel does not keep it apart for each pod.
+    /// The kernel does not isolate this sysctl per pod.
     #[error("the sysctls {0:?} are not known to be namespaced")]
     NotNamespaced(String),
 }
 
-/// The namespace of the kernel that a sysctl belongs to.
+/// The kernel namespace of a sysctl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Namespace {
     Ipc,
     Net,
 }
 
-/// Sysctls that belong to one pod and have no influence on others, on a Linux kernel of this version (major, minor);
-/// where it is not known, those that every kernel has (`SafeSysctlAllowlist`).
+/// The safe sysctls of this kernel version (major, minor): they belong to one pod and do not affect others. For an
+/// unknown version, those that every kernel supports (`SafeSysctlAllowlist`).
 pub fn safe_sysctls(kernel: Option<(u32, u32)>) -> Vec<&'static str> {
     let known = SAFE_SYSCTLS.into_iter();
     let known =
@@ -57,7 +56,7 @@ pub fn safe_sysctls(kernel: Option<(u32, u32)>) -> Vec<&'static str> {
     known.map(|(name, _)| name).collect()
 }
 
-/// Each with the first kernel that has it in a namespace.
+/// Each with the first kernel version that isolates it.
 const SAFE_SYSCTLS: [(&str, Option<(u32, u32)>); 12] = [
     ("kernel.shm_rmid_forced", None),
     ("net.ipv4.ip_local_port_range", None),
@@ -77,11 +76,11 @@ const SAFE_SYSCTLS: [(&str, Option<(u32, u32)>); 12] = [
 const MAX_LENGTH: usize = 253;
 
 impl SysctlAllowlist {
-    /// Allows these names, and those that begin with a pattern that ends with `*`.
+    /// Allows these names. A pattern with `*` at its end allows all names with that prefix.
     ///
     /// # Errors
     ///
-    /// The first pattern that makes no sense or would reach beyond the pod.
+    /// The first pattern that is invalid or would affect more than the pod.
     pub fn new(patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, SysctlPatternError> {
         let mut allowed = Self::default();
         for pattern in patterns {
@@ -102,11 +101,11 @@ impl SysctlAllowlist {
         Ok(allowed)
     }
 
-    /// Allows these beside what is [safe](safe_sysctls) on the kernel of this host; reads one file of `/proc`.
+    /// Allows these in addition to the [safe](safe_sysctls) ones of this host's kernel; reads one file in `/proc`.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// Like [`new`](Self::new).
     pub fn linux_host(
         allowed_unsafe: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Result<Self, SysctlPatternError> {
@@ -170,14 +169,14 @@ fn is_pattern(pattern: &str) -> bool {
     pattern.len() <= MAX_LENGTH && before.iter().all(|segment| whole(segment)) && last_is_good
 }
 
-/// Major and minor of a kernel's release, such as `6.1.0-18-amd64`.
+/// The major and minor version of a kernel release such as `6.1.0-18-amd64`.
 fn kernel_version(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.trim().split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// The name of a sysctl with dots between its parts, as runtimes want it: one that is written with slashes has its dots and
-/// slashes the other way round (`NormalizeName`).
+/// The name of a sysctl with dots between its parts, as runtimes expect it. In a name with slashes as separators, dots
+/// and slashes are exchanged (`NormalizeName`).
 pub fn normalize_sysctl_name(name: &str) -> String {
     match name.find(['.', '/']).map(|at| name.as_bytes().get(at)) {
         Some(Some(b'/')) => name

@@ -1,9 +1,9 @@
-//! Taints of the node that the pod does not tolerate.
+//! Taints of the node.
 
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 
-/// Whether the pod tolerates each taint that would end it at once (`NoExecute`); the others matter to the scheduler
-/// alone (`FindMatchingUntoleratedTaint`).
+/// Whether the pod tolerates all taints with the effect `NoExecute`; the other taints concern only the scheduler
+/// (`FindMatchingUntoleratedTaint`).
 pub(super) fn are_tolerated(pod: &Pod, node: &Node) -> bool {
     let spec = pod.spec.as_ref();
     let tolerations = spec

@@ -1,4 +1,4 @@
-//! What events about resizes tell: the resources that it is about, as JSON (`pkg/kubelet/events`).
+//! The messages of events about resizes: they contain the resources as JSON (`pkg/kubelet/events`).
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ struct ContainerSummary<'a> {
     resources: Resources<'a>,
 }
 
-/// In the order in which Go writes them.
+/// In the order in which Go writes the fields.
 #[derive(Default, Serialize)]
 struct Resources<'a> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -39,7 +39,7 @@ struct Resources<'a> {
     claims: &'a [ResourceClaim],
 }
 
-/// The message of an event about a resize of this pod to the resources of its spec: `prefix`, and what it is about
+/// The message of an event about a resize of this pod to the resources of its spec: `prefix`, then the resources
 /// (`podResizeMessage`).
 pub(crate) fn resize_message(prefix: &str, pod: &Pod, generation: i64, error: &str) -> String {
     let spec = pod.spec.as_ref();
@@ -84,7 +84,7 @@ fn list(of: Option<&BTreeMap<String, Quantity>>) -> BTreeMap<&str, String> {
         .collect()
 }
 
-/// Go escapes what could be taken for HTML, and two line ends.
+/// Go escapes characters that are special in HTML, and two line separators.
 fn as_go_writes(json: &str) -> String {
     let mut written = String::with_capacity(json.len());
     for letter in json.chars() {

@@ -1,15 +1,16 @@
-//! What can never be resized, whatever room the node has (`podResizesAdmitHandler`).
+//! Resizes that are impossible whatever the node's capacity (`podResizesAdmitHandler`).
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::state::{AllocationState, resizable_containers};
+use super::resources::resizable_containers;
+use super::state::AllocationState;
 use crate::quantity::Amount;
 use crate::runtime::ResizeRefusal;
 use crate::{QosClass, Runtime, qos_class};
 
-/// Why the pod cannot go from what it was allocated to what its spec asks for; `None` where the node may have room.
+/// Why the pod cannot be resized from its allocation to its spec; `None` if only the node's capacity decides.
 pub(super) fn refusal(
     state: &AllocationState,
     runtime: &dyn Runtime,
@@ -26,7 +27,7 @@ pub(super) fn refusal(
     if qos_class(pod) != QosClass::Guaranteed {
         return None;
     }
-    // `guaranteedPodResourceResizeRequired`: its limits are its requests.
+    // `guaranteedPodResourceResizeRequired`: limits equal requests.
     let other_request = |resource| {
         let requests =
             |pod| resizable_containers(pod, settings).map(|container| request(container, resource));

@@ -1,15 +1,15 @@
-//! Allocation: what of a node each pod holds, and whether it may hold something else while it runs.
+//! Allocation: which resources of the node each pod holds, and whether that may change while it runs.
 //!
-//! A pod that is admitted keeps what it was admitted with. When its spec comes to ask for other CPU or memory, that is a
-//! *resize in place*: it is decided against what the others leave of the node. One that is allocated is done by the runtime at
-//! once; one that the node has no room for now is *deferred* and tried again when something was freed, and every 3 min;
-//! one that cannot be is *infeasible*, and stays so until the spec changes again. Answers to `pkg/kubelet/allocation`.
+//! A pod keeps the resources that it was admitted with. When its spec requests other CPU or memory, that is a *resize
+//! in place*. It is checked against the node's free resources. If it fits, it is allocated and the runtime applies it.
+//! If the node has no room now, it is *deferred*: it is retried when resources are freed, and every 3 min. If it is
+//! impossible, it is *infeasible* until the spec changes again. Answers to `pkg/kubelet/allocation`.
 
 mod events;
 mod feasible;
-mod packed;
 mod pending;
 mod requested;
+mod resources;
 mod state;
 
 use std::fmt;
@@ -29,12 +29,12 @@ use crate::{
 };
 
 pub(crate) use self::events::resize_message;
-pub(crate) use self::packed::Allocation;
 pub(crate) use self::requested::record_resize_operations;
+pub(crate) use self::resources::Allocation;
+pub use self::resources::InPlaceResize;
 pub use self::state::AllocationState;
-pub(crate) use self::state::same_requirements;
 
-/// The node will never have room, or cannot (`PodReasonInfeasible`).
+/// The node will never have room, or does not support the resize (`PodReasonInfeasible`).
 const INFEASIBLE: &str = "Infeasible";
 
 /// `initialRetryDelay`
@@ -42,48 +42,17 @@ const INITIAL_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// `retryDelay`
 const RETRY_DELAY: Duration = Duration::from_secs(3 * 60);
 
-/// What of a pod may be resized in place: the kubelet's feature gates about it, and what stands against it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct InPlaceResize {
-    /// Whether anything is resized: on Linux (`IsInPlacePodVerticalScalingAllowed`).
-    pub supported: bool,
-    /// Resources of pods as a whole too: `InPlacePodLevelResourcesVerticalScaling`, on by default.
-    pub pod_level_resources: bool,
-    /// Init containers that are no sidecars too: `InPlacePodVerticalScalingInitContainers`, on by default.
-    pub init_containers: bool,
-    /// `cpuManagerPolicy` is `static`: no other CPU for guaranteed pods, unless
-    /// `InPlacePodVerticalScalingExclusiveCPUs` is on.
-    pub static_cpu_manager: bool,
-    /// `memoryManagerPolicy` is `Static`: no other memory for guaranteed pods, unless
-    /// `InPlacePodVerticalScalingExclusiveMemory` is on.
-    pub static_memory_manager: bool,
-}
-
-impl Default for InPlaceResize {
-    fn default() -> Self {
-        Self {
-            supported: cfg!(target_os = "linux"),
-            pod_level_resources: true,
-            init_containers: true,
-            static_cpu_manager: false,
-            static_memory_manager: false,
-        }
-    }
-}
-
-/// What has resizes that wait be tried again: the label `retry_trigger` of
-/// `kubelet_pod_deferred_accepted_resizes_total`.
+/// Why pending resizes are retried: the label `retry_trigger` of `kubelet_pod_deferred_accepted_resizes_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RetryTrigger {
-    /// Some pod holds less.
+    /// A pod was resized to fewer resources.
     PodResized,
-    /// A pod asks for something else.
+    /// The spec of a pod changed.
     PodUpdated,
-    /// Pods came.
+    /// Pods were added.
     PodsAdded,
-    /// Pods went.
+    /// Pods were removed.
     PodsRemoved,
     /// A pod has ended.
     PodTerminated,
@@ -104,8 +73,8 @@ impl RetryTrigger {
     }
 }
 
-/// Admits pods, and decides what comes of resizes. The sync loop is the only one that asks it to; others have the
-/// [state](Self::state). Answers to the kubelet's `allocation.Manager`.
+/// Admits pods and decides on resizes. Only the sync loop calls it; other parts use the [state](Self::state). Answers
+/// to the kubelet's `allocation.Manager`.
 pub struct AllocationManager {
     state: AllocationState,
     runtime: Arc<dyn Runtime>,
@@ -115,14 +84,14 @@ pub struct AllocationManager {
     pods: PodManager,
     pending: Mutex<PendingResizes>,
     retry_at: Mutex<Instant>,
-    /// Those that held something when resizes were last refused.
+    /// The pods that held resources when resizes were last refused.
     holders: Mutex<Vec<PodUid>>,
 }
 
-/// What came of a resize.
+/// The decision on a resize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
-    /// The pod has what it asks for.
+    /// The pod was allocated what it requests.
     Unchanged,
     Allocated,
     Deferred,
@@ -130,8 +99,8 @@ enum Decision {
 }
 
 impl AllocationManager {
-    /// Asks `admission` about new pods and about resizes, and `runtime` about these too. What comes of them is told to
-    /// `statuses` and `recorder`. `pods` are the desired ones.
+    /// Asks `admission` about new pods and resizes, and `runtime` about resizes. Reports decisions to `statuses` and
+    /// `recorder`. `pods` are the desired ones.
     pub fn new(
         state: AllocationState,
         runtime: Arc<dyn Runtime>,
@@ -153,26 +122,26 @@ impl AllocationManager {
         }
     }
 
-    /// Who was given what.
+    /// The allocations.
     pub fn state(&self) -> &AllocationState {
         &self.state
     }
 
-    /// Whether every pod is admitted.
+    /// Whether there are no admission handlers.
     pub(crate) fn admits_all(&self) -> bool {
         self.admission.is_empty()
     }
 
-    /// Admits the pod beside these others, with what the agent before this one gave it, and else with what its spec says
-    /// (`AddPod`). Returns the pod as it was allocated.
+    /// Admits the pod beside these others, with its recorded allocation if there is one, or else with the resources of
+    /// its spec (`AddPod`). Returns the pod with its allocation.
     ///
     /// # Errors
     ///
-    /// Why it may not run here.
+    /// Why the pod is rejected.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is allocated until it is admitted.
+    /// Nothing is allocated before the pod is admitted.
     pub async fn add_pod(&self, pod: &Arc<Pod>, others: &[Arc<Pod>]) -> Result<Arc<Pod>, Rejection> {
         let pod = self.state.update_pod_from_allocation(pod);
         let attributes = PodAdmitAttributes::new(&pod, others);
@@ -181,7 +150,7 @@ impl AllocationManager {
         Ok(pod)
     }
 
-    /// A resize of the pod is to be decided (`PushPendingResize`).
+    /// Adds a resize of the pod to the pending ones (`PushPendingResize`).
     pub fn push_pending_resize(&self, uid: &PodUid) {
         let order = |uid: &PodUid| {
             let pod = self.pods.pod(uid)?;
@@ -195,28 +164,27 @@ impl AllocationManager {
         self.pending.lock().push(uid, order);
     }
 
-    /// Whether some resize waits (`HasPendingResizes`).
+    /// Whether a resize is pending (`HasPendingResizes`).
     pub fn has_pending_resizes(&self) -> bool {
         !self.pending.lock().is_empty()
     }
 
-    /// When resizes that wait are to be tried again, if nothing else has them tried before.
+    /// When pending resizes are retried, if nothing triggers that earlier.
     pub fn next_retry(&self) -> Option<Instant> {
         self.has_pending_resizes().then(|| *self.retry_at.lock())
     }
 
-    /// Some source was not heard yet: who else holds what is not known.
+    /// A source has not sent its pods yet, so it is unknown which other pods hold resources.
     pub(crate) fn retry_when_sources_are_ready(&self) {
         *self.retry_at.lock() = Instant::now() + INITIAL_RETRY_DELAY;
     }
 
-    /// Decides the resizes that wait, in their order (`RetryPendingResizes`). `active` are the pods that hold something, as
-    /// they were allocated. Returns the pods that are to be synced: they were allocated something, or what is said of
-    /// them has changed.
+    /// Decides the pending resizes in order (`RetryPendingResizes`). `active` are the pods that hold resources, with
+    /// their allocations. Returns the pods to sync: those with a new allocation or a new resize condition.
     ///
     /// # Cancel safety
     ///
-    /// What was decided stays so; the rest waits on.
+    /// Decisions that were made are kept; the other resizes stay pending.
     pub async fn retry_pending_resizes(
         &self,
         trigger: RetryTrigger,
@@ -227,7 +195,7 @@ impl AllocationManager {
         let mut to_sync = Vec::new();
         for uid in waiting {
             let pod = self.pods.pod(&uid);
-            // With its pod a resize is over.
+            // The pod is gone, and its resize with it.
             let Some(pod) = pod.filter(|pod| !pod.is_deleting() && !pod.is_terminal_phase()) else {
                 self.pending.lock().remove(&uid);
                 continue;
@@ -257,7 +225,7 @@ impl AllocationManager {
         to_sync
     }
 
-    /// Whether one that held something when resizes were last refused is not among these any more, in the order of their UIDs.
+    /// Whether a pod that held resources when resizes were last refused is gone. `active` is sorted by UID.
     pub(crate) fn some_holder_is_gone(&self, active: &[Arc<Pod>]) -> bool {
         let holds = |uid: &PodUid| {
             active
@@ -282,7 +250,7 @@ impl AllocationManager {
         let Err(rejection) = self.can_resize(pod, active).await else {
             self.state.set_allocated_resources(pod);
             self.statuses.clear_pod_resize_pending_condition(&uid);
-            // What was said of one before is not said of this one.
+            // Conditions of an earlier resize do not apply to this one.
             self.statuses.clear_pod_resize_in_progress_condition(&uid);
             self.statuses
                 .set_pod_resize_in_progress_condition(&uid, "", "", generation);
@@ -330,8 +298,8 @@ impl AllocationManager {
         self.admission.admit(&attributes).await
     }
 
-    /// Whether the pod holds less CPU or memory than it did when it was `before` (`HandlePodReconcile`). What its spec asks for
-    /// and was not allocated does not count.
+    /// Whether the pod holds less CPU or memory than its earlier version `before` (`HandlePodReconcile`). Requests
+    /// beyond the allocation do not count.
     pub(crate) fn holds_less(&self, before: &Arc<Pod>, pod: &Arc<Pod>) -> bool {
         let held = |pod| held_by(&self.state.update_pod_from_allocation(pod));
         let (old, new) = (held(before), held(pod));
@@ -346,7 +314,7 @@ impl AllocationManager {
     }
 }
 
-/// Whether the desired pod asks for more CPU or memory than it was allocated (`isResizeIncreasingRequests`).
+/// Whether the desired pod requests more CPU or memory than it was allocated (`isResizeIncreasingRequests`).
 fn increases_requests(allocated: &Pod, desired: &Pod) -> bool {
     let [old, new] = [allocated, desired].map(|pod| pod_requests(pod).unwrap_or_default());
     ["cpu", "memory"]

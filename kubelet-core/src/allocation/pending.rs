@@ -1,4 +1,4 @@
-//! The resizes that wait, and which is decided first.
+//! The pending resizes, and their order.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use crate::{PodUid, QosClass, qos_class};
 
 const PENDING: &str = "PodResizePending";
 
-/// The pods whose resizes are to be decided, in this order.
+/// The pods with pending resizes, in this order.
 #[derive(Debug, Default)]
 pub(super) struct PendingResizes(Vec<PodUid>);
 
@@ -26,7 +26,7 @@ impl PendingResizes {
         self.0.retain(|waiting| waiting != uid);
     }
 
-    /// Adds one, and puts all in order. Those that are no more, `None`, are dropped.
+    /// Adds a pod and sorts all. Pods that are gone (`None`) are dropped.
     pub(super) fn push(&mut self, uid: &PodUid, order: impl Fn(&PodUid) -> Option<Order>) {
         if self.0.contains(uid) {
             return;
@@ -38,25 +38,25 @@ impl PendingResizes {
     }
 }
 
-/// What comes first: what asks for no more than it has, a higher priority, a guaranteed pod, what waits longer
+/// The order: resizes that need no more resources, higher priority, guaranteed pods, longest wait
 /// (`sortPendingResizes`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Order {
     increases: bool,
     priority: Reverse<i32>,
     not_guaranteed: bool,
-    /// What was not refused yet comes last.
+    /// Resizes that were not refused yet come last.
     is_new: bool,
     since: Option<Timestamp>,
 }
 
 impl Order {
-    /// Of a pod that is said this to of its resizes.
+    /// The sort key of a pod with these resize conditions.
     pub(super) fn of(pod: &Pod, increases: bool, conditions: &[PodCondition]) -> Self {
         let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
         let since = pending(conditions).and_then(|condition| condition.last_transition_time.as_ref());
         if !increases {
-            // They take nothing from anybody: one is as good as the other.
+            // They need no free resources, so their order does not matter.
             return Self {
                 increases,
                 priority: Reverse(0),

@@ -1,16 +1,16 @@
-//! Which resizes an update of a pod asks for, counted.
+//! Detects and counts the resizes that a pod update requests.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::InPlaceResize;
-use super::state::{resizable_containers, same_requirements};
+use super::resources::{InPlaceResize, resizable_containers};
 use crate::quantity::Amount;
+use crate::requirements::same_requirements;
 
-/// Whether the new version of the pod asks for other CPU or memory than the one before. Counts what its containers ask for
-/// (`recordResizeOperations`).
+/// Whether the new version of the pod requests other CPU or memory than the previous one. Counts the changes of its
+/// containers (`recordResizeOperations`).
 pub(crate) fn record_resize_operations(before: &Pod, pod: &Pod, settings: &InPlaceResize) -> bool {
     let mut resized = false;
     for old in resizable_containers(before, settings) {

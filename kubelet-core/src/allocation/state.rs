@@ -1,25 +1,21 @@
-//! Who was given what (`pkg/kubelet/allocation/state`).
+//! The allocations of all pods (`pkg/kubelet/allocation/state`).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceClaim, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
-use super::InPlaceResize;
-use super::packed::Allocation;
-use crate::quantity::Amount;
-use crate::restart_rules::is_restartable_init_container;
+use super::resources::{Allocation, InPlaceResize};
 use crate::{PodExt, PodUid};
 
-/// The resources that each pod was admitted with, or last resized to. A cheap handle; clones know the same.
+/// The resources that each pod was admitted with, or last resized to. A cheap handle; clones share the state.
 ///
-/// What of a pod counts for its node, its runtime and its status is what it was allocated, and not what its spec has come to
-/// ask for since. So whoever works on a pod gets it from [`update_pod_from_allocation`](Self::update_pod_from_allocation):
-/// mostly the pod itself, and a changed copy only while its spec and its allocation differ.
+/// The node, the runtime and the status use what a pod was allocated, not what its spec requests by now. So code that
+/// works on a pod gets it from [`update_pod_from_allocation`](Self::update_pod_from_allocation): usually the same pod,
+/// and a changed copy only while its spec and its allocation differ.
 #[derive(Clone, Default)]
 pub struct AllocationState(Arc<Inner>);
 
@@ -30,20 +26,20 @@ struct Inner {
 }
 
 struct Entry {
-    allocation: Allocation,
-    /// Boxed, since a map has room for more than it holds, and few differ.
+    allocation: Arc<Allocation>,
+    /// Boxed: a hash map has spare capacity for entries, and few pods differ.
     differing: Option<Box<Differing>>,
 }
 
 struct Differing {
-    /// The pod that asks for something else.
+    /// The pod with other requests.
     desired: Arc<Pod>,
-    /// Itself with what it was allocated.
+    /// The same pod with its allocation.
     allocated: Arc<Pod>,
 }
 
 impl AllocationState {
-    /// Nothing is allocated yet.
+    /// Without allocations.
     pub fn new(settings: InPlaceResize) -> Self {
         Self(Arc::new(Inner {
             settings,
@@ -55,8 +51,8 @@ impl AllocationState {
         &self.0.settings
     }
 
-    /// The pod with the resources that it was allocated (`UpdatePodFromAllocation`): the same `Arc` where its spec says the
-    /// same, or nothing was allocated.
+    /// The pod with its allocated resources (`UpdatePodFromAllocation`): the same `Arc` if its spec requests the same,
+    /// or nothing was allocated.
     pub fn update_pod_from_allocation(&self, pod: &Arc<Pod>) -> Arc<Pod> {
         let mut pods = self.0.pods.lock();
         let Some(entry) = pods.get_mut(pod.uid_str()) else {
@@ -78,12 +74,12 @@ impl AllocationState {
         allocated
     }
 
-    /// Whether the pod's spec asks for something else than it was allocated.
+    /// Whether the pod's spec requests other resources than it was allocated.
     pub fn differs(&self, pod: &Arc<Pod>) -> bool {
         !Arc::ptr_eq(&self.update_pod_from_allocation(pod), pod)
     }
 
-    /// The pod is allocated what its spec says (`SetAllocatedResources`).
+    /// Allocates what the pod's spec requests (`SetAllocatedResources`).
     pub fn set_allocated_resources(&self, pod: &Pod) {
         let mut pods = self.0.pods.lock();
         let allocated = pods.get(pod.uid_str());
@@ -92,40 +88,40 @@ impl AllocationState {
         {
             return;
         }
-        let allocation = Allocation::of(pod, &self.0.settings);
+        let allocation = Arc::new(Allocation::of(pod, &self.0.settings));
         pods.insert(pod.uid(), Entry::new(allocation));
     }
 
-    /// The same, for a pod that nothing was allocated yet.
+    /// The same, for a pod without an allocation.
     pub(crate) fn set_if_absent(&self, pod: &Pod) {
         if !self.keeps(pod.uid_str()) {
             self.set_allocated_resources(pod);
         }
     }
 
-    /// Forgets what the pod was allocated (`RemovePod`).
+    /// Removes the pod's allocation (`RemovePod`).
     pub fn remove_pod(&self, uid: &PodUid) {
         self.0.pods.lock().remove(uid);
     }
 
-    /// Forgets what all others were allocated (`RemoveOrphanedPods`).
+    /// Removes the allocations of all other pods (`RemoveOrphanedPods`).
     pub fn remove_orphaned_pods(&self, remaining: &HashSet<PodUid>) {
         self.0.pods.lock().retain(|uid, _| remaining.contains(uid));
     }
 
-    /// Whether something is kept of the pod.
+    /// Whether the pod has an allocation.
     pub(crate) fn keeps(&self, uid: &str) -> bool {
         self.0.pods.lock().contains_key(uid)
     }
 
-    /// What the pod was allocated, to be recorded.
-    pub(crate) fn allocation(&self, uid: &PodUid) -> Option<Allocation> {
+    /// The pod's allocation, for its record.
+    pub(crate) fn allocation(&self, uid: &PodUid) -> Option<Arc<Allocation>> {
         let pods = self.0.pods.lock();
         pods.get(uid).map(|entry| entry.allocation.clone())
     }
 
-    /// What the agent before this one has recorded.
-    pub(crate) fn restore(&self, recorded: impl IntoIterator<Item = (PodUid, Allocation)>) {
+    /// Restores the allocations of the previous run of the agent.
+    pub(crate) fn restore(&self, recorded: impl IntoIterator<Item = (PodUid, Arc<Allocation>)>) {
         let entries = recorded
             .into_iter()
             .map(|(uid, allocation)| (uid, Entry::new(allocation)));
@@ -134,7 +130,7 @@ impl AllocationState {
 }
 
 impl Entry {
-    fn new(allocation: Allocation) -> Self {
+    fn new(allocation: Arc<Allocation>) -> Self {
         Self {
             allocation,
             differing: None,
@@ -148,51 +144,4 @@ impl fmt::Debug for AllocationState {
             .field("pods", &self.0.pods.lock().len())
             .finish_non_exhaustive()
     }
-}
-
-/// The containers whose resources may change while their pod runs (`IsResizableContainer`).
-pub(super) fn resizable_containers<'a>(
-    pod: &'a Pod,
-    settings: &InPlaceResize,
-) -> impl Iterator<Item = &'a Container> {
-    let spec = pod.spec.as_ref();
-    let init = spec
-        .into_iter()
-        .flat_map(|spec| spec.init_containers.iter().flatten());
-    let all = settings.init_containers;
-    let init = init.filter(move |container| all || is_restartable_init_container(container));
-    init.chain(spec.into_iter().flat_map(|spec| &spec.containers))
-}
-
-/// As `apiequality.Semantic` has it: nothing is as good as empty, and amounts are compared, not texts.
-pub(crate) fn same_requirements(a: Option<&ResourceRequirements>, b: Option<&ResourceRequirements>) -> bool {
-    fn claims(of: Option<&ResourceRequirements>) -> &[ResourceClaim] {
-        of.and_then(|of| of.claims.as_deref()).unwrap_or_default()
-    }
-    fn requests(of: Option<&ResourceRequirements>) -> Option<&List> {
-        of.and_then(|of| of.requests.as_ref())
-    }
-    fn limits(of: Option<&ResourceRequirements>) -> Option<&List> {
-        of.and_then(|of| of.limits.as_ref())
-    }
-    same_lists(requests(a), requests(b)) && same_lists(limits(a), limits(b)) && claims(a) == claims(b)
-}
-
-type List = BTreeMap<String, Quantity>;
-
-fn same_lists(a: Option<&List>, b: Option<&List>) -> bool {
-    let len = |list: Option<&List>| list.map_or(0, BTreeMap::len);
-    let (pairs_of_a, pairs_of_b) = (a.into_iter().flatten(), b.into_iter().flatten());
-    len(a) == len(b)
-        && pairs_of_a
-            .zip(pairs_of_b)
-            .all(|((name, quantity), (other, of_other))| name == other && same_quantity(quantity, of_other))
-}
-
-fn same_quantity(a: &Quantity, b: &Quantity) -> bool {
-    a == b
-        || match (Amount::try_from(a), Amount::try_from(b)) {
-            (Ok(a), Ok(b)) => a == b,
-            _ => false,
-        }
 }

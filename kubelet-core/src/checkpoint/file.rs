@@ -1,4 +1,4 @@
-//! The records' files: one in the folder of each pod.
+//! The record files: one in the folder of each pod.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,11 +10,11 @@ use super::record::Record;
 use crate::{Clock, PodUid};
 
 pub(super) const FILE: &str = "checkpoint.json";
-/// Where a record that cannot be read is put, for somebody to look at.
+/// An unreadable record is renamed to this, so that it can be examined.
 const SET_ASIDE: &str = "checkpoint.json.unreadable";
 
-/// Writes beside the old record and puts it in its place: there is always a whole one. `durably`: it is on the disk
-/// when this returns.
+/// Writes a new file and renames it over the old record, so that there is always a complete one. `durably`: it is
+/// synced to the disk before this returns.
 pub(super) fn write(dir: &Path, record: &[u8], durably: bool) -> io::Result<()> {
     let (beside, file) = (dir.join(format!(".{FILE}")), dir.join(FILE));
     let mut new = fs::File::create(&beside)?;
@@ -29,7 +29,7 @@ pub(super) fn write(dir: &Path, record: &[u8], durably: bool) -> io::Result<()> 
     }
 }
 
-/// All records below the folder of pods. One that cannot be read is named, and set aside; the others are read.
+/// Reads all records below the folder of pods. An unreadable record is logged and renamed; the others are read.
 pub(super) fn read_all(pods_dir: &Path, clock: &Clock) -> io::Result<FxHashMap<PodUid, Record>> {
     let pods = match fs::read_dir(pods_dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(FxHashMap::default()),
@@ -48,7 +48,7 @@ pub(super) fn read_all(pods_dir: &Path, clock: &Clock) -> io::Result<FxHashMap<P
                 let aside: PathBuf = pod.path().join(SET_ASIDE);
                 let set_aside = fs::rename(&file, &aside);
                 tracing::warn!(%uid, file = %file.display(), problem, ?set_aside,
-                    "The record of a pod cannot be read");
+                    "Cannot read the record of a pod, renamed it");
             }
         }
     }

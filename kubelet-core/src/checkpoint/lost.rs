@@ -6,32 +6,31 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::record::Record;
-use crate::PackedStatus;
 use crate::pod::restarts_all_containers;
 use crate::restart_rules::container_should_restart;
 use crate::runtime::{ContainerState, ContainerStatus, PodStatus};
 
-/// What the kubelet says of an end that nobody saw.
+/// What the kubelet reports when the exit of a container was not observed.
 const UNSEEN_EXIT_CODE: i32 = 137;
 const UNSEEN_REASON: &str = "ContainerStatusUnknown";
 const UNSEEN_MESSAGE: &str = "The container could not be located when the pod was terminated";
 
-/// A container that the runtime has nothing of and that has ended.
+/// A container that has ended and that the runtime no longer knows.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Lost {
-    /// As the runtime would tell of it.
+    /// Its status in the form in which the runtime would return it.
     pub(super) status: ContainerStatus,
-    /// Its end was reported, and is known from there.
+    /// Its exit was reported; the details come from that report.
     pub(super) is_reported: bool,
 }
 
-/// Whether this container is one that must not be started again if nobody saw how it ended.
+/// Whether this container must not be restarted when its exit was not observed.
 pub(super) fn runs_once(pod: &Pod, name: &str) -> bool {
     let regular = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut of_name = regular.filter(|container| container.name == name);
     match of_name.next() {
         Some(container) => !restarts(pod, container, UNSEEN_EXIT_CODE),
-        // Ephemeral ones never are; init containers are when their pod starts over.
+        // Ephemeral containers are never restarted; init containers are when their pod starts over.
         None => {
             let ephemeral = pod
                 .spec
@@ -44,13 +43,13 @@ pub(super) fn runs_once(pod: &Pod, name: &str) -> bool {
     }
 }
 
-/// Those that were recorded or reported to have begun and that the runtime does not list. Who is to run again after
-/// such an end is none of them: the rest of the agent knows what to do with it.
+/// The containers that were recorded or reported as started and that the runtime does not list. Containers that the
+/// restart policy restarts after such an exit are left out: the sync starts them again.
 pub(super) fn lost_containers(pod: &Pod, record: &Record, runtime: &PodStatus) -> Vec<Lost> {
-    let recorded = record.status.as_ref().map(PackedStatus::unpack);
-    let reported: Vec<&ApiPodStatus> = recorded.as_deref().into_iter().chain(&pod.status).collect();
+    let recorded = record.status.as_deref();
+    let reported: Vec<&ApiPodStatus> = recorded.into_iter().chain(&pod.status).collect();
     if reported.iter().any(|status| restarts_all_containers(status)) {
-        // They were removed so that all start over.
+        // They were removed on purpose, so that all containers restart.
         return Vec::new();
     }
     let spec = pod.spec.iter();
@@ -81,7 +80,7 @@ fn restarts(pod: &Pod, container: &Container, exit_code: i32) -> bool {
     spec.is_none_or(|spec| container_should_restart(container, spec, exit_code))
 }
 
-/// What is known of a container that has begun.
+/// What the records say about a container that has started.
 struct Known<'a> {
     id: crate::ContainerId,
     attempt: u32,
@@ -98,13 +97,13 @@ impl<'a> Known<'a> {
         let mut began: Vec<&ApiContainerStatus> = statuses
             .filter(|status| status.name == name && has_begun(status))
             .collect();
-        // Who told of an end has told more than who did not.
+        // A status with an exit has more information than one without.
         began.sort_by_key(|status| end_of(status).is_none());
         let reported = began.first().copied();
         let reported_id = reported.and_then(|status| status.container_id.as_deref()?.parse().ok());
         let start = record.starts.iter().find(|start| start.name == name);
         match (start, reported_id) {
-            // It was started again since: of that instance nothing was told.
+            // It was started again after that report, so the report is about an earlier instance.
             (Some(start), id) if id.as_ref() != Some(&start.id) => Some(Self {
                 id: start.id.clone(),
                 attempt: start.attempt,
@@ -310,7 +309,7 @@ mod tests {
         ))
         .unwrap();
         let record = Record {
-            status: Some(PackedStatus::of(&Arc::new(ended))),
+            status: Some(Arc::new(ended)),
             ..Record::default()
         };
         let pod = pod("Never", reported("one", json!({"running": {}})));

@@ -1,8 +1,9 @@
-//! What of each pod outlasts the agent, on disk, so that a restart of the agent shows nowhere.
+//! Per-pod state on disk, so that a restart of the agent is not visible in pod statuses.
 //!
-//! Without it readiness would flip until probes were made again, what waits after failures would be tried at once, and
-//! what ran once would run again where the runtime has lost it. A source that keeps no statuses, a file or a URL, would
-//! tell of its pods as if they were new. The record is one small file in the pod's folder and goes with it.
+//! Without it, a restart would lose results of probes (readiness would flip until the next probe), back-offs (failed
+//! containers would be retried at once) and the starts of containers that must run only once (they would run again if
+//! the runtime lost them). Pods from a file or URL, whose source keeps no status, would look new. Each pod has one
+//! small file in its folder; it is removed with the folder.
 
 mod file;
 mod lost;
@@ -26,33 +27,33 @@ use crate::deadline::within;
 use crate::runtime::{ContainerStart, PodStatus, StartRecord};
 use crate::{Clock, Disk, Error, PodExt, PodUid, Result, RootDir};
 
-/// How long the records may take to be read when the agent starts: a disk that hangs is not waited for.
+/// The time limit for reading the records at start. A disk that hangs does not block the agent.
 const LOAD_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a pod waits for its record to be written.
+/// The time limit for writing a pod's record.
 const WRITE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Keeps the records. A cheap handle.
+/// Stores the records. A cheap handle.
 ///
-/// [`KubeletBuilder::checkpoints`](crate::KubeletBuilder::checkpoints) turns them off.
+/// Turn it off with [`KubeletBuilder::checkpoints`](crate::KubeletBuilder::checkpoints).
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     root_dir: RootDir,
     disk: Disk,
     clock: Clock,
-    /// Boxed, since a map has room for more than it holds.
+    /// Boxed: a hash map has spare capacity for entries.
     pods: Arc<Mutex<FxHashMap<PodUid, Box<Kept>>>>,
-    /// What the agent before this one wrote, of pods that were not taken up yet.
+    /// Records of the previous run of the agent, for pods that have not been synced yet.
     found: Arc<Mutex<FxHashMap<PodUid, Found>>>,
 }
 
-/// What is kept of one pod.
+/// The state of one pod.
 #[derive(Debug, Default)]
 struct Kept {
     record: Record,
-    /// How often the record changed, and which of these is on disk for certain.
+    /// How often the record changed, and the last version that is certainly on disk.
     version: u64,
     written: u64,
-    /// The version on disk, for those who write it: a write that was given up may end after the next one.
+    /// The version on disk, shared with the writers: a write that timed out may finish after the next one.
     on_disk: Arc<Mutex<u64>>,
     lost: Vec<Lost>,
 }
@@ -60,12 +61,12 @@ struct Kept {
 #[derive(Debug)]
 struct Found {
     record: Record,
-    /// Its status was told as if its source had it.
+    /// Its status was handed out by [`restore`](Checkpoints::restore).
     restored: bool,
 }
 
 impl Checkpoints {
-    /// Records in the folders of the pods below `root_dir`. `clock` is what times are written in.
+    /// Stores records in the pods' folders below `root_dir`. `clock` gives the times that are written.
     pub fn new(root_dir: RootDir, disk: Disk, clock: Clock) -> Self {
         Self {
             root_dir,
@@ -76,7 +77,7 @@ impl Checkpoints {
         }
     }
 
-    /// Reads what the agent before this one wrote. A record that cannot be read is told of and set aside.
+    /// Reads the records of the previous run. An unreadable record is logged and renamed.
     pub(crate) async fn load(&self) {
         let (dir, clock) = (self.root_dir.pods_dir(), self.clock);
         let read = self.disk.run(move || file::read_all(&dir, &clock));
@@ -88,20 +89,20 @@ impl Checkpoints {
                 });
                 *self.found.lock() = found.collect();
             }
-            Ok(Err(error)) => tracing::warn!(%error, "The records of pods cannot be read"),
-            Err(_) => tracing::warn!("The records of pods were not read in time"),
+            Ok(Err(error)) => tracing::warn!(%error, "Cannot read the records of pods"),
+            Err(_) => tracing::warn!("Reading the records of pods timed out"),
         }
     }
 
-    /// What the agent before this one had allocated.
-    pub(crate) fn allocations(&self) -> Vec<(PodUid, Allocation)> {
+    /// What the previous run of the agent had allocated.
+    pub(crate) fn allocations(&self) -> Vec<(PodUid, Arc<Allocation>)> {
         let found = self.found.lock();
         let allocated =
             |(uid, found): (&PodUid, &Found)| Some((uid.clone(), found.record.allocation.clone()?));
         found.iter().filter_map(allocated).collect()
     }
 
-    /// The pod with the status that was recorded of it, if its source has none to tell; a static pod with its conditions.
+    /// Adds the recorded status to a pod whose source has no status for it. A static pod gets the recorded conditions.
     pub(crate) fn restore(&self, pod: Arc<Pod>) -> Arc<Pod> {
         let mut found = self.found.lock();
         let Some(found) = found.get_mut(pod.uid_str()).filter(|found| !found.restored) else {
@@ -116,25 +117,25 @@ impl Checkpoints {
         if is_told && !pod.is_static() {
             return pod;
         }
-        let recorded = Arc::unwrap_or_clone(recorded.unpack());
+        let recorded = (**recorded).clone();
         let mut restored = Pod::clone(&pod);
         match &mut restored.status {
-            // A manifest knows nothing of its pod; that it is pending is said for want of a status. It is told anew, but since
-            // when it is as it is stays.
+            // A manifest has no status of its own; `Pending` is only its default. The new status replaces it, but the
+            // times of the conditions are kept.
             Some(status) if is_told => status.conditions = recorded.conditions,
             status => *status = Some(recorded),
         }
         Arc::new(restored)
     }
 
-    /// Goes on with the record that the agent before this one wrote of the pod, and returns it: once, and before
-    /// anything is done for it. `status` is the first that the runtime tells.
+    /// Returns the record of the previous run, once, before anything is done for the pod. `status` is the first status
+    /// from the runtime.
     pub(crate) fn take_up(&self, pod: &Pod, status: &PodStatus) -> Option<Record> {
         let Found { record, .. } = self.found.lock().remove(pod.uid_str())?;
         let lost = lost_containers(pod, &record, status);
         for Lost { status, .. } in &lost {
             tracing::warn!(pod = %pod.key(), uid = pod.uid_str(), container = status.name, id = %status.id,
-                "A container ran, is lost, and is not run again");
+                "The runtime has lost a container that must not run twice; it is not restarted");
         }
         let mut pods = self.pods.lock();
         let kept = pods.entry(pod.uid()).or_default();
@@ -143,12 +144,12 @@ impl Checkpoints {
         Some(record)
     }
 
-    /// What the runtime says, and of what it has lost that this has ended.
+    /// The runtime's status, with the lost containers added.
     pub(crate) fn with_lost<'a>(&self, status: &'a PodStatus) -> Cow<'a, PodStatus> {
         self.with(status, |_| true)
     }
 
-    /// The same, where the end was not reported yet.
+    /// The same, with only those lost containers whose exit was not reported yet.
     pub(crate) fn with_unreported<'a>(&self, status: &'a PodStatus) -> Cow<'a, PodStatus> {
         self.with(status, |lost| !lost.is_reported)
     }
@@ -168,8 +169,8 @@ impl Checkpoints {
         Cow::Owned(status)
     }
 
-    /// Writes the record, with the starts that were told of, unless it is what was written last. That it cannot be
-    /// written is told of and holds up nobody; a pod without a folder has no record.
+    /// Writes the record with the known starts, unless it equals the last one written. A failed write is logged and
+    /// blocks nothing. A pod without a folder has no record.
     pub(crate) async fn save(&self, uid: &PodUid, mut record: Record) {
         let version = {
             let mut pods = self.pods.lock();
@@ -183,23 +184,23 @@ impl Checkpoints {
         match self.write(uid, version).await {
             Ok(()) => {}
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!(%uid, %error, "The record of a pod cannot be written"),
+            Err(error) => tracing::warn!(%uid, %error, "Cannot write the record of a pod"),
         }
     }
 
-    /// Whether the record is on disk as it was told last.
+    /// Whether the latest record is on disk.
     pub(crate) fn is_written(&self, uid: &PodUid) -> bool {
         let pods = self.pods.lock();
         pods.get(uid)
             .is_some_and(|kept| kept.version > 0 && kept.written == kept.version)
     }
 
-    /// Whether there is a record of the pod, of this agent.
+    /// Whether this run of the agent has a record of the pod.
     pub(crate) fn keeps(&self, uid: &str) -> bool {
         self.pods.lock().contains_key(uid)
     }
 
-    /// Of a pod that has ended the status alone is of use.
+    /// Once a pod has ended, only its status is kept.
     pub(crate) fn ended(&self, uid: &PodUid) {
         if let Some(kept) = self.pods.lock().get_mut(uid) {
             kept.lost = Vec::new();
@@ -210,7 +211,7 @@ impl Checkpoints {
         }
     }
 
-    /// Forgets the pods that are no more.
+    /// Forgets all other pods.
     pub(crate) fn retain(&self, known: &HashSet<PodUid>) {
         self.pods.lock().retain(|uid, _| known.contains(uid));
         self.found.lock().retain(|uid, _| known.contains(uid));
@@ -246,7 +247,7 @@ impl Checkpoints {
 }
 
 impl Kept {
-    /// Takes in what the record says now; returns its version.
+    /// Replaces the record; returns its version.
     fn change(&mut self, record: Record) -> u64 {
         self.record = record;
         self.version += 1;
@@ -256,7 +257,7 @@ impl Kept {
 
 #[async_trait]
 impl StartRecord for Checkpoints {
-    /// Only of containers that must not run twice is anything written.
+    /// Writes only for containers that must not run twice.
     async fn about_to_start(&self, pod: &Pod, start: &ContainerStart) -> Result<()> {
         if !runs_once(pod, &start.name) {
             return Ok(());
@@ -285,7 +286,7 @@ mod tests {
 
     use super::file::FILE;
     use super::*;
-    use crate::{ContainerId, PackedStatus, annotations};
+    use crate::{ContainerId, annotations};
 
     fn checkpoints(root: &Path) -> Checkpoints {
         Checkpoints::new(RootDir::new(root), Disk::inline(), Clock::system())
@@ -300,7 +301,7 @@ mod tests {
 
     fn recorded(phase: &str) -> Record {
         Record {
-            status: Some(PackedStatus::of(&Arc::new(status(phase)))),
+            status: Some(Arc::new(status(phase))),
             ..Record::default()
         }
     }
@@ -356,7 +357,7 @@ mod tests {
             conditions: serde_json::from_value(ready).unwrap(),
             ..status("Running")
         };
-        record.status = Some(PackedStatus::of(&Arc::new(running.clone())));
+        record.status = Some(Arc::new(running.clone()));
         checkpoints(root.path()).save(&"a".into(), record).await;
 
         let after = checkpoints(root.path());

@@ -1,7 +1,7 @@
 //! What is kept of a pod, and its form on disk.
 //!
-//! Instants are tokio's in memory and wall-clock time on disk. When they are read, the wall clock may have been set:
-//! what it says was in the future is now, so that no wait becomes longer than it was.
+//! Instants are tokio's in memory and wall-clock time on disk. The wall clock may have been set before a record is
+//! read. A past time that now lies in the future counts as now, so that no wait becomes longer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use tokio::time::Instant;
 use crate::allocation::Allocation;
 use crate::probe::ContainerProbe;
 use crate::runtime::{ActuatedResources, BackOff, ContainerStart, SyncFailure};
-use crate::{Clock, ContainerId, PackedStatus, PodUid, ProbeKind, ProbeResult};
+use crate::{Clock, ContainerId, PodUid, ProbeKind, ProbeResult};
 
-/// The version that is written, and the only one that is read. A section that is not known is passed over.
+/// The version that is written, and the only one that can be read. Unknown fields are ignored.
 const VERSION: u64 = 1;
 
-/// All that outlasts the agent of one pod.
+/// All that is kept of one pod across restarts of the agent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Record {
-    /// The status that was reported last.
-    pub(crate) status: Option<PackedStatus>,
+    /// The status reported last.
+    pub(crate) status: Option<Arc<ApiPodStatus>>,
     /// The last start of each container that must not run twice.
     pub(crate) starts: Vec<ContainerStart>,
-    /// What its probes found.
+    /// The results of its probes.
     pub(crate) probes: Vec<ContainerProbe>,
     /// By container: how its last start failed.
     pub(crate) start_failures: Option<Arc<BTreeMap<String, SyncFailure>>>,
-    /// What its runtime waits for.
+    /// The back-offs of its runtime.
     pub(crate) back_offs: Vec<BackOff>,
     /// What it was allocated.
-    pub(crate) allocation: Option<Allocation>,
-    /// What its containers were given last.
+    pub(crate) allocation: Option<Arc<Allocation>>,
+    /// The resources that its containers were given last.
     pub(crate) actuated: Vec<ActuatedResources>,
 }
 
@@ -46,7 +46,7 @@ impl Record {
         serde_json::to_vec(&OnDisk {
             version: VERSION,
             uid: uid.as_str().to_owned(),
-            status: self.status.as_ref().map(PackedStatus::unpack),
+            status: self.status.clone(),
             starts: self.starts.iter().map(StartOnDisk::from).collect(),
             probes: self.probes.iter().map(ProbeOnDisk::from).collect(),
             start_failures: start_failures
@@ -72,10 +72,13 @@ impl Record {
         let problem = |error: serde_json::Error| error.to_string();
         let head: Head = serde_json::from_slice(json).map_err(problem)?;
         if head.version != VERSION {
-            return Err(format!("its version is {}, and not {VERSION}", head.version));
+            return Err(format!(
+                "unsupported version {}, expected {VERSION}",
+                head.version
+            ));
         }
         if head.uid != uid.as_str() {
-            return Err(format!("it is of pod {:?}", head.uid));
+            return Err(format!("it belongs to pod {:?}", head.uid));
         }
         let read: OnDisk = serde_json::from_slice(json).map_err(problem)?;
         let now = Now::of(clock);
@@ -85,7 +88,7 @@ impl Record {
             .map(|(name, failure)| (name, failure.read(&now)))
             .collect();
         Ok(Self {
-            status: read.status.as_ref().map(PackedStatus::of),
+            status: read.status,
             starts: read.starts.into_iter().filter_map(StartOnDisk::read).collect(),
             probes: read.probes.into_iter().filter_map(ProbeOnDisk::read).collect(),
             start_failures: (!start_failures.is_empty()).then(|| Arc::new(start_failures)),
@@ -118,13 +121,13 @@ impl Now {
         wall.unwrap_or(self.wall)
     }
 
-    /// A moment that has passed; one in the future, by a clock that was set back, is now.
+    /// A time in the past. One in the future, because the clock was set back, counts as now.
     fn passed(&self, wall: Timestamp) -> Instant {
         let age = Duration::try_from(self.wall.duration_since(wall)).unwrap_or_default();
         self.instant.checked_sub(age).unwrap_or(self.instant)
     }
 
-    /// A moment that comes, at most `longest` from now.
+    /// A time in the future, at most `longest` from now.
     fn to_come(&self, wall: Timestamp, longest: Duration) -> Instant {
         let left = Duration::try_from(wall.duration_since(self.wall)).unwrap_or_default();
         self.instant + left.min(longest)
@@ -145,13 +148,13 @@ struct OnDisk {
     start_failures: BTreeMap<String, FailureOnDisk>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     back_offs: Vec<BackOffOnDisk>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    allocation: Option<Allocation>,
+    #[serde(with = "shared", skip_serializing_if = "Option::is_none", default)]
+    allocation: Option<Arc<Allocation>>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     actuated: Vec<ActuatedResources>,
 }
 
-/// Serde's own way with an [`Arc`] is a feature that others would get as well.
+/// Serde supports [`Arc`] through a feature; turning it on here would turn it on for all crates of a program.
 mod shared {
     use super::{Arc, Deserialize, Serialize};
 
@@ -243,7 +246,7 @@ struct FailureOnDisk {
     message: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     back_off_until: Option<Timestamp>,
-    /// What was left of the back-off when it was written: it cannot be more.
+    /// The rest of the back-off when the record was written: an upper bound when it is read.
     #[serde(default)]
     left_ms: u64,
 }
@@ -331,7 +334,7 @@ mod tests {
             back_off_until: Some(now + seconds(30)),
         };
         Record {
-            status: Some(PackedStatus::of(&Arc::default())),
+            status: Some(Arc::default()),
             starts: vec![ContainerStart {
                 name: "c".to_owned(),
                 id: id(),
@@ -352,13 +355,12 @@ mod tests {
                 container: Some(id()),
                 message: String::new(),
             }],
-            allocation: Some(
-                serde_json::from_value(json!({
-                    "pod": {"limits": {"memory": "1Gi"}},
-                    "containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m"}}}, {"name": "d"}],
-                }))
-                .unwrap(),
-            ),
+            allocation: serde_json::from_value::<Allocation>(json!({
+                "pod": {"limits": {"memory": "1Gi"}},
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m"}}}, {"name": "d"}],
+            }))
+            .map(Arc::new)
+            .ok(),
             actuated: vec![ActuatedResources {
                 container: "c".to_owned(),
                 cpu_request: 1500,
@@ -410,9 +412,9 @@ mod tests {
             (r#"{"uid": "a"}"#, "version"),
             (
                 r#"{"version": 2, "uid": "a", "starts": 7}"#,
-                "its version is 2, and not 1",
+                "unsupported version 2, expected 1",
             ),
-            (r#"{"version": 1, "uid": "b"}"#, "it is of pod \"b\""),
+            (r#"{"version": 1, "uid": "b"}"#, "it belongs to pod \"b\""),
             (r#"{"version": 1, "uid": "a", "status": {"phase": 7}}"#, "phase"),
             (r#"{"version": 1, "uid": "a", "starts": 7}"#, "starts"),
         ] {

@@ -1,4 +1,4 @@
-//! How a [`Kubelet`] is put together.
+//! Builds a [`Kubelet`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::explain::Explainer;
 use super::{Kubelet, KubeletHandle};
 use crate::admission::{CriticalPodAdmissionHandler, DeclaredFeatures, PredicateAdmitHandler};
-use crate::explain::Explainer;
 use crate::pod_cache::PodCache;
 use crate::pod_manager::PodManager;
 use crate::pod_source::{PodUpdates, SourcesReady};
@@ -26,7 +26,7 @@ use crate::{
     RootDir, VolumeManager,
 };
 
-/// Updates that may wait for the sync loop before the sources are held back (`PodConfig`'s channel).
+/// The capacity of the channel between the sources and the sync loop (`PodConfig`'s channel).
 const UPDATES_WAITING: usize = 50;
 
 /// Gathers the parts of a [`Kubelet`].
@@ -58,140 +58,142 @@ pub struct KubeletBuilder {
 }
 
 impl KubeletBuilder {
-    /// Whether the runtime can be worked with, once the agent runs: for those that are made before it and must know.
+    /// The state of the runtime while the agent runs, for parts that are created before the agent.
     pub fn runtime_state(&self) -> RuntimeState {
         self.runtime_state.clone()
     }
 
-    /// Where pods come from: the merged sources. Required.
+    /// The merged pod sources. Required.
     pub fn pods(mut self, updates: impl PodUpdates) -> Self {
         self.updates = Some(Box::new(updates));
         self
     }
 
-    /// What runs pods. Required.
+    /// The runtime that runs pods. Required.
     pub fn runtime(mut self, runtime: Arc<dyn Runtime>) -> Self {
         self.runtime = Some(runtime);
         self
     }
 
-    /// Who watches the runtime, and the cache that it writes. Required.
+    /// The PLEG that watches the runtime, and the cache that it writes. Required.
     pub fn pleg(mut self, pleg: impl PodLifecycleEventGenerator, cache: PodCache) -> Self {
         self.pleg = Some((Box::new(pleg), cache));
         self
     }
 
-    /// Who keeps and sends the pods' statuses. Required.
+    /// The status manager. Required.
     pub fn statuses(mut self, statuses: impl PodStatusManager) -> Self {
         self.statuses = Some(Box::new(statuses));
         self
     }
 
-    /// Who records events; by default they are logged.
+    /// The event recorder. By default, events are logged.
     pub fn recorder(mut self, recorder: Arc<dyn EventRecorder>) -> Self {
         self.recorder = Some(recorder);
         self
     }
 
-    /// Who probes containers; by default nothing is probed, and a container with a readiness probe is never ready.
-    /// `results` is where it is kept what was found: give it to the runtime too, which kills what does not live.
+    /// Probes containers. By default nothing is probed, and a container with a readiness probe is never ready. The
+    /// results are written to `results`: give them to the runtime as well, which kills containers that fail their
+    /// liveness probe.
     pub fn prober(mut self, prober: impl Prober, results: ProbeResultCache) -> Self {
         self.prober = Some((Box::new(prober), results));
         self
     }
 
-    /// What probes found that somebody else makes, in place of a [`prober`](Self::prober).
+    /// Results of probes that another part makes, instead of a [`prober`](Self::prober).
     pub fn probes(mut self, probes: Arc<dyn ProbeResults>) -> Self {
         self.probes = Some(probes);
         self
     }
 
-    /// Who mounts volumes; by default a pod that asks for a volume waits with an error.
+    /// Mounts volumes. By default, a pod that needs a volume waits with an error.
     pub fn volumes(mut self, volumes: Arc<dyn VolumeManager>) -> Self {
         self.volumes = Some(volumes);
         self
     }
 
-    /// Who makes and removes the cgroups of pods; by default nobody: then they are the runtime's affair.
+    /// Creates and removes the cgroups of pods. By default, the agent leaves this to the runtime.
     pub fn pod_containers(mut self, manager: Arc<dyn PodContainerManager>) -> Self {
         self.pod_containers = Some(manager);
         self
     }
 
-    /// Asks this handler whether a new pod may run, after those given before. By default every pod may.
+    /// Adds an admission handler, called after those added before. By default, every pod is admitted.
     pub fn admission(mut self, handler: Arc<dyn PodAdmitHandler>) -> Self {
         self.admission = self.admission.with(handler);
         self
     }
 
-    /// The node that the agent runs on. A new pod must fit it, in resources, labels, name, ports and taints; critical
-    /// pods are made room for (see [`PredicateAdmitHandler`]). Mirror pods belong to it.
+    /// The node that the agent runs on. A new pod must fit it: resources, labels, name, ports and taints. Critical pods
+    /// preempt others (see [`PredicateAdmitHandler`]). The node owns the mirror pods.
     pub fn node(mut self, node: Arc<dyn NodeGetter>) -> Self {
         self.node = Some(node);
         self
     }
 
-    /// Who makes the mirrors of static pods on an API server; without, there are none. Needs [`node`](Self::node).
+    /// Creates mirror pods on an API server. By default there are none. Needs [`node`](Self::node).
     pub fn mirrors(mut self, client: Arc<dyn MirrorClient>) -> Self {
         self.mirrors = Some(client);
         self
     }
 
-    /// Where what belongs to pods is kept; `/var/lib/kubelet` by default. Must be absolute.
+    /// The folder for pod data; `/var/lib/kubelet` by default. Must be absolute.
     pub fn root_dir(mut self, root_dir: impl Into<std::path::PathBuf>) -> Self {
         self.root_dir = RootDir::new(root_dir);
         self
     }
 
-    /// Whether what is known of each pod is kept in its folder below [`root_dir`](Self::root_dir), so that a restart
-    /// of the agent shows nowhere: its last status, what its probes found, what it waits for after failures, and which
-    /// of its containers that must not run twice were started, written before they are. On by default.
+    /// Whether state of each pod is kept in its folder below [`root_dir`](Self::root_dir), so that a restart of the
+    /// agent is not visible: the last status, results of probes, back-offs, and the starts of containers that must not
+    /// run twice (written before they start). On by default.
     ///
-    /// Each change is a small write to the disk. Without it a restart of the agent begins anew what waits and what is
-    /// probed, pods of files have no past, and a container that runs once is started again if the runtime loses it
-    /// before its source was told that it runs.
+    /// Each change is a small write to the disk. Without it, a restart of the agent resets back-offs and probes, pods
+    /// from files lose their history, and a container that must run once is started again if the runtime loses it
+    /// before its source has its status.
     pub fn checkpoints(mut self, on: bool) -> Self {
         self.no_checkpoints = !on;
         self
     }
 
-    /// Who works on files; another thread by default.
+    /// Which thread does file work; by default another thread.
     pub fn disk(mut self, disk: Disk) -> Self {
         self.disk = disk;
         self
     }
 
-    /// What time it is, for active deadlines and initial delays of probes: the clock of the runtime's timestamps;
-    /// the operating system's by default.
+    /// The wall clock for active deadlines and initial delays of probes. It must be the clock of the runtime's
+    /// timestamps; by default the operating system's.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// What of a pod may be resized in place. Whether the runtime can do it is for [the runtime](Runtime::refuses_resize) to
-    /// say.
+    /// Which resources of a pod can be resized in place. Whether the runtime supports a resize is up to [the
+    /// runtime](Runtime::refuses_resize).
     pub fn in_place_resize(mut self, settings: InPlaceResize) -> Self {
         self.in_place_resize = settings;
         self
     }
 
-    /// The features that the node declares: a new pod that needs another one is rejected, after all other handlers were asked,
-    /// and a pod whose change needs another one is told of in an event. By default nobody looks, as in a kubelet with
-    /// `NodeDeclaredFeatures` turned off.
+    /// The features that the node declares. A new pod that needs another feature is rejected, after all other admission
+    /// handlers. A pod update that needs another feature causes an event. By default features are not checked, as in a
+    /// kubelet with `NodeDeclaredFeatures` turned off.
     pub fn declared_features(mut self, features: DeclaredFeatures) -> Self {
         self.declared_features = Some(features);
         self
     }
 
-    /// How often pods are looked at again.
+    /// The period after which a pod is synced again without a change.
     pub fn workers(mut self, config: PodWorkersConfig) -> Self {
         self.workers = config;
         self
     }
 
     /// How often the runtime is asked whether it and its network are ready, while they are: 5 s by default, as in the
-    /// kubelet. While they are not it is 5 s at most. A runtime counts as down if it did not say that it is ready for 30 s, or
-    /// twice this period if that is longer. For runtimes that have nothing new to tell for long, and nodes that are to sleep.
+    /// kubelet. While they are not, at most every 5 s. The runtime counts as down if it was not ready for 30 s, or for
+    /// twice this period if that is longer. Use a long period for runtimes whose state seldom changes and for nodes
+    /// that save power.
     pub fn runtime_status_period(mut self, period: Duration) -> Self {
         self.runtime_status_period = Some(period);
         self
@@ -203,17 +205,17 @@ impl KubeletBuilder {
         self
     }
 
-    /// Where randomness comes from: a seed makes a run repeatable.
+    /// The source of randomness. A fixed seed makes a run repeatable.
     pub fn jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = Some(jitter);
         self
     }
 
-    /// Puts the parts together. Nothing runs yet.
+    /// Builds the agent. Nothing runs yet.
     ///
     /// # Errors
     ///
-    /// [`Error::Misconfigured`] with all that is missing or cannot work.
+    /// [`Error::Misconfigured`] with all missing and invalid settings.
     pub fn build(self) -> Result<Kubelet> {
         let mut problems = self.problems();
         let (Some(updates), Some(runtime), Some((pleg, cache)), Some(statuses)) =
@@ -223,7 +225,7 @@ impl KubeletBuilder {
         };
         let names = updates.sources();
         if names.is_empty() {
-            problems.push("no pod source: nothing would ever run".to_owned());
+            problems.push("no pod sources".to_owned());
         }
         let mut seen = std::collections::HashSet::new();
         problems.extend(
@@ -364,27 +366,24 @@ impl KubeletBuilder {
         })
     }
 
-    /// All that is wrong with what was given.
+    /// All problems of the settings.
     fn problems(&self) -> Vec<String> {
         let missing = [
-            (self.updates.is_none(), "no pods: say where they come from"),
-            (self.runtime.is_none(), "no runtime: say what runs pods"),
-            (self.pleg.is_none(), "no PLEG: say who watches the runtime"),
-            (
-                self.statuses.is_none(),
-                "no status manager: say who keeps the pods' statuses",
-            ),
+            (self.updates.is_none(), "no pod sources: call `pods`"),
+            (self.runtime.is_none(), "no runtime: call `runtime`"),
+            (self.pleg.is_none(), "no PLEG: call `pleg`"),
+            (self.statuses.is_none(), "no status manager: call `statuses`"),
             (
                 self.mirrors.is_some() && self.node.is_none(),
-                "mirror pods without a node: say which node they belong to",
+                "mirror pods need a node: call `node`",
             ),
             (
                 !self.root_dir.path().is_absolute(),
-                "the root dir is not an absolute path",
+                "the root directory is not an absolute path",
             ),
             (
                 self.prober.is_some() && self.probes.is_some(),
-                "both a prober and results of somebody else's probes",
+                "both `prober` and `probes` are set",
             ),
             (
                 self.workers.resync_interval.is_zero(),
@@ -392,7 +391,7 @@ impl KubeletBuilder {
             ),
             (
                 self.runtime_status_period.is_some_and(|period| period.is_zero()),
-                "the period of the runtime's status is zero",
+                "the runtime status period is zero",
             ),
             (
                 self.workers.back_off_period.is_zero(),

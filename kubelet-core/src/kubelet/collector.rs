@@ -1,4 +1,4 @@
-//! The collection of dead containers.
+//! Garbage collection of dead containers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::runtime::{GcPolicy, Runtime};
 
 /// `containerGCPeriod` (`ContainerGCPeriod` in `kubelet.go`)
 const GC_PERIOD: Duration = Duration::from_secs(60);
-/// How long one collection may take before it is given up and begun anew.
+/// The time limit of one collection.
 const GC_DEADLINE: Duration = Duration::from_secs(15 * 60);
-/// How many periods are left out at most.
+/// The maximum number of skipped periods.
 const LONGEST_REST: u32 = 15;
 
 /// Removes dead containers each minute, if there may be any.
@@ -33,7 +33,7 @@ impl Collector {
     pub(super) async fn run(self, shutdown: CancellationToken) {
         let mut period = tokio::time::interval(GC_PERIOD);
         period.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first tick is now, and there is nothing to collect yet.
+        // The first tick is immediate; there is nothing to collect yet.
         period.tick().await;
         let (of_workers, mut rest) = (self.workers.changes(), Rest::default());
         loop {
@@ -51,7 +51,7 @@ impl Collector {
                 workers: of_workers.count(),
                 all_sources_ready: policy.all_sources_ready,
             };
-            // What is too young today is garbage tomorrow.
+            // Containers that are too young now will be garbage later.
             if policy.min_age.is_zero() && rest.goes_on(seen) {
                 continue;
             }
@@ -74,7 +74,7 @@ impl Collector {
     }
 }
 
-/// What garbage follows from.
+/// Counters of the changes that can lead to garbage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     statuses: u64,
@@ -82,21 +82,21 @@ struct Seen {
     all_sources_ready: bool,
 }
 
-/// Periods that are left out while nothing changes: after a collection that followed no change twice as many as after the one
-/// before it. What could not be removed is so tried again ever more rarely.
+/// Skips periods while nothing changes. After a collection without a change, it skips twice as many periods as before.
+/// So containers that cannot be removed are retried less and less often.
 #[derive(Debug, Default)]
 struct Rest {
     seen: Option<Seen>,
-    /// How many periods are left out in a row, and how many still are.
+    /// How many periods are skipped in a row, and how many are left.
     length: u32,
     left: u32,
 }
 
 impl Rest {
-    /// A period has come: whether it is left out.
+    /// Called once a period: whether this period is skipped.
     fn goes_on(&mut self, seen: Seen) -> bool {
         if self.seen.replace(seen) != Some(seen) {
-            // What it removes is a change in its turn.
+            // A removal is a change, too.
             (self.length, self.left) = (0, 0);
             return false;
         }

@@ -1,7 +1,8 @@
-//! The assembly: the parts of a node agent, wired to each other and run as one.
+//! The assembly: the parts of a node agent, wired together and run as one.
 
 mod builder;
 mod collector;
+mod explain;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::builder::KubeletBuilder;
 
 use self::collector::Collector;
-use crate::explain::Explainer;
+use self::explain::Explainer;
 use crate::pod_cache::PodCache;
 use crate::pod_manager::PodManager;
 use crate::pod_source::{PodUpdates, SourcesReady};
@@ -29,8 +30,8 @@ use crate::{
     Result, Step,
 };
 
-/// A whole node agent over the traits of this crate: sources, runtime, PLEG, statuses; the pod workers and
-/// the sync loop between them are its own. Answers to the kubelet's `Kubelet`.
+/// A complete node agent over the traits of this crate. You bring the sources, the runtime, the PLEG and the status
+/// manager; it adds the pod workers and the sync loop. Answers to the kubelet's `Kubelet`.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -66,29 +67,29 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Starts an assembly.
+    /// Returns a builder.
     pub fn builder() -> KubeletBuilder {
         KubeletBuilder::default()
     }
 
-    /// A handle to ask what is going on and to end pods.
+    /// A handle to query the agent and to end pods.
     pub fn handle(&self) -> KubeletHandle {
         self.handle.clone()
     }
 
-    /// Runs the agent until `shutdown`, then stops its parts in the order in which pods flow: sources, sync
-    /// loop, workers and probes first, whose pods are recorded then, then the PLEG, last the statuses, which send what they can. Containers are
-    /// left as they are, as a kubelet leaves them; to end them first see [`KubeletHandle::end_pods`].
+    /// Runs the agent until `shutdown`. It then stops its parts in the order of data flow: first sources, sync loop,
+    /// workers and probes (pods are recorded then), then the PLEG, and last the status manager, which sends what it
+    /// still can. Containers keep running, as with the kubelet; to end them first, use [`KubeletHandle::end_pods`].
     ///
     /// All tasks have ended when it returns.
     ///
     /// # Errors
     ///
-    /// When the merged sources cannot go on, or one of the parts has panicked.
+    /// When the merged sources fail, or one of the parts panics.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future aborts all its tasks; nothing is lost but statuses that were not sent yet.
+    /// Dropping the future aborts all its tasks. Only statuses that were not sent yet are lost.
     pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
         let [upper, pleg, statuses] = [(); 3].map(|()| CancellationToken::new());
         let mut upper_tasks: JoinSet<Result<()>> = JoinSet::new();
@@ -107,7 +108,7 @@ impl Kubelet {
         };
         pleg_tasks.spawn(collector.run(pleg.clone()));
         let (workers, sync_loop, updates) = (self.workers, self.sync_loop, self.updates);
-        // None of them within another future: that would keep room for it twice.
+        // Each is spawned directly: a future inside another one takes its memory twice.
         upper_tasks.spawn(updates.run(self.to_sync_loop, upper.clone()));
         upper_tasks.spawn(workers.run(upper.clone()).map(Ok));
         if let Some(probes) = self.probes {
@@ -121,13 +122,13 @@ impl Kubelet {
                 biased;
                 () = shutdown.cancelled() => break,
                 ended = upper_tasks.join_next() => match ended {
-                    // Sources that have said all they will say leave their pods running.
+                    // When the sources end, their pods keep running.
                     Some(Ok(Ok(()))) => {}
                     Some(Ok(Err(error))) => { outcome = Err(error); break }
                     Some(Err(error)) => { outcome = Err(Error::runtime("task", error)); break }
                     None => break,
                 },
-                // Without them nothing would go on, and nobody would say so.
+                // The agent cannot work without them, and nothing else would report it.
                 Some(Err(error)) = pleg_tasks.join_next() => {
                     outcome = Err(Error::runtime("task", error));
                     break;
@@ -161,7 +162,7 @@ impl fmt::Debug for Kubelet {
     }
 }
 
-/// Asks and steers a running [`Kubelet`]. Cheap to clone.
+/// Queries and controls a running [`Kubelet`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct KubeletHandle {
     pods: PodManager,
@@ -186,36 +187,36 @@ impl KubeletHandle {
         &self.workers
     }
 
-    /// What the runtime last said of each pod.
+    /// The latest runtime status of each pod.
     pub fn cache(&self) -> &PodCache {
         &self.cache
     }
 
-    /// Which sources have been heard.
+    /// Which sources have reported.
     pub fn sources(&self) -> &SourcesReady {
         &self.sources
     }
 
-    /// Whether the runtime can be worked with.
+    /// Whether the runtime is ready.
     pub fn runtime_state(&self) -> &RuntimeState {
         &self.runtime_state
     }
 
-    /// Whether the sync loop goes round: for a health check (`SyncLoopHealthCheck`).
+    /// Whether the sync loop makes progress, for a health check (`SyncLoopHealthCheck`).
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] if it has not for twice the resync interval, or two minutes if that is longer.
+    /// [`Error::Timeout`] if it has made none for twice the resync interval, or two minutes if that is longer.
     pub fn sync_loop_healthy(&self) -> Result<()> {
         self.monitor.healthy(self.resync_interval)
     }
 
-    /// Why a pod is where it is: what it has passed, and what it waits for, in order.
+    /// Explains the state of a pod: what it has passed and what it waits for, in order.
     ///
     /// ```no_run
     /// # fn example(kubelet: kubelet_core::KubeletHandle) {
     /// for step in kubelet.explain(&"8f1c2d".into()) {
-    ///     println!("{step}"); // listed by file; tried again in 9.5s: … ; container web: CrashLoopBackOff: …
+    ///     println!("{step}"); // listed by file; retried in 9.5s: … ; container web: CrashLoopBackOff: …
     /// }
     /// # }
     /// ```
@@ -223,7 +224,7 @@ impl KubeletHandle {
         self.explainer.explain(uid, self)
     }
 
-    /// Which parts still keep something of a pod in memory: none, a while after it is gone. To find leaks with.
+    /// Which parts still hold state of a pod in memory. Empty soon after the pod is gone; useful to find leaks.
     pub fn keepers(&self, uid: &PodUid) -> Vec<&'static str> {
         let pods = &self.pods;
         let is_desired = pods.pod(uid).is_some() || pods.mirrors().iter().any(|pod| pod.uid() == *uid);
@@ -245,8 +246,8 @@ impl KubeletHandle {
         keeping.map(|(part, _)| part).collect()
     }
 
-    /// Ends all pods, each within its own grace period or the given one if that is shorter, and returns when
-    /// all that they held is given back: for an agent that takes its pods with it. They are not started again.
+    /// Ends all pods, each within its own grace period or the given one if that is shorter. Returns when all their
+    /// resources are released. The pods are not restarted. For an agent whose pods end with it.
     pub async fn end_pods(&self, grace_period: Option<Duration>) {
         self.workers.end_pods(self.pods.pods(), grace_period).await;
     }

@@ -1,4 +1,4 @@
-//! Where a pod's worker is, for those who ask why.
+//! Explains the state of a pod's worker.
 
 use tokio::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::explain::Step;
 use crate::{PodCache, PodExt, PodUid};
 
 impl PodWorkersHandle {
-    /// What the pod waits for in its worker; nothing where no worker knows it.
+    /// What the pod waits for in its worker; empty if no worker knows it.
     pub(crate) fn explain(&self, uid: &PodUid) -> Vec<Step> {
         let registry = self.shared.registry.lock();
         let Some(record) = registry.record(uid) else {

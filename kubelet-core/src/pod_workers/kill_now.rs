@@ -1,4 +1,4 @@
-//! Ends a pod and waits for it, for those who need what it holds.
+//! Ends a pod and waits for it, for callers that need its resources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use super::{KillPod, PodWorkersHandle, UpdatePod};
 use crate::deadline::within;
 use crate::{Event, EventRecorder, EventType, PodExt, PodStatusFn, Result};
 
-/// What the runtime is given beside the grace period.
+/// The extra time of the runtime beyond the grace period.
 const MIN_TIMEOUT: u64 = 10;
 
 impl PodWorkersHandle {
-    /// Ends the pod and waits until its containers have ended, for one and a half of its grace period and at least
-    /// 10 s (`killPodNow`). `status_fn` says in its status why.
+    /// Ends the pod and waits until its containers have ended, for 1.5 times its grace period and at least 10 s
+    /// (`killPodNow`). `status_fn` puts the reason in its status.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`](crate::Error::Timeout), and an event `ExceededGracePeriod`. The pod goes on ending.
+    /// [`Error::Timeout`](crate::Error::Timeout), and an event `ExceededGracePeriod`. The pod continues to end.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it stops the wait and not the pod's end.
+    /// Dropping the future stops the wait; the pod continues to end.
     pub async fn kill_pod_now(
         &self,
         pod: &Arc<Pod>,
@@ -49,7 +49,7 @@ impl PodWorkersHandle {
             },
         ));
         let ended = async {
-            // One that is dropped: there is nothing left to end.
+            // A dropped sender means that there is nothing left to end.
             let _ = ended.await;
             Ok(())
         };

@@ -37,12 +37,12 @@ use crate::{
 };
 use update::Target;
 
-/// How often the workers look at pods again.
+/// How often the workers sync pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodWorkersConfig {
-    /// A pod that is well is synced again after this, lengthened by up to half (`syncFrequency`, 1 min).
+    /// A healthy pod is synced again after this time, plus up to half of it (`syncFrequency`, 1 min).
     pub resync_interval: Duration,
-    /// A pod whose sync failed is tried again after this, lengthened by up to half (`backOffPeriod`, 10 s).
+    /// A pod whose sync failed is retried after this time, plus up to half of it (`backOffPeriod`, 10 s).
     pub back_off_period: Duration,
 }
 
@@ -55,27 +55,26 @@ impl Default for PodWorkersConfig {
     }
 }
 
-/// What [`PodWorkersHandle::sync_known_pods`] tells of a pod (`PodWorkerSync`).
+/// What [`PodWorkersHandle::sync_known_pods`] returns of a pod (`PodWorkerSync`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PodWorkerSync {
-    /// Where its worker is.
+    /// The state of its worker.
     pub state: PodWorkerState,
-    /// It is not among the desired pods.
+    /// It is not a desired pod.
     pub orphan: bool,
-    /// Its spec is known; else only the runtime knows it.
+    /// Its spec is known. Otherwise only the runtime knows the pod.
     pub has_config: bool,
     /// Its spec is known, and it is a static pod.
     pub is_static: bool,
 }
 
-/// Runs a worker for each pod that it is told of, one sync at a time for each pod and all pods side by
-/// side. Answers to the kubelet's `podWorkers`.
+/// Runs a worker for each pod: one sync at a time per pod, all pods in parallel. Answers to the kubelet's `podWorkers`.
 ///
-/// * The newest update waits while a sync runs; older ones it replaces. There is no queue that can be full:
-///   a pod either has work or has none.
-/// * An end cancels a running sync; nothing cancels an end but a shorter grace period.
-/// * A sync begins once the [`PodCache`] has a status newer than the last sync.
-/// * A pod that is idle holds no task.
+/// * While a sync runs, only the newest update is kept. There is no queue that can overflow: a pod either has work or
+///   has none.
+/// * A termination cancels a running sync. Only a shorter grace period interrupts a termination.
+/// * A sync starts once the [`PodCache`] has a status newer than the last sync.
+/// * An idle pod has no task.
 pub struct PodWorkers {
     shared: Arc<Shared>,
     syncer: Arc<dyn PodSyncer>,
@@ -88,7 +87,7 @@ struct Shared {
     cache: PodCache,
     allocations: OnceLock<AllocationState>,
     changed: Notify,
-    /// Some sync has ended, or there will be none any more.
+    /// A sync has ended, or the workers have stopped.
     completed: Notify,
 }
 
@@ -115,8 +114,8 @@ impl PodWorkers {
         }
     }
 
-    /// Asks this PLEG to relist a pod whose worker waits for a newer status, rather than wait for the next
-    /// periodic relist.
+    /// Asks this PLEG to relist a pod whose worker waits for a newer status, instead of waiting for the next periodic
+    /// relist.
     pub fn with_pleg(mut self, pleg: Arc<dyn PlegHandle>) -> Self {
         self.pleg = Some(pleg);
         self
@@ -128,26 +127,26 @@ impl PodWorkers {
         self
     }
 
-    /// Syncs pods with what they were allocated, and not with what their specs ask for. Of several the first counts.
+    /// Syncs pods with their allocations, instead of the resources of their specs. Only the first call has an effect.
     pub fn with_allocations(self, allocations: AllocationState) -> Self {
         self.shared.allocations.get_or_init(|| allocations);
         self
     }
 
-    /// A handle to tell and ask the workers.
+    /// The handle for other parts.
     pub fn handle(&self) -> PodWorkersHandle {
         PodWorkersHandle {
             shared: self.shared.clone(),
         }
     }
 
-    /// Works until `shutdown`. Then running syncs are dropped where they wait; containers are left as they
-    /// are, as a kubelet leaves them. Every task has ended when it returns.
+    /// Runs until `shutdown`. Running syncs are cancelled then, and containers keep running, as with the kubelet. Every
+    /// task has ended when it returns.
     pub async fn run(self, shutdown: CancellationToken) {
         let mut running = JoinSet::new();
         let mut of_task = HashMap::new();
         loop {
-            // Before all else, so that a stream of completions cannot keep those whose time has come waiting.
+            // First, so that a stream of completions cannot delay the timers.
             self.shared.registry.lock().fire_timers(Instant::now());
             self.dispatch(&mut running, &mut of_task);
             self.shared.completed.notify_waiters();
@@ -233,13 +232,13 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// How long an end waits for a fresh status before it goes on with what is known.
+/// How long a termination waits for a newer status before it continues with the known one.
 const TERMINATING_STATUS_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The shortest that tokio's timers wait.
+/// The resolution of tokio's timers.
 const CLOCK_TICK: Duration = Duration::from_millis(1);
 
-/// What one sync needs; a task of its own.
+/// The input of one sync, which is a task.
 struct Worker {
     cache: PodCache,
     syncer: Arc<dyn PodSyncer>,
@@ -320,7 +319,7 @@ impl Worker {
         }
     }
 
-    /// A status that is newer than the last sync.
+    /// Waits for a status that is newer than the last sync.
     async fn status(&self, work: &Work) -> Result<Arc<PodStatus>> {
         if let (Some(pleg), Some(time)) = (&self.pleg, work.newer_than)
             && self
@@ -329,7 +328,7 @@ impl Worker {
                 .is_none_or(|observed| observed <= time)
         {
             crate::explain::count_deferral("status");
-            // No list that begins in this very moment would be newer: a clock may be coarse, or virtual.
+            // A list that starts in this moment would not count as newer: the clock may be coarse, or virtual.
             while Instant::now() <= time {
                 tokio::time::sleep(CLOCK_TICK).await;
             }
@@ -341,8 +340,8 @@ impl Worker {
         }
     }
 
-    /// For a pod that ends: a newer status if one comes in time. That a pod cannot be read must not keep it
-    /// from ending.
+    /// For a pod that is ending: a newer status, if there is one in time. A pod whose status cannot be read must still
+    /// end.
     async fn last_status(&self, work: &Work, key: PodKey) -> Arc<PodStatus> {
         match tokio::time::timeout(TERMINATING_STATUS_DEADLINE, self.status(work)).await {
             Ok(Ok(status)) => status,
@@ -363,21 +362,21 @@ impl Work {
     }
 }
 
-/// Tells the workers of changes and asks them what they know. Clones share the same workers; no call waits.
+/// Updates and queries the workers. Clones share the same workers; no call waits.
 #[derive(Clone)]
 pub struct PodWorkersHandle {
     shared: Arc<Shared>,
 }
 
 impl PodWorkersHandle {
-    /// A pod is new, changed, or is to end (`UpdatePod`). What cannot be (a finished pod synced again, a
-    /// runtime-only pod started) is passed over.
+    /// Adds, updates or ends a pod (`UpdatePod`). Impossible updates are ignored: a sync of a finished pod, or a sync
+    /// of a pod that only the runtime knows.
     pub fn update_pod(&self, mut update: UpdatePod) {
         if let (Some(allocations), Target::Pod(pod)) = (self.shared.allocations.get(), &mut update.target) {
             *pod = allocations.update_pod_from_allocation(pod);
         }
         let cache = &self.shared.cache;
-        // A pod that was not looked at yet has an empty status, and may run.
+        // A pod that was not observed yet has an empty status, and may be running.
         let over = |uid: &PodUid| {
             cache.observed_at(uid)?;
             cache.get(uid).ok().map(|status| !status.is_running())
@@ -386,7 +385,7 @@ impl PodWorkersHandle {
         self.shared.changed.notify_one();
     }
 
-    /// The pod as its source has it now, where that is no reason to sync it: it is looked at so when it is synced next.
+    /// Stores the source's current version of the pod without a sync; the next sync uses it.
     pub(crate) fn observe_pod(&self, pod: &Arc<Pod>) {
         let pod = match self.shared.allocations.get() {
             Some(allocations) => allocations.update_pod_from_allocation(pod),
@@ -395,13 +394,12 @@ impl PodWorkersHandle {
         self.shared.registry.lock().observe_pod(&pod);
     }
 
-    /// Ends these pods, each within its own grace period or the given one if that is shorter, and returns
-    /// when all that they held is given back, or when the workers have ended: then nobody is left to end them.
-    /// They will not be started again.
+    /// Ends these pods, each within its own grace period or the given one if that is shorter. Returns when all their
+    /// resources are released, or when the workers stop. The pods are not started again.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it stops the wait and not the pods' end.
+    /// Dropping the future stops the wait; the pods continue to end.
     pub async fn end_pods(&self, pods: Vec<Arc<Pod>>, grace_period: Option<Duration>) {
         let uids: Vec<PodUid> = pods.iter().map(|pod| pod.uid()).collect();
         let ending = pods.into_iter().map(|pod| {
@@ -417,9 +415,9 @@ impl PodWorkersHandle {
             ));
             ended
         });
-        // An answer that is dropped is a pod that never ran or has ended before.
+        // A dropped sender means that the pod never ran or has ended before.
         futures::future::join_all(ending).await;
-        // Their containers have ended; what they held is still to be given back.
+        // Their containers have ended; their resources are still to be released.
         loop {
             let mut progress = pin!(self.shared.completed.notified());
             progress.as_mut().enable();
@@ -430,9 +428,9 @@ impl PodWorkersHandle {
         }
     }
 
-    /// Forgets the pods that have finished and are not desired any more, drives the others that are not
-    /// desired to their end, and tells what it knows (`SyncKnownPods`). A desired pod that is not in the
-    /// answer should be created again: a former one of the same UID has ended.
+    /// Removes the records of finished pods that are no longer desired, and terminates other pods that are not desired.
+    /// Returns the known pods (`SyncKnownPods`). A desired pod that is missing in the result should be created again:
+    /// an earlier pod with the same UID has ended.
     pub fn sync_known_pods(&self, desired: &HashSet<PodUid>) -> HashMap<PodUid, PodWorkerSync> {
         let (known, work) = {
             let mut registry = self.shared.registry.lock();
@@ -445,48 +443,47 @@ impl PodWorkersHandle {
         known
     }
 
-    /// Every pod that the workers know.
+    /// The UIDs of all pods with a worker.
     pub(crate) fn uids(&self) -> Vec<PodUid> {
         self.shared.registry.lock().uids().cloned().collect()
     }
 
-    /// Of which pods the workers know, and of where each is.
+    /// Counts changes of the set of pods and of their states.
     pub(crate) fn changes(&self) -> Changes {
         self.shared.registry.lock().changes().clone()
     }
 
-    /// Whether there is a worker of it.
+    /// Whether the pod has a worker.
     pub(crate) fn knows(&self, uid: &PodUid) -> bool {
         self.shared.registry.lock().record(uid).is_some()
     }
 
-    /// Its containers are known to have ended (`IsPodKnownTerminated`).
+    /// Whether its containers are known to have ended (`IsPodKnownTerminated`).
     pub fn is_pod_known_terminated(&self, uid: &PodUid) -> bool {
         self.ask(uid, |record| record.terminated, |_| false)
     }
 
-    /// Some container of it may run (`CouldHaveRunningContainers`).
+    /// Whether a container of it may be running (`CouldHaveRunningContainers`).
     pub fn could_have_running_containers(&self, uid: &PodUid) -> bool {
         self.ask(uid, |record| !record.terminated, |synced| !synced)
     }
 
-    /// All of it is done and given back (`ShouldPodBeFinished`).
+    /// Whether it has ended and its resources are released (`ShouldPodBeFinished`).
     pub fn should_pod_be_finished(&self, uid: &PodUid) -> bool {
         self.ask(uid, |record| record.finished, |synced| synced)
     }
 
-    /// It is to end, or has (`IsPodTerminationRequested`).
+    /// Whether its termination was requested (`IsPodTerminationRequested`).
     pub fn is_pod_termination_requested(&self, uid: &PodUid) -> bool {
         self.ask(uid, |record| record.termination_requested, |_| false)
     }
 
-    /// No container of it will be started any more (`ShouldPodContainersBeTerminating`).
+    /// Whether no container of it will be started any more (`ShouldPodContainersBeTerminating`).
     pub fn should_pod_containers_be_terminating(&self, uid: &PodUid) -> bool {
         self.ask(uid, |record| record.termination_started, |synced| synced)
     }
 
-    /// A static pod of this name is ending and has not ended yet
-    /// (`IsPodForMirrorPodTerminatingByFullName`).
+    /// Whether a static pod of this name is ending and has not ended yet (`IsPodForMirrorPodTerminatingByFullName`).
     pub fn is_static_pod_terminating(&self, key: &PodKey) -> bool {
         let registry = self.shared.registry.lock();
         registry

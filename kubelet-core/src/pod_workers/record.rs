@@ -1,4 +1,4 @@
-//! The one record of a pod: where it is on its way sync → terminating → terminated.
+//! The record of one pod: its state on the way sync → terminating → terminated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use super::update::{KillPod, Target, UpdatePod};
 use crate::pod_syncer::{PodStatusFn, SyncPodType};
 use crate::{PodExt, PodKey};
 
-/// The phase of a pod's worker (`PodWorkerState`). It never goes back.
+/// The state of a pod's worker (`PodWorkerState`). It never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PodWorkerState {
-    /// The pod is expected to be started and running.
+    /// The pod should be started and running.
     Sync,
-    /// Nothing more is started; some containers may still run.
+    /// No container is started any more; some may still run.
     Terminating,
-    /// No container runs or will; what the pod held is given back.
+    /// No container runs or will run; the pod's resources are being released.
     Terminated,
 }
 
-/// What a worker is to do next, as it was last asked.
+/// The work that was requested last.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) update_type: SyncPodType,
@@ -34,53 +34,53 @@ pub(super) struct Request {
 /// All that the workers keep of one UID (`podSyncStatus`).
 pub(super) struct PodRecord {
     pub(super) key: PodKey,
-    /// Asked for and not begun. A newer request replaces it: only the latest matters.
+    /// Requested, but not started. A newer request replaces it.
     pub(super) pending: Option<Request>,
-    /// Begun last: what a resync does again.
+    /// Started last; a resync repeats it.
     pub(super) active: Option<Request>,
-    /// A sync runs now.
+    /// Whether a sync is running.
     pub(super) in_flight: Option<CancellationToken>,
-    /// When that began.
+    /// When it started.
     pub(super) began_at: Option<Instant>,
-    /// Why the last one failed, if it did.
+    /// The error of the last sync, if it failed.
     pub(super) last_error: Option<String>,
-    /// Stands in the queue of those to begin.
+    /// Whether it is in the queue.
     pub(super) queued: bool,
-    /// Look at the pod again then.
+    /// The time of the next sync without a change.
     pub(super) wake_at: Option<Instant>,
-    /// When the last sync ended: the next one needs a status that is newer.
+    /// When the last sync ended. The next sync needs a newer status.
     pub(super) synced_at: Option<Instant>,
-    /// When the oldest update not yet acted on came.
+    /// The arrival time of the oldest pending update.
     pub(super) updated_at: Option<Instant>,
-    /// The worker let the pod start.
+    /// The worker has allowed the pod to start.
     pub(super) started: bool,
     pub(super) termination_requested: bool,
-    /// The worker has seen the request: no container will be started any more.
+    /// The worker has seen the request to terminate: it starts no more containers.
     pub(super) termination_started: bool,
     pub(super) terminated: bool,
-    /// All is done; the record only remembers that this UID ran.
+    /// Everything is done; the record only marks that this UID has run.
     pub(super) finished: bool,
-    /// Its source does not list it any more, or has marked it for deletion.
+    /// Its source no longer lists it, or has marked it for deletion.
     pub(super) deleted: bool,
     pub(super) evicted: bool,
-    /// A pod of the same UID came while this one was ending.
+    /// A pod with the same UID was added while this one was ending.
     pub(super) restart_requested: bool,
-    /// The runtime had something of it: it must be terminated even if it was never started here.
+    /// The runtime has containers of it: it must be terminated even if this agent never started it.
     pub(super) observed_runtime: bool,
-    /// In whole seconds, at least one once termination was requested.
+    /// In whole seconds, at least one after termination was requested.
     pub(super) grace_period: Option<i64>,
     pub(super) completed: Vec<oneshot::Sender<()>>,
     pub(super) status_fn: Option<PodStatusFn>,
 }
 
-/// What an update did to a record.
+/// The effect of an update on a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Nothing is to be done.
+    /// No work.
     Ignored,
     /// There is work.
     Pending,
-    /// There is work, and the sync that runs is in its way.
+    /// There is work, and the running sync must be cancelled.
     Interrupts,
 }
 
@@ -112,7 +112,7 @@ impl PodRecord {
         }
     }
 
-    /// A pod that had ended before the agent started: only its clean-up is left.
+    /// A pod that ended before the agent started: it only needs its clean-up.
     pub(super) fn already_terminated(key: PodKey) -> Self {
         Self {
             termination_requested: true,
@@ -130,7 +130,7 @@ impl PodRecord {
         }
     }
 
-    /// Whatever housekeeping goes by.
+    /// Everything of a record that housekeeping depends on.
     pub(super) fn place(&self) -> impl PartialEq + use<> {
         (
             self.state(),
@@ -140,13 +140,13 @@ impl PodRecord {
         )
     }
 
-    /// What its containers are given to end.
+    /// The grace period of its containers.
     pub(super) fn grace_period(&self) -> Option<Duration> {
         let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(1));
         self.grace_period.map(seconds)
     }
 
-    /// The newest pod asked for.
+    /// The latest requested pod.
     pub(super) fn pod(&self) -> Option<&Arc<Pod>> {
         [&self.pending, &self.active]
             .into_iter()
@@ -154,7 +154,7 @@ impl PodRecord {
             .find_map(|request| request.target.pod())
     }
 
-    /// Takes in an update (`UpdatePod`). `first` says that the UID was not known before.
+    /// Applies an update (`UpdatePod`). `first`: the UID was unknown before.
     pub(super) fn update(&mut self, update: UpdatePod, first: bool, now: Instant) -> Effect {
         let UpdatePod {
             update_type,
@@ -188,7 +188,7 @@ impl PodRecord {
             self.evicted |= update_type == SyncPodType::Kill && kill.evict;
         }
         if self.terminated && runtime_only {
-            // The list that named it is older than its end.
+            // The list that contained it is older than its end.
             return Effect::Ignored;
         }
         let mut shortened = false;
@@ -211,7 +211,7 @@ impl PodRecord {
         }
     }
 
-    /// Whether this update is the one that ends the pod.
+    /// Whether this update terminates the pod.
     fn must_end(&mut self, target: &Target, runtime_only: bool, update_type: SyncPodType) -> bool {
         let deleted = runtime_only || target.pod().is_some_and(|pod| pod.is_deleting());
         self.deleted |= deleted;
@@ -219,7 +219,7 @@ impl PodRecord {
         deleted || over || update_type == SyncPodType::Kill
     }
 
-    /// Notes how the pod is to end; whether that is sooner than it was before.
+    /// Applies how the pod is to end. Returns whether the grace period became shorter.
     fn take_kill(&mut self, kill: KillPod, pod: Option<&Arc<Pod>>) -> bool {
         self.completed.extend(kill.completed);
         if kill.status_fn.is_some() {
@@ -228,8 +228,8 @@ impl PodRecord {
         self.shrink_grace_period(pod, kill.grace_period)
     }
 
-    /// The grace period only shrinks, and never below a second (`calculateEffectiveGracePeriod`). Returns
-    /// whether there was a longer one before.
+    /// The grace period only becomes shorter, and is at least a second (`calculateEffectiveGracePeriod`). Returns
+    /// whether it was longer before.
     pub(super) fn shrink_grace_period(&mut self, pod: Option<&Arc<Pod>>, asked: Option<Duration>) -> bool {
         let before = self.grace_period;
         let by_api = pod.and_then(|pod| pod.metadata.deletion_grace_period_seconds);
@@ -241,8 +241,8 @@ impl PodRecord {
         before.is_some_and(|before| before != grace_period)
     }
 
-    /// Asks for the last request once more, unless a newer one waits (`requeueLastPodUpdate`). Whether there
-    /// is work now.
+    /// Requests the last work again, unless newer work is pending (`requeueLastPodUpdate`). Returns whether there is
+    /// work now.
     pub(super) fn repeat(&mut self) -> bool {
         if self.pending.is_none() {
             self.pending = self.active.as_ref().map(|active| Request {
@@ -258,7 +258,7 @@ impl PodRecord {
         self.terminated = true;
         self.status_fn = None;
         for completed in self.completed.drain(..) {
-            // Who asked may have stopped listening.
+            // The receiver may be gone.
             let _ = completed.send(());
         }
     }

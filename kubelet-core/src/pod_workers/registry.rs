@@ -1,4 +1,4 @@
-//! All records, and every transition between them. Pure: no task, no clock, no lock.
+//! All records, and every transition between their states. No tasks, clocks or locks.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,44 +18,44 @@ use crate::explain::count_deferral;
 use crate::pod_syncer::{PodStatusFn, SyncPodType};
 use crate::{Error, Jitter, PodExt, PodUid, SyncOutcome};
 
-/// The records, the queue of those with work, and the times at which to look again.
+/// The records, the queue of pods with work, and the times of the next syncs.
 pub(super) struct Registry {
-    /// Boxed, since a map has room for more than it holds.
+    /// Boxed: a hash map has spare capacity for entries.
     records: FxHashMap<PodUid, Box<PodRecord>>,
     /// UIDs with work, each once: its record is marked `queued`.
     queue: VecDeque<PodUid>,
     timers: BTreeSet<(Instant, PodUid)>,
     turns: Turns,
-    /// All pods that should run were told once: what is not known now does not run.
+    /// All desired pods were received once. A pod that is unknown after that does not run.
     synced: bool,
-    /// Nobody works any more.
+    /// The workers have stopped.
     closed: bool,
-    /// Of which pods there are, and of where each is.
+    /// Counts changes of the set of pods and of their states.
     changes: Changes,
     config: PodWorkersConfig,
     jitter: Jitter,
 }
 
-/// One thing to do for one pod.
+/// One piece of work for one pod.
 pub(super) struct Work {
     pub(super) uid: PodUid,
     pub(super) state: PodWorkerState,
     pub(super) request: Request,
-    /// The runtime status must be newer than this; `None`: any will do.
+    /// The runtime status must be newer than this. `None`: any status is new enough.
     pub(super) newer_than: Option<Instant>,
     pub(super) grace_period: Option<Duration>,
     pub(super) status_fn: Option<PodStatusFn>,
     pub(super) cancel: CancellationToken,
-    /// When the oldest update in it came.
+    /// When its oldest update arrived.
     pub(super) updated_at: Option<Instant>,
 }
 
-/// How one thing that was done for a pod has ended.
+/// The result of one piece of work.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) state: PodWorkerState,
     pub(super) result: Result<SyncOutcome, Error>,
-    /// Look at the pod again then at the latest, if that is still to come.
+    /// The latest time of the next sync, if it is in the future.
     pub(super) look_again_at: Option<Instant>,
 }
 
@@ -74,7 +74,7 @@ impl Registry {
         }
     }
 
-    /// Nobody works any more: whoever waits for a pod's end waits no longer.
+    /// The workers have stopped: nobody needs to wait for the end of a pod any more.
     pub(super) fn close(&mut self) {
         self.closed = true;
         for record in self.records.values_mut() {
@@ -82,14 +82,14 @@ impl Registry {
         }
     }
 
-    /// Whether of these pods there is nothing left to do, or nobody to do it.
+    /// Whether these pods have nothing left to do, or the workers have stopped.
     pub(super) fn all_finished(&self, uids: &[PodUid]) -> bool {
         let finished = |uid| self.records.get(uid).is_none_or(|record| record.finished);
         self.closed || uids.iter().all(finished)
     }
 
-    /// Takes in an update. `runtime` says whether nothing of the pod runs, if that is known; it is asked only
-    /// for a pod never heard of.
+    /// Applies an update. `runtime` returns whether no container of the pod runs, if that is known; it is called only
+    /// for unknown pods.
     pub(super) fn update(
         &mut self,
         update: UpdatePod,
@@ -100,7 +100,7 @@ impl Registry {
             return;
         }
         let uid = match &update.target {
-            // One text for all that is kept here.
+            // All maps share one UID text.
             Target::Pod(pod) => match self.records.get_key_value(pod.uid_str()) {
                 Some((uid, _)) => uid.clone(),
                 None => pod.uid(),
@@ -148,7 +148,7 @@ impl Registry {
         self.enqueue(&uid);
     }
 
-    /// Takes in a pod that nothing is to be done for. What is to end ends as it was asked to.
+    /// Applies an update that needs no work. A requested termination still takes effect.
     pub(super) fn observe_pod(&mut self, pod: &Arc<Pod>) {
         let record = self.records.get_mut(pod.uid_str());
         if let Some(record) = record.filter(|record| record.state() == PodWorkerState::Sync) {
@@ -159,7 +159,7 @@ impl Registry {
         }
     }
 
-    /// The next thing to do, if there is one (`startPodSync`).
+    /// The next piece of work, if there is one (`startPodSync`).
     pub(super) fn next(&mut self, now: Instant) -> Option<Work> {
         while let Some(uid) = self.queue.pop_front() {
             if let Some(work) = self.begin(&uid, now) {
@@ -213,7 +213,7 @@ impl Registry {
         Some(work)
     }
 
-    /// Whether a pod that was not started may go on (`allowPodStart`). One that never will is finished here.
+    /// Whether a pod that was not started may start (`allowPodStart`). One that never will is finished here.
     fn may_start(&mut self, uid: &PodUid) -> bool {
         let Some(record) = self.records.get_mut(uid) else {
             return false;
@@ -223,7 +223,7 @@ impl Registry {
             return true;
         }
         if record.termination_requested && !record.terminated && !record.observed_runtime {
-            // It was to end before it began: nothing of it was ever made here.
+            // It was terminated before it started: it has no containers.
             record.complete_terminating();
             self.finish(uid);
             return false;
@@ -240,7 +240,7 @@ impl Registry {
         })
     }
 
-    /// Takes in the end of what [`next`](Self::next) gave out (`completeSync`, `completeTerminating`,
+    /// Applies the result of work that [`next`](Self::next) returned (`completeSync`, `completeTerminating`,
     /// `completeTerminated`, `completeWork`).
     pub(super) fn complete(&mut self, uid: &PodUid, ended: Ended, now: Instant) {
         let before = self.record(uid).map(PodRecord::place);
@@ -276,7 +276,7 @@ impl Registry {
                 return;
             }
             (Ok(_), PodWorkerState::Terminating) if runtime_only => {
-                // No source lists it: once it has ended there is nothing to remember.
+                // No source lists it: its record is not needed after its end.
                 record.complete_terminating();
                 self.finish(uid);
                 self.records.remove(uid);
@@ -330,7 +330,7 @@ impl Registry {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Whoever's time has come is synced again.
+    /// Queues the pods whose next sync is due.
     pub(super) fn fire_timers(&mut self, now: Instant) {
         while let Some((_, uid)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
             self.set_timer(&uid, None);
@@ -340,13 +340,13 @@ impl Registry {
         }
     }
 
-    /// Whether there is something for [`next`](Self::next).
+    /// Whether [`next`](Self::next) has work.
     pub(super) fn has_work(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    /// Drops the records of pods that have finished and are not desired any more, and drives those that are
-    /// not desired to their end (`SyncKnownPods`).
+    /// Drops the records of finished pods that are no longer desired, and terminates other pods that are not desired
+    /// (`SyncKnownPods`).
     pub(super) fn sync_known_pods(&mut self, desired: &HashSet<PodUid>) -> HashMap<PodUid, PodWorkerSync> {
         self.synced = true;
         let uids: Vec<PodUid> = self.records.keys().cloned().collect();
@@ -371,7 +371,7 @@ impl Registry {
         known
     }
 
-    /// `removeTerminatedWorker`: whether the record is gone.
+    /// `removeTerminatedWorker`: returns whether the record was removed.
     fn remove_terminated(&mut self, uid: &PodUid, orphan: bool) -> bool {
         let Some(record) = self.records.get_mut(uid) else {
             return true;
@@ -396,7 +396,7 @@ impl Registry {
                     record.repeat();
                     self.enqueue(uid);
                 } else if record.in_flight.is_none() && record.repeat() {
-                    // No source waits for it any more: it is tried again with every look.
+                    // It has no source that would update it, so each housekeeping retries it.
                     self.enqueue(uid);
                 }
                 return false;
@@ -408,7 +408,7 @@ impl Registry {
         true
     }
 
-    /// The pod is done with: it holds no turn and no timer any more.
+    /// Removes the pod from the turns and timers: it has finished.
     fn finish(&mut self, uid: &PodUid) {
         self.set_timer(uid, None);
         let Some(record) = self.records.get_mut(uid) else {
@@ -453,7 +453,7 @@ impl Registry {
         &self.changes
     }
 
-    /// Every pod of which there is a record.
+    /// Every pod that has a record.
     pub(super) fn uids(&self) -> impl Iterator<Item = &PodUid> {
         self.records.keys()
     }
@@ -466,18 +466,18 @@ impl Registry {
         self.synced
     }
 
-    /// Who runs under this full name, if a static pod does.
+    /// The static pod that runs under this full name, if there is one.
     pub(super) fn started_uid(&self, key: &crate::PodKey) -> Option<&PodUid> {
         self.turns.started(key)
     }
 
-    /// The record that runs under this full name, if a static pod does.
+    /// The record of the static pod that runs under this full name, if there is one.
     pub(super) fn started_static(&self, key: &crate::PodKey) -> Option<&PodRecord> {
         self.record(self.turns.started(key)?)
     }
 }
 
-/// For so many pods room is kept: at first all have work at once, and seldom many after.
+/// The capacity that is kept: at first all pods have work at once, later only a few do.
 const KEPT_ROOM: usize = 64;
 
 /// `workerResyncIntervalJitterFactor`

@@ -1,11 +1,11 @@
-//! Static pods of one full name take turns: the next starts when the last has ended, in the order in which
-//! they came.
+//! Static pods with the same full name take turns: the next one starts when the last one has ended, in order of
+//! arrival.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::{PodKey, PodUid};
 
-/// Whose turn it is, by namespace and name.
+/// Which pod has the turn, by namespace and name.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     by_key: HashMap<PodKey, Turn>,
@@ -18,7 +18,7 @@ struct Turn {
 }
 
 impl Turns {
-    /// The pod stands in line, once.
+    /// Adds the pod to the queue, once.
     pub(super) fn wait(&mut self, key: &PodKey, uid: &PodUid) {
         let turn = self.by_key.entry(key.clone()).or_default();
         if turn.started.as_ref() != Some(uid) && !turn.waiting.contains(uid) {
@@ -26,7 +26,7 @@ impl Turns {
         }
     }
 
-    /// Takes the turn if it is this pod's; `may_start` says which of those who wait still want it.
+    /// Takes the turn if this pod is next. `may_start` returns whether a waiting pod still wants to start.
     pub(super) fn take(&mut self, key: &PodKey, uid: &PodUid, may_start: impl Fn(&PodUid) -> bool) -> bool {
         let turn = self.by_key.entry(key.clone()).or_default();
         if let Some(started) = &turn.started {
@@ -47,7 +47,7 @@ impl Turns {
         true
     }
 
-    /// The pod has ended or will never start. Returns who waits next, if the turn is free now.
+    /// The pod has ended or will never start. Returns the next pod in the queue, if the turn is free now.
     pub(super) fn leave(&mut self, key: &PodKey, uid: &PodUid) -> Option<PodUid> {
         let turn = self.by_key.get_mut(key)?;
         turn.waiting.retain(|waiting| waiting != uid);
@@ -64,7 +64,7 @@ impl Turns {
         next
     }
 
-    /// Who runs under this name.
+    /// The pod that runs under this name.
     pub(super) fn started(&self, key: &PodKey) -> Option<&PodUid> {
         self.by_key.get(key)?.started.as_ref()
     }

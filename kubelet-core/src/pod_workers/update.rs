@@ -1,4 +1,4 @@
-//! What others ask of a pod's worker.
+//! Requests to a pod's worker.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct UpdatePod {
 }
 
 impl UpdatePod {
-    /// The pod is new, or changed, or should be looked at.
+    /// The pod is new, has changed, or should be synced.
     pub fn new(update_type: SyncPodType, pod: Arc<Pod>) -> Self {
         Self {
             update_type,
@@ -30,7 +30,7 @@ impl UpdatePod {
         }
     }
 
-    /// The pod is to end.
+    /// The pod must end.
     pub fn kill(pod: Arc<Pod>, kill: KillPod) -> Self {
         Self {
             update_type: SyncPodType::Kill,
@@ -40,7 +40,7 @@ impl UpdatePod {
         }
     }
 
-    /// A pod that only the runtime knows is to end.
+    /// A pod that only the runtime knows must end.
     pub fn kill_runtime_pod(running: Arc<RuntimePod>) -> Self {
         Self {
             update_type: SyncPodType::Kill,
@@ -57,7 +57,7 @@ impl UpdatePod {
     }
 }
 
-/// The pod as desired, or, where no source lists it, as the runtime has it.
+/// The desired pod; the runtime's view of it if no source lists it.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     Pod(Arc<Pod>),
@@ -76,14 +76,14 @@ impl Target {
 /// How a pod is to end (`KillPodOptions`).
 #[derive(Default)]
 pub struct KillPod {
-    /// It is evicted: what it leaves is removed sooner.
+    /// It is evicted: its containers are removed sooner.
     pub evict: bool,
-    /// A grace period other than the pod's own; it only ever shrinks. At least one second is given.
+    /// A grace period other than the pod's own. It only becomes shorter, and is at least one second.
     pub grace_period: Option<Duration>,
-    /// Changes the status that the pod ends with. The last one given wins.
+    /// Changes the pod's final status. The last one set is used.
     pub status_fn: Option<PodStatusFn>,
-    /// Told when the pod's containers have ended; dropped without a word if the pod never had any, is
-    /// finished already, or the workers end first.
+    /// Notified when the pod's containers have ended. Dropped if the pod never had containers, has finished already, or
+    /// the workers stop first.
     pub completed: Option<oneshot::Sender<()>>,
 }
 

@@ -1,4 +1,4 @@
-//! What others tell the probes, and what the probes share.
+//! The handle of the probe manager, and the state that the probes share.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,18 +19,17 @@ use super::{ProbeKind, ProbeResult, ProbeResultCache, ProbeResults};
 use crate::dirty_pods::DirtyPods;
 use crate::{Clock, ContainerId, Jitter, PodExt, PodStatusReporter, PodUid};
 
-/// `periodSeconds` where the API server has set none.
+/// The default of `periodSeconds`.
 const DEFAULT_PERIOD_SECONDS: i32 = 10;
 
-/// Tells the [`ProbeManager`](super::ProbeManager) which pods to probe. Cheap to clone; no call waits.
+/// Sets which pods a [`ProbeManager`](super::ProbeManager) probes. Cheap to clone; no call waits.
 #[derive(Clone)]
 pub struct ProbeManagerHandle(pub(super) Arc<Shared>);
 
 impl ProbeManagerHandle {
-    /// Probes the containers of this pod from now on, or goes on with the pod as it is now (`AddPod`). To be
-    /// called with every sync.
+    /// Starts to probe the containers of this pod, or updates the pod (`AddPod`). Call it with every sync.
     ///
-    /// The first look is taken at once; within a period after the start of the agent, at a random moment of the
+    /// The first check is immediate. Within one period after the start of the agent, it is at a random time of the
     /// probe's first period.
     pub fn add_pod(&self, pod: &Arc<Pod>) {
         let shared = &*self.0;
@@ -59,7 +58,7 @@ impl ProbeManagerHandle {
                         entry.worker.pod = pod.clone();
                         entry.worker.place = place;
                         if entry.ended && shared.has_another_container(entry) {
-                            // All containers of the pod start anew.
+                            // All containers of the pod restart.
                             entry.ended = false;
                             entry.ticker = None;
                             state.set_due(id, now);
@@ -85,15 +84,16 @@ impl ProbeManagerHandle {
         shared.due_changed.notify_one();
     }
 
-    /// The pod's containers are being stopped: what they answer now is no reason to kill them. Readiness is
-    /// measured on. The probes of init containers go on, too (`StopLivenessAndStartup`).
+    /// The pod's containers are being stopped: liveness and startup probes end, since a failure must not kill a
+    /// container before its grace period is over. Readiness probes continue, and so do the probes of init containers
+    /// (`StopLivenessAndStartup`).
     pub fn stop_liveness_and_startup(&self, uid: &PodUid) {
         self.retain(uid, |worker| {
             worker.kind == ProbeKind::Readiness || worker.place.init
         });
     }
 
-    /// Nothing of the pod runs any more: its probes end and their results are forgotten (`RemovePod`).
+    /// No container of the pod runs any more: its probes end and their results are removed (`RemovePod`).
     pub fn remove_pod(&self, uid: &PodUid) {
         self.retain(uid, |_| false);
     }
@@ -106,8 +106,8 @@ impl ProbeManagerHandle {
         }
     }
 
-    /// Looks at once at the readiness of containers that this status shows as started, and that are not known
-    /// to be ready (the part of `UpdatePodStatus` that is not in the status itself).
+    /// Checks readiness now for containers that are started in this status and not known to be ready (the part of
+    /// `UpdatePodStatus` outside the status itself).
     pub fn probe_unready(&self, uid: &PodUid, status: &ApiPodStatus) {
         let shared = &*self.0;
         let mut state = shared.state.lock();
@@ -131,7 +131,7 @@ impl ProbeManagerHandle {
                 continue;
             }
             entry.triggered = true;
-            // One that is under way is followed by another. The first look keeps its random moment.
+            // A running probe is followed by another one. The first check keeps its random time.
             if entry.act.is_none() && entry.ticker.is_some() {
                 state.set_due(id, Instant::now());
             }
@@ -140,7 +140,7 @@ impl ProbeManagerHandle {
         shared.due_changed.notify_one();
     }
 
-    /// What the pod's probes found last, in a fixed order.
+    /// The last results of the pod's probes, in a fixed order.
     pub(crate) fn results_of(&self, uid: &PodUid) -> Vec<ContainerProbe> {
         let shared = &*self.0;
         let state = shared.state.lock();
@@ -158,8 +158,8 @@ impl ProbeManagerHandle {
         found.collect()
     }
 
-    /// Probes the pod, as in [`add_pod`](Self::add_pod), and holds what an agent before this one found for true until
-    /// it was measured again: what it told of its containers above all, since a record may be a moment older.
+    /// Probes the pod like [`add_pod`](Self::add_pod), and uses the results of the previous run of the agent until
+    /// there are new ones. The reported status takes precedence, since a record may be slightly older.
     pub(crate) fn restore(&self, pod: &Arc<Pod>, found: Vec<ContainerProbe>) {
         self.add_pod(pod);
         let shared = &*self.0;
@@ -191,12 +191,12 @@ impl ProbeManagerHandle {
         }
     }
 
-    /// How many probes there are.
+    /// The number of probes.
     pub fn worker_count(&self) -> usize {
         self.0.state.lock().workers.len()
     }
 
-    /// Ends the probes of a pod that are not to be kept.
+    /// Ends the probes of a pod that are not in `kept`.
     fn retain(&self, uid: &PodUid, keep: impl Fn(&Worker) -> bool) {
         let shared = &*self.0;
         let mut state = shared.state.lock();
@@ -214,7 +214,7 @@ impl ProbeManagerHandle {
     }
 }
 
-/// What one probe of one container found last.
+/// The last result of one probe of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerProbe {
     pub(crate) kind: ProbeKind,
@@ -234,7 +234,7 @@ impl fmt::Debug for ProbeManagerHandle {
 
 pub(super) struct Shared {
     pub(super) state: Mutex<ProbeTable>,
-    /// Some probe may be due before the engine wakes.
+    /// A probe may be due before the engine wakes.
     pub(super) due_changed: Notify,
     pub(super) results: ProbeResultCache,
     pub(super) statuses: Arc<dyn PodStatusReporter>,
@@ -246,7 +246,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// After a start of the agent all pods come at once; their probes do not.
+    /// After a start of the agent all pods are added at once; this spreads their probes.
     fn first_delay(&self, period: Duration) -> Duration {
         match period > self.started.1.elapsed() {
             true => self.jitter.apply(period, 1.0).saturating_sub(period),
@@ -255,14 +255,14 @@ impl Shared {
     }
 
     fn has_another_container(&self, entry: &mut Entry) -> bool {
-        let status = entry.status(&*self.statuses);
+        let status = self.statuses.pod_status(&entry.uid);
         let reported = status
             .as_deref()
             .and_then(|status| reported_container(status, entry.worker.container_name()));
         reported.is_some_and(|(id, _)| entry.worker.container_id.as_ref() != Some(&id))
     }
 
-    /// A prober has panicked, or its pod has ended.
+    /// The task of a probe has panicked, or was aborted since its pod ended.
     pub(super) fn lost(&self, error: &JoinError) {
         if error.is_cancelled() {
             return;
@@ -281,7 +281,7 @@ impl Shared {
             entry.act = None;
             let pod = entry.worker.pod.key();
             let (uid, container) = (&entry.uid, entry.worker.container_name());
-            tracing::error!(%pod, %uid, container, %error, "the prober panicked");
+            tracing::error!(%pod, %uid, container, %error, "Prober panicked");
         }
         state.schedule_next(id, Instant::now());
     }

@@ -1,4 +1,4 @@
-//! The engine: who is probed when, and who is told.
+//! The engine: schedules probes and reports their results.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use super::worker::{Look, Times};
 use super::{ProbeOutcome, ProbeResult, ProbeResultCache, Prober, metrics};
 use crate::{Clock, Event, EventRecorder, EventType, Jitter, LogEvents, PodExt, PodStatusReporter};
 
-/// Probes the containers of the pods that it is told of, each probe in its period, and keeps what it found in
-/// a [`ProbeResultCache`]. What changes goes to the statuses at once, and the pod to those who sync it
-/// ([`ProbeUpdates`]). Answers to the kubelet's `prober.Manager`.
+/// Probes the containers of its pods, each probe in its own period, and stores the results in a [`ProbeResultCache`]. A
+/// changed result is reported to the status manager at once, and its pod is queued for a sync ([`ProbeUpdates`]).
+/// Answers to the kubelet's `prober.Manager`.
 ///
-/// A probe that waits costs an entry in a table, one that is being made a task; a pod without probes costs
-/// nothing. What hangs holds up its own probe only, and ends with its pod.
+/// A waiting probe takes an entry in a table, a running one takes a task, and a pod without probes takes nothing. A
+/// probe that hangs delays only itself, and ends with its pod.
 ///
-/// [`Kubelet`](crate::Kubelet) makes one if it is given a [`Prober`]; it works alone just as well:
+/// [`Kubelet`](crate::Kubelet) creates one if it has a [`Prober`]. It also works alone:
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -48,15 +48,15 @@ pub struct ProbeManager {
     handle: ProbeManagerHandle,
 }
 
-/// How a [`ProbeManager`] works.
+/// The configuration of a [`ProbeManager`].
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ProbeManagerConfig {
-    /// What initial delays are measured with; it must be the clock of the runtime's timestamps.
+    /// The clock for initial delays. It must be the clock of the runtime's timestamps.
     pub clock: Clock,
     /// Spreads the first probes after a start of the agent over their periods.
     pub jitter: Jitter,
-    /// Who is told of probes that fail; by default they are logged.
+    /// Records events about failed probes; by default they are logged.
     pub recorder: Arc<dyn EventRecorder>,
 }
 
@@ -79,8 +79,8 @@ impl fmt::Debug for ProbeManagerConfig {
 }
 
 impl ProbeManager {
-    /// A manager that probes with `prober`, writes `results` and tells `statuses`. The agent counts as started
-    /// now: a container that runs longer is not called unready before it was measured.
+    /// A manager that probes with `prober`, writes `results` and reports to `statuses`. The agent counts as started
+    /// now: a container that started earlier is not reported as unready before its first probe.
     pub fn new(
         prober: impl Prober,
         results: ProbeResultCache,
@@ -104,22 +104,21 @@ impl ProbeManager {
         }
     }
 
-    /// The handle for everyone else. It works, too, before the manager runs and after: nothing is probed then.
+    /// The handle for other parts. It also works before the manager runs and after it ended; nothing is probed then.
     pub fn handle(&self) -> ProbeManagerHandle {
         self.handle.clone()
     }
 
-    /// The pods to sync. There is one set: of several takers each gets a part.
+    /// The pods to sync. There is only one set: several consumers would share it.
     pub fn updates(&self) -> ProbeUpdates {
         ProbeUpdates(self.handle.0.updates.clone())
     }
 
-    /// Probes until `shutdown`. Attempts that are under way then are dropped; all tasks have ended when it
-    /// returns.
+    /// Probes until `shutdown`. Running attempts are dropped then; all tasks have ended when it returns.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future aborts what is under way. Results stay with the cache.
+    /// Dropping the future aborts running attempts. Results stay in the cache.
     pub async fn run(self, shutdown: CancellationToken) {
         let shared = &*self.handle.0;
         let mut acts: JoinSet<Act> = JoinSet::new();
@@ -139,12 +138,12 @@ impl ProbeManager {
         acts.shutdown().await;
     }
 
-    /// Looks at every probe that is due, and starts those that are to be made.
+    /// Checks every probe that is due, and starts those that must run.
     fn start_due(&self, acts: &mut JoinSet<Act>) {
         let shared = &*self.handle.0;
         let now = Instant::now();
         loop {
-            // Anew for each: those who add and remove pods are not to wait for all.
+            // Locked anew for each probe, so that adding and removing pods does not wait for all of them.
             let mut state = shared.state.lock();
             let Some(id) = state.take_due(now) else {
                 return;
@@ -153,7 +152,7 @@ impl ProbeManager {
                 continue;
             };
             entry.take_tick(now);
-            let status = entry.status(&*shared.statuses);
+            let status = shared.statuses.pod_status(&entry.uid);
             let worker = &mut entry.worker;
             let times = Times {
                 now: shared.clock.now(),
@@ -188,7 +187,7 @@ impl ProbeManager {
         }
     }
 
-    /// Tells what came of a probe, and takes it in.
+    /// Applies and reports the result of a probe.
     fn finish(&self, act: Act) {
         let shared = &*self.handle.0;
         let mut state = shared.state.lock();
@@ -204,7 +203,7 @@ impl ProbeManager {
         state.schedule_next(act.worker, Instant::now());
     }
 
-    /// The result and the event of one probe; none where nothing was measured.
+    /// The result and the event of one probe; none if there is no result.
     fn tell(&self, act: &Act) -> Option<ProbeResult> {
         let target = &act.target;
         let (kind, pod) = (target.kind, &target.pod);
@@ -255,7 +254,7 @@ impl fmt::Debug for ProbeManager {
     }
 }
 
-/// A probe that was made.
+/// A probe that has run.
 struct Act {
     worker: WorkerId,
     target: ProbeTarget,

@@ -1,5 +1,5 @@
-//! The kubelet's metrics of probes. What a worker that ended has counted stays: the `metrics` facade has no
-//! removal, exporters drop what is idle.
+//! The kubelet's metrics of probes. Counters of an ended worker stay: the `metrics` facade cannot remove them;
+//! exporters drop idle ones.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use metrics::{counter, histogram};
 use super::{ProbeKind, ProbeResult};
 use crate::PodExt;
 
-/// One probe came to a result; `took` from the look at the container's status on.
+/// Counts one result of a probe. `took` starts with the check of the container's status.
 pub(super) fn probed(kind: ProbeKind, pod: &Pod, container: &str, result: ProbeResult, took: Duration) {
     let key = pod.key();
     let (name, namespace) = (key.name.to_string(), key.namespace.to_string());

@@ -1,6 +1,7 @@
-//! Probes: which containers live, are ready, have started (`pkg/kubelet/prober`).
+//! Probes: liveness, readiness and startup of containers (`pkg/kubelet/prober`).
 
 mod handle;
+mod kind;
 mod manager;
 mod metrics;
 mod prober;
@@ -12,7 +13,8 @@ mod worker;
 
 pub(crate) use handle::ContainerProbe;
 pub use handle::ProbeManagerHandle;
+pub use kind::ProbeKind;
 pub use manager::{ProbeManager, ProbeManagerConfig};
-pub use prober::{ProbeKind, ProbeOutcome, ProbeTarget, Prober};
+pub use prober::{ProbeOutcome, ProbeTarget, Prober};
 pub use results::{NoProbes, ProbeResult, ProbeResultCache, ProbeResults};
 pub use updates::ProbeUpdates;

@@ -1,4 +1,4 @@
-//! The seam: what probes a container, and what it is told.
+//! The trait of what probes a container, and its input and output.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,50 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus as ApiPodStatus, Probe};
 
-use super::ProbeResult;
+use super::{ProbeKind, ProbeResult};
 use crate::ContainerId;
 
-/// What a probe is for (`prober.probeType`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ProbeKind {
-    /// A container that fails it is started again.
-    Liveness,
-    /// A container that fails it gets no traffic.
-    Readiness,
-    /// Until it succeeded, the other two wait.
-    Startup,
-}
-
-impl ProbeKind {
-    /// In the order in which the kubelet starts the probes of a container.
-    pub(crate) const ALL: [ProbeKind; 3] = [ProbeKind::Startup, ProbeKind::Readiness, ProbeKind::Liveness];
-
-    /// As events and metrics name it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ProbeKind::Liveness => "Liveness",
-            ProbeKind::Readiness => "Readiness",
-            ProbeKind::Startup => "Startup",
-        }
-    }
-
-    /// The container's probe of this kind.
-    pub fn of(self, container: &Container) -> Option<&Probe> {
-        match self {
-            ProbeKind::Liveness => container.liveness_probe.as_ref(),
-            ProbeKind::Readiness => container.readiness_probe.as_ref(),
-            ProbeKind::Startup => container.startup_probe.as_ref(),
-        }
-    }
-}
-
-impl fmt::Display for ProbeKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// Where a container stands in its pod.
+/// The place of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) init: bool,
@@ -58,7 +18,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The containers that may be probed: the regular ones, then the sidecars.
+    /// The containers that can have probes: regular ones, then sidecars.
     pub(super) fn all(pod: &Pod) -> impl Iterator<Item = (Place, &Container)> {
         let spec = pod.spec.as_ref();
         let regular = spec.map_or(&[][..], |spec| &spec.containers);
@@ -81,27 +41,27 @@ impl Place {
     }
 }
 
-/// A container to be probed once. Cheap to clone.
+/// One container and one of its probes. Cheap to clone.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProbeTarget {
-    /// Which of its probes.
+    /// The kind of the probe.
     pub kind: ProbeKind,
     /// Its pod.
     pub pod: Arc<Pod>,
-    /// The pod's status as it was reported last: the pod's IP is there.
+    /// The pod's status that was reported last; it contains the pod's IP.
     pub status: Arc<ApiPodStatus>,
-    /// Its id.
+    /// The container's id.
     pub container_id: ContainerId,
     place: Place,
 }
 
-/// What is taken where the API server has set no default.
+/// The default of `timeoutSeconds`.
 const DEFAULT_TIMEOUT_SECONDS: i32 = 1;
 
 impl ProbeTarget {
-    /// The container of this name with a probe of this kind; `None` if the pod has none. Init containers are
-    /// probed if they are restartable.
+    /// The target for the probe of this kind of the container with this name; `None` if there is no such probe. Of the
+    /// init containers, only restartable ones are probed.
     pub fn new(
         kind: ProbeKind,
         pod: Arc<Pod>,
@@ -140,12 +100,12 @@ impl ProbeTarget {
         self.kind.of(self.container()?)
     }
 
-    /// The pod's IP; empty while it has none.
+    /// The pod's IP; empty if it has none yet.
     pub fn pod_ip(&self) -> &str {
         self.status.pod_ip.as_deref().unwrap_or_default()
     }
 
-    /// The part of the pod that events about it name, e.g. `spec.containers{main}`.
+    /// The field path for events, e.g. `spec.containers{main}`.
     pub(super) fn field_path(&self) -> String {
         let name = self.container().map_or("", |container| &container.name);
         match self.place.init {
@@ -154,7 +114,7 @@ impl ProbeTarget {
         }
     }
 
-    /// How long one attempt may take (`timeoutSeconds`).
+    /// The time limit of one attempt (`timeoutSeconds`).
     pub fn timeout(&self) -> Duration {
         let seconds = self.probe().and_then(|probe| probe.timeout_seconds);
         let seconds = seconds
@@ -164,33 +124,33 @@ impl ProbeTarget {
     }
 }
 
-/// What came of one attempt (`probe.Result` with its output and error).
+/// The outcome of one attempt (`probe.Result` with its output and error).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeOutcome {
-    /// It answered as it should.
+    /// The probe succeeded.
     Success,
-    /// It answered, and something about it is to be told: counts as success.
+    /// The probe succeeded with a warning.
     Warning {
-        /// What is to be told.
+        /// The warning.
         output: String,
     },
-    /// It answered wrongly, or not in time.
+    /// The probe failed: a wrong answer, or none in time.
     Failure {
-        /// What it said, or what went wrong; empty if nothing is to be said.
+        /// The answer or the error; may be empty.
         output: String,
     },
-    /// The attempt could not be made or was cut short: nothing is known of the container. It is made again,
-    /// three times in all, and then its result is thrown away.
+    /// The attempt could not be made or was interrupted, so the state of the container is unknown. There are up to
+    /// three attempts; then the result is ignored.
     Errored {
-        /// What events call the result: `Unknown`, or `Failure` where it had begun to answer.
+        /// The result in events: `Unknown`, or `Failure` if the container had started to answer.
         result: ProbeResult,
-        /// What went wrong.
+        /// The error.
         error: String,
     },
 }
 
 impl ProbeOutcome {
-    /// Nothing is known, for this reason.
+    /// An unknown result, with its reason.
     pub fn unknown(error: impl fmt::Display) -> Self {
         ProbeOutcome::Errored {
             result: ProbeResult::Unknown,
@@ -198,7 +158,7 @@ impl ProbeOutcome {
         }
     }
 
-    /// It failed, for this reason.
+    /// A failure, with its reason.
     pub fn failure(output: impl Into<String>) -> Self {
         ProbeOutcome::Failure {
             output: output.into(),
@@ -206,15 +166,15 @@ impl ProbeOutcome {
     }
 }
 
-/// Probes containers: runs a command in one, or calls it over the network. `kubelet-cri` has the kubelet's;
-/// an agent whose containers can be asked in another way brings its own.
+/// Probes containers: runs a command in a container, or calls it over the network. `kubelet-cri` has an implementation;
+/// implement it yourself if your containers are probed in another way.
 #[async_trait]
 pub trait Prober: Send + Sync + 'static {
     /// Makes one attempt, within the target's [timeout](ProbeTarget::timeout).
     ///
     /// # Cancel safety
     ///
-    /// Must be so: an attempt is dropped when its pod ends.
+    /// Must be cancel safe: an attempt is dropped when its pod ends.
     async fn probe(&self, target: &ProbeTarget) -> ProbeOutcome;
 }
 
@@ -232,10 +192,10 @@ impl<P: Prober + ?Sized> Prober for Box<P> {
     }
 }
 
-/// Attempts before an error is told (`maxProbeRetries`).
+/// The number of attempts before an error is reported (`maxProbeRetries`).
 const MAX_PROBE_RETRIES: usize = 3;
 
-/// Up to three attempts, until one comes to a result (`runProbeWithRetries`).
+/// Makes up to three attempts, until one has a result (`runProbeWithRetries`).
 pub(super) async fn probe_with_retries(prober: &dyn Prober, target: &ProbeTarget) -> ProbeOutcome {
     let mut outcome = prober.probe(target).await;
     for _ in 1..MAX_PROBE_RETRIES {

@@ -1,4 +1,4 @@
-//! What the probes found, for those who act on it.
+//! Results of probes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use rustc_hash::FxHashMap;
 use super::ProbeKind;
 use crate::ContainerId;
 
-/// The outcome of a probe (`prober/results.Result`).
+/// The result of a probe (`prober/results.Result`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeResult {
-    /// It answered as it should.
+    /// The probe succeeded.
     Success,
-    /// It did not, often enough in a row.
+    /// The probe failed as often in a row as `failureThreshold` says.
     Failure,
-    /// It was not measured yet.
+    /// There is no result yet.
     Unknown,
 }
 
@@ -30,8 +30,8 @@ impl fmt::Display for ProbeResult {
     }
 }
 
-/// The last result of each container's probes, by container id: a container that was started again is
-/// another one. `None` where nothing was measured.
+/// The last results of each container's probes, by container id: a restarted container has a new id. `None` if there is
+/// no result.
 ///
 /// Answers to the three result managers of `pkg/kubelet/prober/results`.
 pub trait ProbeResults: Send + Sync {
@@ -43,7 +43,7 @@ pub trait ProbeResults: Send + Sync {
     fn startup(&self, container: &ContainerId) -> Option<ProbeResult>;
 }
 
-/// Nothing was probed.
+/// No results: nothing is probed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProbes;
 
@@ -59,24 +59,24 @@ impl ProbeResults for NoProbes {
     }
 }
 
-/// What a [`ProbeManager`](super::ProbeManager) has found. A cheap handle; made first, and given both to the
-/// manager, which writes it, and to whoever acts on it: a runtime that kills what does not live, and the
-/// statuses.
+/// The results of a [`ProbeManager`](super::ProbeManager). A cheap handle. Create it first; give it to the manager,
+/// which writes it, and to its readers: the runtime, which kills containers that fail their liveness probe, and the
+/// status manager.
 #[derive(Clone, Debug, Default)]
 pub struct ProbeResultCache(Arc<RwLock<FxHashMap<(ProbeKind, ContainerId), ProbeResult>>>);
 
 impl ProbeResultCache {
-    /// Nothing was measured.
+    /// An empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many results are kept.
+    /// The number of results.
     pub fn len(&self) -> usize {
         self.0.read().len()
     }
 
-    /// Whether nothing was measured.
+    /// Whether there are no results.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -85,7 +85,7 @@ impl ProbeResultCache {
         self.0.read().get(&(kind, container.clone())).copied()
     }
 
-    /// Whether it is another result than before.
+    /// Stores a result; returns whether it has changed.
     pub(super) fn set(&self, kind: ProbeKind, container: &ContainerId, result: ProbeResult) -> bool {
         self.0.write().insert((kind, container.clone()), result) != Some(result)
     }

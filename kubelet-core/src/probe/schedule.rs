@@ -1,11 +1,11 @@
-//! When a probe is due: a ticker that loses no beat and holds at most one.
+//! A ticker for probes: it keeps its period and stores at most one missed tick.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Ticks every period from its start on, however long what it drives takes; of the ticks that come meanwhile
-/// one waits, the others are dropped (Go's `time.Ticker`).
+/// Ticks every period from its start, however long each probe takes. Of missed ticks one is kept, the others are
+/// dropped (Go's `time.Ticker`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticker {
     period: Duration,
@@ -20,12 +20,12 @@ impl Ticker {
         }
     }
 
-    /// When the next tick may be taken; in the past if one waits.
+    /// The time of the next tick; in the past if one was missed.
     pub(super) fn next(&self) -> Instant {
         self.next
     }
 
-    /// Takes the tick that has come.
+    /// Takes the current tick.
     pub(super) fn take(&mut self, now: Instant) {
         let late = now.saturating_duration_since(self.next);
         let missed = late.as_nanos() / self.period.as_nanos().max(1);

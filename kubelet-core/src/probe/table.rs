@@ -1,10 +1,8 @@
-//! The probes that there are, and when each is due.
+//! All probes, and when each is due.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PodStatus as ApiPodStatus;
 use rustc_hash::FxHashMap;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -12,7 +10,7 @@ use tokio::time::Instant;
 use super::ProbeResultCache;
 use super::schedule::Ticker;
 use super::worker::Worker;
-use crate::{PackedStatus, PodStatusReporter, PodUid};
+use crate::PodUid;
 
 pub(super) type WorkerId = u64;
 
@@ -28,29 +26,17 @@ pub(super) struct Entry {
     pub(super) uid: PodUid,
     pub(super) worker: Worker,
     period: Duration,
-    /// Runs from the first look on.
+    /// Starts with the first check.
     pub(super) ticker: Option<Ticker>,
     pub(super) due: Option<Instant>,
     pub(super) act: Option<AbortHandle>,
-    /// It is to be made out of turn, and its beat starts anew then.
+    /// It was requested to run early; its period then starts again.
     pub(super) triggered: bool,
-    /// Its container does not come back.
+    /// Its container will not restart.
     pub(super) ended: bool,
-    /// The status that it was looked at with last, as it is kept and as it is read.
-    looked_at: Option<(PackedStatus, Arc<ApiPodStatus>)>,
 }
 
 impl Entry {
-    /// The status of its pod that was reported last. Mostly it is the one of the last look, and is not read again.
-    pub(super) fn status(&mut self, statuses: &dyn PodStatusReporter) -> Option<Arc<ApiPodStatus>> {
-        let packed = statuses.packed_status(&self.uid);
-        let known = self.looked_at.take();
-        let known =
-            known.filter(|(known, _)| packed.as_ref().is_some_and(|packed| packed.is_clone_of(known)));
-        self.looked_at = known.or_else(|| packed.map(|packed| (packed.clone(), packed.unpack())));
-        self.looked_at.as_ref().map(|(_, status)| status.clone())
-    }
-
     pub(super) fn take_tick(&mut self, now: Instant) {
         let triggered = std::mem::take(&mut self.triggered);
         match &mut self.ticker {
@@ -73,7 +59,6 @@ impl ProbeTable {
             act: None,
             triggered: false,
             ended: false,
-            looked_at: None,
         };
         self.workers.insert(id, entry);
         self.set_due(id, due);
@@ -102,7 +87,7 @@ impl ProbeTable {
         }
     }
 
-    /// Its next tick, or now if it is asked for.
+    /// Schedules its next tick; now if an early run was requested.
     pub(super) fn schedule_next(&mut self, id: WorkerId, now: Instant) {
         let Some(entry) = self.workers.get(&id) else {
             return;

@@ -1,4 +1,4 @@
-//! Which pods are to be synced because of their probes.
+//! The pods to sync because of their probes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use crate::PodUid;
 use crate::dirty_pods::DirtyPods;
 
-/// The pods of which some result changed: a set, so that it can be neither full nor out of date.
+/// The pods with a changed result: a set, so it can neither overflow nor go stale.
 pub struct ProbeUpdates(pub(super) Arc<DirtyPods>);
 
 impl ProbeUpdates {
-    /// Waits for a pod that is to be synced because of its probes, in the order in which they changed.
+    /// Waits for a pod to sync because of its probes. Pods come in the order of their changes.
     ///
     /// # Cancel safety
     ///

@@ -1,12 +1,13 @@
-//! One probe of one container: what it makes of the container's status, and of what it measured
-//! (`prober.worker`, without its loop).
+//! One probe of one container: its reaction to the container's status and to results (`prober.worker`, without its
+//! loop).
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus as ApiPodStatus};
 
-use super::prober::{Place, ProbeKind};
+use super::ProbeKind;
+use super::prober::Place;
 use super::{ProbeResult, ProbeResultCache};
 use crate::pod::{has_terminal_phase, restarts_all_containers};
 use crate::restart_rules::{
@@ -14,31 +15,31 @@ use crate::restart_rules::{
 };
 use crate::{ContainerId, PodExt};
 
-/// A container that started this much before the agent ran before it: that nobody has measured it since is
-/// no reason to call it unready (`kubeletRestartGracePeriod`).
+/// A container that started this much before the agent was started by an earlier run: without a result it keeps its
+/// readiness (`kubeletRestartGracePeriod`).
 const RESTART_GRACE_PERIOD: SignedDuration = SignedDuration::from_secs(10);
-/// `failureThreshold` where the API server has set none.
+/// The default of `failureThreshold`.
 const DEFAULT_FAILURE_THRESHOLD: i32 = 3;
 
-/// What a worker is to do.
+/// The next action of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// Nothing yet.
+    /// Nothing now.
     Wait,
-    /// Probe the container.
+    /// Run the probe.
     Probe,
-    /// Nothing ever again: this container does not come back.
+    /// End: this container will not restart.
     End,
 }
 
-/// The time, as a worker needs it.
+/// The current times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) now: Timestamp,
     pub(super) agent_started: Timestamp,
 }
 
-/// Where results go.
+/// The cache for results.
 pub(super) trait ResultSink {
     fn set(&self, kind: ProbeKind, pod: &Pod, container: &ContainerId, result: ProbeResult);
     fn results(&self) -> &ProbeResultCache;
@@ -51,9 +52,9 @@ pub(super) struct Worker {
     pub(super) place: Place,
     /// The container that it saw last.
     pub(super) container_id: Option<ContainerId>,
-    /// What was measured last, and how many times in a row.
+    /// The last result, and its number in a row.
     last: Option<(ProbeResult, i32)>,
-    /// Until there is another container, nothing is measured.
+    /// No probe runs until there is another container.
     on_hold: bool,
 }
 
@@ -74,7 +75,7 @@ impl Worker {
         container.map_or("", |container| &container.name)
     }
 
-    /// What follows from the status that was reported last (`doProbe`, up to the probe).
+    /// Decides what to do, from the status that was reported last (`doProbe`, up to the probe).
     pub(super) fn look(
         &mut self,
         status: Option<&ApiPodStatus>,
@@ -116,7 +117,7 @@ impl Worker {
             return if comes_back { Look::Wait } else { Look::End };
         };
         if pod.is_deleting() && self.kind != ProbeKind::Readiness {
-            // That it stops answering now must not have it killed sooner than its grace period ends.
+            // A failure now must not kill the container before its grace period ends.
             sink.set(self.kind, &pod, &id, ProbeResult::Success);
             return Look::End;
         }
@@ -126,7 +127,7 @@ impl Worker {
         {
             return Look::Wait;
         }
-        // Startup probes are for who has not started, the others for who has.
+        // Startup probes are for containers that have not started, the other kinds for those that have.
         let started = reported.started == Some(true);
         if started == (self.kind == ProbeKind::Startup) {
             return Look::Wait;
@@ -134,7 +135,7 @@ impl Worker {
         Look::Probe
     }
 
-    /// Another container than before: what was known is forgotten.
+    /// Another container than before: the old results are dropped.
     fn meet(&mut self, id: ContainerId, reported: &ContainerStatus, times: Times, sink: &dyn ResultSink) {
         self.forget(sink.results());
         self.container_id = Some(id.clone());
@@ -145,7 +146,7 @@ impl Worker {
         let container = self.place.container(&self.pod);
         let sidecar = self.place.init && container.is_some_and(is_restartable_init_container);
         if sidecar && self.kind == ProbeKind::Startup && reported.started == Some(true) {
-            // Whether the pod is initialized hangs on it.
+            // The condition `Initialized` depends on it.
             sink.set(self.kind, &self.pod, &id, ProbeResult::Success);
         }
         if !ran_before_agent {
@@ -158,7 +159,7 @@ impl Worker {
         }
     }
 
-    /// Takes in what was measured: it counts once it was measured often enough in a row.
+    /// Applies a result. It takes effect after enough equal results in a row.
     pub(super) fn judge(&mut self, result: ProbeResult, sink: &dyn ResultSink) {
         let Some(spec) = self.place.container(&self.pod).and_then(|c| self.kind.of(c)) else {
             return;
@@ -189,14 +190,13 @@ impl Worker {
             ProbeKind::Startup => true,
         };
         if decided {
-            // A failed container is to be killed, a started one needs no startup probe: no more commands are
-            // run in it.
+            // A failed container is killed, and a started one needs no startup probe: no more commands are run in it.
             self.on_hold = true;
             self.last = Some((result, 0));
         }
     }
 
-    /// Its results go with it.
+    /// Removes its results.
     pub(super) fn forget(&self, results: &ProbeResultCache) {
         if let Some(id) = &self.container_id {
             results.remove(self.kind, id);
@@ -204,7 +204,7 @@ impl Worker {
     }
 }
 
-/// The container of this name, if it was made, regular or init.
+/// The status of the container with this name, if it has an id; regular or init.
 pub(super) fn reported_container<'a>(
     status: &'a ApiPodStatus,
     name: &str,
@@ -216,7 +216,7 @@ pub(super) fn reported_container<'a>(
     find(&status.container_statuses).or_else(|| find(&status.init_container_statuses))
 }
 
-/// `ShouldAllContainersRestart`, of what was reported.
+/// `ShouldAllContainersRestart`, for the reported status.
 fn all_containers_restart(pod: &Pod, status: &ApiPodStatus) -> bool {
     if restarts_all_containers(status) {
         return true;
@@ -227,7 +227,7 @@ fn all_containers_restart(pod: &Pod, status: &ApiPodStatus) -> bool {
             .iter()
             .chain(&status.container_statuses);
         let mut named = statuses.flatten().filter(|status| status.name == container.name);
-        // Regular ones come last, and win.
+        // Regular containers come last and take precedence.
         let end = named
             .next_back()
             .and_then(|status| status.state.as_ref()?.terminated.as_ref());

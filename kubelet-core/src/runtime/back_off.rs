@@ -1,4 +1,4 @@
-//! Waits after failures, as they are taken over a restart of the agent.
+//! Back-offs after failures, as they are kept over a restart of the agent.
 
 use std::time::Duration;
 
@@ -6,20 +6,21 @@ use tokio::time::Instant;
 
 use crate::ContainerId;
 
-/// A wait of a runtime before it tries again what failed: a container that keeps ending, an image that cannot be
-/// pulled. Times are on tokio's clock; whoever writes them down turns them into wall-clock time and back.
+/// A back-off of a runtime before it retries: a container that keeps exiting, an image that cannot be pulled. Times are
+/// on tokio's clock; records on disk convert them to wall-clock time and back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackOff {
-    /// What waits, in the runtime's own words: one for each in a pod.
+    /// The key of the back-off, defined by the runtime and unique in the pod.
     pub key: String,
-    /// How long it waits.
+    /// The length.
     pub wait: Duration,
-    /// From when on: it is over at `since + wait`.
+    /// The start: it ends at `since + wait`.
     pub since: Instant,
-    /// When the wait was set to this length. What goes well for long enough after it waits anew from the first.
+    /// When it got this length. After a long enough time without failures the next back-off has the initial length
+    /// again.
     pub set_at: Instant,
-    /// The container whose end is waited after, if it is one's.
+    /// The container whose exit caused it, if one did.
     pub container: Option<ContainerId>,
-    /// What went wrong, if that is to be told while it waits.
+    /// The error to report during the back-off, if any.
     pub message: String,
 }

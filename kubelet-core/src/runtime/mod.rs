@@ -1,8 +1,8 @@
-//! The container runtime as the kubelet sees it: pods, their containers, and four verbs.
+//! The container runtime from the kubelet's view: pods and their containers.
 //!
-//! [`RuntimeReader`] is all that a PLEG asks; [`Runtime`] adds what a pod worker asks. Implement both when
-//! pods are opaque to you. When you have containers, or CRI, see the `kubelet-cri` crate: it makes a
-//! [`Runtime`] of either.
+//! [`RuntimeReader`] is all that a PLEG needs; [`Runtime`] adds what a pod worker needs. Implement both if your runtime
+//! handles whole pods. If it handles containers, or speaks CRI, use the `kubelet-cri` crate, which provides a
+//! [`Runtime`] for either.
 
 mod back_off;
 mod pod;
@@ -30,13 +30,13 @@ pub use sync_result::{PodSyncResult, SyncAction, SyncFailure, SyncResult};
 
 use crate::{ContainerId, PodUid, Result};
 
-/// The read half of a runtime: what a pod lifecycle event generator needs, and no more.
+/// The read half of a runtime: all that a pod lifecycle event generator needs.
 ///
 /// Answers to the parts of the kubelet's `container.Runtime` that `pkg/kubelet/pleg` calls.
 ///
 /// # Cancel safety
 ///
-/// Every call may be dropped at any time; it must leave nothing behind.
+/// Every call may be dropped at any time and must not leave partial state.
 #[async_trait]
 pub trait RuntimeReader: Send + Sync {
     /// All pods that the runtime knows, each once; with `all` the containers that ended are included, else
@@ -60,50 +60,49 @@ pub trait RuntimeReader: Send + Sync {
     /// runtime than in the PLEG.
     async fn pods(&self, all: bool) -> Result<Vec<Arc<RuntimePod>>>;
 
-    /// One pod as [`pods`](Self::pods)`(true)` would list it, or `None` if the runtime has nothing of it
-    /// (`GetPod`). The default looks it up in the whole list.
+    /// One pod as in [`pods`](Self::pods)`(true)`, or `None` if the runtime does not have it (`GetPod`). The default
+    /// searches the whole list.
     async fn pod(&self, uid: &PodUid) -> Result<Option<Arc<RuntimePod>>> {
         Ok(self.pods(true).await?.into_iter().find(|pod| pod.uid == *uid))
     }
 
-    /// The full status of a pod of the list: IPs, and each container's times, exit code, reason and message
-    /// (`GetPodStatus`). What came to the pod after it was listed may be missing: the status is as new as the list,
-    /// and whoever keeps it dates it so.
+    /// The full status of a listed pod: IPs, and each container's times, exit code, reason and message
+    /// (`GetPodStatus`). Changes after the list may be missing: the status counts as old as the list.
     ///
-    /// A runtime that keeps its statuses may hand out the same `Arc`s again and again.
+    /// A runtime that keeps statuses may return the same `Arc`s again.
     async fn pod_status(&self, pod: &RuntimePod) -> Result<Arc<PodStatus>>;
 
-    /// A stream of hints "this pod changed", or `None` if this runtime has none. An item is a reason to look
-    /// at the pod, never data; the stream may end or fail at any time and is asked for anew.
+    /// A stream of hints that a pod changed, or `None` if the runtime has none. A hint is a reason to inspect the pod
+    /// and carries no data. The stream may end or fail at any time; it is then requested again.
     async fn pod_hints(&self) -> Result<Option<BoxStream<'static, Result<PodUid>>>> {
         Ok(None)
     }
 }
 
-/// A runtime that runs whole pods: the highest of the three heights at which a runtime can be written.
+/// A runtime that runs whole pods: the highest of the three levels at which a runtime can be implemented.
 ///
 /// Answers to the kubelet's `container.Runtime`.
 #[async_trait]
 pub trait Runtime: RuntimeReader {
-    /// The runtime's name, the first part of its container ids: `containerd` (`Type`).
+    /// The runtime's name, the prefix of its container ids: `containerd` (`Type`).
     fn runtime_type(&self) -> &str;
 
-    /// Whether the runtime and its network are ready (`Status`). Asked before pods are synced.
+    /// Whether the runtime and its network are ready (`Status`). Called before pods are synced.
     async fn status(&self) -> Result<RuntimeStatus>;
 
-    /// Brings the running pod to what its spec says: makes and kills sandboxes and containers (`SyncPod`).
-    /// Failures are told per container in the result. Does what can be done now and returns; it does not
-    /// wait for a container to end.
+    /// Makes the running pod match its spec: creates and kills sandboxes and containers (`SyncPod`). Failures are
+    /// reported per container in the result. Does what is possible now and returns; it does not wait for containers to
+    /// exit.
     ///
     /// # Cancel safety
     ///
-    /// The future is dropped when the pod is to end. Whatever was made must be found by the next
-    /// [`pods`](RuntimeReader::pods).
+    /// The future is dropped when the pod must end. The next [`pods`](RuntimeReader::pods) must list whatever was
+    /// created.
     async fn sync_pod(&self, pod: &Arc<Pod>, status: &PodStatus) -> PodSyncResult;
 
-    /// The same, for an agent that keeps a record of what it starts: the runtime tells `starts` of each container
-    /// before it starts it, and leaves it alone where that fails. The default tells nothing: what such a runtime
-    /// started and lost before its pod was seen to run is started once more.
+    /// The same, for an agent that records what it starts: the runtime calls `starts` before it starts a container, and
+    /// does not start it if that fails. The default does not call it: a container that such a runtime started and lost
+    /// before it was seen running is started again.
     async fn sync_pod_recorded(
         &self,
         pod: &Arc<Pod>,
@@ -114,12 +113,12 @@ pub trait Runtime: RuntimeReader {
         self.sync_pod(pod, status).await
     }
 
-    /// Stops all containers of a pod, then its sandboxes, and returns when they have stopped (`KillPod`).
-    /// `pod` is `None` when only the runtime knows it. `grace_period` overrides the pod's own. Idempotent.
+    /// Stops all containers of a pod, then its sandboxes, and returns when they have stopped (`KillPod`). `pod` is
+    /// `None` if only the runtime knows it. `grace_period` overrides the pod's own. Idempotent.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped, when the grace period shrinks, and is called again.
+    /// May be dropped when the grace period is shortened; it is then called again.
     async fn kill_pod(
         &self,
         pod: Option<&Arc<Pod>>,
@@ -127,96 +126,95 @@ pub trait Runtime: RuntimeReader {
         grace_period: Option<Duration>,
     ) -> Result<()>;
 
-    /// Removes dead containers, sandboxes and their logs (`GarbageCollect`), within `policy`. The default
-    /// has nothing to remove.
+    /// Removes dead containers, sandboxes and their logs (`GarbageCollect`), within `policy`. By default, it does
+    /// nothing.
     async fn garbage_collect(&self, policy: &GcPolicy, pods: &dyn PodStateProvider) -> Result<()> {
         let _ = (policy, pods);
         Ok(())
     }
 
-    /// Removes a container that has ended, and its logs (`DeleteContainer`). Idempotent. The default leaves it to
+    /// Removes a container that has exited, and its logs (`DeleteContainer`). Idempotent. By default, this is left to
     /// [`garbage_collect`](Self::garbage_collect).
     async fn delete_container(&self, container: &ContainerId) -> Result<()> {
         let _ = container;
         Ok(())
     }
 
-    /// What of the pod waits after failures, for the record that outlasts the agent: kept as long as
-    /// [`restore_back_offs`](Self::restore_back_offs) is to know of it. The default has no back-offs.
+    /// The pod's current back-offs, for the record on disk; [`restore_back_offs`](Self::restore_back_offs) gets them
+    /// after a restart of the agent. By default, none.
     fn back_offs(&self, uid: &PodUid) -> Vec<BackOff> {
         let _ = uid;
         Vec::new()
     }
 
-    /// The agent was started again: the pod goes on waiting for what it waited for before. Called before the pod's
-    /// first sync; what is not known any more is passed over.
+    /// Restores the pod's back-offs after a restart of the agent. Called before the pod's first sync. Unknown ones are
+    /// ignored.
     fn restore_back_offs(&self, uid: &PodUid, back_offs: Vec<BackOff>) {
         let _ = (uid, back_offs);
     }
 
-    /// Why the pod cannot go from the resources of `allocated` to those of `desired` while it runs; `None` where that is for
-    /// the node to decide. The default runtime gives nothing to what runs, and says so.
+    /// Why the pod cannot be resized in place from the resources of `allocated` to those of `desired`; `None` if only
+    /// the node's capacity decides. By default, resizes are refused.
     fn refuses_resize(&self, desired: &Pod, allocated: &Pod) -> Option<ResizeRefusal> {
         let _ = (desired, allocated);
         Some(ResizeRefusal::unsupported())
     }
 
-    /// Whether some container that runs, or the pod as a whole, was not given the resources of its spec yet
-    /// (`IsPodResizeInProgress`). Asked before each sync. The default runtime resizes nothing.
+    /// Whether a running container, or the pod as a whole, does not have the resources of its spec yet
+    /// (`IsPodResizeInProgress`). Called before each sync. By default, `false`.
     fn is_pod_resize_in_progress(&self, pod: &Pod, status: &PodStatus) -> bool {
         let _ = (pod, status);
         false
     }
 
-    /// What the pod and its containers were given last, for the record that outlasts the agent. The default keeps nothing.
+    /// The resources that the pod and its containers were given last, for the record on disk. By default, none.
     fn actuated_resources(&self, uid: &PodUid) -> Vec<ActuatedResources> {
         let _ = uid;
         Vec::new()
     }
 
-    /// The agent was started again: this is what the pod's containers were given last. Called before the pod's first sync.
+    /// Restores those after a restart of the agent. Called before the pod's first sync.
     fn restore_actuated_resources(&self, uid: &PodUid, actuated: Vec<ActuatedResources>) {
         let _ = (uid, actuated);
     }
 
-    /// The pod is gone for good: forget what is kept of it in memory (back-offs, records). The default keeps
-    /// nothing.
+    /// The pod is gone for good: drop its state in memory (back-offs, records). By default, it does nothing.
     fn forget_pod(&self, uid: &PodUid) {
         let _ = uid;
     }
 }
 
-/// Whether a runtime can be worked with (`container.RuntimeStatus`).
+/// Whether a runtime is ready (`container.RuntimeStatus`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeStatus {
-    /// Condition `RuntimeReady`; the message says why not.
+    /// Condition `RuntimeReady`, with a message if it is false.
     pub runtime_ready: Readiness,
-    /// Condition `NetworkReady`; the message says why not. Pods on the host's network do not wait for it.
+    /// Condition `NetworkReady`, with a message if it is false. Pods on the host's network do not wait for it.
     pub network_ready: Readiness,
 }
 
 /// One condition of a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Readiness {
-    /// It is ready.
+    /// Ready.
     #[default]
     Ready,
-    /// It is not, for this reason (`reason:… message:…` in the kubelet's words).
+    /// Not ready, with the reason (`reason:… message:…` as the kubelet formats it).
     NotReady(String),
 }
 
-/// What may be collected (`container.GCPolicy`).
+/// What garbage collection may remove (`container.GCPolicy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GcPolicy {
-    /// How long a container must have been dead; `minimumContainerTTLDuration`, 0 by default.
+    /// The minimum age of a dead container; `minimumContainerTTLDuration`, 0 by default.
     pub min_age: Duration,
-    /// How many dead instances of each container stay; `maxPerPodContainerCount`, 1 by default.
+    /// How many dead instances are kept per container; `maxPerPodContainerCount`, 1 by default.
     pub max_per_pod_container: Option<u32>,
-    /// How many dead containers stay in all; `maxContainerCount`, no bound by default.
+    /// How many dead containers are kept in total; `maxContainerCount`, unlimited by default.
     pub max_containers: Option<u32>,
-    /// All pod sources have been seen: containers of unknown pods are garbage too.
+    /// All pod sources are ready: containers of unknown pods are garbage, too.
     pub all_sources_ready: bool,
-    /// Under pressure: containers of pods that ended, but are not deleted, are garbage too.
+    /// Under resource pressure: containers of pods that ended, but are not deleted, are garbage, too.
     pub evict_terminated_pods: bool,
 }
 
@@ -232,12 +230,11 @@ impl Default for GcPolicy {
     }
 }
 
-/// What a collector of garbage asks before it removes what belongs to a pod (`kuberuntime.podStateProvider`).
+/// What garbage collection checks before it removes content of a pod (`kuberuntime.podStateProvider`).
 pub trait PodStateProvider: Send + Sync {
-    /// The pod has ended and is deleted or evicted: what its containers left may go
-    /// (`ShouldPodContentBeRemoved`).
+    /// The pod has ended and is deleted or evicted: its dead containers may be removed (`ShouldPodContentBeRemoved`).
     fn should_pod_content_be_removed(&self, uid: &PodUid) -> bool;
 
-    /// Nothing of the pod runs or will: its sandboxes may go (`ShouldPodRuntimeBeRemoved`).
+    /// No container of the pod runs or will run: its sandboxes may be removed (`ShouldPodRuntimeBeRemoved`).
     fn should_pod_runtime_be_removed(&self, uid: &PodUid) -> bool;
 }

@@ -4,24 +4,24 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::{ContainerId, PodKey, PodUid};
 
-/// A pod as the runtime lists it: enough to see that something changed (`container.Pod`).
+/// A pod as the runtime lists it: enough to detect changes (`container.Pod`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimePod {
     /// Its UID.
     pub uid: PodUid,
-    // What changes most comes first: pods that differ are told apart sooner.
+    // The fields that change most come first: comparisons then end sooner.
     /// Its containers.
     pub containers: Vec<Container>,
     /// Its sandboxes, newest first.
     pub sandboxes: Vec<Sandbox>,
     /// Its namespace and name.
     pub key: PodKey,
-    /// When its first sandbox was made.
+    /// When its first sandbox was created.
     pub created_at: Option<Timestamp>,
 }
 
 impl RuntimePod {
-    /// A pod of which the runtime has nothing.
+    /// A pod without sandboxes and containers.
     pub fn empty(uid: PodUid, key: PodKey) -> Self {
         Self {
             uid,
@@ -32,12 +32,12 @@ impl RuntimePod {
         }
     }
 
-    /// Whether the runtime has neither a container nor a sandbox of it.
+    /// Whether it has neither a container nor a sandbox.
     pub fn is_empty(&self) -> bool {
         self.containers.is_empty() && self.sandboxes.is_empty()
     }
 
-    /// Whether some container runs, or some sandbox is ready.
+    /// Whether a container runs or a sandbox is ready.
     pub fn is_running(&self) -> bool {
         self.containers
             .iter()
@@ -54,7 +54,7 @@ impl RuntimePod {
 pub struct Container {
     /// Its id.
     pub id: ContainerId,
-    // Before what costs more to compare.
+    // Before fields that cost more to compare.
     /// Its state.
     pub state: ContainerState,
     /// Its name in the pod's spec.
@@ -71,12 +71,12 @@ pub struct Container {
     pub hash: u64,
     /// The id of the sandbox it belongs to.
     pub sandbox_id: String,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Option<Timestamp>,
 }
 
 impl Container {
-    /// A container of which only id, name and state are known.
+    /// A container with only id, name and state set.
     pub fn new(id: ContainerId, name: impl Into<String>, state: ContainerState) -> Self {
         Self {
             id,
@@ -100,14 +100,14 @@ pub struct Sandbox {
     pub id: ContainerId,
     /// Its state.
     pub state: SandboxState,
-    /// How many sandboxes the pod had before it.
+    /// How many sandboxes the pod had before this one.
     pub attempt: u32,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Option<Timestamp>,
 }
 
 impl Sandbox {
-    /// The first sandbox of a pod, of which only id and state are known.
+    /// The first sandbox of a pod, with only id and state set.
     pub fn new(id: ContainerId, state: SandboxState) -> Self {
         Self {
             id,
@@ -121,21 +121,21 @@ impl Sandbox {
 /// A container's state (`container.State`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerState {
-    /// Made and not started.
+    /// Created, not started.
     Created,
-    /// It runs.
+    /// Running.
     Running,
-    /// It ran and has ended.
+    /// Exited.
     Exited,
-    /// The runtime cannot tell.
+    /// Unknown to the runtime.
     Unknown,
 }
 
 /// A sandbox's state (CRI `PodSandboxState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SandboxState {
-    /// Its network is up and its namespaces are held.
+    /// Its network is up and its namespaces exist.
     Ready,
-    /// It has stopped, or was never whole.
+    /// It has stopped, or was never complete.
     NotReady,
 }

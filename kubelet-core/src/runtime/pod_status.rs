@@ -1,4 +1,4 @@
-//! A pod's full status as its runtime tells it.
+//! A pod's full status from its runtime.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::jiff::Timestamp;
@@ -7,30 +7,28 @@ use tokio::time::Instant;
 use super::pod::{ContainerState, SandboxState};
 use crate::{ContainerId, PodKey, PodUid};
 
-/// How often a container was started again.
+/// How often a container was restarted.
 pub type RestartCount = u32;
 
-/// All that the runtime knows of a pod (`container.PodStatus`). Not to be confused with the API's
-/// `PodStatus`, which is made of it.
+/// The runtime's full status of a pod (`container.PodStatus`). The API's `PodStatus` is generated from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodStatus {
     /// The pod's UID.
     pub uid: PodUid,
     /// The pod's namespace and name.
     pub key: PodKey,
-    /// All IPs of the pod, the primary first; none while no sandbox is ready and on the host's network.
+    /// All IPs of the pod, the primary first. Empty if no sandbox is ready, and on the host's network.
     pub ips: Vec<String>,
-    /// All containers, dead ones too, newest first.
+    /// All containers, including dead ones, newest first.
     pub containers: Vec<ContainerStatus>,
     /// All sandboxes, newest first.
     pub sandboxes: Vec<SandboxStatus>,
-    /// When it was read, on tokio's clock: taken **before** the runtime was asked, so that the status is at
-    /// least as new as this.
+    /// When it was read, on tokio's clock: taken **before** the runtime was asked, so the status is at least this new.
     pub timestamp: Instant,
 }
 
 impl PodStatus {
-    /// The status of a pod of which the runtime has nothing.
+    /// The status of a pod without sandboxes and containers.
     pub fn empty(uid: PodUid, key: PodKey, timestamp: Instant) -> Self {
         Self {
             uid,
@@ -47,14 +45,14 @@ impl PodStatus {
         self.containers.iter().find(|status| status.name == name)
     }
 
-    /// The containers that run (`GetRunningContainerStatuses`).
+    /// The running containers (`GetRunningContainerStatuses`).
     pub fn running_containers(&self) -> impl Iterator<Item = &ContainerStatus> {
         self.containers
             .iter()
             .filter(|status| status.state == ContainerState::Running)
     }
 
-    /// Whether some container runs, or some sandbox is ready.
+    /// Whether a container runs or a sandbox is ready.
     pub fn is_running(&self) -> bool {
         self.running_containers().next().is_some()
             || self
@@ -63,7 +61,7 @@ impl PodStatus {
                 .any(|sandbox| sandbox.state == SandboxState::Ready)
     }
 
-    /// The containers of the newest sandbox, if that is ready (`ActiveContainerStatuses`).
+    /// The containers of the newest sandbox, if it is ready (`ActiveContainerStatuses`).
     pub fn active_containers(&self) -> impl Iterator<Item = &ContainerStatus> {
         let sandbox = self
             .sandboxes
@@ -84,44 +82,44 @@ pub struct ContainerStatus {
     pub name: String,
     /// Its state.
     pub state: ContainerState,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Option<Timestamp>,
     /// When it was started.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When it exited.
     pub finished_at: Option<Timestamp>,
-    /// What it ended with, once it has.
+    /// Its exit code, after it exited.
     pub exit_code: i32,
     /// The image it was asked to run, `NAME:TAG`.
     pub image: String,
     /// The id of that image.
     pub image_id: String,
-    /// The digested reference of that image: what the API shows as `imageID`.
+    /// The digested reference of that image: `imageID` in the API.
     pub image_ref: String,
     /// The runtime handler that pulled the image, if one did.
     pub image_runtime_handler: String,
     /// The kubelet's hash of the container's spec, from its annotations; 0 where unknown.
     pub hash: u64,
-    /// How often it was started again before, from its annotations.
+    /// How often it was restarted, from its annotations.
     pub restart_count: RestartCount,
     /// The id of the sandbox it belongs to.
     pub sandbox_id: String,
-    /// One word on why it is in this state: `Completed`, `Error`, `OOMKilled`…
+    /// The reason of its state: `Completed`, `Error`, `OOMKilled`…
     pub reason: String,
-    /// The termination message, or what the runtime has to say.
+    /// The termination message, or the runtime's message.
     pub message: String,
-    /// What the runtime applies of CPU and memory, if it tells.
+    /// The CPU and memory that the runtime applies, if it reports them.
     pub resources: Option<ContainerResources>,
-    /// Who its first process runs as, if the runtime tells.
+    /// The user of its first process, if the runtime reports it.
     pub user: Option<ContainerUser>,
-    /// Its volume mounts, if the runtime tells.
+    /// Its volume mounts, if the runtime reports them.
     pub mounts: Vec<VolumeMountStatus>,
-    /// The signal that stops it, e.g. `SIGTERM`, if the runtime tells.
+    /// Its stop signal, e.g. `SIGTERM`, if the runtime reports it.
     pub stop_signal: Option<String>,
 }
 
 impl ContainerStatus {
-    /// A container of which only id, name and state are known.
+    /// A container with only id, name and state set.
     pub fn new(id: ContainerId, name: impl Into<String>, state: ContainerState) -> Self {
         Self {
             id,
@@ -148,29 +146,30 @@ impl ContainerStatus {
     }
 }
 
-/// A sandbox's full status: of CRI's `PodSandboxStatus` what the kubelet reads.
+/// A sandbox's full status: the fields of CRI's `PodSandboxStatus` that the kubelet reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxStatus {
     /// Its id.
     pub id: String,
     /// Its state.
     pub state: SandboxState,
-    /// How many sandboxes the pod had before it.
+    /// How many sandboxes the pod had before this one.
     pub attempt: u32,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Option<Timestamp>,
     /// Its IPs, the primary first; none on the host's network.
     pub ips: Vec<String>,
-    /// Whether the runtime tells of its network at all: only then does no IP mean that it lost it.
+    /// Whether the runtime reports network status at all. Only then does an empty list of IPs mean that the sandbox
+    /// lost its network.
     pub network_reported: bool,
     /// Whether it shares the host's network.
     pub host_network: bool,
-    /// The runtime handler it runs under; empty for the default.
+    /// Its runtime handler; empty for the default.
     pub runtime_handler: String,
 }
 
 impl SandboxStatus {
-    /// The first sandbox of a pod, of which only id and state are known.
+    /// The first sandbox of a pod, with only id and state set.
     pub fn new(id: impl Into<String>, state: SandboxState) -> Self {
         Self {
             id: id.into(),
@@ -185,39 +184,39 @@ impl SandboxStatus {
     }
 }
 
-/// CPU and memory as the runtime applies them (`container.ContainerResources`).
+/// CPU and memory that the runtime applies (`container.ContainerResources`).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerResources {
-    /// CPU requested.
+    /// The CPU request.
     pub cpu_request: Option<Quantity>,
-    /// CPU at most.
+    /// The CPU limit.
     pub cpu_limit: Option<Quantity>,
-    /// Memory requested.
+    /// The memory request.
     pub memory_request: Option<Quantity>,
-    /// Memory at most.
+    /// The memory limit.
     pub memory_limit: Option<Quantity>,
 }
 
-/// Who a container's first process runs as (`container.ContainerUser`, Linux).
+/// The user of a container's first process (`container.ContainerUser`, Linux).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerUser {
     /// Its user.
     pub uid: i64,
     /// Its primary group.
     pub gid: i64,
-    /// Its further groups.
+    /// Its supplementary groups.
     pub supplemental_groups: Vec<i64>,
 }
 
-/// A mount that a runtime reports (`container.Mount` as far as statuses show it).
+/// A mount that a runtime reports (`container.Mount`, the part that statuses show).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeMountStatus {
     /// The path in the container.
     pub container_path: String,
     /// The path on the host.
     pub host_path: String,
-    /// Not writable.
+    /// Whether it is read-only.
     pub read_only: bool,
-    /// Not writable, and what is mounted below neither.
+    /// Whether mounts below it are read-only, too.
     pub recursive_read_only: bool,
 }

@@ -1,18 +1,18 @@
-//! What a runtime says of a resize in place.
+//! A runtime's answers about a resize in place.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a runtime cannot give a running pod other resources, whatever the node has to give: the resize is `Infeasible`.
+/// Why a runtime cannot resize a running pod, whatever the node's capacity: the resize is `Infeasible`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResizeRefusal {
-    /// A sentence for humans: the message of the condition `PodResizePending`.
+    /// The message of the condition `PodResizePending`.
     pub message: String,
-    /// What it is counted under: the label `reason_detail` of `kubelet_pod_infeasible_resizes_total`.
+    /// The label `reason_detail` of `kubelet_pod_infeasible_resizes_total`.
     pub reason_detail: &'static str,
 }
 
 impl ResizeRefusal {
-    /// Refused with this message, counted under this detail.
+    /// A refusal with this message, counted under this detail.
     pub fn new(message: impl Into<String>, reason_detail: &'static str) -> Self {
         Self {
             message: message.into(),
@@ -20,7 +20,7 @@ impl ResizeRefusal {
         }
     }
 
-    /// Whatever runs here cannot be resized (`IsInPlacePodVerticalScalingAllowed`).
+    /// Nothing on this node can be resized (`IsInPlacePodVerticalScalingAllowed`).
     pub fn unsupported() -> Self {
         Self::new(
             "In-place pod resize is not supported on this node",
@@ -29,7 +29,7 @@ impl ResizeRefusal {
     }
 }
 
-/// What a container, or its pod as a whole, was given last of CPU and memory, 0 for none, as it is taken over a restart of the
+/// The CPU and memory that a container, or its pod as a whole, was given last, 0 for unset. Kept over a restart of the
 /// agent (the kubelet's `actuated_pods_state`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! What is started is written down first.
+//! Records of container starts, written before the start.
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,25 +10,25 @@ use crate::{ContainerId, Result};
 pub struct ContainerStart {
     /// Its name in the pod's spec.
     pub name: String,
-    /// Its id: it was made already, and has not run yet.
+    /// Its id: it was created, and has not run yet.
     pub id: ContainerId,
-    /// How often one of its name was started before.
+    /// How often a container of its name was started before.
     pub attempt: u32,
 }
 
-/// Told by a runtime of each container before it is started, so that one that must not run twice does not, whatever
-/// becomes of the agent, the runtime or the host.
+/// Called by a runtime before it starts a container, so that a container that must run only once is not started twice,
+/// even if the agent, the runtime or the host fails.
 #[async_trait]
 pub trait StartRecord: Send + Sync {
-    /// The container is about to be started. After `Ok` that is known for good: if the runtime has nothing of the
-    /// container later, it counts as started and lost.
+    /// The container is about to be started. After `Ok` this is recorded durably: if the runtime loses the container,
+    /// it counts as started and lost.
     ///
     /// # Errors
     ///
-    /// The start cannot be recorded: the container is not to be started now.
+    /// The start cannot be recorded: the container must not be started now.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped; then the container is not started, and may count as if it were.
+    /// May be dropped. The container must not be started then, and may count as started.
     async fn about_to_start(&self, pod: &Pod, start: &ContainerStart) -> Result<()>;
 }

@@ -1,8 +1,8 @@
-//! What came of a pod's sync, container by container.
+//! The result of a pod's sync, per container.
 
 use tokio::time::Instant;
 
-/// What was tried (`container.SyncAction`).
+/// An action of a sync (`container.SyncAction`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SyncAction {
@@ -12,51 +12,51 @@ pub enum SyncAction {
     InitContainer,
     /// Kill a container.
     KillContainer,
-    /// Make the sandbox.
+    /// Create the sandbox.
     CreatePodSandbox,
     /// Read a sandbox's config.
     ConfigPodSandbox,
     /// Kill a sandbox.
     KillPodSandbox,
-    /// Kill the pod before it is made anew.
+    /// Kill the pod before it is created again.
     KillPod,
-    /// Give running containers other resources.
+    /// Resize running containers.
     ResizePodInPlace,
 }
 
-/// One thing that was tried on one container or sandbox (`container.SyncResult`).
+/// One action on one container or sandbox (`container.SyncResult`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncResult {
-    /// What was tried.
+    /// The action.
     pub action: SyncAction,
-    /// On which: a container's name, or the pod's for a sandbox.
+    /// The target: a container's name, or the pod's name for a sandbox.
     pub target: String,
-    /// How it failed, if it did.
+    /// The failure, if it failed.
     pub failure: Option<SyncFailure>,
 }
 
-/// Why it failed: what `state.waiting` will show.
+/// Why an action failed: the content of `state.waiting`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncFailure {
-    /// One word, e.g. `CrashLoopBackOff`, `ErrImagePull`, `RunContainerError`.
+    /// The reason, e.g. `CrashLoopBackOff`, `ErrImagePull`, `RunContainerError`.
     pub reason: String,
-    /// A sentence for humans.
+    /// The message.
     pub message: String,
-    /// When it is worth trying again, if this is a back-off; on tokio's clock.
+    /// When to retry, if this is a back-off; on tokio's clock.
     pub back_off_until: Option<Instant>,
 }
 
-/// All that one `sync_pod` did (`container.PodSyncResult`).
+/// All actions of one `sync_pod` (`container.PodSyncResult`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSyncResult {
-    /// Each action, in order.
+    /// The actions, in order.
     pub results: Vec<SyncResult>,
-    /// What failed beside them, about the pod as a whole.
+    /// A failure of the pod as a whole.
     pub error: Option<String>,
 }
 
 impl PodSyncResult {
-    /// Records an action that went well.
+    /// Adds a successful action.
     pub fn succeeded(&mut self, action: SyncAction, target: impl Into<String>) {
         self.results.push(SyncResult {
             action,
@@ -65,7 +65,7 @@ impl PodSyncResult {
         });
     }
 
-    /// Records an action that failed.
+    /// Adds a failed action.
     pub fn failed(&mut self, action: SyncAction, target: impl Into<String>, failure: SyncFailure) {
         self.results.push(SyncResult {
             action,
@@ -74,12 +74,12 @@ impl PodSyncResult {
         });
     }
 
-    /// Whether everything went well.
+    /// Whether everything succeeded.
     pub fn is_ok(&self) -> bool {
         self.error.is_none() && self.results.iter().all(|result| result.failure.is_none())
     }
 
-    /// All that failed, in one line; `None` where nothing did.
+    /// All failures in one line; `None` if there is none.
     pub fn summary(&self) -> Option<String> {
         let failures = self.results.iter().filter_map(|result| {
             let failure = result.failure.as_ref()?;
@@ -92,7 +92,7 @@ impl PodSyncResult {
         (!all.is_empty()).then(|| all.join(", "))
     }
 
-    /// When the first of the back-offs among the failures ends (`MinBackoffExpiration`).
+    /// The end of the earliest back-off among the failures (`MinBackoffExpiration`).
     pub fn back_off_until(&self) -> Option<Instant> {
         self.results
             .iter()

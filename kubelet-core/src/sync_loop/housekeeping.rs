@@ -1,4 +1,4 @@
-//! What the sync loop tidies up every 2 s (`HandlePodCleanups`).
+//! The clean-up that the sync loop does every 2 s (`HandlePodCleanups`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::runtime::RuntimePod;
 use crate::{PodExt, PodKey, PodUid};
 
 impl SyncLoop {
-    /// Brings the workers in line with the desired pods, and lets all who keep something of a pod forget those that
-    /// are gone. Says whether nothing is left to do until something changes.
+    /// Makes the workers match the desired pods, and removes the state of pods that are gone. Returns whether nothing
+    /// is left to do until something changes.
     pub(super) fn clean_up(
         &self,
         gone: &mut GonePods,
@@ -27,11 +27,11 @@ impl SyncLoop {
         removals: &mut Removals,
     ) -> bool {
         if !self.sources.all_ready() {
-            // What is not listed yet may still come.
+            // A source may still list it.
             gone.count_who_waits(self.unlisted());
             return false;
         }
-        // A pod may have come, ended and be forgotten by its worker since the last time.
+        // A pod may have been added, ended and removed by its worker since the last time.
         gone.known.extend(self.workers.uids());
         let desired = self.pods.pods();
         let mut known = self.pods.uids();
@@ -74,13 +74,13 @@ impl SyncLoop {
         are_mirrors_well && !has_orphans && removals.dirs.is_idle()
     }
 
-    /// What runs and is listed by no source so far.
+    /// Pods that run and that no source has listed so far.
     fn unlisted(&self) -> HashSet<PodUid> {
         let running = self.cache.running_pods().into_iter().map(|(uid, _)| uid);
         running.filter(|uid| self.pods.pod(uid).is_none()).collect()
     }
 
-    /// Whether nothing of the pod runs or will (`isPodInactive`): it has ended, or was turned away.
+    /// Whether no container of the pod runs or will run (`isPodInactive`): it has ended, or was rejected.
     pub(super) fn is_inactive(&self, pod: &Arc<Pod>) -> bool {
         let uid = pod.uid();
         let terminal = || pod.is_terminal_phase() || self.told_to_have_ended(&uid);
@@ -88,7 +88,7 @@ impl SyncLoop {
             || (terminal() && !self.workers.is_pod_termination_requested(&uid))
     }
 
-    /// Begins a pod that should run and that no worker knows: a former one of its UID has ended.
+    /// Starts a pod that should run and has no worker: an earlier pod with its UID has ended.
     fn restart(&self, pod: &Arc<Pod>, working: &mut HashMap<PodUid, PodWorkerSync>) {
         let uid = pod.uid();
         if working.contains_key(&uid) {
@@ -109,8 +109,8 @@ impl SyncLoop {
         working.insert(uid, begun);
     }
 
-    /// Pods that are to be deleted, have ended, and that no worker knows (they were turned away, say): a worker sees
-    /// to it that they are (`filterTerminalPodsToDelete`).
+    /// Pods that are being deleted, have ended, and have no worker (because they were rejected, for example): a worker
+    /// deletes them (`filterTerminalPodsToDelete`).
     fn finish_terminal_pods(
         &self,
         desired: &[Arc<Pod>],
@@ -128,9 +128,9 @@ impl SyncLoop {
         }
     }
 
-    /// Ends what runs and belongs to nobody.
+    /// Ends pods that run and that no source lists.
     fn end_orphan(&self, uid: PodUid, key: PodKey, working: &mut HashMap<PodUid, PodWorkerSync>) {
-        // A pod whose worker has ended it is listed a little longer than it runs.
+        // The runtime may list a pod for a moment after its worker has ended it.
         if working.contains_key(&uid) || self.pods.pod(&uid).is_some() {
             return;
         }
@@ -147,8 +147,9 @@ impl SyncLoop {
         working.insert(uid, ending);
     }
 
-    /// Mirrors whose static pods are no more, and have ended (`deleteOrphanedMirrorPods`); and those of static pods that no
-    /// sync looks after, since they have ended or were turned away: that, too, is to be seen. Says whether there were none.
+    /// Deletes mirrors whose static pods are gone and have ended (`deleteOrphanedMirrorPods`). Reconciles the mirrors
+    /// of static pods without syncs, which have ended or were rejected: their status must be visible, too. Returns
+    /// whether there was nothing to do.
     fn tend_mirrors(
         &self,
         desired: &[Arc<Pod>],
@@ -191,15 +192,15 @@ impl SyncLoop {
     }
 }
 
-/// How long a mirror that no sync looks after waits, if it could not be made.
+/// The wait before the mirror of a static pod without syncs is tried again.
 const MIRROR_RETRY: Duration = Duration::from_secs(10);
 
-/// What is removed beside the loop, and made of mirrors, each kind by one task at a time: a disk or an API server that
-/// hangs holds up nothing but the next removal.
+/// Removals and mirror updates run beside the loop, each kind in one task at a time: a disk or an API server that hangs
+/// delays only the next removal.
 pub(super) struct Removals {
     dirs: OrphanedPodDirs,
     mirrors: JoinSet<()>,
-    /// When the last mirrors were made that no sync looks after.
+    /// When mirrors of static pods without syncs were last updated.
     mirrors_made_at: Option<Instant>,
 }
 
@@ -220,7 +221,7 @@ impl Removals {
         }
     }
 
-    /// Of what is to be removed once more.
+    /// Counts removals that must be retried.
     pub(super) fn changes(&self) -> &Changes {
         self.dirs.changes()
     }
@@ -231,11 +232,11 @@ impl Removals {
     }
 }
 
-/// Which pods were known at the last clean-up, or since, and are not any more.
+/// The pods that were known at the last clean-up, or since, and are no longer.
 #[derive(Default)]
 pub(super) struct GonePods {
     known: HashSet<PodUid>,
-    /// Those that run and wait for sources that were not heard yet.
+    /// The running pods that wait for sources without an update so far.
     waiting: HashSet<PodUid>,
 }
 
@@ -253,13 +254,13 @@ impl GonePods {
             .into_iter()
             .filter(|uid| !self.known.contains(uid))
             .collect();
-        // In one order in every run.
+        // Sorted, so that each run has the same order.
         gone.sort_unstable();
         gone
     }
 }
 
-/// A flag as the kubelet's metrics label it.
+/// The label value of a flag in the kubelet's metrics.
 fn flag(set: bool) -> &'static str {
     if set { "true" } else { "" }
 }
@@ -292,14 +293,14 @@ fn observe_pods(desired: &[Arc<Pod>], active: &[&Arc<Pod>], mirrors: &[Arc<Pod>]
     metrics::gauge!("kubelet_managed_ephemeral_containers").set(gauge(ephemeral.sum()));
 }
 
-/// `kubelet_working_pods`, by where each worker is and what is known of its pod, as it was told last.
+/// `kubelet_working_pods`, by the state of each worker and the origin of its pod, as it was set last.
 #[derive(Default)]
 pub(super) struct WorkingPods {
     counts: Option<HashMap<PodWorkerSync, usize>>,
 }
 
 impl WorkingPods {
-    /// Tells what has changed; the first time, all.
+    /// Updates the values that changed; the first time, all.
     fn observe(&mut self, working: &HashMap<PodUid, PodWorkerSync>) {
         let mut counts: HashMap<PodWorkerSync, usize> = HashMap::new();
         for sync in working.values() {

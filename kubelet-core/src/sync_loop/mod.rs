@@ -1,4 +1,4 @@
-//! The sync loop: hears of changes from all sides and tells the pod workers.
+//! The sync loop: receives changes from all parts and updates the pod workers.
 
 mod declared_features;
 mod housekeeping;
@@ -39,65 +39,65 @@ use crate::{
 use housekeeping::{GonePods, Removals, WorkingPods};
 use schedule::Schedule;
 
-/// Brings configuration and lifecycle events to the pod workers, and every 2 s, if something has changed, cleans up after
-/// pods that are gone. Answers to the kubelet's `syncLoop` and `HandlePodCleanups`.
+/// Passes configuration and lifecycle events to the pod workers. Every 2 s, if something has changed, it cleans up
+/// after pods that are gone. Answers to the kubelet's `syncLoop` and `HandlePodCleanups`.
 ///
-/// While the runtime is not ready nothing is taken from either side; it waits where it is.
-/// [`Kubelet`](crate::Kubelet) makes one; for an assembly of your own the parts are public.
+/// While the runtime is not ready, nothing is received; the channels hold the events. [`Kubelet`](crate::Kubelet)
+/// creates one; for an assembly of your own the fields are public.
 pub struct SyncLoop {
-    /// The merged sources.
+    /// The updates of the merged sources.
     pub updates: mpsc::Receiver<PodUpdate>,
-    /// What changed in the runtime.
+    /// The lifecycle events of the runtime.
     pub events: PlegEvents,
-    /// Who probes, if anyone does: told which pods may run.
+    /// The probe manager, if there is one; it must know which pods may run.
     pub prober: Option<ProbeManagerHandle>,
     /// The pods to sync because of their probes.
     pub probe_updates: Option<ProbeUpdates>,
-    /// Which sources were heard; the loop notes it.
+    /// Which sources have sent updates; the loop writes it.
     pub sources: SourcesReady,
     /// The desired pods; the loop writes them.
     pub pods: PodManager,
-    /// Who does the work.
+    /// The pod workers.
     pub workers: PodWorkersHandle,
-    /// What the runtime last said.
+    /// The latest runtime statuses.
     pub cache: PodCache,
-    /// Told when a pod is gone for good.
+    /// The runtime; it drops its state of pods that are gone.
     pub runtime: Arc<dyn Runtime>,
-    /// Whether the runtime can be worked with.
+    /// Whether the runtime is ready.
     pub runtime_state: RuntimeState,
-    /// Told of pods as their sources have them, and which are still known.
+    /// The status manager; it receives the pods of the sources, and which pods are still known.
     pub statuses: Arc<dyn PodStatusReporter>,
-    /// Forgotten with their pods.
+    /// Failed starts; removed with their pods.
     pub start_failures: StartFailures,
-    /// Where the folders of gone pods are removed.
+    /// Contains the folders of gone pods to remove.
     pub root_dir: RootDir,
-    /// Who removes them.
+    /// Does that file work.
     pub disk: Disk,
-    /// Who removes the cgroups of gone pods.
+    /// Removes the cgroups of gone pods.
     pub pod_containers: Arc<dyn PodContainerManager>,
-    /// Who takes away what is left of their volumes.
+    /// Unmounts the volumes of gone pods.
     pub volumes: Arc<dyn VolumeManager>,
-    /// Who says whether a new pod may run, and whether one that runs may have other resources.
+    /// Admits new pods, and decides on resizes.
     pub allocations: AllocationManager,
-    /// What the node declares, where changes of pods are held against it.
+    /// The features that the node declares, to check pod updates.
     pub declared_features: Option<DeclaredFeatures>,
-    /// Where it is told that a pod may not run.
+    /// Records events about rejected pods.
     pub recorder: Arc<dyn EventRecorder>,
-    /// What the agent before this one recorded of its pods, if it is kept.
+    /// The records of pods on disk, if they are kept.
     pub checkpoints: Option<Checkpoints>,
-    /// Who deletes the mirrors of static pods that are no more.
+    /// Deletes the mirrors of static pods that are gone.
     pub mirrors: MirrorPods,
-    /// How many dead containers of each name a pod keeps, at least one
+    /// How many dead containers are kept per container name, at least one
     /// ([`GcPolicy::max_per_pod_container`](crate::runtime::GcPolicy::max_per_pod_container)).
     pub max_per_pod_container: Option<u32>,
-    /// Told each time the loop goes round.
+    /// Notified in each iteration of the loop.
     pub monitor: SyncLoopMonitor,
 }
 
-/// The wait while the runtime is not ready doubles from the first to the second (`syncLoop`).
+/// The wait while the runtime is not ready doubles from the first value to the second (`syncLoop`).
 const NOT_READY_BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// How long a first status and list of the runtime are waited for before the loop looks whether it is ready.
+/// How long the loop waits for a first status and list of the runtime before it checks whether the runtime is ready.
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// Sorted by UID.
@@ -107,11 +107,11 @@ enum Heard {
     Config(PodUpdate),
     Pleg(PodUid, PodLifecycleEvents),
     Probe(PodUid),
-    /// Sources and PLEG have no more to say.
+    /// The sources and the PLEG have ended.
     End,
 }
 
-/// What the loop does next.
+/// The next action of the loop.
 enum Next {
     Housekeeping,
     Resizes,
@@ -119,12 +119,12 @@ enum Next {
 }
 
 impl SyncLoop {
-    /// Loops until `shutdown`, or until there is nothing more to hear.
+    /// Runs until `shutdown`, or until the sources and the PLEG have ended.
     pub async fn run(mut self, shutdown: CancellationToken) {
         let mut removals = Removals::of(&self);
         let deletor = ContainerDeletor::new(self.max_per_pod_container);
         let deleting = deletor.clone().run(self.runtime.clone());
-        // Nothing is half done at an await below: the loop may be dropped at any of them.
+        // No state is half changed at an await below: the loop may be dropped at any of them.
         tokio::select! {
             biased;
             () = shutdown.cancelled() => {}
@@ -149,7 +149,7 @@ impl SyncLoop {
         ];
         let mut housekeeping = Schedule::new(changes);
         let (mut gone_pods, mut working_pods) = (GonePods::default(), WorkingPods::default());
-        // A runtime that is well has answered within moments: that it was not asked yet is no reason to complain.
+        // A healthy runtime answers within moments: do not log a problem before its first answer.
         let first_answers = async {
             self.runtime_state.asked().await;
             self.cache.listed().await;
@@ -165,9 +165,9 @@ impl SyncLoop {
                 next = heard.next() => Next::Heard(next.unwrap_or(Heard::End)),
             };
             self.monitor.beat();
-            // It may have rested for long.
+            // It may have been idle for long.
             self.runtime_is_ready().await;
-            // What is done rarely and takes much room is boxed: the loop sleeps most of the time.
+            // Rare work with large futures is boxed: the loop sleeps most of the time.
             match next {
                 Next::Housekeeping => {
                     let started = Instant::now();
@@ -199,7 +199,7 @@ impl SyncLoop {
         }
     }
 
-    /// Configuration, lifecycle events and probes in turns, so that none starves another.
+    /// Configuration, lifecycle events and probes take turns, so that none starves the others.
     fn listen(&mut self) -> BoxStream<'static, Heard> {
         let (_, closed) = mpsc::channel(1);
         let updates = std::mem::replace(&mut self.updates, closed);
@@ -229,7 +229,7 @@ impl SyncLoop {
         let PodUpdate { op, mut pods, source } = update;
         match op {
             PodOperation::Add => {
-                // Older pods first, so that those that were admitted before a restart are again.
+                // Older pods first, so that pods that were admitted before a restart are admitted again.
                 pods.sort_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
                 self.add_pods(pods).await;
             }
@@ -243,7 +243,7 @@ impl SyncLoop {
                 self.retry_pending_resizes(RetryTrigger::PodsRemoved).await;
             }
             PodOperation::Reconcile => self.reconcile_pods(pods).await,
-            // Sent by a source that knows of no differences; the merger makes them of it.
+            // A merger converts these into the operations below.
             PodOperation::Set => self.handle_set(pods, &source).await,
         }
         self.sources.add(&source);
@@ -276,7 +276,7 @@ impl SyncLoop {
                 resized.push(pod.uid());
             }
         }
-        // Only once all are there that have a share already.
+        // Only after all pods are known that have an allocation.
         self.decide_resizes(&resized, RetryTrigger::PodsAdded).await;
     }
 
@@ -303,7 +303,8 @@ impl SyncLoop {
                 freed = freed.or_else(|| self.freed(&before, &pod));
             }
             self.know(&pod);
-            // Others may have ended it, or opened a readiness gate; all else in a status is our own word.
+            // Another client may have ended the pod or set a readiness gate; everything else in a status comes from
+            // this agent.
             if pod.is_mirror() || self.has_ended_elsewhere(&pod) || has_readiness_gates(&pod) {
                 self.dispatch(pod, SyncPodType::Sync);
             } else {
@@ -315,23 +316,23 @@ impl SyncLoop {
         }
     }
 
-    /// A pod that is new here runs if it is admitted beside the active ones. These are kept in `active` from one to the
-    /// next of many that come together. Returns the pod if it was asked for and is admitted.
+    /// Starts a new pod if it is admitted beside the active ones. `active` is updated for the next pod of the same
+    /// batch. Returns the pod if it was checked and admitted.
     async fn add_pod(&self, pod: Arc<Pod>, active: &mut Option<ActivePods>) -> Option<Arc<Pod>> {
         let pod = match &self.checkpoints {
             Some(checkpoints) => checkpoints.restore(pod),
             None => pod,
         };
         self.statuses.backfill_pod_resize_conditions(&pod);
-        // One that ends, or has ended, needs what it holds until it is gone.
+        // A pod that is ending, or has ended, keeps its resources until it is gone.
         let asks = !pod.is_mirror()
             && !pod.is_terminal_phase()
             && !self.workers.is_pod_termination_requested(&pod.uid());
         if !asks {
-            // It may hold something all the same.
+            // It may hold resources all the same.
             *active = None;
         } else if let Err(rejection) = self.admit(&pod, active).await {
-            // Known all the same: it is desired, and nobody else's to clean up after.
+            // It is still a desired pod, so it is not an orphan.
             self.know(&pod);
             rejection.tell(&pod, &*self.recorder, &*self.statuses);
             return None;
@@ -355,7 +356,7 @@ impl SyncLoop {
             let mut admission = pin!(self.allocations.add_pod(pod, &others));
             match futures::poll!(&mut admission) {
                 Poll::Ready(admitted) => admitted,
-                // Room was made, or time has passed: others may have ended.
+                // Preemption or time may have ended other pods.
                 Poll::Pending => return admission.await.map(drop),
             }
         };
@@ -367,7 +368,7 @@ impl SyncLoop {
         admitted
     }
 
-    /// The pods that hold something, with what they were allocated, in the order of their UIDs: one order in every run
+    /// The pods that hold resources, with what they were allocated, sorted by UID, so that each run has the same order
     /// (`getAllocatedPods`).
     fn active_pods(&self) -> ActivePods {
         let mut active = self.pods.pods();
@@ -380,13 +381,13 @@ impl SyncLoop {
         active
     }
 
-    /// The pod is as its source has it now.
+    /// Stores the source's current version of the pod.
     fn know(&self, pod: &Arc<Pod>) {
         self.statuses.observe_pod(pod);
         self.pods.set_pod(pod.clone());
     }
 
-    /// Has the pod, or that of the mirror, worked on.
+    /// Queues a sync of the pod, or of the static pod of the mirror.
     fn dispatch(&self, pod: Arc<Pod>, update: SyncPodType) {
         if pod.is_mirror() {
             self.sync_owner_of_mirror(&pod);
@@ -397,12 +398,12 @@ impl SyncLoop {
             .update_pod(UpdatePod::new(update, pod).with_mirror(mirror));
     }
 
-    /// Its source says that it has ended, and we did not say so.
+    /// Its source reports that it has ended, and this agent has not.
     fn has_ended_elsewhere(&self, pod: &Pod) -> bool {
         pod.is_terminal_phase() && !self.told_to_have_ended(&pod.uid())
     }
 
-    /// We said that it has ended.
+    /// This agent has reported that it has ended.
     fn told_to_have_ended(&self, uid: &PodUid) -> bool {
         self.statuses.is_reported_terminal(uid)
     }
@@ -413,16 +414,16 @@ impl SyncLoop {
             true => self.sync_owner_of_mirror(&pod),
             false => {
                 let uid = pod.uid();
-                // It ends with what it was allocated; the next of its UID is another.
+                // It ends with what it was allocated; another pod with its UID is a new one.
                 self.workers.update_pod(UpdatePod::kill(pod, KillPod::default()));
                 self.allocations.state().remove_pod(&uid);
             }
         }
     }
 
-    /// A mirror came, changed or went: its static pod looks after it (`HandleMirrorPod`).
+    /// A mirror was added, changed or removed: the worker of its static pod handles this (`HandleMirrorPod`).
     fn sync_owner_of_mirror(&self, mirror: &Pod) {
-        // One that was turned away has no worker, and needs none.
+        // A rejected pod has no worker, and needs none.
         let is_over = |pod: &Pod| !self.workers.knows(&pod.uid()) && self.told_to_have_ended(&pod.uid());
         if let Some(pod) = self.pods.pod_of_mirror(mirror).filter(|pod| !is_over(pod)) {
             let mirror = self.pods.mirror_of(&pod);
@@ -441,7 +442,7 @@ impl SyncLoop {
     }
 
     fn handle_events(&self, uid: &PodUid, events: &[PodLifecycleEvent], deletor: &ContainerDeletor) {
-        // A container that was removed tells nothing that its end did not (`isSyncPodWorthy`).
+        // The removal of a container needs no sync: its exit caused one (`isSyncPodWorthy`).
         let worth_a_sync = events
             .iter()
             .any(|event| event.event_type != PodLifecycleEventType::ContainerRemoved);

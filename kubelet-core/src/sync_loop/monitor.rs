@@ -1,4 +1,4 @@
-//! Whether the sync loop goes round.
+//! The health of the sync loop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use crate::{Error, Result};
 
-/// The shortest time after which a loop counts as stuck (`SyncLoopHealthCheck`).
+/// The minimum time after which a loop counts as stuck (`SyncLoopHealthCheck`).
 const SHORTEST: Duration = Duration::from_secs(2 * 60);
 
-/// Knows when the sync loop last went round (`syncLoopMonitor`). Clones know the same.
+/// Stores when the sync loop last iterated (`syncLoopMonitor`). Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct SyncLoopMonitor {
-    /// Or when it will: while nothing is to be done it rests.
+    /// The time of the last iteration, or of the next one while the loop is idle.
     beaten_at: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -23,17 +23,18 @@ impl SyncLoopMonitor {
         self.rest_until(Instant::now());
     }
 
-    /// Nothing is to be done until then, unless something comes.
+    /// The loop is idle until then, unless an event arrives.
     pub(super) fn rest_until(&self, at: Instant) {
         *self.beaten_at.lock() = Some(at);
     }
 
-    /// Whether the loop went round within twice the interval at which pods are looked at again, and two minutes at least,
-    /// or has nothing to do, or has not begun yet. It does not go round while the runtime is not ready (`SyncLoopHealthCheck`).
+    /// Whether the loop iterated within twice the resync interval, and two minutes at least. An idle loop, and one that
+    /// has not started, count as healthy. The loop does not iterate while the runtime is not ready
+    /// (`SyncLoopHealthCheck`).
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] if it did not.
+    /// [`Error::Timeout`] if it did not iterate.
     pub fn healthy(&self, resync_interval: Duration) -> Result<()> {
         let patience = (resync_interval * 2).max(SHORTEST);
         match *self.beaten_at.lock() {

@@ -1,4 +1,4 @@
-//! When resizes in place are decided.
+//! When the sync loop decides resizes in place.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::allocation::record_resize_operations;
 use crate::{PodExt, PodUid, RetryTrigger};
 
 impl SyncLoop {
-    /// The new version of the pod may ask for other resources than the one before.
+    /// The new version of the pod may request other resources than the previous one.
     pub(super) async fn note_resize(&self, before: Option<Arc<Pod>>, pod: &Arc<Pod>) {
         let allocations = self.allocations.state();
         let asks = |before: Arc<Pod>| record_resize_operations(&before, pod, allocations.settings());
@@ -20,12 +20,12 @@ impl SyncLoop {
         if allocations.differs(pod) {
             self.decide_resizes(&[uid], RetryTrigger::PodUpdated).await;
         } else {
-            // What waited was taken back.
+            // The pending resize was reverted.
             self.statuses.clear_pod_resize_pending_condition(&uid);
         }
     }
 
-    /// Decides these resizes, and with them those that wait.
+    /// Decides these resizes, together with the pending ones.
     pub(super) async fn decide_resizes(&self, resized: &[PodUid], trigger: RetryTrigger) {
         for uid in resized {
             self.allocations.push_pending_resize(uid);
@@ -49,7 +49,7 @@ impl SyncLoop {
         }
     }
 
-    /// Waits until resizes are to be tried again; for ever where none waits.
+    /// Waits until pending resizes are due to be retried; forever if there is none.
     pub(super) async fn resizes_are_due(&self) {
         match self.allocations.next_retry() {
             Some(at) => tokio::time::sleep_until(at).await,
@@ -57,7 +57,7 @@ impl SyncLoop {
         }
     }
 
-    /// What this version of the pod leaves to others that the one before did not.
+    /// Whether this version of the pod holds fewer resources than the previous one.
     pub(super) fn freed(&self, before: &Arc<Pod>, pod: &Arc<Pod>) -> Option<RetryTrigger> {
         if self.allocations.holds_less(before, pod) {
             return Some(RetryTrigger::PodResized);
@@ -66,7 +66,7 @@ impl SyncLoop {
         ended.then_some(RetryTrigger::PodTerminated)
     }
 
-    /// A pod that has ended leaves what it held, whether its source hears of that or not.
+    /// A pod that has ended releases its resources, whether or not its source receives that status.
     pub(super) async fn retry_resizes_after_ends(&self) {
         if self.allocations.has_pending_resizes() && self.allocations.some_holder_is_gone(&self.active_pods())
         {

@@ -1,4 +1,4 @@
-//! When the sync loop tidies up.
+//! When the sync loop does its clean-up.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use crate::changes::Changes;
 /// `housekeepingPeriod`
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// How many periods pass at most, however little happens: at first, and in the end. Doubled from one to the other with each
-/// time at which nothing had changed.
+/// The maximum number of periods between two clean-ups without changes: the initial and the final value. It doubles
+/// each time nothing had changed.
 const REST: (u32, u32) = (15, 150);
 
-/// Every 2 s, as the kubelet; but where the last time left nothing to do, and nothing has changed since, the next times are
-/// left out.
+/// Every 2 s, like the kubelet. If the last clean-up left nothing to do and nothing has changed since, the next ones
+/// are skipped.
 pub(super) struct Schedule {
-    /// Of the desired pods, of the workers, of what runs, of what is to be removed once more.
+    /// Counters of the desired pods, the workers, the running containers, and the removals to retry.
     changes: [Changes; 4],
     last: Instant,
     next: Pin<Box<Sleep>>,
-    /// The changes that were looked at.
+    /// The counts at the last clean-up.
     seen: [u64; 4],
     rests: bool,
-    /// How many periods the next rest lasts.
+    /// The number of periods of the next idle time.
     rest: u32,
 }
 
 impl Schedule {
-    /// The first time is now.
+    /// The first clean-up is due now.
     pub(super) fn new(changes: [Changes; 4]) -> Self {
         Self {
             changes,
@@ -41,12 +41,12 @@ impl Schedule {
         }
     }
 
-    /// When it is time, if nothing changes.
+    /// When the next clean-up is due, without changes.
     pub(super) fn at(&self) -> Instant {
         self.next.deadline()
     }
 
-    /// Waits until it is time.
+    /// Waits until a clean-up is due.
     ///
     /// # Cancel safety
     ///
@@ -67,7 +67,7 @@ impl Schedule {
         self.next.as_mut().await;
     }
 
-    /// It is done now; what changes from now on has not been looked at.
+    /// A clean-up starts; later changes make the next one due.
     pub(super) fn begin(&mut self) {
         self.last = Instant::now();
         let seen = std::array::from_fn(|of| self.changes[of].count());
@@ -78,14 +78,14 @@ impl Schedule {
         };
     }
 
-    /// It was done; whether nothing is left to do.
+    /// A clean-up has ended. `settled`: nothing is left to do.
     pub(super) fn done(&mut self, is_settled: bool) {
         self.rests = is_settled;
         let periods = if is_settled { self.rest } else { 1 };
         self.next.as_mut().reset(self.last + PERIOD * periods);
     }
 
-    /// The next time is when it would have been without a rest.
+    /// The next one is due when it would have been without skipping.
     fn wake(&mut self) {
         self.rests = false;
         let periods = self.last.elapsed().as_nanos().div_ceil(PERIOD.as_nanos()).max(1);

@@ -1,4 +1,4 @@
-//! Files of a volume that change all at once.
+//! Volume files that are updated atomically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions, Permissions};
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::jiff::fmt::strtime;
 
-/// The link to the folder that holds the files of now (`dataDirName`).
+/// The link to the folder with the current files (`dataDirName`).
 const DATA: &str = "..data";
-/// Its successor, for a moment (`newDataDirName`).
+/// The next link, before it is renamed (`newDataDirName`).
 const NEW_DATA: &str = "..data_tmp";
 
 /// A file of a volume (`FileProjection`).
@@ -19,16 +19,16 @@ const NEW_DATA: &str = "..data_tmp";
 pub(super) struct ProjectedFile {
     pub(super) data: Vec<u8>,
     pub(super) mode: u32,
-    /// Whose it is; unset: the agent's.
+    /// The owner; by default, the agent's user.
     pub(super) owner: Option<u32>,
 }
 
-/// The files of a volume by their paths in it, which have no `..`.
+/// The files of a volume by path. Paths contain no `..`.
 pub(super) type Payload = BTreeMap<String, ProjectedFile>;
 
-/// Makes `payload` the files of the volume in `folder`, for readers in one step: each first part of a path is a link into
-/// `..data`, itself a link to a folder named by the time, which is replaced as a whole (`AtomicWriter.Write`). Files that
-/// are as wanted are not written again. `finish` sees the new files before anybody else does.
+/// Makes `payload` the content of the volume in `folder`, atomically for readers. Each top-level name is a link into
+/// `..data`, which is a link to a timestamped folder that is replaced as a whole (`AtomicWriter.Write`). Unchanged
+/// files are not written again. `finish` is called on the new files before they become visible.
 pub(super) fn write(
     folder: &Path,
     payload: &Payload,
@@ -75,7 +75,7 @@ fn check(path: &str) -> io::Result<()> {
     )))
 }
 
-/// What is there in the folder of a volume and is no more among its files: first parts of paths.
+/// Top-level names in the volume's folder that are no longer among its files.
 fn surplus(old: &Path, payload: &Payload) -> io::Result<BTreeSet<PathBuf>> {
     let wanted: BTreeSet<&str> = payload.keys().filter_map(|path| path.split('/').next()).collect();
     let there = match fs::read_dir(old) {
@@ -99,7 +99,7 @@ fn holds(old: &Path, payload: &Payload) -> bool {
         .all(|(path, file)| fs::read(old.join(path)).is_ok_and(|data| data == file.data))
 }
 
-/// `..2006_01_02_15_04_05.NNN`, one that is not there (`newTimestampDir`).
+/// `..2006_01_02_15_04_05.NNN`: a folder that does not exist yet (`newTimestampDir`).
 fn new_folder(folder: &Path, now: Timestamp) -> io::Result<PathBuf> {
     let time = strtime::format("..%Y_%m_%d_%H_%M_%S", now).map_err(io::Error::other)?;
     let mut number = now.subsec_nanosecond().unsigned_abs();

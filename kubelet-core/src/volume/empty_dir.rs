@@ -5,22 +5,22 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, Pod, ResourceRequirements};
 
-use super::local::make_dir;
+use super::dir::make_dir;
 use super::ownership::give_to_group;
 use super::tmpfs;
 use crate::quantity::Amount;
 use crate::restart_rules::is_restartable_init_container;
 
-/// Where what is in it is kept.
+/// Where the files are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Medium {
     Disk,
-    /// At most so many bytes; without a number, as many as the kernel allows.
+    /// At most this many bytes; by default, the kernel's limit.
     Memory(Option<u64>),
 }
 
 impl Medium {
-    /// What the source asks for; `None` is what is not offered: huge pages.
+    /// The medium of the source; `None` for huge pages, which are not supported.
     pub(super) fn of(source: &EmptyDirVolumeSource, pod: &Pod) -> Option<Self> {
         match source.medium.as_deref().unwrap_or_default() {
             "" => Some(Self::Disk),
@@ -30,7 +30,7 @@ impl Medium {
     }
 }
 
-/// Once: what containers made of it stays (`emptyDir.SetUpAt`).
+/// Creates it once; later calls keep its content (`emptyDir.SetUpAt`).
 pub(super) fn make(dir: &Path, medium: Medium, group: Option<u32>) -> io::Result<()> {
     match medium {
         Medium::Disk => make_on_disk(dir, group),
@@ -40,7 +40,7 @@ pub(super) fn make(dir: &Path, medium: Medium, group: Option<u32>) -> io::Result
                 return Ok(());
             }
             if !tmpfs::mount(dir, size)? {
-                tracing::debug!(path = %dir.display(), "a volume in memory is on the disk");
+                tracing::debug!(path = %dir.display(), "Cannot mount a tmpfs, the volume is on disk");
             }
             group.map_or(Ok(()), |group| give_to_group(dir, group, false))
         }
@@ -51,14 +51,14 @@ fn make_on_disk(dir: &Path, group: Option<u32>) -> io::Result<()> {
     if dir.exists() {
         return Ok(());
     }
-    // Under its name only when it is as it should be: it is not looked at again.
+    // Renamed to its name only when it is complete: an existing folder is not checked again.
     let beside = dir.with_extension("making");
     make_dir(&beside, 0o777)?;
     group.map_or(Ok(()), |group| give_to_group(&beside, group, false))?;
     std::fs::rename(beside, dir)
 }
 
-/// The smaller of its own limit and the memory of its pod (`calculateEmptyDirMemorySize`).
+/// The smaller of its own limit and the memory limit of its pod (`calculateEmptyDirMemorySize`).
 fn size_in_memory(source: &EmptyDirVolumeSource, pod: &Pod) -> Option<u64> {
     let own = source.size_limit.as_ref();
     let own = own.and_then(|limit| Amount::try_from(limit).ok());
@@ -67,7 +67,8 @@ fn size_in_memory(source: &EmptyDirVolumeSource, pod: &Pod) -> Option<u64> {
     u64::try_from(least.value()).ok()
 }
 
-/// What all containers of the pod may have together at one time, where each has a limit or the pod has.
+/// The memory limit of all containers of the pod that can run at the same time, if each has a limit, or the pod has
+/// one.
 fn memory_limit(pod: &Pod) -> Option<Amount> {
     let spec = pod.spec.as_ref()?;
     if let Some(limit) = limit_of(spec.resources.as_ref()) {

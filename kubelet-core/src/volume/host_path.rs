@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Whether what lies at `path` is what the volume's `type` says, and makes it where the type says so (`checkType`).
+/// Checks that `path` matches the volume's `type`, and creates it if the type says so (`checkType`).
 pub(super) fn check(path: &Path, kind: &str) -> io::Result<()> {
     let wrong = |what: &str| {
         let message = format!("hostPath type check failed: {} is not {what}", path.display());

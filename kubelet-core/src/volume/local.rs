@@ -1,9 +1,8 @@
-//! The volumes that need nothing but this host.
+//! Volumes that need only this host.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
+use super::dir::make_dir;
 use super::empty_dir::{self, Medium};
 use super::ownership::{fs_group, give_to_group};
 use super::{
@@ -23,22 +23,22 @@ use crate::{
     PodUid, Result, RootDir,
 };
 
-/// How long volumes are tried for before the pod's sync begins anew (`podAttachAndMountTimeout`; three seconds shorter,
-/// as the sync gives up then).
+/// How long volumes are retried before the pod's sync fails (`podAttachAndMountTimeout`, minus three seconds, since the
+/// sync gives up then).
 const PATIENCE: Duration = Duration::from_secs(2 * 60);
-/// The waits between tries double from the first to the second (`exponentialbackoff`).
+/// The wait between attempts doubles from the first value to the second (`exponentialbackoff`).
 const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(2 * 60 + 2));
 
-/// Sets up the volumes that need nothing but this host: `emptyDir` on its disk or in its memory, `hostPath`, and of projected volumes
-/// those that are made of service account tokens, config maps and the pod's name, namespace and UID. With that ordinary
-/// pods run: `kube-api-access-…`, which an API server gives each pod, is one of these.
+/// Sets up volumes that need only this host: `emptyDir` on disk or in memory, `hostPath`, and projected volumes with
+/// service account tokens, config maps and the downward API fields name, namespace and UID. That is enough for ordinary
+/// pods: `kube-api-access-…`, which an API server adds to each pod, is such a volume.
 ///
-/// Folders and files lie where the kubelet has them, and are laid out like the kubelet's. Projected files are in memory, on a
-/// tmpfs of their own, where the agent may mount one, and are brought up to date with each sync of their pod. A pod that asks
-/// for any other volume waits, and its error and event say so.
+/// Folders and files have the kubelet's paths and layout. Projected files are in memory, on their own tmpfs, if the
+/// agent is allowed to mount one; each sync of the pod updates them. A pod with any other volume waits, with an error
+/// and an event.
 ///
-/// As with the kubelet, what is mounted here must reach the container runtime: both see the same mounts, or those of the
-/// root folder are shared.
+/// As with the kubelet, these mounts must be visible to the container runtime: both use the same mount namespace, or
+/// the mounts of the root folder are shared.
 ///
 /// Answers to the kubelet's `volumemanager.VolumeManager` with these three plugins.
 pub struct LocalVolumes {
@@ -53,7 +53,7 @@ pub struct LocalVolumes {
 }
 
 impl LocalVolumes {
-    /// Volumes in the folders of their pods below `root_dir`.
+    /// Sets up volumes in the pods' folders below `root_dir`.
     pub fn new(root_dir: impl Into<PathBuf>) -> Self {
         Self {
             root_dir: RootDir::new(root_dir),
@@ -67,50 +67,50 @@ impl LocalVolumes {
         }
     }
 
-    /// Who works on files; another thread by default.
+    /// Which thread does file work; by default another thread.
     #[must_use]
     pub fn disk(mut self, disk: Disk) -> Self {
         self.disk = disk;
         self
     }
 
-    /// What folders of projected files are named by; the operating system's clock by default.
+    /// The clock for the names of folders of projected files; by default the operating system's.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Who records that a volume could not be set up; by default it is logged.
+    /// Records events about volumes that cannot be set up; by default they are logged.
     #[must_use]
     pub fn recorder(mut self, recorder: Arc<dyn EventRecorder>) -> Self {
         self.recorder = recorder;
         self
     }
 
-    /// Where config maps are read; by default there are none.
+    /// The source of config maps; by default there are none.
     #[must_use]
     pub fn config_objects(mut self, objects: Arc<dyn ConfigObjects>) -> Self {
         self.config_objects = objects;
         self
     }
 
-    /// Who gives service account tokens; by default nobody.
+    /// The source of service account tokens; by default there are none.
     #[must_use]
     pub fn tokens(mut self, tokens: Arc<dyn ServiceAccountTokens>) -> Self {
         self.tokens = tokens;
         self
     }
 
-    /// Whether projected files and `emptyDir` of the medium `Memory` are in memory, where the agent may mount that, or on the
-    /// disk of the root folder; by default they are in memory, as the kubelet's.
+    /// Whether projected files, and `emptyDir` volumes with the medium `Memory`, are in memory if the agent may mount a
+    /// tmpfs. Otherwise they are on the disk of the root folder. By default they are in memory, as with the kubelet.
     #[must_use]
     pub fn in_memory(mut self, in_memory: bool) -> Self {
         self.in_memory = in_memory;
         self
     }
 
-    /// One volume, once. An error in the kubelet's words.
+    /// Tries to set up one volume once. The error has the kubelet's text.
     async fn set_up(&self, pod: &Arc<Pod>, volume: &Volume, kind: &Kind<'_>) -> Result<PathBuf, String> {
         let dir = |plugin| self.volume_dir(&pod.uid(), plugin, &volume.name);
         match kind {
@@ -135,7 +135,7 @@ impl LocalVolumes {
                 let write = move || {
                     make_dir(&made, 0o777)?;
                     if in_memory && !tmpfs::mount(&made, None)? {
-                        tracing::debug!(path = %made.display(), "the files of a volume are on the disk");
+                        tracing::debug!(path = %made.display(), "Cannot mount a tmpfs, the volume is on disk");
                     }
                     let finish = || group.map_or(Ok(()), |group| give_to_group(&made, group, true));
                     atomic_writer::write(&made, &payload, now, finish)
@@ -154,7 +154,7 @@ impl LocalVolumes {
         self.root_dir.pod_volumes_dir(uid).join(plugin).join(name)
     }
 
-    /// Whether an earlier sync, or an earlier agent, has set it up: then the pod goes on with what is there.
+    /// Whether an earlier sync, or an earlier run of the agent, has set it up; the pod can then continue with that.
     fn was_set_up(&self, uid: &PodUid, volume: &Volume, kind: &Kind<'_>) -> Option<PathBuf> {
         let dir = self.volume_dir(uid, PROJECTED, &volume.name);
         let is_there = matches!(kind, Kind::Projected(_)) && dir.join("..data").exists();
@@ -175,11 +175,11 @@ impl LocalVolumes {
     }
 }
 
-/// The folders of the kubelet's plugins, `/` in their names escaped.
+/// The folders of the kubelet's plugins, with `/` in their names escaped.
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 const PROJECTED: &str = "kubernetes.io~projected";
-/// What goes with its pod: scratch space, and copies of what the API server has. A kubelet that ran here before may have made
-/// some that are not offered yet.
+/// The volumes that are deleted with their pod: scratch space and copies of API objects. A kubelet that ran here before
+/// may have created some that this agent does not support.
 const COPIES: [&str; 5] = [
     EMPTY_DIR,
     PROJECTED,
@@ -188,7 +188,7 @@ const COPIES: [&str; 5] = [
     "kubernetes.io~secret",
 ];
 
-/// What a volume is, of those that are offered.
+/// The supported kinds of volumes.
 enum Kind<'a> {
     EmptyDir(Medium),
     HostPath { path: &'a str, kind: &'a str },
@@ -231,7 +231,7 @@ impl VolumeManager for LocalVolumes {
             let names: Vec<&str> = wanted.iter().map(|volume| volume.name.as_str()).collect();
             let why = format!(
                 "failed to get Plugin from volumeSpec for volume {first:?} err=no volume plugin matched: this agent \
-                 does not offer this kind of volume"
+                 does not support this kind of volume"
             );
             return Err(Self::waits(pod, &names, &unknown, &why));
         }
@@ -302,8 +302,8 @@ impl VolumeManager for LocalVolumes {
     }
 }
 
-/// The pod's volumes that a container mounts, in the order of their names (`getExpectedVolumes`). An image as a volume is
-/// the runtime's to mount.
+/// The pod's volumes that a container mounts, sorted by name (`getExpectedVolumes`), without image volumes, which the
+/// runtime mounts.
 fn used_volumes(pod: &Pod) -> Vec<&Volume> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
@@ -327,16 +327,7 @@ fn used_volumes(pod: &Pod) -> Vec<&Volume> {
     volumes
 }
 
-pub(super) fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
-    // What else the mode says is the file system's, or the pod's group's.
-    match fs::metadata(dir)?.permissions().mode() & 0o777 == mode {
-        true => Ok(()),
-        false => fs::set_permissions(dir, Permissions::from_mode(mode)),
-    }
-}
-
-/// All volumes of a plugin and its folder, and what is mounted on them.
+/// Unmounts and removes all volumes of a plugin, and its folder.
 fn remove_volumes(plugin: &Path) -> io::Result<()> {
     let volumes = match fs::read_dir(plugin) {
         Ok(volumes) => volumes,

@@ -1,4 +1,4 @@
-//! The volumes of a pod: who puts them on the host, and where they are.
+//! The volumes of a pod: the trait that mounts them, and where they are.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::{Error, PodExt, PodUid, Result};
 
 mod atomic_writer;
+mod dir;
 mod empty_dir;
 mod host_path;
 mod local;
@@ -23,37 +24,36 @@ pub use local::LocalVolumes;
 pub(crate) use sub_paths::clean_sub_paths;
 pub use tokens::{NoServiceAccountTokens, ServiceAccountTokens};
 
-/// Mounts a pod's volumes on the host before its containers start, and takes them away after they ended
-/// (the kubelet's `volumemanager.VolumeManager`).
+/// Mounts a pod's volumes before its containers start, and unmounts them after the containers ended (the kubelet's
+/// `volumemanager.VolumeManager`).
 #[async_trait]
 pub trait VolumeManager: Send + Sync {
     /// Returns when every volume of the pod is mounted (`WaitForAttachAndMount`).
     ///
     /// # Errors
     ///
-    /// [`Error::VolumeAttachLimitExceeded`] has the pod rejected; after any other it waits, and is tried again.
+    /// After [`Error::VolumeAttachLimitExceeded`] the pod is rejected. After any other error it waits and is retried.
     ///
     /// # Cancel safety
     ///
     /// May be dropped and called again.
     async fn wait_for_attach_and_mount(&self, pod: &Arc<Pod>) -> Result<()>;
 
-    /// By volume name: where the pod's mounted volumes are on the host.
+    /// The paths of the pod's mounted volumes on the host, by volume name.
     fn mounted_volumes(&self, uid: &PodUid) -> BTreeMap<String, PathBuf>;
 
     /// Returns when no volume of the pod is mounted any more (`WaitForUnmount`). Idempotent.
     async fn wait_for_unmount(&self, pod: &Arc<Pod>) -> Result<()>;
 
-    /// Takes away what a pod that nobody knows any more still has of volumes in its folder: it went while no agent ran. Its
-    /// folder is removed only when no volume is left in it. Idempotent; unless it is implemented, nothing is taken away.
+    /// Removes the volumes of a pod that ended while no agent ran. The pod's folder is removed only when it contains no
+    /// volume. Idempotent. By default, it does nothing.
     async fn unmount_orphaned(&self, uid: &PodUid) -> Result<()> {
         let _ = uid;
         Ok(())
     }
 }
 
-/// No volume can be mounted: a pod that asks for one waits, with a clear error. An image as a volume is the runtime's
-/// to mount.
+/// Mounts no volumes: a pod that needs one waits, with an error. Image volumes are mounted by the runtime.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoVolumes;
 
@@ -69,7 +69,7 @@ impl VolumeManager for NoVolumes {
         Err(Error::SyncPod {
             pod: pod.key(),
             uid: pod.uid(),
-            message: format!("this agent mounts no volumes: unmounted volumes={names:?}"),
+            message: format!("this agent does not mount volumes: unmounted volumes={names:?}"),
         })
     }
 

@@ -1,4 +1,4 @@
-//! Who owns the files of a volume (`VolumeOwnership`).
+//! The owner of a volume's files (`VolumeOwnership`).
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Pod, SecurityContext};
 
-/// What the group may do with files, and with folders besides.
+/// The group's permissions for files, and those added for folders.
 const READ_WRITE: u32 = 0o660;
 const READ_ONLY: u32 = 0o440;
 const FOLDER: u32 = 0o2110;
 
-/// Gives all below `folder`, and in the end itself, to the pod's group. What cannot be given is logged.
+/// Gives everything below `folder`, and then `folder` itself, to the pod's group. Failures are logged.
 pub(super) fn give_to_group(folder: &Path, group: u32, read_only: bool) -> io::Result<()> {
     let metadata = fs::symlink_metadata(folder)?;
     if metadata.is_dir() {
@@ -22,13 +22,13 @@ pub(super) fn give_to_group(folder: &Path, group: u32, read_only: bool) -> io::R
     }
     let mask = if read_only { READ_ONLY } else { READ_WRITE } | if metadata.is_dir() { FOLDER } else { 0 };
     let mut given = lchown(folder, None, Some(group));
-    // The mode of a link is that of what it points to.
+    // The mode of a link is that of its target.
     if !metadata.is_symlink() {
         let mode = Permissions::from_mode(metadata.permissions().mode() | mask);
         given = given.and_then(|()| fs::set_permissions(folder, mode));
     }
     if let Err(error) = given {
-        tracing::error!(path = %folder.display(), group, %error, "a volume's file cannot be given to the pod's group");
+        tracing::error!(path = %folder.display(), group, %error, "Cannot give a file of a volume to the pod's group");
     }
     Ok(())
 }
@@ -39,7 +39,7 @@ pub(super) fn fs_group(pod: &Pod) -> Option<u32> {
     u32::try_from(context.fs_group?).ok()
 }
 
-/// The user that all containers of the pod run as, if they say so and it is one (`FsUserFrom`).
+/// The user of all containers of the pod, if they have the same one (`FsUserFrom`).
 pub(super) fn fs_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let of_pod = spec

@@ -1,5 +1,5 @@
-//! The files of a projected volume (`pkg/volume/projected`), as far as the volume that every pod gets by default needs
-//! it: a token of the pod's service account, a config map, and what the pod is called.
+//! The files of a projected volume (`pkg/volume/projected`), as far as the default volume of every pod needs them: a
+//! service account token, a config map, and downward API fields.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::{ConfigObjects, Error, PodExt};
 
 /// `ProjectedVolumeSourceDefaultMode`
 const DEFAULT_MODE: i32 = 0o644;
-/// The mode of secrets that are given to a user or a group.
+/// The mode of secrets that have an owner or a group.
 const OWN_MODE: u32 = 0o600;
 
-/// Whether all that the volume is made of is offered.
+/// Whether all sources of the volume are supported.
 pub(super) fn is_offered(volume: &ProjectedVolumeSource) -> bool {
     volume.sources.iter().flatten().all(|source| {
         let names = source
@@ -32,7 +32,7 @@ pub(super) fn is_offered(volume: &ProjectedVolumeSource) -> bool {
     })
 }
 
-/// All files of the volume, or the first thing that keeps it from having them (`collectData`).
+/// All files of the volume, or the first error (`collectData`).
 pub(super) async fn payload(
     pod: &Arc<Pod>,
     volume: &ProjectedVolumeSource,
@@ -152,7 +152,7 @@ fn bits(mode: i32) -> u32 {
     mode.cast_unsigned() & 0o777
 }
 
-/// Whoever reads it knows the pod.
+/// The caller adds the pod.
 fn in_words(error: Error) -> String {
     match error {
         Error::SyncPod { message, .. } => message,

@@ -1,16 +1,16 @@
-//! The mounts of sub-paths that containers were given (`CleanSubPaths`).
+//! Unmounts sub-paths of volumes (`CleanSubPaths`).
 
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Unmounts and removes all below `<pod>/volume-subpaths/<volume>/<container>/<index>`, and the folder itself. Only what is
-/// empty is removed: what is still mounted somewhere is an error, and stays as it is.
+/// Unmounts and removes everything in `<pod>/volume-subpaths/<volume>/<container>/<index>`, and that folder. Only empty
+/// folders are removed: a mount that remains is an error and is left alone.
 pub(crate) fn clean_sub_paths(dir: &Path) -> io::Result<()> {
     clean(dir, 2)
 }
 
-/// The mounts are so many levels below the entries of the folder.
+/// How many levels below the folder's entries the mounts are.
 fn clean(dir: &Path, levels: u32) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -36,7 +36,7 @@ fn remove_empty(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whatever is mounted there. Where this process may not unmount, it has not mounted either.
+/// Unmounts whatever is mounted there. Without the permission to unmount, this process has not mounted anything either.
 #[cfg(target_os = "linux")]
 fn unmount_all(path: &Path) -> io::Result<()> {
     use rustix::io::Errno;

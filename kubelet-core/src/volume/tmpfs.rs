@@ -1,11 +1,11 @@
-//! File systems in memory, for what should not be written to a disk (`StorageMediumMemory`).
+//! In-memory file systems, for files that must not be written to a disk (`StorageMediumMemory`).
 
 use std::io;
 use std::path::Path;
 
-/// Sees to it that the files of a folder are in memory alone: on a file system of its own, of at most so many bytes, that is
-/// not swapped where the kernel knows of that (`emptyDir.setupTmpfs`). Says whether they are: who may not mount has them on
-/// the disk, and what is there already stays where it is.
+/// Mounts a tmpfs on the folder, with a size limit, and without swap if the kernel supports that
+/// (`emptyDir.setupTmpfs`). Returns whether the files are in memory: without the permission to mount they are on the
+/// disk, and existing files stay there.
 #[cfg(target_os = "linux")]
 pub(super) fn mount(folder: &Path, size: Option<u64>) -> io::Result<bool> {
     use std::ffi::CString;
@@ -36,7 +36,7 @@ pub(super) fn mount(folder: &Path, size: Option<u64>) -> io::Result<bool> {
     }
 }
 
-/// Whether the folder is on another file system than the one that it is in.
+/// Whether the folder is on another file system than its parent.
 #[cfg(target_os = "linux")]
 pub(super) fn is_mounted(folder: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt as _;
@@ -46,14 +46,14 @@ pub(super) fn is_mounted(folder: &Path) -> io::Result<bool> {
     Ok(device(folder)? != device(parent)?)
 }
 
-/// Takes away what is mounted on the folder of a volume: by this agent, or by a kubelet that ran here before.
+/// Unmounts whatever is mounted on the folder of a volume, by this agent or by a kubelet that ran here before.
 #[cfg(target_os = "linux")]
 pub(super) fn unmount(folder: &Path) -> io::Result<()> {
     use rustix::io::Errno;
     use rustix::mount::{UnmountFlags, unmount};
 
     match unmount(folder, UnmountFlags::empty()) {
-        // Nothing is mounted there, or nothing can be by whom this is.
+        // Nothing is mounted there, or this process has no permission to mount.
         Ok(()) | Err(Errno::INVAL | Errno::PERM) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -7,21 +7,21 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccountTokenProjection};
 
 use crate::{Error, PodExt, PodUid, Result};
 
-/// Gives the tokens that pods speak to an API server with (the kubelet's `token.Manager`).
+/// Issues tokens with which pods authenticate to an API server (the kubelet's `token.Manager`).
 #[async_trait]
 pub trait ServiceAccountTokens: Send + Sync {
-    /// A token of the pod's service account, bound to the pod, that holds for a good while yet.
+    /// A token of the pod's service account, bound to the pod, with enough lifetime left.
     ///
     /// # Cancel safety
     ///
     /// May be dropped and called again.
     async fn token(&self, pod: &Arc<Pod>, wanted: &ServiceAccountTokenProjection) -> Result<String>;
 
-    /// The pod is gone, and with it its tokens (`DeleteServiceAccountToken`).
+    /// The pod is gone: drop its tokens (`DeleteServiceAccountToken`).
     fn forget(&self, uid: &PodUid);
 }
 
-/// There are none: for an agent without an API server.
+/// No tokens: for an agent without an API server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoServiceAccountTokens;
 
@@ -31,7 +31,7 @@ impl ServiceAccountTokens for NoServiceAccountTokens {
         Err(Error::SyncPod {
             pod: pod.key(),
             uid: pod.uid(),
-            message: "there is no API server to give service account tokens".to_owned(),
+            message: "no API server to issue service account tokens".to_owned(),
         })
     }
 

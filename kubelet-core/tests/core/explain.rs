@@ -206,7 +206,7 @@ async fn a_sync_that_failed_says_why_and_when_it_is_tried_again() {
         matches!(&steps[2], Step::Container { reason, until: None, .. } if reason == "RunContainerError")
     );
     let lines: Vec<String> = steps.iter().map(ToString::to_string).collect();
-    assert!(lines[1].contains("tried again in"), "{lines:?}");
+    assert!(lines[1].contains("retried in"), "{lines:?}");
     node.stop().await;
 }
 

@@ -1,5 +1,4 @@
-//! What becomes of an event: sent as it is, counted into one that was sent before, combined with others of its kind, or
-//! dropped as spam.
+//! Decides whether an event is created, counted into an earlier one, combined with similar ones, or dropped as spam.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,18 +14,18 @@ use crate::token_bucket::TokenBucket;
 
 /// How many kinds of events are remembered (`maxLruCacheEntries`).
 const REMEMBERED: usize = 4096;
-/// From this many different messages for one reason on they are combined (`defaultAggregateMaxEvents`)…
+/// From this number of different messages with one reason, events are combined (`defaultAggregateMaxEvents`)…
 const COMBINE_FROM: usize = 10;
 /// …unless there was none for this long (`defaultAggregateIntervalInSeconds`).
 const COMBINE_WITHIN: Duration = Duration::from_secs(600);
-/// So many events of a kind about one object are let through at once (`defaultSpamBurst`)…
+/// This many events of a kind about one object can be sent at once (`defaultSpamBurst`)…
 const SPAM_BURST: u32 = 25;
-/// …and then one in five minutes (`defaultSpamQPS`).
+/// …then one every five minutes (`defaultSpamQPS`).
 const SPAM_QPS: f64 = 1.0 / 300.0;
 
-/// Answers to client-go's `EventCorrelator` with its default options. Pure but for the times it is given.
+/// Answers to client-go's `EventCorrelator` with its default options. No side effects; the caller passes the time.
 ///
-/// Its caches grow with what they remember: one of a given size takes the room of all at once.
+/// Its caches grow on demand: a cache with a fixed size would allocate all its entries at once.
 #[derive(Debug)]
 pub(crate) struct EventCorrelator {
     similar: LruCache<String, Similar>,
@@ -34,18 +33,18 @@ pub(crate) struct EventCorrelator {
     spam: LruCache<String, TokenBucket>,
 }
 
-/// What is to be done with an event.
+/// What to do with an event.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Correlated {
-    /// This one is made.
+    /// Create this event.
     Create(Box<ApiEvent>),
-    /// This one was made before, and is changed so; if it is gone, it is made again.
+    /// Patch this event, which was created before; if it is gone, create it again.
     Patch(Box<ApiEvent>, Value),
-    /// Nothing.
+    /// Drop the event.
     Drop,
 }
 
-/// Events that differ in their message alone.
+/// Events that differ only in their message.
 #[derive(Debug)]
 struct Similar {
     messages: BTreeSet<String>,
@@ -71,7 +70,7 @@ impl Default for EventCorrelator {
 }
 
 impl EventCorrelator {
-    /// Decides, and counts.
+    /// Decides and updates the counts.
     pub(crate) fn correlate(&mut self, event: ApiEvent, now: Timestamp, instant: Instant) -> Correlated {
         let (event, key) = self.combine(event, now);
         let (event, patch) = self.count(event, key);
@@ -82,7 +81,7 @@ impl EventCorrelator {
         forget_oldest(&mut self.similar);
         forget_oldest(&mut self.sent);
         forget_oldest(&mut self.spam);
-        // The dropped are counted, too: the next that is sent tells of them.
+        // Dropped events are counted, too; the next one that is sent contains their count.
         match (may_pass, patch) {
             (false, _) => Correlated::Drop,
             (true, None) => Correlated::Create(Box::new(event)),
@@ -149,7 +148,7 @@ fn forget_oldest<V>(cache: &mut LruCache<String, V>) {
 }
 
 fn join(parts: &[Option<&String>]) -> String {
-    // What no name and no message holds keeps `ab, c` apart from `a, bc`.
+    // A separator that cannot be part of a name or message, so that `ab, c` differs from `a, bc`.
     parts
         .iter()
         .map(|part| part.map_or("", String::as_str))
@@ -157,7 +156,7 @@ fn join(parts: &[Option<&String>]) -> String {
         .join("\0")
 }
 
-/// One and the same event (`getEventKey`).
+/// Identifies one event (`getEventKey`).
 fn event_key(event: &ApiEvent) -> String {
     let (about, source) = (&event.involved_object, event.source.as_ref());
     join(&[
@@ -175,7 +174,7 @@ fn event_key(event: &ApiEvent) -> String {
     ])
 }
 
-/// The same but for the message and the part of the object (`EventAggregatorByReasonFunc`).
+/// The same without the message and the part of the object (`EventAggregatorByReasonFunc`).
 fn similar_key(event: &ApiEvent) -> String {
     let (about, source) = (&event.involved_object, event.source.as_ref());
     join(&[
@@ -193,7 +192,7 @@ fn similar_key(event: &ApiEvent) -> String {
     ])
 }
 
-/// Of one type about one object (`getSpamKey`).
+/// Identifies the type and the object (`getSpamKey`).
 fn spam_key(event: &ApiEvent) -> String {
     let (about, source) = (&event.involved_object, event.source.as_ref());
     join(&[

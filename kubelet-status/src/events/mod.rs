@@ -1,4 +1,4 @@
-//! Events on their way to where they are kept.
+//! Sends events to an event sink.
 
 mod correlator;
 
@@ -20,52 +20,54 @@ use tokio_util::sync::CancellationToken;
 use self::correlator::{Correlated, EventCorrelator};
 use crate::token_bucket::RateLimit;
 
-/// How many events may wait (`maxQueuedEvents`).
+/// The capacity of the queue (`maxQueuedEvents`).
 const QUEUED: usize = 1000;
-/// How often one is tried (`maxTriesPerEvent`).
+/// The number of attempts per event (`maxTriesPerEvent`).
 const TRIES: u32 = 12;
-/// The wait before it is tried again (`defaultSleepDuration`); the first is some part of it.
+/// The wait between attempts (`defaultSleepDuration`); the first one is a random part of it.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// The longest that a sink may take for one.
+/// The time limit of one call to the sink.
 const SINK_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest name of an object (`DNS1123SubdomainMaxLength`).
+/// The maximum length of an object's name (`DNS1123SubdomainMaxLength`).
 const MAX_NAME: usize = 253;
 
-/// Where events are kept: an API server, or something of your own.
+/// The destination of events: an API server, or your own.
 ///
 /// # Cancel safety
 ///
 /// Any call may be dropped and made again.
 #[async_trait]
 pub trait EventSink: Send + Sync + 'static {
-    /// Makes an event.
+    /// Creates an event.
     async fn create(&self, event: &ApiEvent) -> Result<(), EventSinkError>;
 
-    /// Changes an event that was made before, by a strategic merge patch: it came once more.
+    /// Updates an event that was created before, with a strategic merge patch: the event has occurred again.
     async fn patch(&self, event: &ApiEvent, patch: &Value) -> Result<(), EventSinkError>;
 }
 
-/// Why an event was not taken.
+/// Why a sink did not accept an event.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventSinkError {
-    /// What is to be changed is not there any more: the event is made again.
-    #[error("the event is gone")]
+    /// Of an update: the event no longer exists; it is created again. Of a creation: its namespace does not exist.
+    #[error("not found")]
     NotFound,
-    /// It is refused, and would be refused again.
-    #[error("refused: {0}")]
+    /// The namespace of the event is being deleted, so no event can be created in it; a retry would fail, too.
+    #[error("namespace is being deleted: {0}")]
+    NamespaceTerminating(String),
+    /// The sink rejects the event; a retry would fail, too.
+    #[error("rejected: {0}")]
     Refused(String),
-    /// It may be taken later.
-    #[error("not reached: {0}")]
+    /// The sink is not reachable; a retry may succeed.
+    #[error("sink not reachable: {0}")]
     NotReached(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Brings the events of an agent to an [`EventSink`]: counts those that come again, combines those that differ in their
-/// message alone, cuts bursts about one object, and keeps to a rate, as client-go's `EventBroadcaster` does for the
-/// kubelet.
+/// Sends the events of an agent to an [`EventSink`]. Repeated events are counted, similar events are combined, bursts
+/// about one object are dropped, and a rate limit applies, as in client-go's `EventBroadcaster`.
 ///
-/// Whoever [records](EventRecorderHandle) an event never waits: 1,000 may be on their way, the next are dropped, said in
-/// the log. Each is tried 12 times, about every 10 s, and then given up.
+/// [Recording](EventRecorderHandle) an event never blocks. Up to 1,000 events can be queued; further events are dropped
+/// and logged. Each event is tried 12 times, about every 10 s.
 ///
 /// ```
 /// use async_trait::async_trait;
@@ -76,7 +78,7 @@ pub enum EventSinkError {
 /// use tokio::sync::mpsc;
 /// use tokio_util::sync::CancellationToken;
 ///
-/// /// Tells in one line what is new and what came again.
+/// /// Sends one line for each event.
 /// struct Lines(mpsc::UnboundedSender<String>);
 ///
 /// #[async_trait]
@@ -113,19 +115,19 @@ pub struct EventBroadcaster {
     jitter: Jitter,
 }
 
-/// Records events for an [`EventBroadcaster`]. Clones are the same recorder.
+/// Records events for an [`EventBroadcaster`]. Clones share the queue.
 #[derive(Clone, Debug)]
 pub struct EventRecorderHandle {
-    /// Boxed, since a queue keeps the room of many that waited once.
+    /// Boxed: a queue keeps its capacity after a burst.
     queue: mpsc::Sender<Box<ApiEvent>>,
     source: Arc<EventSource>,
     clock: Clock,
-    /// Names are made of times; no two events have the same.
+    /// Event names contain a time; this makes them unique.
     last_nanos: Arc<Mutex<i128>>,
 }
 
 impl EventBroadcaster {
-    /// One that speaks for the kubelet of the node `node_name`, and sends no more than 50 events a second after a burst of
+    /// A broadcaster for the kubelet of the node `node_name`, with a limit of 50 events per second after a burst of
     /// 100.
     pub fn new(sink: impl EventSink, node_name: impl Into<String>) -> Self {
         let (sender, queue) = mpsc::channel(QUEUED);
@@ -148,38 +150,39 @@ impl EventBroadcaster {
         }
     }
 
-    /// At most so many events a second after so many at once (`eventRecordQPS`, `eventBurst`); 0 a second is no limit.
+    /// Sets the rate limit: `qps` events per second after `burst` at once (`eventRecordQPS`, `eventBurst`). 0 per
+    /// second is no limit.
     #[must_use]
     pub fn with_rate(mut self, qps: u32, burst: u32) -> Self {
         self.rate = (qps, burst);
         self
     }
 
-    /// The clock that events get their times from. To be set before [`handle`](Self::handle) is called.
+    /// The clock for the times of events. Set it before you call [`handle`](Self::handle).
     #[must_use]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.handle.clock = clock;
         self
     }
 
-    /// Where the randomness of the first retry comes from.
+    /// The source of randomness for the first retry.
     #[must_use]
     pub fn with_jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// Who records events. It works, too, before the broadcaster runs: they wait.
+    /// The recorder. It also works before the broadcaster runs: events are queued.
     pub fn handle(&self) -> EventRecorderHandle {
         self.handle.clone()
     }
 
-    /// Sends events until `shutdown`, or until nobody can record any more. What waits then is dropped: an event is worth no
-    /// delay of the agent's end.
+    /// Sends events until `shutdown`, or until all recorders are dropped. Queued events are dropped then, so that they
+    /// do not delay the end of the agent.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops what is being sent and what waits.
+    /// Dropping the future drops the current and the queued events.
     pub async fn run(self, shutdown: CancellationToken) {
         let Self {
             sink,
@@ -189,7 +192,7 @@ impl EventBroadcaster {
             jitter,
         } = self;
         let clock = handle.clock;
-        // Only the recorders outside keep the queue open.
+        // Only the recorders keep the queue open.
         drop(handle);
         let sending = async {
             let mut correlator = EventCorrelator::default();
@@ -205,7 +208,7 @@ impl EventBroadcaster {
     }
 }
 
-/// One event, until it is taken or given up (`recordToSink`).
+/// Sends one event until it is accepted or given up (`recordToSink`).
 async fn send(sink: &dyn EventSink, correlated: &Correlated, limit: &RateLimit, jitter: &Jitter) {
     let (event, patch) = match correlated {
         Correlated::Create(event) => (event, None),
@@ -223,7 +226,12 @@ async fn send(sink: &dyn EventSink, correlated: &Correlated, limit: &RateLimit, 
         }
         match outcome {
             Ok(()) => return,
-            Err(error @ (EventSinkError::NotFound | EventSinkError::Refused(_))) => {
+            // Ordinary while a namespace is being deleted: its pods end, and emit events.
+            Err(error @ (EventSinkError::NotFound | EventSinkError::NamespaceTerminating(_))) => {
+                tracing::debug!(pod, reason, %error, "Event dropped, its namespace no longer exists");
+                return;
+            }
+            Err(error @ EventSinkError::Refused(_)) => {
                 tracing::error!(pod, reason, %error, "Server rejected event (will not retry!)");
                 return;
             }
@@ -232,7 +240,7 @@ async fn send(sink: &dyn EventSink, correlated: &Correlated, limit: &RateLimit, 
             }
             Err(error) => {
                 tracing::debug!(pod, reason, %error, "Unable to write event (may retry after sleeping)");
-                // Many agents lose one server at once.
+                // Many agents may lose one server at the same time.
                 let part = if tried == 1 {
                     jitter.apply(RETRY_AFTER, 1.0) - RETRY_AFTER
                 } else {
@@ -244,7 +252,7 @@ async fn send(sink: &dyn EventSink, correlated: &Correlated, limit: &RateLimit, 
     }
 }
 
-/// One request, when the rate allows it, within the time that it may take.
+/// One request, subject to the rate limit and the time limit.
 async fn attempt(
     limit: &RateLimit,
     request: impl Future<Output = Result<(), EventSinkError>>,
@@ -271,7 +279,7 @@ impl EventRecorder for EventRecorderHandle {
     }
 }
 
-/// Events about the node are kept in the namespace `default`, as the node is in none.
+/// Events about the node are in the namespace `default`, since a node has no namespace.
 impl NodeEventRecorder for EventRecorderHandle {
     fn record_node(&self, event_type: EventType, reason: &str, message: String) {
         let object = ObjectReference {
@@ -334,7 +342,7 @@ impl EventRecorderHandle {
     }
 }
 
-/// `GenerateEventName`; where the pod's name leaves no room, it is cut (the kubelet takes a UUID then).
+/// `GenerateEventName`; a pod's name that is too long is truncated (the kubelet uses a UUID then).
 fn event_name(pod: &str, nanos: i128) -> String {
     let nanos = format!("{nanos:x}");
     let room = MAX_NAME - nanos.len() - 1;

@@ -1,11 +1,11 @@
-//! What changes a pod's status, and what may not.
+//! Changes of a pod's status.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus as ApiPodStatus};
 use kubelet_core::{ContainerId, PodExt, PodUid};
 
-use super::{Kept, Known, Now, Record, Records, Turn, is_mirror_of};
+use super::{Known, Now, Record, Records, Turn, is_mirror_of};
 use crate::conditions;
 use crate::container_statuses::waiting_to_start;
 use crate::equality::same_by_kubelet;
@@ -16,7 +16,7 @@ use crate::terminate::terminate;
 use crate::{metrics, transitions};
 
 impl Records {
-    /// `SetPodStatus`. Tells whether there is something new to send.
+    /// `SetPodStatus`. Returns whether there is something new to send.
     pub(crate) fn set_pod_status(
         &mut self,
         pod: &Arc<Pod>,
@@ -24,13 +24,13 @@ impl Records {
         now: &Now,
     ) -> Result<bool, Error> {
         status.observed_generation = conditions::observed_generation(pod);
-        // A pod that is to go is sent even without change: whatever its worker does may be what it waits for.
+        // The status of a pod that is being deleted is sent even without a change: its deletion may depend on it.
         let force = pod.is_deleting();
-        // Most say again what is known: then there is nothing to check, nor to bring into form.
+        // Usually the status is unchanged, and needs neither validation nor normalization.
         if !force
             && let Some(record) = self.by_uid.get_mut(pod.uid_str())
             && !record.orphaned
-            && record.status.says_the_same_as(&status)
+            && record.says_the_same_as(&status)
         {
             record.pod = pod.clone();
             return Ok(false);
@@ -38,15 +38,15 @@ impl Records {
         self.update(pod, status, force, false, now)
     }
 
-    /// A sync begins. A static pod that was ended has come back under its UID: its containers are about to run, whatever became of
-    /// them. Tells whether it has.
+    /// A sync of the pod starts. A static pod that has ended may come back under its UID: its containers will run
+    /// again. Returns whether it has come back.
     pub(crate) fn begin_pod(&mut self, uid: &PodUid, now: &Now) -> bool {
         let is_over =
             |record: &&mut Box<Record>| record.pod.is_static() && (record.finished || record.orphaned);
         let Some(record) = self.by_uid.get_mut(uid).filter(is_over) else {
             return false;
         };
-        let mut status = Arc::unwrap_or_clone(record.status.get());
+        let mut status = ApiPodStatus::clone(&record.status);
         let containers = status.container_statuses.iter_mut().flatten();
         for container in containers.chain(status.init_container_statuses.iter_mut().flatten()) {
             if terminated(&container.state).is_some() {
@@ -54,7 +54,7 @@ impl Records {
             }
         }
         if is_terminal(phase(&status)) {
-            // What was true of that end, and since when, is true no more.
+            // The reason, times and conditions of that end no longer apply.
             status.phase = Some("Pending".to_owned());
             (status.reason, status.message) = (None, None);
             (status.start_time, status.conditions) = (None, None);
@@ -62,7 +62,7 @@ impl Records {
         if !record.is_unsent() {
             record.changed_at = now.instant();
         }
-        record.status = Kept::new(status);
+        record.status = Arc::new(status);
         record.version += 1;
         (record.finished, record.orphaned) = (false, false);
         self.queue(uid);
@@ -72,7 +72,7 @@ impl Records {
     /// `OnPodSandboxReady`
     pub(crate) fn on_pod_sandbox_ready(&mut self, pod: &Arc<Pod>, now: &Now) -> Result<bool, Error> {
         let mut status = match self.status(&pod.uid()) {
-            Some(status) => Arc::unwrap_or_clone(status.get()),
+            Some(status) => ApiPodStatus::clone(status),
             None => pod.status.clone().unwrap_or_default(),
         };
         let ready = conditions::sandbox_is_ready(pod);
@@ -85,7 +85,7 @@ impl Records {
         let reported = self.status(&pod.uid());
         let was_reported = reported.is_some();
         let mut status = match reported {
-            Some(status) => Arc::unwrap_or_clone(status.get()),
+            Some(status) => ApiPodStatus::clone(status),
             None => pod.status.clone().unwrap_or_default(),
         };
         terminate(pod, &mut status, was_reported);
@@ -135,7 +135,7 @@ impl Records {
         self.update(&pod, status, false, false, now)
     }
 
-    /// The pod and its status, if this container of it is known and `differs` from what it is to be.
+    /// The pod and its status, if this container is known and `differs`.
     fn of_container(
         &self,
         uid: &PodUid,
@@ -144,7 +144,7 @@ impl Records {
     ) -> Option<(Arc<Pod>, ApiPodStatus)> {
         let record = self.known(uid);
         let id = container.to_string();
-        let whole = record.map(|record| record.status.get());
+        let whole = record.map(|record| &record.status);
         let of_container = whole.as_ref().and_then(|whole| {
             let all = whole
                 .container_statuses
@@ -154,12 +154,12 @@ impl Records {
                 .find(|status| status.container_id.as_deref() == Some(id.as_str()))
         });
         let (Some(record), Some(of_container)) = (record, of_container) else {
-            tracing::info!(%uid, container = id, "a probe's result is about a container that was not reported yet");
+            tracing::info!(%uid, container = id, "Ignored the result of a probe for a container that was not reported yet");
             return None;
         };
         let differs = differs(of_container);
         let whole = whole.filter(|_| differs)?;
-        Some((record.pod.clone(), Arc::unwrap_or_clone(whole)))
+        Some((record.pod.clone(), ApiPodStatus::clone(whole)))
     }
 
     /// `updateStatusInternal`
@@ -172,14 +172,14 @@ impl Records {
         now: &Now,
     ) -> Result<bool, Error> {
         let record = self.by_uid.get_mut(pod.uid_str());
-        // It counts where nothing was reported yet.
+        // It counts only if nothing was reported yet.
         let asks_mirror = record.is_none() && pod.is_static();
         let mirror = asks_mirror.then(|| self.mirrors.get(&pod.key())).flatten();
         let mirror = mirror.filter(|mirror| {
             is_mirror_of(mirror, pod) && transitions::are_possible(pod, mirror.status.as_ref(), &status)
         });
         let (known, no_status) = (
-            record.as_ref().map(|record| record.status.get()),
+            record.as_ref().map(|record| record.status.clone()),
             ApiPodStatus::default(),
         );
         let old: &ApiPodStatus = match &known {
@@ -220,7 +220,7 @@ impl Records {
 
         match record {
             Some(record) => {
-                // No word of what the sink has: a worker may have an older one than its source showed.
+                // It says nothing about the sink's version: a worker may have an older pod than the source.
                 record.pod = pod.clone();
                 let came_back = std::mem::take(&mut record.orphaned);
                 if !force && !came_back && same_by_kubelet(old, &status) {
@@ -229,7 +229,7 @@ impl Records {
                 if !record.is_unsent() {
                     record.changed_at = now.instant();
                 }
-                record.status = Kept::new(status);
+                record.status = Arc::new(status);
                 record.version += 1;
                 record.finished = finished;
             }
@@ -241,7 +241,7 @@ impl Records {
                 };
                 let record = Record {
                     pod: pod.clone(),
-                    status: Kept::new(status),
+                    status: Arc::new(status),
                     version: 1,
                     sent: 0,
                     known,
@@ -273,7 +273,7 @@ fn find_container<'a>(
         .find(|status| status.container_id.as_deref() == Some(id.as_str()))
 }
 
-/// Each end of a container counts once: when it is reported first.
+/// Each exit of a container counts once: when it is first reported.
 fn count_terminations(old: &ApiPodStatus, new: &ApiPodStatus) {
     let kinds = [
         ("container", &old.container_statuses, &new.container_statuses),

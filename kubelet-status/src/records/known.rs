@@ -1,46 +1,47 @@
-//! What is known of what the sink has of a pod, so that it need not be asked.
+//! The sink's version of a pod, as far as it is known without a request.
 
+use std::hash::{DefaultHasher, Hasher};
+use std::io;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
-use kubelet_core::{PackedStatus, PodExt};
+use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
+use kubelet_core::PodExt;
 
-use crate::imprint::Imprint;
-
-/// So many answers wait to be shown by the source. One that comes later than so many others counts as somebody else's word, and
-/// the sink is asked.
+/// How many responses can be outstanding in the source's stream. If a later one appears, it counts as a change by
+/// another client, and the sink is read again.
 const MAX_UNSEEN: usize = 8;
 
-/// What was last heard of a pod from the sink, or from the source that reads it there.
+/// The last known version of a pod in the sink, from its responses and from the source that reads pods there.
 ///
-/// A pod's version seldom tells which is newer: sources keep to the one that they told first, as the kubelet's do. But they
-/// show one status after another, so what is neither shown already nor an answer of the sink is somebody else's word.
+/// Resource versions do not help much: sources may repeat the first one that they sent, like the kubelet's. But a
+/// source sends the statuses in order. So a status that was not seen before, and is not a response of the sink, is a
+/// change by another client.
 #[derive(Clone, Default)]
 pub(crate) struct Known {
-    /// The newest the pod is known to be. Without it the sink is asked before it is told anything.
+    /// The newest known version of the pod. Without it, the sink is read before a request.
     pub(crate) there: Option<Arc<Pod>>,
-    /// What the sink was told last.
-    pub(crate) told: Option<PackedStatus>,
-    /// A call failed, and nobody knows what came of it.
+    /// The status that was sent last.
+    pub(crate) told: Option<Arc<ApiPodStatus>>,
+    /// A request failed, and its effect is unknown.
     pub(crate) unsure: bool,
-    /// What the source showed last.
+    /// The last status from the source.
     shown: Option<u64>,
-    /// The answers that the source has yet to show.
+    /// The responses that the source has not shown yet.
     unseen: Vec<u64>,
-    /// The source showed somebody else's word, before or after what is being sent.
+    /// The source showed a change by another client, before or after the running request.
     interrupted: bool,
 }
 
 impl Known {
-    /// The source shows the pod so. Tells whether that is news.
+    /// The source shows this version. Returns whether that is a change by another client.
     pub(crate) fn saw(&mut self, pod: &Arc<Pod>) -> bool {
-        let shown = Imprint::of_pod(pod);
-        let before = std::mem::replace(&mut self.shown, shown);
+        let shown = fingerprint(pod);
+        let before = self.shown.replace(shown);
         if self.unsure {
             return true;
         }
         if version(pod).is_none() {
-            // Whoever does not count versions is asked.
+            // Without resource versions, the sink is read each time.
             self.there = None;
             return true;
         }
@@ -51,13 +52,13 @@ impl Known {
             self.there = Some(pod.clone());
             return true;
         }
-        if shown.is_some() && shown == before {
+        if before == Some(shown) {
             if self.unseen.is_empty() && self.there.is_some() {
                 self.there = Some(pod.clone());
             }
             return false;
         }
-        let answer = self.unseen.iter().position(|unseen| Some(*unseen) == shown);
+        let answer = self.unseen.iter().position(|unseen| *unseen == shown);
         if let Some(answer) = answer {
             self.unseen.drain(..=answer);
             if !self.unseen.is_empty() {
@@ -67,7 +68,7 @@ impl Known {
         if let Some(there) = &self.there
             && there.status == pod.status
         {
-            // Others keep it, too.
+            // Other parts hold this one, too.
             self.there = Some(pod.clone());
             return false;
         }
@@ -76,43 +77,63 @@ impl Known {
         true
     }
 
-    /// The sink is told something now.
+    /// A request starts.
     pub(crate) fn sends(&mut self) {
         self.interrupted = false;
     }
 
-    /// The sink was told this status, and has the pod so.
-    pub(crate) fn sent(&mut self, status: PackedStatus, there: Option<Arc<Pod>>) {
+    /// The request succeeded: the sink has this status, and returned this pod.
+    pub(crate) fn sent(&mut self, status: Arc<ApiPodStatus>, there: Option<Arc<Pod>>) {
         self.told = Some(status);
         self.unsure = false;
         let Some(there) = there.filter(|there| version(there).is_some()) else {
             return;
         };
-        let answer = Imprint::of_pod(&there);
-        if answer.is_some() && answer == self.shown {
-            // The source was faster, or nothing was to be told.
+        let answer = fingerprint(&there);
+        if self.shown == Some(answer) {
+            // The source was faster, or nothing was changed.
             self.unseen.clear();
             self.there = Some(there);
             return;
         }
-        if let Some(answer) = answer {
-            if self.unseen.len() == MAX_UNSEEN {
-                self.unseen.remove(0);
-            }
-            self.unseen.push(answer);
+        if self.unseen.len() == MAX_UNSEEN {
+            self.unseen.remove(0);
         }
-        // What somebody else said meanwhile may be newer.
+        self.unseen.push(answer);
+        // A change by another client may be newer.
         self.there = Some(there).filter(|_| !self.interrupted);
     }
 
-    /// A call failed, perhaps after it did its work.
+    /// A request failed; it may have had an effect.
     pub(crate) fn failed(&mut self) {
         self.there = None;
         self.unsure = true;
     }
 }
 
-/// API servers of v1.35 and later promise that versions can be compared as numbers.
+/// A pod's UID and status as one number: enough to recognise an earlier status without storing it.
+fn fingerprint(pod: &Pod) -> u64 {
+    let mut hash = Hashing(DefaultHasher::new());
+    hash.0.write(pod.uid_str().as_bytes());
+    // Writing a status as JSON and hashing it cannot fail.
+    let _ = serde_json::to_writer(&mut hash, &pod.status);
+    hash.0.finish()
+}
+
+struct Hashing(DefaultHasher);
+
+impl io::Write for Hashing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// API servers of v1.35 and later guarantee that resource versions can be compared as numbers.
 fn version(pod: &Pod) -> Option<u64> {
     pod.metadata.resource_version.as_ref()?.parse().ok()
 }
@@ -136,8 +157,8 @@ mod tests {
         known.there.as_ref()?.status.as_ref()?.message.as_deref()
     }
 
-    fn told() -> PackedStatus {
-        PackedStatus::of(&Arc::default())
+    fn told() -> Arc<ApiPodStatus> {
+        Arc::default()
     }
 
     #[derive(Clone, Copy)]

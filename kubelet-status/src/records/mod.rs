@@ -1,9 +1,8 @@
-//! What is kept of each pod: its status, what of it the sink knows, and whose turn it is to be sent.
+//! The state of each pod: its status, what the sink has of it, and whether it is queued.
 //!
-//! No clock, no sink, no task: [`Records`] is told what time it is and what came of a send.
+//! No clocks, sinks or tasks: the caller passes the time and the results of requests to [`Records`].
 
 mod change;
-mod kept;
 mod known;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -12,28 +11,28 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kubelet_core::{Clock, PackedStatus, PodExt, PodKey, PodUid, annotations};
+use kubelet_core::{Clock, PodExt, PodKey, PodUid, annotations};
 use rustc_hash::FxHashMap;
 use tokio::time::Instant;
 
-pub(crate) use self::kept::Kept;
 pub(crate) use self::known::Known;
-use crate::equality::same_by_kubelet;
+use crate::equality::{same_by_kubelet, same_news};
 use crate::metrics;
 use crate::normalize::normalize;
 use crate::pod_startup_latency::PodStartupLatencyTracker;
 use crate::resize::ResizeConditions;
+use crate::status_ext::{is_terminal, phase};
 use crate::transitions;
 
-/// How long a status waits after it could not be sent; doubled each time.
+/// The wait before the first retry; it doubles with each failure.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
-/// The longest wait, no more than it takes to look through all statuses.
+/// The longest wait: the period in which all statuses are checked.
 const LAST_RETRY: Duration = Duration::from_secs(10);
 
-/// For so many pods room is kept: at first all have something to be sent, and seldom many after.
+/// The capacity that is kept: at first all pods are queued, later only a few are.
 const KEPT_ROOM: usize = 64;
 
-/// The two clocks' times at which something is told: nobody looks at a clock for what is no news.
+/// Both clocks, which are read only if something has changed.
 pub(crate) struct Now(pub(crate) Clock);
 
 impl Now {
@@ -46,7 +45,7 @@ impl Now {
     }
 }
 
-/// One turn: what is to be done in the sink for one pod.
+/// What to do in the sink for one pod.
 pub(crate) struct Job {
     pub(crate) uid: PodUid,
     pub(crate) pod: Arc<Pod>,
@@ -54,7 +53,7 @@ pub(crate) struct Job {
 }
 
 pub(crate) enum Task {
-    /// Send this status, and delete the pod if it has ended and is to go.
+    /// Send this status, and delete the pod if it has ended and is being deleted.
     Send(Send),
     /// The pod is gone from its source.
     Forget,
@@ -63,58 +62,59 @@ pub(crate) enum Task {
 pub(crate) struct Send {
     pub(crate) status: Arc<ApiPodStatus>,
     pub(crate) version: u64,
-    /// All containers have ended and all is given back.
+    /// All containers have ended and all resources are released.
     pub(crate) finished: bool,
-    /// What is known of what the sink has.
+    /// What is known of the sink's version.
     pub(crate) known: Known,
-    /// A static pod, whose mirror was not seen yet or is gone.
+    /// Whether it is a static pod without a known mirror.
     pub(crate) lacks_mirror: bool,
 }
 
-/// What came of a [`Job`].
+/// The result of a [`Job`].
 pub(crate) enum Outcome {
-    /// The sink has this version now, in these words; and the pod so, if it stores pods.
+    /// The sink has this version with this status, and returned the pod if it stores pods.
     Sent(u64, Arc<ApiPodStatus>, Option<Arc<Pod>>),
-    /// The sink has no such pod, yet or any more.
+    /// The sink does not have the pod, or not yet.
     Absent,
-    /// The pod is gone from the sink, or another one has its name.
+    /// The pod is gone from the sink, or another pod has its name.
     Gone,
-    /// The sink keeps no copy of the status.
+    /// The sink has dropped its copy of the status.
     Forgotten,
-    /// It could not be done, and is not to be tried again for so long.
+    /// It failed, and must not be retried before this time.
     Failed(Option<Duration>),
 }
 
 /// The statuses of all pods.
 #[derive(Default)]
 pub(crate) struct Records {
-    /// Boxed, since a map has room for more than it holds.
+    /// Boxed: a hash map has spare capacity for entries.
     by_uid: FxHashMap<PodUid, Box<Record>>,
-    /// Whose turn it is. Every pod stands here once at most.
+    /// The queue; it contains each pod once at most.
     ready: VecDeque<PodUid>,
-    /// Whose turn it will be.
+    /// Pods that wait for a retry.
     delayed: BTreeSet<(Instant, PodUid)>,
-    /// The mirrors of static pods, as the API server has them.
+    /// The mirrors of static pods on the API server.
     mirrors: FxHashMap<PodKey, Arc<Pod>>,
-    /// Resizes in place that wait or are being done.
+    /// Resizes that are pending or in progress.
     resizes: FxHashMap<PodUid, ResizeConditions>,
     startup_latency: PodStartupLatencyTracker,
 }
 
 struct Record {
     pod: Arc<Pod>,
-    status: Kept,
-    /// Counts the changes of the status.
+    /// The status reported last.
+    status: Arc<ApiPodStatus>,
+    /// Incremented with each change of the status.
     version: u64,
     /// The version that the sink has.
     sent: u64,
     known: Known,
     finished: bool,
-    /// When the status changed first since it was sent last.
+    /// When the status first changed after it was last sent.
     changed_at: Instant,
-    /// The pod's source shows another status than ours.
+    /// Whether the pod's source shows another status than ours.
     differs: bool,
-    /// The pod is gone from its source.
+    /// Whether the pod is gone from its source.
     orphaned: bool,
     turn: Turn,
     failures: u32,
@@ -129,29 +129,36 @@ enum Turn {
 }
 
 impl Record {
-    /// Whether it is the static pod that this mirror shows, and not one of that name before or after it.
+    /// Whether this mirror represents this version of the static pod, not an earlier or later one.
     fn is_shown_by(&self, mirror: &Pod) -> bool {
         self.pod.is_static() && self.pod.key() == mirror.key() && is_mirror_of(mirror, &self.pod)
     }
 
     /// Whether the API server shows another status than ours (`needsReconcile`).
     fn is_shown_otherwise(&self, there: &Pod) -> bool {
-        !shows(there, &self.status.get())
+        !shows(there, &self.status)
+    }
+
+    /// Whether this status equals the known one, apart from start time and generation, which it would take over.
+    fn says_the_same_as(&self, status: &ApiPodStatus) -> bool {
+        self.status.start_time.is_some()
+            && status.observed_generation <= self.status.observed_generation
+            && same_news(&self.status, status)
     }
 
     fn is_unsent(&self) -> bool {
         self.sent < self.version
     }
 
-    /// It has ended, and its source wants it gone (`canBeDeleted`).
+    /// Whether it has ended and is being deleted (`canBeDeleted`).
     fn is_deletable(&self) -> bool {
-        self.finished && self.pod.is_deleting() && !self.pod.is_mirror() && self.status.is_terminal()
+        self.finished && self.pod.is_deleting() && !self.pod.is_mirror() && is_terminal(phase(&self.status))
     }
 }
 
 impl Records {
-    /// The status reported last, by the pod's UID or its mirror's.
-    pub(crate) fn status(&self, uid: &PodUid) -> Option<&Kept> {
+    /// The status reported last, by the UID of the pod or of its mirror.
+    pub(crate) fn status(&self, uid: &PodUid) -> Option<&Arc<ApiPodStatus>> {
         let of_mirror = || {
             let mirror = self
                 .mirrors
@@ -165,7 +172,7 @@ impl Records {
         self.known(uid).or_else(of_mirror).map(|record| &record.status)
     }
 
-    /// The pod, or a static pod's mirror, as its source has it now. Tells whether something is to be sent at once.
+    /// The source's current version of a pod or of a static pod's mirror. Returns whether to send something at once.
     pub(crate) fn observe_pod(&mut self, pod: &Arc<Pod>, now: &Now) -> bool {
         if pod.is_mirror() {
             return self.observe_mirror(pod);
@@ -198,13 +205,13 @@ impl Records {
             return false;
         }
         record.differs = record.is_shown_otherwise(mirror);
-        // A mirror that was made anew shows nothing yet: it does not wait until all are looked through.
+        // A new mirror has no status yet: send it now, without waiting for the next check.
         let is_new = before.is_none_or(|before| before.uid_str() != mirror.uid_str());
         let uid = (is_new && record.differs).then(|| uid.clone());
         uid.as_ref().inspect(|uid| self.queue(uid)).is_some()
     }
 
-    /// `RemoveOrphanedStatuses`: all but the known pods and mirrors. Tells whether there were any.
+    /// `RemoveOrphanedStatuses`: removes all but the known pods and mirrors. Returns whether there were any.
     pub(crate) fn remove_orphaned(&mut self, known: &HashSet<PodUid>) -> bool {
         let orphans: Vec<PodUid> = self
             .by_uid
@@ -224,11 +231,11 @@ impl Records {
         !orphans.is_empty()
     }
 
-    /// Whether the mirror does not show the end of a former life of the pod.
+    /// Whether the mirror does not show the end of an earlier run of the pod.
     pub(crate) fn can_be_shown_by(&self, pod: &Pod, mirror: &Pod) -> bool {
         let shown = mirror.status.as_ref();
         let record = self.known(&pod.uid());
-        record.is_none_or(|record| transitions::are_possible(pod, shown, &record.status.get()))
+        record.is_none_or(|record| transitions::are_possible(pod, shown, &record.status))
     }
 
     /// A pod's resize conditions.
@@ -236,12 +243,12 @@ impl Records {
         self.resizes.get(uid)
     }
 
-    /// How long pods take to start.
+    /// The start latency of pods.
     pub(crate) fn startup_latency(&mut self) -> &mut PodStartupLatencyTracker {
         &mut self.startup_latency
     }
 
-    /// Changes resize conditions, and counts them.
+    /// Changes resize conditions, and updates their metrics.
     pub(crate) fn resizes<T>(
         &mut self,
         change: impl FnOnce(&mut FxHashMap<PodUid, ResizeConditions>) -> T,
@@ -255,7 +262,7 @@ impl Records {
         changed
     }
 
-    /// Looks through all: whoever has something left to be done gets a turn. Says whether there was anyone.
+    /// Queues all pods with pending work. Returns whether there were any.
     pub(crate) fn queue_outstanding(&mut self) -> bool {
         let outstanding: Vec<PodUid> = self
             .by_uid
@@ -271,7 +278,7 @@ impl Records {
         !outstanding.is_empty()
     }
 
-    /// Whoever has something left to be done gets a turn now, and does not wait for a sink that failed.
+    /// Queues all pods with pending work, also those that wait for a retry.
     pub(crate) fn queue_all(&mut self) {
         self.queue_outstanding();
         for (_, uid) in std::mem::take(&mut self.delayed) {
@@ -282,7 +289,7 @@ impl Records {
         }
     }
 
-    /// The next pod whose turn it is. It gets no other until [`finish`](Self::finish).
+    /// The next job. The pod gets no other one until [`finish`](Self::finish).
     pub(crate) fn next(&mut self, now: Instant) -> Option<Job> {
         while self.delayed.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, uid)) = self.delayed.pop_first() else {
@@ -311,11 +318,11 @@ impl Records {
                 record.known.saw(mirror);
             }
             record.known.sends();
-            // What the sink was not told yet goes first, even of a pod that is gone.
+            // A pending status is sent first, even if the pod is gone from its source.
             let task = match record.orphaned && !record.is_unsent() {
                 true => Task::Forget,
                 false => Task::Send(Send {
-                    status: record.status.get(),
+                    status: record.status.clone(),
                     version: record.version,
                     finished: record.finished,
                     known: record.known.clone(),
@@ -330,12 +337,12 @@ impl Records {
         }
     }
 
-    /// When the first wait ends.
+    /// The time of the first retry.
     pub(crate) fn next_retry(&self) -> Option<Instant> {
         self.delayed.first().map(|(at, _)| *at)
     }
 
-    /// A turn has ended.
+    /// Applies the result of a job.
     pub(crate) fn finish(&mut self, uid: &PodUid, outcome: Outcome, now: Instant) {
         let Some(record) = self.by_uid.get_mut(uid) else {
             return;
@@ -353,20 +360,17 @@ impl Records {
                     self.startup_latency.status_updated(there);
                 }
                 record.sent = version;
-                let ours = record.status.get();
-                let told = match record.is_unsent() || *status != *ours {
-                    true => PackedStatus::of(&status),
-                    false => record.status.packed().clone(),
-                };
-                if !record.is_unsent() {
-                    record.status.rest();
-                }
                 if let Some(there) = &there
                     && !shows(there, &status)
                 {
-                    // It was patched from an older one than it was by then: what differs still is put right.
+                    // The patch was based on an older version: the remaining difference is corrected later.
                     record.differs = true;
                 }
+                // Usually both are equal; one copy is enough.
+                let told = match *status == *record.status {
+                    true => record.status.clone(),
+                    false => status,
+                };
                 record.known.sent(told, there);
                 if record.is_unsent() {
                     record.changed_at = now;
@@ -375,14 +379,14 @@ impl Records {
                     self.queue(uid);
                 }
             }
-            // A mirror pod may come; a pod that was deleted will be told of. Either way there is time.
+            // A mirror may be created, or the source will report the deletion. Both can wait.
             Outcome::Absent if record.orphaned => {
                 record.sent = record.version;
                 self.queue(uid);
             }
             Outcome::Absent => record.known.there = None,
             Outcome::Forgotten if !record.orphaned => {
-                // It came back meanwhile.
+                // It came back in the meantime.
                 record.known = Known::default();
                 record.sent = 0;
                 self.queue(uid);
@@ -408,8 +412,8 @@ impl Records {
         Some(&**record).filter(|record| !record.orphaned)
     }
 
-    /// Gives the pod a turn, unless it has one, waits for a sink that failed, or is being sent: then it gets
-    /// one afterwards.
+    /// Queues the pod, unless it is queued, waits for a retry, or is being sent; in the last case it is queued
+    /// afterwards.
     fn queue(&mut self, uid: &PodUid) {
         if let Some(record) = self.by_uid.get_mut(uid)
             && record.turn == Turn::Idle
@@ -420,7 +424,7 @@ impl Records {
     }
 }
 
-/// Whether it shows this version of the static pod, and not one before or after it.
+/// Whether the mirror represents this version of the static pod, not an earlier or later one.
 pub(crate) fn is_mirror_of(mirror: &Pod, pod: &Pod) -> bool {
     let hashes = mirror
         .annotation(annotations::CONFIG_MIRROR)
@@ -428,7 +432,7 @@ pub(crate) fn is_mirror_of(mirror: &Pod, pod: &Pod) -> bool {
     hashes.is_none_or(|(shown, own)| shown == own)
 }
 
-/// Whether the pod's status, as the sink has it, is this one as far as it is ours.
+/// Whether the pod's status in the sink equals this one, in the parts that the kubelet owns.
 fn shows(pod: &Pod, status: &ApiPodStatus) -> bool {
     let mut shown = pod.status.clone().unwrap_or_default();
     normalize(pod, &mut shown);

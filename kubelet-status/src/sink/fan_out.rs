@@ -10,13 +10,13 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use kubelet_core::{PodExt, PodUid, Result, SinkPod, StatusSink};
 use parking_lot::Mutex;
 
-/// Hands each status to several sinks at once. The first is asked what it has, so a sink that stores pods,
-/// like an API server, comes first.
+/// Sends each status to several sinks. Only the first one is read, so a sink that stores pods, such as an API server,
+/// must come first.
 ///
-/// When some sink fails the status is sent again, to those that did not take it.
+/// If a sink fails, the status is sent again to the sinks that did not accept it.
 pub struct FanOut {
     sinks: Vec<Arc<dyn StatusSink>>,
-    /// Of each pod whose status some sink did not take: who did.
+    /// Statuses that some sink did not accept, with the sinks that did.
     unfinished: Mutex<HashMap<PodUid, Unfinished>>,
 }
 
@@ -26,7 +26,7 @@ struct Unfinished {
 }
 
 impl FanOut {
-    /// All of `sinks` as one.
+    /// Combines `sinks` into one.
     pub fn new(sinks: Vec<Arc<dyn StatusSink>>) -> Self {
         Self {
             sinks,
@@ -34,7 +34,7 @@ impl FanOut {
         }
     }
 
-    /// Whom this status is still to be handed to.
+    /// Which sinks have already accepted this status.
     fn begin(&self, uid: &PodUid, status: &ApiPodStatus) -> Vec<bool> {
         let mut unfinished = self.unfinished.lock();
         if let Some(known) = unfinished.get(uid).filter(|known| known.status == *status) {

@@ -12,10 +12,11 @@ use serde_json::json;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Mutex;
 
-/// Writes one line of JSON for each changed status:
-/// `{"time":…,"namespace":…,"name":…,"uid":…,"status":{…}}`. A `status` of `null` says that the pod is gone.
+/// Writes one line of JSON for each changed status: `{"time":…,"namespace":…,"name":…,"uid":…,"status":{…}}`. A
+/// `status` of `null` means that the pod is gone.
 ///
-/// Lines are written whole and flushed. When a write was broken off, its line is completed before the next
+/// Lines are written completely and flushed. If a write is interrupted, its line is completed before the next one and
+/// then repeated: a reader gets the latest status of each pod at least once.
 /// one and then written once more: a reader sees the latest status of each pod, at least once.
 #[derive(Debug)]
 pub struct JsonLines<W> {
@@ -26,13 +27,13 @@ pub struct JsonLines<W> {
 #[derive(Debug)]
 struct Output<W> {
     writer: W,
-    /// What is left of the line that is being written.
+    /// The rest of the line that is being written.
     rest: Vec<u8>,
     written: usize,
 }
 
 impl<W: AsyncWrite + Send + Unpin> JsonLines<W> {
-    /// Lines to `writer`, e.g. `tokio::io::stdout()`; `clock` gives their `time`.
+    /// Writes lines to `writer`, e.g. `tokio::io::stdout()`; `clock` gives their `time`.
     pub fn new(writer: W, clock: Clock) -> Self {
         Self {
             output: Mutex::new(Output {
@@ -44,7 +45,7 @@ impl<W: AsyncWrite + Send + Unpin> JsonLines<W> {
         }
     }
 
-    /// The writer, with what was written so far.
+    /// Returns the writer.
     pub fn into_inner(self) -> W {
         self.output.into_inner().writer
     }
@@ -77,14 +78,14 @@ impl<W: AsyncWrite + Send + Unpin> JsonLines<W> {
 }
 
 impl JsonLines<tokio::io::Stdout> {
-    /// Lines to the process's standard output.
+    /// Writes lines to the standard output.
     pub fn stdout() -> Self {
         Self::new(tokio::io::stdout(), Clock::system())
     }
 }
 
 impl<W> JsonLines<Blocking<W>> {
-    /// Lines to a [`std::io::Write`] that never blocks for long, such as a file or a buffer.
+    /// Writes lines to a [`std::io::Write`] that never blocks for long, such as a file or a buffer.
     pub fn blocking(writer: W, clock: Clock) -> Self
     where
         W: io::Write + Send + Unpin,
@@ -94,7 +95,7 @@ impl<W> JsonLines<Blocking<W>> {
 }
 
 impl<W: AsyncWrite + Unpin> Output<W> {
-    /// Cancel safe: what was written is not written again.
+    /// Cancel safe: bytes that were written are not written again.
     async fn write_rest(&mut self) -> io::Result<()> {
         while self.written < self.rest.len() {
             let written = self.writer.write(&self.rest[self.written..]).await?;

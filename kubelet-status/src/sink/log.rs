@@ -8,8 +8,8 @@ use kubelet_core::{PodExt, Result, StatusSink};
 
 use crate::status_ext::{find_condition, phase};
 
-/// Logs each changed status as a `tracing` event of level INFO with the pod's phase, how many of its
-/// containers are ready, and how often they were started again.
+/// Logs each changed status as a `tracing` event at level INFO, with the pod's phase, the number of ready containers,
+/// and the restart counts.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct LogSink;

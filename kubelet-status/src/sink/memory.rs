@@ -8,18 +8,18 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
 use kubelet_core::{PodExt, PodUid, Result, StatusSink};
 use tokio::sync::watch;
 
-/// A pod and the status it was reported with last.
+/// A pod and its last reported status.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ReportedPod {
-    /// The pod, as it was when it was reported; its own `status` is its source's, not ours.
+    /// The pod as it was when it was reported. Its `status` field is the source's.
     pub pod: Arc<Pod>,
-    /// Its status.
+    /// The reported status.
     pub status: Arc<ApiPodStatus>,
 }
 
-/// Keeps the latest status of each pod in memory, for tests and for showing them live. Pods that were
-/// deleted or are gone from their source vanish. Clones share one store.
+/// Keeps the latest status of each pod in memory, for tests and live displays. Pods that are deleted or gone from their
+/// source are removed. Clones share the store.
 #[derive(Clone, Debug)]
 pub struct MemorySink {
     pods: Arc<watch::Sender<BTreeMap<PodUid, ReportedPod>>>,
@@ -32,7 +32,7 @@ impl Default for MemorySink {
 }
 
 impl MemorySink {
-    /// A sink with no pod in it.
+    /// An empty sink.
     pub fn new() -> Self {
         Self {
             pods: Arc::new(watch::Sender::new(BTreeMap::new())),
@@ -49,9 +49,8 @@ impl MemorySink {
         self.pods.borrow().values().cloned().collect()
     }
 
-    /// A view that tells when something changed: `changed()` for a table that is drawn anew,
-    /// `wait_for(|pods| …)` for a test. It shows the latest state, not every one in between. Statuses wait
-    /// while its `borrow()` is held.
+    /// A watch of all statuses: `changed()` for a display, `wait_for(|pods| …)` for a test. It shows the latest state
+    /// and may skip states in between. Statuses are delayed while its `borrow()` is held.
     pub fn watch(&self) -> watch::Receiver<BTreeMap<PodUid, ReportedPod>> {
         self.pods.subscribe()
     }

@@ -1,4 +1,4 @@
-//! Sinks that come with the crate.
+//! The sinks of this crate.
 
 #[cfg(feature = "apiserver")]
 mod api_server;

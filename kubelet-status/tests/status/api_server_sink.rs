@@ -9,10 +9,12 @@ use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube_client::Client;
 use kube_client::client::Body;
-use kubelet_core::{SinkPod, StatusSink};
-use kubelet_status::ApiServerSink;
+use kubelet_core::{Error, PodStatusReporter, SinkPod, StatusSink};
+use kubelet_status::{ApiServerEvents, ApiServerSink, EventSink, EventSinkError, StatusManager};
+use super::logged::Logged;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 /// Answers what it is told to, and keeps what it was asked.
 #[derive(Clone, Default)]
@@ -38,6 +40,10 @@ impl Script {
     }
 
     fn sink(&self) -> ApiServerSink {
+        ApiServerSink::new(self.client())
+    }
+
+    fn client(&self) -> Client {
         let script = self.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let script = script.clone();
@@ -66,7 +72,7 @@ impl Script {
                 )
             }
         });
-        ApiServerSink::new(Client::new(service, "default"))
+        Client::new(service, "default")
     }
 }
 
@@ -191,4 +197,99 @@ async fn a_pod_is_deleted_at_once_and_only_by_its_uid() {
             .to_string()
             .contains("shop/web")
     );
+}
+
+/// Answers to a patch of a pod that was deleted, and one that says something else.
+fn answers_to_a_patch() -> [(u16, &'static str, bool); 6] {
+    [
+        (404, "pods \"web\" not found", true),
+        (404, "namespaces \"shop\" not found", true),
+        (
+            403,
+            "no relationship found between node 'one' and this object",
+            true,
+        ),
+        (
+            409,
+            "Precondition failed: UID in precondition: 1, UID in object meta: 2",
+            true,
+        ),
+        (409, "the object has been modified", false),
+        (
+            403,
+            "User \"system:node:one\" cannot patch resource \"pods/status\"",
+            false,
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn a_pod_that_is_gone_is_told_from_a_refusal() {
+    let script = Script::default();
+    let status = PodStatus {
+        phase: Some("Running".to_owned()),
+        ..PodStatus::default()
+    };
+    for (code, message, is_gone) in answers_to_a_patch() {
+        let mut answer = refusal(code, "Refused");
+        answer["message"] = message.into();
+        script.answer(code, answer);
+        let patched = script
+            .sink()
+            .patch_status(&pod(), &PodStatus::default(), &status)
+            .await;
+        let error = patched.unwrap_err();
+        assert_eq!(
+            matches!(error, Error::StatusSinkPodGone { .. }),
+            is_gone,
+            "{error}"
+        );
+        assert!(error.to_string().contains("shop/web"), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_is_no_deletion_is_logged_as_a_warning() {
+    for (code, message, is_gone) in answers_to_a_patch() {
+        let (logged, _guard) = Logged::start();
+        let script = Script::default();
+        let mut answer = refusal(code, "Refused");
+        answer["message"] = message.into();
+        script.answer(code, answer);
+        let manager = StatusManager::new(script.sink());
+        let mut pod = Pod::clone(&pod());
+        pod.metadata.resource_version = Some("1".to_owned());
+        let running = PodStatus {
+            phase: Some("Running".to_owned()),
+            ..PodStatus::default()
+        };
+        manager.handle().set_pod_status(&Arc::new(pod), running);
+        let shutdown = CancellationToken::new();
+        shutdown.cancel();
+        // It tries once what is pending.
+        manager.run(shutdown).await;
+        let line = match is_gone {
+            true => "DEBUG Status not sent, the pod no longer exists",
+            false => "WARN Failed to send status, will retry",
+        };
+        assert_eq!(logged.lines("tatus"), [line], "{code} {message}");
+    }
+}
+
+#[tokio::test]
+async fn an_event_in_a_namespace_that_is_deleted_is_told_from_a_refusal() {
+    let script = Script::default();
+    let events = ApiServerEvents::new(script.client());
+    let mut terminating = refusal(403, "Forbidden");
+    terminating["details"] = json!({"causes": [{"reason": "NamespaceTerminating",
+        "message": "namespace shop is being terminated", "field": "metadata.namespace"}]});
+    script.answer(403, terminating);
+    let error = events.create(&Default::default()).await.unwrap_err();
+    assert!(
+        matches!(error, EventSinkError::NamespaceTerminating(_)),
+        "{error}"
+    );
+    script.answer(403, refusal(403, "Forbidden"));
+    let error = events.create(&Default::default()).await.unwrap_err();
+    assert!(matches!(error, EventSinkError::Refused(_)), "{error}");
 }

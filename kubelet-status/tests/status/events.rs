@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Event as ApiEvent, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::{Clock, Event, EventRecorder, EventType, Jitter};
 use kubelet_status::{EventBroadcaster, EventRecorderHandle, EventSink, EventSinkError};
+use super::logged::Logged;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -219,6 +220,27 @@ async fn an_absent_sink_is_tried_twelve_times_and_a_refusal_once() {
     }
     assert_eq!(world.next().await.1, "create b");
     assert_eq!(world.next().await.1, "create c");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_a_namespace_that_is_deleted_are_dropped_without_an_alarm() {
+    let (logged, _guard) = Logged::start();
+    let refusals = [
+        EventSinkError::NamespaceTerminating("shop is being terminated".to_owned()),
+        EventSinkError::NotFound,
+        EventSinkError::Refused("no".to_owned()),
+    ];
+    let mut world = World::new(refusals.into());
+    for message in ["a", "b", "c", "d"] {
+        world.record(message);
+        assert_eq!(world.next().await.1, format!("create {message}"));
+    }
+    let dropped = "DEBUG Event dropped, its namespace no longer exists";
+    assert_eq!(logged.lines("Event dropped"), [dropped, dropped]);
+    assert_eq!(
+        logged.lines("rejected"),
+        ["ERROR Server rejected event (will not retry!)"]
+    );
 }
 
 #[tokio::test(start_paused = true)]

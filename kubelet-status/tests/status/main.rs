@@ -5,6 +5,7 @@ mod api_server_faults;
 mod api_server_sink;
 mod events;
 mod kubectl;
+mod logged;
 mod manager;
 mod metrics;
 mod odd_rules;

@@ -1,21 +1,22 @@
-//! Events in an API server.
+//! Sends events to an API server.
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Event as ApiEvent;
 use kube_client::api::{Api, Patch, PatchParams, PostParams};
+use kube_client::core::Status;
 use kube_client::{Client, Error as ClientError};
 use serde_json::Value;
 
 use crate::events::{EventSink, EventSinkError};
 
-/// Keeps events in an API server, in the namespace of the pod.
+/// Creates events on an API server, in the namespace of the pod.
 #[derive(Clone)]
 pub struct ApiServerEvents {
     client: Client,
 }
 
 impl ApiServerEvents {
-    /// In the API server that `client` talks to.
+    /// Sends events with `client`.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
@@ -53,13 +54,23 @@ impl EventSink for ApiServerEvents {
     }
 }
 
-/// Whatever the server answered will not change by asking again; a server that is busy or broken has not answered.
+/// An error response is final, unless the server is busy or fails internally.
 fn failed(error: ClientError) -> EventSinkError {
     match error {
         ClientError::Api(status) if status.code == 404 => EventSinkError::NotFound,
+        ClientError::Api(status) if is_namespace_terminating(&status) => {
+            EventSinkError::NamespaceTerminating(status.message.clone())
+        }
         ClientError::Api(status) if status.code != 429 && status.code < 500 => {
             EventSinkError::Refused(status.message)
         }
         error => EventSinkError::NotReached(Box::new(error)),
     }
+}
+
+/// The `NamespaceLifecycle` admission rejects new objects in a namespace that is being deleted.
+fn is_namespace_terminating(status: &Status) -> bool {
+    let details = status.details.iter();
+    let mut causes = details.flat_map(|details| &details.causes);
+    status.code == 403 && causes.any(|cause| cause.reason == "NamespaceTerminating")
 }

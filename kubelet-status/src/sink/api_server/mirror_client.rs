@@ -15,7 +15,7 @@ pub struct ApiServerMirrorClient {
 }
 
 impl ApiServerMirrorClient {
-    /// Mirrors on the API server that `client` talks to.
+    /// Mirrors on the API server of `client`.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
@@ -39,7 +39,7 @@ impl MirrorClient for ApiServerMirrorClient {
         match pods.create(&PostParams::default(), &mirror).await {
             Ok(_) => Ok(()),
             Err(ClientError::Api(status)) if status.code == 409 => {
-                // Made by who ran here before, perhaps: then its watch has not told of it yet.
+                // It may have been created by an earlier run of the agent, and the watch has not delivered it yet.
                 let there = pods.get_opt(&key.name).await;
                 let there = there.map_err(|error| failed(&key, error))?;
                 let hash = |pod: &Pod| pod.annotation(annotations::CONFIG_MIRROR).map(str::to_owned);
@@ -61,7 +61,7 @@ impl MirrorClient for ApiServerMirrorClient {
             });
         match self.pods(key).delete(&key.name, &now).await {
             Ok(_) => Ok(true),
-            // Gone, or another's name by now.
+            // It is gone, or another object has its name.
             Err(ClientError::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
             Err(error) => Err(failed(key, error)),
         }

@@ -1,4 +1,4 @@
-//! The sink that the kubelet has: the API server.
+//! The kubelet's sink: the API server.
 
 mod events;
 mod mirror_client;
@@ -18,19 +18,18 @@ pub use self::events::ApiServerEvents;
 pub use self::mirror_client::ApiServerMirrorClient;
 pub use self::node::ApiServerNode;
 
-/// Sends statuses to an API server: a strategic merge patch of the pod's `status` sub-resource that holds what
-/// changed and, as its precondition, the pod's UID (`statusutil.PatchPodStatus`); and the last delete, with grace
-/// period 0 and the UID as its precondition.
+/// Sends statuses to an API server. A change is a strategic merge patch of the pod's `status` subresource, with the UID
+/// as its precondition (`statusutil.PatchPodStatus`). The final delete has grace period 0 and the UID as its
+/// precondition.
 ///
-/// No request of this sink retries by itself: the [`StatusManager`](crate::StatusManager) tries again, with a status
-/// that may be newer by then.
+/// This sink does not retry requests. The [`StatusManager`](crate::StatusManager) does, with the latest status.
 #[derive(Clone)]
 pub struct ApiServerSink {
     client: Client,
 }
 
 impl ApiServerSink {
-    /// A sink to the API server that `client` talks to.
+    /// A sink for the API server of `client`.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
@@ -46,7 +45,7 @@ impl std::fmt::Debug for ApiServerSink {
     }
 }
 
-/// What is kept of an answer: `managedFields` take more memory than all the rest, and nobody reads them.
+/// `managedFields` are dropped: they take more memory than the rest, and are not needed.
 fn stored(mut pod: Pod) -> Arc<Pod> {
     pod.metadata.managed_fields = None;
     Arc::new(pod)
@@ -58,7 +57,7 @@ impl StatusSink for ApiServerSink {
         match self.pods(pod).get_opt(&pod.key().name).await {
             Ok(Some(found)) => Ok(SinkPod::Stored(stored(found))),
             Ok(None) => Ok(SinkPod::Absent),
-            // A node may read its own pods: of one that is gone it is told no more than that.
+            // A node may read only its own pods. For a pod that is gone, it gets this error.
             Err(ClientError::Api(status)) if status.code == 403 && status.message.contains(UNRELATED) => {
                 Ok(SinkPod::Absent)
             }
@@ -101,15 +100,19 @@ impl StatusSink for ApiServerSink {
             });
         match self.pods(pod).delete(&pod.key().name, &now).await {
             Ok(_) => Ok(()),
-            // Gone, or another's name by now: this one is deleted either way.
+            // It is gone, or another pod has its name: this pod is deleted in both cases.
             Err(ClientError::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(error) => Err(failed(pod, error)),
         }
     }
 }
 
-/// What the node authorizer says of a pod that is not the node's, and of one that is not there (`AuthorizeNodeWithSelectors`).
+/// The message of the node authorizer for a pod of another node, and for one that does not exist
+/// (`AuthorizeNodeWithSelectors`).
 const UNRELATED: &str = "no relationship found between node";
+
+/// The message for a patch whose UID is not that of the pod (`storage.Preconditions`).
+const OTHER_UID: &str = "Precondition failed: UID in precondition";
 
 fn failed(pod: &Pod, error: ClientError) -> Error {
     let (pod, uid) = (pod.key(), pod.uid());
@@ -120,8 +123,19 @@ fn failed(pod: &Pod, error: ClientError) -> Error {
             .map_or(0, |details| details.retry_after_seconds),
         _ => 0,
     };
+    let is_gone = match &error {
+        ClientError::Api(status) => match status.code {
+            // The pod, or its namespace.
+            404 => true,
+            403 => status.message.contains(UNRELATED),
+            409 => status.message.contains(OTHER_UID),
+            _ => false,
+        },
+        _ => false,
+    };
     let source = Arc::new(error);
     match retry_after {
+        _ if is_gone => Error::StatusSinkPodGone { pod, uid, source },
         0 => Error::StatusSink { pod, uid, source },
         seconds => Error::StatusSinkBusy {
             pod,

@@ -1,4 +1,4 @@
-//! The node as an API server has it.
+//! Reads the node from an API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use kubelet_core::{Error, NodeGetter, Result};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Reads the node of this name from an API server, at most every 10 s unless it is asked for anew.
+/// Reads a node from an API server, at most every 10 s unless a fresh one is requested.
 ///
-/// Where the server does not answer, the node is as it was last, or as it [will be
-/// registered](Self::with_initial_node): pods are admitted all the same.
+/// If the server does not answer, the last version is used, or the [initial one](Self::with_initial_node), so that pods
+/// are still admitted.
 #[derive(Clone)]
 pub struct ApiServerNode {
     client: Client,
@@ -23,16 +23,16 @@ pub struct ApiServerNode {
     last: Arc<Mutex<Option<Seen>>>,
 }
 
-/// When the node was read, and how it was.
+/// When the node was read, and the node.
 type Seen = (Instant, Arc<Node>);
 
-/// How long what was read is good enough (`nodeStatusUpdateFrequency`: how often the kubelet looks at its node).
+/// How long a cached node is used (`nodeStatusUpdateFrequency`: how often the kubelet reads its node).
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// How long an answer is waited for where an older one will do.
+/// The time limit of a request if there is an older version.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 impl ApiServerNode {
-    /// The node `name` on the API server that `client` talks to.
+    /// The node `name` on the API server of `client`.
     pub fn new(client: Client, name: impl AsRef<str>) -> Self {
         Self {
             client,
@@ -42,8 +42,8 @@ impl ApiServerNode {
         }
     }
 
-    /// What the agent knows of its node by itself (`initialNode`). Without it, no pod is admitted before the server has
-    /// answered for the first time.
+    /// The agent's own version of the node (`initialNode`). Without it, no pod is admitted before the server has
+    /// answered once.
     pub fn with_initial_node(mut self, node: Arc<Node>) -> Self {
         self.initial = Some(node);
         self
