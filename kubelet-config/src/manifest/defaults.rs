@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{
     PodSpec, Probe, ResourceRequirements, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use kubelet_core::image_name::default_pull_policy;
 
-use super::image_name;
 use super::quantity::Quantity;
 
 const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
@@ -88,13 +88,6 @@ fn default_container(container: &mut Container) {
     if let Some(lifecycle) = &mut container.lifecycle {
         let hooks = [&mut lifecycle.post_start, &mut lifecycle.pre_stop];
         hooks.into_iter().flatten().for_each(default_hook);
-    }
-}
-
-fn default_pull_policy(image: &str) -> &'static str {
-    match image_name::tag(image) {
-        Some("latest") => "Always",
-        _ => "IfNotPresent",
     }
 }
 

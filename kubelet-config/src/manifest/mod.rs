@@ -15,7 +15,6 @@ use crate::{Error, Result};
 
 mod canonical;
 mod defaults;
-pub(crate) mod image_name;
 mod quantity;
 mod references;
 mod static_pod;

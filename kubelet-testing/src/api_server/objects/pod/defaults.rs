@@ -1,10 +1,10 @@
 //! Defaults of pods (`pkg/apis/core/v1/defaults.go`).
 
+use kubelet_core::image_name::default_pull_policy;
 use serde_json::{Map, Value, json};
 
 use super::super::quantity::{self, Amounts, Quantity};
 use super::super::value::Fields;
-use super::image_name;
 
 /// Readable by all.
 const VOLUME_FILE_MODE: i32 = 0o644;
@@ -102,13 +102,6 @@ fn default_container(container: &mut Value) {
         if let Some(hook) = container.pointer_mut(hook) {
             default_http_get(hook);
         }
-    }
-}
-
-fn default_pull_policy(image: &str) -> &'static str {
-    match image_name::tag(image) {
-        Some("latest") => "Always",
-        _ => "IfNotPresent",
     }
 }
 
