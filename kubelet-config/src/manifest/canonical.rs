@@ -38,6 +38,8 @@ const STRING_LISTS: [&str; 17] = [
 ];
 /// The one field that is a list of numbers. `null` as an item is 0.
 const NUMBER_LIST: &str = "supplementalGroups";
+/// A list that the API writes even if it is empty.
+const REQUIRED_LIST: &str = "sources";
 /// Fields that are maps of quantities.
 const RESOURCE_LISTS: [&str; 4] = ["limits", "requests", "overhead", "allocatedResources"];
 /// Fields that are quantities.
@@ -70,7 +72,7 @@ const PLAIN_NUMBERS: [&str; 10] = [
 ];
 /// Strings that may be unset or empty, which are two things. Each with the field that holds it, where another
 /// field has a string of that name for which the two are one.
-const OPTIONAL_STRINGS: [(Option<&str>, &str); 39] = [
+const OPTIONAL_STRINGS: [(Option<&str>, &str); 44] = [
     (Some("azureDisk"), "fsType"),
     (Some("azureDisk"), "kind"),
     (Some("clusterTrustBundle"), "name"),
@@ -110,16 +112,72 @@ const OPTIONAL_STRINGS: [(Option<&str>, &str); 39] = [
     // Times: an empty one is an error.
     (None, "creationTimestamp"),
     (None, "deletionTimestamp"),
+    (None, "finishedAt"),
+    (None, "lastProbeTime"),
+    (None, "lastTransitionTime"),
+    (None, "startedAt"),
     (None, "startTime"),
+    (None, "time"),
 ];
 
-/// Brings the document to its canonical form.
-pub(super) fn canonicalize(document: &mut Value) -> Result<()> {
-    canonicalize_value("", document)
+/// Brings the document to its canonical form. A quantity that is none stays as it is: its field may be unknown, and then
+/// it does not matter. [`check_quantities`] refuses it in a field of the pod.
+pub(super) fn canonicalize(document: &mut Value) {
+    canonicalize_value("", document);
+}
+
+/// Writes numbers with a point but no fraction as the whole numbers they are. They are the same in YAML; in JSON a whole
+/// number has no point.
+pub(super) fn write_whole_numbers(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(write_whole_numbers),
+        Value::Array(items) => items.iter_mut().for_each(write_whole_numbers),
+        Value::Number(number) => {
+            if let Some(whole) = whole(number) {
+                *value = whole;
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Refuses a pod with a quantity that is none.
+///
+/// # Errors
+///
+/// [`Error::Parse`] with the first one.
+pub(super) fn check_quantities(pod: &Value) -> Result<()> {
+    match pod {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match value {
+                    Value::Object(_) if STRING_MAPS.contains(&key.as_str()) => {}
+                    Value::Object(amounts) if RESOURCE_LISTS.contains(&key.as_str()) => amounts
+                        .iter()
+                        .try_for_each(|(resource, amount)| check_quantity(resource, amount))?,
+                    amount if QUANTITIES.contains(&key.as_str()) => check_quantity(key, amount)?,
+                    value => check_quantities(value)?,
+                }
+            }
+            Ok(())
+        }
+        Value::Array(items) => items.iter().try_for_each(check_quantities),
+        _ => Ok(()),
+    }
+}
+
+fn check_quantity(field: &str, amount: &Value) -> Result<()> {
+    let text = amount.as_str().unwrap_or_default();
+    match Quantity::parse(text) {
+        Some(_) => Ok(()),
+        None => Err(Error::Parse {
+            message: format!("{field}: {text:?} is not a quantity"),
+        }),
+    }
 }
 
 /// `key` is the field that holds the value, itself or in a list.
-fn canonicalize_value(key: &str, value: &mut Value) -> Result<()> {
+fn canonicalize_value(key: &str, value: &mut Value) {
     match value {
         Value::Object(fields) => canonicalize_fields(key, fields),
         Value::Array(items) => {
@@ -127,21 +185,14 @@ fn canonicalize_value(key: &str, value: &mut Value) -> Result<()> {
                 if item.is_null() {
                     *item = empty_item(key);
                 }
-                canonicalize_value(key, item)?;
+                canonicalize_value(key, item);
             }
-            Ok(())
         }
-        Value::Number(number) => {
-            if let Some(whole) = whole(number) {
-                *value = whole;
-            }
-            Ok(())
-        }
-        _ => Ok(()),
+        _ => {}
     }
 }
 
-fn canonicalize_fields(parent: &str, fields: &mut Map<String, Value>) -> Result<()> {
+fn canonicalize_fields(parent: &str, fields: &mut Map<String, Value>) {
     for (key, value) in fields.iter_mut() {
         let key = key.as_str();
         match value {
@@ -151,18 +202,17 @@ fn canonicalize_fields(parent: &str, fields: &mut Map<String, Value>) -> Result<
                 }
             }
             Value::Object(amounts) if RESOURCE_LISTS.contains(&key) => {
-                for (resource, amount) in amounts.iter_mut() {
-                    *amount = quantity(resource, amount, Quantity::round_up_to_milli)?;
+                for amount in amounts.values_mut() {
+                    *amount = quantity(amount, Quantity::round_up_to_milli);
                 }
             }
             amount if QUANTITIES.contains(&key) && !amount.is_null() => {
-                *amount = quantity(key, amount, |quantity| quantity)?;
+                *amount = quantity(amount, |quantity| quantity);
             }
-            value => canonicalize_value(key, value)?,
+            value => canonicalize_value(key, value),
         }
     }
     fields.retain(|key, value| !is_zero(parent, key, value));
-    Ok(())
 }
 
 /// What `null` stands for in the list of this field.
@@ -181,8 +231,10 @@ fn is_zero(parent: &str, key: &str, value: &Value) -> bool {
         Value::Null => true,
         Value::Bool(value) => !value && PLAIN_BOOLEANS.contains(&key),
         Value::Number(value) => value.as_i64() == Some(0) && PLAIN_NUMBERS.contains(&key),
+        // No quantity is empty.
+        Value::String(_) if QUANTITIES.contains(&key) => false,
         Value::String(value) => value.is_empty() && !is_optional(parent, key),
-        Value::Array(value) => value.is_empty(),
+        Value::Array(value) => value.is_empty() && key != REQUIRED_LIST,
         Value::Object(value) => {
             value.is_empty() && (STRING_MAPS.contains(&key) || RESOURCE_LISTS.contains(&key))
         }
@@ -195,18 +247,15 @@ fn is_optional(parent: &str, key: &str) -> bool {
         .any(|&(owner, name)| name == key && owner.is_none_or(|owner| owner == parent))
 }
 
-fn quantity(field: &str, amount: &Value, round: impl FnOnce(Quantity) -> Quantity) -> Result<Value> {
+fn quantity(amount: &Value, round: impl FnOnce(Quantity) -> Quantity) -> Value {
     let text = match amount {
         Value::Null => "0".to_owned(),
         Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
         other => other.to_string(),
     };
     match Quantity::parse(&text) {
-        Some(quantity) => Ok(Value::String(round(quantity).to_string())),
-        None => Err(Error::Parse {
-            message: format!("{field}: {text:?} is not a quantity"),
-        }),
+        Some(quantity) => Value::String(round(quantity).to_string()),
+        None => Value::String(text),
     }
 }
 

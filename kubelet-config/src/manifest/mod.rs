@@ -64,11 +64,7 @@ pub struct Manifests {
 /// [`Error::Parse`] if the text is not a pod of `v1`, [`Error::Invalid`] if the pod cannot be,
 /// [`Error::ApiReference`] if it needs the API server.
 pub fn decode(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Manifest> {
-    let yaml::Document {
-        mut value,
-        passed_over,
-    } = yaml::read(text, Duplicates::LastWins).map_err(|message| Error::Parse { message })?;
-    canonical::canonicalize(&mut value)?;
+    let yaml::Document { value, passed_over } = read(text)?;
     check_kind(&value, "Pod")?;
     let pod = pod(value, node_name, location)?;
     Ok(Manifest { pod, passed_over })
@@ -83,8 +79,7 @@ pub fn decode_list(text: &[u8], node_name: &str, location: Location<'_>) -> Resu
     let yaml::Document {
         mut value,
         passed_over,
-    } = yaml::read(text, Duplicates::LastWins).map_err(|message| Error::Parse { message })?;
-    canonical::canonicalize(&mut value)?;
+    } = read(text)?;
     if check_kind(&value, "PodList").is_err() {
         check_kind(&value, "Pod")?;
         let pods = vec![pod(value, node_name, location)?];
@@ -118,6 +113,22 @@ pub fn decode_list(text: &[u8], node_name: &str, location: Location<'_>) -> Resu
     }
 }
 
+/// Reads a text that starts with `{` as JSON, and all else as YAML, and brings it to the canonical form.
+fn read(text: &[u8]) -> Result<yaml::Document<Value>> {
+    let parse = |message: String| Error::Parse { message };
+    let mut document = if text.trim_ascii_start().starts_with(b"{") {
+        let value = serde_json::from_slice(text).map_err(|error| parse(error.to_string()))?;
+        let passed_over = Vec::new();
+        yaml::Document { value, passed_over }
+    } else {
+        let mut document = yaml::read(text, Duplicates::LastWins).map_err(parse)?;
+        canonical::write_whole_numbers(&mut document.value);
+        document
+    };
+    canonical::canonicalize(&mut document.value);
+    Ok(document)
+}
+
 /// The pod of a document in canonical form.
 fn pod(value: Value, node_name: &str, location: Location<'_>) -> Result<Pod> {
     let mut pod: Pod = serde_path_to_error::deserialize(value).map_err(|error| Error::Parse {
@@ -129,7 +140,10 @@ fn pod(value: Value, node_name: &str, location: Location<'_>) -> Result<Pod> {
             problems: vec!["name is needed for the pod".into()],
         });
     }
-    let hash = static_pod::content_hash(&pod, node_name, location);
+    // Only a map whose keys are not strings fails to become JSON, and a pod has none.
+    let content = serde_json::to_value(&pod).unwrap_or_default();
+    canonical::check_quantities(&content)?;
+    let hash = static_pod::content_hash(&content, node_name, location);
     defaults::set_defaults(&mut pod);
     static_pod::bind(&mut pod, node_name, location, hash);
     let problems = validation::validate(&pod);
@@ -167,7 +181,7 @@ mod tests {
     }
 
     const POD: &str =
-        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}";
+        "---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}";
     const HERE: Location<'_> = Location::Url("http://here");
 
     #[test]
@@ -209,6 +223,35 @@ mod tests {
         };
         assert!(tolerations(HERE).is_none());
         assert_eq!(tolerations(Location::File(Path::new("/a"))).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_starts_as_json_is_json() {
+        let json = |port: &str| {
+            let text = format!(
+                r#" {{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "a"}}, "spec": {{"hostPID": true, "hostPID": false,
+                "containers": [{{"name": "c", "image": "i", "ports": [{{"containerPort": {port}}}]}}]}}}}"#
+            );
+            decode(text.as_bytes(), "n", HERE)
+        };
+        assert_eq!(json("80").unwrap().pod.spec.unwrap().host_pid, None);
+        for not_whole in ["80.0", "8e1"] {
+            assert!(json(not_whole).is_err(), "{not_whole}");
+        }
+        for (from, to) in [("---\n", ""), ("---\n{", "{ ")] {
+            assert!(decode(POD.replace(from, to).as_bytes(), "n", HERE).is_err());
+        }
+        let yaml = POD.replace("image: i", "image: i, ports: [{containerPort: 80.0}]");
+        assert!(decode(yaml.as_bytes(), "n", HERE).is_ok());
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored_whatever_they_hold() {
+        let pod = POD.replace(
+            "image: i",
+            "image: i, more: {limits: {cpu: x}, divisor: y, readOnly: 5}",
+        );
+        assert!(decode(pod.as_bytes(), "n", HERE).is_ok());
     }
 
     #[test]

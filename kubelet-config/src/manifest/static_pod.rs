@@ -54,10 +54,9 @@ fn tolerate_node_problems(tolerations: &mut Vec<Toleration>) {
 }
 
 /// The hash of a pod as its manifest tells it, of the node and of where the manifest lies.
-pub(super) fn content_hash(pod: &Pod, node_name: &str, location: Location<'_>) -> String {
+pub(super) fn content_hash(pod: &Value, node_name: &str, location: Location<'_>) -> String {
     let mut hasher = Fnv128a::default();
-    // Only a map whose keys are not strings fails to become JSON, and a pod has none.
-    hash_value(&serde_json::to_value(pod).unwrap_or_default(), &mut hasher);
+    hash_value(pod, &mut hasher);
     match location {
         Location::File(path) => {
             hasher.write(format!("host:{node_name}").as_bytes());

@@ -409,6 +409,7 @@ fn what_is_empty_but_not_unset_is_refused() {
         ("", "securityContext: {procMount: ''}"),
         ("", "resources: {limits: {cpu: ''}}"),
         ("", "resources: {limits: {cpu: -1}}"),
+        ("volumes: [{name: v, emptyDir: {sizeLimit: ''}}]", ""),
         (
             "",
             "livenessProbe: {exec: {command: [a]}, terminationGracePeriodSeconds: -1}",
