@@ -28,6 +28,7 @@
 mod comma_separated;
 mod command;
 mod configuration_flags;
+mod flag;
 mod kubelet_flags;
 mod node_labels;
 mod numbers;
@@ -40,16 +41,16 @@ mod slot;
 mod table;
 mod taints;
 
+pub use flag::Flag;
 pub use kubelet_flags::KubeletFlags;
 pub use program::Version;
 pub use server::KubeletServer;
-pub use table::Flag;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
+use flag::{Cadvisor, Target};
 use program::Program;
-use table::{Cadvisor, Target};
 
 use crate::{Error, KubeletConfiguration, Result};
 

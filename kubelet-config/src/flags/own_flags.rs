@@ -1,8 +1,8 @@
 //! The flags that are the command line's alone: the kubelet's (`options.KubeletFlags`), cAdvisor's and the
 //! program's.
 
+use super::flag::Flag;
 use super::slot::Slot;
-use super::table::Flag;
 
 /// Sorted by name.
 pub(super) static KUBELET_FLAGS: &[Flag] = &[

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 
-use super::decode::taints;
+use super::canonical::taints;
 use super::duration::GoDuration;
 use super::logging::LoggingConfiguration;
 use super::omit::{go_float, is_zero};

@@ -29,6 +29,7 @@
 //! # Ok::<(), kubelet_config::Error>(())
 //! ```
 
+mod canonical;
 mod configz;
 mod decode;
 mod defaults;

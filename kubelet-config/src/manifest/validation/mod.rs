@@ -12,7 +12,10 @@ mod problems;
 mod resources;
 mod scheduling;
 mod security;
+mod selector;
 mod spec;
+mod toleration;
+mod visit;
 mod volume;
 mod volume_source;
 
