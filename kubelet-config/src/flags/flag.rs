@@ -16,7 +16,7 @@ pub struct Flag {
     pub(super) target: Target,
 }
 
-/// Whom a flag is for.
+/// What a flag sets.
 #[derive(Debug)]
 pub(super) enum Target {
     Kubelet(fn(&mut KubeletFlags) -> Slot<'_>),
@@ -31,7 +31,7 @@ pub(super) enum Target {
     Program(fn(&mut Program) -> Slot<'_>),
 }
 
-/// Takes values that are checked and read by nobody.
+/// Holds values that are checked but not used.
 #[derive(Debug, Default)]
 pub(super) struct Cadvisor {
     pub(super) bool: bool,
@@ -56,7 +56,7 @@ impl Flag {
         self.with_default(|slot| slot.kind())
     }
 
-    /// What holds without the flag and without a file.
+    /// The value without the flag and without a file.
     pub fn default_value(&self) -> String {
         match self.target {
             Target::Cadvisor { default, .. } => default.to_owned(),
@@ -77,7 +77,7 @@ impl Flag {
         }
     }
 
-    /// What to do instead of giving the flag, if it is deprecated.
+    /// What to use instead, if the flag is deprecated.
     pub fn deprecated(&self) -> Option<String> {
         let why = self.deprecated?;
         Some(match self.target {
@@ -90,7 +90,7 @@ impl Flag {
     pub(super) fn help(&self) -> String {
         let mut help = match self.target {
             Target::Configuration { field, .. } => format!("The configuration's field {field}"),
-            Target::Cadvisor { .. } => "For cAdvisor, which is not here: without effect".to_owned(),
+            Target::Cadvisor { .. } => "Without effect: there is no cAdvisor".to_owned(),
             _ => self.about.to_owned(),
         };
         let default = self.default_value();
@@ -134,7 +134,7 @@ impl Flag {
         slot: fn(&mut KubeletConfiguration) -> Slot<'_>,
     ) -> Self {
         Self::new(name, "", Target::Configuration { field, slot })
-            .deprecated_for("set in the file of --config the field")
+            .deprecated_for("in the file of --config, set the field")
     }
 
     /// Deprecated unless [`kept`](Self::kept).
@@ -144,7 +144,7 @@ impl Flag {
         slot: fn(&mut Cadvisor) -> Slot<'_>,
     ) -> Self {
         Self::new(name, "", Target::Cadvisor { default, slot })
-            .deprecated_for("it is cAdvisor's, and was never meant to be the kubelet's")
+            .deprecated_for("it is a flag of cAdvisor that the kubelet registered by mistake")
     }
 
     pub(super) const fn of_program(

@@ -1,9 +1,9 @@
-//! From the text of a manifest to the pod that a node makes of it.
+//! Decodes the manifest of a static pod.
 //!
-//! As in the kubelet the way is: YAML or JSON is decoded (booleans as in YAML 1.1, so `y` and `off` are
-//! booleans too), what is unset gets the API's defaults, the pod is bound to the node, it is validated, and
-//! what refers to objects of the API server is refused. Unknown fields are ignored, as is all after the
-//! first document of a file.
+//! The steps are those of the kubelet. Text that starts with `{` is decoded as JSON, any other text as YAML
+//! (booleans as in YAML 1.1, so `y` and `off` are booleans). Unset fields get the defaults of the API. The pod is
+//! bound to the node and validated. A pod that refers to objects of the API server is rejected. Unknown fields are
+//! ignored, and so are all documents after the first.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ mod validation;
 #[cfg(any(feature = "file", feature = "http"))]
 pub(crate) const MAX_CONFIG_LENGTH: usize = 10 << 20;
 
-/// Where a manifest lies.
+/// The location of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location<'a> {
     /// In a file of this node.
@@ -39,7 +39,7 @@ pub enum Location<'a> {
 pub struct Manifest {
     /// The pod, ready to run on its node.
     pub pod: Pod,
-    /// What the text holds besides and was passed over, one line each.
+    /// What was ignored in the text, one line each.
     pub passed_over: Vec<String>,
 }
 
@@ -49,19 +49,19 @@ pub struct Manifest {
 pub struct Manifests {
     /// The pods, ready to run on their node, in the order of the list.
     pub pods: Vec<Pod>,
-    /// What the text holds besides and was passed over, one line each.
+    /// What was ignored in the text, one line each.
     pub passed_over: Vec<String>,
 }
 
-/// Decodes the manifest of one pod that is to run on the node `node_name`.
+/// Decodes the manifest of one pod for the node `node_name`.
 ///
-/// The pod is named `<name>-<node name>`. Unless the manifest tells a UID, it gets one from its content, the
-/// node and the location: 32 hexadecimal digits, the same on every start, other if a field changes, and the
-/// same if only the layout of the text does. It is the FNV-1a hash of the decoded pod as JSON with sorted
-/// keys. The kubelet's own differs: it hashes a picture of Go's memory.
+/// The pod is named `<name>-<node name>`. If the manifest sets no UID, the UID is a hash of the content, the node
+/// and the location: 32 hexadecimal digits. It is the same on every start. It changes if a field changes, but not
+/// if only the layout of the text changes. It is the FNV-1a hash of the decoded pod as JSON with sorted keys. The
+/// kubelet's hash differs, since it hashes Go's representation in memory.
 ///
 /// # Errors
-/// [`Error::Parse`] if the text is not a pod of `v1`, [`Error::Invalid`] if the pod cannot be,
+/// [`Error::Parse`] if the text is not a pod of `v1`, [`Error::Invalid`] if the pod is invalid,
 /// [`Error::ApiReference`] if it needs the API server.
 pub fn decode(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Manifest> {
     let yaml::Document { value, passed_over } = read(text)?;
@@ -73,8 +73,8 @@ pub fn decode(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Ma
 /// Decodes the manifest of one pod, or of a `PodList` of any number, as [`decode`] does.
 ///
 /// # Errors
-/// Those of [`decode`]; [`Error::InvalidList`] with all pods of a list that cannot be. A list is taken as a whole or
-/// not at all.
+/// Those of [`decode`]; [`Error::InvalidList`] with all invalid pods of a list. One invalid pod rejects the whole
+/// list.
 pub fn decode_list(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Manifests> {
     let yaml::Document {
         mut value,
@@ -185,7 +185,7 @@ mod tests {
     const HERE: Location<'_> = Location::Url("http://here");
 
     #[test]
-    fn the_uid_tells_content_node_and_place_but_not_layout() {
+    fn the_uid_depends_on_content_node_and_location_but_not_on_layout() {
         let here = uid(POD, "n", HERE);
         let laid_out = r#"{"kind": "Pod", "spec": {"containers": [{"image": "i", "tty": false, "name": "c"}]},
             "apiVersion": "v1", "metadata": {"name": "a", "creationTimestamp": null}, "unknown": 1}"#;
@@ -201,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_that_is_told_is_kept() {
-        let told = POD.replace("{name: a}", "{name: a, uid: mine}");
-        let pod = decode(told.as_bytes(), "n", HERE).unwrap().pod;
+    fn a_uid_of_the_manifest_is_kept() {
+        let own = POD.replace("{name: a}", "{name: a, uid: mine}");
+        let pod = decode(own.as_bytes(), "n", HERE).unwrap().pod;
         assert_eq!(pod.metadata.uid.as_deref(), Some("mine"));
         assert_eq!(
             pod.metadata.annotations.unwrap()["kubernetes.io/config.hash"],
