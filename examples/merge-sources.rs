@@ -1,8 +1,8 @@
-//! Pods from a folder and from a URL, merged into one stream, its operations printed as they come.
+//! Merges the pods of a folder and of a URL into one stream and prints its operations.
 //!
 //! `cargo run --example merge-sources -- --manifests examples/manifests --url http://127.0.0.1:8000/pods.yaml`
 //!
-//! Serve something to merge with `python3 -m http.server`, then add, edit and remove manifests, and watch. Ctrl-C ends it.
+//! Serve manifests with `python3 -m http.server`. Then add, edit and remove manifests. Press Ctrl-C to exit.
 
 use std::io::{Write, stderr, stdout};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Merges the pods of a folder and of a URL, and prints what is to be done.
+/// Merges the pods of a folder and of a URL, and prints the operations.
 #[derive(Parser)]
 struct Args {
     /// A folder of manifests, or one manifest.
@@ -27,7 +27,7 @@ struct Args {
     /// The URL of a pod or a list of pods.
     #[arg(long)]
     url: Option<String>,
-    /// The node's name, which ends the names of its pods.
+    /// The name of the node. It is the suffix of the pods' names.
     #[arg(long, default_value = "node-1")]
     node_name: String,
     /// Seconds between two reads of the URL.

@@ -1,5 +1,5 @@
-//! Tells whether a kubelet would start with its configuration files: prints the configuration that would be in force,
-//! as `/configz` shows it, or all that is wrong with the files.
+//! Checks the configuration files of a kubelet. Prints the configuration that the kubelet would use, as `/configz` shows
+//! it, or all problems of the files.
 //!
 //! ```console
 //! $ cargo run --example validate-config -- /var/lib/kubelet/config.yaml --config-dir /etc/kubernetes/kubelet.conf.d
@@ -14,22 +14,22 @@ use kubelet_config::kubelet_configuration::validation::Host;
 use kubelet_config::kubelet_configuration::{ConfigurationLoader, Decoding, LoadedConfiguration};
 use kubelet_config::{ConfigurationStage, Error};
 
-/// Prints the configuration that a kubelet v1.36 would run with, or why it would not.
+/// Prints the configuration that a kubelet v1.36 would use, or why it would reject it.
 #[derive(Parser)]
 #[command(name = "validate-config")]
 struct Args {
     /// The kubelet's configuration file, YAML or JSON.
     config: PathBuf,
 
-    /// A folder of drop-ins that are laid over it.
+    /// A folder of drop-ins.
     #[arg(long, value_name = "DIR")]
     config_dir: Option<PathBuf>,
 
-    /// Only warn of fields that are unknown or there twice, as the kubelet does.
+    /// Only warn about unknown and duplicate fields, as the kubelet does.
     #[arg(long)]
     lenient: bool,
 
-    /// Judge it for this machine, instead of for one with cgroup v2.
+    /// Validate for this machine instead of a machine with cgroup v2.
     #[arg(long)]
     this_node: bool,
 }
@@ -68,7 +68,7 @@ fn show(loaded: &LoadedConfiguration) -> std::io::Result<()> {
     writeln!(out)
 }
 
-/// One line for each problem: the file, the stage at which it was found, the field and what is wrong with it.
+/// One line for each problem: the file, the stage that found it, the field and the problem.
 fn complain(error: &Error, args: &Args) {
     let mut lines = std::io::stderr().lock();
     let (stage, file, problems) = match error {
@@ -82,7 +82,7 @@ fn complain(error: &Error, args: &Args) {
             return;
         }
     };
-    // What is wrong with the whole is wrong with the file and what was laid over it.
+    // The problem may come from the file or from a drop-in.
     let file = file.unwrap_or_else(|| args.config.clone());
     for problem in problems {
         _ = writeln!(lines, "{}: {stage}: {problem}", file.display());

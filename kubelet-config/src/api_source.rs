@@ -16,17 +16,17 @@ use crate::source_stream::{Words, source_stream};
 /// Reads the pods that are bound to this node from an API server. Answers to the kubelet's `sourceApiserver` and
 /// the reflector that it runs.
 ///
-/// All pods are told once, then only what changes. The first look is a streaming list, as the kubelet's, or a list
-/// in pages where the server has none; from there on it watches. A watch that ends goes on where it ended. After
-/// `410 Gone` all is listed again, and told only if something is other than it was. While the server cannot be
-/// reached the source is [`Unavailable`](SourceUpdate::Unavailable), its pods stay, and it tries again ever more
-/// rarely: after 0.8 to 1.6 seconds at first, after 30 to 60 at most (client-go's back-off).
+/// It sends all pods once, and then only changes. It starts with a streaming list, as the kubelet does, or with a
+/// list in pages if the server has no streaming lists. Then it watches. A new watch continues where the last one
+/// ended. After `410 Gone` it lists all pods again, and sends them only if something changed. While it cannot reach
+/// the server, the source is [`Unavailable`](SourceUpdate::Unavailable) and its pods stay. It retries with the
+/// back-off of client-go: after 0.8 to 1.6 seconds at first, after 30 to 60 seconds at most.
 ///
-/// It keeps of each pod its names and its resource version, nothing more, and holds back what it reads until it is
-/// taken.
+/// It keeps only the name and the resource version of each pod. It reads no further until its consumer has taken
+/// the last update.
 ///
-/// Whoever makes the [`Client`] decides on TLS, identity and time limits of connections. A watch that says nothing
-/// for three minutes, not even by a bookmark, is ended.
+/// The [`Client`] sets TLS, identity and the timeouts of connections. The source ends a watch that sends nothing,
+/// not even a bookmark, for three minutes.
 ///
 /// ```no_run
 /// # async fn make() -> Result<(), Box<dyn std::error::Error>> {
@@ -57,8 +57,8 @@ impl ApiServerSource {
         }
     }
 
-    /// Asks for pods only when `node_synced` is done: when the node itself has been read from the API server, so that
-    /// no pod is admitted by what an old node object says. Default: at once.
+    /// Waits for `node_synced` before it requests pods. Use it to wait until the node was read from the API server,
+    /// so that no pod is admitted against an old `Node`. Default: no wait.
     #[must_use]
     pub fn node_synced(mut self, node_synced: impl Future<Output = ()> + Send + 'static) -> Self {
         self.node_synced = Box::pin(node_synced);
@@ -86,7 +86,7 @@ impl PodSource for ApiServerSource {
             let requests = Requests::new(self.client, "/api/v1/pods", Some(selector));
             tracing::info!(
                 source = API_SOURCE,
-                "waiting for the node to be known before watching pods"
+                "waiting for the node to be read before watching pods"
             );
             self.node_synced.await;
             Reflector::new(requests, self.jitter, words).run().await;
@@ -95,7 +95,7 @@ impl PodSource for ApiServerSource {
 }
 
 impl Listener<Pod> for Words {
-    async fn told(&mut self, change: Change<Pod>) {
+    async fn changed(&mut self, change: Change<Pod>) {
         let word = match change {
             Change::All(pods) => SourceUpdate::Snapshot(pods),
             Change::Applied(pod) => SourceUpdate::Applied(pod),

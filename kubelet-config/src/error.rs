@@ -8,25 +8,25 @@ use crate::kubelet_configuration::validation::ValidationErrors;
 /// A result with this crate's [`enum@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can be wrong with what a node is told to run, or with how it is told.
+/// An error of this crate.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The parts given to a builder do not fit together. All problems are told together.
+    /// A builder got parts that do not work together. The error lists all problems.
     #[error("misconfigured: {}", .problems.join("; "))]
     Misconfigured {
         /// One line each.
         problems: Vec<String>,
     },
 
-    /// The text is not the manifest of a pod.
+    /// The text is not a manifest of a pod.
     #[error("couldn't parse as pod: {message}")]
     Parse {
-        /// What is wrong with it, and where in the text if that is known.
+        /// The problem, with its place in the text if it is known.
         message: String,
     },
 
-    /// The manifest tells a pod that cannot be.
+    /// The pod of the manifest is invalid.
     #[error("invalid pod{}: {}", .pod.as_deref().map(|pod| format!(" {pod:?}")).unwrap_or_default(), .problems.join("; "))]
     Invalid {
         /// The pod's name, if it has one.
@@ -35,14 +35,14 @@ pub enum Error {
         problems: Vec<String>,
     },
 
-    /// The manifest tells a list in which there are pods that cannot be.
+    /// The manifest is a list with invalid pods.
     #[error("invalid pod list: {}", .problems.join("; "))]
     InvalidList {
         /// One line each, with the index.
         problems: Vec<String>,
     },
 
-    /// The manifest's pod refers to an object of the API server, which a static pod may not.
+    /// The pod of the manifest refers to an object of the API server. A static pod must not do that.
     #[error("pod {pod:?}: static pods may not reference {resource}")]
     ApiReference {
         /// The pod's name.
@@ -58,28 +58,28 @@ pub enum Error {
         message: String,
     },
 
-    /// The node's configuration was rejected. All problems are told together.
+    /// The configuration of the node is invalid. The error lists all problems.
     #[error("{stage}: {}{}", .file.as_deref().map(|file| format!("{}: ", file.display())).unwrap_or_default(), .problems.join("; "))]
     Configuration {
-        /// How far it came.
+        /// The stage that rejected it.
         stage: ConfigurationStage,
-        /// The file, if it is one that is to blame.
+        /// The file with the problem, if it is in one file.
         file: Option<PathBuf>,
         /// One line each, with the field and, if known, the line.
         problems: Vec<String>,
     },
 
-    /// Feature gates were set that cannot be.
+    /// Feature gates have values that they cannot have.
     #[error("invalid feature gates: {}", .problems.join("; "))]
     FeatureGates {
         /// One line each, with the gate's name.
         problems: Vec<String>,
     },
 
-    /// An argument of the command line that is no flag of the kubelet's, or lacks its value.
+    /// An argument of the command line is not a flag of the kubelet, or its value is missing.
     #[error("{message}: {argument}")]
     Argument {
-        /// What it is about.
+        /// The argument.
         argument: String,
         /// What is wrong with it.
         message: String,
@@ -90,32 +90,32 @@ pub enum Error {
     Flag {
         /// The flag's name, without the dashes.
         flag: String,
-        /// What was given.
+        /// The value.
         value: String,
         /// What is wrong with it.
         message: String,
     },
 
-    /// The command line has an argument that is no flag; the kubelet has no commands.
+    /// The command line has an argument that is not a flag. The kubelet has no commands.
     #[error("unknown command {command}")]
     UnknownCommand {
         /// The first of these arguments.
         command: String,
     },
 
-    /// The node may not give itself labels that it was told to (`--node-labels`).
+    /// `--node-labels` has labels that a node must not give itself, or invalid labels.
     #[error("invalid node labels: {}", .problems.join("; "))]
     NodeLabels {
         /// One line each, with the label.
         problems: Vec<String>,
     },
 
-    /// A configuration was read that a kubelet does not run with.
+    /// The configuration was read, but it is invalid.
     #[error(transparent)]
     Validation(#[from] ValidationErrors),
 }
 
-/// How far a node's configuration came before it was rejected.
+/// The stage that rejected the configuration of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigurationStage {
@@ -125,13 +125,13 @@ pub enum ConfigurationStage {
     DropIns,
     /// The command line was read, or applied to it.
     Flags,
-    /// What the command line has besides flags was looked at.
+    /// The arguments that are not flags were checked.
     Arguments,
-    /// The flags that are no fields of it were validated.
+    /// The flags that are not fields of the configuration were validated.
     ValidateFlags,
     /// The feature gates were set.
     FeatureGates,
-    /// The whole was validated.
+    /// The configuration was validated.
     Validate,
 }
 
@@ -150,7 +150,7 @@ impl fmt::Display for ConfigurationStage {
 }
 
 impl Error {
-    /// How far the node's configuration came before it was rejected, if this is about one.
+    /// The stage that rejected the configuration, if this is an error of the configuration.
     pub fn stage(&self) -> Option<ConfigurationStage> {
         match self {
             Self::Configuration { stage, .. } => Some(*stage),

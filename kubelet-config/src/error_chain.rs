@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt::Write;
 
-/// The message of `error` and of its causes: why a connection failed is told by the last of them.
+/// The message of `error` and of its causes. The last cause says why a connection failed.
 pub(crate) fn error_chain(error: &dyn Error) -> String {
     let mut message = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! Objects of an API server that an agent keeps at hand.
+//! Objects of an API server that an agent caches.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,19 +20,19 @@ use crate::reflector::{Change, Key, Listener, Reflector, Requests};
 const MIN_WATCH_TIMEOUT_OF_ONE: Duration = Duration::from_secs(30 * 60);
 
 /// Watches all objects of a kind that a kubelet keeps at hand, and has them read through its
-/// [`handle`](Self::handle). Answers to client-go's informers and listers.
+/// [`handle`](Self::handle). Corresponds to client-go's informers and listers.
 ///
-/// It asks as [`ApiServerSource`](crate::ApiServerSource) does. While the server cannot be reached, what was seen last
-/// counts.
+/// It lists and watches as [`ApiServerSource`](crate::ApiServerSource) does. While it cannot reach the server, it
+/// returns the objects seen last.
 pub struct Informer<K> {
     requests: Requests,
     jitter: Jitter,
-    /// Takes off what nobody here reads.
+    /// Removes the fields that no one reads.
     trim: fn(&mut K),
     handle: InformerHandle<K>,
 }
 
-/// What an [`Informer`] has seen. Clones are the same; each call is quick.
+/// The objects that an [`Informer`] has seen. Clones share them. Each call is quick.
 pub struct InformerHandle<K>(Arc<watch::Sender<Seen<K>>>);
 
 struct Seen<K> {
@@ -106,7 +106,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone> Informer<K> {
         self
     }
 
-    /// Who tells of the objects.
+    /// The handle that reads the objects.
     pub fn handle(&self) -> InformerHandle<K> {
         self.handle.clone()
     }
@@ -115,7 +115,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone> Informer<K> {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the watch. The handle goes on to tell what was seen.
+    /// Dropping the future ends the watch. The handle still returns the objects seen last.
     pub async fn run(self, shutdown: CancellationToken) {
         let keeper = Keeper {
             trim: self.trim,
@@ -182,14 +182,14 @@ fn escaped(value: &str) -> String {
     escaped
 }
 
-/// Writes what a handle tells.
+/// Writes the objects of a handle.
 struct Keeper<K> {
     trim: fn(&mut K),
     handle: InformerHandle<K>,
 }
 
 impl<K: Resource<DynamicType = ()>> Listener<K> for Keeper<K> {
-    async fn told(&mut self, change: Change<K>) {
+    async fn changed(&mut self, change: Change<K>) {
         let kind = K::kind(&());
         match change {
             Change::All(objects) => {
@@ -210,9 +210,13 @@ impl<K: Resource<DynamicType = ()>> Listener<K> for Keeper<K> {
                 let key = Key::of(&*object);
                 self.handle.0.send_modify(|seen| _ = seen.objects.remove(&key));
             }
-            Change::Unavailable(message) => tracing::warn!(%kind, message, "the API server is away"),
-            Change::Available => tracing::info!(%kind, "the API server is back"),
-            Change::Problem { item, message } => tracing::warn!(item, message, "left out"),
+            Change::Unavailable(message) => {
+                tracing::warn!(%kind, message, "the API server cannot be reached")
+            }
+            Change::Available => tracing::info!(%kind, "the API server can be reached again"),
+            Change::Problem { item, message } => {
+                tracing::warn!(item, message, "ignored an object that cannot be decoded")
+            }
         }
     }
 

@@ -1,20 +1,21 @@
-//! What a node is to run: pods from any number of sources, merged into one ordered stream of updates, as
-//! the kubelet does it (`pkg/kubelet/config`). How a pod runs is no concern of this crate.
+//! The pods of a node and the configuration of its kubelet (`pkg/kubelet/config`). This crate merges pods from any
+//! number of sources into one ordered stream of updates, as the kubelet does. It does not run pods.
 //!
 //! * [`PodConfig`] reads [`PodSource`]s and sends [`PodUpdate`]s: what to add, update, delete, remove or
 //!   reconcile.
-//! * [`PodStorage`] is the merger in it, a pure state machine for those who have a loop of their own.
+//! * [`PodStorage`] is the state machine that merges. Use it directly if you have your own loop.
 //! * `FileSource` (feature `file`, on by default) reads static pods from a folder or a file, `HttpSource` (feature
-//!   `http`) from a URL; `ApiServerSource` (feature `apiserver`) reads the pods that an API server binds to the node.
-//!   With the latter come `ConfigObjectManager` (`ConfigObjectWatches`, or `ApiServerConfigObjects`, which asks each time) and
-//!   `ApiServerTokens`, for what those pods refer to, and `Informer`, for the services that they are told of and the
-//!   RuntimeClasses that they name.
-//! * [`CheckpointSource`] keeps the pods of any of them on disk, for a restart without it.
-//! * [`manifest`] makes the pod of a node from the text of a manifest: decoded, defaulted, validated.
-//! * [`kubelet_configuration`] is the node's own configuration: [`KubeletConfiguration`] from its file and drop-ins,
-//!   with defaults and validation; [`credential_provider`] the one of registries' credentials.
-//! * [`FeatureGates`] are the kubelet's, with their stages, defaults and dependencies.
-//! * `flags` (feature `cli`) reads a kubelet's command line.
+//!   `http`) from a URL; `ApiServerSource` (feature `apiserver`) reads the pods that an API server binds to the
+//!   node. The feature `apiserver` also has what those pods need: `ConfigObjectManager` reads config maps and
+//!   secrets (`ConfigObjectWatches` watches them, `ApiServerConfigObjects` reads them each time), `ApiServerTokens`
+//!   requests tokens, and `Informer` watches services and RuntimeClasses.
+//! * [`CheckpointSource`] saves the pods of any source on disk. The node can restart while the source is
+//!   unavailable.
+//! * [`manifest`] decodes the manifest of a static pod, sets its defaults and validates it.
+//! * [`kubelet_configuration`] reads [`KubeletConfiguration`] from its file and drop-ins, sets its defaults and
+//!   validates it. [`credential_provider`] does the same for the configuration of image credential providers.
+//! * [`FeatureGates`] are the feature gates of the kubelet, with their stages, defaults and dependencies.
+//! * `flags` (feature `cli`) reads the command line of a kubelet.
 //!
 //! Any stream of lists of pods is a source:
 //!
@@ -37,7 +38,7 @@
 //!   containers: [{name: main, image: 'busybox:1.36'}]
 //! ";
 //! let web = manifest::decode(text, "node-1", Location::Url("example:web"))?.pod;
-//! // The source lists the pod, and then no longer.
+//! // The source lists the pod, and then lists no pods.
 //! let snapshots = stream::iter([vec![Arc::new(web)], vec![]]);
 //!
 //! let config = PodConfig::builder()
@@ -47,17 +48,17 @@
 //! let shutdown = CancellationToken::new();
 //! let running = tokio::spawn(config.run(tx, shutdown.clone()));
 //!
-//! let mut told = Vec::new();
+//! let mut operations = Vec::new();
 //! while let Some(update) = updates.recv().await {
 //!     let names = update.pods.iter().map(|pod| pod.metadata.name.clone().unwrap_or_default());
 //!     println!("{:?} {:?} from {}", update.op, names.collect::<Vec<_>>(), update.source);
-//!     told.push(update.op);
+//!     operations.push(update.op);
 //!     if update.op == PodOperation::Remove {
 //!         shutdown.cancel();
 //!     }
 //! }
 //! running.await??;
-//! assert_eq!(told, [PodOperation::Add, PodOperation::Remove]);
+//! assert_eq!(operations, [PodOperation::Add, PodOperation::Remove]);
 //! # Ok(())
 //! # }
 //! ```

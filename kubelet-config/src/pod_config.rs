@@ -13,15 +13,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, PodStorage, Result, SourceStatus};
 
-/// How changes are told (`PodConfigNotificationMode` of the kubelet's `config` package).
+/// How changes are sent (`PodConfigNotificationMode` of the kubelet's `config` package).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PodConfigNotificationMode {
-    /// Any change is told as `SET`, with all pods of the source that changed.
+    /// Any change sends `SET` with all pods of the source.
     Snapshot,
-    /// Pods that came or went are told as `SET`, with all pods of the source; changes to pods as `UPDATE`,
-    /// `DELETE` or `RECONCILE`.
+    /// Added and removed pods send `SET` with all pods of the source. Changed pods send `UPDATE`, `DELETE` or
+    /// `RECONCILE`.
     SnapshotAndUpdates,
-    /// Only what changed is told, as `ADD`, `UPDATE`, `DELETE`, `REMOVE` or `RECONCILE`. The kubelet's mode.
+    /// A change sends only the changed pods, as `ADD`, `UPDATE`, `DELETE`, `REMOVE` or `RECONCILE`. The kubelet
+    /// uses this mode.
     #[default]
     Incremental,
 }
@@ -51,7 +52,7 @@ impl PodConfig {
         PodConfigBuilder::default()
     }
 
-    /// A handle that tells the state of the sources and their pods, also while the config runs.
+    /// A handle to read the state of the sources and their pods. It works while the config runs.
     pub fn handle(&self) -> PodConfigHandle {
         PodConfigHandle {
             sources: self.sources.iter().map(|(name, _)| name.clone()).collect(),
@@ -63,15 +64,14 @@ impl PodConfig {
     /// Reads all sources and sends the merged updates, until `shutdown` is cancelled or the receiver is
     /// dropped. Sources that end leave their pods as they are.
     ///
-    /// While `updates` is full the sources are held back: nothing is lost and nothing piles up here. The
-    /// sources stop with the end of this call.
+    /// While `updates` is full, no source is read: no update is lost, and none is buffered here. The sources stop
+    /// when this call ends.
     ///
     /// # Errors
-    /// None at present: a source's trouble is its own, see [`PodConfigHandle::source_status`].
+    /// None at present. For the problems of a source see [`PodConfigHandle::source_status`].
     ///
     /// # Cancel safety
-    /// Dropping the future stops the sources. A word of a source that was taken in may then be told only
-    /// in part.
+    /// Dropping the future stops the sources. Then only a part of the last update of a source may have been sent.
     pub async fn run(
         self,
         updates: mpsc::Sender<PodUpdate>,
@@ -140,7 +140,7 @@ impl PodUpdates for PodConfig {
     }
 }
 
-/// Tells the state of a [`PodConfig`]. Cheap to clone.
+/// Reads the state of a [`PodConfig`]. Cheap to clone.
 #[derive(Clone)]
 pub struct PodConfigHandle {
     sources: Arc<[Arc<str>]>,
@@ -154,18 +154,18 @@ impl PodConfigHandle {
         self.storage.lock().merged_state()
     }
 
-    /// Has all pods told once more, in place among the other updates: for each source that was seen a `SET` of its pods
-    /// (`Sync`). For consumers that lost their way. The kubelet's sync loop takes no `SET`.
+    /// Sends all pods again (`Sync`): one `SET` for each seen source, in order with the other updates. It is for a
+    /// consumer that lost updates. The kubelet's sync loop does not accept `SET`.
     pub fn sync(&self) {
         self.sync.notify_one();
     }
 
-    /// How a source stands.
+    /// The state of a source.
     pub fn source_status(&self, source: &str) -> SourceStatus {
         self.storage.lock().source_status(source)
     }
 
-    /// Whether every source has told all its pods at least once (`SeenAllSources`).
+    /// Whether every source has listed all its pods at least once (`SeenAllSources`).
     pub fn seen_all_sources(&self) -> bool {
         let storage = self.storage.lock();
         self.sources
@@ -174,7 +174,7 @@ impl PodConfigHandle {
     }
 }
 
-/// Puts a [`PodConfig`] together.
+/// Builds a [`PodConfig`].
 #[derive(Default)]
 pub struct PodConfigBuilder {
     sources: Vec<Box<dyn PodSource>>,
@@ -184,7 +184,7 @@ pub struct PodConfigBuilder {
 }
 
 impl PodConfigBuilder {
-    /// Adds a source. Its name must be its own.
+    /// Adds a source. Its name must be unique.
     #[must_use]
     pub fn source(mut self, source: impl PodSource) -> Self {
         self.sources.push(Box::new(source));
@@ -215,8 +215,8 @@ impl PodConfigBuilder {
         Ok(self)
     }
 
-    /// Adds a source of this name that says what is sent to the channel (`Channel`). It holds one word; who sends the
-    /// next waits until that is taken in. When all senders are dropped the source has ended.
+    /// Adds a source with this name that gets its updates from a channel (`Channel`). The channel holds one update;
+    /// the next `send` waits until that one is merged. The source ends when all senders are dropped.
     ///
     /// ```
     /// use kubelet_config::{PodConfig, SourceUpdate};
@@ -236,14 +236,14 @@ impl PodConfigBuilder {
         (self.source(ChannelSource { name, words }), sender)
     }
 
-    /// How changes are told. Default: [`Incremental`](PodConfigNotificationMode::Incremental).
+    /// How changes are sent. Default: [`Incremental`](PodConfigNotificationMode::Incremental).
     #[must_use]
     pub fn mode(mut self, mode: PodConfigNotificationMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Who is told of pods that are passed over. Default: [`LogEvents`].
+    /// The recorder of events about skipped pods. Default: [`LogEvents`].
     #[must_use]
     pub fn recorder(mut self, recorder: Arc<dyn EventRecorder>) -> Self {
         self.recorder = Some(recorder);
@@ -287,7 +287,7 @@ impl PodConfigBuilder {
     }
 }
 
-/// A source that says what is sent to it.
+/// A source that gets its updates from a channel.
 struct ChannelSource {
     name: String,
     words: mpsc::Receiver<SourceUpdate>,

@@ -1,4 +1,4 @@
-//! What has changed between a pod as it is known and as its source now tells it, by the kubelet's rules.
+//! The change between a known pod and its update from the source, by the rules of the kubelet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,31 +25,31 @@ pub(crate) enum Change {
     GracefulDelete,
 }
 
-/// How `told` differs from `known`.
-pub(crate) fn change(known: &Pod, told: &Pod) -> Change {
-    let (old, new) = (&known.metadata, &told.metadata);
-    let same = spec_eq(&known.spec, &told.spec)
+/// How `update` differs from `known`.
+pub(crate) fn change(known: &Pod, update: &Pod) -> Change {
+    let (old, new) = (&known.metadata, &update.metadata);
+    let same = spec_eq(&known.spec, &update.spec)
         && old.labels == new.labels
         && old.deletion_timestamp == new.deletion_timestamp
         && old.deletion_grace_period_seconds == new.deletion_grace_period_seconds
         && foreign_annotations(old).eq(foreign_annotations(new));
     if !same {
-        return if told.is_deleting() {
+        return if update.is_deleting() {
             Change::GracefulDelete
         } else {
             Change::Update
         };
     }
-    if status_eq(&known.status, &told.status) {
+    if status_eq(&known.status, &update.status) {
         Change::Nothing
     } else {
         Change::Status
     }
 }
 
-/// A pod that its source told for the first time, marked with its source and with when that was.
-pub(crate) fn first_seen(told: Arc<Pod>, source: &str, clock: &Clock) -> Arc<Pod> {
-    with_pod(told, |pod| {
+/// A new pod, annotated with its source and the time.
+pub(crate) fn first_seen(update: Arc<Pod>, source: &str, clock: &Clock) -> Arc<Pod> {
+    with_pod(update, |pod| {
         let annotations = pod.metadata.annotations.get_or_insert_default();
         annotations.insert(CONFIG_SOURCE.into(), source.into());
         annotations.insert(CONFIG_FIRST_SEEN.into(), clock.now().to_string());
@@ -57,8 +57,8 @@ pub(crate) fn first_seen(told: Arc<Pod>, source: &str, clock: &Clock) -> Arc<Pod
 }
 
 /// The pod after an update: what its source now says, but the identity and the local annotations it had.
-pub(crate) fn updated(known: &Pod, told: Arc<Pod>, source: &str) -> Arc<Pod> {
-    with_pod(told, |pod| {
+pub(crate) fn updated(known: &Pod, update: Arc<Pod>, source: &str) -> Arc<Pod> {
+    with_pod(update, |pod| {
         let mut annotations = pod.metadata.annotations.take().unwrap_or_default();
         annotations.insert(CONFIG_SOURCE.into(), source.into());
         for key in LOCAL_ANNOTATIONS {
@@ -78,12 +78,12 @@ pub(crate) fn updated(known: &Pod, told: Arc<Pod>, source: &str) -> Arc<Pod> {
     })
 }
 
-/// The known pod with the status that its source now tells.
-pub(crate) fn reconciled(known: &Pod, told: Arc<Pod>) -> Arc<Pod> {
-    with_pod(told, |pod| pod.metadata = known.metadata.clone())
+/// The known pod with the status of the update.
+pub(crate) fn reconciled(known: &Pod, update: Arc<Pod>) -> Arc<Pod> {
+    with_pod(update, |pod| pod.metadata = known.metadata.clone())
 }
 
-/// Changes a pod in place where nobody else holds it, else a copy of it.
+/// Changes a pod in place if there is no other reference to it, else a copy.
 fn with_pod(mut pod: Arc<Pod>, change: impl FnOnce(&mut Pod)) -> Arc<Pod> {
     change(Arc::make_mut(&mut pod));
     pod
@@ -202,18 +202,18 @@ mod tests {
             ("an empty status", "/status", json!({}), Change::Nothing),
         ];
         for (what, path, value, expected) in cases {
-            let mut told = base.clone();
+            let mut update = base.clone();
             let (parent, key) = path.rsplit_once('/').unwrap();
             let parent = if parent.is_empty() {
-                &mut told
+                &mut update
             } else {
-                told.pointer_mut(parent).unwrap()
+                update.pointer_mut(parent).unwrap()
             };
             match key.parse::<usize>() {
                 Ok(index) => parent[index] = value,
                 Err(_) => parent[key.replace("~1", "/")] = value,
             }
-            assert_eq!(change(&pod(base.clone()), &pod(told)), expected, "{what}");
+            assert_eq!(change(&pod(base.clone()), &pod(update)), expected, "{what}");
         }
     }
 }

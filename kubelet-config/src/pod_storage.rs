@@ -11,14 +11,13 @@ use kubelet_core::{
 use crate::pod_diff::{self, Change};
 use crate::{PodConfigNotificationMode, SourceStatus};
 
-/// The event reason of a pod that its source told in vain (`events.FailedValidation`).
+/// The reason of the event about a skipped pod (`events.FailedValidation`).
 const FAILED_VALIDATION: &str = "FailedValidation";
 
-/// Holds what all sources said and tells what changes with each new word. Answers to the kubelet's
-/// `podStorage`.
+/// Holds the pods of all sources and computes what each update changes. Corresponds to the kubelet's `podStorage`.
 ///
-/// It is pure: no task, no channel, and no time but that of its [`Clock`]. [`PodConfig`](crate::PodConfig)
-/// runs it over streams; whoever has a loop of their own can call [`merge`](Self::merge) directly.
+/// It is pure: no task, no channel, and no time but that of its [`Clock`]. [`PodConfig`](crate::PodConfig) runs it
+/// over streams. If you have your own loop, call [`merge`](Self::merge) directly.
 ///
 /// The cost of a delta is that of its one pod. A snapshot that hands out the same `Arc`s as before costs a
 /// look-up for each pod and compares nothing. A pod is copied only if it is new or changed and someone else
@@ -31,7 +30,7 @@ pub struct PodStorage {
 }
 
 impl PodStorage {
-    /// An empty storage. `recorder` is told of pods that are passed over; `clock` dates the annotation
+    /// An empty storage. `recorder` gets an event for each skipped pod. `clock` sets the time in the annotation
     /// `kubernetes.io/config.seen`.
     pub fn new(mode: PodConfigNotificationMode, recorder: Arc<dyn EventRecorder>, clock: Clock) -> Self {
         Self {
@@ -42,11 +41,10 @@ impl PodStorage {
         }
     }
 
-    /// Takes in what a source said and tells what is to be done, in order. Empty where nothing changed.
+    /// Merges an update of a source and returns the operations, in order. The list is empty if nothing changed.
     ///
-    /// What a source reports of its own trouble changes no pod; it is logged, and shows in
-    /// [`source_status`](Self::source_status). A delta before the source's first snapshot is passed over:
-    /// the snapshot to come tells more.
+    /// A problem of the source changes no pod. It is logged and shown in [`source_status`](Self::source_status). A
+    /// delta before the first snapshot of the source is ignored, since the snapshot will hold the pod.
     pub fn merge(&mut self, source: &str, update: SourceUpdate) -> Vec<PodUpdate> {
         if !self.sources.contains_key(source) {
             let name = Arc::<str>::from(source);
@@ -58,37 +56,37 @@ impl PodStorage {
         let first = !pods.status.is_seen();
         let mut changes = Changes::default();
         match update {
-            SourceUpdate::Snapshot(told) => {
-                pods.set(told, &mut changes, self.recorder.as_ref(), &self.clock);
-                pods.hear();
+            SourceUpdate::Snapshot(given) => {
+                pods.set(given, &mut changes, self.recorder.as_ref(), &self.clock);
+                pods.mark_seen();
             }
             SourceUpdate::Applied(_) | SourceUpdate::Deleted(_) if first => {
                 tracing::warn!(
                     source,
-                    "passed over a change to one pod: the source has not told all its pods yet"
+                    "ignored a change to one pod: the source has not listed all its pods yet"
                 );
             }
-            SourceUpdate::Applied(told) => {
-                pods.apply(told, &mut changes, self.recorder.as_ref(), &self.clock);
-                pods.hear();
+            SourceUpdate::Applied(given) => {
+                pods.apply(given, &mut changes, self.recorder.as_ref(), &self.clock);
+                pods.mark_seen();
             }
             SourceUpdate::Deleted(uid) => {
                 changes.removes.extend(pods.remove(&uid));
-                pods.hear();
+                pods.mark_seen();
             }
             SourceUpdate::Unavailable { message } => pods.lose(message, &self.clock),
             SourceUpdate::Available if first => {}
-            SourceUpdate::Available => pods.hear(),
+            SourceUpdate::Available => pods.mark_seen(),
             SourceUpdate::Problem { item, message } => {
-                tracing::warn!(source, item, "not taken: {message}");
+                tracing::warn!(source, item, "the source reports a problem: {message}");
             }
-            other => tracing::warn!(source, update = ?other, "passed over a word of a kind unknown here"),
+            other => tracing::warn!(source, update = ?other, "ignored an update of an unknown kind"),
         }
         let first = first && pods.status.is_seen();
-        changes.tell(self.mode, first, pods)
+        changes.into_updates(self.mode, first, pods)
     }
 
-    /// A `SET` of all its pods for each source that was seen, by name: what a consumer knows who heard everything.
+    /// One `SET` with all pods for each seen source, by name. It is the state of a consumer that got every update.
     pub fn sync(&self) -> Vec<PodUpdate> {
         let mut seen: Vec<_> = self
             .sources
@@ -127,7 +125,7 @@ impl PodStorage {
     }
 }
 
-/// What one source told.
+/// The pods of one source.
 struct SourcePods {
     name: Arc<str>,
     status: SourceStatus,
@@ -141,7 +139,7 @@ struct SourcePods {
 struct Known {
     pod: Arc<Pod>,
     /// What the source handed in, if it kept a hold of it: the same again is no news.
-    told: Weak<Pod>,
+    given: Weak<Pod>,
     key: PodKey,
     arrived: u64,
     /// The snapshot that listed it last.
@@ -159,7 +157,7 @@ impl SourcePods {
         }
     }
 
-    fn hear(&mut self) {
+    fn mark_seen(&mut self) {
         if self.status != SourceStatus::Ready {
             tracing::debug!(source = %self.name, "source is ready");
             self.status = SourceStatus::Ready;
@@ -183,21 +181,21 @@ impl SourcePods {
 
     fn set(
         &mut self,
-        told: Vec<Arc<Pod>>,
+        given: Vec<Arc<Pod>>,
         changes: &mut Changes,
         recorder: &dyn EventRecorder,
         clock: &Clock,
     ) {
-        if self.is_as_told(&told) {
+        if self.is_unchanged(&given) {
             return;
         }
         self.ticks += 1;
         let snapshot = self.ticks;
-        let mut refused = vec![false; told.len()];
+        let mut refused = vec![false; given.len()];
         {
-            let mut names = HashSet::with_capacity(told.len());
-            let mut uids = HashSet::with_capacity(told.len());
-            for (pod, refused) in told.iter().zip(&mut refused) {
+            let mut names = HashSet::with_capacity(given.len());
+            let mut uids = HashSet::with_capacity(given.len());
+            for (pod, refused) in given.iter().zip(&mut refused) {
                 let metadata = &pod.metadata;
                 let new_name = names.insert((metadata.namespace.as_deref(), metadata.name.as_deref()));
                 *refused = if let Some(why) = unusable_identity(pod) {
@@ -215,7 +213,7 @@ impl SourcePods {
             }
         }
         let mut listed = 0;
-        for (pod, refused) in told.into_iter().zip(refused) {
+        for (pod, refused) in given.into_iter().zip(refused) {
             if !refused {
                 self.take(pod, snapshot, changes, clock);
                 listed += 1;
@@ -236,73 +234,73 @@ impl SourcePods {
     }
 
     /// Whether these are the very pods that the source handed in before, all of them and no other. Most snapshots are.
-    fn is_as_told(&mut self, told: &[Arc<Pod>]) -> bool {
+    fn is_unchanged(&mut self, given: &[Arc<Pod>]) -> bool {
         self.ticks += 1;
         let look = self.ticks;
-        told.len() == self.pods.len()
-            && told.iter().all(|pod| {
+        given.len() == self.pods.len()
+            && given.iter().all(|pod| {
                 self.pods.get_mut(pod.uid_str()).is_some_and(|known| {
                     let first_time = std::mem::replace(&mut known.listed, look) != look;
-                    first_time && std::ptr::eq(known.told.as_ptr(), Arc::as_ptr(pod))
+                    first_time && std::ptr::eq(known.given.as_ptr(), Arc::as_ptr(pod))
                 })
             })
     }
 
-    fn apply(&mut self, told: Arc<Pod>, changes: &mut Changes, recorder: &dyn EventRecorder, clock: &Clock) {
-        if let Some(why) = unusable_identity(&told) {
-            refuse(&told, &self.name, why, recorder);
+    fn apply(&mut self, given: Arc<Pod>, changes: &mut Changes, recorder: &dyn EventRecorder, clock: &Clock) {
+        if let Some(why) = unusable_identity(&given) {
+            refuse(&given, &self.name, why, recorder);
             return;
         }
         // The source has one pod of a name: if this one is new, the former is gone.
         let former = self
             .names
-            .get(&told.key())
-            .filter(|uid| uid.as_str() != told.uid_str());
+            .get(&given.key())
+            .filter(|uid| uid.as_str() != given.uid_str());
         if let Some(former) = former.cloned() {
             changes.removes.extend(self.remove(&former));
         }
-        self.take(told, self.ticks, changes, clock);
+        self.take(given, self.ticks, changes, clock);
     }
 
-    fn take(&mut self, told: Arc<Pod>, snapshot: u64, changes: &mut Changes, clock: &Clock) {
+    fn take(&mut self, given: Arc<Pod>, snapshot: u64, changes: &mut Changes, clock: &Clock) {
         // While somebody else holds the pod it is copied before it is changed, and may come again.
-        let handle = if Arc::strong_count(&told) > 1 {
-            Arc::downgrade(&told)
+        let handle = if Arc::strong_count(&given) > 1 {
+            Arc::downgrade(&given)
         } else {
             Weak::new()
         };
-        if let Some(known) = self.pods.get_mut(told.uid_str()) {
+        if let Some(known) = self.pods.get_mut(given.uid_str()) {
             known.listed = snapshot;
-            if std::ptr::eq(known.told.as_ptr(), Arc::as_ptr(&told)) {
+            if std::ptr::eq(known.given.as_ptr(), Arc::as_ptr(&given)) {
                 return;
             }
-            known.told = handle;
-            let changed = match pod_diff::change(&known.pod, &told) {
+            known.given = handle;
+            let changed = match pod_diff::change(&known.pod, &given) {
                 Change::Nothing => return,
                 Change::Status => {
-                    known.pod = pod_diff::reconciled(&known.pod, told);
+                    known.pod = pod_diff::reconciled(&known.pod, given);
                     &mut changes.reconciles
                 }
                 Change::Update => {
-                    known.pod = pod_diff::updated(&known.pod, told, &self.name);
+                    known.pod = pod_diff::updated(&known.pod, given, &self.name);
                     &mut changes.updates
                 }
                 Change::GracefulDelete => {
-                    known.pod = pod_diff::updated(&known.pod, told, &self.name);
+                    known.pod = pod_diff::updated(&known.pod, given, &self.name);
                     &mut changes.deletes
                 }
             };
             changed.push(known.pod.clone());
             return;
         }
-        let pod = pod_diff::first_seen(told, &self.name, clock);
+        let pod = pod_diff::first_seen(given, &self.name, clock);
         let (uid, key) = (pod.uid(), pod.key());
         self.ticks += 1;
         self.names.insert(key.clone(), uid.clone());
         changes.adds.push(pod.clone());
         let known = Known {
             pod,
-            told: handle,
+            given: handle,
             key,
             arrived: self.ticks,
             listed: snapshot,
@@ -337,13 +335,13 @@ struct Changes {
 }
 
 impl Changes {
-    fn tell(self, mode: PodConfigNotificationMode, first: bool, pods: &SourcePods) -> Vec<PodUpdate> {
+    fn into_updates(self, mode: PodConfigNotificationMode, first: bool, pods: &SourcePods) -> Vec<PodUpdate> {
         use PodConfigNotificationMode::{Incremental, Snapshot, SnapshotAndUpdates};
         use PodOperation::{Add, Delete, Reconcile, Remove, Set, Update};
 
         let came_or_went = first || !self.adds.is_empty() || !self.removes.is_empty();
         let changed = !self.updates.is_empty() || !self.deletes.is_empty() || !self.reconciles.is_empty();
-        // A source that is heard for the first time and has no pods says so by an empty ADD.
+        // The first snapshot of a source without pods sends an empty ADD.
         let mark_seen = first && self.adds.is_empty();
         let mut steps = Vec::new();
         let mut step = |op, pods: Vec<Arc<Pod>>, always: bool, source: &Arc<str>| {
@@ -388,7 +386,7 @@ fn report_duplicate(pod: &Pod, what: &str, value: Option<&str>, source: &str, re
     );
 }
 
-/// Why a pod cannot be told from others, or kept in a folder: its UID, name and namespace become parts of paths, and
+/// Why a pod cannot be identified, or its folder named: its UID, name and namespace become parts of paths, and
 /// sources of all kinds may say anything.
 fn unusable_identity(pod: &Pod) -> Option<&'static str> {
     let metadata = &pod.metadata;
@@ -405,7 +403,7 @@ fn unusable_identity(pod: &Pod) -> Option<&'static str> {
 
 fn refuse(pod: &Pod, source: &str, why: &str, recorder: &dyn EventRecorder) {
     let (key, uid) = (pod.key(), pod.uid_str());
-    tracing::warn!(pod = %key, uid, source, "pod passed over {why}");
+    tracing::warn!(pod = %key, uid, source, "pod ignored {why}");
     let name = key.full_name();
     recorder.record(Event::about(
         pod,

@@ -1,19 +1,18 @@
-//! How a source stands.
+//! The state of a source.
 
 use k8s_openapi::jiff::Timestamp;
 
-/// How a source of pods stands: whether what is known of its pods can be relied on.
+/// The state of a source of pods: whether its list of pods is complete and current.
 ///
-/// Who cleans up after pods asks about the pod's own source: that one source is silent says nothing of the
-/// pods of another.
+/// Before you clean up a pod, check the status of its own source. The state of another source does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SourceStatus {
-    /// It has not told all its pods yet. That it does not list a pod means nothing.
+    /// It has not listed all its pods yet. A pod that is missing may still come.
     NotSeen,
-    /// What it said last is what it says.
+    /// Its last list is current.
     Ready,
-    /// It cannot be read, or has ended. Its pods stay as it told them last.
+    /// It cannot be read, or it has ended. Its pods stay as it listed them last.
     Stale {
         /// Since when.
         since: Timestamp,
@@ -23,7 +22,7 @@ pub enum SourceStatus {
 }
 
 impl SourceStatus {
-    /// Whether the source was ever heard in full, be it stale by now.
+    /// Whether the source has listed all its pods at least once, even if the list is old.
     pub fn is_seen(&self) -> bool {
         !matches!(self, SourceStatus::NotSeen)
     }

@@ -24,7 +24,7 @@ pub(crate) struct Words(mpsc::Sender<SourceUpdate>);
 impl Words {
     /// Waits until there is room for it.
     pub(crate) async fn say(&self, word: SourceUpdate) {
-        // Whoever listens holds the stream in which the work runs: if nobody does, it does not run.
+        // The receiver holds the stream that runs the work. Without a receiver the work does not run.
         let _ = self.0.send(word).await;
     }
 }

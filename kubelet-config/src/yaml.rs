@@ -20,7 +20,7 @@ pub(crate) enum Duplicates {
     Refused,
 }
 
-/// Reads the first document of a text; tells what is wrong with it, and where.
+/// Reads the first document of a text. An error has the place of the problem.
 ///
 /// Hostile input (aliases that multiply, deep nesting) meets a budget.
 pub(crate) fn read<T: DeserializeOwned>(text: &[u8], duplicates: Duplicates) -> Result<Document<T>, String> {

@@ -133,6 +133,7 @@ mod disk;
 mod error;
 mod event;
 mod explain;
+pub mod image_name;
 pub mod jitter;
 mod kubelet;
 pub mod labels;

@@ -20,19 +20,19 @@ use tokio_util::sync::CancellationToken;
 use super::references::References;
 use crate::reflector::Key;
 
-/// How long what was read is good enough: what is asked for at the same time is asked once.
+/// How long an object is cached: several reads at one time send one request.
 const MAX_AGE: Duration = Duration::from_secs(1);
-/// How often what nobody refers to is dropped.
+/// How often unused objects are dropped.
 pub(super) const RETAIN_PERIOD: Duration = Duration::from_secs(60);
 /// How long an answer is waited for.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Reads config maps and secrets from an API server when they are asked for. Clones share what was read.
+/// Reads config maps and secrets from an API server on demand. Clones share their cache.
 ///
-/// It answers to the kubelet's managers with `configMapAndSecretChangeDetectionStrategy: Get`
-/// ([`ConfigObjectWatches`](crate::ConfigObjectWatches) to those with `Watch`), and keeps what it read:
-/// while the server does not answer, what was read last counts, so that a container can be started again without it.
-/// What pods do not refer to any more is dropped as long as it [runs](Self::run), or with [`retain`](Self::retain).
+/// Corresponds to the kubelet's managers with `configMapAndSecretChangeDetectionStrategy: Get`
+/// ([`ConfigObjectWatches`](crate::ConfigObjectWatches) to those with `Watch`). It keeps each object: while the
+/// server does not answer, it returns the last one, so that a container can restart. [`run`](Self::run) and
+/// [`retain`](Self::retain) drop the objects that no pod refers to.
 #[derive(Clone)]
 pub struct ApiServerConfigObjects {
     client: Client,
@@ -50,7 +50,7 @@ struct Read {
 type Kept<K> = HashMap<Key, (Instant, Arc<K>)>;
 
 impl ApiServerConfigObjects {
-    /// Those of the API server that `client` talks to.
+    /// Objects of the API server of `client`.
     pub fn new(client: Client) -> Self {
         Self {
             client,
@@ -59,8 +59,8 @@ impl ApiServerConfigObjects {
         }
     }
 
-    /// A clone for which what was read so long ago is good enough: for volumes, which are brought up to date with each
-    /// sync of their pod.
+    /// A clone that accepts cached objects of up to this age. It is for volumes, which are updated with each sync
+    /// of their pod.
     #[must_use]
     pub fn with_max_age(&self, max_age: Duration) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl ApiServerConfigObjects {
         }
     }
 
-    /// Drops each minute what these pods do not refer to any more, until `shutdown`.
+    /// Drops the objects that these pods do not refer to, each minute until `shutdown`.
     ///
     /// # Cancel safety
     ///
@@ -82,7 +82,8 @@ impl ApiServerConfigObjects {
         }
     }
 
-    /// Drops all but what these pods refer to; to be called every now and then, unless [`run`](Self::run) does.
+    /// Drops the objects that these pods do not refer to. Call it from time to time, unless [`run`](Self::run)
+    /// does.
     pub fn retain(&self, pods: &[Arc<Pod>]) {
         let mut read = self.read.lock();
         if read.config_maps.is_empty() && read.secrets.is_empty() {
@@ -128,7 +129,7 @@ impl ApiServerConfigObjects {
         match last {
             Some((_, object)) => {
                 tracing::warn!(namespace, name, kind = %K::kind(&()), error = %why,
-                    "The API server does not answer: what was read last counts");
+                    "the API server does not answer, using the object read last");
                 Ok(Some(object))
             }
             None => Err(failed::<K>(namespace, name, why)),

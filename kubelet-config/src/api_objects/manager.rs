@@ -1,4 +1,4 @@
-//! Config maps and secrets, found out about as a kubelet's configuration says.
+//! Config maps and secrets, read by the strategy that the configuration sets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use super::watches::ConfigObjectWatches;
 use crate::error::{Error, Result};
 use crate::kubelet_configuration::KubeletConfiguration;
 
-/// Tells of the config maps and secrets on an API server as `configMapAndSecretChangeDetectionStrategy` says:
-/// [`ConfigObjectWatches`] for `Watch`, [`ApiServerConfigObjects`] for `Get`, and for `Cache`, whose answers are never older so.
+/// Reads config maps and secrets from an API server by `configMapAndSecretChangeDetectionStrategy`:
+/// [`ConfigObjectWatches`] for `Watch`, [`ApiServerConfigObjects`] for `Get` and `Cache`. An object is never older
+/// than with the kubelet's `Cache`.
 ///
-/// Answers to the kubelet's `secret.Manager` and `configmap.Manager`.
+/// Corresponds to the kubelet's `secret.Manager` and `configmap.Manager`.
 pub struct ConfigObjectManager(By);
 
 enum By {
@@ -25,7 +26,7 @@ enum By {
 }
 
 impl ConfigObjectManager {
-    /// That of the API server which `client` talks to. Nothing is asked before it is asked for.
+    /// A manager for the API server of `client`. It sends no request before the first object is needed.
     ///
     /// # Errors
     ///
@@ -40,7 +41,7 @@ impl ConfigObjectManager {
         }
     }
 
-    /// Who is asked for the objects. Of a `Watch` nothing comes before it [runs](Self::run).
+    /// The handle that reads objects. With `Watch` it returns nothing before the manager [runs](Self::run).
     pub fn handle(&self) -> Arc<dyn ConfigObjects> {
         match &self.0 {
             By::Watch(watches) => Arc::new(watches.handle()),
@@ -48,11 +49,12 @@ impl ConfigObjectManager {
         }
     }
 
-    /// Keeps what was seen up to date until `shutdown`, and forgets each minute what none of `pods` refers to.
+    /// Keeps the objects up to date until `shutdown`. Each minute it drops the objects that none of `pods` refers
+    /// to.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends all watches. The handle goes on to tell what was seen.
+    /// Dropping the future ends all watches. The handle still returns the objects seen last.
     pub async fn run(self, pods: impl Fn() -> Vec<Arc<Pod>>, shutdown: CancellationToken) {
         match self.0 {
             By::Watch(watches) => watches.run(pods, shutdown).await,

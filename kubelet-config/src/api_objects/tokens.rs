@@ -25,9 +25,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// `expirationSeconds` where a pod names none, as the API server defaults it.
 const DEFAULT_EXPIRATION: i64 = 3600;
 
-/// Asks an API server for the tokens of pods' service accounts, bound to their pods, and keeps them: each is renewed when
-/// four fifths of its life are over, or it is a day old. While it cannot be renewed it is given as long as it holds.
-/// Answers to the kubelet's `token.Manager`.
+/// Requests tokens of service accounts from an API server, bound to their pods, and caches them. A token is renewed
+/// after four fifths of its lifetime, or after a day. If it cannot be renewed, the old token is returned until it
+/// expires. Corresponds to the kubelet's `token.Manager`.
 pub struct ApiServerTokens {
     client: Client,
     clock: Clock,
@@ -53,7 +53,7 @@ struct Token {
 }
 
 impl ApiServerTokens {
-    /// Those that the API server gives that `client` talks to.
+    /// Tokens of the API server of `client`.
     pub fn new(client: Client) -> Self {
         Self {
             client,
@@ -63,28 +63,28 @@ impl ApiServerTokens {
         }
     }
 
-    /// What tells how old a token is; the operating system's clock by default.
+    /// The clock for the age of tokens. Default: the clock of the operating system.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// What spreads renewals; seeded by the operating system by default.
+    /// The jitter of renewals. Default: seeded by the operating system.
     #[must_use]
     pub fn jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// The same as [`token`](ServiceAccountTokens::token), but of the service account with this UID alone: when the account
-    /// was deleted and made anew under its name, tokens of the one before are not given for it. For who has read the account
-    /// and acts on what it says, as the kubelet does for credential provider plugins. Volumes of pods name no UID, in the
-    /// kubelet neither: their tokens are renewed in their time.
+    /// The same as [`token`](ServiceAccountTokens::token), but only for the service account with this UID. If the
+    /// account was deleted and created again with the same name, it does not return tokens of the old account. For
+    /// who has read the account and acts on what it says, as the kubelet does for credential provider plugins.
+    /// Volumes of pods name no UID, in the kubelet neither: their tokens are renewed in their time.
     ///
     /// # Errors
     ///
-    /// [`Error::SyncPod`] with what the API server said, e.g. that the account has another UID by now.
+    /// [`Error::SyncPod`] with the message of the API server, e.g. that the account has another UID.
     ///
     /// # Cancel safety
     ///

@@ -23,18 +23,18 @@ use super::references::References;
 use crate::informer::{Informer, InformerHandle};
 use crate::reflector::Key;
 
-/// Watches the config maps and secrets that pods refer to: each on its own, as a node may no more, from when it is
-/// [asked for](Self::handle) first until no pod refers to it any more.
+/// Watches the config maps and secrets that pods refer to. Each object has its own watch, since a node may not list
+/// them. A watch starts with the first [read](Self::handle) and ends when no pod refers to the object.
 ///
-/// Answers to the kubelet's managers with `configMapAndSecretChangeDetectionStrategy: Watch`, its default, and asks as they do:
-/// while nothing changes an API server hears nothing. While the server does not answer, what was seen last counts.
-/// [`ApiServerConfigObjects`](crate::ApiServerConfigObjects) asks each time.
+/// Corresponds to the kubelet's managers with `configMapAndSecretChangeDetectionStrategy: Watch`, the default.
+/// While nothing changes, it sends no requests. While the server does not answer, it returns the objects seen last.
+/// [`ApiServerConfigObjects`](crate::ApiServerConfigObjects) sends a request each time.
 pub struct ConfigObjectWatches {
     handle: WatchedConfigObjects,
     begun: UnboundedReceiver<BoxFuture<'static, ()>>,
 }
 
-/// What [`ConfigObjectWatches`] have seen. Clones are the same.
+/// The objects that [`ConfigObjectWatches`] have seen. Clones share them.
 #[derive(Clone)]
 pub struct WatchedConfigObjects(Arc<Shared>);
 
@@ -69,7 +69,7 @@ impl<K> Watch<K> {
 }
 
 impl ConfigObjectWatches {
-    /// Those of the API server that `client` talks to. Nothing is asked before it is asked for.
+    /// Watches on the API server of `client`. It sends no request before the first object is needed.
     pub fn new(client: Client) -> Self {
         let (begin, begun) = unbounded_channel();
         let shared = Shared {
@@ -83,16 +83,16 @@ impl ConfigObjectWatches {
         }
     }
 
-    /// Who is asked for the objects. Nothing comes of it before it [runs](Self::run).
+    /// The handle that reads objects. It returns nothing before the watches [run](Self::run).
     pub fn handle(&self) -> WatchedConfigObjects {
         self.handle.clone()
     }
 
-    /// Watches until `shutdown`, and ends each minute the watches of what none of `pods` refers to.
+    /// Watches until `shutdown`. Each minute it ends the watches of objects that none of `pods` refers to.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends all watches. The handle goes on to tell what was seen.
+    /// Dropping the future ends all watches. The handle still returns the objects seen last.
     pub async fn run(mut self, pods: impl Fn() -> Vec<Arc<Pod>>, shutdown: CancellationToken) {
         let mut minute = interval(RETAIN_PERIOD);
         minute.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -164,11 +164,8 @@ impl CheckpointFile {
         let Unusable { suffix, message } = unusable;
         let aside = self.beside(suffix);
         match fs::rename(&self.path, &aside) {
-            Ok(()) => format!(
-                "no checkpoint to go by: {message}; set aside as {}",
-                aside.display()
-            ),
-            Err(error) => format!("no checkpoint to go by: {message}; cannot be set aside: {error}"),
+            Ok(()) => format!("no usable checkpoint: {message}; renamed to {}", aside.display()),
+            Err(error) => format!("no usable checkpoint: {message}; cannot be renamed: {error}"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! A source whose pods outlast a restart without it.
+//! A source with a copy of its pods on disk.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,26 +18,26 @@ mod file;
 
 use file::{Checkpoint, CheckpointFile};
 
-/// How long the source may be silent before its checkpoint speaks for it.
+/// How long to wait for the source before its pods are restored from the checkpoint.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Writes are at least this far apart: statuses change often, and flash memory wears out.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Keeps on disk what a source said last, so that a node that restarts while the source is away goes on running its
-/// pods. The kubelet has nothing like it: without its API server it knows no pod of it.
+/// Saves the pods of a source on disk. A node that restarts while the source is unavailable still runs these pods.
+/// The kubelet has no such feature: after a restart without its API server it knows no pods of the API server.
 ///
-/// The source's words pass as they are, and its pods are written to a file: at once where it has been quiet, else
-/// within a second; atomically, and flushed to the disk. If after a restart the source is unavailable, has ended, or
-/// says nothing within the [patience](Self::patience), the pods in the file are told as a snapshot, and then that the
-/// source is [`Unavailable`](SourceUpdate::Unavailable) and as of when these pods are. The source's own first
-/// snapshot, however late, replaces them.
+/// It passes all updates of the source on and writes the pods to a file. It writes at once after a quiet time, else
+/// within a second. Each write is atomic and flushed to disk. After a restart, if the source is unavailable, has
+/// ended, or sends nothing within the [patience](Self::patience), it sends the pods of the file as a snapshot. Then
+/// it sends [`Unavailable`](SourceUpdate::Unavailable) with the time of the checkpoint. The first snapshot of the
+/// source itself replaces these pods, however late it is.
 ///
-/// A file that is damaged, of another source or of a later version is set aside, renamed to `<file>.corrupt`,
-/// `<file>.foreign` or `<file>.newer`, and told as a [`Problem`](SourceUpdate::Problem). A disk that fails is a
-/// problem too, told once, and holds nothing up.
+/// A file that is damaged, belongs to another source or has a later version is renamed to `<file>.corrupt`,
+/// `<file>.foreign` or `<file>.newer` and reported as a [`Problem`](SourceUpdate::Problem). A failing disk is
+/// reported once as a problem and delays nothing.
 ///
-/// The file holds all of the pods, and so what secret there is in them: it is readable by its owner only. Two sources
-/// must not share one.
+/// The file holds whole pods with any secrets in them, so only its owner can read it. Two sources must not share a
+/// file.
 ///
 /// ```
 /// use futures::stream;
@@ -60,7 +60,7 @@ pub struct CheckpointSource {
 }
 
 impl CheckpointSource {
-    /// The source `inner`, its pods kept in the file `path`. The folder is made if need be.
+    /// The source `inner`, with its pods saved in the file `path`. The folder is created if it does not exist.
     pub fn new(inner: impl PodSource, path: impl Into<PathBuf>) -> Self {
         Self {
             inner: Box::new(inner),
@@ -71,7 +71,7 @@ impl CheckpointSource {
         }
     }
 
-    /// How long the source may be silent before its checkpoint speaks for it. Default: 10 seconds.
+    /// How long to wait for the source before its pods are restored from the checkpoint. Default: 10 seconds.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -99,8 +99,7 @@ impl PodSource for CheckpointSource {
         self.inner.name()
     }
 
-    /// Dropping the stream drops the source within. A write under way comes to its end on its own; what was said
-    /// after it began is not kept.
+    /// Dropping the stream drops the inner source. A write in progress completes; later updates are not saved.
     fn updates(self: Box<Self>) -> BoxStream<'static, SourceUpdate> {
         source_stream(|words| async move {
             let file = CheckpointFile::new(self.path, self.inner.name());
@@ -125,7 +124,7 @@ type Writing = BoxFuture<'static, io::Result<()>>;
 
 /// A source at work.
 struct Keeper {
-    /// What was found on disk, until it is told or no longer needed.
+    /// The pods found on disk, until they are sent or no longer needed.
     restorable: Option<Checkpoint>,
     patience_ends: Instant,
     file: CheckpointFile,
@@ -137,7 +136,7 @@ struct Keeper {
     /// Whether that is other than what is on disk.
     dirty: bool,
     next_write: Instant,
-    /// Told once, until a write succeeds.
+    /// Reported once, until a write succeeds.
     write_trouble: Option<String>,
 }
 
@@ -160,7 +159,7 @@ impl Keeper {
                     None => break,
                 },
                 () = sleep_until(self.patience_ends), if self.restorable.is_some() => {
-                    self.restore("the source says nothing").await;
+                    self.restore("the source sent nothing").await;
                 }
                 () = sleep_until(self.next_write), if self.dirty && writing.is_none() => {}
             }
@@ -198,10 +197,10 @@ impl Keeper {
     async fn pass(&mut self, word: SourceUpdate) {
         let mut away = None;
         match &word {
-            SourceUpdate::Snapshot(told) => {
+            SourceUpdate::Snapshot(pods) => {
                 // From here on the source speaks for itself.
                 self.restorable = None;
-                self.pods = Some(told.iter().map(|pod| (pod.uid(), pod.clone())).collect());
+                self.pods = Some(pods.iter().map(|pod| (pod.uid(), pod.clone())).collect());
                 self.dirty = true;
             }
             SourceUpdate::Applied(pod) => {
@@ -227,7 +226,7 @@ impl Keeper {
         }
     }
 
-    /// Tells what was found on disk, if it is still needed.
+    /// Sends the pods found on disk, if they are still needed.
     async fn restore(&mut self, why: &str) {
         let Some(checkpoint) = self.restorable.take() else {
             return;
@@ -235,7 +234,7 @@ impl Keeper {
         let (pods, saved) = (checkpoint.pods.len(), checkpoint.saved);
         let path = self.file.path().display();
         tracing::info!(source = self.file.source(), pods, %path, %saved, "pods restored from a checkpoint: {why}");
-        let message = format!("{why}; its pods are those of the checkpoint {path} of {saved}");
+        let message = format!("{why}; its pods are restored from the checkpoint {path} of {saved}");
         self.words.say(SourceUpdate::Snapshot(checkpoint.pods)).await;
         self.words.say(SourceUpdate::Unavailable { message }).await;
     }
@@ -254,7 +253,7 @@ impl Keeper {
             return;
         };
         self.dirty = true;
-        let message = format!("the pods cannot be kept: {error}");
+        let message = format!("the pods cannot be saved: {error}");
         if self.write_trouble.as_ref() != Some(&message) {
             self.write_trouble = Some(message.clone());
             let item = self.file.path().display().to_string();

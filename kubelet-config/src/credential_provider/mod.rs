@@ -84,7 +84,7 @@ pub struct ExecEnvVar {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceAccountTokenAttributes {
-    /// Whom the token is for.
+    /// The audience of the token.
     pub service_account_token_audience: String,
     /// `Token` or `ServiceAccount`: whether credentials hold for that token or for all of its service account.
     pub cache_type: String,

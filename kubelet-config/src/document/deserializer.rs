@@ -82,7 +82,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a value here, so that what is wrong with it is told with the place.
+    /// Reads a value here, so that an error has its place.
     fn read<'de, S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Error> {
         let (path, line) = (self.path.clone(), self.node.line);
         seed.deserialize(self).map_err(|error| error.at(&path, line))

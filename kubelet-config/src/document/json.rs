@@ -29,7 +29,7 @@ pub(super) fn read(text: &[u8]) -> Result<Document, String> {
     })
 }
 
-/// A text that tells the line that it is read up to. JSON is read byte by byte, and no further than the end of a
+/// A text that knows up to which line it was read. JSON is read byte by byte, and no further than the end of a
 /// string or the start of an object.
 struct Lines<'a> {
     text: &'a [u8],

@@ -129,7 +129,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Sets a field; tells whether it was there already.
+    /// Sets a field. Returns whether it was set before.
     pub(super) fn set(&mut self, key: String, node: Node) -> bool {
         let at = *self.at.entry(key.clone()).or_insert(self.list.len());
         match self.list.get_mut(at) {

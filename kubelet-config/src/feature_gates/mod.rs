@@ -45,9 +45,9 @@ pub struct FeatureGate {
     pub name: &'static str,
     /// How far the feature has come.
     pub stage: FeatureStage,
-    /// Whether it is on when nobody says anything.
+    /// Whether it is on by default.
     pub default: bool,
-    /// Whether nothing but the default may be set.
+    /// Whether only the default may be set.
     pub locked: bool,
 }
 
@@ -58,11 +58,11 @@ pub struct FeatureGate {
 pub enum FeatureStage {
     /// On its way out.
     Deprecated,
-    /// Off unless asked for; all together by `AllAlpha`.
+    /// Off by default. `AllAlpha` sets all of them.
     Alpha,
-    /// May be on; all together by `AllBeta`.
+    /// On or off by default. `AllBeta` sets all of them.
     Beta,
-    /// Here to stay; the gate goes away in time.
+    /// Stable. A later version removes the gate.
     Ga,
 }
 
@@ -292,7 +292,7 @@ fn warn_of_end(name: &str) {
         return;
     };
     if matches!(gate.stage, FeatureStage::Ga | FeatureStage::Deprecated) {
-        tracing::warn!(feature_gate = name, stage = %gate.stage, "the gate that is set will be removed in time");
+        tracing::warn!(feature_gate = name, stage = %gate.stage, "the feature gate will be removed in a later version");
     }
 }
 

@@ -20,12 +20,12 @@ pub(super) struct Folder {
     node_name: String,
     changed: Arc<Notify>,
     watch: Option<Watch>,
-    /// Each trouble is told once.
+    /// Each problem is reported once.
     watch_trouble: Option<String>,
     trouble: Option<String>,
     files: BTreeMap<PathBuf, Entry>,
-    /// The pods told last. `None`: none told yet, or they must be told again.
-    told: Option<Vec<Arc<Pod>>>,
+    /// The pods sent last. `None`: none sent yet, or they must be sent again.
+    sent: Option<Vec<Arc<Pod>>>,
 }
 
 /// A file as it was read last.
@@ -51,7 +51,7 @@ impl Folder {
             watch_trouble: None,
             trouble: None,
             files: BTreeMap::new(),
-            told: None,
+            sent: None,
         }
     }
 
@@ -59,29 +59,29 @@ impl Folder {
         self.watch.is_some()
     }
 
-    /// Reads everything, and tells what is new.
+    /// Reads all files and returns what is new.
     pub(super) fn read(&mut self) -> Vec<SourceUpdate> {
-        // First the watch, then the files: what changes in between is heard of.
+        // The watch starts before the files are read, so that no change between the two is missed.
         self.renew_watch();
         match self.list() {
             Ok(paths) => {
                 self.trouble = None;
                 self.read_files(paths);
-                self.tell()
+                self.updates()
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.files.clear();
-                let mut told = self.tell();
+                let mut sent = self.updates();
                 let message = "does not exist".to_owned();
                 if self.trouble.as_ref() != Some(&message) {
                     let item = self.path.display().to_string();
-                    told.push(SourceUpdate::Problem {
+                    sent.push(SourceUpdate::Problem {
                         item,
                         message: message.clone(),
                     });
                     self.trouble = Some(message);
                 }
-                told
+                sent
             }
             Err(error) => {
                 let message = format!("{}: {error}", self.path.display());
@@ -89,8 +89,8 @@ impl Folder {
                     return Vec::new();
                 }
                 self.trouble = Some(message.clone());
-                // When it can be read again the pods are told again, changed or not.
-                self.told = None;
+                // When it can be read again, the pods are sent again, changed or not.
+                self.sent = None;
                 vec![SourceUpdate::Unavailable { message }]
             }
         }
@@ -137,17 +137,17 @@ impl Folder {
         }
     }
 
-    fn tell(&mut self) -> Vec<SourceUpdate> {
+    fn updates(&mut self) -> Vec<SourceUpdate> {
         let (pods, mut rivals) = self.choose();
-        let mut told = Vec::new();
+        let mut sent = Vec::new();
         for (path, entry) in &mut self.files {
             let problem = entry.problem.clone().or_else(|| rivals.remove(path));
             if problem != entry.told_problem {
                 if let Some(message) = &problem {
                     let (item, message) = (path.display().to_string(), message.clone());
-                    told.push(SourceUpdate::Problem { item, message });
+                    sent.push(SourceUpdate::Problem { item, message });
                 } else {
-                    tracing::info!(source = "file", path = %path.display(), "manifest is in order again");
+                    tracing::info!(source = "file", path = %path.display(), "manifest can be read again");
                 }
                 entry.told_problem = problem;
             }
@@ -155,11 +155,11 @@ impl Folder {
         let same = |a: &[Arc<Pod>], b: &[Arc<Pod>]| {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
         };
-        if !self.told.as_ref().is_some_and(|told| same(told, &pods)) {
-            self.told = Some(pods.clone());
-            told.push(SourceUpdate::Snapshot(pods));
+        if !self.sent.as_ref().is_some_and(|sent| same(sent, &pods)) {
+            self.sent = Some(pods.clone());
+            sent.push(SourceUpdate::Snapshot(pods));
         }
-        told
+        sent
     }
 
     /// The pods that count, in the order of their paths, and the files whose pods do not.

@@ -17,7 +17,7 @@ mod watch;
 
 use folder::Folder;
 
-/// How often everything is read anew, told or not (`fileCheckFrequency` of `KubeletConfiguration`).
+/// How often all files are read again, with or without a change (`fileCheckFrequency` of `KubeletConfiguration`).
 const FILE_CHECK_FREQUENCY: Duration = Duration::from_secs(20);
 /// How soon a watch that could not be had is tried again (`retryPeriod` of the kubelet's file source).
 const WATCH_RETRY_PERIOD: Duration = Duration::from_secs(1);
@@ -27,23 +27,21 @@ const QUIET: Duration = Duration::from_millis(30);
 /// How long a folder that never gets quiet is waited for.
 const UNQUIET: Duration = Duration::from_millis(250);
 
-/// Reads static pods from a folder of manifests, or from one manifest file. Answers to the kubelet's
+/// Reads static pods from a folder of manifests, or from one manifest file. Corresponds to the kubelet's
 /// `sourceFile`.
 ///
-/// Each file holds one pod as YAML or JSON, see [`manifest`](crate::manifest). Files whose names begin with
-/// a dot are ignored, folders within the folder are not entered. A change is noticed at once through
-/// inotify, and at the latest with the next periodic read. What counts is what lies there when it is quiet
-/// again: a file that is renamed over another is one change, and rewriting a file with the same content is
-/// none.
+/// Each file holds one pod as YAML or JSON, see [`manifest`](crate::manifest). Files whose names begin with a dot
+/// and folders in the folder are ignored. inotify reports a change at once; the periodic read finds it at the
+/// latest. The source reads after the changes have stopped: a file that is renamed over another is one change, and
+/// a file that is rewritten with the same content is no change.
 ///
-/// A file that cannot be read or decoded is told as [`SourceUpdate::Problem`] with its path, once for each
-/// change, and no other file suffers from it. As long as it lies there, the pod that it held before stays.
-/// If two files hold a pod of the same name or UID, the one first in the order of paths counts; one that is
-/// presently broken stands back. What is not a regular file (a pipe, a socket, a device, a folder), or not
-/// smaller than 10 MiB, is such a problem too, and is never read.
+/// A file that cannot be read or decoded is reported as [`SourceUpdate::Problem`] with its path, once for each
+/// change. Other files are not affected. While the file exists, its last good pod stays. If two files hold a pod of
+/// the same name or UID, the first in the order of paths counts; a broken file comes last. A file that is not a
+/// regular file (a pipe, a socket, a device), or has 10 MiB or more, is a problem too and is never read.
 ///
-/// If the path does not exist, there are no pods; if it cannot be read, the source is unavailable, and the
-/// pods stay.
+/// If the path does not exist, there are no pods. If it cannot be read, the source is unavailable and its pods
+/// stay.
 ///
 /// ```no_run
 /// use kubelet_config::{FileSource, PodConfig};
@@ -71,8 +69,8 @@ impl FileSource {
         }
     }
 
-    /// How often everything is read anew, told or not (`fileCheckFrequency`). Default: 20 seconds; less than
-    /// a millisecond is taken as one.
+    /// How often all files are read again, with or without a change (`fileCheckFrequency`). Default: 20 seconds.
+    /// The minimum is one millisecond.
     #[must_use]
     pub fn check_frequency(mut self, period: Duration) -> Self {
         self.check_frequency = period.max(Duration::from_millis(1));
@@ -86,8 +84,8 @@ impl PodSource for FileSource {
         FILE_SOURCE
     }
 
-    /// Reads the files on tokio's blocking threads, one read at a time. Dropping the stream ends the watch;
-    /// a read under way comes to its end on its own.
+    /// Reads the files on tokio's blocking threads, one read at a time. Dropping the stream ends the watch; a read
+    /// in progress completes.
     fn updates(self: Box<Self>) -> BoxStream<'static, SourceUpdate> {
         let changed = Arc::new(Notify::new());
         let folder = Folder::new(self.path, self.node_name, changed.clone());
@@ -97,7 +95,7 @@ impl PodSource for FileSource {
             folder: Some(folder),
             changed,
             ticks,
-            told: VecDeque::new(),
+            queued: VecDeque::new(),
         };
         stream::unfold(reading, |mut reading| async move {
             let update = reading.next().await?;
@@ -113,13 +111,13 @@ struct Reading {
     folder: Option<Folder>,
     changed: Arc<Notify>,
     ticks: tokio::time::Interval,
-    told: VecDeque<SourceUpdate>,
+    queued: VecDeque<SourceUpdate>,
 }
 
 impl Reading {
     async fn next(&mut self) -> Option<SourceUpdate> {
         loop {
-            if let Some(update) = self.told.pop_front() {
+            if let Some(update) = self.queued.pop_front() {
                 return Some(update);
             }
             let watched = self.folder.as_ref()?.is_watched();
@@ -130,13 +128,13 @@ impl Reading {
             }
             let mut folder = self.folder.take()?;
             let read = tokio::task::spawn_blocking(move || {
-                let told = folder.read();
-                (folder, told)
+                let queued = folder.read();
+                (folder, queued)
             });
             match read.await {
-                Ok((folder, told)) => {
+                Ok((folder, queued)) => {
                     self.folder = Some(folder);
-                    self.told.extend(told);
+                    self.queued.extend(queued);
                 }
                 // The runtime shuts down.
                 Err(_) => return None,

@@ -90,7 +90,7 @@ fn missing_or(path: &Path, error: io::Error) -> ReadError {
         return ReadError::Bad(format!("cannot be read: {error}"));
     }
     match std::fs::symlink_metadata(path) {
-        Ok(found) if found.is_symlink() => ReadError::Bad("is a link that leads nowhere".into()),
+        Ok(found) if found.is_symlink() => ReadError::Bad("is a broken link".into()),
         _ => ReadError::Gone,
     }
 }

@@ -1,4 +1,4 @@
-//! Hears of changes in a folder through inotify.
+//! Notices changes in a folder through inotify.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::table::Flag;
+use super::flag::Flag;
 use crate::{Error, Result};
 
 /// Arguments that are no flags.

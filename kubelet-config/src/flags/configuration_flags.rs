@@ -1,7 +1,7 @@
 //! The flags that are fields of the configuration as well (`options.AddKubeletConfigFlags`).
 
+use super::flag::Flag;
 use super::slot::Slot;
-use super::table::Flag;
 
 const fn of(
     name: &'static str,

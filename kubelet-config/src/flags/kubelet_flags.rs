@@ -1,4 +1,4 @@
-//! What a kubelet is told on its command line and nowhere else.
+//! The flags of the kubelet that are not fields of the configuration.
 
 use std::collections::BTreeMap;
 

@@ -28,6 +28,7 @@
 mod comma_separated;
 mod command;
 mod configuration_flags;
+mod flag;
 mod kubelet_flags;
 mod node_labels;
 mod numbers;
@@ -40,16 +41,16 @@ mod slot;
 mod table;
 mod taints;
 
+pub use flag::Flag;
 pub use kubelet_flags::KubeletFlags;
 pub use program::Version;
 pub use server::KubeletServer;
-pub use table::Flag;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
+use flag::{Cadvisor, Target};
 use program::Program;
-use table::{Cadvisor, Target};
 
 use crate::{Error, KubeletConfiguration, Result};
 
@@ -127,7 +128,7 @@ impl CommandLine {
         &self.flags
     }
 
-    /// Whether `--help` was given: then tell [`command`](Self::command)'s help and do nothing else.
+    /// Whether `--help` was given. Then print the help of [`command`](Self::command) and exit.
     pub fn help(&self) -> bool {
         self.program.help
     }
@@ -142,7 +143,7 @@ impl CommandLine {
         self.given.iter().map(|(flag, value)| (*flag, value.as_str()))
     }
 
-    /// The flags that were given and should not be. [`Flag::deprecated`] says why.
+    /// The deprecated flags that were given. [`Flag::deprecated`] says why.
     pub fn deprecated(&self) -> impl Iterator<Item = &'static Flag> {
         let mut seen = BTreeSet::new();
         self.given()
@@ -150,7 +151,7 @@ impl CommandLine {
             .filter(move |flag| flag.deprecated().is_some() && seen.insert(flag.name()))
     }
 
-    /// Whether a kubelet runs with [`flags`](Self::flags) (`ValidateKubeletFlags`).
+    /// Validates the [`flags`](Self::flags) (`ValidateKubeletFlags`).
     ///
     /// # Errors
     ///
@@ -177,7 +178,7 @@ impl CommandLine {
         Ok(())
     }
 
-    /// Reads all values in the order in which they were given, as the first wrong one is told.
+    /// Reads all values in the order in which they were given, so that the error is about the first wrong one.
     fn read_values(&mut self) -> Result<()> {
         let mut configuration = KubeletConfiguration::without_file();
         let mut cadvisor = Cadvisor::default();

@@ -1,14 +1,14 @@
 //! The flags that are the command line's alone: the kubelet's (`options.KubeletFlags`), cAdvisor's and the
 //! program's.
 
+use super::flag::Flag;
 use super::slot::Slot;
-use super::table::Flag;
 
 /// Sorted by name.
 pub(super) static KUBELET_FLAGS: &[Flag] = &[
     Flag::of_kubelet(
         "bootstrap-kubeconfig",
-        "How to reach the API server for a client certificate while the file of --kubeconfig is not there",
+        "Kubeconfig to request a client certificate with, if the file of --kubeconfig does not exist",
         |f| Slot::Text(&mut f.bootstrap_kubeconfig),
     ),
     Flag::of_kubelet(
@@ -31,7 +31,7 @@ pub(super) static KUBELET_FLAGS: &[Flag] = &[
     ),
     Flag::of_kubelet(
         "exit-on-lock-contention",
-        "End when another agent wants the file of --lock-file",
+        "Exit when another agent locks the file of --lock-file",
         |f| Slot::Bool(&mut f.exit_on_lock_contention),
     ),
     Flag::of_kubelet(
@@ -61,7 +61,7 @@ pub(super) static KUBELET_FLAGS: &[Flag] = &[
     ),
     Flag::of_kubelet(
         "kubeconfig",
-        "How to reach the API server; without it there is none",
+        "Kubeconfig of the API server; without it the agent runs without an API server",
         |f| Slot::Text(&mut f.kube_config),
     ),
     Flag::of_kubelet("lock-file", "File that only one agent at a time holds", |f| {
@@ -81,7 +81,7 @@ pub(super) static KUBELET_FLAGS: &[Flag] = &[
     .deprecated_for("use --eviction-hard or --eviction-soft"),
     Flag::of_kubelet(
         "minimum-container-ttl-duration",
-        "How long a dead container is kept for sure",
+        "Minimum age of a dead container before it is removed",
         |f| Slot::Duration(&mut f.minimum_gc_age),
     )
     .deprecated_for("use --eviction-hard or --eviction-soft"),
@@ -95,7 +95,7 @@ pub(super) static KUBELET_FLAGS: &[Flag] = &[
         "Labels that the node registers with, as key=value separated by commas; of 'kubernetes.io' and 'k8s.io' only those that a node may give itself",
         |f| Slot::Labels(&mut f.node_labels),
     ),
-    Flag::of_kubelet("root-dir", "Folder of all that the agent keeps", |f| {
+    Flag::of_kubelet("root-dir", "Folder of the agent's data", |f| {
         Slot::Text(&mut f.root_directory)
     }),
     Flag::of_kubelet("runtime-cgroups", "Cgroup that the runtime runs in", |f| {
@@ -108,7 +108,7 @@ pub(super) static KUBELET_FLAGS: &[Flag] = &[
     ),
 ];
 
-/// What cAdvisor would be told. Nothing here is cAdvisor: they are checked and kept as they are. Sorted by name.
+/// The flags of cAdvisor. There is no cAdvisor here: the values are checked and not used. Sorted by name.
 pub(super) static CADVISOR_FLAGS: &[Flag] = &[
     Flag::of_cadvisor("application-metrics-count-limit", "100", |c| {
         Slot::Int(&mut c.int)
@@ -160,12 +160,12 @@ pub(super) static CADVISOR_FLAGS: &[Flag] = &[
     Flag::of_cadvisor("storage-driver-user", "root", |c| Slot::Text(&mut c.text)),
 ];
 
-/// What is asked for instead of running. Sorted by name.
+/// The flags of the program itself. Sorted by name.
 pub(super) static PROGRAM_FLAGS: &[Flag] = &[
-    Flag::of_program("help", "Tell the flags and end", |p| Slot::Bool(&mut p.help)).short('h'),
+    Flag::of_program("help", "Print the flags and exit", |p| Slot::Bool(&mut p.help)).short('h'),
     Flag::of_program(
         "version",
-        "Tell the version and end; 'raw' tells all there is, 'vX.Y.Z...' sets the version to report",
+        "Print the version and exit; 'raw' prints all version information, 'vX.Y.Z...' sets the version to report",
         |p| Slot::Version(&mut p.version),
     ),
 ];

@@ -1,4 +1,4 @@
-//! The flags that ask for something else than to run.
+//! The flags `--help` and `--version`.
 
 use std::fmt;
 use std::str::FromStr;

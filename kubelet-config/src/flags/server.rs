@@ -18,7 +18,7 @@ pub struct KubeletServer {
     pub configuration: KubeletConfiguration,
     /// The feature gates in force.
     pub feature_gates: FeatureGates,
-    /// What was ignored of the files, one line each.
+    /// What was ignored in the files, one line each.
     pub ignored: Vec<String>,
     /// The files of the folder `--config-dir` that are no drop-ins, as they do not end in `.conf`.
     pub skipped_drop_ins: Vec<PathBuf>,
@@ -49,9 +49,9 @@ impl KubeletServer {
 }
 
 impl CommandLine {
-    /// Loads the configuration that the command line tells of: defaults, the file of `--config`, the drop-ins of
-    /// `--config-dir` and the flags, each over the one before it, and of feature gates all that are set; then all is
-    /// validated. Blocks while it reads the files.
+    /// Loads the configuration: defaults, the file of `--config`, the drop-ins of `--config-dir` and the flags,
+    /// each over the one before it. Feature gates of the files and the flags add up. Then it validates the
+    /// configuration. Blocks while it reads the files.
     ///
     /// Without a file and drop-ins it is [`KubeletConfiguration::without_file`] that flags are applied to. Files are
     /// read [leniently](Decoding::LenientFallback), as the kubelet does; use [`apply`](Self::apply) with a

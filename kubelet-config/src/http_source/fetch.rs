@@ -81,7 +81,7 @@ impl Fetch {
     pub(super) async fn get(&self) -> Result<Bytes, String> {
         match tokio::time::timeout(self.timeout, self.follow()).await {
             Ok(got) => got,
-            Err(_) => Err(format!("no whole answer within {:?}", self.timeout)),
+            Err(_) => Err(format!("no complete answer within {:?}", self.timeout)),
         }
     }
 
@@ -116,10 +116,10 @@ impl Fetch {
 }
 
 /// The headers of a configuration that can be sent. Errors name headers, never values.
-pub(super) fn headers(told: &BTreeMap<String, Vec<String>>) -> Result<HeaderMap, Vec<String>> {
+pub(super) fn headers(given: &BTreeMap<String, Vec<String>>) -> Result<HeaderMap, Vec<String>> {
     let mut headers = HeaderMap::new();
     let mut problems = Vec::new();
-    for (name, values) in told {
+    for (name, values) in given {
         let Ok(header) = name.parse::<HeaderName>() else {
             problems.push(format!("{name:?} cannot be the name of an HTTP header"));
             continue;
@@ -183,7 +183,7 @@ fn trust_of_the_host() -> Option<ClientConfig> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     for error in &found.errors {
-        tracing::debug!("a trusted certificate cannot be read: {error}");
+        tracing::debug!("ignored a trusted certificate that cannot be read: {error}");
     }
     roots.add_parsable_certificates(found.certs);
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -287,11 +287,11 @@ mod tests {
 
     #[test]
     fn headers_are_checked_by_name() {
-        let told = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), vec![value.to_owned()])]);
-        assert_eq!(headers(&told("X-Token", "a")).unwrap()["x-token"], "a");
-        assert!(headers(&told("Host", "elsewhere")).unwrap().is_empty());
-        assert!(headers(&told("a b", "v")).unwrap_err()[0].contains("\"a b\""));
-        let problems = headers(&told("X", "secret\n")).unwrap_err();
+        let given = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), vec![value.to_owned()])]);
+        assert_eq!(headers(&given("X-Token", "a")).unwrap()["x-token"], "a");
+        assert!(headers(&given("Host", "elsewhere")).unwrap().is_empty());
+        assert!(headers(&given("a b", "v")).unwrap_err()[0].contains("\"a b\""));
+        let problems = headers(&given("X", "secret\n")).unwrap_err();
         assert!(
             problems[0].contains("\"X\"") && !problems[0].contains("secret"),
             "{problems:?}"

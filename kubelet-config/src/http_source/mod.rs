@@ -25,19 +25,19 @@ use fetch::Fetch;
 const HTTP_CHECK_FREQUENCY: Duration = Duration::from_secs(20);
 /// How long one read may take (the kubelet's client for this).
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How many failures in a row are told. What they are like is clear by then.
+/// How many failures in a row are reported.
 const FAILURES_TOLD: u32 = 4;
 
-/// Reads static pods from a URL, every now and then. Answers to the kubelet's `sourceURL`.
+/// Reads static pods from a URL, again and again. Corresponds to the kubelet's `sourceURL`.
 ///
-/// The body is one pod or a `PodList` of `v1`, as YAML or JSON, see [`manifest`](crate::manifest); a body that is the
-/// same as before is no news. Redirects are followed, ten requests at most, credentials are not carried to another
+/// The body is one pod or a `PodList` of `v1`, as YAML or JSON, see [`manifest`](crate::manifest); an unchanged
+/// body sends no update. Redirects are followed, with ten requests at most. Credentials are not sent to another
 /// host.
 ///
-/// What fails, the source is [`Unavailable`](SourceUpdate::Unavailable) for, and its pods stay: no answer, a status
-/// other than 200, nothing in the body, a body of 10 MiB or more, a body that is no pod or list of pods, or one pod
-/// of a list that cannot be. The first four failures in a row are told, what comes after them goes to the log at
-/// level `debug`. An empty body is a failure, but marks the source as seen if it was not: it has no pods.
+/// After a failed read the source is [`Unavailable`](SourceUpdate::Unavailable) and its pods stay. A read fails if
+/// there is no answer, if the status is not 200, if the body is empty or has 10 MiB or more, if it is not a pod or
+/// a list of pods, or if one pod of the list is invalid. The first four failures in a row are reported, later ones
+/// are logged at level `debug`. An empty body also marks the source as seen, without pods.
 ///
 /// ```no_run
 /// use kubelet_config::{HttpSource, PodConfig};
@@ -76,7 +76,7 @@ impl HttpSource {
             return Err(misconfigured("not an http or https URL".into()));
         }
         if uri.host().unwrap_or_default().is_empty() {
-            return Err(misconfigured("it names no host".into()));
+            return Err(misconfigured("it has no host".into()));
         }
         let host = uri.authority().map(Authority::as_str).unwrap_or_default();
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
@@ -97,8 +97,8 @@ impl HttpSource {
         })
     }
 
-    /// Headers that are sent along (`staticPodURLHeader`). As with the kubelet, `Host`, `Content-Length`,
-    /// `Transfer-Encoding` and `Trailer` are not among them.
+    /// Headers of each request (`staticPodURLHeader`). As in the kubelet, `Host`, `Content-Length`,
+    /// `Transfer-Encoding` and `Trailer` are not sent.
     ///
     /// # Errors
     /// [`Error::Misconfigured`] with the names of all headers that cannot be sent; never with a value, which may be a
@@ -122,8 +122,8 @@ impl HttpSource {
         self
     }
 
-    /// Whom to trust, and who we are. Default: the certificates that the host trusts, and nobody. ALPN protocols in it
-    /// are not used.
+    /// The TLS configuration: trusted certificates and the client certificate. Default: the certificates that the
+    /// host trusts, and no client certificate. ALPN protocols in it are not used.
     #[must_use]
     pub fn tls_config(mut self, config: ClientConfig) -> Self {
         self.tls = Some(config);
@@ -137,7 +137,7 @@ impl PodSource for HttpSource {
         HTTP_SOURCE
     }
 
-    /// Dropping the stream ends the read under way. Bodies are decoded on tokio's blocking threads.
+    /// Dropping the stream ends a read in progress. Bodies are decoded on tokio's blocking threads.
     fn updates(self: Box<Self>) -> BoxStream<'static, SourceUpdate> {
         source_stream(|words| async move {
             let (url, node_name, period) = (self.url.into(), self.node_name.into(), self.check_frequency);
@@ -167,11 +167,11 @@ struct Reading {
     url: Arc<str>,
     node_name: Arc<str>,
     words: Words,
-    /// What was read last, and what is wrong with it.
+    /// The last body, and its problem.
     body: Option<(Bytes, Option<String>)>,
     /// In a row.
     failures: u32,
-    /// Whether pods were told, be it none.
+    /// Whether a list of pods was sent, even an empty one.
     seen: bool,
 }
 

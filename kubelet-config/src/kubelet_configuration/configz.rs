@@ -14,7 +14,7 @@ pub struct Configz<'a> {
 }
 
 impl KubeletConfiguration {
-    /// The answer to `/configz`: all that is in force, field for field as the kubelet tells it. The values of
+    /// The answer to `/configz`: the configuration in force, field by field as the kubelet shows it. The values of
     /// [`static_pod_url_header`](Self::static_pod_url_header) are in it.
     pub fn configz(&self) -> Configz<'_> {
         Configz { kubeletconfig: self }

@@ -1,11 +1,4 @@
-//! From the text of a configuration file to the configuration.
-
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::Taint;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_core::quantity::{Amount, Format};
-use serde::{Deserialize, Deserializer};
+//! Decodes a configuration file.
 
 use super::defaults::default_eviction_hard;
 use super::fields::KubeletConfiguration;
@@ -42,22 +35,22 @@ pub(super) const RULES: Rules = Rules {
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 
-/// What becomes of fields that are unknown or there twice.
+/// How to treat unknown and duplicate fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Decoding {
-    /// They are an error.
+    /// They are errors.
     #[default]
     Strict,
-    /// They are ignored, the last of two counts, and they are told of, as the kubelet does.
+    /// They are ignored and reported, as in the kubelet. The last duplicate counts.
     LenientFallback,
 }
 
 impl KubeletConfiguration {
-    /// Reads a configuration from YAML, or from JSON if the text starts with `{`: strictly, and with what is not set as in
-    /// [`default`](Self::default).
+    /// Reads a configuration from YAML, or from JSON if the text starts with `{`. Unknown and duplicate fields are
+    /// errors. Unset fields get their [defaults](Self::default).
     ///
-    /// Neither is it [validated](super::validation::validate), nor are relative paths made absolute; a
-    /// [`ConfigurationLoader`](super::ConfigurationLoader) does both.
+    /// It is not [validated](super::validation::validate), and relative paths stay relative. Use a
+    /// [`ConfigurationLoader`](super::ConfigurationLoader) for both.
     ///
     /// ```
     /// use kubelet_config::KubeletConfiguration;
@@ -74,25 +67,26 @@ impl KubeletConfiguration {
     ///
     /// # Errors
     ///
-    /// [`Error::Configuration`] of the stage [`Load`](ConfigurationStage::Load) with the line and the field, for
-    /// what is not such a configuration or has fields that are unknown or there twice; of the stage
-    /// [`FeatureGates`](ConfigurationStage::FeatureGates) for gates that cannot be.
+    /// [`Error::Configuration`] of the stage [`Load`](ConfigurationStage::Load) with the line and the field, if the
+    /// text is not a configuration or has unknown or duplicate fields; of the stage
+    /// [`FeatureGates`](ConfigurationStage::FeatureGates) for invalid gates.
     pub fn from_yaml(text: &str) -> Result<Self> {
         let (config, _) = decode(text.as_bytes(), Decoding::Strict, &FeatureGates::new())?;
         Ok(config)
     }
 
-    /// As [`from_yaml`](Self::from_yaml), but tells of what it has no use for, one line each, instead of failing.
+    /// As [`from_yaml`](Self::from_yaml), but it ignores unknown and duplicate fields and returns one line for
+    /// each.
     ///
     /// # Errors
     ///
-    /// As [`from_yaml`](Self::from_yaml), unknown fields and such that are there twice aside.
+    /// As [`from_yaml`](Self::from_yaml), except for unknown and duplicate fields.
     pub fn from_yaml_lenient(text: &str) -> Result<(Self, Vec<String>)> {
         decode(text.as_bytes(), Decoding::LenientFallback, &FeatureGates::new())
     }
 }
 
-/// Reads a configuration file; also tells what was ignored, one line each.
+/// Reads a configuration file. Also returns what was ignored, one line each.
 pub(super) fn decode(
     text: &[u8],
     decoding: Decoding,
@@ -142,33 +136,4 @@ pub(super) fn complete(
         .map_err(|error| error.at_stage(ConfigurationStage::FeatureGates))?;
     config.set_defaults(given, &gates);
     Ok(config)
-}
-
-/// Quantities in the API's canonical form.
-pub(super) fn quantity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Quantity, D::Error> {
-    canonical(Quantity::deserialize(deserializer)?)
-}
-
-/// As [`quantity`], for each of a map.
-pub(super) fn quantities<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<BTreeMap<String, Quantity>, D::Error> {
-    let read = BTreeMap::<String, Quantity>::deserialize(deserializer)?;
-    let canonical = |(name, quantity)| Ok((name, canonical(quantity)?));
-    read.into_iter().map(canonical).collect()
-}
-
-/// Taints, of which an empty value is none.
-pub(super) fn taints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Taint>, D::Error> {
-    let mut taints = Vec::<Taint>::deserialize(deserializer)?;
-    for taint in &mut taints {
-        taint.value = taint.value.take().filter(|value| !value.is_empty());
-    }
-    Ok(taints)
-}
-
-fn canonical<E: serde::de::Error>(quantity: Quantity) -> Result<Quantity, E> {
-    let text = Quantity(quantity.0.trim().to_owned());
-    let amount = Amount::try_from(&text).map_err(E::custom)?;
-    Ok(Quantity(amount.write(Format::of(&text))))
 }

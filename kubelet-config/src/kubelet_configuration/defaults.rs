@@ -50,7 +50,7 @@ impl KubeletConfiguration {
 
 impl KubeletConfiguration {
     /// Sets what is unset. `given` is the document that the rest is from: fields that it has not are the default
-    /// already, fields that are zero are unset unless the API tells zero from absent.
+    /// already, fields that are zero are unset unless the API distinguishes zero from absent.
     pub(super) fn set_defaults(&mut self, given: &Content, gates: &FeatureGates) {
         let default = Self::default();
         // The report follows the update where only that is set.

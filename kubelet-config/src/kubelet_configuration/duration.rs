@@ -57,7 +57,7 @@ impl GoDuration {
     }
 
     /// In seconds, with their fraction (`Seconds`).
-    #[expect(clippy::cast_precision_loss, reason = "seconds are told as Go tells them")]
+    #[expect(clippy::cast_precision_loss, reason = "seconds are written as Go writes them")]
     pub fn as_secs_f64(self) -> f64 {
         let second = SECOND as i64;
         (self.nanos / second) as f64 + (self.nanos % second) as f64 / 1e9
@@ -164,7 +164,7 @@ fn fraction_of(digits: &str, unit: u64) -> u64 {
             .checked_mul(10)
             .and_then(|value| value.checked_add(u64::from(digit - b'0')))
             .filter(|value| *value <= i64::MIN.unsigned_abs());
-        // What is finer than this no unit can tell.
+        // No unit is finer than this.
         let Some(next) = next else { break };
         value = next;
         scale *= 10.0;

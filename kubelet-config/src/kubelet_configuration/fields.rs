@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 
-use super::decode::taints;
+use super::canonical::taints;
 use super::duration::GoDuration;
 use super::logging::LoggingConfiguration;
 use super::omit::{go_float, is_zero};
@@ -17,8 +17,8 @@ use super::sections::{
 /// How a kubelet is configured (`KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1`): all of it in force,
 /// with defaults where nothing was set.
 ///
-/// Read it with [`from_yaml`](Self::from_yaml). [`Default`] is what an empty file gives. What is an enum in the
-/// API is text here, as the kubelet leaves it to validation to tell a wrong one.
+/// Read it with [`from_yaml`](Self::from_yaml). [`Default`] is what an empty file gives. What is an enum in the API
+/// is text here, as in the kubelet: the validation rejects a wrong one.
 ///
 /// As JSON it is written as the kubelet writes it: zero values are left out where Kubernetes' API leaves them out.
 /// [`Deserialize`] reads that again; the rules for files, by which zero or `null` may mean a default, are
@@ -322,7 +322,7 @@ pub struct KubeletConfiguration {
     /// The node's name at its cloud provider.
     #[serde(rename = "providerID", skip_serializing_if = "is_zero")]
     pub provider_id: String,
-    /// Whether the kernel tells of memory thresholds, besides polling. Default: `false`.
+    /// Whether the kernel notifies about memory thresholds, in addition to polling. Default: `false`.
     #[serde(skip_serializing_if = "is_zero")]
     pub kernel_memcg_notification: bool,
     /// The agent's own log.

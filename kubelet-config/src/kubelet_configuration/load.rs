@@ -1,4 +1,4 @@
-//! From the files of a node to the configuration in force.
+//! Loads the configuration of a node from its files.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -44,9 +44,9 @@ pub struct LoadedConfiguration {
     pub config: KubeletConfiguration,
     /// The feature gates that it sets.
     pub gates: FeatureGates,
-    /// What was ignored of the files, one line each.
+    /// What was ignored in the files, one line each.
     pub ignored: Vec<String>,
-    /// The files of the drop-in folder that are no drop-ins, as they do not end in `.conf`.
+    /// The files of the drop-in folder that were skipped, since they do not end in `.conf`.
     pub skipped_drop_ins: Vec<PathBuf>,
 }
 
@@ -68,14 +68,14 @@ impl ConfigurationLoader {
         self
     }
 
-    /// What becomes of fields that are unknown or there twice; an error, unless this says otherwise. The kubelet
-    /// is [lenient](Decoding::LenientFallback). Only in drop-ins a field that is there twice is always an error.
+    /// How to treat unknown and duplicate fields. Default: as errors. The kubelet is
+    /// [lenient](Decoding::LenientFallback). In a drop-in a duplicate field is always an error.
     pub fn decoding(mut self, decoding: Decoding) -> Self {
         self.decoding = decoding;
         self
     }
 
-    /// What the configuration is validated against; the node that this runs on, unless this says otherwise.
+    /// The host that the configuration is validated for. Default: this host.
     pub fn host(mut self, host: Host) -> Self {
         self.host = Some(host);
         self
@@ -88,7 +88,7 @@ impl ConfigurationLoader {
     /// # Errors
     ///
     /// [`Error::Configuration`] with the file and all problems of the stage at which it was rejected, or
-    /// [`Error::Validation`]; [`Error::stage`] tells which it was.
+    /// [`Error::Validation`]; [`Error::stage`] returns the stage.
     pub fn load(&self) -> Result<LoadedConfiguration> {
         self.load_with_flags(|_| Ok(()))
     }

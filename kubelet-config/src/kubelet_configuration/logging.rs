@@ -4,7 +4,7 @@
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::decode::quantity;
+use super::canonical::quantity;
 use super::duration::GoDuration;
 use super::omit::is_zero;
 

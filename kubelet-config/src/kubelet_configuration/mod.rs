@@ -1,9 +1,10 @@
 //! How a kubelet is configured: [`KubeletConfiguration`] of `kubelet.config.k8s.io/v1beta1`, as of v1.36.
 //!
-//! * [`KubeletConfiguration`] is all that is in force. Read it from YAML or JSON, or take its [`Default`]; show it
-//!   with [`configz`](KubeletConfiguration::configz), log it with [`masked`](KubeletConfiguration::masked).
-//! * [`ConfigurationLoader`] goes the whole way: file, drop-in folder, command line, feature gates, validation.
-//! * [`validation`] tells all that is wrong with a configuration.
+//! * [`KubeletConfiguration`] is the whole configuration. Read it from YAML or JSON, or take its [`Default`]. Show
+//!   it with [`configz`](KubeletConfiguration::configz), log it with [`masked`](KubeletConfiguration::masked).
+//! * [`ConfigurationLoader`] loads it from a file, a drop-in folder and the command line, sets the feature gates
+//!   and validates it.
+//! * [`validation`] lists all problems of a configuration.
 //!
 //! ```
 //! use kubelet_config::kubelet_configuration::KubeletConfiguration;
@@ -18,10 +19,10 @@
 //! let config = KubeletConfiguration::from_yaml(text)?;
 //! assert_eq!(config.max_pods, 50);
 //! assert_eq!(config.sync_frequency.to_string(), "1m30s");
-//! // What is not set is as the kubelet has it.
+//! // Unset fields have the kubelet's defaults.
 //! assert_eq!(config.container_log_max_size, "10Mi");
 //!
-//! // A wrong name is told with its line, and what there is by that name is not guessed.
+//! // An error about an unknown field has its line.
 //! let error = KubeletConfiguration::from_yaml(&text.replace("maxPods", "MaxPods")).unwrap_err();
 //! assert_eq!(error.to_string(), r#"load: line 4: unknown field "MaxPods""#);
 //! let (config, ignored) = KubeletConfiguration::from_yaml_lenient(&text.replace("maxPods", "MaxPods"))?;
@@ -29,6 +30,7 @@
 //! # Ok::<(), kubelet_config::Error>(())
 //! ```
 
+mod canonical;
 mod configz;
 mod decode;
 mod defaults;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
-use super::decode::quantities;
+use super::canonical::quantities;
 use super::duration::GoDuration;
 use super::omit::{is_zero, null_if_empty};
 

@@ -1,28 +1,38 @@
-//! The API's defaults for what a pod leaves unset (`pkg/apis/core/v1/defaults.go`).
+//! The API's defaults for what a pod leaves unset (`pkg/apis/core/v1/defaults.go`), and the values that the API changes
+//! in any pod it reads (`pkg/apis/core/v1/conversion.go`).
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     Container, DownwardAPIVolumeFile, EmptyDirVolumeSource, HTTPGetAction, LifecycleHandler, Pod, PodIP,
-    PodSpec, Probe, ResourceRequirements, Volume,
+    PodSpec, PodStatus, Probe, ResourceRequirements, Volume,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use kubelet_core::image_name::default_pull_policy;
 
-use super::image_name;
 use super::quantity::Quantity;
 
 const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 const TERMINATION_GRACE_PERIOD_SECONDS: i64 = 30;
+/// Replaces a negative grace period.
+const LEAST_GRACE_PERIOD_SECONDS: i64 = 1;
 const VOLUME_FILE_MODE: i32 = 0o644;
 const TOKEN_EXPIRATION_SECONDS: i64 = 3600;
 
+/// Annotations that listed init containers before there was a field for them. The API drops them.
+const INIT_CONTAINER_ANNOTATIONS: [&str; 4] = [
+    "pod.alpha.kubernetes.io/init-containers",
+    "pod.alpha.kubernetes.io/init-container-statuses",
+    "pod.beta.kubernetes.io/init-containers",
+    "pod.beta.kubernetes.io/init-container-statuses",
+];
+
 /// Fills in what the pod leaves unset.
 pub(super) fn set_defaults(pod: &mut Pod) {
-    if let Some(status) = &mut pod.status
-        && let (Some(ip), None) = (&status.pod_ip, &status.pod_ips)
-    {
-        status.pod_ips = Some(vec![PodIP { ip: ip.clone() }]);
+    if let Some(annotations) = &mut pod.metadata.annotations {
+        annotations.retain(|key, _| !INIT_CONTAINER_ANNOTATIONS.contains(&key.as_str()));
     }
+    pod.status.iter_mut().for_each(agree_on_pod_ip);
     let spec = pod.spec.get_or_insert_default();
     for volume in spec.volumes.iter_mut().flatten() {
         default_volume(volume);
@@ -44,8 +54,12 @@ pub(super) fn set_defaults(pod: &mut Pod) {
     spec.dns_policy.get_or_insert_with(|| "ClusterFirst".into());
     spec.restart_policy.get_or_insert_with(|| "Always".into());
     spec.security_context.get_or_insert_default();
-    spec.termination_grace_period_seconds
+    let grace_period = spec
+        .termination_grace_period_seconds
         .get_or_insert(TERMINATION_GRACE_PERIOD_SECONDS);
+    if *grace_period < 0 {
+        *grace_period = LEAST_GRACE_PERIOD_SECONDS;
+    }
     spec.scheduler_name
         .get_or_insert_with(|| "default-scheduler".into());
     // Two names of one field.
@@ -54,6 +68,19 @@ pub(super) fn set_defaults(pod: &mut Pod) {
         (None, Some(name)) => spec.service_account_name = Some(name.clone()),
         (None, None) => {}
     }
+}
+
+/// A status has its first address in two fields. Where they differ, the singular one counts.
+fn agree_on_pod_ip(status: &mut PodStatus) {
+    let ips = status.pod_ips.get_or_insert_default();
+    match (&status.pod_ip, ips.first()) {
+        (Some(ip), first) if first.is_none_or(|first| first.ip != *ip) => {
+            *ips = vec![PodIP { ip: ip.clone() }];
+        }
+        (None, Some(first)) => status.pod_ip = Some(first.ip.clone()),
+        _ => {}
+    }
+    status.pod_ips.take_if(|ips| ips.is_empty());
 }
 
 fn default_container(container: &mut Container) {
@@ -78,6 +105,9 @@ fn default_container(container: &mut Container) {
         if let Some(resource) = &mut from.resource_field_ref {
             resource.divisor.get_or_insert_with(|| ApiQuantity("0".into()));
         }
+        if let Some(file) = &mut from.file_key_ref {
+            file.optional.get_or_insert(false);
+        }
     }
     let probes = [
         &mut container.liveness_probe,
@@ -88,13 +118,6 @@ fn default_container(container: &mut Container) {
     if let Some(lifecycle) = &mut container.lifecycle {
         let hooks = [&mut lifecycle.post_start, &mut lifecycle.pre_stop];
         hooks.into_iter().flatten().for_each(default_hook);
-    }
-}
-
-fn default_pull_policy(image: &str) -> &'static str {
-    match image_name::tag(image) {
-        Some("latest") => "Always",
-        _ => "IfNotPresent",
     }
 }
 
@@ -169,7 +192,7 @@ fn default_pod_resources(spec: &mut PodSpec) {
     }
 }
 
-/// Huge pages cannot be overcommitted: the limit is what the containers ask for together.
+/// Huge pages cannot be overcommitted: the pod's limit is the sum of its containers' limits.
 fn default_huge_page_limits(spec: &mut PodSpec) {
     let stated =
         |list: &Option<BTreeMap<String, ApiQuantity>>| list.as_ref().is_some_and(|list| !list.is_empty());
@@ -177,7 +200,7 @@ fn default_huge_page_limits(spec: &mut PodSpec) {
     if !stated(&resources.limits) && !stated(&resources.requests) {
         return;
     }
-    let together = container_requests(spec);
+    let together = containers_together(spec, |resources| resources.limits.as_ref());
     let Some(resources) = &mut spec.resources else {
         return;
     };
@@ -197,16 +220,22 @@ fn is_pod_level(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
 
-/// What the containers request together: the regular ones and the sidecars at once, or an init container
-/// beside the sidecars before it, whichever is more.
+/// What the containers request together.
 pub(super) fn container_requests(spec: &PodSpec) -> BTreeMap<String, ApiQuantity> {
+    containers_together(spec, |resources| resources.requests.as_ref())
+}
+
+/// The sum of a list of all containers: of the regular containers and the sidecars, which run at once, or of an init
+/// container and the sidecars before it, whichever is more.
+fn containers_together(
+    spec: &PodSpec,
+    list: impl Fn(&ResourceRequirements) -> Option<&BTreeMap<String, ApiQuantity>>,
+) -> BTreeMap<String, ApiQuantity> {
     type Amounts = BTreeMap<String, Quantity>;
-    let requests = |container: &Container| -> Amounts {
-        let requests = container
-            .resources
-            .iter()
-            .flat_map(|resources| resources.requests.iter().flatten());
-        requests
+    let of_container = |container: &Container| -> Amounts {
+        let resources = container.resources.as_ref();
+        let amounts = resources.and_then(&list).into_iter().flatten();
+        amounts
             .filter_map(|(resource, amount)| Some((resource.clone(), Quantity::parse(&amount.0)?)))
             .collect()
     };
@@ -218,11 +247,11 @@ pub(super) fn container_requests(spec: &PodSpec) -> BTreeMap<String, ApiQuantity
     };
     let mut total = Amounts::new();
     for container in &spec.containers {
-        add(&mut total, &requests(container));
+        add(&mut total, &of_container(container));
     }
     let (mut sidecars, mut starting) = (Amounts::new(), Amounts::new());
     for container in spec.init_containers.iter().flatten() {
-        let mut needed = requests(container);
+        let mut needed = of_container(container);
         if container.restart_policy.as_deref() == Some("Always") {
             add(&mut total, &needed);
             add(&mut sidecars, &needed);
@@ -323,3 +352,6 @@ fn default_downward_file(file: &mut DownwardAPIVolumeFile) {
         resource.divisor.get_or_insert_with(|| ApiQuantity("0".into()));
     }
 }
+
+#[cfg(test)]
+mod tests;

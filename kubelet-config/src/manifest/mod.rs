@@ -1,9 +1,9 @@
-//! From the text of a manifest to the pod that a node makes of it.
+//! Decodes the manifest of a static pod.
 //!
-//! As in the kubelet the way is: YAML or JSON is decoded (booleans as in YAML 1.1, so `y` and `off` are
-//! booleans too), what is unset gets the API's defaults, the pod is bound to the node, it is validated, and
-//! what refers to objects of the API server is refused. Unknown fields are ignored, as is all after the
-//! first document of a file.
+//! The steps are those of the kubelet. Text that starts with `{` is decoded as JSON, any other text as YAML
+//! (booleans as in YAML 1.1, so `y` and `off` are booleans). Unset fields get the defaults of the API. The pod is
+//! bound to the node and validated. A pod that refers to objects of the API server is rejected. Unknown fields are
+//! ignored, and so are all documents after the first.
 
 use std::path::Path;
 
@@ -15,7 +15,6 @@ use crate::{Error, Result};
 
 mod canonical;
 mod defaults;
-pub(crate) mod image_name;
 mod quantity;
 mod references;
 mod static_pod;
@@ -25,7 +24,7 @@ mod validation;
 #[cfg(any(feature = "file", feature = "http"))]
 pub(crate) const MAX_CONFIG_LENGTH: usize = 10 << 20;
 
-/// Where a manifest lies.
+/// The location of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location<'a> {
     /// In a file of this node.
@@ -40,7 +39,7 @@ pub enum Location<'a> {
 pub struct Manifest {
     /// The pod, ready to run on its node.
     pub pod: Pod,
-    /// What the text holds besides and was passed over, one line each.
+    /// What was ignored in the text, one line each.
     pub passed_over: Vec<String>,
 }
 
@@ -50,26 +49,22 @@ pub struct Manifest {
 pub struct Manifests {
     /// The pods, ready to run on their node, in the order of the list.
     pub pods: Vec<Pod>,
-    /// What the text holds besides and was passed over, one line each.
+    /// What was ignored in the text, one line each.
     pub passed_over: Vec<String>,
 }
 
-/// Decodes the manifest of one pod that is to run on the node `node_name`.
+/// Decodes the manifest of one pod for the node `node_name`.
 ///
-/// The pod is named `<name>-<node name>`. Unless the manifest tells a UID, it gets one from its content, the
-/// node and the location: 32 hexadecimal digits, the same on every start, other if a field changes, and the
-/// same if only the layout of the text does. It is the FNV-1a hash of the decoded pod as JSON with sorted
-/// keys. The kubelet's own differs: it hashes a picture of Go's memory.
+/// The pod is named `<name>-<node name>`. If the manifest sets no UID, the UID is a hash of the content, the node
+/// and the location: 32 hexadecimal digits. It is the same on every start. It changes if a field changes, but not
+/// if only the layout of the text changes. It is the FNV-1a hash of the decoded pod as JSON with sorted keys. The
+/// kubelet's hash differs, since it hashes Go's representation in memory.
 ///
 /// # Errors
-/// [`Error::Parse`] if the text is not a pod of `v1`, [`Error::Invalid`] if the pod cannot be,
+/// [`Error::Parse`] if the text is not a pod of `v1`, [`Error::Invalid`] if the pod is invalid,
 /// [`Error::ApiReference`] if it needs the API server.
 pub fn decode(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Manifest> {
-    let yaml::Document {
-        mut value,
-        passed_over,
-    } = yaml::read(text, Duplicates::LastWins).map_err(|message| Error::Parse { message })?;
-    canonical::canonicalize(&mut value)?;
+    let yaml::Document { value, passed_over } = read(text)?;
     check_kind(&value, "Pod")?;
     let pod = pod(value, node_name, location)?;
     Ok(Manifest { pod, passed_over })
@@ -78,14 +73,13 @@ pub fn decode(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Ma
 /// Decodes the manifest of one pod, or of a `PodList` of any number, as [`decode`] does.
 ///
 /// # Errors
-/// Those of [`decode`]; [`Error::InvalidList`] with all pods of a list that cannot be. A list is taken as a whole or
-/// not at all.
+/// Those of [`decode`]; [`Error::InvalidList`] with all invalid pods of a list. One invalid pod rejects the whole
+/// list.
 pub fn decode_list(text: &[u8], node_name: &str, location: Location<'_>) -> Result<Manifests> {
     let yaml::Document {
         mut value,
         passed_over,
-    } = yaml::read(text, Duplicates::LastWins).map_err(|message| Error::Parse { message })?;
-    canonical::canonicalize(&mut value)?;
+    } = read(text)?;
     if check_kind(&value, "PodList").is_err() {
         check_kind(&value, "Pod")?;
         let pods = vec![pod(value, node_name, location)?];
@@ -119,6 +113,22 @@ pub fn decode_list(text: &[u8], node_name: &str, location: Location<'_>) -> Resu
     }
 }
 
+/// Reads a text that starts with `{` as JSON, and all else as YAML, and brings it to the canonical form.
+fn read(text: &[u8]) -> Result<yaml::Document<Value>> {
+    let parse = |message: String| Error::Parse { message };
+    let mut document = if text.trim_ascii_start().starts_with(b"{") {
+        let value = serde_json::from_slice(text).map_err(|error| parse(error.to_string()))?;
+        let passed_over = Vec::new();
+        yaml::Document { value, passed_over }
+    } else {
+        let mut document = yaml::read(text, Duplicates::LastWins).map_err(parse)?;
+        canonical::write_whole_numbers(&mut document.value);
+        document
+    };
+    canonical::canonicalize(&mut document.value);
+    Ok(document)
+}
+
 /// The pod of a document in canonical form.
 fn pod(value: Value, node_name: &str, location: Location<'_>) -> Result<Pod> {
     let mut pod: Pod = serde_path_to_error::deserialize(value).map_err(|error| Error::Parse {
@@ -130,7 +140,10 @@ fn pod(value: Value, node_name: &str, location: Location<'_>) -> Result<Pod> {
             problems: vec!["name is needed for the pod".into()],
         });
     }
-    let hash = static_pod::content_hash(&pod, node_name, location);
+    // Only a map whose keys are not strings fails to become JSON, and a pod has none.
+    let content = serde_json::to_value(&pod).unwrap_or_default();
+    canonical::check_quantities(&content)?;
+    let hash = static_pod::content_hash(&content, node_name, location);
     defaults::set_defaults(&mut pod);
     static_pod::bind(&mut pod, node_name, location, hash);
     let problems = validation::validate(&pod);
@@ -168,11 +181,11 @@ mod tests {
     }
 
     const POD: &str =
-        "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}";
+        "---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}";
     const HERE: Location<'_> = Location::Url("http://here");
 
     #[test]
-    fn the_uid_tells_content_node_and_place_but_not_layout() {
+    fn the_uid_depends_on_content_node_and_location_but_not_on_layout() {
         let here = uid(POD, "n", HERE);
         let laid_out = r#"{"kind": "Pod", "spec": {"containers": [{"image": "i", "tty": false, "name": "c"}]},
             "apiVersion": "v1", "metadata": {"name": "a", "creationTimestamp": null}, "unknown": 1}"#;
@@ -188,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_that_is_told_is_kept() {
-        let told = POD.replace("{name: a}", "{name: a, uid: mine}");
-        let pod = decode(told.as_bytes(), "n", HERE).unwrap().pod;
+    fn a_uid_of_the_manifest_is_kept() {
+        let own = POD.replace("{name: a}", "{name: a, uid: mine}");
+        let pod = decode(own.as_bytes(), "n", HERE).unwrap().pod;
         assert_eq!(pod.metadata.uid.as_deref(), Some("mine"));
         assert_eq!(
             pod.metadata.annotations.unwrap()["kubernetes.io/config.hash"],
@@ -210,6 +223,35 @@ mod tests {
         };
         assert!(tolerations(HERE).is_none());
         assert_eq!(tolerations(Location::File(Path::new("/a"))).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_starts_as_json_is_json() {
+        let json = |port: &str| {
+            let text = format!(
+                r#" {{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "a"}}, "spec": {{"hostPID": true, "hostPID": false,
+                "containers": [{{"name": "c", "image": "i", "ports": [{{"containerPort": {port}}}]}}]}}}}"#
+            );
+            decode(text.as_bytes(), "n", HERE)
+        };
+        assert_eq!(json("80").unwrap().pod.spec.unwrap().host_pid, None);
+        for not_whole in ["80.0", "8e1"] {
+            assert!(json(not_whole).is_err(), "{not_whole}");
+        }
+        for (from, to) in [("---\n", ""), ("---\n{", "{ ")] {
+            assert!(decode(POD.replace(from, to).as_bytes(), "n", HERE).is_err());
+        }
+        let yaml = POD.replace("image: i", "image: i, ports: [{containerPort: 80.0}]");
+        assert!(decode(yaml.as_bytes(), "n", HERE).is_ok());
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored_whatever_they_hold() {
+        let pod = POD.replace(
+            "image: i",
+            "image: i, more: {limits: {cpu: x}, divisor: y, readOnly: 5}",
+        );
+        assert!(decode(pod.as_bytes(), "n", HERE).is_ok());
     }
 
     #[test]

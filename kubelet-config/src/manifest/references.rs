@@ -27,7 +27,8 @@ fn api_reference(spec: &PodSpec) -> Option<&'static str> {
     {
         return Some("serviceaccounts");
     }
-    let pull_secrets = spec.image_pull_secrets.iter().flatten().next().is_some();
+    let mut pull_secrets = spec.image_pull_secrets.iter().flatten();
+    let pull_secrets = pull_secrets.any(|secret| !secret.name.is_empty());
     if pull_secrets || containers().any(needs_secret) || volumes().any(volume_needs_secret) {
         return Some("secrets");
     }

@@ -1,4 +1,4 @@
-//! What makes a manifest's pod the pod of one node: its name, its UID, its annotations.
+//! Binds the pod of a manifest to a node: name, UID, annotations.
 
 use k8s_openapi::api::core::v1::{Pod, Toleration};
 use kubelet_core::annotations::CONFIG_HASH;
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Location;
 use crate::fnv128a::Fnv128a;
 
-/// The namespace of a pod that tells none.
+/// The namespace of a pod that sets none.
 const NAMESPACE_DEFAULT: &str = "default";
 
 /// Binds the pod to the node (`applyDefaults` of the kubelet's `config` package). `hash` becomes its UID
@@ -30,7 +30,7 @@ pub(super) fn bind(pod: &mut Pod, node_name: &str, location: Location<'_>, hash:
     pod.status.get_or_insert_default().phase = Some("Pending".into());
 }
 
-/// Trouble of the node does not evict what the node itself brought.
+/// Problems of the node do not evict static pods.
 fn tolerate_node_problems(tolerations: &mut Vec<Toleration>) {
     let wanted = Toleration {
         operator: Some("Exists".into()),
@@ -53,11 +53,10 @@ fn tolerate_node_problems(tolerations: &mut Vec<Toleration>) {
     }
 }
 
-/// The hash of a pod as its manifest tells it, of the node and of where the manifest lies.
-pub(super) fn content_hash(pod: &Pod, node_name: &str, location: Location<'_>) -> String {
+/// The hash of the decoded pod, the node and the location of the manifest.
+pub(super) fn content_hash(pod: &Value, node_name: &str, location: Location<'_>) -> String {
     let mut hasher = Fnv128a::default();
-    // Only a map whose keys are not strings fails to become JSON, and a pod has none.
-    hash_value(&serde_json::to_value(pod).unwrap_or_default(), &mut hasher);
+    hash_value(pod, &mut hasher);
     match location {
         Location::File(path) => {
             hasher.write(format!("host:{node_name}").as_bytes());

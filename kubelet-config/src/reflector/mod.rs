@@ -1,4 +1,5 @@
-//! Lists the objects of one kind on an API server, watches them, and tells what changes: client-go's `Reflector`.
+//! Lists the objects of one kind on an API server, watches them and sends their changes, as client-go's
+//! `Reflector`.
 
 mod requests;
 
@@ -29,16 +30,16 @@ pub(crate) trait Object: Resource<DynamicType = ()> + DeserializeOwned {}
 
 impl<K: Resource<DynamicType = ()> + DeserializeOwned> Object for K {}
 
-/// Whoever is told.
+/// The receiver of changes.
 pub(crate) trait Listener<K> {
-    /// Returns when it may be told more.
-    async fn told(&mut self, change: Change<K>);
+    /// Returns when it is ready for the next change.
+    async fn changed(&mut self, change: Change<K>);
 
-    /// Takes out of an object what it does not keep. Each object passes here before it is told.
+    /// Removes from an object what the listener does not keep. It is called before each object is sent.
     fn trim(&self, object: &mut K);
 }
 
-/// What a listener is told.
+/// A change that a listener gets.
 pub(crate) enum Change<K> {
     /// All there are, in the order of their keys.
     All(Vec<Arc<K>>),
@@ -46,9 +47,9 @@ pub(crate) enum Change<K> {
     Applied(Arc<K>),
     /// An object is gone.
     Deleted(Arc<K>),
-    /// What was told stays; nobody knows whether it still holds.
+    /// The server cannot be reached. The objects stay, but they may be old.
     Unavailable(String),
-    /// The server is back, and what was told holds.
+    /// The server can be reached again, and the objects are current.
     Available,
     /// An object that cannot be understood.
     Problem { item: String, message: String },
@@ -86,9 +87,9 @@ pub(crate) struct Reflector<K, L> {
     listener: L,
     kind: PhantomData<fn() -> K>,
     known: BTreeMap<Key, Version>,
-    /// Whether all were told once.
+    /// Whether all objects were sent once.
     seen: bool,
-    /// The trouble that was told last, until it is over.
+    /// The problem that was reported last, until it is over.
     trouble: Option<String>,
     /// Where the last list or watch ended.
     resource_version: Option<String>,
@@ -100,7 +101,7 @@ pub(crate) struct Reflector<K, L> {
 #[derive(PartialEq, Eq)]
 struct Version {
     uid: Arc<str>,
-    /// Empty where the server told none: then each word of the object is news.
+    /// Empty if the server sent none: then each event of the object is a change.
     resource_version: String,
 }
 
@@ -147,7 +148,7 @@ impl<K: Object, L: Listener<K>> Reflector<K, L> {
             Ok(watch) => Some(watch),
             Err(failure) if failure.is_passing() => return Err(failure),
             Err(failure) => {
-                tracing::debug!(kind = %K::kind(&()), "no streaming list, hence a list: {failure}");
+                tracing::debug!(kind = %K::kind(&()), "the server has no streaming list, falling back to a list: {failure}");
                 self.list().await?;
                 None
             }
@@ -178,7 +179,7 @@ impl<K: Object, L: Listener<K>> Reflector<K, L> {
         }
     }
 
-    /// Has all objects told by a watch that goes on with what changes.
+    /// Gets all objects through a watch that then continues with their changes.
     async fn watch_list(&mut self) -> Result<Watch, Failure> {
         let mut from = self.resource_version.clone();
         loop {
@@ -271,7 +272,7 @@ impl<K: Object, L: Listener<K>> Reflector<K, L> {
         }
     }
 
-    /// Tells what a watch says, until it is over.
+    /// Sends the events of a watch until it ends.
     async fn follow(&mut self, mut watch: Watch) -> Then {
         while let Some(event) = watch.next().await {
             match event {
@@ -308,7 +309,7 @@ impl<K: Object, L: Listener<K>> Reflector<K, L> {
         }
         if watch.age() >= VERY_SHORT_WATCH {
             Then::Watch
-        } else if watch.heard() {
+        } else if watch.received() {
             Then::WatchLater
         } else {
             Then::List
@@ -325,14 +326,14 @@ impl<K: Object, L: Listener<K>> Reflector<K, L> {
         self.jitter.apply(self.requests.min_watch_timeout, 1.0)
     }
 
-    /// Tells all objects, unless they are what they were.
+    /// Sends all objects, unless nothing changed.
     async fn tell_all(&mut self, listed: Listed<K>, resource_version: Option<String>) {
         self.note_version(resource_version.as_deref());
         let known: BTreeMap<_, _> = listed
             .iter()
             .map(|(key, object)| (key.clone(), Version::of(&**object)))
             .collect();
-        let same = self.seen && known == self.known && known.values().all(Version::is_told);
+        let same = self.seen && known == self.known && known.values().all(Version::is_sent);
         self.known = known;
         if same {
             self.tell_recovery().await;
@@ -341,17 +342,17 @@ impl<K: Object, L: Listener<K>> Reflector<K, L> {
         self.seen = true;
         self.trouble = None;
         self.listener
-            .told(Change::All(listed.into_values().collect()))
+            .changed(Change::All(listed.into_values().collect()))
             .await;
     }
 
     async fn tell_applied(&mut self, object: K) {
         let (key, version) = (Key::of(&object), Version::of(&object));
-        if version.is_told() && self.known.get(&key) == Some(&version) {
+        if version.is_sent() && self.known.get(&key) == Some(&version) {
             return;
         }
         self.known.insert(key, version);
-        self.listener.told(Change::Applied(Arc::new(object))).await;
+        self.listener.changed(Change::Applied(Arc::new(object))).await;
     }
 
     async fn tell_deleted(&mut self, object: K) {
@@ -360,47 +361,52 @@ impl<K: Object, L: Listener<K>> Reflector<K, L> {
             && known.uid == Version::of(&object).uid
         {
             self.known.remove(&key);
-            self.listener.told(Change::Deleted(Arc::new(object))).await;
+            self.listener.changed(Change::Deleted(Arc::new(object))).await;
         }
     }
 
-    /// One trouble is told once, however often it is met.
+    /// Reports a problem once, however often it occurs.
     async fn tell_trouble(&mut self, failure: Failure) {
         let message = failure.to_string();
         if self.trouble.as_ref() != Some(&message) {
             self.trouble = Some(message.clone());
-            self.listener.told(Change::Unavailable(message)).await;
+            self.listener.changed(Change::Unavailable(message)).await;
         }
     }
 
     async fn tell_recovery(&mut self) {
         if self.trouble.take().is_some() {
-            self.listener.told(Change::Available).await;
+            self.listener.changed(Change::Available).await;
         }
     }
 
-    /// The object that the server tells, without its `managedFields`: they take more memory than all the rest, and nobody on a
-    /// node reads them. `None`, and told, if it is not one.
-    async fn decode(&mut self, mut told: Value) -> Option<K> {
-        if let Some(metadata) = told.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+    /// Decodes an object, without its `managedFields`: they take more memory than the rest, and a node does not
+    /// read them. `None` if it cannot be decoded; that is reported.
+    async fn decode(&mut self, mut object: Value) -> Option<K> {
+        if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
-        let text = |pointer| told.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let text = |pointer| {
+            object
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
         let key = [text("/metadata/namespace"), text("/metadata/name")];
         let key = key
             .into_iter()
             .filter(|part| !part.is_empty())
             .collect::<Vec<_>>()
             .join("/");
-        match serde_path_to_error::deserialize(told) {
+        match serde_path_to_error::deserialize(object) {
             Ok(mut object) => {
                 self.listener.trim(&mut object);
                 Some(object)
             }
             Err(error) => {
                 let item = format!("{} {key}", K::kind(&()).to_lowercase());
-                let message = format!("cannot be understood: {error}");
-                self.listener.told(Change::Problem { item, message }).await;
+                let message = format!("cannot be decoded: {error}");
+                self.listener.changed(Change::Problem { item, message }).await;
                 None
             }
         }
@@ -416,12 +422,12 @@ impl Version {
         }
     }
 
-    fn is_told(&self) -> bool {
+    fn is_sent(&self) -> bool {
         !self.resource_version.is_empty()
     }
 }
 
-/// Waits ever longer, with jitter; anew from the start after a quiet time (client-go's reflector back-off).
+/// An exponential back-off with jitter that resets after a quiet time (client-go's reflector back-off).
 struct Backoff {
     jitter: Jitter,
     next: Duration,

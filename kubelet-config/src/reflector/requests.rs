@@ -22,10 +22,10 @@ use crate::error_chain::error_chain;
 const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// The API server gives up on a list after a minute (`--request-timeout`).
 const LIST_TIMEOUT: Duration = Duration::from_secs(65);
-/// The API server ends a watch when its time is over. If nothing is heard even then, nobody is there.
+/// The API server ends a watch when its time is over. If it does not end even then, the connection is dead.
 const WATCH_MARGIN: Duration = Duration::from_secs(10);
-/// An API server says something each minute, at least a bookmark (`defaultBookmarkFrequency`): where nothing was heard for so
-/// long, nobody is there.
+/// An API server sends something each minute, at least a bookmark (`defaultBookmarkFrequency`). A connection
+/// without data for so long is dead.
 const SILENCE: Duration = Duration::from_secs(3 * 60);
 
 /// Asks for the objects of one kind.
@@ -43,7 +43,7 @@ pub(super) enum Failure {
     Refused(Box<Status>),
     /// The server did not answer, or nothing that can be understood.
     Silent(String),
-    /// The server ended the stream before it had told all.
+    /// The server ended the stream before the list was complete.
     Unfinished,
 }
 
@@ -85,7 +85,7 @@ impl Requests {
             .await
             .map_err(|_| Failure::Silent(format!("no answer within {} s", LIST_TIMEOUT.as_secs())))??;
         serde_json::from_str(&text)
-            .map_err(|error| Failure::Silent(format!("cannot understand the list: {error}")))
+            .map_err(|error| Failure::Silent(format!("cannot decode the list: {error}")))
     }
 
     /// What changes since `resource_version`; with `initial_events`, all objects first.
@@ -119,7 +119,7 @@ impl Requests {
             events: events.boxed(),
             started,
             deadline,
-            heard: false,
+            received: false,
         })
     }
 
@@ -137,7 +137,7 @@ impl Requests {
     }
 }
 
-/// What a line of a watch tells; `None` where the connection ended within or before it.
+/// The event of a line of a watch. `None` if the connection ended in the line or before it.
 fn event(line: io::Result<String>) -> Option<kube_client::Result<WatchEvent<Value>>> {
     let line = match line {
         Ok(line) => line,
@@ -179,7 +179,7 @@ pub(super) struct Watch {
     events: BoxStream<'static, kube_client::Result<WatchEvent<Value>>>,
     started: Instant,
     deadline: Instant,
-    heard: bool,
+    received: bool,
 }
 
 impl Watch {
@@ -187,13 +187,13 @@ impl Watch {
     pub(super) async fn next(&mut self) -> Option<kube_client::Result<WatchEvent<Value>>> {
         let until = self.deadline.min(Instant::now() + SILENCE);
         let event = timeout_at(until, self.events.next()).await.ok()?;
-        self.heard |= event.is_some();
+        self.received |= event.is_some();
         event
     }
 
     /// Whether it said anything.
-    pub(super) fn heard(&self) -> bool {
-        self.heard
+    pub(super) fn received(&self) -> bool {
+        self.received
     }
 
     /// For how long it went on.
@@ -219,7 +219,7 @@ impl Failure {
         })
     }
 
-    /// There is nobody, or too much to do: the same request again is all that helps.
+    /// No answer, or the server is overloaded. Retry the same request.
     pub(super) fn is_passing(&self) -> bool {
         match self {
             Failure::Refused(status) => status.code == 429,
@@ -237,7 +237,7 @@ impl std::fmt::Display for Failure {
                 write!(f, "the API server refuses: {} ({reason}, {code})", status.message)
             }
             Failure::Silent(why) => f.write_str(why),
-            Failure::Unfinished => f.write_str("the watch ended before it had told all"),
+            Failure::Unfinished => f.write_str("the watch ended before the list was complete"),
         }
     }
 }

@@ -189,7 +189,7 @@ async fn said(updates: &mut mpsc::UnboundedReceiver<SourceUpdate>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_asks_as_the_kubelet_does_and_tells_what_changes() {
+async fn it_lists_and_watches_as_the_kubelet_does() {
     let (client, mut server) = server();
     let mut updates = updates(source(client));
     let first = server.asked().await;
@@ -261,7 +261,7 @@ async fn a_watch_that_ends_goes_on_where_it_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_410_all_is_listed_and_told_only_if_it_is_other() {
+async fn after_410_all_is_listed_and_sent_only_if_it_changed() {
     let (client, mut server) = server();
     let mut updates = updates(source(client));
     let watch = server
@@ -401,7 +401,7 @@ async fn while_nobody_answers_it_tries_ever_more_rarely_and_says_so_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_told_with_its_reason() {
+async fn a_refusal_is_reported_with_its_reason() {
     let (client, mut server) = server();
     let mut updates = updates(source(client));
     server.asked().await.refuse(403, "Forbidden").await;
@@ -451,7 +451,7 @@ async fn it_waits_for_the_node_to_be_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_understood_is_told_and_the_others_go_on() {
+async fn an_object_that_cannot_be_decoded_is_reported_and_the_others_go_on() {
     let (client, mut server) = server();
     let mut updates = updates(source(client));
     let watch = server
@@ -466,7 +466,7 @@ async fn what_cannot_be_understood_is_told_and_the_others_go_on() {
     watch.event("ADDED", bad).await;
     let problem = said(&mut updates).await;
     assert!(
-        problem.starts_with("Problem(pod ns/b: cannot be understood: spec.containers[0]"),
+        problem.starts_with("Problem(pod ns/b: cannot be decoded: spec.containers[0]"),
         "{problem}"
     );
     watch.event("MODIFIED", pod("a", "2")).await;

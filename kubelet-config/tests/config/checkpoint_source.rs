@@ -1,4 +1,4 @@
-//! What a source said last, kept on disk and told again when it is silent.
+//! The last answer of a source, kept on disk and used again while the source is silent.
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl PodSource for Said {
 
 struct Source {
     say: mpsc::Sender<SourceUpdate>,
-    told: BoxStream<'static, SourceUpdate>,
+    problem: BoxStream<'static, SourceUpdate>,
 }
 
 fn checkpointed(path: &Path) -> (mpsc::Sender<SourceUpdate>, CheckpointSource) {
@@ -49,8 +49,8 @@ fn checkpointed(path: &Path) -> (mpsc::Sender<SourceUpdate>, CheckpointSource) {
 impl Source {
     fn new(path: &Path) -> Self {
         let (say, source) = checkpointed(path);
-        let told = Box::new(source).updates();
-        Self { say, told }
+        let problem = Box::new(source).updates();
+        Self { say, problem }
     }
 
     async fn say(&mut self, word: SourceUpdate) {
@@ -63,7 +63,7 @@ impl Source {
             let image = pod.spec.as_ref().unwrap().containers[0].image.as_deref();
             format!("{}:{}", pod.key().name, image.unwrap_or_default())
         };
-        match timeout(GUARD, self.told.next())
+        match timeout(GUARD, self.problem.next())
             .await
             .expect("a word")
             .expect("no end")
@@ -82,7 +82,9 @@ impl Source {
     }
 
     async fn is_silent(&mut self) -> bool {
-        timeout(Duration::from_secs(300), self.told.next()).await.is_err()
+        timeout(Duration::from_secs(300), self.problem.next())
+            .await
+            .is_err()
     }
 
     /// Says it, hears it, and lets it be written.
@@ -120,7 +122,7 @@ fn place() -> (TempDir, PathBuf) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_said_last_is_told_when_the_source_is_silent_or_away() {
+async fn the_last_pods_are_restored_when_the_source_is_silent_or_unavailable() {
     let (_folder, path) = place();
     let mut first = Source::new(&path);
     first.say(away()).await;
@@ -173,7 +175,7 @@ async fn what_was_said_last_is_told_when_the_source_is_silent_or_away() {
     assert_eq!(again.next().await, "Snapshot()");
     assert!(again.is_silent().await);
     drop(again.say);
-    while again.told.next().await.is_some() {}
+    while again.problem.next().await.is_some() {}
     let mut again = Source::new(&path);
     assert_eq!(again.next().await, "Snapshot()", "no pods are an answer too");
 }
@@ -181,17 +183,17 @@ async fn what_was_said_last_is_told_when_the_source_is_silent_or_away() {
 #[tokio::test(start_paused = true)]
 async fn a_source_that_ends_is_spoken_for_and_the_last_word_is_kept() {
     let (_folder, path) = place();
-    let Source { say, mut told } = Source::new(&path);
+    let Source { say, mut problem } = Source::new(&path);
     for image in ["1", "2", "3"] {
         say.send(snapshot(&[&pod("a", image)])).await.unwrap();
     }
     drop(say);
-    assert_eq!(told.by_ref().count().await, 3);
-    let Source { say, told } = Source::new(&path);
+    assert_eq!(problem.by_ref().count().await, 3);
+    let Source { say, problem } = Source::new(&path);
     drop(say);
-    let told: Vec<_> = told.collect().await;
-    let [SourceUpdate::Snapshot(pods), SourceUpdate::Unavailable { .. }] = &told[..] else {
-        panic!("{told:?}")
+    let problem: Vec<_> = problem.collect().await;
+    let [SourceUpdate::Snapshot(pods), SourceUpdate::Unavailable { .. }] = &problem[..] else {
+        panic!("{problem:?}")
     };
     assert_eq!(**pods, [pod("a", "3")], "field for field");
 }
@@ -257,9 +259,12 @@ async fn what_cannot_be_used_is_set_aside_and_said() {
     for (content, suffix, message) in cases {
         fs::write(&path, &content).unwrap();
         let mut source = Source::new(&path);
-        let told = source.next().await;
-        assert!(told.starts_with(&format!("Problem({}", path.display())), "{told}");
-        assert!(told.contains(message), "{message}: {told}");
+        let problem = source.next().await;
+        assert!(
+            problem.starts_with(&format!("Problem({}", path.display())),
+            "{problem}"
+        );
+        assert!(problem.contains(message), "{message}: {problem}");
         let aside = PathBuf::from(format!("{}.{suffix}", path.display()));
         assert_eq!(fs::read(&aside).unwrap(), content, "nothing is lost");
         fs::remove_file(aside).unwrap();
@@ -279,7 +284,7 @@ async fn what_cannot_be_used_is_set_aside_and_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_fails_is_told_once_and_holds_nothing_up() {
+async fn a_failing_disk_is_reported_once_and_delays_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let occupied = folder.path().join("file");
     fs::write(&occupied, "").unwrap();
@@ -288,8 +293,8 @@ async fn a_disk_that_fails_is_told_once_and_holds_nothing_up() {
     assert!(source.next().await.contains("Not a directory"));
     source.say(snapshot(&[&pod("a", "1")])).await;
     assert_eq!(source.next().await, "Snapshot(a:1)");
-    let told = source.next().await;
-    assert!(told.contains("cannot be kept"), "{told}");
+    let problem = source.next().await;
+    assert!(problem.contains("cannot be saved"), "{problem}");
     source.say(snapshot(&[&pod("a", "2")])).await;
     assert_eq!(source.next().await, "Snapshot(a:2)");
     assert!(source.is_silent().await);
@@ -374,9 +379,9 @@ proptest! {
             let same = !cut && content == fs::read(&path).unwrap();
             fs::write(&path, content).unwrap();
             let mut source = Source::new(&path);
-            let told = source.next().await;
-            let whole = told == "Snapshot(a:1)";
-            assert!(whole || told.starts_with("Problem("), "{told}");
+            let problem = source.next().await;
+            let whole = problem == "Snapshot(a:1)";
+            assert!(whole || problem.starts_with("Problem("), "{problem}");
             assert!(whole || !same);
         });
     }
@@ -389,8 +394,8 @@ proptest! {
             let (_folder, path) = place();
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, format!("{header}\n{rest}")).unwrap();
-            let told = Source::new(&path).next().await;
-            assert!(told.starts_with("Problem("), "{told}");
+            let problem = Source::new(&path).next().await;
+            assert!(problem.starts_with("Problem("), "{problem}");
         });
     }
 }

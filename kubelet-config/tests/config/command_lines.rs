@@ -194,7 +194,7 @@ fn what_is_wrong_ends_it_at_its_stage() {
 }
 
 #[test]
-fn what_files_have_too_much_is_told() {
+fn what_is_ignored_in_files_is_reported() {
     let server = start(
         Some("noSuchField: 1"),
         None,

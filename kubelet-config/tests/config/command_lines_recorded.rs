@@ -31,9 +31,15 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    let packed: &[u8] = include_bytes!("../data/command-lines.jsonl.gz");
+    // Each flag, and odd values of each type of flag, flags given twice, and drop-ins.
+    let recordings: [&[u8]; 2] = [
+        include_bytes!("../data/command-lines.jsonl.gz"),
+        include_bytes!("../data/command-lines-odd.jsonl.gz"),
+    ];
     let mut text = String::new();
-    GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+    for packed in recordings {
+        GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+    }
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()

@@ -213,7 +213,7 @@ async fn files_that_come_and_vanish_harm_no_other() {
 }
 
 #[tokio::test]
-async fn what_is_broken_is_told_by_name_and_harms_no_other() {
+async fn a_broken_file_is_reported_by_name_and_affects_no_other() {
     let mut source = Source::over(&[("web.yaml", &manifest("web", "i:1"))]);
     let web = source.snapshot().await.remove(0);
 
@@ -291,7 +291,7 @@ async fn a_file_that_breaks_keeps_its_pod_until_it_goes() {
 }
 
 #[tokio::test]
-async fn the_second_document_is_told_and_passed_over() {
+async fn the_second_document_is_reported_and_ignored() {
     let two = format!("{}---\n{}", manifest("one", "i:1"), manifest("two", "i:1"));
     let mut source = Source::over(&[("two.yaml", &two)]);
     assert!(
@@ -339,7 +339,7 @@ async fn a_single_file() {
 }
 
 #[tokio::test]
-async fn the_periodic_read_finds_what_no_event_tells() {
+async fn the_periodic_read_finds_changes_without_an_event() {
     let mut source = Source::over(&[]);
     let elsewhere = tempfile::tempdir().unwrap();
     let target = elsewhere.path().join("web.yaml");

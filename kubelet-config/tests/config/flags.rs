@@ -360,7 +360,7 @@ fn flags_of_the_kubelet_alone() {
 #[test]
 fn why_a_flag_is_deprecated() {
     let why = |name: &str| Flag::find(name).unwrap().deprecated().unwrap_or_default();
-    assert_eq!(why("max-pods"), "set in the file of --config the field maxPods");
+    assert_eq!(why("max-pods"), "in the file of --config, set the field maxPods");
     assert!(why("boot-id-file").contains("cAdvisor"));
     assert!(why("maximum-dead-containers").contains("--eviction-hard"));
     assert_eq!(why("v"), "");

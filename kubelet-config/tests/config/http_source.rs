@@ -176,7 +176,7 @@ async fn a_pod_or_a_list_in_yaml_or_json_and_nothing_where_nothing_changed() {
 }
 
 #[tokio::test]
-async fn it_asks_with_the_headers_it_is_told() {
+async fn it_sends_its_headers() {
     let server = Server::new().await;
     let headers = BTreeMap::from([
         ("X-Token".to_owned(), vec!["one".to_owned(), "two".to_owned()]),
@@ -210,7 +210,7 @@ async fn it_asks_with_the_headers_it_is_told() {
 }
 
 #[tokio::test]
-async fn failures_are_told_four_times_and_the_pods_stay() {
+async fn four_failures_are_reported_and_the_pods_stay() {
     let server = Server::new().await;
     let config = PodConfig::builder().source(server.source()).build().unwrap();
     let handle = config.handle();
@@ -389,7 +389,7 @@ async fn dropping_the_source_ends_its_connection() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_told_at_once() {
+fn an_unusable_url_is_rejected_at_once() {
     for url in [
         "http://h",
         "https://me:secret@host/",

@@ -25,7 +25,7 @@ fn shown(config: &KubeletConfiguration, pointer: &str) -> Value {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line() {
+fn problems_have_their_line() {
     for (fields, expected) in [
         (
             "maxPods: ten",
@@ -126,7 +126,7 @@ fn what_is_wrong_is_told_with_its_line() {
 }
 
 #[test]
-fn json_is_told_with_its_lines_too() {
+fn problems_of_json_have_their_line_too() {
     for (fields, expected) in [
         (
             "\"maxPods\": \"5\"",
@@ -188,7 +188,7 @@ fn only_this_kind_is_read() {
 }
 
 #[test]
-fn the_lenient_way_tells_what_it_ignored() {
+fn lenient_decoding_returns_what_it_ignored() {
     let fields = "maxPods: 1\nmaxPods: 2\nnosuch: {a: 1}\nauthentication: {x509: {b: 1}}\nlogging: {c: 1}\n---\nmore: 1";
     let text = format!("{HEADER}{fields}");
     let (config, ignored) = KubeletConfiguration::from_yaml_lenient(&text).unwrap();

@@ -120,7 +120,7 @@ async fn a_slow_consumer_loses_nothing_and_holds_the_source_back() {
 }
 
 #[tokio::test]
-async fn a_channel_is_a_source_and_sync_tells_all_again() {
+async fn a_channel_is_a_source_and_sync_sends_all_again() {
     let (config, one) = PodConfig::builder().channel("one");
     let (config, two) = config.channel("two");
     let (config, _silent) = config.channel("silent");
@@ -174,7 +174,7 @@ async fn it_stops_though_nobody_reads() {
 }
 
 #[test]
-fn misconfiguration_is_told_all_at_once() {
+fn all_problems_of_a_builder_are_reported_at_once() {
     let source = |name: &str| StreamSource::new(name, stream::empty());
     let built = PodConfig::builder()
         .source(source("a"))

@@ -54,7 +54,7 @@ fn brief(updates: &[PodUpdate]) -> String {
 }
 
 #[test]
-fn each_mode_tells_in_its_way() {
+fn each_mode_sends_its_operations() {
     let (a, b, c) = (pod("a", "1", "i"), pod("b", "2", "i"), pod("c", "3", "i"));
     let changed = with(&a, "/metadata/labels", json!({"x": "y"}));
     let deleting = with(&a, "/metadata/deletionTimestamp", json!("2024-01-01T00:00:00Z"));
@@ -165,7 +165,7 @@ fn a_pod_keeps_its_identity_and_what_the_node_noted() {
 }
 
 #[test]
-fn what_is_there_twice_is_told_and_passed_over() {
+fn duplicates_are_reported_and_ignored() {
     let (mut storage, events) = storage(Incremental);
     let (a, same_name) = (pod("a", "1", "i"), pod("a", "2", "i"));
     let (same_uid, nobody) = (pod("b", "1", "i"), pod("c", "", "i"));

@@ -20,9 +20,15 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    let packed: &[u8] = include_bytes!("../data/manifests.jsonl.gz");
+    // Whole manifests, and odd values of each field.
+    let recordings: [&[u8]; 2] = [
+        include_bytes!("../data/manifests.jsonl.gz"),
+        include_bytes!("../data/manifests-odd.jsonl.gz"),
+    ];
     let mut text = String::new();
-    GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+    for packed in recordings {
+        GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+    }
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()

@@ -4,7 +4,6 @@
 mod back_off;
 mod docker_config;
 mod keyring;
-mod name;
 mod pull;
 mod pull_records;
 mod registry_url;
@@ -16,6 +15,7 @@ mod throttle;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use kubelet_core::image_name::{ImageName, with_default_tag};
 use kubelet_core::runtime::{BackOff, SyncFailure};
 use kubelet_core::{
     Clock, Disk, Event, EventRecorder, EventType, PodExt, PodStatusReporter, PodUid, RootDir,
@@ -24,7 +24,6 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use self::back_off::PullBackOff;
 use self::keyring::{Credentials, NodeKeyring};
-use self::name::{apply_default_image_tag, repository};
 use self::pull_records::Known;
 use self::throttle::Throttle;
 use crate::credential_provider::CredentialProviders;
@@ -133,7 +132,7 @@ impl ImageManager {
             with_tag: String::new(),
             credentials: OnceCell::new(),
         };
-        let with_tag = apply_default_image_tag(wanted.image);
+        let with_tag = with_default_tag(wanted.image);
         let policy = PullPolicy::of(wanted.pull_policy, with_tag.as_deref().unwrap_or_default());
         let mut counted = Counted::default();
         let ensured = match with_tag {
@@ -328,7 +327,8 @@ impl Request<'_> {
     /// have for it.
     async fn credentials(&self) -> Result<&[Credentials], SyncFailure> {
         let lookup = || async {
-            let repository = repository(&self.with_tag);
+            let name = ImageName::parse(&self.with_tag);
+            let repository = name.map_or_else(|_| self.with_tag.clone(), |name| name.repository().to_owned());
             let mut credentials = Keyring::of_secrets(self.wanted.pull_secrets)?.lookup(&repository);
             let manager = self.manager;
             credentials.extend(manager.node_keyring.keyring().await.lookup(&repository));

@@ -1,19 +1,29 @@
-//! Defaults of pods (`pkg/apis/core/v1/defaults.go`).
+//! Defaults of pods (`pkg/apis/core/v1/defaults.go`), and the values that are changed in any pod
+//! (`pkg/apis/core/v1/conversion.go`).
 
+use kubelet_core::image_name::default_pull_policy;
 use serde_json::{Map, Value, json};
 
 use super::super::quantity::{self, Amounts, Quantity};
 use super::super::value::Fields;
-use super::image_name;
 
 /// Readable by all.
 const VOLUME_FILE_MODE: i32 = 0o644;
 /// Lists of resources: their amounts are in thousandths at the finest.
 const RESOURCE_LISTS: [&str; 2] = ["limits", "requests"];
 
+/// Annotations that listed init containers before there was a field for them.
+const INIT_CONTAINER_ANNOTATIONS: [&str; 4] = [
+    "pod.alpha.kubernetes.io/init-containers",
+    "pod.alpha.kubernetes.io/init-container-statuses",
+    "pod.beta.kubernetes.io/init-containers",
+    "pod.beta.kubernetes.io/init-container-statuses",
+];
+
 /// Sets what is unset.
 pub(in super::super) fn set_defaults(pod: &mut Value) {
     agree_on_twins(pod);
+    drop_init_container_annotations(pod);
     let spec = &mut pod["spec"];
     if !spec.is_object() {
         *spec = Value::Object(Map::new());
@@ -22,6 +32,12 @@ pub(in super::super) fn set_defaults(pod: &mut Value) {
     spec.default_text("restartPolicy", "Always");
     spec.default_value("securityContext", json!({}));
     spec.default_value("terminationGracePeriodSeconds", 30);
+    if spec
+        .number("terminationGracePeriodSeconds")
+        .is_some_and(|seconds| seconds < 0)
+    {
+        spec["terminationGracePeriodSeconds"] = json!(1);
+    }
     spec.default_text("schedulerName", "default-scheduler");
     spec.list_mut("volumes").iter_mut().for_each(default_volume);
     for key in ["containers", "initContainers", "ephemeralContainers"] {
@@ -47,6 +63,12 @@ pub(in super::super) fn set_defaults(pod: &mut Value) {
         }
     }
     if pod["status"].is_object() {
+        if let Some(amounts) = pod["status"].get_mut("allocatedResources") {
+            canonicalize_amounts(amounts);
+        }
+        if let Some(resources) = pod["status"].get_mut("resources") {
+            canonicalize_lists(resources);
+        }
         for key in [
             "containerStatuses",
             "initContainerStatuses",
@@ -73,6 +95,24 @@ fn agree_on_twins(pod: &mut Value) {
     let ip = pod["status"].text("podIP").to_owned();
     if !ip.is_empty() && pod["status"]["podIPs"][0]["ip"] != ip.as_str() {
         pod["status"]["podIPs"] = json!([{"ip": ip}]);
+    }
+    let first = pod["status"]["podIPs"][0].text("ip").to_owned();
+    if ip.is_empty() && !first.is_empty() {
+        pod["status"]["podIP"] = json!(first);
+    }
+}
+
+fn drop_init_container_annotations(pod: &mut Value) {
+    if let Some(annotations) = pod
+        .pointer_mut("/metadata/annotations")
+        .and_then(Value::as_object_mut)
+    {
+        annotations.retain(|key, _| !INIT_CONTAINER_ANNOTATIONS.contains(&key.as_str()));
+        if annotations.is_empty() {
+            pod["metadata"]
+                .as_object_mut()
+                .map(|metadata| metadata.remove("annotations"));
+        }
     }
 }
 
@@ -102,13 +142,6 @@ fn default_container(container: &mut Value) {
         if let Some(hook) = container.pointer_mut(hook) {
             default_http_get(hook);
         }
-    }
-}
-
-fn default_pull_policy(image: &str) -> &'static str {
-    match image_name::tag(image) {
-        Some("latest") => "Always",
-        _ => "IfNotPresent",
     }
 }
 
@@ -290,6 +323,9 @@ fn default_other_sources(volume: &mut Value) {
     }
     if let Some(template) = volume.pointer_mut("/ephemeral/volumeClaimTemplate/spec") {
         template.default_value("volumeMode", "Filesystem");
+        if template.has("resources") {
+            canonicalize_lists(&mut template["resources"]);
+        }
     }
 }
 
@@ -316,5 +352,33 @@ fn canonicalize_amounts(amounts: &mut Value) {
 fn canonicalize_amount(amount: &mut Value) {
     if let Some(quantity) = Quantity::of(amount) {
         *amount = json!(quantity.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_are_replaced() {
+        for (spec, expected) in [
+            (json!({}), 30),
+            (json!(null), 30),
+            (json!({"terminationGracePeriodSeconds": 0}), 0),
+        ] {
+            let mut pod = json!({"metadata": {}, "spec": spec});
+            set_defaults(&mut pod);
+            assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], expected);
+        }
+        let mut pod = json!({
+            "metadata": {"annotations": {"pod.beta.kubernetes.io/init-containers": "[]"}},
+            "spec": {"terminationGracePeriodSeconds": -5},
+            "status": {"podIPs": [{"ip": "::1"}], "allocatedResources": {"cpu": "1.5m"}},
+        });
+        set_defaults(&mut pod);
+        assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], 1);
+        assert_eq!(pod["metadata"], json!({}));
+        assert_eq!(pod["status"]["podIP"], "::1");
+        assert_eq!(pod["status"]["allocatedResources"]["cpu"], "2m");
     }
 }

@@ -2,7 +2,6 @@
 
 mod admission;
 mod defaults;
-mod image_name;
 mod posted;
 mod qos;
 mod status;

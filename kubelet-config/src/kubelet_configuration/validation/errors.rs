@@ -59,7 +59,7 @@ impl fmt::Display for FieldError {
 pub(crate) struct Problems(Vec<FieldError>);
 
 impl Problems {
-    /// Told of a number, a duration or a boolean.
+    /// Adds a problem of a number, a duration or a boolean.
     pub(crate) fn invalid(
         &mut self,
         field: impl Into<String>,
@@ -73,12 +73,12 @@ impl Problems {
         });
     }
 
-    /// Told of text, which is put in quotes.
+    /// Adds a problem of a text, which is shown in quotes.
     pub(crate) fn invalid_text(&mut self, field: impl Into<String>, value: &str, detail: impl Into<String>) {
         self.invalid(field, format_args!("{value:?}"), detail);
     }
 
-    /// Told unless the text is one of these.
+    /// Adds a problem unless the text is one of these.
     pub(crate) fn unless_one_of(&mut self, field: &str, value: &str, valid: &[&str]) {
         if !valid.contains(&value) {
             let valid: Vec<_> = valid.iter().map(|value| format!("{value:?}")).collect();
@@ -86,7 +86,7 @@ impl Problems {
         }
     }
 
-    /// Told unless the number lies within these bounds.
+    /// Adds a problem unless the number is within these bounds.
     pub(crate) fn unless_within(&mut self, field: &str, value: i32, least: i32, most: i32) {
         if !(least..=most).contains(&value) {
             self.invalid(
@@ -97,7 +97,7 @@ impl Problems {
         }
     }
 
-    /// Told if the number is less than this.
+    /// Adds a problem if the number is less than this.
     pub(crate) fn if_less(&mut self, field: &str, value: impl Into<i64>, least: i64) {
         let value = value.into();
         if value < least {

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cgroup_v2_is_told_by_its_controllers() {
+    fn cgroup_v2_lists_its_controllers() {
         let root = tempfile::tempdir().unwrap();
         assert!(is_cgroup_v1(root.path()));
         std::fs::write(root.path().join("cgroup.controllers"), "cpu memory").unwrap();

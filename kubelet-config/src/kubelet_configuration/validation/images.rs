@@ -1,9 +1,10 @@
 //! Images: how they are pulled, who may use them, when they go.
 
+use kubelet_core::image_name::is_repository;
+
 use super::super::{GoDuration, KubeletConfiguration};
 use super::errors::Problems;
 use crate::FeatureGates;
-use crate::manifest::image_name;
 
 const POLICY: &str = "imagePullCredentialsVerificationPolicy";
 const ALLOWLIST: &str = "preloadedImagesVerificationAllowlist";
@@ -98,8 +99,6 @@ fn verification(config: &KubeletConfiguration, problems: &mut Problems) {
 
 /// An image's name without tag and digest, or a registry with or without a path, followed by `/*`.
 fn allowlist_pattern(pattern: &str) -> Result<(), &'static str> {
-    /// What a name may have besides its registry (`RepositoryNameTotalLengthMax`).
-    const LONGEST_NAME: usize = 255;
     if pattern.trim() != pattern {
         return Err("must not begin or end with spaces");
     }
@@ -114,7 +113,7 @@ fn allowlist_pattern(pattern: &str) -> Result<(), &'static str> {
         (_, "") => Err("must not be empty"),
         (true, "/") => Err("must have a registry before '/*'"),
         (true, _) => Ok(()),
-        (false, name) if name.len() <= LONGEST_NAME && image_name::is_repository(name) => Ok(()),
+        (false, name) if is_repository(name) => Ok(()),
         (false, _) => Err("must be an image's name without tag and digest"),
     }
 }

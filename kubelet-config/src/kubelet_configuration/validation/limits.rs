@@ -4,7 +4,7 @@ use super::super::{GoDuration, KubeletConfiguration};
 use super::errors::Problems;
 use crate::FeatureGates;
 
-/// What the kernel has where nobody says anything.
+/// The default of the kernel.
 const DEFAULT_CFS_QUOTA_PERIOD: GoDuration = GoDuration::from_millis(100);
 const LEAST_CONTAINER_LOG_MONITOR_INTERVAL: GoDuration = GoDuration::from_secs(3);
 /// In milliseconds.

@@ -39,8 +39,8 @@ pub(crate) use errors::Problems;
 ///
 /// # Errors
 ///
-/// All problems together. If the configuration's own gates cannot be set they are all that is told, since other
-/// rules depend on them.
+/// All problems together. If the gates of the configuration are invalid, only they are reported, since other rules
+/// depend on them.
 pub fn validate(
     config: &KubeletConfiguration,
     gates: &FeatureGates,

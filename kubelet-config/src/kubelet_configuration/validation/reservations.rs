@@ -1,4 +1,4 @@
-//! What is kept from the pods: reserved CPUs and memory, and on whom it is enforced.
+//! Reserved CPUs and memory, and where the reservations are enforced.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -63,7 +63,7 @@ fn check_url(scheme: &str, rest: &str) -> Result<(), String> {
     check_escapes(fragment)?;
     let path = rest.split_once('?').map_or(rest, |(path, _)| path);
     if !path.starts_with('/') && !scheme.is_empty() {
-        // Opaque: nobody looks into it.
+        // Opaque: it is not checked.
         return Ok(());
     }
     let path = match path.strip_prefix("//") {

@@ -1,9 +1,10 @@
 //! Annotations that the API gives a meaning.
 
-use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, PodSpec, SeccompProfile, Toleration};
+use k8s_openapi::api::core::v1::{AppArmorProfile, Pod, PodSpec, SeccompProfile, Toleration};
 use kubelet_core::PodExt;
 
-use super::{Field, Problems, names, spec};
+use super::visit::visit_containers;
+use super::{Field, Problems, names, toleration};
 
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
@@ -21,8 +22,8 @@ pub(super) fn validate(pod: &Pod, field: &Field, problems: &mut Problems) {
         if key == TOLERATIONS && !value.is_empty() {
             match serde_json::from_str::<Vec<Toleration>>(value) {
                 Ok(tolerations) => {
-                    for (index, toleration) in tolerations.iter().enumerate() {
-                        spec::validate_toleration(toleration, &field.child(key).index(index), problems);
+                    for (index, tolerated) in tolerations.iter().enumerate() {
+                        toleration::validate(tolerated, &field.child(key).index(index), problems);
                     }
                 }
                 Err(error) => problems.invalid(field, TOLERATIONS, &error.to_string()),
@@ -85,16 +86,6 @@ pub(super) fn validate_agreement(pod: &Pod, spec: &PodSpec, field: &Field, probl
             agree_on_app_armor(profile, annotation, &field.child("appArmorProfile"), problems);
         }
     });
-}
-
-/// Init containers first, then the others.
-pub(super) fn visit_containers(spec: &PodSpec, field: &Field, mut visit: impl FnMut(&Container, &Field)) {
-    let init = spec.init_containers.as_deref().unwrap_or_default();
-    for (name, containers) in [("initContainers", init), ("containers", &spec.containers)] {
-        for (index, container) in containers.iter().enumerate() {
-            visit(container, &field.child(name).index(index));
-        }
-    }
 }
 
 fn agree_on_seccomp(profile: &SeccompProfile, annotation: &str, field: &Field, problems: &mut Problems) {

@@ -1,13 +1,11 @@
 //! Containers: what they have in common, and what only one kind may have.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
 
+use super::volume::Volumes;
 use super::{Field, Problems, env, handler, names, resources, security};
-
-/// The volumes that containers may mount, by name.
-pub(super) type Volumes<'a> = HashMap<&'a str, &'a Volume>;
 
 pub(super) fn validate_all(spec: &PodSpec, volumes: &Volumes<'_>, field: &Field, problems: &mut Problems) {
     let containers = field.child("containers");

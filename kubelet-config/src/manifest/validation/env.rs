@@ -1,11 +1,9 @@
 //! Environment variables and where their values come from.
 
-use k8s_openapi::api::core::v1::{
-    Container, EnvVar, FileKeySelector, ObjectFieldSelector, ResourceFieldSelector,
-};
+use k8s_openapi::api::core::v1::{Container, EnvVar, FileKeySelector};
 
-use super::container::Volumes;
-use super::{Field, Problems, names};
+use super::volume::Volumes;
+use super::{Field, Problems, names, selector};
 
 const FIELDS: [&str; 9] = [
     "metadata.name",
@@ -18,18 +16,6 @@ const FIELDS: [&str; 9] = [
     "status.podIP",
     "status.podIPs",
 ];
-const RESOURCES: [&str; 6] = [
-    "limits.cpu",
-    "limits.ephemeral-storage",
-    "limits.memory",
-    "requests.cpu",
-    "requests.ephemeral-storage",
-    "requests.memory",
-];
-const BYTE_DIVISORS: [&str; 13] = [
-    "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
-];
-
 pub(super) fn validate(container: &Container, volumes: &Volumes<'_>, field: &Field, problems: &mut Problems) {
     for (index, env) in container.env.iter().flatten().enumerate() {
         let field = field.child("env").index(index);
@@ -54,14 +40,14 @@ pub(super) fn validate(container: &Container, volumes: &Volumes<'_>, field: &Fie
 
 fn validate_source(env: &EnvVar, volumes: &Volumes<'_>, field: &Field, problems: &mut Problems) {
     let Some(from) = &env.value_from else { return };
-    if let Some(selector) = &from.field_ref {
-        validate_field(selector, &FIELDS, &field.child("fieldRef"), problems);
+    if let Some(of_field) = &from.field_ref {
+        selector::validate_field(of_field, &FIELDS, &field.child("fieldRef"), problems);
     }
-    if let Some(selector) = &from.resource_field_ref {
-        validate_resource(selector, false, &field.child("resourceFieldRef"), problems);
+    if let Some(of_resource) = &from.resource_field_ref {
+        selector::validate_resource(of_resource, false, &field.child("resourceFieldRef"), problems);
     }
-    if let Some(selector) = &from.file_key_ref {
-        validate_file_key(selector, volumes, &field.child("fileKeyRef"), problems);
+    if let Some(of_file) = &from.file_key_ref {
+        validate_file_key(of_file, volumes, &field.child("fileKeyRef"), problems);
     }
     let sources = [
         from.field_ref.is_some(),
@@ -80,69 +66,6 @@ fn validate_source(env: &EnvVar, volumes: &Volumes<'_>, field: &Field, problems:
         }
         1 => {}
         _ => problems.invalid(field, "", "may not have more than one field specified at a time"),
-    }
-}
-
-/// The field of a pod that a variable or a file shows.
-pub(super) fn validate_field(
-    selector: &ObjectFieldSelector,
-    fields: &[&str],
-    field: &Field,
-    problems: &mut Problems,
-) {
-    if selector
-        .api_version
-        .as_deref()
-        .is_some_and(|version| version != "v1")
-    {
-        problems.invalid(&field.child("apiVersion"), &selector.api_version, "must be v1");
-        return;
-    }
-    let path = selector.field_path.as_str();
-    if path.is_empty() {
-        problems.required(&field.child("fieldPath"), "");
-        return;
-    }
-    let subscript = path
-        .split_once("['")
-        .and_then(|(path, rest)| Some((path, rest.strip_suffix("']")?)));
-    match subscript {
-        Some(("metadata.annotations", key)) => {
-            problems.unless_formed(field, &key.to_lowercase(), names::qualified_name);
-        }
-        Some(("metadata.labels", key)) => problems.unless_formed(field, key, names::qualified_name),
-        Some((path, _)) => problems.invalid(field, path, "does not support subscript"),
-        None => problems.unless_one_of(&field.child("fieldPath"), path, fields),
-    }
-}
-
-/// The resource of a container that a variable or a file shows.
-pub(super) fn validate_resource(
-    selector: &ResourceFieldSelector,
-    named: bool,
-    field: &Field,
-    problems: &mut Problems,
-) {
-    let resource = selector.resource.as_str();
-    let huge = resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
-    if named && selector.container_name.as_deref().unwrap_or_default().is_empty() {
-        problems.required(&field.child("containerName"), "");
-    } else if resource.is_empty() {
-        problems.required(&field.child("resource"), "");
-    } else if !huge {
-        problems.unless_one_of(&field.child("resource"), resource, &RESOURCES);
-    }
-    let divisor = selector
-        .divisor
-        .as_ref()
-        .map_or("0", |divisor| divisor.0.as_str());
-    let supported: &[&str] = if resource.ends_with(".cpu") {
-        &["1m", "1"]
-    } else {
-        &BYTE_DIVISORS
-    };
-    if divisor != "0" {
-        problems.unless_one_of(&field.child("divisor"), divisor, supported);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Whether a pod can be, by the API's rules (`ValidatePodCreate` of `pkg/apis/core/validation`).
+//! The validation of a new pod by the rules of the API (`ValidatePodCreate` of `pkg/apis/core/validation`).
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -12,14 +12,17 @@ mod problems;
 mod resources;
 mod scheduling;
 mod security;
+mod selector;
 mod spec;
+mod toleration;
+mod visit;
 mod volume;
 mod volume_source;
 
 use crate::names;
 use problems::{Field, Problems};
 
-/// All that is wrong with the pod, one line each, with the field and the value.
+/// All problems of the pod, one line each, with the field and the value.
 pub(super) fn validate(pod: &Pod) -> Vec<String> {
     let mut problems = Problems::default();
     metadata::validate(&pod.metadata, &Field::root("metadata"), &mut problems);

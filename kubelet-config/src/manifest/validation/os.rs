@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, SecurityContext, WindowsSecurityContextOptions};
 
-use super::annotations::visit_containers;
+use super::visit::visit_containers;
 use super::{Field, Problems, names};
 
 const NOT_FOR_WINDOWS: &str = "cannot be set for a windows pod";

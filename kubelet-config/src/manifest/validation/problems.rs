@@ -30,7 +30,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// What is wrong with a pod. Values are told as they are written: strings in quotes, numbers without.
+/// The problems of a pod. Values are shown as they are written: strings in quotes, numbers without.
 #[derive(Debug, Default)]
 pub(super) struct Problems(Vec<String>);
 
@@ -56,7 +56,7 @@ impl Problems {
         self.0.push(format!("{field}: Not found: {value:?}"));
     }
 
-    /// Told unless the value is one of these.
+    /// Adds a problem unless the value is one of these.
     pub(super) fn unless_one_of(&mut self, field: &Field, value: &str, supported: &[&str]) {
         if !supported.contains(&value) {
             let supported: Vec<_> = supported.iter().map(|value| format!("{value:?}")).collect();
@@ -67,7 +67,7 @@ impl Problems {
         }
     }
 
-    /// Told if a check of the value's form finds something.
+    /// Adds a problem if a check of the value finds one.
     pub(super) fn unless_formed(
         &mut self,
         field: &Field,
@@ -79,7 +79,7 @@ impl Problems {
         }
     }
 
-    /// Told unless the number lies within these bounds.
+    /// Adds a problem unless the number is within these bounds.
     pub(super) fn unless_within(&mut self, field: &Field, value: i64, least: i64, most: i64) {
         if !(least..=most).contains(&value) {
             self.invalid(

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec};
 
-use super::{Field, Problems, container, names, os, resources, scheduling, security, volume};
+use super::{Field, Problems, container, names, os, resources, scheduling, security, toleration, volume};
 
 const MAX_DNS_NAMESERVERS: usize = 3;
 const MAX_DNS_SEARCH_PATHS: usize = 32;
@@ -43,8 +43,8 @@ pub(super) fn validate(spec: &PodSpec, field: &Field, problems: &mut Problems) {
     if let Some(seconds) = spec.active_deadline_seconds {
         problems.unless_within(&field.child("activeDeadlineSeconds"), seconds, 1, i32::MAX.into());
     }
-    for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
-        validate_toleration(toleration, &field.child("tolerations").index(index), problems);
+    for (index, tolerated) in spec.tolerations.iter().flatten().enumerate() {
+        toleration::validate(tolerated, &field.child("tolerations").index(index), problems);
     }
     for (index, alias) in spec.host_aliases.iter().flatten().enumerate() {
         let field = field.child("hostAliases").index(index);
@@ -144,36 +144,5 @@ fn validate_dns_config(policy: &str, config: Option<&PodDNSConfig>, field: &Fiel
         if option.name.as_deref().unwrap_or_default().is_empty() {
             problems.required(&field.child("options").index(index), "must not be empty");
         }
-    }
-}
-
-pub(super) fn validate_toleration(toleration: &Toleration, field: &Field, problems: &mut Problems) {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let (key, operator) = (text(&toleration.key), text(&toleration.operator));
-    let (value, effect) = (text(&toleration.value), text(&toleration.effect));
-    if !key.is_empty() {
-        problems.unless_formed(&field.child("key"), &key, names::qualified_name);
-    } else if operator != "Exists" {
-        problems.invalid(
-            &field.child("operator"),
-            &operator,
-            "operator must be Exists when `key` is empty",
-        );
-    }
-    if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
-        let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-        problems.invalid(&field.child("effect"), &effect, why);
-    }
-    match operator.as_str() {
-        "" | "Equal" => problems.unless_formed(&field.child("operator"), &value, names::label_value),
-        "Exists" if !value.is_empty() => {
-            let why = "value must be empty when `operator` is 'Exists'";
-            problems.invalid(&field.child("operator"), &value, why);
-        }
-        other => problems.unless_one_of(&field.child("operator"), other, &["Equal", "Exists"]),
-    }
-    if !effect.is_empty() {
-        let supported = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-        problems.unless_one_of(&field.child("effect"), &effect, &supported);
     }
 }

@@ -1,14 +1,13 @@
 //! Volumes, and those whose content the kubelet makes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, HostPathVolumeSource, PodSpec, ProjectedVolumeSource, Volume,
 };
 use serde_json::Value;
 
-use super::container::Volumes;
-use super::{Field, Problems, env, names, volume_source};
+use super::{Field, Problems, names, selector, volume_source};
 use crate::manifest::quantity::Quantity;
 
 const FIELDS: [&str; 5] = [
@@ -29,6 +28,9 @@ const HOST_PATH_TYPES: [&str; 8] = [
     "Socket",
 ];
 const FILE_MODES: &str = "must be a number between 0 and 0777 (octal), both inclusive";
+
+/// The volumes that containers may mount, by name.
+pub(super) type Volumes<'a> = HashMap<&'a str, &'a Volume>;
 
 /// Validates the volumes; those in order can be mounted.
 pub(super) fn validate<'a>(volumes: &'a [Volume], field: &Field, problems: &mut Problems) -> Volumes<'a> {
@@ -152,9 +154,11 @@ fn validate_downward_file(file: &DownwardAPIVolumeFile, field: &Field, problems:
     }
     problems.unless_formed(&field.child("path"), &file.path, names::local_non_reserved_path);
     match (&file.field_ref, &file.resource_field_ref) {
-        (Some(selector), None) => env::validate_field(selector, &FIELDS, &field.child("fieldRef"), problems),
-        (None, Some(selector)) => {
-            env::validate_resource(selector, true, &field.child("resourceFieldRef"), problems)
+        (Some(of_field), None) => {
+            selector::validate_field(of_field, &FIELDS, &field.child("fieldRef"), problems)
+        }
+        (None, Some(of_resource)) => {
+            selector::validate_resource(of_resource, true, &field.child("resourceFieldRef"), problems)
         }
         (None, None) => problems.required(field, "one of fieldRef and resourceFieldRef is required"),
         (Some(_), Some(_)) => {

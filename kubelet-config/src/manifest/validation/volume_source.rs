@@ -72,12 +72,6 @@ pub(super) fn validate(volume: &Volume, field: &Field, problems: &mut Problems) 
         ];
         needs("scaleIO", &named);
     }
-    if let Some(image) = &volume.image {
-        needs(
-            "image",
-            &[("reference", image.reference.as_deref().unwrap_or_default())],
-        );
-    }
     validate_forms(volume, field, problems);
 }
 

@@ -11,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kubelet_core::image_name::without_tag_and_digest;
 use kubelet_core::{Clock, Disk};
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -18,7 +19,6 @@ use tokio::time::Instant;
 use self::record::{ImagePullCredentials, ImagePullIntent, ImagePullSecret, ImagePulledRecord};
 use super::ImagePullCredentialsVerificationPolicy;
 use super::keyring::Credentials;
-use super::name::without_tag_and_digest;
 use kubelet_cri::v1;
 
 /// So many secrets of one image are remembered because they were matched (`writeRecordWhileMatchingLimit`).

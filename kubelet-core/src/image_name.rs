@@ -1,33 +1,104 @@
-//! Names of images, and the tag that one without gets (`parsers.ParseImageName`, `distribution/reference`).
+//! Names of images: `busybox`, `registry.k8s.io/pause:3.10`, `app@sha256:…` (`parsers.ParseImageName`,
+//! `distribution/reference`).
+//!
+//! ```
+//! use kubelet_core::image_name::{ImageName, default_pull_policy};
+//!
+//! let name = ImageName::parse("busybox:1.36").unwrap();
+//! assert_eq!(name.repository(), "docker.io/library/busybox");
+//! assert_eq!(name.tag(), Some("1.36"));
+//! assert_eq!(default_pull_policy("busybox"), "Always");
+//! ```
 
-/// The tag of an image that names neither tag nor digest.
+use std::fmt;
+
+/// The tag of an image whose name has neither tag nor digest.
 const DEFAULT_TAG: &str = "latest";
-/// What a short name lies in: no other registry is meant by `busybox` or `user/app`.
+/// The registry of a short name such as `busybox` or `user/app`.
 const DEFAULT_DOMAIN: &str = "docker.io";
-/// The longest name of a repository with its domain (`RepositoryNameTotalLengthMax`).
+/// The most characters of a repository's path, without its registry (`RepositoryNameTotalLengthMax`).
 const REPOSITORY_NAME_MAX: usize = 255;
 
-/// The image's name with a tag if it names neither tag nor digest (`applyDefaultImageTag`). It is not made longer
-/// otherwise: what a short name means is the runtime's business.
-///
-/// # Errors
-///
-/// Why it is no name, in the kubelet's words.
-pub(super) fn apply_default_image_tag(image: &str) -> Result<String, String> {
-    let parsed = parse(image).map_err(|problem| format!("couldn't parse image name {image:?}: {problem}"))?;
-    match parsed.has_suffix {
-        true => Ok(image.to_owned()),
-        false => Ok(format!("{image}:{DEFAULT_TAG}")),
+/// A parsed name of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageName<'a> {
+    repository: String,
+    tag: Option<&'a str>,
+    digest: Option<&'a str>,
+}
+
+/// The text is not a name of an image. It says why in the words of the kubelet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseImageNameError {
+    image: String,
+    problem: String,
+}
+
+impl fmt::Display for ParseImageNameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "couldn't parse image name {:?}: {}", self.image, self.problem)
     }
 }
 
-/// The image's name in full, without tag and digest: `docker.io/library/busybox`. What is no name is left as it is.
-pub(super) fn repository(image: &str) -> String {
-    parse(image).map_or_else(|_| image.to_owned(), |parsed| parsed.repository)
+impl std::error::Error for ParseImageNameError {}
+
+impl<'a> ImageName<'a> {
+    /// Parses a name as a container spells it.
+    ///
+    /// # Errors
+    ///
+    /// [`ParseImageNameError`] if the text is not a name of an image.
+    pub fn parse(image: &'a str) -> Result<Self, ParseImageNameError> {
+        parse(image).map_err(|problem| ParseImageNameError {
+            image: image.to_owned(),
+            problem,
+        })
+    }
+
+    /// The full name of the repository, without tag and digest: `docker.io/library/busybox`.
+    pub fn repository(&self) -> &str {
+        &self.repository
+    }
+
+    /// The tag. It is `latest` if the name has neither tag nor digest.
+    pub fn tag(&self) -> Option<&'a str> {
+        match (self.tag, self.digest) {
+            (None, None) => Some(DEFAULT_TAG),
+            (tag, _) => tag,
+        }
+    }
+
+    /// The digest, e.g. `sha256:` and 64 hexadecimal digits.
+    pub fn digest(&self) -> Option<&'a str> {
+        self.digest
+    }
 }
 
-/// The image's name as it is given, without tag and digest (`trimImageTagDigest`).
-pub(super) fn without_tag_and_digest(image: &str) -> &str {
+/// The `imagePullPolicy` of a container that sets none (`SetDefaults_Container`): `Always` if the tag is `latest`, else
+/// `IfNotPresent`.
+pub fn default_pull_policy(image: &str) -> &'static str {
+    match ImageName::parse(image) {
+        Ok(name) if name.tag() == Some(DEFAULT_TAG) => "Always",
+        _ => "IfNotPresent",
+    }
+}
+
+/// The name with the tag `latest` if it has neither tag nor digest (`applyDefaultImageTag`). A short name stays short:
+/// the runtime resolves it.
+///
+/// # Errors
+///
+/// [`ParseImageNameError`] if the text is not a name of an image.
+pub fn with_default_tag(image: &str) -> Result<String, ParseImageNameError> {
+    let name = ImageName::parse(image)?;
+    Ok(match (name.tag, name.digest) {
+        (None, None) => format!("{image}:{DEFAULT_TAG}"),
+        _ => image.to_owned(),
+    })
+}
+
+/// The name as it is spelled, without tag and digest (`trimImageTagDigest`).
+pub fn without_tag_and_digest(image: &str) -> &str {
     let name = image.split_once('@').map_or(image, |(name, _)| name);
     match name.rsplit_once(':') {
         Some((name, tag)) if !tag.contains('/') => name,
@@ -35,44 +106,51 @@ pub(super) fn without_tag_and_digest(image: &str) -> &str {
     }
 }
 
-struct Parsed {
-    /// With its domain.
-    repository: String,
-    /// There is a tag or digest.
-    has_suffix: bool,
+/// Whether the text is the name of a repository, as it is spelled, without tag and digest: `busybox`,
+/// `registry.k8s.io/pause`.
+pub fn is_repository(name: &str) -> bool {
+    let is_path = |path: &str| path.len() <= REPOSITORY_NAME_MAX && path.split('/').all(is_path_component);
+    match name.split_once('/') {
+        Some((domain, path)) if is_domain(domain) => is_path(path),
+        _ => is_path(name),
+    }
 }
 
-fn parse(image: &str) -> Result<Parsed, String> {
+fn parse(image: &str) -> Result<ImageName<'_>, String> {
     if image.len() == 64 && image.bytes().all(is_lower_hex) {
         return Err(format!(
             "invalid repository name ({image}), cannot specify 64-byte hexadecimal strings"
         ));
     }
-    let (domain, rest) = split_domain(image);
-    let remote = rest.split(':').next().unwrap_or_default();
-    if remote.chars().any(char::is_uppercase) {
+    let (domain, remote) = split_domain(image);
+    let library = match domain {
+        DEFAULT_DOMAIN if !remote.contains('/') => "library/",
+        _ => "",
+    };
+    let before_colon = remote.split(':').next().unwrap_or_default();
+    if before_colon.chars().any(char::is_uppercase) {
         return Err(format!(
-            "invalid reference format: repository name ({remote}) must be lowercase"
+            "invalid reference format: repository name ({library}{before_colon}) must be lowercase"
         ));
     }
-    let invalid = || "invalid reference format".to_owned();
-    let (name_and_tag, digest) = match rest.split_once('@') {
+    let (name_and_tag, digest) = match remote.split_once('@') {
         Some((before, digest)) => (before, Some(digest)),
-        None => (rest.as_str(), None),
+        None => (remote, None),
     };
     // A path has no colon, so the first one starts the tag.
-    let (path, tag) = match name_and_tag.split_once(':') {
-        Some((path, tag)) => (path, Some(tag)),
+    let (name, tag) = match name_and_tag.split_once(':') {
+        Some((name, tag)) => (name, Some(tag)),
         None => (name_and_tag, None),
     };
+    let path = format!("{library}{name}");
     let well_formed = is_domain(domain)
         && path.split('/').all(is_path_component)
         && tag.is_none_or(is_tag)
         && digest.is_none_or(is_digest);
     if !well_formed {
-        return Err(invalid());
+        return Err("invalid reference format".to_owned());
     }
-    if domain.len() + 1 + path.len() > REPOSITORY_NAME_MAX {
+    if path.len() > REPOSITORY_NAME_MAX {
         return Err(format!(
             "repository name must not be more than {REPOSITORY_NAME_MAX} characters"
         ));
@@ -80,28 +158,22 @@ fn parse(image: &str) -> Result<Parsed, String> {
     if digest.is_some_and(|digest| !is_known_digest(digest)) {
         return Err("invalid checksum digest format".to_owned());
     }
-    Ok(Parsed {
+    Ok(ImageName {
         repository: format!("{domain}/{path}"),
-        has_suffix: tag.is_some() || digest.is_some(),
+        tag,
+        digest,
     })
 }
 
 /// What stands before the first slash is a domain only if it cannot be part of a path.
-fn split_domain(image: &str) -> (&str, String) {
+fn split_domain(image: &str) -> (&str, &str) {
     let domain = image.split_once('/').filter(|(first, _)| {
         first.contains(['.', ':']) || *first == "localhost" || first.chars().any(char::is_uppercase)
     });
     match domain {
-        Some(("docker.io" | "index.docker.io", rest)) => (DEFAULT_DOMAIN, in_default_domain(rest)),
-        Some((domain, rest)) => (domain, rest.to_owned()),
-        None => (DEFAULT_DOMAIN, in_default_domain(image)),
-    }
-}
-
-fn in_default_domain(rest: &str) -> String {
-    match rest.contains('/') {
-        true => rest.to_owned(),
-        false => format!("library/{rest}"),
+        Some((DEFAULT_DOMAIN | "index.docker.io", remote)) => (DEFAULT_DOMAIN, remote),
+        Some(parts) => parts,
+        None => (DEFAULT_DOMAIN, image),
     }
 }
 
@@ -134,7 +206,7 @@ fn is_port(port: &str) -> bool {
     !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Lower case letters and digits, parted by `.`, `_`, `__` or any number of dashes.
+/// Words of lower case letters and digits, separated by `.`, `_`, `__` or any number of dashes.
 fn is_path_component(component: &str) -> bool {
     let mut rest = component;
     loop {
@@ -207,7 +279,7 @@ mod tests {
             "[fe80::1]:5000/app:v1".to_owned(),
         ];
         for image in given {
-            assert_eq!(apply_default_image_tag(&image).as_ref(), Ok(&image));
+            assert_eq!(with_default_tag(&image).as_ref(), Ok(&image));
         }
         let bare = [
             "busybox",
@@ -220,7 +292,7 @@ mod tests {
             "a---b",
         ];
         for image in bare {
-            assert_eq!(apply_default_image_tag(image), Ok(format!("{image}:latest")));
+            assert_eq!(with_default_tag(image), Ok(format!("{image}:latest")));
         }
     }
 
@@ -243,7 +315,7 @@ mod tests {
         ];
         for (image, full, given) in cases {
             let image = image.replace("DIGEST", &digest);
-            assert_eq!(repository(&image), full);
+            assert_eq!(ImageName::parse(&image).unwrap().repository(), full);
             assert_eq!(without_tag_and_digest(&image), given);
         }
     }
@@ -281,9 +353,53 @@ mod tests {
         ];
         for (image, problem) in cases {
             assert_eq!(
-                apply_default_image_tag(&image),
-                Err(format!("couldn't parse image name {image:?}: {problem}"))
+                with_default_tag(&image).unwrap_err().to_string(),
+                format!("couldn't parse image name {image:?}: {problem}")
             );
+            assert_eq!(default_pull_policy(&image), "IfNotPresent");
         }
+    }
+
+    #[test]
+    fn tags() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let cases: [(&str, Option<&str>, &str); 8] = [
+            ("busybox", Some("latest"), "Always"),
+            ("busybox:1.36", Some("1.36"), "IfNotPresent"),
+            ("busybox:latest", Some("latest"), "Always"),
+            ("localhost:5000/busybox", Some("latest"), "Always"),
+            ("localhost:5000/a/b:v1", Some("v1"), "IfNotPresent"),
+            ("registry.k8s.io/pause:3.10", Some("3.10"), "IfNotPresent"),
+            ("busybox@DIGEST", None, "IfNotPresent"),
+            ("busybox:latest@DIGEST", Some("latest"), "Always"),
+        ];
+        for (image, tag, policy) in cases {
+            let image = image.replace("DIGEST", &digest);
+            let name = ImageName::parse(&image).unwrap();
+            assert_eq!(name.tag(), tag, "{image}");
+            assert_eq!(
+                name.digest(),
+                image.contains('@').then_some(digest.as_str()),
+                "{image}"
+            );
+            assert_eq!(default_pull_policy(&image), policy, "{image}");
+        }
+    }
+
+    #[test]
+    fn repositories() {
+        for name in [
+            "busybox",
+            "user/app",
+            "registry.k8s.io/pause",
+            "localhost:5000/a/b",
+            "HOST/a",
+        ] {
+            assert!(is_repository(name), "{name}");
+        }
+        for name in ["", "a:1", "localhost:5000", "Busybox", "a@b", "a//b", "a/", "/a"] {
+            assert!(!is_repository(name), "{name}");
+        }
+        assert!(!is_repository(&"a".repeat(256)));
     }
 }
