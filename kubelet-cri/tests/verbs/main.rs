@@ -3,4 +3,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod adapter;
+mod disk_usage;
 mod puppet;

@@ -57,6 +57,39 @@ pub(super) fn container_spec(sandbox: &SandboxEntry, container: &ContainerEntry)
     spec
 }
 
+/// Whether the pod's users are to be others than the host's.
+pub(super) fn has_user_namespace(pod: &v1::PodSandboxConfig) -> bool {
+    let security = pod
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.security_context.as_ref());
+    let options = security.and_then(|security| security.namespace_options.as_ref());
+    options
+        .and_then(|options| options.userns_options.as_ref())
+        .is_some_and(|users| users.mode() == v1::NamespaceMode::Pod)
+}
+
+/// Whether the content of an image is to be mounted.
+pub(super) fn has_image_volume(config: &v1::ContainerConfig) -> bool {
+    config
+        .mounts
+        .iter()
+        .any(|mount| mount.image.as_ref().is_some_and(|image| !image.image.is_empty()))
+}
+
+/// Whether a container is to have a group, and nothing says which user.
+pub(super) fn has_group_without_user(config: &v1::ContainerConfig) -> bool {
+    let security = config
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.security_context.as_ref());
+    security.is_some_and(|security| {
+        security.run_as_group.is_some()
+            && security.run_as_user.is_none()
+            && security.run_as_username.is_empty()
+    })
+}
+
 /// The image as the pod names it; the id that the image service gave for it only where nothing else is known.
 pub(super) fn image_name(config: &v1::ContainerConfig) -> &str {
     let image = config.image.as_ref();
