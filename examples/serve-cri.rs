@@ -21,7 +21,8 @@
 //! $ crictl rmp --all --force
 //! ```
 //!
-//! Or with a kubelet, here without an API server (as root, with swap off or `failSwapOn: false`):
+//! Or with a kubelet, here without an API server, as root. On a host with swap add `failSwapOn: false`, on one with cgroup v1
+//! `failCgroupV1: false`:
 //!
 //! ```console
 //! $ cat > kubelet.yaml <<EOF

@@ -130,6 +130,8 @@ pub struct ImageInfo {
     pub size: u64,
     /// The numeric user its containers run as, if it says.
     pub uid: Option<i64>,
+    /// It cannot be removed: a kubelet that frees disk space leaves it alone.
+    pub pinned: bool,
 }
 
 impl ImageInfo {

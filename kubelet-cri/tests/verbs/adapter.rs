@@ -431,51 +431,73 @@ async fn a_missing_capability_is_refused_by_name() {
     }
 }
 
-/// By `Unimplemented`, which `critest` takes as a reason to skip.
+/// By `Unimplemented`, which a Go client takes for a feature that is not there.
 #[tokio::test]
 async fn what_needs_more_than_a_container_is_refused_by_name() {
     let stage = Stage::new().await;
-    let mut config = sandbox_config();
-    config.metadata.as_mut().unwrap().attempt = 1;
-    let options = |mode: v1::NamespaceMode| v1::NamespaceOption {
-        userns_options: Some(v1::UserNamespace {
-            mode: mode as i32,
-            ..Default::default()
-        }),
-        ..Default::default()
+    let refused = |refused: Result<String, Error>, wish: &str| {
+        let error = refused.unwrap_err();
+        assert_eq!(error.code(), Code::Unimplemented, "{wish}");
+        assert_eq!(
+            error.message(),
+            format!("the runtime \"puppet\" does not offer {wish}")
+        );
     };
-    let mut with_users = |mode| {
-        config.linux = Some(v1::LinuxPodSandboxConfig {
-            security_context: Some(v1::LinuxSandboxSecurityContext {
-                namespace_options: Some(options(mode)),
+    let pod = |linux: v1::LinuxPodSandboxConfig| {
+        let mut config = sandbox_config();
+        config.metadata.as_mut().unwrap().attempt = 1;
+        config.linux = Some(linux);
+        run_sandbox(&stage.cri, config)
+    };
+    let users = |mode: v1::NamespaceMode| v1::LinuxPodSandboxConfig {
+        security_context: Some(v1::LinuxSandboxSecurityContext {
+            namespace_options: Some(v1::NamespaceOption {
+                userns_options: Some(v1::UserNamespace {
+                    mode: mode as i32,
+                    ..Default::default()
+                }),
                 ..Default::default()
             }),
             ..Default::default()
-        });
-        run_sandbox(&stage.cri, config.clone())
-    };
-    let refused = with_users(v1::NamespaceMode::Pod).await.unwrap_err();
-    assert_eq!(refused.code(), Code::Unimplemented);
-    assert!(refused.message().contains("user namespaces"), "{refused}");
-    with_users(v1::NamespaceMode::Node).await.unwrap();
-
-    let mut config = container_config(0);
-    config.mounts = vec![v1::Mount {
-        container_path: "/data".into(),
-        image: Some(v1::ImageSpec {
-            image: "data:v1".into(),
-            ..Default::default()
         }),
         ..Default::default()
-    }];
-    let request = v1::CreateContainerRequest {
-        pod_sandbox_id: stage.sandbox.clone(),
-        config: Some(config),
-        sandbox_config: None,
     };
-    let refused = stage.cri.create_container(request).await.unwrap_err();
-    assert_eq!(refused.code(), Code::Unimplemented);
-    assert!(refused.message().contains("image volumes"), "{refused}");
+    refused(pod(users(v1::NamespaceMode::Pod)).await, "user namespaces");
+    let sysctls = v1::LinuxPodSandboxConfig {
+        sysctls: [("net.core.somaxconn".to_owned(), "4096".to_owned())].into(),
+        ..Default::default()
+    };
+    refused(pod(sysctls).await, "sysctls");
+    pod(users(v1::NamespaceMode::Node)).await.unwrap();
+
+    let container = async |change: fn(&mut v1::ContainerConfig)| {
+        let mut config = container_config(0);
+        change(&mut config);
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: stage.sandbox.clone(),
+            config: Some(config),
+            sandbox_config: None,
+        };
+        Ok(stage.cri.create_container(request).await?.container_id)
+    };
+    let volume = container(|config| {
+        config.mounts = vec![v1::Mount {
+            container_path: "/data".into(),
+            image: Some(v1::ImageSpec {
+                image: "data:v1".into(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }];
+    });
+    refused(volume.await, "image volumes");
+    let user = container(|config| {
+        config.linux.as_mut().unwrap().security_context = Some(v1::LinuxContainerSecurityContext {
+            run_as_username: "www-data".into(),
+            ..Default::default()
+        });
+    });
+    refused(user.await, "users by name");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kubelet_core::Clock;
 use kubelet_cri::{Code, ImageService, v1};
 use kubelet_testing::MemoryCri;
 use kubelet_testing::memory_cri::{Latency, RemoteImage};

@@ -105,6 +105,7 @@ fn to_cri(image: ImageInfo) -> v1::Image {
         // A kubelet takes an image of no size for a broken answer; where a name is all there is, it counts as one byte.
         size: image.size.max(1),
         uid: image.uid.map(|value| v1::Int64Value { value }),
+        pinned: image.pinned,
         ..Default::default()
     }
 }

@@ -37,8 +37,8 @@ const EVENT_BUFFER: usize = 1024;
 ///   isolates nothing: all pods share the host's network, and a pod that asks for a network of its own is told the
 ///   [`pod_ip`](CriAdapterBuilder::pod_ip), `127.0.0.1` if not set. Its namespace options are told back as they were
 ///   asked for, not as they are, since a kubelet makes a sandbox anew for as long as they differ. Refused are a host port
-///   that is not the container's port, a runtime handler other than the runtime's name, a user namespace, and image
-///   volumes.
+///   that is not the container's port, a runtime handler other than the runtime's name, user namespaces, sysctls, image
+///   volumes, and users by name.
 /// * **A container is a record, too**, with config, labels, annotations and log path; the runtime is asked for nothing
 ///   but its state. `CreateContainer` touches no verb, `StartContainer` calls start.
 /// * **A start that failed** leaves the container exited with code 128 and reason `StartError`, as containerd does. A
@@ -59,7 +59,8 @@ const EVENT_BUFFER: usize = 1024;
 /// # Cancel safety
 ///
 /// A call that is dropped leaves records that tell the truth: a start cut short shows as what the runtime says of it,
-/// or as a failed start if the runtime knows nothing of it. Nothing is spawned.
+/// or as a failed start if the runtime knows nothing of it. Nothing is spawned but the measurement of a folder, on a
+/// blocking thread, which goes on to its end.
 #[derive(Clone)]
 pub struct CriAdapter {
     inner: Arc<Inner>,

@@ -69,8 +69,8 @@ impl RuntimeService for CriAdapter {
             );
             return Err(Error::invalid_argument(CALL, pod, message));
         }
-        if request::has_user_namespace(&config) {
-            return Err(self.missing(CALL, &pod, "user namespaces"));
+        if let Some(wish) = request::sandbox_wish(&config) {
+            return Err(self.missing(CALL, &pod, wish));
         }
         let added = self.records(CALL).await?.add_sandbox(config, handler, self.now());
         let entry = added.map_err(|error| match error {
@@ -170,8 +170,8 @@ impl RuntimeService for CriAdapter {
                 "the container has no name",
             ));
         };
-        if request::has_image_volume(&config) {
-            return Err(self.missing(CALL, &sandbox.id, "image volumes"));
+        if let Some(wish) = request::container_wish(&config) {
+            return Err(self.missing(CALL, &sandbox.id, wish));
         }
         // The protocol asks for this refusal.
         if request::has_group_without_user(&config) {
