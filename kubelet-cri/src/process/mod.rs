@@ -6,10 +6,11 @@
 //!
 //! # What it does not offer
 //!
-//! * **Isolation.** No namespaces: a container sees the host's files, processes and network, and every pod has the
-//!   host's ports. No limits of CPU or memory. No users: all run as the agent's own user and group, and a container that
-//!   asks for another (`runAsUser`, `runAsGroup`) is refused, as is a pod with sysctls. Capabilities, seccomp, SELinux,
-//!   AppArmor and a read-only root mean nothing here. Run nothing in it that you would not run in a shell.
+//! * **Isolation.** No namespaces: a container sees the host's files, processes, network, host name and DNS settings, and
+//!   every pod has the host's ports. No limits of CPU or memory. No users: all run as the agent's own user and group, and
+//!   a container that asks for another (`runAsUser`, `runAsGroup`) is refused, as is a pod with sysctls. Capabilities,
+//!   seccomp, SELinux, AppArmor, `allowPrivilegeEscalation`, supplemental groups and a read-only root mean nothing here.
+//!   Run nothing in it that you would not run in a shell.
 //! * **Images.** Nothing is fetched or unpacked. An image is a name, looked up in a table of commands if one is given
 //!   ([`ProcessRuntimeBuilder::image`]); by default any other name counts as present too, and its container must bring
 //!   its own `command`, or it is refused.
