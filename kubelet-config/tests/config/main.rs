@@ -1,5 +1,11 @@
 //! Sources, manifests and configuration, by tables and against recordings of the kubelet.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test"
+)]
 
 mod api_objects;
 mod api_source;

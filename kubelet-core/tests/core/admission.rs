@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::rig::recorded::Recorded;
+use super::rig::{Node, Pods, pod};
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::admission::DeclaredFeatures;
 use kubelet_core::{Error, FixedNode, KubeletBuilder, PodUid, Result, VolumeManager};
-use super::rig::recorded::Recorded;
-use super::rig::{Node, Pods, pod};
 use serde_json::json;
 
 /// A node with room for two pods, one CPU and a label.

@@ -2,6 +2,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::rig::recorded::Recorded;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::jiff::Timestamp;
@@ -14,7 +15,6 @@ use kubelet_core::{
 };
 use kubelet_status::{MemorySink, StatusManager, StatusManagerConfig, StatusManagerHandle};
 use parking_lot::Mutex;
-use super::rig::recorded::Recorded;
 use serde_json::{Value, json};
 
 /// A runtime that resizes all but what is called `swaps`.

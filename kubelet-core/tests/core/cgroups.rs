@@ -3,11 +3,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::rig::{Node, Pods, pod};
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::{Error, PodContainerManager, PodExt, PodUid, Result};
 use parking_lot::Mutex;
-use super::rig::{Node, Pods, pod};
 use tokio::sync::watch;
 
 /// Cgroups in memory, which tell what is done with them where the runtime does.

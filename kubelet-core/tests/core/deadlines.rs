@@ -2,8 +2,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::runtime::SyncFailure;
 use super::rig::{Node, Pods, pod};
+use kubelet_core::runtime::SyncFailure;
 use tokio::time::Instant;
 
 #[tokio::test(start_paused = true)]

@@ -2,10 +2,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::rig::{Answers, Node, Pods, pod};
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::SyncFailure;
 use kubelet_core::{FixedNode, PodExt, PodWorkerState, ProbeResultCache, Step, annotations};
-use super::rig::{Answers, Node, Pods, pod};
 use tokio::time::Instant;
 
 /// Looks each virtual second until the pod's steps are as they should be.

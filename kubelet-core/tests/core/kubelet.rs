@@ -2,6 +2,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::rig::{Node, Pods, gone, pod};
 use async_trait::async_trait;
 use futures::stream;
 use k8s_openapi::jiff::Timestamp;
@@ -15,7 +16,6 @@ use kubelet_core::{
 };
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager};
-use super::rig::{Node, Pods, gone, pod};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

@@ -2,11 +2,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::rig::recorded::Recorded;
+use super::rig::{Answers, Node, Pods, pod};
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::SyncFailure;
 use kubelet_core::{PodExt, ProbeResultCache};
-use super::rig::recorded::Recorded;
-use super::rig::{Answers, Node, Pods, pod};
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -2,9 +2,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::rig::{Node, Pods, pod};
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::{Disk, KubeletBuilder, Step};
-use super::rig::{Node, Pods, pod};
 
 /// What is told was recorded before: the disk is written to on the spot.
 fn keeping(root: &std::path::Path) -> impl FnOnce(KubeletBuilder) -> KubeletBuilder {

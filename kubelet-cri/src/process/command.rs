@@ -51,6 +51,12 @@ impl Plan {
                 "asks to run as user {user}; the process runtime runs all containers as its own user, {own_user}"
             )));
         }
+        let own_group = i64::from(rustix::process::getegid().as_raw());
+        if let Some(group) = spec.run_as_group.filter(|group| *group != own_group) {
+            return Err(refuse(format!(
+                "asks to run as group {group}; the process runtime runs all containers as its own group, {own_group}"
+            )));
+        }
         let stop_signal = match spec.stop_signal.as_deref() {
             None => Signal::TERM,
             Some(name) => signal_named(name).ok_or_else(|| {
@@ -250,6 +256,10 @@ mod tests {
             (
                 |spec| spec.run_as_user = Some(i64::from(u32::MAX) - 1),
                 "run as user",
+            ),
+            (
+                |spec| spec.run_as_group = Some(i64::from(u32::MAX) - 1),
+                "run as group",
             ),
             (|spec| spec.stop_signal = Some("SIGRTMIN".into()), "stop signal"),
             (|spec| spec.command.clear(), "has no command"),

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -39,6 +39,8 @@ pub(super) struct Process {
     stop_signal_sent: AtomicBool,
     state: watch::Sender<ContainerState>,
     reopen: mpsc::Sender<Reopen>,
+    /// The most CPU time that was ever measured, in clock ticks.
+    cpu_time: AtomicU64,
 }
 
 /// What a process needs to be looked after.
@@ -71,6 +73,7 @@ impl Process {
             stop_signal_sent: AtomicBool::new(false),
             state: watch::Sender::new(ContainerState::Running { started_at }),
             reopen: running.reopen,
+            cpu_time: AtomicU64::new(0),
         });
         let task = {
             let (shared, process) = (shared.clone(), process.clone());
@@ -95,6 +98,7 @@ impl Process {
             stop_signal_sent: AtomicBool::new(false),
             state: watch::Sender::new(ContainerState::Exited(exit)),
             reopen: mpsc::channel(1).0,
+            cpu_time: AtomicU64::new(0),
         })
     }
 
@@ -119,11 +123,21 @@ impl Process {
         let state = self.state.borrow().clone();
         let mut container = Container::running(self.key.clone(), self.record.lock().started_at);
         container.state = state;
-        if let Some(group) = &*self.group.lock() {
-            let pid = group.leader().as_raw_pid().to_string();
-            container.info.insert("pid".to_owned(), pid);
+        if let Some(pid) = self.leader() {
+            container.info.insert("pid".to_owned(), pid.to_string());
         }
         container
+    }
+
+    /// The leader of its process group, while it runs.
+    pub(super) fn leader(&self) -> Option<i32> {
+        Some(self.group.lock().as_ref()?.leader().as_raw_pid())
+    }
+
+    /// Its CPU time, now that this was measured. It never falls, though the time of a process that nobody waited for is
+    /// lost at its end.
+    pub(super) fn cpu_time(&self, measured: u64) -> u64 {
+        self.cpu_time.fetch_max(measured, Ordering::Relaxed).max(measured)
     }
 
     /// Waits for its end.
@@ -243,4 +257,27 @@ pub(super) fn pump(
     let [stdout, stderr] = pipes;
     let pump = LogPump::new(log_path, log_file, stdout, stderr, receiver, shared.clock);
     (pump, sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_never_falls() {
+        let now = kubelet_core::Clock::system().now();
+        let record = Record {
+            pod_uid: "u".into(),
+            container: "main".into(),
+            attempt: 0,
+            working_dir: "/".into(),
+            log_path: None,
+            stop_signal: None,
+            started_at: now,
+            process: None,
+            exit: None,
+        };
+        let process = Process::ended("/".into(), record, unknown_exit(now, now));
+        assert_eq!([7, 3, 9].map(|measured| process.cpu_time(measured)), [7, 7, 9]);
+    }
 }

@@ -34,14 +34,14 @@ impl ImageTable {
 
     fn info(&self, image: &str) -> Option<ImageInfo> {
         let known = self.commands.contains_key(&with_tag(image));
-        (known || self.any).then(|| describe(image))
+        (known || self.any).then(|| describe(image, known))
     }
 }
 
 #[async_trait]
 impl Images for ImageTable {
     async fn list(&self) -> Result<Vec<ImageInfo>> {
-        Ok(self.commands.keys().map(|name| describe(name)).collect())
+        Ok(self.commands.keys().map(|name| describe(name, true)).collect())
     }
 
     async fn status(&self, image: &str) -> Result<Option<ImageInfo>> {
@@ -69,8 +69,9 @@ impl Images for ImageTable {
 }
 
 /// An image runs as the agent's own user, since all do: a pod with `runAsNonRoot` is judged by that.
-fn describe(name: &str) -> ImageInfo {
+fn describe(name: &str, of_the_table: bool) -> ImageInfo {
     let mut info = ImageInfo::named(name);
+    info.pinned = of_the_table;
     info.uid = Some(i64::from(rustix::process::geteuid().as_raw()));
     info
 }

@@ -2,14 +2,15 @@
 //!
 //! For laptops, tests and demonstrations, and as the model of a runtime on the [five verbs](crate::verbs). It behaves
 //! as a container runtime does wherever a process can: CRI-format logs, signals, grace periods, exit codes, commands in
-//! a container, events, and containers that go on while the agent is restarted.
+//! a container, CPU time and memory, events, and containers that go on while the agent is restarted.
 //!
 //! # What it does not offer
 //!
-//! * **Isolation.** No namespaces: a container sees the host's files, processes and network, and every pod has the
-//!   host's ports. No limits of CPU or memory. No users: all run as the agent's own, and a container that asks for
-//!   another (`runAsUser`) is refused. Capabilities, seccomp, SELinux, AppArmor, sysctls and a read-only root mean
-//!   nothing here. Run nothing in it that you would not run in a shell.
+//! * **Isolation.** No namespaces: a container sees the host's files, processes, network, host name and DNS settings, and
+//!   every pod has the host's ports. No limits of CPU or memory. No users: all run as the agent's own user and group, and
+//!   a container that asks for another (`runAsUser`, `runAsGroup`) is refused, as is a pod with sysctls. Capabilities,
+//!   seccomp, SELinux, AppArmor, `allowPrivilegeEscalation`, supplemental groups and a read-only root mean nothing here.
+//!   Run nothing in it that you would not run in a shell.
 //! * **Images.** Nothing is fetched or unpacked. An image is a name, looked up in a table of commands if one is given
 //!   ([`ProcessRuntimeBuilder::image`]); by default any other name counts as present too, and its container must bring
 //!   its own `command`, or it is refused.
@@ -54,6 +55,7 @@ mod launch;
 mod log;
 mod proc_fs;
 mod record;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
@@ -76,10 +78,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::verbs::{
     Container, ContainerKey, ContainerRuntime, ContainerSpec, Events, Exec, ExecOutput, Images, Logs, Result,
-    RuntimeError,
+    RuntimeError, Stats, Usage,
 };
 use container::Process;
 use images::ImageTable;
+use usage::Snapshot;
 
 /// Runs containers as child processes. See the [module](self) for what that means.
 ///
@@ -122,6 +125,7 @@ impl Drop for Lock {
 
 /// What the tasks share with the runtime.
 struct Shared {
+    root: PathBuf,
     containers_dir: PathBuf,
     images: ImageTable,
     clock: Clock,
@@ -130,6 +134,7 @@ struct Shared {
     /// The runtime is gone: leave the processes alone and end.
     abandon: CancellationToken,
     ended: broadcast::Sender<ContainerKey>,
+    usage: tokio::sync::Mutex<Option<Arc<Snapshot>>>,
 }
 
 /// A place in the list.
@@ -203,6 +208,7 @@ impl ProcessRuntimeBuilder {
         let abandon = CancellationToken::new();
         let runtime = ProcessRuntime {
             shared: Arc::new(Shared {
+                root,
                 containers_dir,
                 images: self.images,
                 clock: self.clock,
@@ -210,6 +216,7 @@ impl ProcessRuntimeBuilder {
                 tasks: TaskTracker::new(),
                 abandon: abandon.clone(),
                 ended: broadcast::Sender::new(EVENT_BUFFER),
+                usage: tokio::sync::Mutex::default(),
             }),
             closed: AtomicBool::new(false),
             _abandon: abandon.drop_guard(),
@@ -371,7 +378,15 @@ impl ContainerRuntime for ProcessRuntime {
         Ok(())
     }
 
+    fn data_dir(&self) -> Option<&Path> {
+        Some(&self.shared.root)
+    }
+
     fn exec(&self) -> Option<&dyn Exec> {
+        Some(self)
+    }
+
+    fn stats(&self) -> Option<&dyn Stats> {
         Some(self)
     }
 
@@ -402,6 +417,16 @@ impl Exec for ProcessRuntime {
 impl Logs for ProcessRuntime {
     async fn reopen(&self, key: &ContainerKey) -> Result<()> {
         self.process(key).await?.reopen_log().await
+    }
+}
+
+/// Of the container's process group; commands that are run in the container are not counted. Memory is what each process
+/// has for itself: files that it has mapped are not counted, and what parent and child share is counted twice.
+#[async_trait]
+impl Stats for ProcessRuntime {
+    async fn usage(&self, key: &ContainerKey) -> Result<Usage> {
+        let process = self.process(key).await?;
+        usage::usage(&self.shared, &process).await
     }
 }
 

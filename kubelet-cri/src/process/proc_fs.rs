@@ -15,6 +15,8 @@ pub(super) struct Stat {
     state: u8,
     pub(super) group: i32,
     pub(super) session: i32,
+    /// CPU time in clock ticks: its own, and that of its children that ended and were reaped.
+    pub(super) cpu_time: u64,
     /// In clock ticks since boot: together with the pid it names a process for good.
     pub(super) start_time: u64,
 }
@@ -43,6 +45,10 @@ impl Stat {
             state: *fields.first()?.as_bytes().first()?,
             group: fields.get(2)?.parse().ok()?,
             session: fields.get(3)?.parse().ok()?,
+            cpu_time: fields
+                .get(11..15)?
+                .iter()
+                .try_fold(0_u64, |sum, ticks| Some(sum.saturating_add(ticks.parse().ok()?)))?,
             start_time: fields.get(19)?.parse().ok()?,
         })
     }
@@ -56,6 +62,17 @@ impl Stat {
 /// All processes that can be seen.
 pub(super) fn all() -> io::Result<impl Iterator<Item = Stat>> {
     Ok(pids()?.filter_map(|pid| Stat::of(pid).ok().flatten()))
+}
+
+/// How many pages of memory a process has for itself alone (`/proc/<pid>/statm`): without files that it has mapped.
+/// None if it has ended.
+pub(super) fn own_pages(pid: i32) -> u64 {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let mut fields = line
+        .split_ascii_whitespace()
+        .map(|field| field.parse::<u64>().unwrap_or(0));
+    let (resident, shared) = (fields.nth(1).unwrap_or(0), fields.next().unwrap_or(0));
+    resident.saturating_sub(shared)
 }
 
 /// Leaders of process groups whose standard output or standard error is one of these files.
@@ -103,12 +120,13 @@ mod tests {
 
     #[test]
     fn names_may_contain_anything() {
-        let line = "42 (a) b (c) S 1 40 39 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 777 1000 10 0 0";
+        let line = "42 (a) b (c) S 1 40 39 0 -1 4194304 1 0 0 0 1 20 300 4000 20 0 1 0 777 1000 10 0 0";
         let stat = Stat::parse(line).unwrap();
         assert_eq!(
             (stat.pid, stat.group, stat.session, stat.start_time),
             (42, 40, 39, 777)
         );
+        assert_eq!(stat.cpu_time, 4321);
         assert!(stat.is_alive());
         assert_eq!(Stat::parse("42 (a"), None);
         assert_eq!(Stat::parse("42 (a) S 1"), None);
@@ -122,6 +140,7 @@ mod tests {
                 .unwrap()
                 .any(|stat| stat.pid == me.pid && stat.start_time == me.start_time)
         );
+        assert!(own_pages(me.pid) > 0);
         assert!(world().unwrap().contains("pid:["));
     }
 }

@@ -42,6 +42,9 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// A client must name a valid `:authority`, as grpc-go and tonic do; one on the C core of gRPC (Python, C++) has to be
 /// told `grpc.default_authority=localhost`, for it sends the path of the socket otherwise.
 ///
+/// The example `serve-cri` is a whole program, with the commands to try it. A Go client refuses an endpoint that does not
+/// answer `Version` and `ImageFsInfo`.
+///
 /// Messages may have up to 16 MiB either way. A call whose client goes away or gives up is dropped; see
 /// [`RuntimeService`] for what that asks of a runtime.
 pub struct CriServer {

@@ -1,5 +1,6 @@
 //! What a runtime may be able to do beside the five verbs.
 
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -109,6 +110,12 @@ pub trait Images: Send + Sync {
 
     /// Deletes an image. What is not there is a success.
     async fn remove(&self, image: &str) -> Result<()>;
+
+    /// The folder of the host that holds the images, if it is not the folder of the containers. A kubelet removes unused
+    /// images when the file system of this folder is full (CRI `ImageFsInfo`).
+    fn dir(&self) -> Option<&Path> {
+        None
+    }
 }
 
 /// An image at hand.
@@ -123,6 +130,8 @@ pub struct ImageInfo {
     pub size: u64,
     /// The numeric user its containers run as, if it says.
     pub uid: Option<i64>,
+    /// It cannot be removed: a kubelet that frees disk space leaves it alone.
+    pub pinned: bool,
 }
 
 impl ImageInfo {

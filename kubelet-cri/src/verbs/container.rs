@@ -72,6 +72,8 @@ pub struct ContainerSpec {
     pub tty: bool,
     /// The numeric user it must run as, if the pod or the image asks for one.
     pub run_as_user: Option<i64>,
+    /// The numeric group it must run as, if the pod asks for one.
+    pub run_as_group: Option<i64>,
     /// What it may use.
     pub limits: Limits,
     /// The kubelet's labels of the container.
@@ -97,6 +99,7 @@ impl ContainerSpec {
             stdin: false,
             tty: false,
             run_as_user: None,
+            run_as_group: None,
             limits: Limits::default(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),

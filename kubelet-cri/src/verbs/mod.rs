@@ -66,6 +66,7 @@ mod capabilities;
 mod container;
 mod error;
 
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -130,6 +131,12 @@ pub trait ContainerRuntime: Send + Sync {
     /// Forgets a container that ended, and whatever is kept of it but its log. What is not there is a success. The
     /// adapter stops a container before it removes it.
     async fn remove(&self, key: &ContainerKey) -> Result<()>;
+
+    /// The folder of the host in which containers keep what they write. The adapter reports its size, and the file
+    /// system that it is on (CRI `ImageFsInfo`). Without it, the adapter reports the folder of its own records.
+    fn data_dir(&self) -> Option<&Path> {
+        None
+    }
 
     /// Runs commands in containers: `kubectl exec`, exec probes and hooks.
     fn exec(&self) -> Option<&dyn Exec> {

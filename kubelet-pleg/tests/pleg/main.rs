@@ -1,5 +1,11 @@
 //! The PLEG on a runtime in memory, and against recordings of the kubelet.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test"
+)]
 
 mod chaos;
 mod evented;

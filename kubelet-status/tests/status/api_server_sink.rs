@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::Read;
 use std::sync::Arc;
 
+use super::logged::Logged;
 use flate2::read::GzDecoder;
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -11,7 +12,6 @@ use kube_client::Client;
 use kube_client::client::Body;
 use kubelet_core::{Error, PodStatusReporter, SinkPod, StatusSink};
 use kubelet_status::{ApiServerEvents, ApiServerSink, EventSink, EventSinkError, StatusManager};
-use super::logged::Logged;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

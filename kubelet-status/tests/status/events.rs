@@ -5,13 +5,13 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::logged::Logged;
 use async_trait::async_trait;
 use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::{Event as ApiEvent, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::{Clock, Event, EventRecorder, EventType, Jitter};
 use kubelet_status::{EventBroadcaster, EventRecorderHandle, EventSink, EventSinkError};
-use super::logged::Logged;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;

@@ -1,5 +1,11 @@
 //! Statuses, sinks and events, by tables, recordings, and an API server in memory.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test"
+)]
 
 mod api_server_faults;
 mod api_server_sink;

@@ -15,6 +15,7 @@ use super::addresses::AddressRange;
 use super::events::Watchers;
 use super::images::Images;
 use super::state::{Away, State};
+use super::stats::CONTAINERD_IMAGES_DIR;
 use super::store::Store;
 use super::{Faults, Inner, Latency, MemoryCri};
 use crate::Calls;
@@ -45,6 +46,7 @@ pub struct MemoryCriBuilder {
     user_namespaces: bool,
     cgroup_driver: v1::CgroupDriver,
     log_root: Option<PathBuf>,
+    images_dir: PathBuf,
     open_registry: bool,
     streaming_url: Option<String>,
     record_looks: bool,
@@ -64,6 +66,7 @@ impl MemoryCriBuilder {
             user_namespaces: true,
             cgroup_driver: v1::CgroupDriver::Cgroupfs,
             log_root: None,
+            images_dir: CONTAINERD_IMAGES_DIR.into(),
             open_registry: true,
             streaming_url: None,
             record_looks: false,
@@ -123,6 +126,14 @@ impl MemoryCriBuilder {
         self
     }
 
+    /// The folder that `ImageFsInfo` names; containerd's if not set. Nothing is written to it. A Go kubelet looks up the
+    /// file system of this folder, and neither evicts pods nor removes images if the folder does not exist: where one
+    /// drives this runtime, name a folder that does.
+    pub fn images_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.images_dir = folder.into();
+        self
+    }
+
     /// Nothing can be pulled but what is [published](MemoryCri::publish). Otherwise anything can.
     pub fn closed_registry(mut self) -> Self {
         self.open_registry = false;
@@ -161,6 +172,7 @@ impl MemoryCriBuilder {
             seed: self.seed,
             faults: faults.clone(),
             log_root: self.log_root,
+            images_dir: self.images_dir,
             sandboxes: Store::default(),
             containers: Store::default(),
             pods: BTreeMap::new(),

@@ -28,6 +28,8 @@ pub(super) struct State {
     pub(super) seed: u64,
     pub(super) faults: Faults,
     pub(super) log_root: Option<PathBuf>,
+    /// What `ImageFsInfo` names.
+    pub(super) images_dir: PathBuf,
     pub(super) sandboxes: Store<Sandbox>,
     pub(super) containers: Store<Container>,
     /// The sandboxes of each pod, by number.

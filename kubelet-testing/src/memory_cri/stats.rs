@@ -14,7 +14,7 @@ use super::{Call, MemoryCri};
 type Result<T> = std::result::Result<T, Error>;
 
 /// Where containerd keeps images and what containers write.
-pub(super) const IMAGES_MOUNTPOINT: &str = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs";
+pub(super) const CONTAINERD_IMAGES_DIR: &str = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs";
 /// What a pod sends and gets in a second, in bytes.
 const NETWORK_RATE: u64 = 1000;
 
@@ -143,7 +143,7 @@ impl MemoryCri {
         let state = self.settled(Instant::now());
         let usage = |used: u64, inodes: u64| v1::FilesystemUsage {
             timestamp: nanos(state.clock.now()),
-            ..filesystem(used, inodes)
+            ..filesystem(&state, used, inodes)
         };
         let images = state.images.used_bytes();
         v1::ImageFsInfoResponse {
@@ -201,11 +201,11 @@ fn memory(timestamp: i64, used: Used) -> v1::MemoryUsage {
     }
 }
 
-fn filesystem(used: u64, inodes: u64) -> v1::FilesystemUsage {
+fn filesystem(state: &State, used: u64, inodes: u64) -> v1::FilesystemUsage {
     v1::FilesystemUsage {
         timestamp: 0,
         fs_id: Some(v1::FilesystemIdentifier {
-            mountpoint: IMAGES_MOUNTPOINT.to_owned(),
+            mountpoint: state.images_dir.display().to_string(),
         }),
         used_bytes: value(used),
         inodes_used: value(inodes),
@@ -226,7 +226,7 @@ fn stats(state: &State, container: &Container, now: Instant) -> v1::ContainerSta
         }),
         cpu: running.then(|| cpu(timestamp, used)),
         memory: running.then(|| memory(timestamp, used)),
-        writable_layer: Some(filesystem(0, 0)),
+        writable_layer: Some(filesystem(state, 0, 0)),
         swap: None,
         io: None,
     }

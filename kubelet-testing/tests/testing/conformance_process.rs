@@ -56,12 +56,12 @@ impl Fixture for Processes {
 mod verbs {
     use super::*;
 
-    kubelet_testing::conformance!(verbs: Processes, offers: [signals, restart, logs, exec, images, events]);
+    kubelet_testing::conformance!(verbs: Processes, offers: [signals, restart, logs, exec, stats, images, events]);
 }
 
 /// Through `CriAdapter`.
 mod cri {
     use super::*;
 
-    kubelet_testing::conformance!(cri: Processes, offers: [signals, restart, logs, exec, events]);
+    kubelet_testing::conformance!(cri: Processes, offers: [signals, restart, logs, exec, stats, events]);
 }

@@ -1,6 +1,12 @@
 //! The fakes by themselves, held against what they stand for, and whole agents on them. One program: to link one takes longer than
 //! most of the tests.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test"
+)]
 
 mod agent;
 mod agent_restarts;

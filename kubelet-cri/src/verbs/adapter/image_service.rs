@@ -76,6 +76,21 @@ impl ImageService for CriAdapter {
         }
         Ok(v1::RemoveImageResponse {})
     }
+
+    /// A Go kubelet and `critest` refuse a runtime that does not answer this call.
+    async fn image_fs_info(&self, _request: v1::ImageFsInfoRequest) -> Result<v1::ImageFsInfoResponse> {
+        const CALL: &str = "ImageFsInfo";
+        let containers = self.containers_usage(CALL).await?;
+        let images = match self.images_usage(CALL).await? {
+            Some(images) => images,
+            // One file system holds all.
+            None => containers.clone(),
+        };
+        Ok(v1::ImageFsInfoResponse {
+            image_filesystems: vec![images],
+            container_filesystems: vec![containers],
+        })
+    }
 }
 
 fn named(call: &'static str, spec: Option<v1::ImageSpec>) -> Result<String> {
@@ -90,6 +105,7 @@ fn to_cri(image: ImageInfo) -> v1::Image {
         // A kubelet takes an image of no size for a broken answer; where a name is all there is, it counts as one byte.
         size: image.size.max(1),
         uid: image.uid.map(|value| v1::Int64Value { value }),
+        pinned: image.pinned,
         ..Default::default()
     }
 }

@@ -1,6 +1,7 @@
 //! CRI on top of the five verbs.
 
 mod containers;
+mod disk_usage;
 mod events;
 mod image_service;
 mod records;
@@ -18,6 +19,7 @@ use tokio::sync::{OnceCell, broadcast};
 
 use super::{ContainerRuntime, Result as VerbResult};
 use crate::error::{Code, Error};
+use disk_usage::Measured;
 use events::Change;
 use records::{ContainerEntry, Records, SandboxEntry};
 
@@ -34,14 +36,17 @@ const EVENT_BUFFER: usize = 1024;
 /// * **A sandbox is a record.** It is ready from `RunPodSandbox` until `StopPodSandbox`, whatever its containers do. It
 ///   isolates nothing: all pods share the host's network, and a pod that asks for a network of its own is told the
 ///   [`pod_ip`](CriAdapterBuilder::pod_ip), `127.0.0.1` if not set. Its namespace options are told back as they were
-///   asked for, not as they are, since a kubelet makes a sandbox anew for as long as they differ. A host port that is
-///   not the container's port, and a runtime handler other than the runtime's name, are refused.
+///   asked for, not as they are, since a kubelet makes a sandbox anew for as long as they differ. Refused are a host port
+///   that is not the container's port, a runtime handler other than the runtime's name, user namespaces, sysctls, image
+///   volumes, and users by name.
 /// * **A container is a record, too**, with config, labels, annotations and log path; the runtime is asked for nothing
 ///   but its state. `CreateContainer` touches no verb, `StartContainer` calls start.
 /// * **A start that failed** leaves the container exited with code 128 and reason `StartError`, as containerd does. A
 ///   container that the runtime no longer knows is exited with 137 and `ContainerStatusUnknown`.
 /// * **Images**: without the capability every name is present, is its own id, and a pull of it is a success that
 ///   fetches nothing.
+/// * **A file system**: `ImageFsInfo` reports the size of the runtime's [`data_dir`](ContainerRuntime::data_dir), or that
+///   of the records' folder. It is measured at most every ten seconds.
 ///
 /// Records are kept in memory, and in a folder if [`records_dir`](CriAdapterBuilder::records_dir) says so; a runtime
 /// whose containers outlive the agent needs that, or they will not be found again.
@@ -54,7 +59,8 @@ const EVENT_BUFFER: usize = 1024;
 /// # Cancel safety
 ///
 /// A call that is dropped leaves records that tell the truth: a start cut short shows as what the runtime says of it,
-/// or as a failed start if the runtime knows nothing of it. Nothing is spawned.
+/// or as a failed start if the runtime knows nothing of it. Nothing is spawned but the measurement of a folder, on a
+/// blocking thread, which goes on to its end.
 #[derive(Clone)]
 pub struct CriAdapter {
     inner: Arc<Inner>,
@@ -68,6 +74,7 @@ struct Inner {
     pod_ip: String,
     clock: Clock,
     changes: broadcast::Sender<Change>,
+    measured: Measured,
 }
 
 impl CriAdapter {
@@ -193,6 +200,7 @@ impl CriAdapterBuilder {
             inner: Arc::new(Inner {
                 runtime: self.runtime,
                 records: Records::new(self.records_dir),
+                measured: Measured::default(),
                 loaded: OnceCell::new(),
                 deadline: self.deadline,
                 pod_ip: self.pod_ip,

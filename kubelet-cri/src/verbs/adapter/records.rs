@@ -70,6 +70,11 @@ impl Records {
         }
     }
 
+    /// The folder they are kept in, if there is one.
+    pub(super) fn dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
+    }
+
     /// Reads what an earlier adapter wrote. A file that cannot be read is reported and left alone.
     pub(super) fn load(&self) -> Result<(), String> {
         let Some(dir) = &self.dir else { return Ok(()) };

@@ -50,11 +50,47 @@ pub(super) fn container_spec(sandbox: &SandboxEntry, container: &ContainerEntry)
         spec.run_as_user = security
             .and_then(|security| security.run_as_user.as_ref())
             .map(|user| user.value);
+        spec.run_as_group = security
+            .and_then(|security| security.run_as_group.as_ref())
+            .map(|group| group.value);
         spec.limits = linux.resources.as_ref().map_or_else(Limits::default, limits);
     }
     spec.labels = config.labels.clone();
     spec.annotations = config.annotations.clone();
     spec
+}
+
+/// What a pod asks for that no runtime on the five verbs can give, if it asks for any.
+pub(super) fn sandbox_wish(pod: &v1::PodSandboxConfig) -> Option<&'static str> {
+    let linux = pod.linux.as_ref()?;
+    let options = linux
+        .security_context
+        .as_ref()
+        .and_then(|security| security.namespace_options.as_ref());
+    let users = options.and_then(|options| options.userns_options.as_ref());
+    if users.is_some_and(|users| users.mode() == v1::NamespaceMode::Pod) {
+        return Some("user namespaces");
+    }
+    (!linux.sysctls.is_empty()).then_some("sysctls")
+}
+
+/// What a container asks for that no runtime on the five verbs can give, if it asks for any.
+pub(super) fn container_wish(config: &v1::ContainerConfig) -> Option<&'static str> {
+    let is_image = |mount: &v1::Mount| mount.image.as_ref().is_some_and(|image| !image.image.is_empty());
+    if config.mounts.iter().any(is_image) {
+        return Some("image volumes");
+    }
+    let named = security(config).is_some_and(|security| !security.run_as_username.is_empty());
+    named.then_some("users by name")
+}
+
+/// Whether a container is to have a group, and nothing says which user.
+pub(super) fn has_group_without_user(config: &v1::ContainerConfig) -> bool {
+    security(config).is_some_and(|security| security.run_as_group.is_some() && security.run_as_user.is_none())
+}
+
+fn security(config: &v1::ContainerConfig) -> Option<&v1::LinuxContainerSecurityContext> {
+    config.linux.as_ref()?.security_context.as_ref()
 }
 
 /// The image as the pod names it; the id that the image service gave for it only where nothing else is known.

@@ -7,7 +7,7 @@ use futures::future::try_join_all;
 use futures::stream::BoxStream;
 
 use super::records::{AddError, Phase};
-use super::{CriAdapter, Result, response};
+use super::{CriAdapter, Result, request, response};
 use crate::error::{Code, Error};
 use crate::services::{KUBELET_API_VERSION, RuntimeService};
 use crate::v1;
@@ -68,6 +68,9 @@ impl RuntimeService for CriAdapter {
                 port.container_port, port.host_port
             );
             return Err(Error::invalid_argument(CALL, pod, message));
+        }
+        if let Some(wish) = request::sandbox_wish(&config) {
+            return Err(self.missing(CALL, &pod, wish));
         }
         let added = self.records(CALL).await?.add_sandbox(config, handler, self.now());
         let entry = added.map_err(|error| match error {
@@ -167,6 +170,14 @@ impl RuntimeService for CriAdapter {
                 "the container has no name",
             ));
         };
+        if let Some(wish) = request::container_wish(&config) {
+            return Err(self.missing(CALL, &sandbox.id, wish));
+        }
+        // The protocol asks for this refusal.
+        if request::has_group_without_user(&config) {
+            let message = "run_as_group is set without run_as_user";
+            return Err(Error::invalid_argument(CALL, &sandbox.id, message));
+        }
         let uid = sandbox
             .config
             .metadata

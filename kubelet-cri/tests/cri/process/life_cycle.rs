@@ -368,7 +368,17 @@ async fn images_are_a_table_of_commands() {
         node.cri.image_status(request).await.unwrap().image
     };
     let own_user = i64::from(rustix::process::geteuid().as_raw());
-    assert_eq!(status("web:latest").await.unwrap().uid.unwrap().value, own_user);
+    let web = status("web:latest").await.unwrap();
+    assert_eq!(web.uid.unwrap().value, own_user);
+    // It cannot be removed, so a kubelet must not try to.
+    assert!(web.pinned);
+    let listed = node.cri.list_images(Default::default()).await.unwrap().images;
+    assert!(listed.len() == 1 && listed[0].pinned, "{listed:?}");
+    let removed = node
+        .cri
+        .remove_image(v1::RemoveImageRequest { image: spec("web") })
+        .await;
+    assert_eq!(removed.unwrap_err().code(), Code::InvalidArgument);
     assert_eq!(status("other").await, None);
     let pull = async |image: &str| {
         let request = v1::PullImageRequest {

@@ -6,3 +6,5 @@ mod life_cycle;
 mod node;
 mod output;
 mod restart;
+mod served;
+mod usage;

@@ -46,7 +46,7 @@ impl Stage {
     }
 }
 
-async fn run_sandbox(cri: &CriAdapter, config: v1::PodSandboxConfig) -> Result<String, Error> {
+pub(crate) async fn run_sandbox(cri: &CriAdapter, config: v1::PodSandboxConfig) -> Result<String, Error> {
     let request = v1::RunPodSandboxRequest {
         config: Some(config),
         runtime_handler: String::new(),
@@ -76,7 +76,7 @@ async fn remove(cri: &CriAdapter, id: &str) -> Result<(), Error> {
     cri.remove_container(request).await.map(drop)
 }
 
-fn sandbox_config() -> v1::PodSandboxConfig {
+pub(crate) fn sandbox_config() -> v1::PodSandboxConfig {
     v1::PodSandboxConfig {
         metadata: Some(v1::PodSandboxMetadata {
             name: "web".into(),
@@ -333,6 +333,18 @@ async fn requests_that_make_no_sense() {
         start(&stage.cri, "none").await.unwrap_err().code(),
         Code::NotFound
     );
+    let mut config = container_config(1);
+    config.linux.as_mut().unwrap().security_context = Some(v1::LinuxContainerSecurityContext {
+        run_as_group: Some(v1::Int64Value { value: 1001 }),
+        ..Default::default()
+    });
+    let request = v1::CreateContainerRequest {
+        pod_sandbox_id: stage.sandbox.clone(),
+        config: Some(config),
+        sandbox_config: None,
+    };
+    let refused = stage.cri.create_container(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     assert_eq!(start(&stage.cri, "").await.unwrap_err().code(), Code::NotFound);
     stop(&stage.cri, "none", 0).await.unwrap();
     remove(&stage.cri, "none").await.unwrap();
@@ -417,6 +429,75 @@ async fn a_missing_capability_is_refused_by_name() {
             format!("the runtime \"puppet\" does not offer {capability}")
         );
     }
+}
+
+/// By `Unimplemented`, which a Go client takes for a feature that is not there.
+#[tokio::test]
+async fn what_needs_more_than_a_container_is_refused_by_name() {
+    let stage = Stage::new().await;
+    let refused = |refused: Result<String, Error>, wish: &str| {
+        let error = refused.unwrap_err();
+        assert_eq!(error.code(), Code::Unimplemented, "{wish}");
+        assert_eq!(
+            error.message(),
+            format!("the runtime \"puppet\" does not offer {wish}")
+        );
+    };
+    let pod = |linux: v1::LinuxPodSandboxConfig| {
+        let mut config = sandbox_config();
+        config.metadata.as_mut().unwrap().attempt = 1;
+        config.linux = Some(linux);
+        run_sandbox(&stage.cri, config)
+    };
+    let users = |mode: v1::NamespaceMode| v1::LinuxPodSandboxConfig {
+        security_context: Some(v1::LinuxSandboxSecurityContext {
+            namespace_options: Some(v1::NamespaceOption {
+                userns_options: Some(v1::UserNamespace {
+                    mode: mode as i32,
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    refused(pod(users(v1::NamespaceMode::Pod)).await, "user namespaces");
+    let sysctls = v1::LinuxPodSandboxConfig {
+        sysctls: [("net.core.somaxconn".to_owned(), "4096".to_owned())].into(),
+        ..Default::default()
+    };
+    refused(pod(sysctls).await, "sysctls");
+    pod(users(v1::NamespaceMode::Node)).await.unwrap();
+
+    let container = async |change: fn(&mut v1::ContainerConfig)| {
+        let mut config = container_config(0);
+        change(&mut config);
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: stage.sandbox.clone(),
+            config: Some(config),
+            sandbox_config: None,
+        };
+        Ok(stage.cri.create_container(request).await?.container_id)
+    };
+    let volume = container(|config| {
+        config.mounts = vec![v1::Mount {
+            container_path: "/data".into(),
+            image: Some(v1::ImageSpec {
+                image: "data:v1".into(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }];
+    });
+    refused(volume.await, "image volumes");
+    let user = container(|config| {
+        config.linux.as_mut().unwrap().security_context = Some(v1::LinuxContainerSecurityContext {
+            run_as_username: "www-data".into(),
+            ..Default::default()
+        });
+    });
+    refused(user.await, "users by name");
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 //! The adapter over a runtime that does as it is told.
 
 mod adapter;
+mod disk_usage;
 mod puppet;

@@ -1,12 +1,15 @@
-//! A runtime in memory with five verbs and no capability, each of which can be made to fail or to hang.
+//! A runtime in memory with five verbs, each of which can be made to fail or to hang, and of the capabilities at most images.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use kubelet_core::Clock;
-use kubelet_cri::verbs::{Container, ContainerKey, ContainerRuntime, ContainerSpec, Result, RuntimeError};
+use kubelet_cri::verbs::{
+    Container, ContainerKey, ContainerRuntime, ContainerSpec, ImageInfo, Images, Result, RuntimeError,
+};
 
 #[derive(Default)]
 pub(crate) struct Puppet {
@@ -15,7 +18,15 @@ pub(crate) struct Puppet {
     pub(crate) graces: Mutex<Vec<Duration>>,
     /// What each verb does, if not its work.
     pub(crate) orders: Mutex<BTreeMap<&'static str, Order>>,
-    clock: Clock,
+    pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) shelf: Option<Shelf>,
+    pub(crate) clock: Clock,
+}
+
+/// Images of these sizes, in a folder of their own.
+pub(crate) struct Shelf {
+    pub(crate) dir: PathBuf,
+    pub(crate) sizes: Vec<u64>,
 }
 
 #[derive(Clone)]
@@ -75,5 +86,42 @@ impl ContainerRuntime for Puppet {
         self.obey("remove").await?;
         self.containers.lock().unwrap().remove(key);
         Ok(())
+    }
+
+    fn data_dir(&self) -> Option<&Path> {
+        self.data_dir.as_deref()
+    }
+
+    fn images(&self) -> Option<&dyn Images> {
+        Some(self.shelf.as_ref()?)
+    }
+}
+
+#[async_trait]
+impl Images for Shelf {
+    async fn list(&self) -> Result<Vec<ImageInfo>> {
+        let image = |(number, size): (usize, &u64)| {
+            let mut image = ImageInfo::named(format!("image-{number}"));
+            image.size = *size;
+            image
+        };
+        Ok(self.sizes.iter().enumerate().map(image).collect())
+    }
+
+    async fn status(&self, image: &str) -> Result<Option<ImageInfo>> {
+        Ok(self.list().await?.into_iter().find(|known| known.id == image))
+    }
+
+    async fn pull(&self, image: &str) -> Result<ImageInfo> {
+        let found = self.status(image).await?;
+        found.ok_or_else(|| RuntimeError::gone(image, "no such image"))
+    }
+
+    async fn remove(&self, _image: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn dir(&self) -> Option<&Path> {
+        Some(&self.dir)
     }
 }

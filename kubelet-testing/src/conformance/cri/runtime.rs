@@ -48,3 +48,22 @@ pub(super) async fn it_says_that_it_is_ready(bench: &mut Bench) -> Outcome {
     }
     Ok(())
 }
+
+pub(super) async fn it_says_what_is_used_on_disk(bench: &mut Bench) -> Outcome {
+    let services = bench.services();
+    let info = services.images.image_fs_info(v1::ImageFsInfoRequest {});
+    let info = bench.answer("ImageFsInfo", info).await??;
+    ensure!(
+        !info.image_filesystems.is_empty(),
+        "no file system of images: {info:?}"
+    );
+    for usage in info.image_filesystems.iter().chain(&info.container_filesystems) {
+        let folder = usage.fs_id.as_ref().map_or("", |id| &id.mountpoint);
+        ensure!(!folder.is_empty(), "a file system without a folder: {usage:?}");
+        ensure!(
+            usage.used_bytes.is_some() && usage.timestamp > 0,
+            "nothing was measured: {usage:?}"
+        );
+    }
+    Ok(())
+}

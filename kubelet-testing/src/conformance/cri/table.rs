@@ -10,6 +10,9 @@ macro_rules! __conformance_cri {
             "The runtime has a name of one word that can begin a container id, a version, and speaks `v1`.";
         it_says_that_it_is_ready:
             "Its status has the conditions `RuntimeReady` and `NetworkReady`, and they are true.";
+        it_says_what_is_used_on_disk:
+            "`ImageFsInfo` has a file system with its folder, the bytes used and the time of measurement: a Go kubelet \
+             refuses a runtime that does not answer this call.";
     } } };
     (sandboxes, [$($then:tt)+], $arguments:tt) => { $($then)+! { $arguments sandboxes
         "Sandboxes from run to removal" false {

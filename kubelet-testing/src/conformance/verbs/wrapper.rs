@@ -1,5 +1,6 @@
 //! Stands between the adapter and a runtime, and does faults to its calls.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +55,10 @@ impl ContainerRuntime for Wrapper {
 
     async fn remove(&self, key: &ContainerKey) -> Result<()> {
         self.call("remove", self.runtime.remove(key)).await
+    }
+
+    fn data_dir(&self) -> Option<&Path> {
+        self.runtime.data_dir()
     }
 
     fn exec(&self) -> Option<&dyn Exec> {

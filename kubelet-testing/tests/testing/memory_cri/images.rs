@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kubelet_core::Clock;
 use kubelet_cri::{Code, ImageService, v1};
 use kubelet_testing::MemoryCri;
 use kubelet_testing::memory_cri::{Latency, RemoteImage};
@@ -161,4 +162,25 @@ async fn a_container_outlives_its_image() {
         Code::NotFound,
         "failed to resolve image",
     );
+}
+
+/// A Go kubelet looks up its file system, so it must be one that exists.
+#[tokio::test(start_paused = true)]
+async fn the_folder_of_images_can_be_chosen() {
+    let mountpoints = async |runtime: MemoryCri| {
+        let info = runtime.image_fs_info(v1::ImageFsInfoRequest {}).await.unwrap();
+        let all = info
+            .image_filesystems
+            .into_iter()
+            .chain(info.container_filesystems);
+        all.map(|usage| usage.fs_id.unwrap().mountpoint)
+            .collect::<Vec<_>>()
+    };
+    let containerds = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs";
+    let runtime = MemoryCri::new(Clock::system());
+    assert_eq!(mountpoints(runtime).await, [containerds; 2]);
+    let runtime = MemoryCri::builder(Clock::system())
+        .images_dir("/srv/images")
+        .build();
+    assert_eq!(mountpoints(runtime).await, ["/srv/images"; 2]);
 }

@@ -1,0 +1,100 @@
+//! A runtime of your own as a CRI socket, for `crictl` and for any kubelet. This one runs containers as processes of this
+//! machine; yours starts a microVM, a Wasm module, a batch job.
+//!
+//! ```console
+//! $ cargo run --example serve-cri
+//! ```
+//!
+//! In another terminal, with [`crictl`](https://github.com/kubernetes-sigs/cri-tools):
+//!
+//! ```console
+//! $ export CONTAINER_RUNTIME_ENDPOINT=unix:///tmp/serve-cri/cri.sock
+//! $ crictl info
+//! $ cat > pod.json <<< '{"metadata": {"name": "web", "namespace": "default", "uid": "1"}, "log_directory": "/tmp/serve-cri/logs"}'
+//! $ cat > main.json <<< '{"metadata": {"name": "main"}, "image": {"image": "any"}, "log_path": "main.log",
+//!     "command": ["sh", "-c", "while true; do date; sleep 1; done"]}'
+//! $ crictl run --no-pull main.json pod.json
+//! $ crictl ps
+//! $ crictl logs $(crictl ps -q)
+//! $ crictl exec --sync $(crictl ps -q) ls /proc/self
+//! $ crictl stats
+//! $ crictl rmp --all --force
+//! ```
+//!
+//! Or with a kubelet, here without an API server, as root. On a host with swap add `failSwapOn: false`, on one with cgroup v1
+//! `failCgroupV1: false`:
+//!
+//! ```console
+//! $ cat > kubelet.yaml <<EOF
+//! apiVersion: kubelet.config.k8s.io/v1beta1
+//! kind: KubeletConfiguration
+//! containerRuntimeEndpoint: unix:///tmp/serve-cri/cri.sock
+//! staticPodPath: $PWD/examples/manifests
+//! authentication: {webhook: {enabled: false}, anonymous: {enabled: true}}
+//! authorization: {mode: AlwaysAllow}
+//! EOF
+//! $ sudo kubelet --config kubelet.yaml
+//! ```
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use kubelet_cri::process::ProcessRuntime;
+use kubelet_cri::{CriAdapter, CriServer, CriSocket};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Serves the process runtime as a CRI socket.
+///
+/// Whoever can connect to the socket can run commands as you. Ctrl-C and SIGTERM end it.
+#[derive(Debug, Parser)]
+#[command(name = "serve-cri")]
+struct Args {
+    /// Where containers and pods are kept, so that the next serve-cri finds them [default: serve-cri in the temporary
+    /// folder].
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    /// The socket [default: cri.sock in the root folder].
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+
+    /// Leaves the containers running at the end, as containerd does. The next serve-cri takes them over.
+    #[arg(long)]
+    keep: bool,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let args = Args::parse();
+    let root = args.root.unwrap_or_else(|| std::env::temp_dir().join("serve-cri"));
+    let shutdown = CancellationToken::new();
+    tokio::spawn(cancel_on_signal(shutdown.clone())?);
+
+    // Any `ContainerRuntime` will do here.
+    let processes = Arc::new(ProcessRuntime::builder(root.join("processes")).open().await?);
+    // A kubelet asks for sandboxes and images: the adapter adds them, and keeps its records of both.
+    let services = Arc::new(CriAdapter::builder(processes.clone()).records_dir(root.join("records")).build());
+    let socket = CriSocket::bind(args.socket.unwrap_or_else(|| root.join("cri.sock")), 0o600).await?;
+    CriServer::new(services.clone(), services).serve(socket, shutdown).await?;
+
+    if !args.keep {
+        processes.shutdown(Duration::from_secs(10)).await;
+    }
+    Ok(())
+}
+
+fn cancel_on_signal(shutdown: CancellationToken) -> std::io::Result<impl Future<Output = ()>> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        shutdown.cancel();
+    })
+}

@@ -1,0 +1,85 @@
+//! CPU time and memory of containers, from `/proc`.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::container::Process;
+use super::{Shared, Slot, proc_fs};
+use crate::verbs::{Result, RuntimeError, Usage};
+
+/// How long one look at all processes serves: a kubelet asks for all containers at once.
+const SNAPSHOT_PERIOD: Duration = Duration::from_secs(1);
+
+/// What all containers used at one moment.
+pub(super) struct Snapshot {
+    taken: Instant,
+    at: Timestamp,
+    /// By the leader of their group.
+    groups: HashMap<i32, GroupUsage>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct GroupUsage {
+    cpu_ticks: u64,
+    pages: u64,
+}
+
+/// What a container uses.
+pub(super) async fn usage(shared: &Arc<Shared>, process: &Process) -> Result<Usage> {
+    let gone = || RuntimeError::gone(process.key(), "does not run");
+    let leader = process.leader().ok_or_else(gone)?;
+    let snapshot = {
+        let mut last = shared.usage.lock().await;
+        let known = |snapshot: &&Arc<Snapshot>| {
+            snapshot.taken.elapsed() < SNAPSHOT_PERIOD && snapshot.groups.contains_key(&leader)
+        };
+        match last.as_ref().filter(known) {
+            Some(snapshot) => snapshot.clone(),
+            None => {
+                let taken = take(shared).await;
+                let taken = Arc::new(taken.map_err(|error| {
+                    RuntimeError::transient(process.key(), format!("read /proc: {error}"))
+                })?);
+                *last = Some(taken.clone());
+                taken
+            }
+        }
+    };
+    let used = *snapshot.groups.get(&leader).ok_or_else(gone)?;
+    let ticks = u128::from(process.cpu_time(used.cpu_ticks));
+    let nanos = ticks * 1_000_000_000 / u128::from(rustix::param::clock_ticks_per_second().max(1));
+    Ok(Usage {
+        at: snapshot.at,
+        cpu: Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)),
+        memory_working_set_bytes: used.pages.saturating_mul(rustix::param::page_size() as u64),
+    })
+}
+
+/// On a thread of its own: with many processes it takes milliseconds.
+async fn take(shared: &Arc<Shared>) -> io::Result<Snapshot> {
+    let of = shared.clone();
+    let looked = shared.tasks.spawn_blocking(move || {
+        let mut groups: HashMap<i32, GroupUsage> = {
+            let slots = of.slots.lock();
+            let leaders = slots.values().filter_map(|slot| match slot {
+                Slot::Started(process) => process.leader(),
+                Slot::Starting(_) => None,
+            });
+            leaders.map(|leader| (leader, GroupUsage::default())).collect()
+        };
+        let (taken, at) = (Instant::now(), of.clock.now());
+        for stat in proc_fs::all()? {
+            if let Some(group) = groups.get_mut(&stat.group) {
+                group.cpu_ticks = group.cpu_ticks.saturating_add(stat.cpu_time);
+                group.pages = group.pages.saturating_add(proc_fs::own_pages(stat.pid));
+            }
+        }
+        Ok(Snapshot { taken, at, groups })
+    });
+    looked.await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
