@@ -381,7 +381,7 @@ async fn what_a_pod_as_a_whole_asks_for_is_decided_alike() {
     ] {
         let node = node(InPlaceResize::default());
         for other in ["other-1", "other-2"] {
-            node.run(crate::pod(other, requests("1", "1Gi")));
+            node.run(self::pod(other, requests("1", "1Gi")));
         }
         node.run(pod(original()));
         assert!(node.resize(pod(after.clone()), RetryTrigger::PodUpdated).await);
