@@ -1,8 +1,8 @@
 //! Many simulated nodes in one process. Each is a whole agent of this project on a runtime in memory.
 //!
 //! ```console
-//! $ cargo run -p kubelet-testing --features simulation --example hollow-nodes -- --nodes 100 --pods 5                # with an API server in memory
-//! $ cargo run -p kubelet-testing --features simulation --example hollow-nodes -- --nodes 100 --api-server kubeconfig # with the API server of your
+//! $ cargo run -p hollow-nodes -- --nodes 100 --pods 5                # with an API server in memory
+//! $ cargo run -p hollow-nodes -- --nodes 100 --api-server kubeconfig # with the API server of your
 //! kubeconfig
 //! ```
 //!
