@@ -12,7 +12,7 @@ use crate::PodExt;
 /// ```
 /// use kubelet_core::admission::{SysctlAllowlist, safe_sysctls};
 ///
-/// // `allowedUnsafeSysctls` of the configuration, beside those that harm nobody.
+/// // `allowedUnsafeSysctls` of the configuration, beside the safe ones.
 /// assert!(SysctlAllowlist::linux_host(["kernel.msg*", "net.core.somaxconn"]).is_ok());
 /// // The same, on a kernel that is known.
 /// let mut patterns = safe_sysctls(Some((6, 1)));

@@ -252,7 +252,7 @@ mod tests {
                 &[],
                 &[("one", "1", 4, true)],
             ),
-            // The start came after the end that was told of.
+            // The start came after the reported exit.
             (
                 "Never",
                 reported("one", ended(4)),

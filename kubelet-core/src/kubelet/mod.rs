@@ -41,10 +41,10 @@ use crate::{
 /// #     pleg: impl PodLifecycleEventGenerator, statuses: impl PodStatusManager,
 /// # ) -> Result<()> {
 /// let kubelet = Kubelet::builder()
-///     .pods(config) // where pods come from
-///     .runtime(runtime) // what runs them
-///     .pleg(pleg, cache) // who watches them
-///     .statuses(statuses) // who tells of them
+///     .pods(config) // the pod sources
+///     .runtime(runtime) // runs the pods
+///     .pleg(pleg, cache) // watches the runtime
+///     .statuses(statuses) // reports their statuses
 ///     .root_dir("/var/lib/kubelet")
 ///     .build()?;
 /// let shutdown = tokio_util::sync::CancellationToken::new();

@@ -74,7 +74,7 @@ impl Registry {
         }
     }
 
-    /// The workers have stopped: nobody needs to wait for the end of a pod any more.
+    /// The workers have stopped, so a wait for the end of a pod would never end.
     pub(super) fn close(&mut self) {
         self.closed = true;
         for record in self.records.values_mut() {

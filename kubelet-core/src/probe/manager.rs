@@ -143,7 +143,7 @@ impl ProbeManager {
         let shared = &*self.handle.0;
         let now = Instant::now();
         loop {
-            // Locked anew for each probe, so that adding and removing pods does not wait for all of them.
+            // Locked again for each probe, so that adding and removing pods does not wait for all of them.
             let mut state = shared.state.lock();
             let Some(id) = state.take_due(now) else {
                 return;
