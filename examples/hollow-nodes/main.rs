@@ -72,18 +72,13 @@ enum Output {
 #[tokio::main]
 async fn main() -> Result<(), AgentError> {
     let args = Args::parse();
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_max_level(tracing::Level::WARN)
-        .init();
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
     let client = match args.api_server {
         Server::Memory => ApiServer::new().client(),
         Server::Kubeconfig => Client::try_default().await?,
     };
     let (folder, shutdown, mut running) = (tempfile::tempdir()?, CancellationToken::new(), JoinSet::new());
-    let names: Vec<String> = (0..args.nodes)
-        .map(|number| format!("{}-{number}", args.name))
-        .collect();
+    let names: Vec<String> = (0..args.nodes).map(|number| format!("{}-{number}", args.name)).collect();
     for name in &names {
         register(&client, name).await?;
         for number in 0..args.pods {
@@ -133,19 +128,12 @@ async fn report_ready(client: &Client, name: &str) -> kube_client::Result<()> {
         json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now});
     let status = json!({"capacity": amounts, "allocatable": amounts, "conditions": [ready]});
     let patch = Patch::Strategic(json!({"status": status}));
-    Api::<Node>::all(client.clone())
-        .patch_status(name, &PatchParams::default(), &patch)
-        .await
-        .map(drop)
+    Api::<Node>::all(client.clone()).patch_status(name, &PatchParams::default(), &patch).await.map(drop)
 }
 
 /// Reports the node as ready until `shutdown`. Agents of real nodes use `kubelet-node` for this.
 async fn heartbeats(client: Client, name: String, shutdown: CancellationToken) -> Result<(), AgentError> {
-    while shutdown
-        .run_until_cancelled(tokio::time::sleep(HEARTBEAT))
-        .await
-        .is_some()
-    {
+    while shutdown.run_until_cancelled(tokio::time::sleep(HEARTBEAT)).await.is_some() {
         if let Err(error) = report_ready(&client, &name).await {
             tracing::warn!(node = name, %error, "cannot update the node's status");
         }
@@ -158,9 +146,7 @@ async fn make_pod(client: &Client, node: &str, number: usize) -> Result<(), Agen
         "metadata": {"name": format!("{node}-{number}"), "namespace": "default", "labels": {"type": "hollow"}},
         "spec": {"nodeName": node, "containers": [{"name": "main", "image": "busybox:1.36"}]},
     }))?;
-    Api::namespaced(client.clone(), "default")
-        .create(&PostParams::default(), &pod)
-        .await?;
+    Api::namespaced(client.clone(), "default").create(&PostParams::default(), &pod).await?;
     Ok(())
 }
 
@@ -170,25 +156,19 @@ async fn show(client: &Client, names: &[String], output: Option<Output>) -> Resu
     let output = output.unwrap_or(if on_terminal { Output::Table } else { Output::Json });
     loop {
         let mut phases: BTreeMap<String, usize> = BTreeMap::new();
-        let pods = Api::<Pod>::all(client.clone())
-            .list(&ListParams::default())
-            .await?;
+        let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?;
         for pod in pods {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
             if node.is_some_and(|node| names.contains(node)) {
                 let phase = pod.status.and_then(|status| status.phase);
-                *phases
-                    .entry(phase.unwrap_or_else(|| "Pending".to_owned()))
-                    .or_default() += 1;
+                *phases.entry(phase.unwrap_or_else(|| "Pending".to_owned())).or_default() += 1;
             }
         }
         let (nodes, pods) = (names.len(), phases.values().sum::<usize>());
         let text = match output {
             Output::Json => json!({"nodes": nodes, "pods": pods, "phases": phases}).to_string(),
             Output::Table => {
-                let each = phases
-                    .iter()
-                    .map(|(phase, count)| format!("{phase:<12}{count:>8}\x1b[K\n"));
+                let each = phases.iter().map(|(phase, count)| format!("{phase:<12}{count:>8}\x1b[K\n"));
                 let clear = if on_terminal { "\x1b[H" } else { "" };
                 format!(
                     "{clear}{:<12}{nodes:>8}\n{:<12}{pods:>8}\n{}\x1b[J",

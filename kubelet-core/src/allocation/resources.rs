@@ -1,6 +1,9 @@
 //! The resources of a pod that can be resized in place, and their allocation.
 
-use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceClaim, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
 use crate::PodExt;
@@ -42,7 +45,7 @@ impl Default for InPlaceResize {
 pub(crate) struct Allocation {
     /// For the pod as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pod: Option<ResourceRequirements>,
+    pod: Option<Requirements>,
     #[serde(default)]
     containers: Vec<ContainerAllocation>,
 }
@@ -51,7 +54,42 @@ pub(crate) struct Allocation {
 struct ContainerAllocation {
     name: String,
     #[serde(default)]
-    resources: ResourceRequirements,
+    resources: Requirements,
+}
+
+/// [`ResourceRequirements`] with lists for its maps: a map takes half a kilobyte, however few entries it has, and there is an
+/// allocation for each pod of a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "ResourceRequirements", into = "ResourceRequirements")]
+struct Requirements {
+    limits: Option<Amounts>,
+    requests: Option<Amounts>,
+    claims: Option<Vec<ResourceClaim>>,
+}
+
+/// Sorted by resource.
+type Amounts = Box<[(String, Quantity)]>;
+
+impl From<ResourceRequirements> for Requirements {
+    fn from(requirements: ResourceRequirements) -> Self {
+        let amounts = |map: BTreeMap<String, Quantity>| map.into_iter().collect();
+        Self {
+            limits: requirements.limits.map(amounts),
+            requests: requirements.requests.map(amounts),
+            claims: requirements.claims,
+        }
+    }
+}
+
+impl From<Requirements> for ResourceRequirements {
+    fn from(requirements: Requirements) -> Self {
+        let map = |amounts: Amounts| amounts.into_iter().collect();
+        Self {
+            limits: requirements.limits.map(map),
+            requests: requirements.requests.map(map),
+            claims: requirements.claims,
+        }
+    }
 }
 
 impl Allocation {
@@ -59,21 +97,25 @@ impl Allocation {
     pub(super) fn of(pod: &Pod, settings: &InPlaceResize) -> Self {
         let of_container = |container: &Container| ContainerAllocation {
             name: container.name.clone(),
-            resources: container.resources.clone().unwrap_or_default(),
+            resources: container.resources.clone().unwrap_or_default().into(),
         };
         Self {
-            pod: of_pod(pod).filter(|_| settings.pod_level_resources).cloned(),
+            pod: of_pod(pod)
+                .filter(|_| settings.pod_level_resources)
+                .cloned()
+                .map(Requirements::from),
             containers: resizable_containers(pod, settings).map(of_container).collect(),
         }
     }
 
     /// Whether the pod's spec requests exactly this. A container without an allocation counts as equal.
     pub(super) fn is_of(&self, pod: &Pod, settings: &InPlaceResize) -> bool {
-        let same_pod = !settings.pod_level_resources || same_requirements(self.pod.as_ref(), of_pod(pod));
+        let same_pod =
+            !settings.pod_level_resources || same_requirements(self.of_pod().as_ref(), of_pod(pod));
         let mut containers = pod.all_containers();
         same_pod
             && containers.all(|container| match self.of_container(&container.name) {
-                Some(allocated) => same_requirements(Some(allocated), container.resources.as_ref()),
+                Some(allocated) => same_requirements(Some(&allocated), container.resources.as_ref()),
                 None => true,
             })
     }
@@ -87,18 +129,22 @@ impl Allocation {
         let init = spec.init_containers.iter_mut().flatten();
         for container in init.chain(&mut spec.containers) {
             if let Some(allocated) = self.of_container(&container.name) {
-                container.resources = Some(allocated.clone());
+                container.resources = Some(allocated);
             }
         }
         if settings.pod_level_resources {
-            spec.resources.clone_from(&self.pod);
+            spec.resources = self.of_pod();
         }
         pod
     }
 
-    fn of_container(&self, name: &str) -> Option<&ResourceRequirements> {
+    fn of_pod(&self) -> Option<ResourceRequirements> {
+        self.pod.clone().map(ResourceRequirements::from)
+    }
+
+    fn of_container(&self, name: &str) -> Option<ResourceRequirements> {
         let found = self.containers.iter().find(|container| container.name == name);
-        found.map(|container| &container.resources)
+        found.map(|container| container.resources.clone().into())
     }
 }
 
