@@ -27,7 +27,7 @@ pub use messages::*;
 #[cfg(any(feature = "client", feature = "server"))]
 pub(crate) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Says which credentials are set, never what they are: requests get logged.
+/// Prints which credentials are set, never their values: requests are logged.
 impl fmt::Debug for AuthConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let secret = |value: &str| if value.is_empty() { "" } else { "[REDACTED]" };

@@ -254,7 +254,7 @@ async fn a_start_cut_short_shows_as_what_it_came_to() {
     let status = stage.status(&id).await.unwrap();
     assert_eq!(
         (status.reason.as_str(), status.message.as_str()),
-        ("StartError", "the start was cut short")
+        ("StartError", "the start was cancelled")
     );
 
     // The runtime had done it after all, and its word counts.
