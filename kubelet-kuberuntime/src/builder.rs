@@ -295,7 +295,7 @@ impl CriRuntimeBuilder {
 
 async fn ask_name(runtime: &dyn RuntimeService) -> Result<String> {
     let (mut wait, longest) = VERSION_WAITS;
-    let mut told = false;
+    let mut logged = false;
     loop {
         // The version of the kubelet's API: what a kubelet sends.
         let request = v1::VersionRequest {
@@ -312,10 +312,13 @@ async fn ask_name(runtime: &dyn RuntimeService) -> Result<String> {
         if !error.is_transient() {
             return Err(Error::runtime("Version", error));
         }
-        if !told {
-            tracing::warn!(%error, "the runtime does not answer yet");
-            told = true;
+        // An agent may start before its runtime, so the first failures are ordinary.
+        match (logged, wait < longest) {
+            (false, _) => tracing::info!(%error, "the runtime does not answer yet"),
+            (true, true) => tracing::debug!(%error, "the runtime does not answer yet"),
+            (true, false) => tracing::warn!(%error, "the runtime still does not answer"),
         }
+        logged = true;
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(longest);
     }

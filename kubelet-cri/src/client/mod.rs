@@ -34,6 +34,9 @@ const RUNTIME_REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest time. Longer ones are shortened to it, because the clock cannot represent any time.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// How often [`CriClient::wait_ready`] logs a warning while the runtime does not answer.
+const NOT_READY_WARNING_INTERVAL: Duration = Duration::from_secs(10);
+
 /// A container runtime behind a gRPC endpoint, as [`RuntimeService`] and [`ImageService`](crate::ImageService).
 ///
 /// There is one connection. The client dials it when it is first needed, and again when it was lost, so the client
@@ -141,16 +144,23 @@ impl CriClient {
     /// Errors that another try cannot solve: [`Error::UnsupportedVersion`], or an error that the runtime answers. There
     /// is no time limit: put a `tokio::time::timeout` around the call if you need one. Cancel safe.
     pub async fn wait_ready(&self) -> Result<Arc<VersionResponse>, Error> {
-        let mut is_told = false;
+        let mut warn_at = None;
         loop {
             let started = Instant::now();
             match self.handshake().await {
                 // `Unknown` is how containerd answers while it starts: its server is not initialized yet.
                 Err(error) if error.is_transient() || error.code() == Code::Unknown => {
                     let endpoint = self.dialer.endpoint();
-                    match std::mem::replace(&mut is_told, true) {
-                        false => tracing::warn!(%endpoint, %error, "the runtime does not answer yet"),
-                        true => tracing::debug!(%endpoint, %error, "the runtime does not answer yet"),
+                    // An agent may start before its runtime, so the first failure is ordinary.
+                    match warn_at {
+                        None => tracing::info!(%endpoint, %error, "the runtime does not answer yet"),
+                        Some(at) if started >= at => {
+                            tracing::warn!(%endpoint, %error, "the runtime still does not answer");
+                        }
+                        Some(_) => tracing::debug!(%endpoint, %error, "the runtime does not answer yet"),
+                    }
+                    if warn_at.is_none_or(|at| started >= at) {
+                        warn_at = Some(started + NOT_READY_WARNING_INTERVAL);
                     }
                     // A runtime that answers but is not ready gets the next try after the first delay of the back-off.
                     let next = self
