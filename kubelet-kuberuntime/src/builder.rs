@@ -281,7 +281,9 @@ impl CriRuntimeBuilder {
         let (initial, max) = self.crash_loop;
         must(
             !initial.is_zero() && initial <= max,
-            format!("crash_loop_back_off: the first wait {initial:?} must be greater than 0 and at most {max:?}"),
+            format!(
+                "crash_loop_back_off: the first wait {initial:?} must be greater than 0 and at most {max:?}"
+            ),
         );
         if let Some(name) = &self.runtime_type {
             must(
