@@ -12,7 +12,7 @@ use kubelet_cri::v1;
 type Hints = BoxStream<'static, Result<PodUid>>;
 
 impl CriRuntime {
-    /// `None` where the runtime has no events.
+    /// `None` if the runtime has no events.
     pub(crate) async fn hints(&self) -> Result<Option<Hints>> {
         let events = self.runtime.get_container_events(v1::GetEventsRequest {});
         let events = self.missing.offered("GetContainerEvents", events).await;
@@ -34,7 +34,7 @@ impl CriRuntime {
     }
 }
 
-/// Whose containers and sandboxes were seen: the event of a sandbox's removal names its id and nothing else.
+/// The pod of each container and sandbox, because the event of a sandbox's removal has only its id.
 #[derive(Default)]
 struct KnownPods(HashMap<String, PodUid>);
 
