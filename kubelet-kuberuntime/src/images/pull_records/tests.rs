@@ -85,7 +85,7 @@ async fn what_is_gone_is_forgotten() {
     assert_eq!(
         ["sha256:1", "sha256:2", "sha256:3"].map(left),
         [false, true, true],
-        "what was pulled since is not in the list yet"
+        "an image that was pulled after the list is not in it"
     );
     assert_eq!(files_in(&dir.path().join("image_manager/pulled")), 2);
 }
