@@ -51,7 +51,7 @@ impl Default for LogRotatePolicy {
 /// (`containerLogManager`).
 ///
 /// A log `0.log` that is too large is renamed to `0.log.20060102-150405`, and the runtime reopens `0.log`
-/// (`ReopenContainerLog`); where it cannot, the name is given back. With the next rotation the file is compressed to
+/// (`ReopenContainerLog`). If that fails, the old name is restored. The next rotation compresses the file to
 /// `0.log.20060102-150405.gz`: until then collectors can read it to its end. The logs of a container that has ended are
 /// never rotated. They are removed with the container.
 pub struct ContainerLogManager {
