@@ -100,7 +100,7 @@ impl Error {
         Self::call(Code::NotFound, call, id, message)
     }
 
-    /// The runtime does not offer `call`.
+    /// The runtime does not implement `call`.
     pub fn unimplemented(call: &'static str) -> Self {
         Self::call(
             Code::Unimplemented,

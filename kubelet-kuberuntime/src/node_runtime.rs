@@ -32,12 +32,12 @@ pub struct CriNodeRuntime {
     services: Arc<dyn RuntimeService>,
     name: String,
     images: OnceLock<ImageGcManager>,
-    told: Mutex<Told>,
+    reported: Mutex<Reported>,
 }
 
 /// From the last status.
 #[derive(Default)]
-struct Told {
+struct Reported {
     handlers: Vec<RuntimeHandler>,
     features: Option<RuntimeFeatures>,
 }
@@ -49,7 +49,7 @@ impl CriNodeRuntime {
             services,
             name: name.into(),
             images: OnceLock::new(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
         }
     }
 
@@ -83,7 +83,7 @@ impl NodeRuntime for CriNodeRuntime {
         };
         let version = self.services.version(request).await?;
         let status = self.services.status(v1::StatusRequest { verbose: false }).await?;
-        *self.told.lock() = Told {
+        *self.reported.lock() = Reported {
             handlers: status.runtime_handlers.into_iter().map(handler).collect(),
             features: status.features.map(|features| RuntimeFeatures {
                 supplemental_groups_policy: features.supplemental_groups_policy,
@@ -104,11 +104,11 @@ impl NodeRuntime for CriNodeRuntime {
     }
 
     fn handlers(&self) -> Vec<RuntimeHandler> {
-        self.told.lock().handlers.clone()
+        self.reported.lock().handlers.clone()
     }
 
     fn features(&self) -> Option<RuntimeFeatures> {
-        self.told.lock().features
+        self.reported.lock().features
     }
 }
 

@@ -150,7 +150,7 @@ impl CriRuntime {
         Ok(known
             .pods
             .into_values()
-            .filter(|(_, told)| *told)
+            .filter(|(_, reported)| *reported)
             .map(|(pod, _)| pod)
             .collect())
     }
@@ -184,10 +184,10 @@ impl CriRuntime {
         let Some(id) = stats.attributes.map(|attributes| attributes.id) else {
             return;
         };
-        let Some((pod, told)) = known.pods.get_mut(&id) else {
+        let Some((pod, reported)) = known.pods.get_mut(&id) else {
             return;
         };
-        *told = true;
+        *reported = true;
         let Some(linux) = stats.linux else { return };
         pod.cpu = linux.cpu;
         pod.memory = linux.memory;
@@ -207,14 +207,14 @@ impl CriRuntime {
         let Some(container) = known.containers.get(&id) else {
             return;
         };
-        let Some((pod, told)) = known.pods.get_mut(&container.sandbox_id) else {
+        let Some((pod, reported)) = known.pods.get_mut(&container.sandbox_id) else {
             return;
         };
         let mut cpu = stats.cpu;
         if let Some(cpu) = &mut cpu {
             self.cpu_times.fill_rate(&id, cpu);
         }
-        *told = true;
+        *reported = true;
         pod.containers.push(ContainerStats {
             name: container.name.clone(),
             id: self.container_id(&id),
@@ -295,12 +295,12 @@ mod tests {
     #[test]
     fn the_rate_since_the_last_look() {
         let times = CpuTimes::default();
-        let rate = |timestamp, time: Option<u64>, told: Option<u64>| {
+        let rate = |timestamp, time: Option<u64>, reported: Option<u64>| {
             let value = |value: u64| v1::UInt64Value { value };
             let mut cpu = v1::CpuUsage {
                 timestamp,
                 usage_core_nano_seconds: time.map(value),
-                usage_nano_cores: told.map(value),
+                usage_nano_cores: reported.map(value),
                 ..Default::default()
             };
             times.fill_rate("c", &mut cpu);
@@ -317,7 +317,7 @@ mod tests {
             "the runtime's own rate is kept"
         );
         assert_eq!(rate(4 * SECOND, Some(9000), None), Some(2000));
-        assert_eq!(rate(5 * SECOND, Some(10), None), None, "it has started anew");
+        assert_eq!(rate(5 * SECOND, Some(10), None), None, "the counter was reset");
         assert_eq!(rate(6 * SECOND, Some(110), None), Some(100));
         times.forget_before(Timestamp::from_second(607).unwrap());
         assert_eq!(rate(8 * SECOND, Some(200), None), None);

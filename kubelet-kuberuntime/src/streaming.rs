@@ -88,7 +88,7 @@ impl CriRuntime {
     ///
     /// # Errors
     ///
-    /// Also [`Code::InvalidArgument`] where no stream is wanted.
+    /// Also [`Code::InvalidArgument`] if no stream is requested.
     pub async fn exec_url(
         &self,
         pod: &PodKey,
@@ -116,7 +116,7 @@ impl CriRuntime {
     ///
     /// # Errors
     ///
-    /// Also [`Code::InvalidArgument`] where no stream is wanted.
+    /// Also [`Code::InvalidArgument`] if no stream is requested.
     pub async fn attach_url(
         &self,
         pod: &Pod,

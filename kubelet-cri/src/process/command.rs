@@ -41,20 +41,20 @@ impl Plan {
         ] {
             if asked {
                 return Err(refuse(format!(
-                    "asks for {what}, which the process runtime does not offer"
+                    "needs {what}, which the process runtime does not support"
                 )));
             }
         }
         let own_user = i64::from(rustix::process::geteuid().as_raw());
         if let Some(user) = spec.run_as_user.filter(|user| *user != own_user) {
             return Err(refuse(format!(
-                "asks to run as user {user}; the process runtime runs all containers as its own user, {own_user}"
+                "must run as user {user}; the process runtime runs all containers as its own user, {own_user}"
             )));
         }
         let own_group = i64::from(rustix::process::getegid().as_raw());
         if let Some(group) = spec.run_as_group.filter(|group| *group != own_group) {
             return Err(refuse(format!(
-                "asks to run as group {group}; the process runtime runs all containers as its own group, {own_group}"
+                "must run as group {group}; the process runtime runs all containers as its own group, {own_group}"
             )));
         }
         let stop_signal = match spec.stop_signal.as_deref() {

@@ -125,7 +125,7 @@ impl LogPump {
 }
 
 impl Stream {
-    /// The bytes at hand; 0 at the end.
+    /// Reads the available bytes; 0 at the end.
     async fn read(&mut self) -> io::Result<usize> {
         match &mut self.pipe {
             Some(pipe) => pipe.read(&mut self.buffer).await,

@@ -5,7 +5,7 @@
 //! grace periods, exit codes, commands in a container, CPU time and memory, events, and containers that keep running
 //! while the agent restarts.
 //!
-//! # What it does not offer
+//! # What it does not support
 //!
 //! * **Isolation.** There are no namespaces: a container sees the host's files, processes, network, host name and DNS
 //!   settings, and every pod uses the host's ports. There are no limits of CPU or memory. There are no users: all

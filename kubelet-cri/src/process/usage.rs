@@ -12,7 +12,7 @@ use super::container::Process;
 use super::{Shared, Slot, proc_fs};
 use crate::verbs::{Result, RuntimeError, Usage};
 
-/// How long one reading of all processes is reused, because a kubelet asks for all containers at once.
+/// How long one reading of all processes is reused, because a kubelet requests all containers at once.
 const SNAPSHOT_PERIOD: Duration = Duration::from_secs(1);
 
 /// The usage of all containers at one time.

@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(limits.huge_pages, expected.into());
         node.pod_pids_limit = Some(-1);
         let limits = Limits::of_pod(&node, &pod(json!({"containers": []}))).unwrap();
-        assert_eq!(limits.pids, None, "-1 is no bound");
+        assert_eq!(limits.pids, None, "-1 is no limit");
         let class = Limits::of_class(&node, Some(2));
         assert_eq!(class.huge_pages["2MB"], 1 << 62);
     }

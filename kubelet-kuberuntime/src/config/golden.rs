@@ -113,7 +113,7 @@ recordings! {
     volume_projected,
     volume_recursive_read_only,
     volume_secret,
-    volume_sub_path differs "a sub-path is given as the place it leads to, not as a bind mount of its own",
+    volume_sub_path differs "the config has the resolved path of the sub-path, not a bind mount of it",
     working_dir,
 }
 

@@ -240,7 +240,7 @@ mod tests {
             AnnotatedContainerInfo::from_annotations(&annotations),
             AnnotatedContainerInfo::default()
         );
-        let nobody = LabeledInfo::from_labels(&Map::new());
-        assert!(nobody.uid.is_empty() && nobody.container_name.is_empty());
+        let unlabeled = LabeledInfo::from_labels(&Map::new());
+        assert!(unlabeled.uid.is_empty() && unlabeled.container_name.is_empty());
     }
 }

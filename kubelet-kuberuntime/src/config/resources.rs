@@ -123,7 +123,7 @@ pub(crate) struct PodTotals {
     pub(crate) memory_limits_declared: bool,
 }
 
-/// `PodRequests` and `PodLimits` as `ResourceConfigForPod` asks for them.
+/// `PodRequests` and `PodLimits` with the options of `ResourceConfigForPod`.
 pub(crate) fn pod_totals(pod: &Pod) -> Result<PodTotals> {
     let mut requests = pod_total(pod, |lists| &lists.requests)?;
     let mut limits = pod_total(pod, |lists| &lists.limits)?;

@@ -92,7 +92,7 @@ async fn arguments_and_environment_reach_it() {
 
 #[tokio::test]
 async fn answers_are_kept_for_what_they_say() {
-    // key, duration, the default in seconds, how often it is asked
+    // key, duration, the default in seconds, how often it is called
     let cases = [
         ("Image", "", 60, 2),
         ("Image", "", 0, 4),
@@ -175,21 +175,21 @@ async fn a_plugin_that_fails_gives_nothing() {
 fn what_is_wrong_with_one_is_told() {
     let program = Program::new("");
     assert_eq!(program.provider().problem(), None);
-    let told = |change: fn(&mut CredentialProvider)| {
+    let problem = |change: fn(&mut CredentialProvider)| {
         let mut provider = program.provider();
         change(&mut provider);
         provider.problem().unwrap()
     };
     assert_eq!(
-        told(|provider| provider.program = Path::new("/no/such/file").into()),
+        problem(|provider| provider.program = Path::new("/no/such/file").into()),
         "credential provider test: plugin binary executable /no/such/file did not exist"
     );
     assert_eq!(
-        told(|provider| provider.api_version = "v7".into()),
+        problem(|provider| provider.api_version = "v7".into()),
         "credential provider test: api_version \"v7\" is not supported"
     );
     assert_eq!(
-        told(|provider| provider.match_images.clear()),
+        problem(|provider| provider.match_images.clear()),
         "credential provider test: match_images is empty"
     );
 }

@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(config["https://r.io"], login_of("u", "p", "e"));
         assert_eq!(config["q.io"], Login::default());
 
-        // base64 of `user:pa:ss`, with and without padding, and with the case of letters that Go does not heed.
+        // base64 of `user:pa:ss`, with and without padding, and with field names in another case, which Go accepts.
         for auth in ["dXNlcjpwYTpzcw==", "dXNlcjpwYTpzcw", "dXNlcjpw\\nYTpzcw==\\n"] {
             let json = format!(r#"{{"Auths": {{"r.io": {{"Auth": "{auth}", "username": "not this"}}}}}}"#);
             let config = parse_config_json(json.as_bytes()).unwrap();

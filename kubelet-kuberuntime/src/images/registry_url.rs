@@ -45,7 +45,7 @@ pub(crate) fn urls_match(pattern: &str, image: &str) -> bool {
 }
 
 /// The key of credentials in a Docker configuration: host and path without scheme and API version
-/// (`BasicDockerKeyring.Add`). `None` if it is no URL.
+/// (`BasicDockerKeyring.Add`). `None` if it is not a URL.
 pub(super) fn location_key(location: &str) -> Option<String> {
     let bare = ["https://", "http://"]
         .iter()

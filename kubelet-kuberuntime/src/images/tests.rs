@@ -663,7 +663,7 @@ async fn a_pull_is_over_when_the_image_is_there() {
     let starts = Arc::new(Starts::default());
     Arc::get_mut(&mut world.manager).unwrap().statuses = Some(starts.clone());
     let (images, manager) = (&world.images, &world.manager);
-    let told = || std::mem::take(&mut *starts.0.lock());
+    let recorded = || std::mem::take(&mut *starts.0.lock());
     let image = v1::Image {
         id: "sha256:there:1".to_owned(),
         ..Default::default()
@@ -672,15 +672,15 @@ async fn a_pull_is_over_when_the_image_is_there() {
     images.failing.lock().insert("gone:1".to_owned(), not_found());
 
     ensure(manager, "1", "new:1", "Always").await.unwrap();
-    assert_eq!(told(), "s1 f1 ");
+    assert_eq!(recorded(), "s1 f1 ");
     // Another container may have pulled it for this pod.
     ensure(manager, "2", "there:1", "IfNotPresent").await.unwrap();
-    assert_eq!(told(), "f2 ");
+    assert_eq!(recorded(), "f2 ");
     // A failed pull stays recorded as running, also during its back-off.
     ensure(manager, "3", "gone:1", "").await.unwrap_err();
     ensure(manager, "3", "gone:1", "").await.unwrap_err();
     ensure(manager, "3", "gone:1", "Never").await.unwrap_err();
-    assert_eq!(told(), "s3 ");
+    assert_eq!(recorded(), "s3 ");
 }
 
 #[test]

@@ -94,7 +94,7 @@ impl KnownPods {
 
     /// Rebuilds the pods that differ.
     fn build(&mut self, runtime: &str, sandboxes: &[ListedSandbox], containers: &[ListedContainer]) {
-        let mut anew: FxHashMap<&PodUid, RuntimePod> = FxHashMap::default();
+        let mut rebuilt: FxHashMap<&PodUid, RuntimePod> = FxHashMap::default();
         for sandbox in sandboxes {
             let Some(uid) = of_kubelet_sandbox(sandbox) else {
                 continue;
@@ -103,7 +103,7 @@ impl KnownPods {
             if let Some((uid, known)) = self.pods.get_key_value(uid)
                 && known.differs
             {
-                let pod = anew
+                let pod = rebuilt
                     .entry(uid)
                     .or_insert_with(|| RuntimePod::empty(uid.clone(), key()));
                 pod.sandboxes.push(Sandbox {
@@ -121,13 +121,13 @@ impl KnownPods {
             if let Some((uid, known)) = self.pods.get_key_value(uid)
                 && known.differs
             {
-                let pod = anew
+                let pod = rebuilt
                     .entry(uid)
                     .or_insert_with(|| RuntimePod::empty(uid.clone(), labelled_key(container)));
                 pod.containers.push(to_container(runtime, container));
             }
         }
-        let anew: Vec<_> = anew
+        let rebuilt: Vec<_> = rebuilt
             .into_values()
             .map(|mut pod| {
                 in_order(&mut pod);
@@ -136,7 +136,7 @@ impl KnownPods {
                 Arc::new(pod)
             })
             .collect();
-        for pod in anew {
+        for pod in rebuilt {
             if let Some(known) = self.pods.get_mut(&pod.uid) {
                 known.pod = pod;
             }

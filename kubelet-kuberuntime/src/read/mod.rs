@@ -388,13 +388,13 @@ mod tests {
 
     #[test]
     fn a_moment_may_be_that_of_1970() {
-        for (nanoseconds, is, tells) in [
+        for (nanoseconds, is, is_known) in [
             (0, "1970-01-01T00:00:00Z", false),
             (1_500_000_000, "1970-01-01T00:00:01.5Z", true),
             (1_795_000_000_000_000_000, "2026-11-18T11:06:40Z", true),
         ] {
             assert_eq!(moment(nanoseconds).map(|at| at.to_string()).as_deref(), Some(is));
-            assert_eq!(timestamp(nanoseconds), moment(nanoseconds).filter(|_| tells));
+            assert_eq!(timestamp(nanoseconds), moment(nanoseconds).filter(|_| is_known));
         }
     }
 

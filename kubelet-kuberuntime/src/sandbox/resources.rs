@@ -74,7 +74,7 @@ impl CriRuntime {
         let config_error = |error: crate::config::ConfigError| error.to_string();
         let now = match (written, self.actuated.bounds(&pod.uid())) {
             (Some(written), _) => self.unlimited().with(&written),
-            (None, Some(told)) => told,
+            (None, Some(reported)) => reported,
             (None, None) => self.desired_bounds(&self.as_given(pod)).map_err(config_error)?,
         };
         let desired = Limits::of_pod(&self.node, pod).map_err(config_error)?;
@@ -87,7 +87,7 @@ impl CriRuntime {
         })
     }
 
-    /// What its spec says.
+    /// The resources in its spec.
     fn desired_bounds(&self, pod: &Pod) -> ConfigResult<Bounds> {
         Ok(self.unlimited().with(&Limits::of_pod(&self.node, pod)?))
     }

@@ -15,7 +15,7 @@ use super::{CriAdapter, Result};
 use crate::error::Error;
 use crate::v1;
 
-/// How long a measurement is reused. A kubelet asks several times in ten seconds; containerd measures this often.
+/// How long a measurement is reused. A kubelet calls several times in ten seconds; containerd measures this often.
 const MEASUREMENT_PERIOD: Duration = Duration::from_secs(10);
 /// `du` counts in these.
 const BLOCK_BYTES: u64 = 512;

@@ -150,7 +150,7 @@ impl CriAdapter {
             Code::Unimplemented,
             call,
             id,
-            format!("the runtime {name:?} does not offer {capability}"),
+            format!("the runtime {name:?} does not support {capability}"),
         )
     }
 

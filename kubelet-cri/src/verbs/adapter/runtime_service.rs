@@ -64,7 +64,7 @@ impl RuntimeService for CriAdapter {
         let maps = |port: &&v1::PortMapping| port.host_port != 0 && port.host_port != port.container_port;
         if let Some(port) = config.port_mappings.iter().find(maps) {
             let message = format!(
-                "the runtime does not offer port mappings: port {} of the pod as port {} of the host",
+                "the runtime does not support port mappings: port {} of the pod as port {} of the host",
                 port.container_port, port.host_port
             );
             return Err(Error::invalid_argument(CALL, pod, message));

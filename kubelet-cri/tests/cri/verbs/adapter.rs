@@ -426,7 +426,7 @@ async fn a_missing_capability_is_refused_by_name() {
         assert_eq!(refusal.code(), Code::Unimplemented, "{capability}");
         assert_eq!(
             refusal.message(),
-            format!("the runtime \"puppet\" does not offer {capability}")
+            format!("the runtime \"puppet\" does not support {capability}")
         );
     }
 }
@@ -435,12 +435,12 @@ async fn a_missing_capability_is_refused_by_name() {
 #[tokio::test]
 async fn what_needs_more_than_a_container_is_refused_by_name() {
     let stage = Stage::new().await;
-    let refused = |refused: Result<String, Error>, wish: &str| {
+    let refused = |refused: Result<String, Error>, feature: &str| {
         let error = refused.unwrap_err();
-        assert_eq!(error.code(), Code::Unimplemented, "{wish}");
+        assert_eq!(error.code(), Code::Unimplemented, "{feature}");
         assert_eq!(
             error.message(),
-            format!("the runtime \"puppet\" does not offer {wish}")
+            format!("the runtime \"puppet\" does not support {feature}")
         );
     };
     let pod = |linux: v1::LinuxPodSandboxConfig| {

@@ -41,7 +41,7 @@ async fn intents_and_records_are_files() {
     assert!(pulling.join(intent).is_file());
     assert_eq!(files_in(&pulling), 1);
     one.ended(None).await;
-    assert_eq!(files_in(&pulling), 1, "the other goes on");
+    assert_eq!(files_in(&pulling), 1, "the other pull is still recorded");
     two.ended(Some(("sha256:1", None))).await;
     assert_eq!((files_in(&pulling), files_in(&pulled)), (0, 1));
     assert_eq!(records.check("a:2", "sha256:1"), Known::Usable);
@@ -49,7 +49,7 @@ async fn intents_and_records_are_files() {
     assert_eq!(
         records.check("b:1", "sha256:2"),
         Known::Usable,
-        "nobody pulled it"
+        "it was not pulled"
     );
 
     let next = self::records(dir.path()).await;

@@ -135,7 +135,7 @@ mod tests {
             all.sort();
             all
         };
-        // asked for → sent, and the host
+        // configured → sent, and the host
         type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], Option<&'a str>);
         let table: &[Row<'_>] = &[
             (&[], &["accept: */*", "user-agent: kube-probe/1.36"], None),

@@ -128,7 +128,7 @@ mod tests {
     async fn there_must_be_enough_for_all_pods() {
         let disk = Disk::inline();
         if subordinate_ids().unwrap().is_some() {
-            println!("SKIPPED: this host has subordinate ids of its own for the kubelet");
+            println!("SKIPPED: this host has subordinate ids for the kubelet");
             return;
         }
         assert_eq!(

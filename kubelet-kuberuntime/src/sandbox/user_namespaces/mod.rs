@@ -66,7 +66,9 @@ impl UserNamespaceIds {
             }
         }
         if first.checked_add(length.saturating_sub(1)).is_none() {
-            problems.push(format!("there are no {length} ids from {first} on"));
+            problems.push(format!(
+                "the range of {length} ids from {first} on is beyond the largest id"
+            ));
         }
         match problems.is_empty() {
             true => Ok(Self {
