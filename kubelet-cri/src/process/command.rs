@@ -61,7 +61,7 @@ impl Plan {
             None => Signal::TERM,
             Some(name) => signal_named(name).ok_or_else(|| {
                 refuse(format!(
-                    "stop signal {name:?} cannot be sent by the process runtime"
+                    "the process runtime cannot send the stop signal {name:?}"
                 ))
             })?,
         };
@@ -74,7 +74,7 @@ impl Plan {
         }
         for mount in unmet_mounts(spec) {
             tracing::warn!(uid = %spec.key.pod, container = %spec.key.container, path = %mount.display(),
-                "the process runtime makes no mounts: the container finds what is at this path on the host");
+                "the process runtime makes no mounts: the container sees what is at this path on the host");
         }
         Ok(Self {
             argv,

@@ -242,7 +242,7 @@ pub(super) fn unknown_exit(started_at: Timestamp, finished_at: Timestamp) -> Exi
         finished_at,
         code: UNKNOWN_EXIT_CODE,
         reason: UNKNOWN_REASON.to_owned(),
-        message: "the exit code is unknown, because the agent was restarted before the container ended"
+        message: "the exit code is unknown, because the agent that started the container ended before it"
             .to_owned(),
     }
 }
