@@ -32,9 +32,14 @@ pub use network::NetworkProber;
 /// # use kubelet_cri::{ImageService, RuntimeService};
 /// # use kubelet_kuberuntime::{CriRuntime, NodeProber};
 /// # async fn example<S: RuntimeService + ImageService + 'static>(cri: Arc<S>, kubelet: KubeletBuilder) -> kubelet_core::Result<()> {
-/// let results = ProbeResultCache::new(); let runtime = CriRuntime::builder(cri.clone(), cri.clone())
-/// .probes(Arc::new(results.clone())) // a failed liveness probe kills its container .build() .await?; let kubelet =
-/// kubelet .runtime(Arc::new(runtime)) .prober(NodeProber::new(cri), results);
+/// let results = ProbeResultCache::new();
+/// let runtime = CriRuntime::builder(cri.clone(), cri.clone())
+///     .probes(Arc::new(results.clone())) // a failed liveness probe kills its container
+///     .build()
+///     .await?;
+/// let kubelet = kubelet
+///     .runtime(Arc::new(runtime))
+///     .prober(NodeProber::new(cri), results);
 /// # let _ = kubelet;
 /// # Ok(())
 /// # }
