@@ -1,5 +1,5 @@
-//! The files of the host that a container needs before it is created. All file I/O of this folder is here. It runs off
-//! the executor's threads, so a disk that hangs delays only one container.
+//! Prepares the files of the host that a container needs before it is created. The work runs off the executor's
+//! threads, so a disk that hangs delays only one container.
 
 use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io;

@@ -2,7 +2,7 @@
 //! [`v1::PodSandboxConfig`] and [`v1::ContainerConfig`] (`kuberuntime_sandbox.go`, `kuberuntime_container.go`,
 //! `kubelet_pods.go`).
 //!
-//! Only `files` and `subpath` read and write files of the host.
+//! Only `files` and `subpath` write files of the host. `env_file`, `dns` and `host` read some.
 
 mod cgroup;
 mod container;
