@@ -1,12 +1,12 @@
-//! The one error of the crate, and the gRPC codes it keeps.
+//! The error of the crate, and the gRPC codes.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What went wrong in a call of the CRI, or on the way to it.
+/// Why a CRI call failed, or why it could not be made.
 ///
-/// A runtime of one's own returns [`Error::call`] or one of the short forms ([`Error::not_found`], …); the client
-/// keeps what the other side answered, with the name of the call and the id it was about.
+/// Your own runtime returns [`Error::call`] or one of the short forms ([`Error::not_found`], …). The client returns
+/// what the runtime answered, with the name of the call and the id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,37 +15,37 @@ pub enum Error {
     Call {
         /// The gRPC code.
         code: Code,
-        /// The call as the protocol names it, such as `RunPodSandbox`.
+        /// The call by its name in the protocol, such as `RunPodSandbox`.
         call: &'static str,
-        /// The sandbox, container or image it was about; empty for a call about the runtime as a whole.
+        /// The sandbox, container or image of the call; empty for a call about the whole runtime.
         id: String,
-        /// What the runtime said.
+        /// The message of the runtime.
         message: String,
     },
 
-    /// The runtime did not answer within the time this side gives it.
+    /// The runtime did not answer within the client's deadline.
     #[error("{call}{}: no answer within {after:?}", About(id))]
     Timeout {
-        /// The call as the protocol names it.
+        /// The call by its name in the protocol.
         call: &'static str,
-        /// What it was about.
+        /// The sandbox, container or image of the call.
         id: String,
-        /// How long it was waited.
+        /// The deadline.
         after: Duration,
     },
 
-    /// The runtime answered with something that cannot be used, such as a sandbox without an id.
+    /// The answer of the runtime is invalid, such as a sandbox without an id.
     #[error("{call}{}: invalid answer of the runtime: {message}", About(id))]
     InvalidResponse {
-        /// The call as the protocol names it.
+        /// The call by its name in the protocol.
         call: &'static str,
-        /// What it was about.
+        /// The sandbox, container or image of the call.
         id: String,
         /// What is wrong with it.
         message: String,
     },
 
-    /// Not an endpoint: neither `unix:///path`, nor an absolute path, nor `tcp://host:port`.
+    /// The endpoint is neither `unix:///path`, nor an absolute path, nor `tcp://host:port`.
     #[error("invalid runtime endpoint {endpoint:?}: {message}")]
     InvalidEndpoint {
         /// The endpoint as given.
@@ -68,11 +68,11 @@ pub enum Error {
     UnsupportedVersion {
         /// The endpoint.
         endpoint: String,
-        /// What it speaks, or how it refused.
+        /// The version that it speaks, or the error that it answered.
         message: String,
     },
 
-    /// The server cannot listen on its socket, or lost it.
+    /// The server cannot listen on its socket.
     #[error("serve CRI on {socket}: {message}")]
     Serve {
         /// Path of the socket.
@@ -83,7 +83,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The answer of a runtime to `call` about `id`.
+    /// An error that a runtime answers to `call` about `id`.
     pub fn call(code: Code, call: &'static str, id: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Call {
             code,
@@ -100,7 +100,7 @@ impl Error {
         Self::call(Code::NotFound, call, id, message)
     }
 
-    /// The runtime does not offer `call`.
+    /// The runtime does not implement `call`.
     pub fn unimplemented(call: &'static str) -> Self {
         Self::call(
             Code::Unimplemented,
@@ -110,12 +110,12 @@ impl Error {
         )
     }
 
-    /// The request makes no sense, whatever the state of the runtime.
+    /// The request is invalid in any state of the runtime.
     pub fn invalid_argument(call: &'static str, id: impl Into<String>, message: impl Into<String>) -> Self {
         Self::call(Code::InvalidArgument, call, id, message)
     }
 
-    /// The request makes sense, but not in the state that `id` is in.
+    /// The request is valid, but not in the present state of `id`.
     pub fn failed_precondition(
         call: &'static str,
         id: impl Into<String>,
@@ -129,7 +129,7 @@ impl Error {
         Self::call(Code::Internal, call, id, message)
     }
 
-    /// The gRPC code; for an error of this side, the one gRPC would give it.
+    /// The gRPC code. An error of the client itself has the code that gRPC would give it.
     pub fn code(&self) -> Code {
         match self {
             Self::Call { code, .. } => *code,
@@ -141,7 +141,7 @@ impl Error {
         }
     }
 
-    /// What was said, without the call, the id and the code.
+    /// The message, without the call, the id and the code.
     pub fn message(&self) -> String {
         match self {
             Self::Call { message, .. } => message.clone(),
@@ -155,7 +155,7 @@ impl Error {
         format!("rpc error: code = {} desc = {}", self.code(), self.message())
     }
 
-    /// The call that failed, if it was one.
+    /// The call that failed, if the error is about a call.
     pub fn call_name(&self) -> Option<&'static str> {
         match self {
             Self::Call { call, .. } | Self::Timeout { call, .. } | Self::InvalidResponse { call, .. } => {
@@ -165,7 +165,7 @@ impl Error {
         }
     }
 
-    /// The sandbox, container or image it was about, if known.
+    /// The sandbox, container or image of the call, if known.
     pub fn id(&self) -> Option<&str> {
         match self {
             Self::Call { id, .. } | Self::Timeout { id, .. } | Self::InvalidResponse { id, .. } => {
@@ -175,22 +175,22 @@ impl Error {
         }
     }
 
-    /// It is not there. For stop and remove this is as good as success.
+    /// The sandbox, container or image does not exist. For stop and remove this counts as success.
     pub fn is_not_found(&self) -> bool {
         self.code() == Code::NotFound
     }
 
-    /// The runtime does not offer this call, now or later.
+    /// The runtime does not implement this call.
     pub fn is_unimplemented(&self) -> bool {
         self.code() == Code::Unimplemented
     }
 
-    /// Time ran out, on this side or on the runtime's. Whether the runtime did it is not known.
+    /// The deadline passed, in the client or in the runtime. The runtime may have done the work or not.
     pub fn is_timeout(&self) -> bool {
         self.code() == Code::DeadlineExceeded
     }
 
-    /// The same call may work later without anything being changed: the runtime is away, busy or slow.
+    /// The same call may succeed later, because the runtime is away, busy or slow.
     pub fn is_transient(&self) -> bool {
         matches!(
             self.code(),
@@ -202,7 +202,7 @@ impl Error {
         )
     }
 
-    /// The same error for another call and id: for a runtime made on top of another.
+    /// The same error for another call and id. Use it in a runtime that calls another runtime.
     #[must_use]
     pub fn about(self, new_call: &'static str, new_id: impl Into<String>) -> Self {
         match self {
@@ -235,36 +235,36 @@ impl fmt::Display for About<'_> {
     }
 }
 
-/// A gRPC status code. Printed in the words of grpc-go, as the kubelet does.
+/// A gRPC status code. It prints as in grpc-go and in the kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(i32)]
 #[non_exhaustive]
 pub enum Code {
-    /// Success; never seen in an error of a well-behaved runtime.
+    /// Success. A correct runtime never returns it in an error.
     Ok = 0,
-    /// The caller gave up.
+    /// The caller cancelled the call.
     Canceled = 1,
-    /// No better code is known. Runtimes use it freely.
+    /// Unknown. Runtimes use it for many errors.
     Unknown = 2,
-    /// The request is wrong, whatever the state.
+    /// The request is invalid in any state.
     InvalidArgument = 3,
-    /// Time ran out.
+    /// The deadline passed.
     DeadlineExceeded = 4,
-    /// There is no such thing.
+    /// It does not exist.
     NotFound = 5,
-    /// It is there already.
+    /// It exists already.
     AlreadyExists = 6,
-    /// Not allowed.
+    /// Permission denied.
     PermissionDenied = 7,
-    /// Out of quota, memory or message size.
+    /// A quota, the memory or the message size is exceeded.
     ResourceExhausted = 8,
     /// The state does not allow it.
     FailedPrecondition = 9,
     /// A conflict; try again.
     Aborted = 10,
-    /// Past the end.
+    /// Out of range.
     OutOfRange = 11,
-    /// Not offered.
+    /// Not implemented.
     Unimplemented = 12,
     /// The runtime is broken.
     Internal = 13,
@@ -272,7 +272,7 @@ pub enum Code {
     Unavailable = 14,
     /// Data is lost.
     DataLoss = 15,
-    /// Who is calling is not known.
+    /// The caller is not authenticated.
     Unauthenticated = 16,
 }
 
@@ -299,7 +299,7 @@ impl Code {
     ];
 }
 
-/// A number gRPC does not know is [`Code::Unknown`].
+/// A number that gRPC does not define is [`Code::Unknown`].
 impl From<i32> for Code {
     fn from(number: i32) -> Self {
         usize::try_from(number)

@@ -1,15 +1,16 @@
-//! The Kubernetes Container Runtime Interface: messages, client, server, five verbs and a process runtime.
+#![doc = include_str!("../README.md")]
 //!
-//! * [`v1`]: the messages of CRI v1 as of Kubernetes 1.36, all 41 calls.
-//! * [`RuntimeService`], [`ImageService`]: the two services as traits over these messages.
-//! * `CriClient` (feature `client`, on by default): the two services behind a `unix://` or `tcp://` endpoint.
-//! * [`ContainerRuntime`], [`CriAdapter`]: five verbs for a runtime of one's own, and CRI made of them.
-//! * `ProcessRuntime` (feature `process`): containers as child processes of the host; no root, no daemon, no image.
-//! * `CriServer` (feature `server`): serves the two services on a unix socket, for `crictl` or a Go kubelet.
+//! # Where to look
 //!
-//! Pods are run on these services by `CriRuntime` of `kubelet-kuberuntime`.
+//! | you want | look at |
+//! |---|---|
+//! | to call containerd or CRI-O | `CriClient` (feature `client`), with the methods of [`RuntimeService`] and [`ImageService`] |
+//! | a runtime of your own | [`verbs`], then [`CriAdapter`]; `process` (feature `process`) as a model |
+//! | to implement CRI without the five verbs | [`RuntimeService`] and [`ImageService`]; [`Error`] says which code to return |
+//! | to serve a runtime on a socket | `CriServer` (feature `server`) |
+//! | a message or an enum of the protocol | [`v1`] |
 //!
-//! Without `client` and `server` there is no gRPC or HTTP in the tree.
+//! # List the running containers of containerd
 //!
 //! ```no_run
 //! # #[cfg(feature = "client")]
@@ -26,6 +27,7 @@
 //! # Ok(())
 //! # }
 //! ```
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "client")]
 mod client;

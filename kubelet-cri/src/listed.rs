@@ -1,13 +1,14 @@
-//! What a list tells of sandboxes and containers, as far as a relist needs it.
+//! The fields of listed sandboxes and containers that a relist needs.
 
 use prost::bytes::Bytes;
 
 use crate::v1;
 
-/// A container as a relist reads it: as [`v1::Container`] on the wire, of which it leaves all texts where they are in the
-/// answer. Most of a list is labels and annotations that nobody looks at, and a kubelet lists each second.
+/// A container as a relist reads it. On the wire it is a [`v1::Container`]. Its texts stay in the buffer of the answer
+/// and are not copied: most of a list is labels and annotations that a relist never reads, and a kubelet lists every
+/// second.
 ///
-/// Texts that are not UTF-8 are read as empty; the client refuses an answer that has such where it matters.
+/// A text that is not UTF-8 is read as empty. The client refuses an answer if a field that a relist needs is not UTF-8.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListedContainer {
     #[prost(bytes = "bytes", tag = "1")]
@@ -101,7 +102,7 @@ impl ListedContainer {
         self.metadata.as_ref().map(|metadata| text(&metadata.name))
     }
 
-    /// The image it was asked to run; `None` where the runtime does not tell.
+    /// The image from the container's config; `None` if the runtime does not report it.
     pub fn image(&self) -> Option<&str> {
         self.image.as_ref().map(|image| text(&image.image))
     }
@@ -123,7 +124,7 @@ impl ListedContainer {
         text(&self.image_id)
     }
 
-    /// When it was made, in Unix nanoseconds.
+    /// When it was created, in Unix nanoseconds.
     pub fn created_at(&self) -> i64 {
         self.created_at
     }
@@ -179,7 +180,7 @@ impl ListedSandbox {
         self.metadata.as_ref().map_or(0, |metadata| metadata.attempt)
     }
 
-    /// When it was made, in Unix nanoseconds.
+    /// When it was created, in Unix nanoseconds.
     pub fn created_at(&self) -> i64 {
         self.created_at
     }

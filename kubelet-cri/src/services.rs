@@ -1,4 +1,4 @@
-//! What a kubelet asks of a container runtime: the two services of CRI v1 as traits.
+//! The two services of CRI v1 as traits: what a kubelet calls.
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -6,36 +6,37 @@ use futures::stream::BoxStream;
 use crate::error::Error;
 use crate::{ListedContainer, ListedSandbox, v1};
 
-/// What a call of a service gives.
+/// The result of a call.
 type Result<T> = std::result::Result<T, Error>;
 
-/// What a streaming call gives: messages until the end or the first error. Dropping it ends the call.
+/// The stream of a streaming call: messages until the end or the first error. Dropping it ends the call.
 type Stream<T> = BoxStream<'static, Result<T>>;
 
-/// The version that a kubelet names when it asks for the runtime's, and that containerd answers as the kubelet's.
+/// The API version that a kubelet sends in a `Version` request, and that containerd sends back.
 pub const KUBELET_API_VERSION: &str = "0.1.0";
 
 /// Sandboxes, containers and the runtime itself: `runtime.v1.RuntimeService`.
 ///
-/// Implemented by the gRPC client (feature `client`), and by any runtime written in Rust: in process, or behind a
-/// socket with the feature `server`. The kubelet component it answers to is `cri-api`'s `RuntimeService`.
+/// The gRPC client implements it (feature `client`), and so does any runtime written in Rust: in process, or behind a
+/// socket with the feature `server`. In the kubelet this is `cri-api`'s `RuntimeService`.
 ///
-/// The methods without a body, the life cycle of sandboxes and containers, are required. All others answer
-/// [`Error::unimplemented`], which callers take for what it is: [`Error::is_unimplemented`].
+/// The methods without a body are required: they are the life cycle of sandboxes and containers. All others return
+/// [`Error::unimplemented`] by default. Callers check for it with [`Error::is_unimplemented`].
 ///
-/// An implementation is called from many tasks at once. Stop and remove are idempotent: what is not there any more
-/// is stopped or removed. A caller may drop a call at any await, as it does at its deadline, and will look at the
-/// state before it tries again; so no half-made thing may stay hidden from the lists. The error of a streaming call
-/// may come from the call itself or as the first item of the stream.
+/// Many tasks call an implementation at once. Stop and remove are idempotent: they succeed if the object does not exist
+/// any more. A caller may drop a call at any await, for example at its deadline, and reads the state before it tries
+/// again. So an object that was only partly created must appear in the lists, or be removed. The error of a streaming
+/// call may come from the call itself or as the first item of the stream.
 #[async_trait]
 pub trait RuntimeService: Send + Sync {
-    /// `Version`: names the runtime and the version of the API it speaks.
+    /// `Version`: returns the runtime's name and version, and the version of the API.
     async fn version(&self, request: v1::VersionRequest) -> Result<v1::VersionResponse>;
 
     /// `RunPodSandbox`: creates and starts a sandbox; on success it is ready.
     async fn run_pod_sandbox(&self, request: v1::RunPodSandboxRequest) -> Result<v1::RunPodSandboxResponse>;
 
-    /// `StopPodSandbox`: stops the sandbox, gives back its network and kills what still runs in it. Idempotent.
+    /// `StopPodSandbox`: stops the sandbox, releases its network and kills all containers that still run in it.
+    /// Idempotent.
     async fn stop_pod_sandbox(
         &self,
         request: v1::StopPodSandboxRequest,
@@ -47,7 +48,7 @@ pub trait RuntimeService: Send + Sync {
         request: v1::RemovePodSandboxRequest,
     ) -> Result<v1::RemovePodSandboxResponse>;
 
-    /// `PodSandboxStatus`: status of one sandbox; NotFound when there is none of that id.
+    /// `PodSandboxStatus`: status of one sandbox; NotFound if there is none with this id.
     async fn pod_sandbox_status(
         &self,
         request: v1::PodSandboxStatusRequest,
@@ -82,13 +83,13 @@ pub trait RuntimeService: Send + Sync {
     async fn list_containers(&self, request: v1::ListContainersRequest)
     -> Result<v1::ListContainersResponse>;
 
-    /// `ContainerStatus`: status of one container; NotFound when there is none of that id.
+    /// `ContainerStatus`: status of one container; NotFound if there is none with this id.
     async fn container_status(
         &self,
         request: v1::ContainerStatusRequest,
     ) -> Result<v1::ContainerStatusResponse>;
 
-    /// `Status`: health of the runtime and what it can do.
+    /// `Status`: health and features of the runtime.
     async fn status(&self, request: v1::StatusRequest) -> Result<v1::StatusResponse>;
 
     /// `StreamPodSandboxes`: `ListPodSandbox` in batches, for answers larger than one message.
@@ -107,15 +108,15 @@ pub trait RuntimeService: Send + Sync {
         Err(Error::unimplemented("StreamContainers"))
     }
 
-    /// [`list_pod_sandbox`](Self::list_pod_sandbox), of each sandbox what a relist needs. The call is the same; the client
-    /// reads less of its answer.
+    /// [`list_pod_sandbox`](Self::list_pod_sandbox) with only the fields that a relist needs. The call is the same; the
+    /// client decodes less of its answer.
     async fn listed_sandboxes(&self, request: v1::ListPodSandboxRequest) -> Result<Vec<ListedSandbox>> {
         let listed = self.list_pod_sandbox(request).await?.items;
         Ok(listed.into_iter().map(Into::into).collect())
     }
 
-    /// [`list_containers`](Self::list_containers), of each container what a relist needs. The call is the same; the
-    /// client reads less of its answer.
+    /// [`list_containers`](Self::list_containers) with only the fields that a relist needs. The call is the same; the
+    /// client decodes less of its answer.
     async fn listed_containers(&self, request: v1::ListContainersRequest) -> Result<Vec<ListedContainer>> {
         let listed = self.list_containers(request).await?.containers;
         Ok(listed.into_iter().map(Into::into).collect())
@@ -129,8 +130,7 @@ pub trait RuntimeService: Send + Sync {
         Err(Error::unimplemented("UpdateContainerResources"))
     }
 
-    /// `ReopenContainerLog`: has the runtime open the log file anew, after it was rotated away. Fails for a
-    /// stopped container.
+    /// `ReopenContainerLog`: reopens the log file after a rotation. Fails for a stopped container.
     async fn reopen_container_log(
         &self,
         _request: v1::ReopenContainerLogRequest,
@@ -182,7 +182,7 @@ pub trait RuntimeService: Send + Sync {
         Err(Error::unimplemented("StreamContainerStats"))
     }
 
-    /// `PodSandboxStats`: usage of one sandbox; NotFound when there is none of that id.
+    /// `PodSandboxStats`: usage of one sandbox; NotFound if there is none with this id.
     async fn pod_sandbox_stats(
         &self,
         _request: v1::PodSandboxStatsRequest,
@@ -206,7 +206,7 @@ pub trait RuntimeService: Send + Sync {
         Err(Error::unimplemented("StreamPodSandboxStats"))
     }
 
-    /// `UpdateRuntimeConfig`: hands the runtime what only the node knows, such as the pod CIDR.
+    /// `UpdateRuntimeConfig`: passes settings of the node to the runtime, such as the pod CIDR.
     async fn update_runtime_config(
         &self,
         _request: v1::UpdateRuntimeConfigRequest,
@@ -222,7 +222,7 @@ pub trait RuntimeService: Send + Sync {
         Err(Error::unimplemented("CheckpointContainer"))
     }
 
-    /// `GetContainerEvents`: container life cycle events from now on; ends only with the connection.
+    /// `GetContainerEvents`: streams container life cycle events from now on; ends only with the connection.
     ///
     /// Events are hints: some may be lost or come twice.
     async fn get_container_events(
@@ -261,7 +261,7 @@ pub trait RuntimeService: Send + Sync {
         Err(Error::unimplemented("RuntimeConfig"))
     }
 
-    /// `UpdatePodSandboxResources`: tells the runtime the resources of the whole pod after a resize.
+    /// `UpdatePodSandboxResources`: passes the resources of the whole pod to the runtime, after a resize.
     async fn update_pod_sandbox_resources(
         &self,
         _request: v1::UpdatePodSandboxResourcesRequest,
@@ -272,15 +272,15 @@ pub trait RuntimeService: Send + Sync {
 
 /// Images of containers: `runtime.v1.ImageService`.
 ///
-/// As with [`RuntimeService`], the methods without a body are required. A runtime without images answers
-/// `ImageStatus` for each name with an image of that name, so that no pull is asked for; a kubelet wants an `id` and a
-/// `size` other than 0 in it.
+/// As with [`RuntimeService`], the methods without a body are required. A runtime without images answers `ImageStatus`
+/// with an image of the requested name, so that a kubelet does not pull. A kubelet requires an `id`, and a `size` other
+/// than 0.
 #[async_trait]
 pub trait ImageService: Send + Sync {
     /// `ListImages`: images that match the filter.
     async fn list_images(&self, request: v1::ListImagesRequest) -> Result<v1::ListImagesResponse>;
 
-    /// `ImageStatus`: one image; no `image` in the answer when it is not there.
+    /// `ImageStatus`: one image; the answer has no `image` if it does not exist.
     async fn image_status(&self, request: v1::ImageStatusRequest) -> Result<v1::ImageStatusResponse>;
 
     /// `PullImage`: pulls an image with the given credentials and returns its reference for `CreateContainer`.

@@ -1,9 +1,9 @@
 //! The messages of CRI v1 (protobuf package `runtime.v1`) as of Kubernetes 1.36.
 //!
-//! Names are those of the protocol in Rust's spelling: `PodSandboxState.SANDBOX_READY` is
-//! [`PodSandboxState::SandboxReady`], the field `CDI_devices` is `cdi_devices`. Fields that hold an enum are
-//! `i32`, as an unknown number must survive; read them with the getter of the same name
-//! (`status.state()`), write them with `as i32`. Maps are `BTreeMap`s, so that equal messages are equal bytes.
+//! The names are those of the protocol in Rust's spelling: `PodSandboxState.SANDBOX_READY` is
+//! [`PodSandboxState::SandboxReady`], and the field `CDI_devices` is `cdi_devices`. A field with an enum is an `i32`, so
+//! that an unknown number is preserved. Read it with the getter of the same name (`status.state()`), and write it with
+//! `as i32`. Maps are `BTreeMap`s, so that equal messages have equal bytes.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub use messages::*;
 #[cfg(any(feature = "client", feature = "server"))]
 pub(crate) const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Says which credentials are set, never what they are: requests get logged.
+/// Prints which credentials are set, never their values: requests are logged.
 impl fmt::Debug for AuthConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let secret = |value: &str| if value.is_empty() { "" } else { "[REDACTED]" };

@@ -1,4 +1,4 @@
-//! Putting a runtime manager together.
+//! Builds a runtime manager.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -22,15 +22,15 @@ use crate::read::lists::Lists;
 use crate::runtime::CriRuntime;
 use kubelet_cri::{Code, ImageService, RuntimeService, v1};
 
-/// The first wait for a runtime that does not answer, and the longest.
+/// The first wait and the longest wait for a runtime that does not answer.
 const VERSION_WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// How often a runtime is asked for its configuration, and how long it is waited in between.
+/// How often to request the runtime's configuration, and how long to wait in between.
 const RUNTIME_CONFIG_TRIES: u32 = 3;
 const RUNTIME_CONFIG_WAIT: Duration = Duration::from_secs(2);
 
-/// Sets up a [`CriRuntime`]. Everything has a default: the kubelet's, or nothing (no volumes, no probes, events
-/// to the log).
+/// Sets up a [`CriRuntime`]. Every setting has a default: the kubelet's, or none (no volumes, no probes, events go to
+/// the log).
 #[must_use]
 pub struct CriRuntimeBuilder {
     runtime: Arc<dyn RuntimeService>,
@@ -73,25 +73,25 @@ impl CriRuntimeBuilder {
         }
     }
 
-    /// Folders, DNS, cgroups and facts of the node.
+    /// Sets the folders, DNS, cgroups and facts of the node.
     pub fn node(mut self, node: NodeSettings) -> Self {
         self.node = node;
         self
     }
 
-    /// Where the files of pods are kept, `/var/lib/kubelet` by default: [`NodeSettings::root_dir`].
+    /// The folder of the pods' files, `/var/lib/kubelet` by default: [`NodeSettings::root_dir`].
     pub fn root_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.node.root_dir = RootDir::new(dir);
         self
     }
 
-    /// Where containers write their logs, `/var/log/pods` by default: [`NodeSettings::pod_logs_dir`].
+    /// The folder of container logs, `/var/log/pods` by default: [`NodeSettings::pod_logs_dir`].
     pub fn pod_logs_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.node.pod_logs_dir = dir.into();
         self
     }
 
-    /// Who works on files, another thread by default: [`NodeSettings::disk`].
+    /// How file work is done, on another thread by default: [`NodeSettings::disk`].
     pub fn disk(mut self, disk: Disk) -> Self {
         self.node.disk = disk;
         self
@@ -103,29 +103,28 @@ impl CriRuntimeBuilder {
         self
     }
 
-    /// A program that is asked for the credentials of registries; all that match an image are. Needs the feature
+    /// Adds a credential provider plugin. For each image, all plugins that match it are called. Needs the feature
     /// `credential-providers`.
     pub fn credential_provider(mut self, provider: CredentialProvider) -> Self {
         self.credential_providers.push(provider);
         self
     }
 
-    /// The runtime's name, the first part of its container ids. Without it [`build`](Self::build) asks the
+    /// The runtime's name, the first part of its container ids. Without it, [`build`](Self::build) requests it from the
     /// runtime.
     pub fn runtime_type(mut self, name: impl Into<String>) -> Self {
         self.runtime_type = Some(name.into());
         self
     }
 
-    /// The RuntimeClasses that pods may name: there are none by default, and a pod that names one that is not there is
-    /// refused.
+    /// The RuntimeClasses that pods may use; none by default. A pod with a RuntimeClass that does not exist is refused.
     pub fn runtime_classes(mut self, classes: Arc<dyn RuntimeClasses>) -> Self {
         self.runtime_classes = classes;
         self
     }
 
-    /// Makes a link to each container's log in this folder, `/var/log/containers` by custom; none by default.
-    /// The folder must exist.
+    /// Creates a link to each container's log in this folder, usually `/var/log/containers`; no links by default. The
+    /// folder must exist.
     pub fn container_log_links(mut self, dir: impl Into<PathBuf>) -> Self {
         self.container_log_links = Some(dir.into());
         self
@@ -138,60 +137,61 @@ impl CriRuntimeBuilder {
         self
     }
 
-    /// The wall clock that the runtime's timestamps are compared with.
+    /// The wall clock for comparisons with the runtime's timestamps.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Who records events.
+    /// The recorder of events.
     pub fn events(mut self, recorder: Arc<dyn EventRecorder>) -> Self {
         self.recorder = recorder;
         self
     }
 
-    /// Told at once that a pod's sandbox is made and its containers come next (`OnPodSandboxReady`), and when its images
-    /// are pulled (`RecordImageStartedPulling`, `RecordImageFinishedPulling`). By default nobody is: the pod's next status
-    /// tells the one, and the time of the others counts for its start.
+    /// Gets a notification when a pod's sandbox is ready and its containers are next (`OnPodSandboxReady`), and when
+    /// image pulls start and finish (`RecordImageStartedPulling`, `RecordImageFinishedPulling`). There is none by
+    /// default. Then the pod's next status shows the sandbox, and the time of pulls counts as part of the pod's start
+    /// latency.
     pub fn statuses(mut self, statuses: Arc<dyn PodStatusReporter>) -> Self {
         self.statuses = Some(statuses);
         self
     }
 
-    /// What the probes found: failed liveness and startup probes have containers killed.
+    /// The results of probes: a failed liveness or startup probe makes the manager kill the container.
     pub fn probes(mut self, probes: Arc<dyn ProbeResults>) -> Self {
         self.probes = probes;
         self
     }
 
-    /// Where the pods' volumes are.
+    /// The paths of the pods' volumes.
     pub fn volumes(mut self, volumes: Arc<dyn VolumeManager>) -> Self {
         self.volumes = volumes;
         self
     }
 
-    /// Where config maps and secrets are read.
+    /// The source of config maps and secrets.
     pub fn config_objects(mut self, objects: Arc<dyn ConfigObjects>) -> Self {
         self.config_objects = objects;
         self
     }
 
-    /// The services that containers find in their environment: there are none by default.
+    /// The services for the environment variables of containers; none by default.
     pub fn services(mut self, services: Arc<dyn Services>) -> Self {
         self.services = services;
         self
     }
 
-    /// Makes the manager. A node whose pods are put into cgroups follows the runtime's cgroup driver, where that tells it
-    /// (`RuntimeConfig`). Container ids begin with the runtime's name, so unless it was
-    /// [given](Self::runtime_type), the runtime is asked for it (`Version`); while it is away or busy it is asked
-    /// again, after 100 ms at first and every 5 s at last, without end: an agent may be started before its runtime.
-    /// Whoever does not want to wait puts a `tokio::time::timeout` around it.
+    /// Builds the manager. If pods are put into cgroups, the manager uses the cgroup driver that the runtime reports
+    /// (`RuntimeConfig`). Container ids begin with the runtime's name. Unless [`runtime_type`](Self::runtime_type) was
+    /// set, the manager requests the name (`Version`). While the runtime is away or busy, it tries again, first after
+    /// 100 ms and later every 5 s, without limit, because an agent may start before its runtime. For a limit, put a
+    /// `tokio::time::timeout` around the call.
     ///
     /// # Errors
     ///
-    /// [`Error::Misconfigured`] names all that is wrong with the settings. [`Error::Runtime`] if the runtime
-    /// answers that it cannot be worked with.
+    /// [`Error::Misconfigured`] lists all problems of the settings. [`Error::Runtime`] if the runtime answers with an
+    /// error that is not transient.
     ///
     /// # Cancel safety
     ///
@@ -281,7 +281,9 @@ impl CriRuntimeBuilder {
         let (initial, max) = self.crash_loop;
         must(
             !initial.is_zero() && initial <= max,
-            format!("crash_loop_back_off of {initial:?} to {max:?} is no range"),
+            format!(
+                "crash_loop_back_off: the first wait {initial:?} must be greater than 0 and at most {max:?}"
+            ),
         );
         if let Some(name) = &self.runtime_type {
             must(
@@ -295,9 +297,9 @@ impl CriRuntimeBuilder {
 
 async fn ask_name(runtime: &dyn RuntimeService) -> Result<String> {
     let (mut wait, longest) = VERSION_WAITS;
-    let mut told = false;
+    let mut logged = false;
     loop {
-        // The version of the kubelet's API: what a kubelet sends.
+        // The version that a kubelet sends.
         let request = v1::VersionRequest {
             version: "0.1.0".to_owned(),
         };
@@ -312,17 +314,20 @@ async fn ask_name(runtime: &dyn RuntimeService) -> Result<String> {
         if !error.is_transient() {
             return Err(Error::runtime("Version", error));
         }
-        if !told {
-            tracing::warn!(%error, "the runtime does not answer yet");
-            told = true;
+        // An agent may start before its runtime, so the first failures are ordinary.
+        match (logged, wait < longest) {
+            (false, _) => tracing::info!(%error, "the runtime does not answer yet"),
+            (true, true) => tracing::debug!(%error, "the runtime does not answer yet"),
+            (true, false) => tracing::warn!(%error, "the runtime still does not answer"),
         }
+        logged = true;
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(longest);
     }
 }
 
-/// The driver that the runtime says it has, with the root that the node is set up with; the latter's where the runtime does
-/// not tell (`getCgroupDriverFromCRI`). Not asked where pods are not put into cgroups.
+/// The cgroup driver that the runtime reports, with the node's cgroup root; the node's driver if the runtime reports
+/// none (`getCgroupDriverFromCRI`). Makes no call if pods are not put into cgroups.
 async fn cgroup_driver(
     runtime: &dyn RuntimeService,
     missing: &MissingCalls,
@@ -342,7 +347,7 @@ async fn cgroup_driver(
             Err(error) if tries == RUNTIME_CONFIG_TRIES => {
                 return Err(Error::runtime("RuntimeConfig", error));
             }
-            // It may be starting up.
+            // The runtime may be starting.
             Err(_) => tokio::time::sleep(RUNTIME_CONFIG_WAIT).await,
         }
         tries += 1;

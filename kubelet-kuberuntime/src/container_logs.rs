@@ -8,13 +8,13 @@ use crate::runtime::CriRuntime;
 use kubelet_cri::v1;
 
 impl CriRuntime {
-    /// What a container wrote. Which of a pod's containers it is to be is told by
-    /// [`container_of_logs`](crate::logs::container_of_logs).
+    /// Reads the log of a container. [`container_of_logs`](crate::logs::container_of_logs) finds the id for a
+    /// container's name.
     ///
     /// # Errors
     ///
-    /// [`Error::Log`], in the kubelet's words, where the runtime does not know the container. Those of the reading come
-    /// with the stream: [`LogReader::read`].
+    /// [`Error::Log`] with the kubelet's message, if the runtime does not have the container. Read errors come with the
+    /// stream: [`LogReader::read`].
     ///
     /// # Cancel safety
     ///
@@ -30,7 +30,7 @@ impl CriRuntime {
             verbose: false,
         };
         let status = self.runtime.container_status(request).await.map_err(|error| {
-            tracing::debug!(%container, %error, "cannot get the status of a container whose log is wanted");
+            tracing::debug!(%container, %error, "cannot get the status of a container to read its log");
             let message = format!("unable to retrieve container logs for {container}");
             Error::Log {
                 path: String::new(),

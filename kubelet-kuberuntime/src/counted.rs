@@ -1,4 +1,4 @@
-//! What tests read of metrics.
+//! Reads metrics in tests.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -10,12 +10,12 @@ use metrics::{
 };
 use parking_lot::Mutex;
 
-/// By name and values of labels: what counters counted, gauges stand at, and how often histograms were written to.
+/// By name and label values: the values of counters and gauges, and the number of samples of histograms.
 #[derive(Clone, Default)]
 pub(crate) struct Counted(Arc<Mutex<BTreeMap<String, u64>>>);
 
 impl Counted {
-    /// Runs a test in virtual time, and returns those of its metrics that begin so, without that beginning.
+    /// Runs a test in virtual time, and returns its metrics with this prefix, without the prefix.
     pub(crate) fn of(prefix: &str, test: impl Future<Output = ()>) -> Vec<(String, u64)> {
         let counted = Self::default();
         let runtime = tokio::runtime::Builder::new_current_thread()

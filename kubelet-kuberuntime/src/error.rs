@@ -2,12 +2,12 @@
 
 /// Why logs cannot be read or rotated.
 ///
-/// All other calls of this crate return what the runtime answered, [`kubelet_cri::Error`], or what their trait of
-/// `kubelet-core` asks for.
+/// All other calls of this crate return the runtime's error, [`kubelet_cri::Error`], or the error of their trait in
+/// `kubelet-core`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The runtime refused a call.
+    /// A call of the runtime failed.
     #[error(transparent)]
     Cri(#[from] kubelet_cri::Error),
 
@@ -16,14 +16,14 @@ pub enum Error {
     Log {
         /// The log file.
         path: String,
-        /// The cause, in the kubelet's words.
+        /// The kubelet's message.
         message: String,
     },
 
     /// The settings of log rotation are not valid.
     #[error("{message}")]
     InvalidPolicy {
-        /// The setting and what is wrong with it.
+        /// The setting and the problem.
         message: String,
     },
 }

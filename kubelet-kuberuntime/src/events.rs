@@ -12,7 +12,7 @@ use kubelet_cri::v1;
 type Hints = BoxStream<'static, Result<PodUid>>;
 
 impl CriRuntime {
-    /// `None` where the runtime has no events.
+    /// `None` if the runtime has no events.
     pub(crate) async fn hints(&self) -> Result<Option<Hints>> {
         let events = self.runtime.get_container_events(v1::GetEventsRequest {});
         let events = self.missing.offered("GetContainerEvents", events).await;
@@ -34,27 +34,27 @@ impl CriRuntime {
     }
 }
 
-/// Whose containers and sandboxes were seen: the event of a sandbox's removal names its id and nothing else.
+/// The pod of each container and sandbox, because the event of a sandbox's removal has only its id.
 #[derive(Default)]
 struct KnownPods(HashMap<String, PodUid>);
 
 impl KnownPods {
     fn of(&mut self, event: &v1::ContainerEventResponse) -> Option<PodUid> {
         let id = &event.container_id;
-        let told = event
+        let reported = event
             .pod_sandbox_status
             .as_ref()
             .and_then(|sandbox| sandbox.metadata.as_ref())
             .map(|metadata| PodUid::new(&metadata.uid));
         if event.container_event_type() == v1::ContainerEventType::ContainerDeletedEvent {
             let known = self.0.remove(id);
-            return told.or(known);
+            return reported.or(known);
         }
-        if let (Some(uid), Some(sandbox)) = (&told, &event.pod_sandbox_status) {
+        if let (Some(uid), Some(sandbox)) = (&reported, &event.pod_sandbox_status) {
             self.0.insert(id.clone(), uid.clone());
             self.0.insert(sandbox.id.clone(), uid.clone());
         }
-        told.or_else(|| self.0.get(id).cloned())
+        reported.or_else(|| self.0.get(id).cloned())
     }
 }
 

@@ -1,4 +1,38 @@
 #![doc = include_str!("../README.md")]
+//!
+//! # Where to look
+//!
+//! | you want | look at |
+//! |---|---|
+//! | to run pods on a CRI runtime | [`CriRuntime`], set up with [`CriRuntimeBuilder`] and [`NodeSettings`] |
+//! | only the decision what to do for a pod | [`pod_actions`] |
+//! | to probe containers | [`NodeProber`]; `NetworkProber` (feature `probes`) |
+//! | to read, follow and rotate logs | `logs` (feature `logs`) |
+//! | to remove unused images | [`ImageGcManager`] |
+//! | usage of pods | [`CriRuntime::pod_stats`] |
+//! | exec, attach and port-forward | [`CriRuntime::run_in_container`], [`CriRuntime::exec_url`] and the methods beside it |
+//! | cgroups of pods | [`PodCgroups`] |
+//! | the runtime's part of the node status | [`CriNodeRuntime`] |
+//!
+//! # Where things are in the source
+//!
+//! The folders, in the order of a pod's life:
+//!
+//! | folder or file | what it does | in the kubelet |
+//! |---|---|---|
+//! | `sync.rs` | carries out a pod's actions, in order | `SyncPod` |
+//! | `pod_actions/` | computes the actions | `computePodActions` |
+//! | `sandbox/` | resources and user namespace of the sandbox | `kuberuntime_sandbox.go`, `pkg/kubelet/userns` |
+//! | `containers/` | starts and resizes containers, with back-off | `startContainer`, `doPodResizeAction` |
+//! | `config/` | generates the configs of sandboxes and containers | `generatePodSandboxConfig`, `generateContainerConfig` |
+//! | `images/`, `credential_provider/` | pulls images, and finds their credentials | `pkg/kubelet/images`, `pkg/credentialprovider` |
+//! | `hooks/`, `probe/` | run hooks and probes | `pkg/kubelet/lifecycle`, `pkg/probe` |
+//! | `kill/` | stops containers and pods | `killContainer`, `killPodWithSyncResult` |
+//! | `read/`, `events.rs`, `stats.rs` | read pods, events and usage back from the runtime | `GetPods`, `GetPodStatus`, `pkg/kubelet/stats` |
+//! | `logs/`, `streaming.rs` | logs, and the streams of exec, attach and port-forward | `pkg/kubelet/logs`, `GetExec` |
+//! | `gc/`, `image_gc/` | remove dead containers, old logs and unused images | `kuberuntime_gc.go`, `image_gc_manager.go` |
+//! | `cgroups/` | the cgroups of pods | `pkg/kubelet/cm` |
+//! | `calls/` | metrics and fallbacks of the calls to the runtime | `instrumented_services.go` |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod builder;

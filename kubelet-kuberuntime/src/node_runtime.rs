@@ -1,4 +1,4 @@
-//! What a CRI runtime has a node's status tell.
+//! A CRI runtime's part of the node status.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,8 +11,8 @@ use crate::image_gc::ImageGcManager;
 use kubelet_cri::KUBELET_API_VERSION;
 use kubelet_cri::{RuntimeService, v1};
 
-/// A CRI runtime, as the status of its node tells of it: its name and version, its handlers and features as of the last
-/// version that was asked for, and the images that an [`ImageGcManager`] knows.
+/// A CRI runtime's part of the node status: its name and version, its handlers and features, which are read together
+/// with the version, and the images of an [`ImageGcManager`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -21,7 +21,7 @@ use kubelet_cri::{RuntimeService, v1};
 /// use kubelet_cri::{RuntimeService, v1};
 /// use kubelet_kuberuntime::CriNodeRuntime;
 ///
-/// # async fn tell(services: Arc<dyn RuntimeService>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// # async fn print(services: Arc<dyn RuntimeService>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 /// let name = services.version(v1::VersionRequest::default()).await?.runtime_name;
 /// let runtime = CriNodeRuntime::new(services, name);
 /// println!("{}://{}", runtime.runtime_type(), runtime.version().await?);
@@ -32,28 +32,28 @@ pub struct CriNodeRuntime {
     services: Arc<dyn RuntimeService>,
     name: String,
     images: OnceLock<ImageGcManager>,
-    told: Mutex<Told>,
+    reported: Mutex<Reported>,
 }
 
-/// Of the last status.
+/// From the last status.
 #[derive(Default)]
-struct Told {
+struct Reported {
     handlers: Vec<RuntimeHandler>,
     features: Option<RuntimeFeatures>,
 }
 
 impl CriNodeRuntime {
-    /// The runtime of this name (`VersionResponse.runtime_name`).
+    /// A runtime with this name (`VersionResponse.runtime_name`).
     pub fn new(services: Arc<dyn RuntimeService>, name: impl Into<String>) -> Self {
         Self {
             services,
             name: name.into(),
             images: OnceLock::new(),
-            told: Mutex::default(),
+            reported: Mutex::default(),
         }
     }
 
-    /// Who knows its images; until then it tells of none. The first counts.
+    /// Sets the source of images; without it the list of images is empty. Only the first call has an effect.
     pub fn set_images(&self, images: ImageGcManager) {
         let _ = self.images.set(images);
     }
@@ -83,7 +83,7 @@ impl NodeRuntime for CriNodeRuntime {
         };
         let version = self.services.version(request).await?;
         let status = self.services.status(v1::StatusRequest { verbose: false }).await?;
-        *self.told.lock() = Told {
+        *self.reported.lock() = Reported {
             handlers: status.runtime_handlers.into_iter().map(handler).collect(),
             features: status.features.map(|features| RuntimeFeatures {
                 supplemental_groups_policy: features.supplemental_groups_policy,
@@ -104,11 +104,11 @@ impl NodeRuntime for CriNodeRuntime {
     }
 
     fn handlers(&self) -> Vec<RuntimeHandler> {
-        self.told.lock().handlers.clone()
+        self.reported.lock().handlers.clone()
     }
 
     fn features(&self) -> Option<RuntimeFeatures> {
-        self.told.lock().features
+        self.reported.lock().features
     }
 }
 

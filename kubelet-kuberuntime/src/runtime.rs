@@ -1,4 +1,4 @@
-//! The generic runtime manager: a pod runtime made of the two services of CRI (`pkg/kubelet/kuberuntime`).
+//! [`CriRuntime`], the generic runtime manager: a pod runtime on the two services of CRI (`pkg/kubelet/kuberuntime`).
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -35,35 +35,36 @@ use crate::stats::CpuTimes;
 /// Runs pods on any [`RuntimeService`] and [`ImageService`], with the calls that the kubelet would make
 /// (`kubeGenericRuntimeManager`).
 ///
-/// What it needs to know of a pod is with the runtime, in labels and annotations: a manager that is made anew
-/// takes over what runs, of whichever kubelet. It keeps only back-offs in memory, and forgets those of a pod in
-/// [`forget_pod`](Runtime::forget_pod). It starts no task of its own: all work is done in the calls, which may be
-/// dropped at any time.
+/// It stores the facts about a pod in the runtime, in labels and annotations. So a new manager takes over all running
+/// pods, also those of a kubelet. It keeps only back-offs in memory, and removes those of a pod in
+/// [`forget_pod`](Runtime::forget_pod). It spawns no tasks: all work is done in the calls, which may be dropped at any
+/// time.
 ///
 /// Its metrics are the kubelet's: `kubelet_started_pods_total`, `kubelet_started_pods_errors_total`,
-/// `kubelet_started_containers_total`, `kubelet_started_containers_errors_total`, and of its calls to the runtime
-/// `kubelet_runtime_operations_total`, `kubelet_runtime_operations_duration_seconds`, `kubelet_runtime_operations_errors_total`,
-/// `kubelet_run_podsandbox_duration_seconds`, `kubelet_run_podsandbox_errors_total`.
+/// `kubelet_started_containers_total`, `kubelet_started_containers_errors_total`, and for its calls to the runtime
+/// `kubelet_runtime_operations_total`, `kubelet_runtime_operations_duration_seconds`,
+/// `kubelet_runtime_operations_errors_total`, `kubelet_run_podsandbox_duration_seconds`,
+/// `kubelet_run_podsandbox_errors_total`.
 pub struct CriRuntime {
     pub(crate) runtime_type: Arc<str>,
     pub(crate) runtime: Arc<dyn RuntimeService>,
     pub(crate) image_service: Arc<dyn ImageService>,
     pub(crate) images: ImageManager,
     pub(crate) lists: Lists,
-    /// The pods as listed last.
+    /// The pods of the last list.
     pub(crate) known_pods: Mutex<KnownPods>,
     pub(crate) actuated: Actuated,
     pub(crate) pod_cgroups: Option<Arc<PodCgroups>>,
     pub(crate) crash_loop: CrashLoopBackOff,
-    /// What each runtime handler can do, as `Status` last told.
+    /// The features of each runtime handler, from the last `Status`.
     pub(crate) handlers: Mutex<Option<HashMap<String, HandlerFeatures>>>,
     pub(crate) user_namespaces: UserNamespaces,
-    /// What the runtime does not offer.
+    /// The calls that the runtime does not implement.
     pub(crate) missing: MissingCalls,
     pub(crate) cpu_times: CpuTimes,
     pub(crate) node: NodeSettings,
     pub(crate) runtime_classes: Arc<dyn RuntimeClasses>,
-    /// Images are looked up and pulled for the pod's runtime handler.
+    /// Whether images are looked up and pulled for the pod's runtime handler.
     pub(crate) images_by_handler: bool,
     pub(crate) container_log_links: Option<PathBuf>,
     pub(crate) clock: Clock,
@@ -78,18 +79,18 @@ pub struct CriRuntime {
 }
 
 impl CriRuntime {
-    /// A manager on these services, yet to be set up.
+    /// Returns a builder of a manager on these services.
     pub fn builder(runtime: Arc<dyn RuntimeService>, images: Arc<dyn ImageService>) -> CriRuntimeBuilder {
         CriRuntimeBuilder::new(runtime, images)
     }
 
-    /// The settings that it was made with, and the cgroup driver that the runtime said it has.
+    /// The settings of the builder, with the cgroup driver that the runtime reported.
     pub fn node_settings(&self) -> &NodeSettings {
         &self.node
     }
 
-    /// Has the cgroups of pods changed when pods are resized in place: before their containers get more, and after they get
-    /// less. Without it their cgroups bound them as when they were made.
+    /// Resizes the cgroups of pods together with the pods: before their containers get more, and after they get less.
+    /// Without it, the cgroups keep their first limits.
     pub fn with_pod_cgroups(mut self, cgroups: Arc<PodCgroups>) -> Self {
         self.pod_cgroups = Some(cgroups);
         self
@@ -110,7 +111,7 @@ impl CriRuntime {
         }
     }
 
-    /// What a handler can do; nothing where the runtime does not tell.
+    /// The features of a handler; none if the runtime does not report them.
     pub(crate) async fn handler_features(&self, handler: &str) -> HandlerFeatures {
         let known = |handlers: &Option<HashMap<String, HandlerFeatures>>| {
             let handlers = handlers.as_ref()?;
@@ -120,7 +121,7 @@ impl CriRuntime {
             return features;
         }
         if let Err(error) = self.ask_status().await {
-            tracing::warn!(%error, "cannot ask the runtime what its handlers can do");
+            tracing::warn!(%error, "cannot read the features of the runtime's handlers");
         }
         known(&self.handlers.lock()).unwrap_or_default()
     }
@@ -156,7 +157,7 @@ impl RuntimeReader for CriRuntime {
             uid: Some(uid),
             running_only: false,
         };
-        // A runtime may not heed the filter.
+        // A runtime may ignore the filter.
         let pods = self.list_pods(listing).await?;
         Ok(pods.into_iter().find(|pod| pod.uid == *uid))
     }
@@ -260,7 +261,7 @@ impl Runtime for CriRuntime {
     }
 }
 
-/// One condition, in the words of the kubelet's `RuntimeCondition`. A runtime that does not tell is not ready.
+/// One condition, with the text of the kubelet's `RuntimeCondition`. A runtime without this condition is not ready.
 fn readiness(status: &v1::RuntimeStatus, condition: &str) -> Readiness {
     match status.conditions.iter().find(|found| found.r#type == condition) {
         Some(found) if found.status => Readiness::Ready,
@@ -268,6 +269,6 @@ fn readiness(status: &v1::RuntimeStatus, condition: &str) -> Readiness {
             "{condition}=false reason:{} message:{}",
             found.reason, found.message
         )),
-        None => Readiness::NotReady(format!("the runtime does not tell its condition {condition}")),
+        None => Readiness::NotReady(format!("the runtime does not report its condition {condition}")),
     }
 }

@@ -1,4 +1,4 @@
-//! What pods, containers and images use (`criStatsProvider`).
+//! The usage of pods, containers and images (`criStatsProvider`).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,10 +13,11 @@ use crate::runtime::CriRuntime;
 use crate::streaming::cri_error;
 use kubelet_cri::{Error, v1};
 
-/// A usage that was not told anew for so long is forgotten (`defaultCachePeriod`), in nanoseconds.
+/// A usage that was not updated for this long is removed (`defaultCachePeriod`), in nanoseconds.
 const CACHE_PERIOD: i64 = 10 * 60 * 1_000_000_000;
 
-/// What a pod uses, as its runtime tells. What the runtime does not tell is `None`; the kubelet asks cAdvisor for that.
+/// The usage of a pod, as the runtime reports it. A value that the runtime does not report is `None`; the kubelet reads
+/// it from cAdvisor.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PodStats {
@@ -26,21 +27,21 @@ pub struct PodStats {
     pub key: PodKey,
     /// Its sandbox, by its id in the runtime.
     pub sandbox_id: String,
-    /// When the sandbox was made.
+    /// When the sandbox was created.
     pub started_at: Option<Timestamp>,
-    /// CPU time of all of it.
+    /// CPU time of the whole pod.
     pub cpu: Option<v1::CpuUsage>,
-    /// Memory of all of it.
+    /// Memory of the whole pod.
     pub memory: Option<v1::MemoryUsage>,
-    /// Its network interfaces; of a pod on the host's network it has none.
+    /// Its network interfaces; none for a pod on the host's network.
     pub network: Option<v1::NetworkUsage>,
     /// How many processes it has.
     pub processes: Option<u64>,
-    /// Its containers that run.
+    /// Its running containers.
     pub containers: Vec<ContainerStats>,
 }
 
-/// What a container uses, as its runtime tells.
+/// The usage of a container, as the runtime reports it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ContainerStats {
@@ -48,34 +49,34 @@ pub struct ContainerStats {
     pub name: String,
     /// Its id.
     pub id: ContainerId,
-    /// When it was made.
+    /// When it was created.
     pub started_at: Option<Timestamp>,
-    /// CPU time. Its rate, `usage_nano_cores`, is that since stats were last asked for, where the runtime tells none.
+    /// CPU time. If the runtime reports no rate, `usage_nano_cores` is the rate since the last request for stats.
     pub cpu: Option<v1::CpuUsage>,
     /// Memory.
     pub memory: Option<v1::MemoryUsage>,
     /// Swap.
     pub swap: Option<v1::SwapUsage>,
-    /// What it wrote into its own layer.
+    /// Usage of its writable layer.
     pub writable_layer: Option<v1::FilesystemUsage>,
 }
 
-/// What the filesystems of images and of containers hold; mostly they are one. The first of each counts.
+/// The usage of the file systems of images and of containers, which are often the same. The first one of each counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ImageFsInfo {
-    /// Where images are.
+    /// The file system of images.
     pub image_filesystems: Vec<v1::FilesystemUsage>,
-    /// Where containers write. Runtimes before CRI 1.29 do not tell.
+    /// The file system of the containers' writable layers. Runtimes before CRI 1.29 do not report it.
     pub container_filesystems: Vec<v1::FilesystemUsage>,
 }
 
-/// How much CPU time a container had when it was last looked at.
+/// The CPU time of a container at the last request.
 #[derive(Default)]
 pub(crate) struct CpuTimes(Mutex<HashMap<String, (i64, u64)>>);
 
 impl CpuTimes {
-    /// Fills in the rate since the last look, if there is none (`getAndUpdateContainerUsageNanoCores`).
+    /// Fills in the rate since the last request, if there is none (`getAndUpdateContainerUsageNanoCores`).
     fn fill_rate(&self, id: &str, cpu: &mut v1::CpuUsage) {
         let Some(time) = cpu.usage_core_nano_seconds.as_ref().map(|time| time.value) else {
             return;
@@ -85,7 +86,7 @@ impl CpuTimes {
         }
         let mut times = self.0.lock();
         let (at_before, before) = match times.get(id).copied() {
-            // It has started anew.
+            // The counter was reset.
             Some((_, before)) if time < before => (cpu.timestamp, time),
             Some(known) => known,
             None => (cpu.timestamp, time),
@@ -111,13 +112,13 @@ impl CpuTimes {
 }
 
 impl CriRuntime {
-    /// What all pods use (`ListPodStats`): by `ListPodSandboxStats`, and where the runtime has none by
-    /// `ListContainerStats`, which tells of containers only. Of several sandboxes of one pod those that are ready count,
-    /// of containers those that run.
+    /// The usage of all pods (`ListPodStats`): from `ListPodSandboxStats`, or from `ListContainerStats` if the runtime
+    /// does not implement that; then only the usage of containers is known. If a pod has several sandboxes, the ready
+    /// ones count. Of containers, the running ones count.
     ///
     /// # Errors
     ///
-    /// Those of the calls; [`Error::is_unimplemented`] where the runtime has no stats at all.
+    /// Those of the calls; [`Error::is_unimplemented`] if the runtime has no stats at all.
     ///
     /// # Cancel safety
     ///
@@ -149,16 +150,16 @@ impl CriRuntime {
         Ok(known
             .pods
             .into_values()
-            .filter(|(_, told)| *told)
+            .filter(|(_, reported)| *reported)
             .map(|(pod, _)| pod)
             .collect())
     }
 
-    /// What images and containers take up on disk (`ImageFsInfo`).
+    /// The disk usage of images and containers (`ImageFsInfo`).
     ///
     /// # Errors
     ///
-    /// Those of the call; [`Error::InvalidResponse`] where the runtime tells of no filesystem.
+    /// Those of the call; [`Error::InvalidResponse`] if the runtime reports no file system.
     pub async fn image_fs_info(&self) -> Result<ImageFsInfo, Error> {
         const CALL: &str = "ImageFsInfo";
         let response = self
@@ -183,10 +184,10 @@ impl CriRuntime {
         let Some(id) = stats.attributes.map(|attributes| attributes.id) else {
             return;
         };
-        let Some((pod, told)) = known.pods.get_mut(&id) else {
+        let Some((pod, reported)) = known.pods.get_mut(&id) else {
             return;
         };
-        *told = true;
+        *reported = true;
         let Some(linux) = stats.linux else { return };
         pod.cpu = linux.cpu;
         pod.memory = linux.memory;
@@ -206,14 +207,14 @@ impl CriRuntime {
         let Some(container) = known.containers.get(&id) else {
             return;
         };
-        let Some((pod, told)) = known.pods.get_mut(&container.sandbox_id) else {
+        let Some((pod, reported)) = known.pods.get_mut(&container.sandbox_id) else {
             return;
         };
         let mut cpu = stats.cpu;
         if let Some(cpu) = &mut cpu {
             self.cpu_times.fill_rate(&id, cpu);
         }
-        *told = true;
+        *reported = true;
         pod.containers.push(ContainerStats {
             name: container.name.clone(),
             id: self.container_id(&id),
@@ -226,9 +227,9 @@ impl CriRuntime {
     }
 }
 
-/// The pods and containers that stats may be about.
+/// The pods and containers that stats may refer to.
 struct Known {
-    /// By the id of their sandbox, and whether anything was told of them.
+    /// By the id of the sandbox, with a flag whether there are stats for it.
     pods: BTreeMap<String, (PodStats, bool)>,
     containers: HashMap<String, KnownContainer>,
 }
@@ -294,12 +295,12 @@ mod tests {
     #[test]
     fn the_rate_since_the_last_look() {
         let times = CpuTimes::default();
-        let rate = |timestamp, time: Option<u64>, told: Option<u64>| {
+        let rate = |timestamp, time: Option<u64>, reported: Option<u64>| {
             let value = |value: u64| v1::UInt64Value { value };
             let mut cpu = v1::CpuUsage {
                 timestamp,
                 usage_core_nano_seconds: time.map(value),
-                usage_nano_cores: told.map(value),
+                usage_nano_cores: reported.map(value),
                 ..Default::default()
             };
             times.fill_rate("c", &mut cpu);
@@ -313,10 +314,10 @@ mod tests {
         assert_eq!(
             rate(3 * SECOND, Some(6000), Some(7)),
             Some(7),
-            "the runtime knows better"
+            "the runtime's own rate is kept"
         );
         assert_eq!(rate(4 * SECOND, Some(9000), None), Some(2000));
-        assert_eq!(rate(5 * SECOND, Some(10), None), None, "it has started anew");
+        assert_eq!(rate(5 * SECOND, Some(10), None), None, "the counter was reset");
         assert_eq!(rate(6 * SECOND, Some(110), None), Some(100));
         times.forget_before(Timestamp::from_second(607).unwrap());
         assert_eq!(rate(8 * SECOND, Some(200), None), None);

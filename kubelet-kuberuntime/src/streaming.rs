@@ -1,5 +1,5 @@
-//! Commands in containers, and where their streams are served: exec, attach, port-forward
-//! (`RunInContainer`, `GetExec`, `GetAttach`, `GetPortForward`).
+//! Runs commands in containers, and returns the URLs of streams: exec, attach, port-forward (`RunInContainer`,
+//! `GetExec`, `GetAttach`, `GetPortForward`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::runtime::CriRuntime;
 use kubelet_cri::verbs::ExecOutput;
 use kubelet_cri::{Code, Error, v1};
 
-/// Which streams of a command or container are wanted (`remotecommand.Options`).
+/// The requested streams of a command or container (`remotecommand.Options`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamOptions {
     /// Its standard input.
     pub stdin: bool,
     /// Its standard output.
     pub stdout: bool,
-    /// Its standard error. With a terminal there is none: it comes with the standard output.
+    /// Its standard error. With a terminal, it is part of the standard output.
     pub stderr: bool,
-    /// A command gets a terminal. A container has one or not; attaching does not change it.
+    /// Whether a command gets a terminal. Attaching does not change whether a container has one.
     pub tty: bool,
 }
 
@@ -39,19 +39,20 @@ impl StreamOptions {
     }
 }
 
-/// Who serves commands and streams is the runtime; these tell where. A container is found by its name among those that
-/// run, its pod by its name.
+/// The runtime runs commands and serves streams. These methods return its results and URLs. They find a pod by its
+/// name, and a container by its name among the running ones.
 ///
-/// All of them may be dropped at any time. Errors are [`Error::Call`] with [`Code::NotFound`] and the kubelet's
-/// [`message`](Error::message) where there is no such pod or none such container runs, else the runtime's.
+/// All of them may be dropped at any time. If the pod does not exist or the container is not running, the error is
+/// [`Error::Call`] with [`Code::NotFound`] and the kubelet's [`message`](Error::message). Otherwise it is the runtime's
+/// error.
 impl CriRuntime {
-    /// Runs a command in a container to its end and returns what it wrote and came to. `timeout`, zero for none, is
-    /// counted in whole seconds, begun ones too.
+    /// Runs a command in a container to its end, and returns its output and exit code. `timeout` is rounded up to whole
+    /// seconds; zero means no timeout.
     ///
     /// # Errors
     ///
-    /// [`Code::DeadlineExceeded`] when it took too long; the runtime has killed it then. What it wrote has to fit into one
-    /// answer of the runtime: 16 MiB, less the rest of the message.
+    /// [`Code::DeadlineExceeded`] after the timeout; the runtime has then killed the command. The output must fit into
+    /// one answer of the runtime: 16 MiB, less the rest of the message.
     pub async fn run_in_container(
         &self,
         pod: &PodKey,
@@ -87,7 +88,7 @@ impl CriRuntime {
     ///
     /// # Errors
     ///
-    /// Also [`Code::InvalidArgument`] where no stream is wanted.
+    /// Also [`Code::InvalidArgument`] if no stream is requested.
     pub async fn exec_url(
         &self,
         pod: &PodKey,
@@ -110,11 +111,12 @@ impl CriRuntime {
         served(CALL, id, self.runtime.exec(request).await?.url)
     }
 
-    /// The URL at which the runtime serves the streams of a container. Whether it has a terminal is told by the pod's spec.
+    /// The URL at which the runtime serves the streams of a container. The pod's spec decides whether it has a
+    /// terminal.
     ///
     /// # Errors
     ///
-    /// Also [`Code::InvalidArgument`] where no stream is wanted.
+    /// Also [`Code::InvalidArgument`] if no stream is requested.
     pub async fn attach_url(
         &self,
         pod: &Pod,
@@ -147,11 +149,11 @@ impl CriRuntime {
         served(CALL, id, self.runtime.attach(request).await?.url)
     }
 
-    /// The URL at which the runtime forwards ports of a pod. No ports: those that the client asks for over the stream.
+    /// The URL at which the runtime forwards ports of a pod. Without ports, the client requests them over the stream.
     ///
     /// # Errors
     ///
-    /// As the others.
+    /// Those of the other methods.
     pub async fn port_forward_url(&self, pod: &PodKey, ports: &[u16]) -> Result<String, Error> {
         const CALL: &str = "PortForward";
         let found = self.find_pod(CALL, pod).await?.filter(|found| !found.is_empty());
@@ -189,7 +191,7 @@ impl CriRuntime {
         Ok(pods.into_iter().find(|found| found.key == *pod))
     }
 
-    /// The id of a container that runs (`findContainer`).
+    /// The id of a running container (`findContainer`).
     async fn find_container(
         &self,
         call: &'static str,
@@ -216,7 +218,7 @@ fn served(call: &'static str, id: String, url: String) -> Result<String, Error> 
     Ok(url)
 }
 
-/// What a list of this manager failed with.
+/// Converts the error of a list of this manager.
 pub(crate) fn cri_error(call: &'static str, error: kubelet_core::Error) -> Error {
     match &error {
         kubelet_core::Error::Runtime { source, .. } => source.downcast_ref::<Error>().cloned(),

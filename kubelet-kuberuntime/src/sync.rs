@@ -1,4 +1,4 @@
-//! Bringing a pod to what its spec says (`SyncPod`).
+//! Syncs a pod: carries out its actions (`SyncPod`).
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ use crate::runtime::CriRuntime;
 use crate::sandbox::user_namespaces::has_user_namespace;
 use kubelet_cri::v1;
 
-/// The result so far, of a sync that cannot go on.
+/// The sync cannot continue; the result has everything so far.
 struct Stop;
 
 impl CriRuntime {
@@ -44,7 +44,7 @@ impl CriRuntime {
         tracing::debug!(pod = %pod.key(), uid = pod.uid_str(), ?actions, "computed pod actions");
         let pull_secrets = self.pull_secrets(pod).await;
         let mut result = PodSyncResult::default();
-        // Either way, what was done so far is told.
+        // In both cases the result reports everything that was done.
         let _ = self
             .act(pod, status, starts, &actions, &pull_secrets, &mut result)
             .await;
@@ -80,7 +80,7 @@ impl CriRuntime {
             self.kill_unwanted(pod, actions, result).await?;
             self.reset_containers(pod, actions, result).await?;
         }
-        // The newest one of each is kept: the collector of garbage has less to do.
+        // The newest instance of each is kept. This leaves less work for the garbage collection.
         self.remove_init_containers(pod, status, |instance, kept_before| {
             kept_before && matches!(instance.state, ContainerState::Exited | ContainerState::Unknown)
         })
@@ -148,7 +148,7 @@ impl CriRuntime {
                     let killed = self.kill_container(kill).await;
                     killed.map_err(|error| failure("KillContainerError", error))?;
                 }
-                // The logs stay: they tell how often it was started.
+                // The logs are kept: the restart count is computed from them.
                 let removed = self.remove_container(container.id.id(), true).await;
                 removed.map_err(|error| failure("RemoveContainerError", error))
             };
@@ -162,8 +162,8 @@ impl CriRuntime {
         Ok(())
     }
 
-    /// Removes init containers that have ended. `which` is told whether one of the same name, newer, was seen
-    /// to have ended (`purgeInitContainers`, `pruneInitContainersBeforeStart`).
+    /// Removes init containers that have ended. The argument of `which` is whether a newer one of the same name has
+    /// ended (`purgeInitContainers`, `pruneInitContainersBeforeStart`).
     async fn remove_init_containers(
         &self,
         pod: &Pod,
@@ -255,7 +255,7 @@ impl CriRuntime {
             }
         }
 
-        // Without a sandbox to create, a class that is gone since does not matter.
+        // A RuntimeClass that was removed meanwhile matters only if a sandbox is created.
         let image_handler = match self.images_by_handler {
             true => runtime_handler,
             false => Ok(String::new()),
@@ -288,7 +288,7 @@ impl CriRuntime {
         self.start_containers(&context, actions, result).await
     }
 
-    /// Ephemeral ones first, so that they start even where an init container cannot.
+    /// Ephemeral containers come first, so that they start even if an init container cannot.
     async fn start_containers(
         &self,
         context: &StartContext<'_>,
@@ -374,7 +374,7 @@ impl CriRuntime {
             .map_err(|error| SandboxError::new("Failed to create sandbox", error.rpc_text()))
     }
 
-    /// The IPs of a sandbox are known once it runs.
+    /// A sandbox has its IPs once it runs.
     async fn sandbox_after_creation(&self, pod: &Pod, id: &str) -> Result<v1::PodSandboxStatus, String> {
         let request = v1::PodSandboxStatusRequest {
             pod_sandbox_id: id.to_owned(),
@@ -405,7 +405,7 @@ impl CriRuntime {
     }
 }
 
-/// Why there is no sandbox.
+/// Why no sandbox could be created.
 struct SandboxError {
     what: &'static str,
     cause: String,

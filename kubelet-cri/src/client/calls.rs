@@ -1,4 +1,4 @@
-//! The two services over the connection: one row for each call of the protocol.
+//! Implements the two services over the connection. There is one row for each call of the protocol.
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -9,7 +9,7 @@ use crate::listed::{ListedContainer, ListedSandbox};
 use crate::services::{ImageService, RuntimeService};
 use crate::v1::*;
 
-/// Implements a service by the stub in the field of that name.
+/// Implements a service with the stub in the field of that name.
 macro_rules! service {
     ($service:ident by $stub:ident { $($kind:ident $method:ident $call:ident($request:ident) -> $response:ident;)* }) => {
         #[async_trait]

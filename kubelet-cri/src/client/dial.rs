@@ -1,4 +1,4 @@
-//! The connection: made when needed, made again when lost, with a back-off between tries.
+//! Makes the connection when it is needed, and again after it was lost, with a back-off between tries.
 
 use std::io;
 use std::sync::Arc;
@@ -31,9 +31,9 @@ const WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 
 /// Connects to the runtime.
 ///
-/// A call while the last try failed and its back-off is not over fails at once with that try's error, as with
-/// grpc-go. A try counts as failed until some call was answered, so that a socket which takes connections and drops
-/// them is not hammered either.
+/// During the back-off of a failed try, each call fails at once with the error of that try, as with grpc-go. A try
+/// counts as successful only when a call was answered. So a socket that accepts connections and drops them gets the
+/// back-off too.
 #[derive(Debug)]
 pub(super) struct Dialer {
     endpoint: RuntimeEndpoint,
@@ -65,7 +65,7 @@ impl Dialer {
         &self.endpoint
     }
 
-    /// The channel that dials with this. Nothing is dialled yet. Needs a tokio runtime.
+    /// The channel that dials with this. It dials at the first call. Needs a tokio runtime.
     pub(super) fn channel(self: &Arc<Self>) -> Result<Channel, Error> {
         let refuse = |message: String| Error::Connect {
             endpoint: self.endpoint.to_string(),
@@ -83,7 +83,7 @@ impl Dialer {
         })))
     }
 
-    /// The runtime answered: the next loss is dialled at once.
+    /// Records that the runtime answered: after the next loss, the client dials at once.
     pub(super) fn answered(&self) {
         let mut tries = self.tries.lock();
         if tries.count > 0 {

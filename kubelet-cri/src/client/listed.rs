@@ -1,4 +1,4 @@
-//! Lists of which only what a relist needs is read.
+//! Decodes from a list only the fields that a relist needs.
 
 use prost::Message;
 use tonic::GrpcMethod;

@@ -31,25 +31,30 @@ use crate::v1::{MAX_MESSAGE_BYTES, VersionRequest, VersionResponse};
 /// The kubelet's default `runtimeRequestTimeout`.
 const RUNTIME_REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Longer times are taken for this one, so that none is past what the clock can hold.
+/// The longest time. Longer ones are shortened to it, because the clock cannot represent any time.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// How often [`CriClient::wait_ready`] logs a warning while the runtime does not answer.
+const NOT_READY_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A container runtime behind a gRPC endpoint, as [`RuntimeService`] and [`ImageService`](crate::ImageService).
 ///
-/// One connection, dialled when it is first needed and again when it was lost: a runtime that was restarted is used
-/// again without a new client. A call while it is away fails at once with [`Code::Unavailable`] and the reason;
-/// tries to connect are 100 ms apart at first and 3 s at most.
+/// There is one connection. The client dials it when it is first needed, and again when it was lost, so the client
+/// keeps working after a restart of the runtime. While the runtime is away, a call fails at once with
+/// [`Code::Unavailable`] and the reason. The client waits 100 ms before it tries to connect again, and up to 3 s after
+/// more failures.
 ///
-/// Each call has a deadline of its own, counted from the call: [`timeout`](CriClientBuilder::timeout) for most;
-/// twice that for `RunPodSandbox`; `StopContainer` and `ExecSync` add the request's own; `PullImage`,
-/// `GetContainerEvents` and an `ExecSync` without limit have none. A list that comes as a stream must be through
-/// within the deadline. Dropping a call or a stream cancels it at the runtime.
+/// Each call has a deadline: [`timeout`](CriClientBuilder::timeout) for most calls, and twice that for `RunPodSandbox`.
+/// `StopContainer` and `ExecSync` add the timeout of the request. `PullImage`, `GetContainerEvents` and an `ExecSync`
+/// without a timeout have no deadline. A list that comes as a stream must end within the deadline. Dropping a call or a
+/// stream cancels it at the runtime.
 ///
-/// Clones are cheap and share the connection. Its background tasks end when the last clone and stream are dropped.
+/// Clones are cheap and share the connection. The background tasks of the connection end when the last clone and the
+/// last stream are dropped.
 ///
-/// An answer that a kubelet cannot work with, such as a sandbox without an id, is [`Error::InvalidResponse`].
+/// An answer that a kubelet cannot use, such as a sandbox without an id, is [`Error::InvalidResponse`].
 ///
-/// Answers to the kubelet's `cri-client` (`remote_runtime.go`, `remote_image.go`).
+/// This is the kubelet's `cri-client` (`remote_runtime.go`, `remote_image.go`).
 #[derive(Clone)]
 pub struct CriClient {
     runtime: RuntimeServiceClient<Channel>,
@@ -61,7 +66,7 @@ pub struct CriClient {
 }
 
 impl CriClient {
-    /// Starts to build a client of the runtime at `endpoint`: `unix:///path`, an absolute path, or
+    /// Returns a builder of a client for the runtime at `endpoint`: `unix:///path`, an absolute path, or
     /// `tcp://host:port`.
     pub fn builder(endpoint: impl Into<String>) -> CriClientBuilder {
         CriClientBuilder {
@@ -82,17 +87,17 @@ impl CriClient {
         self.dialer.endpoint().to_string()
     }
 
-    /// Name and version of the runtime, as of the last handshake; `None` before the first.
+    /// Name and version of the runtime from the last handshake; `None` before the first.
     pub fn runtime_version(&self) -> Option<Arc<VersionResponse>> {
         self.version.read().clone()
     }
 
-    /// Asks the runtime for its version and keeps it.
+    /// Requests the runtime's version and stores it.
     ///
     /// # Errors
     ///
-    /// [`Error::UnsupportedVersion`] when it does not speak CRI v1, [`Error::Connect`] when it cannot be reached,
-    /// else what the call gives. Cancel safe.
+    /// [`Error::UnsupportedVersion`] if the runtime does not speak CRI v1; [`Error::Connect`] if the client cannot
+    /// connect; otherwise the error of the call. Cancel safe.
     pub async fn handshake(&self) -> Result<Arc<VersionResponse>, Error> {
         let unsupported = |message: String| Error::UnsupportedVersion {
             endpoint: self.endpoint(),
@@ -132,25 +137,32 @@ impl CriClient {
         Ok(version)
     }
 
-    /// Waits until the runtime is there, has started and has shaken hands, trying again as the back-off allows.
+    /// Waits until the runtime has started and answers the handshake. Tries again as the back-off allows.
     ///
     /// # Errors
     ///
-    /// One that will not pass: [`Error::UnsupportedVersion`], or a refusal of the runtime. No runtime at all is waited
-    /// for without limit: put a `tokio::time::timeout` around it if there is one. Cancel safe.
+    /// Errors that another try cannot solve: [`Error::UnsupportedVersion`], or an error that the runtime answers. There
+    /// is no time limit: put a `tokio::time::timeout` around the call if you need one. Cancel safe.
     pub async fn wait_ready(&self) -> Result<Arc<VersionResponse>, Error> {
-        let mut is_told = false;
+        let mut warn_at = None;
         loop {
             let started = Instant::now();
             match self.handshake().await {
                 // `Unknown` is how containerd answers while it starts: its server is not initialized yet.
                 Err(error) if error.is_transient() || error.code() == Code::Unknown => {
                     let endpoint = self.dialer.endpoint();
-                    match std::mem::replace(&mut is_told, true) {
-                        false => tracing::warn!(%endpoint, %error, "the runtime does not answer yet"),
-                        true => tracing::debug!(%endpoint, %error, "the runtime does not answer yet"),
+                    // An agent may start before its runtime, so the first failure is ordinary.
+                    match warn_at {
+                        None => tracing::info!(%endpoint, %error, "the runtime does not answer yet"),
+                        Some(at) if started >= at => {
+                            tracing::warn!(%endpoint, %error, "the runtime still does not answer");
+                        }
+                        Some(_) => tracing::debug!(%endpoint, %error, "the runtime does not answer yet"),
                     }
-                    // A runtime that answers, but is not ready, is asked again at the pace of the first tries.
+                    if warn_at.is_none_or(|at| started >= at) {
+                        warn_at = Some(started + NOT_READY_WARNING_INTERVAL);
+                    }
+                    // A runtime that answers but is not ready gets the next try after the first delay of the back-off.
                     let next = self
                         .dialer
                         .next_try()
@@ -179,10 +191,10 @@ impl CriClient {
             Ok(deadline) => deadline,
             Err(message) => return Err(Error::invalid_argument(call, id, message)),
         };
-        // The transport would take it for a broken connection.
+        // The transport would report a larger message as a broken connection.
         let size = request.encoded_len();
         if size > MAX_MESSAGE_BYTES {
-            let message = format!("the request has {size} bytes; a message may have {MAX_MESSAGE_BYTES}");
+            let message = format!("the request has {size} bytes; the limit is {MAX_MESSAGE_BYTES}");
             return Err(Error::call(Code::OutOfRange, call, id, message));
         }
         let result = match deadline {
@@ -208,14 +220,14 @@ impl CriClient {
             Err(status) => Err(self.refused(call, id, &status)),
         });
         if let Err(error) = &result {
-            tracing::debug!(%error, "call of the runtime failed");
+            tracing::debug!(%error, "CRI call failed");
         }
         result
     }
 
-    /// The error of a status: what the runtime said, or what happened to the connection.
+    /// Converts a status to an error: the runtime's own, or an error of the connection.
     fn refused(&self, call: &'static str, id: String, status: &tonic::Status) -> Error {
-        // What comes from the connection has a source; its code is a guess of the library's.
+        // A status that comes from the connection has a source; its code is a guess of the library.
         let Some(cause) = std::error::Error::source(status) else {
             self.dialer.answered();
             return Error::call(Code::from(i32::from(status.code())), call, id, status.message());
@@ -245,35 +257,35 @@ pub struct CriClientBuilder {
 }
 
 impl CriClientBuilder {
-    /// How long an answer may take; see [`CriClient`] for the exceptions. The kubelet's `runtimeRequestTimeout`,
-    /// 2 minutes by default, a year at most.
+    /// The timeout of a call; see [`CriClient`] for the exceptions. The kubelet's `runtimeRequestTimeout`, 2 minutes by
+    /// default, a year at most.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.min(LONGEST);
         self
     }
 
-    /// The wait after the first failed try to connect, and the longest one. 100 ms and 3 s by default,
-    /// a year at most.
+    /// The delay after the first failed try to connect, and the longest delay. 100 ms and 3 s by default, a year at
+    /// most.
     pub fn backoff(mut self, base: Duration, max: Duration) -> Self {
         self.base_backoff = base.min(LONGEST);
         self.max_backoff = max.min(LONGEST);
         self
     }
 
-    /// Connects and shakes hands.
+    /// Connects and does the handshake.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidEndpoint`], and those of [`CriClient::handshake`]. One try only: to wait for a runtime that is
-    /// not up yet, use [`connect_lazy`](Self::connect_lazy) and [`CriClient::wait_ready`].
+    /// [`Error::InvalidEndpoint`], and those of [`CriClient::handshake`]. It tries once: to wait for a runtime that has
+    /// not started yet, use [`connect_lazy`](Self::connect_lazy) and [`CriClient::wait_ready`].
     pub async fn connect(self) -> Result<CriClient, Error> {
         let client = self.connect_lazy()?;
         client.handshake().await?;
         Ok(client)
     }
 
-    /// A client that connects at its first call, without a handshake: for an endpoint that serves images only, or
-    /// that is not up yet. Must be called within a tokio runtime.
+    /// Returns a client that connects at its first call, without a handshake. Use it for an endpoint that serves images
+    /// only, or for a runtime that has not started yet. Must be called within a tokio runtime.
     ///
     /// # Errors
     ///
@@ -297,8 +309,8 @@ impl CriClientBuilder {
     }
 }
 
-/// Whether a runtime that says so of itself speaks v1. It answered on the v1 service, so only a plain other version
-/// is refused: some runtimes put a version of their own here, such as Docker's "1.43.0".
+/// Whether a runtime that reports this API version speaks v1. It answered on the v1 service, so only a plain other
+/// version is refused: some runtimes report their own version here, such as Docker's "1.43.0".
 fn is_v1(runtime_api_version: &str) -> bool {
     match runtime_api_version.strip_prefix('v') {
         Some(number) => number == "1" || number.starts_with("1."),
@@ -306,7 +318,7 @@ fn is_v1(runtime_api_version: &str) -> bool {
     }
 }
 
-/// The cause that says most: libraries wrap it in words such as "transport error".
+/// The innermost cause. Libraries wrap it in words such as "transport error".
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

@@ -1,4 +1,4 @@
-//! What the client needs to know of a request: what it is about, and how long an answer may take.
+//! What the client needs from a request: the id for errors, and the deadline of the answer.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use crate::v1::*;
 
 /// A request of the protocol.
 pub(super) trait Request {
-    /// The sandbox, container or image it is about; empty if it is about the runtime as a whole.
+    /// The id of its sandbox, container or image; empty for a request about the whole runtime.
     fn id(&self) -> String;
 
-    /// How long to wait for the answer, with `base` the kubelet's `runtimeRequestTimeout`; `None` for ever. May fill
-    /// in what the request leaves open; an error says what is wrong with it.
+    /// The timeout of the answer; `None` for no timeout. `base` is the kubelet's `runtimeRequestTimeout`. May fill in
+    /// fields that the request leaves open. An error describes why the request is invalid.
     fn deadline(&mut self, base: Duration) -> Result<Option<Duration>, &'static str> {
         Ok(Some(base))
     }
@@ -120,7 +120,7 @@ impl Request for ExecSyncRequest {
         self.container_id.clone()
     }
 
-    /// The command's own limit comes on top; a command without one may take for ever.
+    /// The command's own timeout is added; a command without one has no deadline.
     fn deadline(&mut self, base: Duration) -> Result<Option<Duration>, &'static str> {
         Ok((self.timeout != 0).then(|| base.saturating_add(seconds(self.timeout))))
     }
@@ -131,7 +131,7 @@ impl Request for CheckpointContainerRequest {
         self.container_id.clone()
     }
 
-    /// The longer of the request's and the base, for both sides.
+    /// The longer one of the request's timeout and the base, for both sides.
     fn deadline(&mut self, base: Duration) -> Result<Option<Duration>, &'static str> {
         if self.timeout < 0 {
             return Err("the timeout is negative");

@@ -1,10 +1,10 @@
-//! What must be in an answer for a kubelet to work with it.
+//! Checks that an answer has what a kubelet needs.
 
 use crate::v1::*;
 
 /// An answer of the protocol.
 pub(super) trait Response: Sized {
-    /// Says what is wrong with it.
+    /// Checks it; the error describes what is missing.
     fn check(&self) -> Result<(), String> {
         Ok(())
     }

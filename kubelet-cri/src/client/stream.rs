@@ -1,4 +1,4 @@
-//! Calls that are answered with a stream.
+//! Calls whose answer is a stream.
 
 use std::future::Future;
 
@@ -18,7 +18,7 @@ use crate::v1::{ContainerEventResponse, GetEventsRequest, MAX_MESSAGE_BYTES};
 const GET_CONTAINER_EVENTS: &str = "GetContainerEvents";
 
 impl CriClient {
-    /// A list in batches. The deadline is that of the list as a whole.
+    /// A list in batches. The deadline applies to the whole list.
     pub(super) async fn list_stream<Q, R, F>(
         &self,
         call: &'static str,
@@ -44,7 +44,7 @@ impl CriClient {
             Ok(Ok(response)) => {
                 self.dialer.answered();
                 let items = self.items(call, response.into_inner());
-                // Ends after the first error, which a deadline is too.
+                // The stream ends after the first error. The deadline is an error, too.
                 Ok(stream::unfold(Some(items), move |items| async move {
                     let mut items = items?;
                     match timeout_at(deadline, items.next()).await {
@@ -57,8 +57,8 @@ impl CriClient {
         }
     }
 
-    /// The events from now on. Comes back when the request was sent: servers written with grpc-go answer with nothing
-    /// at all before the first event. A refusal may thus come as the first item.
+    /// Streams the events from now on. Returns as soon as the request was sent, because servers that use grpc-go send
+    /// nothing before the first event. So an error of the server may come as the first item.
     pub(super) async fn events(
         &self,
         request: GetEventsRequest,

@@ -1,4 +1,4 @@
-//! Taking over what an earlier agent left.
+//! Takes over the containers of an earlier agent.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,14 +28,14 @@ pub(super) fn all(shared: &Arc<Shared>) -> io::Result<()> {
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(path = %dir.display(), %error, "container of an earlier agent cannot be read, left out");
+                tracing::warn!(path = %dir.display(), %error, "skipping a container of an earlier agent: cannot read its record");
             }
         }
     }
     Ok(())
 }
 
-/// `None` for a folder of a container that was never quite started, or not quite removed; that is cleaned up.
+/// `None` for a folder whose container was not completely started, or not completely removed. Such a folder is removed.
 fn one(shared: &Arc<Shared>, dir: &Path, world: &str) -> io::Result<Option<Arc<Process>>> {
     let Some(mut record) = Record::read(dir)? else {
         kill_writers(dir)?;
@@ -53,7 +53,7 @@ fn one(shared: &Arc<Shared>, dir: &Path, world: &str) -> io::Result<Option<Arc<P
         return Ok(Some(Process::ended(dir.to_owned(), record, exit)));
     }
     if record.process.is_none() {
-        // The agent died in the very moment of starting it.
+        // The agent died while it started the container.
         record.process = match leader_by_pipes(dir)? {
             Some(pid) => Some(identify(pid)?),
             None => {
@@ -75,14 +75,14 @@ fn one(shared: &Arc<Shared>, dir: &Path, world: &str) -> io::Result<Option<Arc<P
     let exit = unknown_exit(record.started_at, shared.clock.now());
     record.set_exit(&exit);
     record.write(dir)?;
-    tracing::info!(uid = %record.pod_uid, container = %record.container, "container ended while no agent was there");
+    tracing::info!(uid = %record.pod_uid, container = %record.container, "container ended while no agent was running");
     Ok(Some(Process::ended(dir.to_owned(), record, exit)))
 }
 
 fn take_over(shared: &Arc<Shared>, dir: PathBuf, record: Record, group: Group) -> io::Result<Arc<Process>> {
     let about = |what: &str, error: &dyn std::fmt::Display| {
         tracing::warn!(uid = %record.pod_uid, container = %record.container, %error,
-            "{what} of a container that was taken over cannot be read");
+            "cannot read the {what} of a container of an earlier agent");
     };
     let pipes = match open_pipes(&dir) {
         Ok(pipes) => pipes.map(Some),
@@ -101,7 +101,7 @@ fn take_over(shared: &Arc<Shared>, dir: PathBuf, record: Record, group: Group) -
     });
     let stop_signal = record.stop_signal.as_deref().and_then(signal_named);
     tracing::info!(uid = %record.pod_uid, container = %record.container, pid = group.leader().as_raw_pid(),
-        "container of an earlier agent taken over");
+        "took over a container of an earlier agent");
     let (pump, reopen) = container::pump(shared, record.log_path.clone(), log_file, pipes);
     let running = Running {
         group,
@@ -113,15 +113,15 @@ fn take_over(shared: &Arc<Shared>, dir: PathBuf, record: Record, group: Group) -
     Ok(Process::supervise(shared, dir, record, running))
 }
 
-/// Kills what is left of the group of a leader that has ended. The group's id may have become another's: so only if
-/// all that is left is of our session and younger than the leader.
+/// Kills the remaining processes of a group whose leader has ended. Another group may have got the same id since. So it
+/// kills only if all remaining processes belong to our session and are younger than the leader.
 fn kill_rest(process: &ProcessId) -> io::Result<()> {
     let rest: Vec<_> = proc_fs::all()?.filter(|stat| stat.group == process.pid).collect();
     let ours = rest
         .iter()
         .all(|stat| stat.session == process.session && stat.start_time >= process.start_time);
     if let Some(group) = Pid::from_raw(process.pid).filter(|_| ours && !rest.is_empty()) {
-        // The only error there can be is that none is left to get it.
+        // The only possible error is that no process is left.
         let _ = kill_process_group(group, Signal::KILL);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! From a container's spec to the command that is run, or why it is refused.
+//! Turns a container's spec into the command to run, or into the reason to refuse it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,15 +14,15 @@ use rustix::process::Signal;
 use super::images::ImageTable;
 use crate::verbs::{ContainerSpec, Result, RuntimeError};
 
-/// The annotation in which the kubelet says where the container leaves its termination message.
+/// The annotation with which the kubelet gives the path of the container's termination message.
 const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-/// Says where that file is on the host, as it cannot be mounted.
+/// The variable with that file's path on the host, because the file cannot be mounted.
 const TERMINATION_LOG_PATH: &str = "TERMINATION_LOG_PATH";
 
 /// Variables in the order in which they are set.
 pub(super) type Environment = Vec<(OsString, OsString)>;
 
-/// What a container comes down to.
+/// The command of a container.
 pub(super) struct Plan {
     pub(super) argv: Vec<String>,
     pub(super) env: Environment,
@@ -32,7 +32,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Refuses what a process cannot be.
+    /// Refuses a container that needs what a process does not have.
     pub(super) fn new(spec: &ContainerSpec, images: &ImageTable) -> Result<Self> {
         let refuse = |message: String| RuntimeError::permanent(&spec.key, message);
         for (asked, what) in [
@@ -41,27 +41,27 @@ impl Plan {
         ] {
             if asked {
                 return Err(refuse(format!(
-                    "asks for {what}, which the process runtime does not offer"
+                    "needs {what}, which the process runtime does not support"
                 )));
             }
         }
         let own_user = i64::from(rustix::process::geteuid().as_raw());
         if let Some(user) = spec.run_as_user.filter(|user| *user != own_user) {
             return Err(refuse(format!(
-                "asks to run as user {user}; the process runtime runs all containers as its own user, {own_user}"
+                "must run as user {user}; the process runtime runs all containers as its own user, {own_user}"
             )));
         }
         let own_group = i64::from(rustix::process::getegid().as_raw());
         if let Some(group) = spec.run_as_group.filter(|group| *group != own_group) {
             return Err(refuse(format!(
-                "asks to run as group {group}; the process runtime runs all containers as its own group, {own_group}"
+                "must run as group {group}; the process runtime runs all containers as its own group, {own_group}"
             )));
         }
         let stop_signal = match spec.stop_signal.as_deref() {
             None => Signal::TERM,
             Some(name) => signal_named(name).ok_or_else(|| {
                 refuse(format!(
-                    "stop signal {name:?} cannot be sent by the process runtime"
+                    "the process runtime cannot send the stop signal {name:?}"
                 ))
             })?,
         };
@@ -74,7 +74,7 @@ impl Plan {
         }
         for mount in unmet_mounts(spec) {
             tracing::warn!(uid = %spec.key.pod, container = %spec.key.container, path = %mount.display(),
-                "the process runtime makes no mounts: the container finds what is at this path on the host");
+                "the process runtime makes no mounts: the container sees what is at this path on the host");
         }
         Ok(Self {
             argv,
@@ -85,12 +85,12 @@ impl Plan {
     }
 }
 
-/// As the pod's `command` and `args` go with an image's: a command replaces both.
+/// Combines the pod's `command` and `args` with those of the image: a `command` replaces both.
 fn argv(spec: &ContainerSpec, images: &ImageTable) -> Vec<String> {
     let image = images.command(&spec.image).unwrap_or_default();
     let (command, args) = match (spec.command.is_empty(), spec.args.is_empty()) {
         (true, true) => (image, &[][..]),
-        // The table does not tell entry point from arguments: its first word is the one that stays.
+        // The table does not separate entry point and arguments: its first word counts as the entry point.
         (true, false) => (image.get(..1).unwrap_or_default(), &spec.args[..]),
         (false, _) => (&spec.command[..], &spec.args[..]),
     };
@@ -128,7 +128,7 @@ fn is_termination_log(spec: &ContainerSpec, path: &Path) -> bool {
     annotated.is_some_and(|annotated| Path::new(annotated) == path)
 }
 
-/// Mounts that the container would miss: all but those at the same path on the host, and the kubelet's own.
+/// The mounts that the container would miss: all except the kubelet's own, and those with the same path on the host.
 fn unmet_mounts(spec: &ContainerSpec) -> impl Iterator<Item = &Path> {
     let met = |path: &Path| path == Path::new("/etc/hosts") || is_termination_log(spec, path);
     let mounts = spec.mounts.iter();
@@ -137,7 +137,7 @@ fn unmet_mounts(spec: &ContainerSpec) -> impl Iterator<Item = &Path> {
         .map(|mount| mount.container_path.as_path())
 }
 
-/// A command with nothing of the agent's own, in a process group of its own.
+/// A command that inherits nothing from the agent, in a new process group.
 pub(super) fn command(argv: &[String], env: &Environment, dir: &Path) -> Option<Command> {
     let (program, args) = argv.split_first()?;
     let mut command = Command::new(program);
@@ -151,7 +151,7 @@ pub(super) fn command(argv: &[String], env: &Environment, dir: &Path) -> Option<
     Some(command)
 }
 
-/// Why a command could not be spawned.
+/// The error of a command that could not be spawned.
 pub(super) fn spawn_failed(
     about: impl fmt::Display,
     program: &str,

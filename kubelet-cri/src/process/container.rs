@@ -1,4 +1,4 @@
-//! A container that was started: its state, and the task that sees it to its end.
+//! A container that was started: its state, and the task that supervises it until it ends.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ use super::log::{self, LogPump, Reopen};
 use super::record::Record;
 use crate::verbs::{Container, ContainerKey, ContainerState, Exit, Result, RuntimeError};
 
-/// The exit code and reason of a container that nobody saw end, as the kubelet has them.
+/// The kubelet's exit code and reason for a container whose real exit code is unknown.
 const UNKNOWN_EXIT_CODE: i32 = 137;
 const UNKNOWN_REASON: &str = "ContainerStatusUnknown";
-/// How long output is waited for after the last process of the group has ended: only one that left the group can still
-/// hold the pipe open.
+/// How long to wait for output after the last process of the group has ended. Only a process that left the group can
+/// still hold the pipe open.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A container that was started.
@@ -39,22 +39,22 @@ pub(super) struct Process {
     stop_signal_sent: AtomicBool,
     state: watch::Sender<ContainerState>,
     reopen: mpsc::Sender<Reopen>,
-    /// The most CPU time that was ever measured, in clock ticks.
+    /// The highest CPU time that was measured so far, in clock ticks.
     cpu_time: AtomicU64,
 }
 
-/// What a process needs to be looked after.
+/// What the supervision of a process needs.
 pub(super) struct Running {
     pub(super) group: Group,
     pub(super) pump: LogPump,
-    /// The sending end of the pump's wishes.
+    /// Sends requests to the pump.
     pub(super) reopen: mpsc::Sender<Reopen>,
     pub(super) env: Environment,
     pub(super) stop_signal: Signal,
 }
 
 impl Process {
-    /// A container that runs, and the task that looks after it.
+    /// A container that runs, and the task that supervises it.
     pub(super) fn supervise(
         shared: &Arc<Shared>,
         dir: PathBuf,
@@ -118,7 +118,7 @@ impl Process {
         self.record.lock().working_dir.clone()
     }
 
-    /// As it is told to others.
+    /// The container as the verbs report it.
     pub(super) fn container(&self) -> Container {
         let state = self.state.borrow().clone();
         let mut container = Container::running(self.key.clone(), self.record.lock().started_at);
@@ -134,8 +134,8 @@ impl Process {
         Some(self.group.lock().as_ref()?.leader().as_raw_pid())
     }
 
-    /// Its CPU time, now that this was measured. It never falls, though the time of a process that nobody waited for is
-    /// lost at its end.
+    /// Its CPU time after this measurement. It never falls, although the kernel loses the time of a process that was
+    /// not waited for.
     pub(super) fn cpu_time(&self, measured: u64) -> u64 {
         self.cpu_time.fetch_max(measured, Ordering::Relaxed).max(measured)
     }
@@ -147,7 +147,8 @@ impl Process {
         let _ = self.state.subscribe().wait_for(ended).await;
     }
 
-    /// The stop signal, once in its life; `SIGKILL` after the grace; returns at its end.
+    /// Sends the stop signal, at most once per container, and `SIGKILL` after the grace period. Returns when it has
+    /// ended.
     pub(super) async fn stop(&self, grace: Duration) {
         if !grace.is_zero() {
             if !self.stop_signal_sent.swap(true, Ordering::SeqCst) {
@@ -167,7 +168,7 @@ impl Process {
         }
     }
 
-    /// Has the log file opened anew.
+    /// Reopens the log file.
     pub(super) async fn reopen_log(&self) -> Result<()> {
         let (done, reopened) = oneshot::channel();
         let reopened = match self.reopen.send(done).await {
@@ -177,17 +178,17 @@ impl Process {
         reopened.map_err(|error| RuntimeError::transient(&self.key, format!("reopen the log: {error}")))
     }
 
-    /// For a container that has closed its output: nothing will be written, but the file is there as it should be.
+    /// For a container that has closed its output: creates the file, although nothing will be written to it.
     fn touch_log(&self) -> io::Result<()> {
         let path = self.record.lock().log_path.clone();
         path.map_or(Ok(()), |path| log::open(&path).map(drop))
     }
 
-    /// Moves its output until it ends, then cleans up after it and tells how it ended.
+    /// Moves its output until it ends, then cleans up and returns how it ended.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it leaves the processes as they are.
+    /// If it is dropped, the processes stay as they are.
     async fn look_after(&self, shared: &Shared, group: &Group, pump: LogPump) {
         let give_up = CancellationToken::new();
         let mut pumping = std::pin::pin!(pump.run(&give_up));
@@ -224,29 +225,29 @@ impl Process {
         };
         if let Err(error) = record.write(&self.dir) {
             tracing::warn!(uid = %self.key.pod, container = %self.key.container, %error,
-                "record of a container's end cannot be written");
+                "cannot write the record of a container's end");
         }
         tracing::debug!(uid = %self.key.pod, container = %self.key.container, code = exit.code, "container ended");
         *self.group.lock() = None;
         self.state.send_replace(ContainerState::Exited(exit));
-        // An error means that nobody listens.
+        // An error means that there is no subscriber.
         let _ = shared.ended.send(self.key.clone());
     }
 }
 
-/// The end of a container whose exit code nobody saw.
+/// The end of a container whose exit code is unknown.
 pub(super) fn unknown_exit(started_at: Timestamp, finished_at: Timestamp) -> Exit {
     Exit {
         started_at,
         finished_at,
         code: UNKNOWN_EXIT_CODE,
         reason: UNKNOWN_REASON.to_owned(),
-        message: "it ended, or was taken over, after a restart of the agent: nobody saw its exit code"
+        message: "the exit code is unknown, because the agent that started the container ended before it"
             .to_owned(),
     }
 }
 
-/// A pump, and the end by which it is told to open its file anew.
+/// A pump, and the sender of requests to reopen its file.
 pub(super) fn pump(
     shared: &Shared,
     log_path: Option<PathBuf>,

@@ -15,11 +15,11 @@ use super::container::{DRAIN_TIMEOUT, Process};
 use super::group::{Group, exit_code};
 use crate::verbs::{ExecOutput, Result, RuntimeError};
 
-/// What is kept of each stream; containerd's limit of `ExecSync`.
+/// How many bytes of each stream are kept; containerd's limit of `ExecSync`.
 const MAX_OUTPUT: usize = 16 << 20;
 
-/// Runs a command with the environment and in the working folder of a container. Its task sees to it that the
-/// command is killed and reaped when the caller or the container goes.
+/// Runs a command with the environment and in the working folder of a container. A task kills and reaps the command
+/// when the caller drops the call or the container ends.
 pub(super) async fn exec_sync(
     shared: &Arc<Shared>,
     process: &Arc<Process>,
@@ -27,7 +27,7 @@ pub(super) async fn exec_sync(
 ) -> Result<ExecOutput> {
     let about = format!("command in {}", process.key());
     if !process.container().is_running() {
-        return Err(RuntimeError::permanent(about, "the container does not run"));
+        return Err(RuntimeError::permanent(about, "the container is not running"));
     }
     let cancel = CancellationToken::new();
     let _cancel_when_dropped = cancel.clone().drop_guard();
@@ -46,14 +46,14 @@ pub(super) async fn exec_sync(
                 Ok(command) => command.run(gone, &about).await,
                 Err(error) => Err(error),
             };
-            // An error means that the caller has gone.
+            // An error means that the caller dropped the call.
             let _ = answer.send(output);
         }
     };
     shared.tasks.spawn(task);
     answered
         .await
-        .unwrap_or_else(|_| Err(RuntimeError::transient(about, "the process runtime is gone")))
+        .unwrap_or_else(|_| Err(RuntimeError::transient(about, "the process runtime has ended")))
 }
 
 struct Running {
@@ -62,7 +62,7 @@ struct Running {
     stderr: Receiver,
 }
 
-/// On a thread of its own: a hung working folder holds up this command alone.
+/// On its own thread: a hung working folder delays only this command.
 async fn spawn(shared: &Shared, process: &Arc<Process>, argv: Vec<String>, about: &str) -> Result<Running> {
     let (process, about_) = (process.clone(), about.to_owned());
     let spawned = shared
@@ -103,7 +103,7 @@ fn spawn_blocking(process: &Process, argv: &[String], about: &str) -> Result<Run
 }
 
 impl Running {
-    /// Until it ends, or `gone` does. Nothing of its group is left after that.
+    /// Runs until it ends or `gone` ends. After that, no process of its group is left.
     async fn run(mut self, gone: impl Future<Output = ()>, about: &str) -> Result<ExecOutput> {
         let mut output = ExecOutput::default();
         let ended = {
@@ -124,11 +124,11 @@ impl Running {
             self.group.kill().await;
             return Err(RuntimeError::transient(
                 about,
-                "killed, since its container ended",
+                "killed, because its container ended",
             ));
         }
         let status = self.group.finish().await;
-        // What it wrote at last.
+        // Its last output.
         let rest = async {
             tokio::join!(
                 keep(&mut self.stdout, &mut output.stdout),
@@ -141,16 +141,16 @@ impl Running {
                 output.exit_code = exit_code(status);
                 Ok(output)
             }
-            None => Err(RuntimeError::transient(about, "its exit code was not seen")),
+            None => Err(RuntimeError::transient(about, "its exit code is unknown")),
         }
     }
 }
 
-/// Reads to the end and keeps what there is room for.
+/// Reads to the end and keeps the first bytes, up to the limit.
 ///
 /// # Cancel safety
 ///
-/// What was read is kept.
+/// The bytes that were read are kept.
 async fn keep(pipe: &mut (impl AsyncRead + Unpin), kept: &mut Vec<u8>) {
     let mut buffer = vec![0; 16 * 1024];
     while let Ok(n @ 1..) = pipe.read(&mut buffer).await {

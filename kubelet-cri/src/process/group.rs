@@ -1,4 +1,4 @@
-//! A process group and its leader: signals, its end, and nobody left behind.
+//! A process group and its leader: sends signals, waits for the end, and leaves no process behind.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,14 +13,14 @@ use tokio::io::unix::AsyncFd;
 
 use super::proc_fs::{self, Stat};
 
-/// How long killed processes are waited for. Longer takes only one that hangs in the kernel.
+/// How long to wait for killed processes. Only a process that hangs in the kernel takes longer.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A process group, known by its leader.
+/// A process group, identified by its leader.
 ///
-/// The leader is watched through a pidfd and reaped here alone. As long as it is not reaped its pid, and so the
-/// group's id, belongs to nobody else; signals are sent for as long as that is so. For a leader taken over from an
-/// earlier agent somebody else does the reaping, and that moment is only nearly known.
+/// The leader is watched through a pidfd and reaped only here. Until it is reaped, no other process can get its pid, so
+/// the group's id stays valid and signals are safe. A leader that an earlier agent started is reaped by another
+/// process, so there that moment is known only approximately.
 pub(super) struct Group {
     leader: Pid,
     pidfd: AsyncFd<OwnedFd>,
@@ -30,14 +30,14 @@ pub(super) struct Group {
 enum State {
     /// Our own child.
     Child(Child),
-    /// Somebody else's.
+    /// Another process's child.
     Adopted,
     /// Reaped.
     Over,
 }
 
 impl Group {
-    /// The group of a child that was spawned as its leader. If it cannot be watched it is killed.
+    /// The group of a child that was spawned as its leader. A child that cannot be watched is killed.
     pub(super) fn of_child(mut child: Child) -> io::Result<Self> {
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let watched = pid
@@ -66,7 +66,7 @@ impl Group {
             }
             Err(error) => return Err(error),
         };
-        // In this order: from here on the pidfd is of the process whose start time is read.
+        // The order matters: the pidfd is opened before the start time is read, so both are of one process.
         let same = Stat::of(pid)?.is_some_and(|stat| stat.start_time == start_time && stat.is_alive());
         Ok(same.then_some(Self {
             leader: pid,
@@ -79,11 +79,11 @@ impl Group {
         self.leader
     }
 
-    /// Sends a signal to all of the group, unless its leader has been reaped.
+    /// Sends a signal to all processes of the group, unless its leader has been reaped.
     pub(super) fn signal(&self, signal: Signal) {
         let state = self.state.lock();
         if !matches!(*state, State::Over) {
-            // The only error there can be is that none is left to get it.
+            // The only possible error is that no process is left.
             let _ = kill_process_group(self.leader, signal);
         }
     }
@@ -92,12 +92,12 @@ impl Group {
     pub(super) async fn ended(&self) {
         // A pidfd stays readable once it is.
         if let Err(error) = self.pidfd.readable().await {
-            tracing::error!(pid = self.leader.as_raw_pid(), %error, "process cannot be watched");
+            tracing::error!(pid = self.leader.as_raw_pid(), %error, "cannot watch a process");
         }
     }
 
-    /// After the leader has ended: kills the rest, reaps the leader and waits until nobody is left. Returns how the
-    /// leader ended, which is known of own children only.
+    /// After the leader has ended: kills the other processes, reaps the leader and waits until all are gone. Returns
+    /// how the leader ended, which is known only for our own children.
     pub(super) async fn finish(&self) -> Option<ExitStatus> {
         let status = {
             let mut state = self.state.lock();
@@ -116,14 +116,14 @@ impl Group {
         status
     }
 
-    /// Kills all of the group and waits until nobody is left.
+    /// Kills all processes of the group and waits until all are gone.
     pub(super) async fn kill(&self) -> Option<ExitStatus> {
         self.signal(Signal::KILL);
         self.ended().await;
         self.finish().await
     }
 
-    /// Kills all of the group and reaps its leader, for whoever cannot wait for the rest.
+    /// Kills all processes of the group and reaps its leader, without waiting for the others.
     pub(super) fn kill_blocking(&self) {
         let mut state = self.state.lock();
         if let State::Child(mut child) = std::mem::replace(&mut *state, State::Over) {
@@ -154,7 +154,7 @@ fn watch(pid: Pid) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(pidfd_open(pid, PidfdFlags::NONBLOCK)?, Interest::READABLE)
 }
 
-/// The exit code as a shell tells it: 128+n if signal n ended it.
+/// The exit code as a shell reports it: 128+n if signal n ended it.
 pub(super) fn exit_code(status: ExitStatus) -> i32 {
     let by_signal = || status.signal().map_or(1, |signal| 128 + signal);
     status.code().unwrap_or_else(by_signal)

@@ -9,7 +9,7 @@ use crate::verbs::{ImageInfo, Images, Result, RuntimeError};
 /// What each image runs.
 pub(super) struct ImageTable {
     commands: BTreeMap<String, Vec<String>>,
-    /// Other images count as present, too.
+    /// Whether other images count as present, too.
     pub(super) any: bool,
 }
 
@@ -53,7 +53,7 @@ impl Images for ImageTable {
         let missing = || {
             RuntimeError::gone(
                 about,
-                "not in the image table; the process runtime fetches no images",
+                "not in the image table; the process runtime does not pull images",
             )
         };
         self.info(image).ok_or_else(missing)
@@ -68,7 +68,7 @@ impl Images for ImageTable {
     }
 }
 
-/// An image runs as the agent's own user, since all do: a pod with `runAsNonRoot` is judged by that.
+/// An image runs as the agent's own user, like all containers. A check of `runAsNonRoot` uses this user.
 fn describe(name: &str, of_the_table: bool) -> ImageInfo {
     let mut info = ImageInfo::named(name);
     info.pinned = of_the_table;

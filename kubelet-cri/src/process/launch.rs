@@ -1,4 +1,4 @@
-//! Starting a container.
+//! Starts a container.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -22,7 +22,7 @@ use crate::verbs::{ContainerKey, ContainerSpec, Result, RuntimeError};
 /// The named pipes in a container's folder: standard output and standard error.
 const PIPES: [&str; 2] = ["stdout", "stderr"];
 
-/// Starts a container. Blocks. It runs and is supervised after this, or nothing is left of it.
+/// Starts a container. Blocks. Afterwards the container runs and is supervised, or nothing is left of it.
 pub(super) fn launch(shared: &Arc<Shared>, spec: &ContainerSpec) -> Result<Arc<Process>> {
     let plan = Plan::new(spec, &shared.images)?;
     let dir = shared.containers_dir.join(dir_name(&spec.key)?);
@@ -33,7 +33,7 @@ pub(super) fn launch(shared: &Arc<Shared>, spec: &ContainerSpec) -> Result<Arc<P
         && let Err(error) = std::fs::remove_dir_all(&dir)
     {
         tracing::warn!(uid = %spec.key.pod, container = %spec.key.container, path = %dir.display(), %error,
-            "folder of a container that was not started cannot be removed");
+            "cannot remove the folder of a container that was not started");
     }
     launched
 }
@@ -65,8 +65,8 @@ fn launch_in(shared: &Arc<Shared>, spec: &ContainerSpec, plan: Plan, dir: &Path)
     };
     let ends = make_pipes(dir).map_err(|error| failed(key, "make pipes in", dir, &error))?;
     let pipes = open_pipes(dir).map_err(|error| failed(key, "open pipes in", dir, &error))?;
-    // Written before there is a process and again after: should the agent die between the two, the next one finds it
-    // by its pipes.
+    // Written before the process is spawned, and again after it. If the agent dies in between, the next agent finds the
+    // process by its pipes.
     let write = |record: &Record| {
         record
             .write(dir)
@@ -79,7 +79,7 @@ fn launch_in(shared: &Arc<Shared>, spec: &ContainerSpec, plan: Plan, dir: &Path)
         return Err(RuntimeError::permanent(key, "has no command"));
     };
     let spawned = command.stdout(stdout).stderr(stderr).spawn();
-    // It holds this process's writing ends of the pipes.
+    // The command holds this process's writing ends of the pipes.
     drop(command);
     let program = plan.argv.first().map_or("", String::as_str);
     let child = spawned.map_err(|error| command::spawn_failed(key, program, &working_dir, &error))?;
@@ -108,8 +108,8 @@ fn launch_in(shared: &Arc<Shared>, spec: &ContainerSpec, plan: Plan, dir: &Path)
     Ok(Process::supervise(shared, dir.to_owned(), record, running))
 }
 
-/// The pipes' writing ends, for a child. They are open for reading, too: so there is a reader as long as there is a
-/// writer, and no `SIGPIPE` when the agent goes.
+/// The pipes' writing ends, for a child. They are open for reading, too. So a pipe has a reader as long as it has a
+/// writer, and the child gets no `SIGPIPE` when the agent ends.
 fn make_pipes(dir: &Path) -> io::Result<[File; 2]> {
     let make = |name: &str| {
         let path = dir.join(name);

@@ -12,15 +12,15 @@ use tokio_util::sync::CancellationToken;
 
 /// Longer lines are split. containerd's `max_container_log_line_size`.
 const MAX_LINE: usize = 16 * 1024;
-/// What one read gives at most, in bytes.
+/// The most bytes that one read returns.
 const READ_BUFFER: usize = 16 * 1024;
 
-/// A wish to have the file opened anew; answered when that is done.
+/// A request to reopen the file; answered when that is done.
 pub(super) type Reopen = oneshot::Sender<io::Result<()>>;
 
 /// Moves what a container writes from its pipes to its log file.
 pub(super) struct LogPump {
-    /// `None`: the output is read and thrown away.
+    /// `None`: the output is read and discarded.
     path: Option<PathBuf>,
     file: Option<File>,
     stdout: Stream,
@@ -62,11 +62,11 @@ impl LogPump {
         }
     }
 
-    /// Runs until both pipes are at their end, or it is told to give up. After that nobody can wish for anything.
+    /// Runs until both pipes are at their end, or until `give_up`. After that it accepts no requests.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it loses what was read and not yet written.
+    /// Dropping it loses the output that was read and not yet written.
     pub(super) async fn run(mut self, give_up: &CancellationToken) {
         while self.stdout.pipe.is_some() || self.stderr.pipe.is_some() {
             let mut out = Vec::new();
@@ -97,7 +97,7 @@ impl LogPump {
         }
     }
 
-    /// A file that cannot be written to is no reason to stop reading, or the container would wait for ever.
+    /// If the file cannot be written, it still reads, because otherwise the container would block on its output.
     async fn write(&mut self, bytes: &[u8]) {
         let Some(file) = self.file.as_mut().filter(|_| !bytes.is_empty()) else {
             return;
@@ -110,7 +110,7 @@ impl LogPump {
             && !self.failed
         {
             let path = self.path.as_deref().unwrap_or(Path::new(""));
-            tracing::warn!(path = %path.display(), %error, "container log cannot be written, output is lost");
+            tracing::warn!(path = %path.display(), %error, "cannot write a container log, output is lost");
         }
         self.failed = written.is_err();
     }
@@ -125,7 +125,7 @@ impl LogPump {
 }
 
 impl Stream {
-    /// The bytes at hand; 0 at the end.
+    /// Reads the available bytes; 0 at the end.
     async fn read(&mut self) -> io::Result<usize> {
         match &mut self.pipe {
             Some(pipe) => pipe.read(&mut self.buffer).await,
@@ -146,7 +146,7 @@ impl Stream {
     }
 }
 
-/// Opens a log file to add to it; makes it, and its folder, if need be.
+/// Opens a log file to append to it; creates it and its folder if needed.
 pub(super) fn open(path: &Path) -> io::Result<std::fs::File> {
     use std::os::unix::fs::OpenOptionsExt;
     if let Some(dir) = path.parent() {
@@ -159,12 +159,12 @@ pub(super) fn open(path: &Path) -> io::Result<std::fs::File> {
         .open(path)
 }
 
-/// Cuts a stream of bytes into CRI's lines, as containerd does: the line end goes, with a carriage return before it;
-/// what is longer than [`MAX_LINE`] goes in parts tagged `P`, the last part tagged `F`; a last line without an end is
-/// tagged `P`.
+/// Splits a stream of bytes into CRI's lines, as containerd does. The line end is removed, with a carriage return
+/// before it. A line longer than [`MAX_LINE`] is split into parts tagged `P`, the last part tagged `F`. A last line
+/// without an end is tagged `P`.
 struct LineSplitter {
     name: &'static str,
-    /// What came since the last line end.
+    /// The bytes since the last line end.
     rest: Vec<u8>,
 }
 
@@ -187,7 +187,7 @@ impl LineSplitter {
             if ended && carriage_return {
                 self.rest.pop();
             }
-            // Whether a carriage return counts is known only when the next byte is.
+            // Whether a carriage return is part of the line end depends on the next byte.
             let undecided = usize::from(!ended && carriage_return);
             let mut rest = &self.rest[..];
             while rest.len() > MAX_LINE + undecided {

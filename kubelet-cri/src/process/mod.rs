@@ -1,49 +1,54 @@
 //! Containers as child processes of the host: no root, no daemon, no image. Feature `process`, Linux (5.3 or newer).
 //!
-//! For laptops, tests and demonstrations, and as the model of a runtime on the [five verbs](crate::verbs). It behaves
-//! as a container runtime does wherever a process can: CRI-format logs, signals, grace periods, exit codes, commands in
-//! a container, CPU time and memory, events, and containers that go on while the agent is restarted.
+//! Use it on laptops, in tests and in demonstrations, or as the model for your own runtime on the [five
+//! verbs](crate::verbs). It has what a container runtime has, as far as a process allows: CRI-format logs, signals,
+//! grace periods, exit codes, commands in a container, CPU time and memory, events, and containers that keep running
+//! while the agent restarts.
 //!
-//! # What it does not offer
+//! # What it does not support
 //!
-//! * **Isolation.** No namespaces: a container sees the host's files, processes, network, host name and DNS settings, and
-//!   every pod has the host's ports. No limits of CPU or memory. No users: all run as the agent's own user and group, and
-//!   a container that asks for another (`runAsUser`, `runAsGroup`) is refused, as is a pod with sysctls. Capabilities,
-//!   seccomp, SELinux, AppArmor, `allowPrivilegeEscalation`, supplemental groups and a read-only root mean nothing here.
-//!   Run nothing in it that you would not run in a shell.
-//! * **Images.** Nothing is fetched or unpacked. An image is a name, looked up in a table of commands if one is given
-//!   ([`ProcessRuntimeBuilder::image`]); by default any other name counts as present too, and its container must bring
-//!   its own `command`, or it is refused.
-//! * **Volumes.** Mounts are not made: a container finds what is at the path on the host. One that would find something
-//!   else than its pod declares is warned of, in the log of the agent. The working folder is an empty one of the
-//!   container's own, unless the pod says otherwise, and goes with it.
-//! * **Terminals and standard input.** `tty` and `stdin` are refused; what a container reads is empty.
+//! * **Isolation.** There are no namespaces: a container sees the host's files, processes, network, host name and DNS
+//!   settings, and every pod uses the host's ports. There are no limits of CPU or memory. There are no users: all
+//!   containers run as the agent's own user and group. A container that asks for another user or group (`runAsUser`,
+//!   `runAsGroup`) is refused, and so is a pod with sysctls. Capabilities, seccomp, SELinux, AppArmor,
+//!   `allowPrivilegeEscalation`, supplemental groups and a read-only root are ignored. Run in it only what you would
+//!   run in a shell.
+//! * **Images.** Nothing is pulled or unpacked. An image is a name in a table of commands
+//!   ([`ProcessRuntimeBuilder::image`]). By default any other name counts as present too. A container of such an image
+//!   is refused if it has no `command`.
+//! * **Volumes.** Mounts are not made: a container sees what is at the path on the host. If that is not what its pod
+//!   declares, the agent logs a warning. The working folder is a new empty folder, unless the pod sets one, and is
+//!   removed with the container.
+//! * **Terminals and standard input.** `tty` and `stdin` are refused. The standard input of a container is empty.
 //!
 //! # The environment of a container
 //!
-//! The pod's variables, `PATH` as the agent has it, and `HOSTNAME` if the pod has one of its own; nothing else of the
-//! agent's environment. Since `/dev/termination-log` cannot be mounted, `TERMINATION_LOG_PATH` names the file in
-//! which the kubelet looks for the termination message.
+//! A container gets the pod's variables, the agent's `PATH`, and `HOSTNAME` if the pod has its own host name. It gets
+//! nothing else of the agent's environment. `/dev/termination-log` cannot be mounted, so `TERMINATION_LOG_PATH` has the
+//! path of the file from which the kubelet reads the termination message.
 //!
 //! # How a container ends
 //!
-//! Each is the leader of a process group. A stop sends its stop signal (`SIGTERM` by default) to the whole group, once,
-//! and `SIGKILL` when the grace is over. When the leader has ended, however it did, the rest of the group is killed, as
-//! it would be with a pid namespace. The exit code is the leader's, or 128+n if signal n ended it; the reason is
-//! `Completed` for 0 and `Error` for anything else. A process that leaves the group (`setsid`) is not followed: that
-//! takes more than a process group.
+//! Each container is the leader of a process group. A stop sends the stop signal (`SIGTERM` by default) once to the
+//! whole group, and `SIGKILL` after the grace period. When the leader has ended for any reason, the rest of the group
+//! is killed, as with a pid namespace. The exit code is the leader's, or 128+n if signal n ended it. The reason is
+//! `Completed` for 0 and `Error` for any other code. A process that leaves the group (`setsid`) is not followed.
 //!
 //! # Restart of the agent
 //!
-//! Containers write to named pipes that they hold open themselves, so that they do not die when the agent goes, however
-//! it goes: they wait once 64 KiB are unread. What the agent had read and not yet written when it was killed is lost.
-//! What is known of each container is in a file under the root folder. The next [`ProcessRuntime`] on that folder takes over what still runs, told from a process of the same pid
-//! by its start time, and never starts it again. Of what ended meanwhile nobody saw the exit code: it is reported as 137
-//! with reason `ContainerStatusUnknown`, as the kubelet does, and so is what was taken over and ends later. What its
-//! last lines were, unread in the pipe, is lost.
+//! Containers write to named pipes that they hold open themselves. So they survive the end of the agent, even if it is
+//! killed. They block when 64 KiB of output are unread. Output that the agent had read and not yet written when it was
+//! killed is lost.
 //!
-//! [`ProcessRuntime::shutdown`] ends all containers; dropping the runtime leaves them to the next one, which can open the
-//! folder once the starts under way are over.
+//! A file under the root folder has the record of each container. The next [`ProcessRuntime`] on that folder takes over
+//! the containers that still run, and does not start them again. It recognizes a process by its pid and start time.
+//!
+//! The exit code of a container that ended meanwhile is unknown. Such a container is reported with 137 and the reason
+//! `ContainerStatusUnknown`, as in the kubelet. So is a container that was taken over and ends later. Output that was
+//! still in the pipe of an ended container is lost.
+//!
+//! [`ProcessRuntime::shutdown`] ends all containers. If you drop the runtime instead, they keep running, and the next
+//! runtime can open the folder as soon as all unfinished starts have ended.
 
 mod adopt;
 mod command;
@@ -84,7 +89,7 @@ use container::Process;
 use images::ImageTable;
 use usage::Snapshot;
 
-/// Runs containers as child processes. See the [module](self) for what that means.
+/// Runs containers as child processes. See the [module](self) for the details.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -107,17 +112,17 @@ use usage::Snapshot;
 /// ```
 pub struct ProcessRuntime {
     shared: Arc<Shared>,
-    /// No more starts.
+    /// Set: no container is started any more.
     closed: AtomicBool,
     _abandon: DropGuard,
     lock: Arc<Lock>,
 }
 
-/// Kept locked as long as the runtime lives, or some container that it began to start is not quite started.
+/// Stays locked as long as the runtime lives or a start is unfinished.
 struct Lock(File);
 
 impl Drop for Lock {
-    /// Closing the file would do, were it not that a process that is just being forked holds it open for a moment.
+    /// Closing the file is not enough: a process that is being forked holds it open for a moment.
     fn drop(&mut self) {
         let _ = self.0.unlock();
     }
@@ -131,7 +136,7 @@ struct Shared {
     clock: Clock,
     slots: Mutex<BTreeMap<ContainerKey, Slot>>,
     tasks: TaskTracker,
-    /// The runtime is gone: leave the processes alone and end.
+    /// Set when the runtime is dropped: the tasks end and leave the processes as they are.
     abandon: CancellationToken,
     ended: broadcast::Sender<ContainerKey>,
     usage: tokio::sync::Mutex<Option<Arc<Snapshot>>>,
@@ -144,7 +149,7 @@ enum Slot {
     Started(Arc<Process>),
 }
 
-/// How many containers may end before a slow reader of events misses one.
+/// How many ended containers a slow reader of events may lag behind before it misses one.
 const EVENT_BUFFER: usize = 1024;
 
 /// Configures a [`ProcessRuntime`].
@@ -156,8 +161,8 @@ pub struct ProcessRuntimeBuilder {
 }
 
 impl ProcessRuntimeBuilder {
-    /// An image that is at hand and what its containers run, unless they say otherwise: its entry point and arguments.
-    /// The name is that of pods; a missing tag means `latest`.
+    /// Adds an image and the command of its containers (entry point and arguments), which a pod can override. `name` is
+    /// the image name in pods; a missing tag means `latest`.
     pub fn image<T: Into<String>>(
         mut self,
         name: impl Into<String>,
@@ -168,25 +173,25 @@ impl ProcessRuntimeBuilder {
         self
     }
 
-    /// Whether an image that is not in the table counts as present, which it does by default. Otherwise it cannot be
-    /// pulled, and its pods wait in `ErrImagePull` as they would for a real one.
+    /// Whether an image that is not in the table counts as present; `true` by default. With `false`, such an image
+    /// cannot be pulled, and its pods wait in `ErrImagePull`.
     pub fn any_image(mut self, any: bool) -> Self {
         self.images.any = any;
         self
     }
 
-    /// Where the time of logs and records comes from; the system's clock if not set.
+    /// The clock of logs and records; the system's clock by default.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Opens the root folder, makes it if need be, and takes over what still runs from before.
+    /// Opens the root folder, creates it if needed, and takes over the containers that still run.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made or read, or is in use by another runtime, which is [`io::ErrorKind::WouldBlock`]; the
-    /// message names it. A container whose record cannot be read is reported and left out.
+    /// The folder cannot be created or read, or another runtime uses it ([`io::ErrorKind::WouldBlock`]). The message
+    /// names the folder. A container whose record cannot be read is logged and skipped.
     ///
     /// # Cancel safety
     ///
@@ -228,7 +233,7 @@ impl ProcessRuntimeBuilder {
 }
 
 impl ProcessRuntime {
-    /// Starts to configure a runtime that keeps its state in the folder `root`.
+    /// Returns a builder of a runtime that keeps its state in the folder `root`.
     pub fn builder(root: impl Into<PathBuf>) -> ProcessRuntimeBuilder {
         ProcessRuntimeBuilder {
             root: root.into(),
@@ -237,8 +242,9 @@ impl ProcessRuntime {
         }
     }
 
-    /// Ends all containers, each with this grace, all at once, and returns when no process of theirs is left and all
-    /// tasks have ended. Nothing can be started any more; what ended can still be listed and removed.
+    /// Stops all containers in parallel, each with this grace period. Returns when all their processes are gone and all
+    /// tasks have ended. After that, no container can be started; containers that ended can still be listed and
+    /// removed.
     ///
     /// # Cancel safety
     ///
@@ -262,11 +268,11 @@ impl ProcessRuntime {
     }
 }
 
-/// The right to start a container. When it is over, the place of one that was not started is free again.
+/// The right to start a container. When it is dropped, the place of a container that was not started is free again.
 struct StartTurn {
     shared: Arc<Shared>,
     key: ContainerKey,
-    /// A start goes on when the runtime is dropped: until it is over no other runtime must look at the folder.
+    /// A start continues when the runtime is dropped. Until it is over, no other runtime may use the folder.
     _lock: Arc<Lock>,
     /// Dropped last.
     _over: watch::Sender<()>,
@@ -282,14 +288,14 @@ impl Drop for StartTurn {
 }
 
 impl Shared {
-    /// The container of this key, once its start is over if it is being started.
+    /// The container of this key. Waits until its start is over.
     async fn find(&self, key: &ContainerKey) -> Option<Arc<Process>> {
         loop {
             let mut starting = match self.slots.lock().get(key)? {
                 Slot::Started(process) => return Some(process.clone()),
                 Slot::Starting(over) => over.clone(),
             };
-            // Nothing is ever sent: this waits for the sender to be dropped.
+            // Nothing is sent: this waits until the sender is dropped.
             while starting.changed().await.is_ok() {}
         }
     }
@@ -339,8 +345,8 @@ impl ContainerRuntime for ProcessRuntime {
                     _over: over,
                 }
             };
-            // On a thread of its own: a slow disk or a hung working folder holds up this container alone. It goes on
-            // to its end if this call is dropped, and is listed or undone then.
+            // On its own thread: a slow disk or a hung working folder delays only this container. If this call is
+            // dropped, the start continues to its end; the container is then listed or removed.
             let spec = spec.clone();
             let launch = self.shared.tasks.spawn_blocking(move || {
                 let process = launch::launch(&turn.shared, &spec)?;
@@ -403,8 +409,8 @@ impl ContainerRuntime for ProcessRuntime {
     }
 }
 
-/// With the container's environment and working folder, in a process group of its own, which is killed when the
-/// command or the container ends. Of each stream 16 MiB are kept, as by containerd.
+/// Runs with the container's environment and working folder, in a new process group, which is killed when the command
+/// or the container ends. The first 16 MiB of each stream are kept, as in containerd.
 #[async_trait]
 impl Exec for ProcessRuntime {
     async fn exec_sync(&self, key: &ContainerKey, command: &[String]) -> Result<ExecOutput> {
@@ -420,8 +426,8 @@ impl Logs for ProcessRuntime {
     }
 }
 
-/// Of the container's process group; commands that are run in the container are not counted. Memory is what each process
-/// has for itself: files that it has mapped are not counted, and what parent and child share is counted twice.
+/// Counts the container's process group, without the commands of `ExecSync`. Memory is the private memory of each
+/// process: mapped files are not counted, and memory that parent and child share is counted twice.
 #[async_trait]
 impl Stats for ProcessRuntime {
     async fn usage(&self, key: &ContainerKey) -> Result<Usage> {
@@ -445,7 +451,7 @@ impl Events for ProcessRuntime {
     }
 }
 
-/// For the owner alone: environments and logs are private.
+/// Readable only by the owner: environments and logs are private.
 fn make_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }

@@ -1,4 +1,4 @@
-//! What `/proc` tells of processes.
+//! Reads processes from `/proc`.
 
 use std::ffi::OsString;
 use std::io;
@@ -7,17 +7,17 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-/// A line of `/proc/<pid>/stat`, as far as it is needed.
+/// The needed fields of `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) pid: i32,
-    /// One letter; `Z` for one that ended and was not reaped.
+    /// One letter; `Z` for a process that ended and was not reaped.
     state: u8,
     pub(super) group: i32,
     pub(super) session: i32,
-    /// CPU time in clock ticks: its own, and that of its children that ended and were reaped.
+    /// CPU time in clock ticks: its own, and that of its reaped children.
     pub(super) cpu_time: u64,
-    /// In clock ticks since boot: together with the pid it names a process for good.
+    /// In clock ticks since boot. Pid and start time together identify a process.
     pub(super) start_time: u64,
 }
 
@@ -29,14 +29,14 @@ impl Stat {
                 let invalid = || io::Error::new(io::ErrorKind::InvalidData, format!("/proc stat: {line:?}"));
                 Self::parse(&line).map(Some).ok_or_else(invalid)
             }
-            // ESRCH: it went between open and read.
+            // ESRCH: the process ended between open and read.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The name, in parentheses, may itself contain spaces and parentheses; the fields after the last one count.
+    /// The name is in parentheses and may contain spaces and parentheses. The fields begin after the last parenthesis.
     fn parse(line: &str) -> Option<Self> {
         let (before, after) = line.rsplit_once(')')?;
         let fields: Vec<&str> = after.split_ascii_whitespace().collect();
@@ -64,8 +64,7 @@ pub(super) fn all() -> io::Result<impl Iterator<Item = Stat>> {
     Ok(pids()?.filter_map(|pid| Stat::of(pid).ok().flatten()))
 }
 
-/// How many pages of memory a process has for itself alone (`/proc/<pid>/statm`): without files that it has mapped.
-/// None if it has ended.
+/// How many private pages of memory a process has (`/proc/<pid>/statm`), without mapped files. None if it has ended.
 pub(super) fn own_pages(pid: i32) -> u64 {
     let line = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     let mut fields = line
@@ -107,7 +106,7 @@ pub(super) fn environment(pid: Pid) -> io::Result<Vec<(OsString, OsString)>> {
     Ok(variables.collect())
 }
 
-/// Names this boot of this kernel and this pid namespace: pids of another mean nothing here.
+/// Identifies the boot and the pid namespace. Pids of another one have no meaning here.
 pub(super) fn world() -> io::Result<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let namespace = std::fs::read_link("/proc/self/ns/pid")?;

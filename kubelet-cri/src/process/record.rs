@@ -1,4 +1,4 @@
-//! What is kept of a container on disk, so that the next agent finds it.
+//! The record of a container on disk, so that the next agent finds the container.
 
 use std::io;
 use std::path::Path;
@@ -19,21 +19,21 @@ pub(super) struct Record {
     pub(super) attempt: u32,
     pub(super) working_dir: std::path::PathBuf,
     pub(super) log_path: Option<std::path::PathBuf>,
-    /// As CRI names it; `None`: `SIGTERM`.
+    /// The signal's name in CRI; `None`: `SIGTERM`.
     pub(super) stop_signal: Option<String>,
     pub(super) started_at: Timestamp,
-    /// Its leader. `None` in the moment between making up one's mind and having done it.
+    /// Its leader. `None` until the process is spawned.
     pub(super) process: Option<ProcessId>,
     pub(super) exit: Option<ExitRecord>,
 }
 
-/// A process, told from all that have, had or will have its pid.
+/// The identity of a process, also when another process gets the same pid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProcessId {
     pub(super) pid: i32,
     pub(super) start_time: u64,
     pub(super) session: i32,
-    /// Of which boot and pid namespace.
+    /// Its boot and pid namespace.
     pub(super) world: String,
 }
 

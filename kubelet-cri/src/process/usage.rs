@@ -12,14 +12,14 @@ use super::container::Process;
 use super::{Shared, Slot, proc_fs};
 use crate::verbs::{Result, RuntimeError, Usage};
 
-/// How long one look at all processes serves: a kubelet asks for all containers at once.
+/// How long one reading of all processes is reused, because a kubelet requests all containers at once.
 const SNAPSHOT_PERIOD: Duration = Duration::from_secs(1);
 
-/// What all containers used at one moment.
+/// The usage of all containers at one time.
 pub(super) struct Snapshot {
     taken: Instant,
     at: Timestamp,
-    /// By the leader of their group.
+    /// By the leader of the group.
     groups: HashMap<i32, GroupUsage>,
 }
 
@@ -29,9 +29,9 @@ struct GroupUsage {
     pages: u64,
 }
 
-/// What a container uses.
+/// The usage of a container.
 pub(super) async fn usage(shared: &Arc<Shared>, process: &Process) -> Result<Usage> {
-    let gone = || RuntimeError::gone(process.key(), "does not run");
+    let gone = || RuntimeError::gone(process.key(), "is not running");
     let leader = process.leader().ok_or_else(gone)?;
     let snapshot = {
         let mut last = shared.usage.lock().await;
@@ -60,7 +60,7 @@ pub(super) async fn usage(shared: &Arc<Shared>, process: &Process) -> Result<Usa
     })
 }
 
-/// On a thread of its own: with many processes it takes milliseconds.
+/// On its own thread: with many processes it takes milliseconds.
 async fn take(shared: &Arc<Shared>) -> io::Result<Snapshot> {
     let of = shared.clone();
     let looked = shared.tasks.spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! The generated service traits over ours: one row for each call of the protocol.
+//! Implements the generated service traits with ours. There is one row for each call of the protocol.
 
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ impl Calls {
         }
     }
 
-    /// A stream to its end, its first error, or the shutdown: one that never ends by itself would hold it up.
+    /// Passes on a stream until its end, its first error, or the shutdown: a stream that never ends would delay the
+    /// shutdown.
     fn stream<T: Send + 'static>(
         &self,
         items: BoxStream<'static, Result<T, Error>>,

@@ -1,4 +1,4 @@
-//! The connections of a server: HTTP/2 over a stream, each request to the service its path names.
+//! The connections of a server: HTTP/2 over a stream, and each request goes to the service in its path.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -24,7 +24,7 @@ use crate::v1::grpc_server::runtime_service_server::RuntimeServiceServer;
 /// Lets one large message through without a window update at every 64 KiB.
 const WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 
-/// What all connections share.
+/// The state that all connections share.
 pub(super) struct Connections {
     router: Router,
     tasks: Tasks,
@@ -55,13 +55,13 @@ impl Connections {
         }
     }
 
-    /// Serves one connection in a task of its own, until it ends or is done after the shutdown.
+    /// Serves one connection in its own task, until the connection ends or the shutdown is complete.
     pub(super) fn spawn(&self, stream: UnixStream) {
         let shutdown = self.shutdown.clone();
         let connection = http2::Builder::new(self.tasks.clone())
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
-            // As grpc-go: a kubelet with many pods has many calls under way.
+            // As in grpc-go: a kubelet with many pods makes many calls at once.
             .max_concurrent_streams(None)
             .serve_connection(TokioIo::new(stream), self.router.clone());
         self.tasks.execute(async move {
@@ -81,7 +81,7 @@ impl Connections {
     }
 }
 
-/// Runs the tasks of connections and calls, so that they can be told to end and be waited for.
+/// Runs the tasks of connections and calls, so that the server can stop them and wait for them.
 #[derive(Clone)]
 struct Tasks {
     tracker: TaskTracker,
@@ -92,13 +92,13 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
     fn execute(&self, task: F) {
         let stop = self.stop.clone();
         self.tracker.spawn(async move {
-            // Ended either way; nothing is lost by not knowing which.
+            // It ended either way; the difference does not matter.
             let _ = stop.run_until_cancelled_owned(task).await;
         });
     }
 }
 
-/// Hands a request to the service its path names.
+/// Passes a request to the service in its path.
 #[derive(Clone)]
 struct Router {
     runtime: RuntimeServiceServer<Calls>,

@@ -16,10 +16,10 @@ pub use self::socket::CriSocket;
 use crate::error::{Code, Error};
 use crate::services::{ImageService, RuntimeService};
 
-/// How long calls under way may take to end after the shutdown.
+/// How long unfinished calls may take after the shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// Wait after the system refused a connection, such as for want of file descriptors.
+/// Wait after the system could not accept a connection, for example because there were no file descriptors left.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Exposes any [`RuntimeService`] and [`ImageService`] on a unix socket, so that `crictl`, a Go kubelet or
@@ -39,14 +39,14 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// }
 /// ```
 ///
-/// A client must name a valid `:authority`, as grpc-go and tonic do; one on the C core of gRPC (Python, C++) has to be
-/// told `grpc.default_authority=localhost`, for it sends the path of the socket otherwise.
+/// A client must send a valid `:authority`, as grpc-go and tonic do. A client on the C core of gRPC (Python, C++) sends
+/// the path of the socket; set its option `grpc.default_authority=localhost`.
 ///
 /// The example `serve-cri` is a whole program, with the commands to try it. A Go client refuses an endpoint that does not
 /// answer `Version` and `ImageFsInfo`.
 ///
-/// Messages may have up to 16 MiB either way. A call whose client goes away or gives up is dropped; see
-/// [`RuntimeService`] for what that asks of a runtime.
+/// Messages may have up to 16 MiB in each direction. If the client disconnects or cancels a call, the server drops that
+/// call; see [`RuntimeService`] for what a runtime must then do.
 pub struct CriServer {
     runtime: Arc<dyn RuntimeService>,
     images: Arc<dyn ImageService>,
@@ -54,7 +54,7 @@ pub struct CriServer {
 }
 
 impl CriServer {
-    /// A server of these two.
+    /// A server of these two services.
     pub fn new(runtime: Arc<dyn RuntimeService>, images: Arc<dyn ImageService>) -> Self {
         Self {
             runtime,
@@ -63,7 +63,7 @@ impl CriServer {
         }
     }
 
-    /// How long calls under way may take to end after the shutdown; 5 s by default.
+    /// How long unfinished calls may take after the shutdown; 5 s by default.
     #[must_use]
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
@@ -72,13 +72,13 @@ impl CriServer {
 
     /// Serves until `shutdown`.
     ///
-    /// Then takes no more connections, removes the socket, ends streams with [`Code::Unavailable`], gives calls under
-    /// way the grace period, and comes back when all its tasks have ended. When dropped instead, its tasks are told to
-    /// end, not waited for.
+    /// After the shutdown it accepts no connections, removes the socket, ends streams with [`Code::Unavailable`], waits
+    /// for unfinished calls for the grace period, and returns when all its tasks have ended. If it is dropped instead,
+    /// its tasks are cancelled, and it does not wait for them.
     ///
     /// # Errors
     ///
-    /// None at present: a connection that fails is logged, the others go on.
+    /// None at present. A connection that fails is logged, and the others continue.
     pub async fn serve(self, socket: CriSocket, shutdown: CancellationToken) -> Result<(), Error> {
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
@@ -100,7 +100,7 @@ impl CriServer {
             match accepted {
                 Ok(stream) => connections.spawn(stream),
                 Err(error) => {
-                    tracing::warn!(socket = %socket.path().display(), %error, "cannot take a connection");
+                    tracing::warn!(socket = %socket.path().display(), %error, "cannot accept a connection");
                     tokio::select! {
                         () = shutdown.cancelled() => break,
                         () = sleep(ACCEPT_RETRY_DELAY) => {}
@@ -111,7 +111,7 @@ impl CriServer {
         drop(socket);
         tasks.close();
         if timeout(self.grace, tasks.wait()).await.is_err() {
-            tracing::warn!("calls were still under way after the grace period; they are dropped");
+            tracing::warn!("dropping the calls that did not end within the grace period");
         }
         stop.cancel();
         tasks.wait().await;
@@ -119,9 +119,9 @@ impl CriServer {
     }
 }
 
-/// The status that goes over the wire: code and message; the client knows the call and the id.
+/// The status that is sent: code and message. The client knows the call and the id.
 fn status(error: &Error) -> tonic::Status {
-    // OK is no error; gRPC would take it for an answer without a message.
+    // OK is not an error: a client would read it as an answer without a message.
     let code = if error.code() == Code::Ok {
         Code::Unknown
     } else {

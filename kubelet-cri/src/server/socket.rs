@@ -10,13 +10,13 @@ use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
 use crate::error::Error;
 
-/// Connections that may wait to be taken.
+/// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// Of folders made for a socket, as the kubelet makes them.
+/// The mode of folders that are created for a socket; the kubelet's.
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// A unix socket that listens. Its file is removed when this is dropped, unless another has taken its place.
+/// A unix socket that listens. Its file is removed when this is dropped, unless another socket has replaced it.
 #[derive(Debug)]
 pub struct CriSocket {
     listener: UnixListener,
@@ -26,15 +26,14 @@ pub struct CriSocket {
 }
 
 impl CriSocket {
-    /// Listens on `path` with the file mode `mode`: `0o600` for the own user alone, `0o660` for the group as well.
-    /// Whoever can connect can start containers. Missing folders are made, with mode `0750`. The socket is never open
-    /// to more than `mode`, not even for a moment.
+    /// Listens on `path` with the file mode `mode`: `0o600` for the own user only, `0o660` for the group as well. Every
+    /// process that can connect can start containers. Missing folders are created with mode `0750`. The socket never
+    /// has wider permissions than `mode`, not even for a moment.
     ///
     /// # Errors
     ///
-    /// [`Error::Serve`], among others when another server listens there, or when there is a file that is no socket.
-    /// The socket that a dead server left behind is replaced. Must be called within a tokio runtime with I/O. Cancel
-    /// safe.
+    /// [`Error::Serve`], for example if another server listens there, or if the path is a file that is not a socket. A
+    /// socket that a dead server left behind is replaced. Must be called within a tokio runtime with I/O. Cancel safe.
     pub async fn bind(path: impl AsRef<Path>, mode: u32) -> Result<Self, Error> {
         let path = path.as_ref();
         let failed = |error: io::Error| Error::Serve {
@@ -51,7 +50,7 @@ impl CriSocket {
         })
     }
 
-    /// Where it listens.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -70,7 +69,7 @@ impl Drop for CriSocket {
     }
 }
 
-/// Makes the folder, and removes the socket of a dead server.
+/// Creates the folder, and removes the socket of a dead server.
 async fn make_room(path: &Path) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         DirBuilder::new()
@@ -84,12 +83,12 @@ async fn make_room(path: &Path) -> io::Result<()> {
     };
     let in_use = |message| Err(io::Error::new(io::ErrorKind::AddrInUse, message));
     if !metadata.file_type().is_socket() {
-        return in_use("there is a file that is no socket");
+        return in_use("the path is a file, not a socket");
     }
     match UnixStream::connect(path).await {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // A full backlog is a living server too.
+        // A full backlog means that a server runs, too.
         Ok(_) => in_use("another server listens there"),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => in_use("another server listens there"),
         Err(error) => Err(error),
@@ -98,7 +97,8 @@ async fn make_room(path: &Path) -> io::Result<()> {
 
 fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let socket = UnixSocket::new_stream()?;
-    // The mode of an unbound socket is that of its file at birth, less the umask: closed first, opened after.
+    // The file gets the mode of the unbound socket, less the umask. So it is created without permissions, which are
+    // widened afterwards.
     File::from(socket.as_fd().try_clone_to_owned()?).set_permissions(Permissions::from_mode(mode & 0o600))?;
     socket.bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(mode))?;
@@ -135,12 +135,12 @@ mod tests {
             "{error}"
         );
 
-        // Replaced behind its back: the file is not ours to remove.
+        // Another file has replaced it, so it must not be removed.
         fs::remove_file(&path).unwrap();
         fs::write(&path, "precious").unwrap();
         drop(socket);
         let error = CriSocket::bind(&path, 0o600).await.unwrap_err().to_string();
-        assert!(error.contains("no socket"), "{error}");
+        assert!(error.contains("not a socket"), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 }

@@ -82,7 +82,7 @@ pub mod runtime_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Names the runtime and the version of the API it speaks.
+        /// Returns the runtime's name and version, and the version of the API.
         pub async fn version(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::VersionRequest>,
@@ -132,7 +132,7 @@ pub mod runtime_service_client {
                 .insert(GrpcMethod::new("runtime.v1.RuntimeService", "RunPodSandbox"));
             self.inner.unary(req, path, codec).await
         }
-        /// Stops the sandbox, gives back its network and kills what still runs in it. Idempotent.
+        /// Stops the sandbox, releases its network and kills all containers that still run in it. Idempotent.
         pub async fn stop_pod_sandbox(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::StopPodSandboxRequest>,
@@ -184,7 +184,7 @@ pub mod runtime_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Status of one sandbox; NotFound when there is none of that id.
+        /// Status of one sandbox; NotFound if there is none with this id.
         pub async fn pod_sandbox_status(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::PodSandboxStatusRequest>,
@@ -419,7 +419,7 @@ pub mod runtime_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Status of one container; NotFound when there is none of that id.
+        /// Status of one container; NotFound if there is none with this id.
         pub async fn container_status(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::ContainerStatusRequest>,
@@ -474,7 +474,7 @@ pub mod runtime_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Has the runtime open the log file anew, after it was rotated away. Fails for a stopped container.
+        /// Reopens the log file after a rotation. Fails for a stopped container.
         pub async fn reopen_container_log(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::ReopenContainerLogRequest>,
@@ -682,7 +682,7 @@ pub mod runtime_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Usage of one sandbox; NotFound when there is none of that id.
+        /// Usage of one sandbox; NotFound if there is none with this id.
         pub async fn pod_sandbox_stats(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::PodSandboxStatsRequest>,
@@ -763,7 +763,7 @@ pub mod runtime_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Hands the runtime what only the node knows, such as the pod CIDR.
+        /// Passes settings of the node to the runtime, such as the pod CIDR.
         pub async fn update_runtime_config(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::UpdateRuntimeConfigRequest>,
@@ -790,7 +790,7 @@ pub mod runtime_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Health of the runtime and what it can do.
+        /// Health and features of the runtime.
         pub async fn status(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::StatusRequest>,
@@ -980,7 +980,7 @@ pub mod runtime_service_client {
                 .insert(GrpcMethod::new("runtime.v1.RuntimeService", "RuntimeConfig"));
             self.inner.unary(req, path, codec).await
         }
-        /// Tells the runtime the resources of the whole pod after a resize.
+        /// Passes the resources of the whole pod to the runtime, after a resize.
         pub async fn update_pod_sandbox_resources(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::UpdatePodSandboxResourcesRequest>,
@@ -1143,7 +1143,7 @@ pub mod image_service_client {
                 .insert(GrpcMethod::new("runtime.v1.ImageService", "StreamImages"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// One image; no `image` in the answer when it is not there.
+        /// One image; the answer has no `image` if it does not exist.
         pub async fn image_status(
             &mut self,
             request: impl tonic::IntoRequest<crate::v1::ImageStatusRequest>,

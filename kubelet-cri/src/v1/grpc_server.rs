@@ -14,7 +14,7 @@ pub mod runtime_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with RuntimeServiceServer.
     #[async_trait]
     pub trait RuntimeService: std::marker::Send + std::marker::Sync + 'static {
-        /// Names the runtime and the version of the API it speaks.
+        /// Returns the runtime's name and version, and the version of the API.
         async fn version(
             &self,
             request: tonic::Request<crate::v1::VersionRequest>,
@@ -30,7 +30,7 @@ pub mod runtime_service_server {
             tonic::Response<crate::v1::RunPodSandboxResponse>,
             tonic::Status,
         >;
-        /// Stops the sandbox, gives back its network and kills what still runs in it. Idempotent.
+        /// Stops the sandbox, releases its network and kills all containers that still run in it. Idempotent.
         async fn stop_pod_sandbox(
             &self,
             request: tonic::Request<crate::v1::StopPodSandboxRequest>,
@@ -46,7 +46,7 @@ pub mod runtime_service_server {
             tonic::Response<crate::v1::RemovePodSandboxResponse>,
             tonic::Status,
         >;
-        /// Status of one sandbox; NotFound when there is none of that id.
+        /// Status of one sandbox; NotFound if there is none with this id.
         async fn pod_sandbox_status(
             &self,
             request: tonic::Request<crate::v1::PodSandboxStatusRequest>,
@@ -136,7 +136,7 @@ pub mod runtime_service_server {
             tonic::Response<Self::StreamContainersStream>,
             tonic::Status,
         >;
-        /// Status of one container; NotFound when there is none of that id.
+        /// Status of one container; NotFound if there is none with this id.
         async fn container_status(
             &self,
             request: tonic::Request<crate::v1::ContainerStatusRequest>,
@@ -152,7 +152,7 @@ pub mod runtime_service_server {
             tonic::Response<crate::v1::UpdateContainerResourcesResponse>,
             tonic::Status,
         >;
-        /// Has the runtime open the log file anew, after it was rotated away. Fails for a stopped container.
+        /// Reopens the log file after a rotation. Fails for a stopped container.
         async fn reopen_container_log(
             &self,
             request: tonic::Request<crate::v1::ReopenContainerLogRequest>,
@@ -225,7 +225,7 @@ pub mod runtime_service_server {
             tonic::Response<Self::StreamContainerStatsStream>,
             tonic::Status,
         >;
-        /// Usage of one sandbox; NotFound when there is none of that id.
+        /// Usage of one sandbox; NotFound if there is none with this id.
         async fn pod_sandbox_stats(
             &self,
             request: tonic::Request<crate::v1::PodSandboxStatsRequest>,
@@ -258,7 +258,7 @@ pub mod runtime_service_server {
             tonic::Response<Self::StreamPodSandboxStatsStream>,
             tonic::Status,
         >;
-        /// Hands the runtime what only the node knows, such as the pod CIDR.
+        /// Passes settings of the node to the runtime, such as the pod CIDR.
         async fn update_runtime_config(
             &self,
             request: tonic::Request<crate::v1::UpdateRuntimeConfigRequest>,
@@ -266,7 +266,7 @@ pub mod runtime_service_server {
             tonic::Response<crate::v1::UpdateRuntimeConfigResponse>,
             tonic::Status,
         >;
-        /// Health of the runtime and what it can do.
+        /// Health and features of the runtime.
         async fn status(
             &self,
             request: tonic::Request<crate::v1::StatusRequest>,
@@ -340,7 +340,7 @@ pub mod runtime_service_server {
             tonic::Response<crate::v1::RuntimeConfigResponse>,
             tonic::Status,
         >;
-        /// Tells the runtime the resources of the whole pod after a resize.
+        /// Passes the resources of the whole pod to the runtime, after a resize.
         async fn update_pod_sandbox_resources(
             &self,
             request: tonic::Request<crate::v1::UpdatePodSandboxResourcesRequest>,
@@ -2168,7 +2168,7 @@ pub mod image_service_server {
             tonic::Response<Self::StreamImagesStream>,
             tonic::Status,
         >;
-        /// One image; no `image` in the answer when it is not there.
+        /// One image; the answer has no `image` if it does not exist.
         async fn image_status(
             &self,
             request: tonic::Request<crate::v1::ImageStatusRequest>,

@@ -21,7 +21,7 @@ pub struct VersionResponse {
     #[prost(string, tag = "4")]
     pub runtime_api_version: ::prost::alloc::string::String,
 }
-/// What goes into the sandbox's resolv.conf.
+/// The content of the sandbox's resolv.conf.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DnsConfig {
     #[prost(string, repeated, tag = "1")]
@@ -69,7 +69,7 @@ pub struct Mount {
     #[prost(string, tag = "10")]
     pub image_sub_path: ::prost::alloc::string::String,
 }
-/// A range of ids in a user namespace and what it is on the host.
+/// A range of ids in a user namespace, and the range of the host that it is mapped to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct IdMapping {
     #[prost(uint32, tag = "1")]
@@ -110,7 +110,7 @@ pub struct Int64Value {
     #[prost(int64, tag = "1")]
     pub value: i64,
 }
-/// Security settings of a sandbox; its containers bear their own.
+/// Security settings of a sandbox; its containers have their own.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LinuxSandboxSecurityContext {
     #[prost(message, optional, tag = "1")]
@@ -206,7 +206,7 @@ pub struct LinuxPodSandboxConfig {
     #[prost(message, optional, tag = "5")]
     pub resources: ::core::option::Option<LinuxContainerResources>,
 }
-/// What names a sandbox: the pod and the attempt.
+/// The identity of a sandbox: the pod and the attempt.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PodSandboxMetadata {
     #[prost(string, tag = "1")]
@@ -218,7 +218,7 @@ pub struct PodSandboxMetadata {
     #[prost(uint32, tag = "4")]
     pub attempt: u32,
 }
-/// All that is needed to run a sandbox.
+/// The configuration of a sandbox.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodSandboxConfig {
     #[prost(message, optional, tag = "1")]
@@ -304,7 +304,7 @@ pub struct PodSandboxNetworkStatus {
     #[prost(message, repeated, tag = "2")]
     pub additional_ips: ::prost::alloc::vec::Vec<PodIp>,
 }
-/// Namespaces a sandbox has.
+/// The namespaces of a sandbox.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Namespace {
     #[prost(message, optional, tag = "2")]
@@ -369,7 +369,7 @@ pub struct PodSandboxStateValue {
     #[prost(enumeration = "PodSandboxState", tag = "1")]
     pub state: i32,
 }
-/// Chooses sandboxes; what is set must all match.
+/// Chooses sandboxes; all fields that are set must match.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodSandboxFilter {
     #[prost(string, tag = "1")]
@@ -444,7 +444,7 @@ pub struct PodSandboxStatsResponse {
     #[prost(message, optional, tag = "1")]
     pub stats: ::core::option::Option<PodSandboxStats>,
 }
-/// Chooses sandboxes for stats; what is set must all match.
+/// Chooses sandboxes for stats; all fields that are set must match.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodSandboxStatsFilter {
     #[prost(string, tag = "1")]
@@ -479,7 +479,7 @@ pub struct StreamPodSandboxStatsResponse {
     #[prost(message, repeated, tag = "1")]
     pub pod_sandbox_stats: ::prost::alloc::vec::Vec<PodSandboxStats>,
 }
-/// The sandbox that stats are about.
+/// The sandbox of stats.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodSandboxAttributes {
     #[prost(string, tag = "1")]
@@ -616,7 +616,7 @@ pub struct ImageSpec {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
-    /// As the pod spec has it.
+    /// The image name in the pod's spec.
     #[prost(string, tag = "18")]
     pub user_specified_image: ::prost::alloc::string::String,
     #[prost(string, tag = "19")]
@@ -746,7 +746,7 @@ pub struct LinuxContainerConfig {
     #[prost(message, optional, tag = "2")]
     pub security_context: ::core::option::Option<LinuxContainerSecurityContext>,
 }
-/// Whom the first process of a container runs as.
+/// The user of a container's first process.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LinuxContainerUser {
     #[prost(int64, tag = "1")]
@@ -822,7 +822,7 @@ pub struct WindowsCpuGroupAffinity {
     #[prost(uint32, tag = "2")]
     pub cpu_group: u32,
 }
-/// What names a container in its sandbox: name and attempt.
+/// The identity of a container in its sandbox: name and attempt.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ContainerMetadata {
     #[prost(string, tag = "1")]
@@ -847,17 +847,17 @@ pub struct CdiDevice {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
 }
-/// All that is needed to create a container.
+/// The configuration of a container.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerConfig {
     #[prost(message, optional, tag = "1")]
     pub metadata: ::core::option::Option<ContainerMetadata>,
     #[prost(message, optional, tag = "2")]
     pub image: ::core::option::Option<ImageSpec>,
-    /// Takes the place of the image's entrypoint.
+    /// Replaces the image's entrypoint.
     #[prost(string, repeated, tag = "3")]
     pub command: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Takes the place of the image's command.
+    /// Replaces the image's command.
     #[prost(string, repeated, tag = "4")]
     pub args: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "5")]
@@ -948,7 +948,7 @@ pub struct ContainerStateValue {
     #[prost(enumeration = "ContainerState", tag = "1")]
     pub state: i32,
 }
-/// Chooses containers; what is set must all match.
+/// Chooses containers; all fields that are set must match.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerFilter {
     #[prost(string, tag = "1")]
@@ -1047,7 +1047,7 @@ pub struct ContainerStatus {
     /// Unix nanoseconds; 0 unless exited.
     #[prost(int64, tag = "6")]
     pub finished_at: i64,
-    /// Of meaning only in the state CONTAINER_EXITED.
+    /// Only valid in the state CONTAINER_EXITED.
     #[prost(int32, tag = "7")]
     pub exit_code: i32,
     #[prost(message, optional, tag = "8")]
@@ -1094,7 +1094,7 @@ pub struct ContainerStatusResponse {
         ::prost::alloc::string::String,
     >,
 }
-/// Resources in force for a container.
+/// The present resources of a container.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerResources {
     #[prost(message, optional, tag = "1")]
@@ -1102,7 +1102,7 @@ pub struct ContainerResources {
     #[prost(message, optional, tag = "2")]
     pub windows: ::core::option::Option<WindowsContainerResources>,
 }
-/// Whom a container runs as.
+/// The user of a container.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ContainerUser {
     #[prost(message, optional, tag = "1")]
@@ -1133,17 +1133,17 @@ pub struct ExecSyncRequest {
     pub container_id: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "2")]
     pub cmd: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Seconds; 0 for no limit.
+    /// Seconds; 0 for no timeout.
     #[prost(int64, tag = "3")]
     pub timeout: i64,
 }
 /// Response of `ExecSync`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExecSyncResponse {
-    /// Runtimes cut it at 16 MiB.
+    /// Runtimes truncate it at 16 MiB.
     #[prost(bytes = "vec", tag = "1")]
     pub stdout: ::prost::alloc::vec::Vec<u8>,
-    /// Runtimes cut it at 16 MiB.
+    /// Runtimes truncate it at 16 MiB.
     #[prost(bytes = "vec", tag = "2")]
     pub stderr: ::prost::alloc::vec::Vec<u8>,
     #[prost(int32, tag = "3")]
@@ -1217,7 +1217,7 @@ pub struct ListImagesRequest {
     #[prost(message, optional, tag = "1")]
     pub filter: ::core::option::Option<ImageFilter>,
 }
-/// An image the runtime holds.
+/// An image of the runtime.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Image {
     #[prost(string, tag = "1")]
@@ -1327,7 +1327,7 @@ pub struct NetworkConfig {
     #[prost(string, tag = "1")]
     pub pod_cidr: ::prost::alloc::string::String,
 }
-/// Configuration handed to the runtime.
+/// The configuration that is passed to the runtime.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RuntimeConfig {
     #[prost(message, optional, tag = "1")]
@@ -1367,7 +1367,7 @@ pub struct StatusRequest {
     #[prost(bool, tag = "1")]
     pub verbose: bool,
 }
-/// What a handler can do.
+/// The features of a handler.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RuntimeHandlerFeatures {
     #[prost(bool, tag = "1")]
@@ -1383,7 +1383,7 @@ pub struct RuntimeHandler {
     #[prost(message, optional, tag = "2")]
     pub features: ::core::option::Option<RuntimeHandlerFeatures>,
 }
-/// What the runtime can do whatever the handler.
+/// The features of the runtime, for all handlers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RuntimeFeatures {
     #[prost(bool, tag = "1")]
@@ -1472,7 +1472,7 @@ pub struct ListContainerStatsRequest {
     #[prost(message, optional, tag = "1")]
     pub filter: ::core::option::Option<ContainerStatsFilter>,
 }
-/// Chooses containers for stats; what is set must all match.
+/// Chooses containers for stats; all fields that are set must match.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerStatsFilter {
     #[prost(string, tag = "1")]
@@ -1503,7 +1503,7 @@ pub struct StreamContainerStatsResponse {
     #[prost(message, repeated, tag = "1")]
     pub container_stats: ::prost::alloc::vec::Vec<ContainerStats>,
 }
-/// The container that stats are about.
+/// The container of stats.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerAttributes {
     #[prost(string, tag = "1")]
@@ -1666,7 +1666,7 @@ pub struct CheckpointContainerRequest {
     /// Path of the file to write.
     #[prost(string, tag = "2")]
     pub location: ::prost::alloc::string::String,
-    /// Seconds; 0 leaves it to the runtime.
+    /// Seconds; 0 for the runtime's default.
     #[prost(int64, tag = "3")]
     pub timeout: i64,
 }
@@ -1679,7 +1679,7 @@ pub struct GetEventsRequest {}
 /// One event, with the state of the whole pod at that time.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerEventResponse {
-    /// May be that of the sandbox.
+    /// May be the id of the sandbox.
     #[prost(string, tag = "1")]
     pub container_id: ::prost::alloc::string::String,
     #[prost(enumeration = "ContainerEventType", tag = "2")]
@@ -1820,7 +1820,7 @@ impl Protocol {
         }
     }
 }
-/// Whether mounts made on one side of a volume show up on the other.
+/// Whether mounts on one side of a volume are visible on the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum MountPropagation {
@@ -1850,7 +1850,7 @@ impl MountPropagation {
         }
     }
 }
-/// Whose namespace is used.
+/// The owner of the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum NamespaceMode {
@@ -1937,7 +1937,7 @@ impl PodSandboxState {
         }
     }
 }
-/// The signal that stops a container; these are not the numbers of the system.
+/// The signal that stops a container; the numbers differ from the system's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Signal {
@@ -2189,7 +2189,7 @@ impl ContainerState {
         }
     }
 }
-/// What happened to the container.
+/// The kind of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum ContainerEventType {
@@ -2249,7 +2249,7 @@ impl MetricType {
         }
     }
 }
-/// Who manages the cgroups.
+/// The driver of cgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum CgroupDriver {

@@ -1,4 +1,4 @@
-//! What a runtime may be able to do beside the five verbs.
+//! The optional capabilities of a runtime, beside the five verbs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,29 +12,29 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::container::ContainerKey;
 use super::error::Result;
 
-/// Runs commands in running containers (CRI `ExecSync`; exec probes and hooks).
+/// Runs commands in running containers (CRI `ExecSync`: exec probes and hooks).
 #[async_trait]
 pub trait Exec: Send + Sync {
-    /// Runs a command to its end and returns what it wrote.
+    /// Runs a command to its end and returns its output.
     ///
     /// # Cancel safety
     ///
-    /// At its timeout the call is dropped: the command must then be killed.
+    /// At the timeout, the adapter drops the call: kill the command then.
     async fn exec_sync(&self, key: &ContainerKey, command: &[String]) -> Result<ExecOutput>;
 }
 
-/// What a command in a container came to.
+/// The result of a command in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOutput {
-    /// What it wrote to its standard output.
+    /// Its standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to its standard error.
+    /// Its standard error.
     pub stderr: Vec<u8>,
     /// Its exit code; 128+n if signal n ended it.
     pub exit_code: i32,
 }
 
-/// Gives the standard streams of a running container (CRI `Attach`).
+/// Attaches to the standard streams of a running container (CRI `Attach`).
 ///
 /// To be served, it needs a streaming server; [`CriAdapter`](super::CriAdapter) runs none yet and refuses the call.
 #[async_trait]
@@ -43,15 +43,15 @@ pub trait Attach: Send + Sync {
     async fn attach(&self, key: &ContainerKey) -> Result<Attached>;
 }
 
-/// The standard streams of a container; `None` where it has none.
+/// The standard streams of a container; `None` for a stream that it does not have.
 #[derive(Default)]
 #[non_exhaustive]
 pub struct Attached {
-    /// What it reads.
+    /// Its standard input.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
-    /// What it writes.
+    /// Its standard output.
     pub stdout: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    /// What it complains of.
+    /// Its standard error.
     pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
 }
 
@@ -72,70 +72,70 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 /// Follows the rotation of log files (CRI `ReopenContainerLog`).
 #[async_trait]
 pub trait Logs: Send + Sync {
-    /// Opens the log file of a running container anew at its path, where it is no longer the file that was opened
-    /// before, and returns once all further output goes there.
+    /// Reopens the log file of a running container at its path, and returns once all further output goes there. The
+    /// earlier file was renamed by the rotation.
     async fn reopen(&self, key: &ContainerKey) -> Result<()>;
 }
 
-/// Measures what containers use (CRI `ContainerStats`, `ListContainerStats`).
+/// Measures the usage of containers (CRI `ContainerStats`, `ListContainerStats`).
 #[async_trait]
 pub trait Stats: Send + Sync {
-    /// What a container uses now.
+    /// The present usage of a container.
     async fn usage(&self, key: &ContainerKey) -> Result<Usage>;
 }
 
-/// What a container uses.
+/// The usage of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// When it was measured.
     pub at: Timestamp,
-    /// CPU time since it was started.
+    /// CPU time since the start of the container.
     pub cpu: Duration,
-    /// Memory that cannot be taken from it, in bytes.
+    /// Working set: memory that cannot be reclaimed, in bytes.
     pub memory_working_set_bytes: u64,
 }
 
-/// Has images (CRI `ImageService`).
+/// Manages images (CRI `ImageService`).
 #[async_trait]
 pub trait Images: Send + Sync {
-    /// All images at hand.
+    /// All images that are present.
     async fn list(&self) -> Result<Vec<ImageInfo>>;
 
-    /// The image of this name or id, if it is at hand.
+    /// The image with this name or id, if it is present.
     async fn status(&self, image: &str) -> Result<Option<ImageInfo>>;
 
-    /// Fetches an image. Credentials are not handed on yet. Not bounded by a deadline: a pull takes as long as it
-    /// takes, and is dropped when the pod goes.
+    /// Pulls an image. Credentials are not passed on yet. There is no deadline; the pull is dropped when the pod is
+    /// deleted.
     async fn pull(&self, image: &str) -> Result<ImageInfo>;
 
-    /// Deletes an image. What is not there is a success.
+    /// Deletes an image. Succeeds if the image does not exist.
     async fn remove(&self, image: &str) -> Result<()>;
 
-    /// The folder of the host that holds the images, if it is not the folder of the containers. A kubelet removes unused
-    /// images when the file system of this folder is full (CRI `ImageFsInfo`).
+    /// The folder of the host with the images, if it differs from the folder of the containers. A kubelet removes
+    /// unused images when the file system of this folder is full (CRI `ImageFsInfo`).
     fn dir(&self) -> Option<&Path> {
         None
     }
 }
 
-/// An image at hand.
+/// An image that is present.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImageInfo {
-    /// Its id: what the API shows as `imageID`.
+    /// Its id: `imageID` in the API.
     pub id: String,
-    /// The names it goes by, `NAME:TAG`.
+    /// Its names, `NAME:TAG`.
     pub names: Vec<String>,
     /// Its size in bytes.
     pub size: u64,
-    /// The numeric user its containers run as, if it says.
+    /// The numeric user of its containers, if the image sets one.
     pub uid: Option<i64>,
-    /// It cannot be removed: a kubelet that frees disk space leaves it alone.
+    /// Whether it is pinned: a kubelet that frees disk space does not remove it.
     pub pinned: bool,
 }
 
 impl ImageInfo {
-    /// An image of which only the name is known, which is then its id.
+    /// An image of which only the name is known. The name is its id, too.
     pub fn named(name: impl Into<String>) -> Self {
         let name = name.into();
         Self {
@@ -146,9 +146,9 @@ impl ImageInfo {
     }
 }
 
-/// Says by itself when a container changed (CRI `GetContainerEvents`).
+/// Reports when a container changed (CRI `GetContainerEvents`).
 pub trait Events: Send + Sync {
-    /// From now on, each container that ended, once or more often. An item is a reason to look, never data; a lost
-    /// one costs time, nothing else.
+    /// A stream of the containers that end from now on, each at least once. An item is only a hint to read the state. A
+    /// lost item only delays the reader.
     fn watch(&self) -> BoxStream<'static, ContainerKey>;
 }

@@ -1,4 +1,4 @@
-//! What is started, and what is told of it.
+//! The types of the verbs: the spec of a container to start, and the state of a container.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::path::PathBuf;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::PodUid;
 
-/// Which container: the pod's UID, the container's name in the pod, and how many of it were started before.
+/// Identifies a container: the pod's UID, the container's name in the pod, and the attempt.
 ///
-/// The restart of a container is a new container with the next attempt. Printed for humans.
+/// A restart is a new container with the next attempt. `Display` prints it for humans.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContainerKey {
     /// The pod's UID.
     pub pod: PodUid,
     /// The container's name in the pod's spec.
     pub container: String,
-    /// From 0; the restart count at the time it was made.
+    /// From 0; the restart count when it was created.
     pub attempt: u32,
 }
 
@@ -41,14 +41,14 @@ impl fmt::Display for ContainerKey {
     }
 }
 
-/// What to start: the parts of CRI's `ContainerConfig` and `PodSandboxConfig` that mean something to a runtime
-/// without sandboxes. Variables in command, args and env are expanded already.
+/// The spec of a container to start: the parts of CRI's `ContainerConfig` and `PodSandboxConfig` that a runtime without
+/// sandboxes needs. References to variables in command, args and env are already expanded.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ContainerSpec {
-    /// Which container. Starting is idempotent by it.
+    /// The key of the container. Start is idempotent by this key.
     pub key: ContainerKey,
-    /// The pod it belongs to.
+    /// Its pod.
     pub pod: PodInfo,
     /// The image, as the pod's spec names it.
     pub image: String,
@@ -58,23 +58,23 @@ pub struct ContainerSpec {
     pub args: Vec<String>,
     /// The environment, in order; a later variable of the same name wins.
     pub env: Vec<EnvVar>,
-    /// Where to start it; `None`: where the image says.
+    /// The working folder; `None`: the image's.
     pub working_dir: Option<PathBuf>,
-    /// Files and folders of the host it wants to see.
+    /// Files and folders of the host to mount.
     pub mounts: Vec<Mount>,
-    /// The file for its output, absolute, in the format of CRI logs; `None`: the output is not kept.
+    /// The log file, an absolute path, in the format of CRI logs; `None`: the output is discarded.
     pub log_path: Option<PathBuf>,
-    /// The signal that asks it to end, such as `SIGUSR1`; `None`: the image's or the runtime's own.
+    /// The stop signal, such as `SIGUSR1`; `None`: the default of the image or the runtime.
     pub stop_signal: Option<String>,
-    /// Its standard input stays open for an attach.
+    /// Whether its standard input stays open for an attach.
     pub stdin: bool,
-    /// It wants a terminal.
+    /// Whether it gets a terminal.
     pub tty: bool,
-    /// The numeric user it must run as, if the pod or the image asks for one.
+    /// The numeric user, if the pod or the image sets one.
     pub run_as_user: Option<i64>,
-    /// The numeric group it must run as, if the pod asks for one.
+    /// The numeric group, if the pod sets one.
     pub run_as_group: Option<i64>,
-    /// What it may use.
+    /// Its limits.
     pub limits: Limits,
     /// The kubelet's labels of the container.
     pub labels: BTreeMap<String, String>,
@@ -83,7 +83,7 @@ pub struct ContainerSpec {
 }
 
 impl ContainerSpec {
-    /// A container of which nothing but the key and the image is said. Set the fields it needs.
+    /// A spec with only the key and the image. Set the other fields that you need.
     pub fn new(key: ContainerKey, image: impl Into<String>) -> Self {
         Self {
             key,
@@ -107,7 +107,7 @@ impl ContainerSpec {
     }
 }
 
-/// The pod of a container, beside its UID.
+/// The pod of a container, without its UID.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PodInfo {
@@ -117,7 +117,7 @@ pub struct PodInfo {
     pub name: String,
     /// Its host name; empty on the host's network.
     pub hostname: String,
-    /// Its labels, and the kubelet's.
+    /// Its labels, with the kubelet's.
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
@@ -128,19 +128,19 @@ pub struct PodInfo {
 pub struct EnvVar {
     /// Its name.
     pub name: String,
-    /// Its value: most often, but not always, UTF-8.
+    /// Its value, usually UTF-8.
     pub value: Vec<u8>,
 }
 
-/// A file or folder of the host that a container wants to see.
+/// A file or folder of the host to mount into a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mount {
-    /// Where it is on the host.
+    /// The path on the host.
     pub host_path: PathBuf,
-    /// Where the container looks for it.
+    /// The path in the container.
     pub container_path: PathBuf,
-    /// The container must not write to it.
+    /// Whether the container must not write to it.
     pub read_only: bool,
 }
 
@@ -155,11 +155,11 @@ impl Mount {
     }
 }
 
-/// What a container may use at most.
+/// The limits of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// CPU in thousandths of a core.
+    /// CPU in millicores.
     pub cpu_millis: Option<u64>,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
@@ -169,20 +169,20 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Container {
-    /// Which one.
+    /// Its key.
     pub key: ContainerKey,
-    /// How it is.
+    /// Its state.
     pub state: ContainerState,
-    /// Whatever the runtime likes to tell of it; shown by `crictl inspect`.
+    /// Extra information from the runtime; `crictl inspect` shows it.
     pub info: BTreeMap<String, String>,
 }
 
-/// How a container is that was started.
+/// The state of a started container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContainerState {
-    /// It runs.
+    /// It is running.
     Running {
-        /// Since when.
+        /// When it was started.
         started_at: Timestamp,
     },
     /// It has ended.
@@ -196,16 +196,16 @@ pub struct Exit {
     pub started_at: Timestamp,
     /// When it ended.
     pub finished_at: Timestamp,
-    /// Its exit code; 128+n if signal n ended it, as a shell tells it.
+    /// Its exit code; 128+n if signal n ended it, as in a shell.
     pub code: i32,
-    /// One word; [`Container::exited`] says what containerd would: `Completed` or `Error`.
+    /// The reason in one word. [`Container::exited`] sets containerd's: `Completed` or `Error`.
     pub reason: String,
-    /// A sentence for humans, or nothing.
+    /// A message for humans; may be empty.
     pub message: String,
 }
 
 impl Container {
-    /// A container that runs since `started_at`.
+    /// A container that has been running since `started_at`.
     pub fn running(key: ContainerKey, started_at: Timestamp) -> Self {
         Self {
             key,
@@ -214,7 +214,7 @@ impl Container {
         }
     }
 
-    /// Records that it ended; does nothing if it had ended before.
+    /// Records that it ended; does nothing if it had already ended.
     pub fn exited(&mut self, code: i32, finished_at: Timestamp) {
         if let ContainerState::Running { started_at } = self.state {
             self.state = ContainerState::Exited(Exit {
@@ -227,12 +227,12 @@ impl Container {
         }
     }
 
-    /// Whether it runs.
+    /// Whether it is running.
     pub fn is_running(&self) -> bool {
         matches!(self.state, ContainerState::Running { .. })
     }
 
-    /// How it ended, if it has.
+    /// How it ended; `None` while it runs.
     pub fn exit(&self) -> Option<&Exit> {
         match &self.state {
             ContainerState::Running { .. } => None,

@@ -1,13 +1,13 @@
-//! How a verb fails, and what CRI makes of it.
+//! The error of a verb, and its conversion to a CRI error.
 
 use std::fmt;
 
 use crate::error::{Code, Error};
 
-/// What a verb gives.
+/// The result of a verb.
 pub type Result<T, E = RuntimeError> = std::result::Result<T, E>;
 
-/// A verb failed: which way, about what, and why.
+/// The error of a verb: its class, its object, and the cause.
 ///
 /// ```
 /// use kubelet_cri::verbs::{ContainerKey, ErrorClass, RuntimeError};
@@ -19,24 +19,24 @@ pub type Result<T, E = RuntimeError> = std::result::Result<T, E>;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeError {
-    /// What is to be expected of another try.
+    /// Whether another try can succeed.
     pub class: ErrorClass,
-    /// What it was about: a container, an image, a file; empty for the runtime as a whole.
+    /// The object: a container, an image, a file; empty for the runtime as a whole.
     pub about: String,
-    /// Why.
+    /// The cause.
     pub message: String,
 }
 
-/// What is to be expected of another try.
+/// Whether another try can succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
-    /// It may work later without anything being changed. CRI: `Unavailable`.
+    /// The same call may succeed later. CRI: `Unavailable`.
     Transient,
-    /// It will work when less is asked for: a quota, a rate limit, no room. CRI: `ResourceExhausted`.
+    /// A quota, a rate limit or the available space is exceeded. CRI: `ResourceExhausted`.
     Throttled,
-    /// It will not work until the request is changed. CRI: `InvalidArgument`.
+    /// The request is invalid. CRI: `InvalidArgument`.
     Permanent,
-    /// What it was about is not there. CRI: `NotFound`; for stop and remove: success.
+    /// The object does not exist. CRI: `NotFound`; for stop and remove: success.
     Gone,
 }
 
@@ -50,27 +50,27 @@ impl RuntimeError {
         }
     }
 
-    /// It may work later.
+    /// An error of the class [`ErrorClass::Transient`].
     pub fn transient(about: impl fmt::Display, message: impl Into<String>) -> Self {
         Self::new(ErrorClass::Transient, about, message)
     }
 
-    /// Too much was asked for.
+    /// An error of the class [`ErrorClass::Throttled`].
     pub fn throttled(about: impl fmt::Display, message: impl Into<String>) -> Self {
         Self::new(ErrorClass::Throttled, about, message)
     }
 
-    /// It will not work as it stands.
+    /// An error of the class [`ErrorClass::Permanent`].
     pub fn permanent(about: impl fmt::Display, message: impl Into<String>) -> Self {
         Self::new(ErrorClass::Permanent, about, message)
     }
 
-    /// It is not there.
+    /// An error of the class [`ErrorClass::Gone`].
     pub fn gone(about: impl fmt::Display, message: impl Into<String>) -> Self {
         Self::new(ErrorClass::Gone, about, message)
     }
 
-    /// As the answer to a CRI call about `id`.
+    /// Converts it to the error of a CRI call about `id`.
     pub(crate) fn into_call(self, call: &'static str, id: &str) -> Error {
         let code = match self.class {
             ErrorClass::Transient => Code::Unavailable,

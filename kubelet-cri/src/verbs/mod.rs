@@ -1,17 +1,15 @@
-//! Five verbs for a runtime of one's own.
+//! Five verbs for your own runtime.
 //!
-//! Whoever runs something that is not a Linux container (WebAssembly, microVMs, batch jobs, processes) has to say five
-//! things about it: [list](ContainerRuntime::list), [inspect](ContainerRuntime::inspect),
-//! [start](ContainerRuntime::start), [stop](ContainerRuntime::stop) and [remove](ContainerRuntime::remove). There is
-//! no gRPC in these signatures, no sandbox and no image; [`CriAdapter`] lends all that and makes of the five verbs a
-//! full [`RuntimeService`](crate::RuntimeService) and [`ImageService`](crate::ImageService). Init containers, restart
-//! policy, back-off and hooks then come from the runtime manager of this crate, or from any kubelet through
-//! the `server` feature.
+//! If you run something that is not a Linux container (WebAssembly, microVMs, batch jobs, processes), implement five
+//! methods: [list](ContainerRuntime::list), [inspect](ContainerRuntime::inspect), [start](ContainerRuntime::start),
+//! [stop](ContainerRuntime::stop) and [remove](ContainerRuntime::remove). Their signatures have no gRPC, no sandbox and
+//! no image. [`CriAdapter`] adds all that: it makes of the five verbs a full [`RuntimeService`](crate::RuntimeService)
+//! and [`ImageService`](crate::ImageService). Init containers, restart policy, back-off and hooks then come from the
+//! runtime manager in the crate `kubelet-kuberuntime`, or from any kubelet through the feature `server`.
 //!
-//! What else a runtime can do is a *capability*: [`Exec`], [`Attach`], [`PortForward`], [`Logs`], [`Stats`],
-//! [`Images`], [`Events`]. It is asked for, and `None` unless you say otherwise. A call that needs a missing one is
-//! refused with [`Code::Unimplemented`](crate::Code::Unimplemented) and a message that names it; nothing is passed
-//! over in silence.
+//! Everything else that a runtime can do is a *capability*: [`Exec`], [`Attach`], [`PortForward`], [`Logs`], [`Stats`],
+//! [`Images`], [`Events`]. Each has a method that returns `None` by default. A call that needs a missing capability
+//! fails with [`Code::Unimplemented`](crate::Code::Unimplemented) and a message that names the capability.
 //!
 //! # A runtime in thirty lines
 //!
@@ -24,7 +22,7 @@
 //! use kubelet_cri::CriAdapter;
 //! use kubelet_cri::verbs::{Container, ContainerKey, ContainerRuntime, ContainerSpec, Result};
 //!
-//! /// Runs nothing, and remembers it.
+//! /// Runs nothing, and keeps a list of what it was asked to run.
 //! #[derive(Default)]
 //! struct Pretend {
 //!     containers: Mutex<BTreeMap<ContainerKey, Container>>,
@@ -81,25 +79,25 @@ pub use container::{
 };
 pub use error::{ErrorClass, Result, RuntimeError};
 
-/// A runtime of one's own, at the height of containers: five verbs and the capabilities it has.
+/// Your own runtime at the level of containers: five verbs, and optional capabilities.
 ///
-/// Answers to what the kubelet asks of a runtime below `pkg/kubelet/kuberuntime`, with the sandbox left out.
+/// This is what the kubelet's `pkg/kubelet/kuberuntime` needs from a runtime, without the sandbox.
 ///
-/// # What a caller relies on
+/// # What a caller may rely on
 ///
-/// * A container is known by its [`ContainerKey`] alone, the id in the runtime's own world is nobody's business.
-/// * [`start`](Self::start) is idempotent by key, also over a restart of the agent if containers outlive it.
-/// * A container that ended stays in the list, with how it ended, until it is removed.
-/// * [`stop`](Self::stop) and [`remove`](Self::remove) of what is not there are successes.
-/// * Calls come from many tasks at once, also several for one container.
+/// * A container is identified only by its [`ContainerKey`]. The caller never sees the runtime's own ids.
+/// * [`start`](Self::start) is idempotent by key, also across a restart of the agent if containers outlive it.
+/// * A container that ended stays in the list, with its exit state, until it is removed.
+/// * [`stop`](Self::stop) and [`remove`](Self::remove) succeed for a container that does not exist.
+/// * Calls come from many tasks at once. Several may be for one container.
 ///
 /// # Cancel safety
 ///
-/// Each call has a deadline, which the adapter enforces by dropping the call's future: at any await the call may
-/// end there. What it had begun must then be either undone or seen in the list, never hidden.
+/// Each call has a deadline. The adapter enforces it by dropping the call's future, so a call may end at any await.
+/// Work that was begun must then be undone, or its result must be in the list.
 #[async_trait]
 pub trait ContainerRuntime: Send + Sync {
-    /// The runtime's name, one word: the first part of its container ids, `NAME://…`, and what `crictl version` says.
+    /// The runtime's name, one word: the first part of container ids, `NAME://…`, and the name in `crictl version`.
     fn name(&self) -> &str;
 
     /// The runtime's version, for humans.
@@ -107,10 +105,10 @@ pub trait ContainerRuntime: Send + Sync {
         env!("CARGO_PKG_VERSION")
     }
 
-    /// All containers that were started and not removed, those that ended too.
+    /// All containers that were started and not removed, including those that ended.
     async fn list(&self) -> Result<Vec<Container>>;
 
-    /// One container; [`ErrorClass::Gone`] if there is none of this key. The default looks it up in the list.
+    /// One container; [`ErrorClass::Gone`] if there is none with this key. By default it is looked up in the list.
     async fn inspect(&self, key: &ContainerKey) -> Result<Container> {
         self.list()
             .await?
@@ -119,21 +117,21 @@ pub trait ContainerRuntime: Send + Sync {
             .ok_or_else(|| RuntimeError::gone(key, "no such container"))
     }
 
-    /// Starts a container and returns once it runs. If one of this key was started before, it is returned as it is:
-    /// running or ended, it is not started again.
+    /// Starts a container and returns once it runs. If one with this key was started before, it is returned in its
+    /// present state, running or ended, and not started again.
     async fn start(&self, spec: &ContainerSpec) -> Result<Container>;
 
-    /// Asks the container to end, ends it by force after `grace`, and returns once it has ended. A grace of zero is
-    /// force at once. A second stop with a shorter grace may come while the first is waiting, and must be heeded.
-    /// What ended already, or is not there, is a success.
+    /// Sends the stop signal, kills the container after `grace`, and returns once it has ended. A grace period of zero
+    /// kills at once. A second stop with a shorter grace period may come while the first one waits, and its grace
+    /// period then applies. Succeeds if the container has already ended or does not exist.
     async fn stop(&self, key: &ContainerKey, grace: Duration) -> Result<()>;
 
-    /// Forgets a container that ended, and whatever is kept of it but its log. What is not there is a success. The
-    /// adapter stops a container before it removes it.
+    /// Removes a container that ended and all its files except its log. Succeeds if it does not exist. The adapter
+    /// stops a container before it removes it.
     async fn remove(&self, key: &ContainerKey) -> Result<()>;
 
-    /// The folder of the host in which containers keep what they write. The adapter reports its size, and the file
-    /// system that it is on (CRI `ImageFsInfo`). Without it, the adapter reports the folder of its own records.
+    /// The folder of the host to which containers write. The adapter reports its size and its file system (CRI
+    /// `ImageFsInfo`). Without it, the adapter reports the folder of its own records.
     fn data_dir(&self) -> Option<&Path> {
         None
     }
@@ -143,7 +141,7 @@ pub trait ContainerRuntime: Send + Sync {
         None
     }
 
-    /// Gives the standard streams of a running container: `kubectl attach`.
+    /// Attaches to the standard streams of a running container: `kubectl attach`.
     fn attach(&self) -> Option<&dyn Attach> {
         None
     }
@@ -153,22 +151,22 @@ pub trait ContainerRuntime: Send + Sync {
         None
     }
 
-    /// Can open a log file anew after it was rotated away.
+    /// Reopens log files after a rotation.
     fn logs(&self) -> Option<&dyn Logs> {
         None
     }
 
-    /// Measures what containers use.
+    /// Measures the usage of containers.
     fn stats(&self) -> Option<&dyn Stats> {
         None
     }
 
-    /// Has images. Without it, every image counts as present and is never pulled.
+    /// Manages images. Without it, every image counts as present and is never pulled.
     fn images(&self) -> Option<&dyn Images> {
         None
     }
 
-    /// Says by itself when a container changed. Without it, changes are found by listing.
+    /// Reports when a container changed. Without it, a caller finds changes by listing.
     fn events(&self) -> Option<&dyn Events> {
         None
     }

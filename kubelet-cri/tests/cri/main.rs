@@ -1,5 +1,5 @@
-//! The protocol and its two ends, the five verbs, and the process runtime.
-// What the tests share is not itself a test to clippy.
+//! Tests of the protocol, the client, the server, the five verbs, and the process runtime.
+// Clippy does not count the shared code of tests as tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[cfg(target_os = "linux")]

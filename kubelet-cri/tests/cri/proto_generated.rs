@@ -1,6 +1,6 @@
-//! The committed Rust of the protocol is what `proto/runtime/v1/api.proto` gives.
+//! The committed Rust code of the protocol is the code generated from `proto/runtime/v1/api.proto`.
 //!
-//! Run with `UPDATE_GENERATED=1` to write it anew after a change of the proto.
+//! After a change of the proto, run with `UPDATE_GENERATED=1` to regenerate it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn messages() -> String {
     )
 }
 
-/// The stubs alone: the messages are taken from the module above.
+/// Only the stubs: the messages are in the module above.
 fn stubs(client: bool) -> String {
     let mut config = Config::new();
     config.extern_path(".runtime.v1", "crate::v1");

@@ -1,4 +1,5 @@
-//! Counts the calls to the runtime, and how long they take (`instrumented_services.go`), and gives each a span.
+//! Counts the calls to the runtime, measures how long they take (`instrumented_services.go`), and opens a span for
+//! each.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ type Result<T> = std::result::Result<T, Error>;
 type Stream<T> = BoxStream<'static, Result<T>>;
 
 /// A service whose calls count in `kubelet_runtime_operations_total`, `kubelet_runtime_operations_duration_seconds` and
-/// `kubelet_runtime_operations_errors_total`, by `operation_type`. A call that is dropped does not count. Each of them is in a span
+/// `kubelet_runtime_operations_errors_total`, by `operation_type`. A dropped call does not count. Each call has a span
 /// `runtime` with its `operation`.
 pub(crate) struct Instrumented<S: ?Sized>(Arc<S>);
 
@@ -37,7 +38,7 @@ async fn count<T>(operation: &'static str, call: impl Future<Output = Result<T>>
     answer
 }
 
-/// Each call is passed on: with a name it counts, with a `-` it does not.
+/// Passes on each call. A call with a name is counted, a call with a `-` is not.
 macro_rules! instrument {
     ($service:ident: $($rest:tt)*) => {
         instrument!(@ $service [] [] $($rest)*);

@@ -1,4 +1,4 @@
-//! What a runtime does not offer is asked for once, and said once.
+//! A call that the runtime does not implement is made once, and logged once.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 
 use kubelet_cri::{Code, Error};
 
-/// The calls that the runtime turned out not to offer, by their names.
+/// The names of the calls that the runtime does not implement.
 #[derive(Debug, Default)]
 pub(crate) struct MissingCalls(Mutex<BTreeSet<&'static str>>);
 
 impl MissingCalls {
-    /// Makes a call; `None` where the runtime does not offer it, and then it is made no more as long as this agent runs.
+    /// Makes a call; `None` if the runtime does not implement it. Then this agent never makes the call again.
     pub(crate) async fn offered<T>(
         &self,
         call: &'static str,
@@ -27,7 +27,7 @@ impl MissingCalls {
                 if self.0.lock().insert(call) {
                     tracing::warn!(
                         call,
-                        "the runtime does not offer this call; the agent goes on without it"
+                        "the runtime does not implement this call; continuing without it"
                     );
                 }
                 Ok(None)
@@ -37,7 +37,7 @@ impl MissingCalls {
     }
 }
 
-/// containerd 2.2 says that some calls are "not implemented yet", with another code.
+/// containerd 2.2 answers some calls with "not implemented yet" and another code.
 fn is_missing(error: &Error) -> bool {
     error.is_unimplemented() || (error.code() == Code::Unknown && error.message().contains("not implemented"))
 }

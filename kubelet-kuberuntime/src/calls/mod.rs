@@ -1,4 +1,5 @@
-//! What stands between the manager and the two services: calls are counted, and calls that the runtime lacks are made once.
+//! The layer between the manager and the two services: it counts calls, and makes a call that the runtime does not
+//! implement only once.
 
 pub(crate) mod instrumented;
 pub(crate) mod missing_calls;

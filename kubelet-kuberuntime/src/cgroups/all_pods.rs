@@ -1,4 +1,4 @@
-//! What all pods have together (`enforceNodeAllocatableCgroups`).
+//! The limits of all pods together (`enforceNodeAllocatableCgroups`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,15 +11,16 @@ use tokio::time::{Instant, sleep};
 use super::limits::Limits;
 use super::{PodCgroups, observe};
 
-/// The wait after bounds that the kernel refused.
+/// The wait before limits that the kernel refused are tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(60);
 
 impl PodCgroups {
-    /// Bounds what all pods may use together: CPU shares (`cpu`), `memory`, huge pages (`hugepages-2Mi`…) and processes
-    /// (`pid`). Returns when that is done, and says so by the event `NodeAllocatableEnforced`.
+    /// Limits what all pods may use together: CPU shares (`cpu`), `memory`, huge pages (`hugepages-2Mi`…) and processes
+    /// (`pid`). Emits the event `NodeAllocatableEnforced` and returns when this is done.
     ///
-    /// The kernel refuses a bound on memory below what is in use: that is told as `FailedNodeAllocatableEnforcement`, and tried
-    /// again each minute. Without the driver cgroupfs there is nothing to do, and nothing is told.
+    /// The kernel refuses a memory limit below the present usage. Then it emits the event
+    /// `FailedNodeAllocatableEnforcement` and tries again every minute. With another driver than cgroupfs it does
+    /// nothing and emits no event.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! What a pod's cgroup allows: a pure function of the pod (`ResourceConfigForPod`), and the files that say so.
+//! The limits of a pod's cgroup: a pure function of the pod (`ResourceConfigForPod`), and the files to write.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,23 @@ use crate::config::{
     pod_totals,
 };
 
-/// What there is no bound on, in the files of cgroup v1 and in what is computed with.
+/// No limit, in the files of cgroup v1 and in computations.
 pub(crate) const UNLIMITED: i64 = -1;
-/// `hugetlb` of the classes of quality of service: as much as anybody could have.
+/// `hugetlb` of the QoS classes: more than any machine has.
 const UNBOUNDED_PAGES: i64 = 1 << 62;
 
-/// What a cgroup allows, or is to (`ResourceConfig`). What is `None` is not written.
+/// The present or desired limits of a cgroup (`ResourceConfig`). A field that is `None` is not written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) cpu_shares: Option<i64>,
-    /// In microseconds of each period; −1 for no bound.
+    /// In microseconds per period; −1 for no limit.
     pub(crate) cpu_quota: Option<i64>,
     /// In microseconds.
     pub(crate) cpu_period: Option<i64>,
-    /// In bytes; −1 for no bound.
+    /// In bytes; −1 for no limit.
     pub(crate) memory: Option<i64>,
     pub(crate) pids: Option<i64>,
-    /// Bytes by size of page, in the kernel's words.
+    /// Bytes by page size, in the kernel's spelling.
     pub(crate) huge_pages: BTreeMap<String, i64>,
 }
 
@@ -39,12 +39,12 @@ pub(super) struct Setting {
     pub(super) controller: &'static str,
     pub(super) file: String,
     pub(super) value: String,
-    /// Not every kernel has the file.
+    /// Whether the file may be missing: not every kernel has it.
     pub(super) optional: bool,
 }
 
 impl Limits {
-    /// Those of a pod (`ResourceConfigForPod`, `podPidsLimit`).
+    /// The limits of a pod (`ResourceConfigForPod`, `podPidsLimit`).
     pub(crate) fn of_pod(node: &NodeSettings, pod: &Pod) -> Result<Self> {
         let totals = pod_totals(pod)?;
         let shares = milli_cpu_to_shares(totals.cpu_request);
@@ -73,7 +73,7 @@ impl Limits {
         Ok(limits)
     }
 
-    /// Those of a class of quality of service: huge pages are bounded by pods alone (`setHugePagesUnbounded`).
+    /// The limits of a QoS class: huge pages are limited only by pods (`setHugePagesUnbounded`).
     pub(super) fn of_class(node: &NodeSettings, cpu_shares: Option<i64>) -> Self {
         let sizes = node.huge_page_sizes.iter();
         Self {
@@ -83,11 +83,11 @@ impl Limits {
         }
     }
 
-    /// Those of all pods together (`getCgroupConfigInternal`).
+    /// The limits of all pods together (`getCgroupConfigInternal`).
     ///
     /// # Errors
     ///
-    /// Names the amount that is none.
+    /// Names the amount that is not a quantity.
     pub(super) fn of_all_pods(
         node: &NodeSettings,
         resources: &BTreeMap<String, Quantity>,
@@ -125,7 +125,7 @@ impl Limits {
         }
     }
 
-    /// What is to be written, in the order to write it.
+    /// The writes, in order.
     pub(super) fn settings(&self, version: Version) -> Vec<Setting> {
         let mut settings = Vec::new();
         let mut set = |controller, file: String, value: String, optional| {
@@ -206,20 +206,20 @@ impl Limits {
     }
 }
 
-/// `HugePageLimits`: what a pod did not ask for it may not use.
+/// `HugePageLimits`: a pod may not use huge pages that it did not request.
 fn huge_pages(node: &NodeSettings, totals: &PodTotals) -> BTreeMap<String, i64> {
     let asked = |size: &String| totals.huge_pages.get(size).copied().unwrap_or(0);
     let sizes = node.huge_page_sizes.iter();
     sizes.map(|size| (size.clone(), asked(size))).collect()
 }
 
-/// From the range of `cpu.shares` to that of `cpu.weight` (`getCPUWeight`).
+/// Converts `cpu.shares` to `cpu.weight` (`getCPUWeight`).
 fn shares_to_weight(shares: i64) -> i64 {
     1 + ((shares.clamp(*SHARES.start(), *SHARES.end()) - SHARES.start()) * 9999)
         / (SHARES.end() - SHARES.start())
 }
 
-/// Back again, as near as that comes (`cpuWeightToCPUShares`).
+/// Converts back, as exactly as possible (`cpuWeightToCPUShares`).
 pub(super) fn weight_to_shares(weight: i64) -> i64 {
     ((weight.clamp(1, 10_000) - 1) * (SHARES.end() - SHARES.start())) / 9999 + SHARES.start()
 }
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(limits.huge_pages, expected.into());
         node.pod_pids_limit = Some(-1);
         let limits = Limits::of_pod(&node, &pod(json!({"containers": []}))).unwrap();
-        assert_eq!(limits.pids, None, "-1 is no bound");
+        assert_eq!(limits.pids, None, "-1 is no limit");
         let class = Limits::of_class(&node, Some(2));
         assert_eq!(class.huge_pages["2MB"], 1 << 62);
     }

@@ -1,4 +1,4 @@
-//! The cgroups of pods, and of the classes of pods (`pkg/kubelet/cm`).
+//! The cgroups of pods and of QoS classes (`pkg/kubelet/cm`).
 
 mod all_pods;
 mod limits;
@@ -26,16 +26,16 @@ use crate::config::{
 use crate::read::to_resources;
 use kubelet_cri::v1;
 
-/// How long the processes of a cgroup that were killed may take to go, and how often it is looked.
+/// How long the killed processes of a cgroup may take to end, and how often to check.
 const PROCESSES_GO: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(10));
 
-/// Makes and removes the cgroups of pods through the file system, of cgroup v1 and v2, and sets their limits: the
-/// pod's CPU shares, quota, memory, huge pages and processes, and the shares that all burstable pods have together.
-/// Answers to the kubelet's `podContainerManagerImpl` and `qosContainerManagerImpl`.
+/// Creates and removes the cgroups of pods through the file system, with cgroup v1 and v2, and sets their limits: the
+/// pod's CPU shares, quota, memory, huge pages and processes, and the CPU shares of all burstable pods together. These
+/// are the kubelet's `podContainerManagerImpl` and `qosContainerManagerImpl`.
 ///
-/// It works with the driver cgroupfs. With another it does nothing, and each pod's cgroup counts as there: where
-/// `cgroupsPerQOS` is off, and with systemd, whose slices only systemd may change; there the runtime makes them, without
-/// limits, and they stay until systemd removes them.
+/// It works with the driver cgroupfs. If `cgroupsPerQOS` is off, or with the driver systemd, it does nothing, and each
+/// pod's cgroup counts as existing. Only systemd may change its slices. The runtime creates them there without limits,
+/// and they stay until systemd removes them.
 ///
 /// ```no_run
 /// # async fn make(runtime: kubelet_kuberuntime::CriRuntime) -> Result<(), Box<dyn std::error::Error>> {
@@ -59,19 +59,19 @@ pub struct PodCgroups {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// What each pod asks for, in thousandths, if it is burstable.
+    /// The CPU request of each burstable pod, in millicores.
     pods: HashMap<PodUid, i64>,
-    /// The shares of all burstable pods, as they were written last.
+    /// The shares of all burstable pods that were written last.
     burstable: Option<i64>,
 }
 
 impl PodCgroups {
-    /// Those of this host: [`open`](Self::open) with its [mounts](CgroupMounts::of_this_host), which are looked for with
-    /// the driver cgroupfs alone.
+    /// Opens the cgroups of this host: [`open`](Self::open) with the host's [mounts](CgroupMounts::of_this_host), which
+    /// are read only with the driver cgroupfs.
     ///
     /// # Errors
     ///
-    /// Those of `open`, and that no cgroups are mounted.
+    /// Those of `open`, and an error if no cgroups are mounted.
     ///
     /// # Cancel safety
     ///
@@ -85,11 +85,12 @@ impl PodCgroups {
         Self::open(node, mounts).await
     }
 
-    /// Those below the node's `cgroupRoot`: makes `kubepods` and the classes in it, if they are not there.
+    /// Opens the cgroups below the node's `cgroupRoot`. Creates `kubepods` and the QoS classes in it if they do not
+    /// exist.
     ///
     /// # Errors
     ///
-    /// A cgroup cannot be made; with the driver cgroupfs only.
+    /// A cgroup cannot be created; only with the driver cgroupfs.
     ///
     /// # Cancel safety
     ///
@@ -108,7 +109,7 @@ impl PodCgroups {
             tree,
             known: Mutex::default(),
         };
-        // The burstable ones get their share with their pods.
+        // The burstable class gets its shares when its pods come.
         for (class, shares) in [
             (Some("burstable"), None),
             (Some("besteffort"), Some(*SHARES.start())),
@@ -125,7 +126,7 @@ impl PodCgroups {
         Ok(this)
     }
 
-    /// Does the work where file work is done; nothing without a tree.
+    /// Does file work on the configured disk; does nothing without a tree.
     async fn on_tree<T: Default + Send + 'static>(
         &self,
         work: impl FnOnce(&Tree) -> io::Result<T> + Send + 'static,
@@ -137,7 +138,7 @@ impl PodCgroups {
         disk.run(move || work(&tree)).await
     }
 
-    /// Gives all burstable pods together what they ask for together (`setCPUCgroupConfig`).
+    /// Sets the CPU shares of the burstable class to the sum of its pods' requests (`setCPUCgroupConfig`).
     async fn share_out(&self) {
         let shares = {
             let mut known = self.known.lock();
@@ -178,8 +179,8 @@ impl PodCgroups {
         })
     }
 
-    /// What the pod's cgroup allows of CPU and memory at present (`GetPodCgroupConfig`); `None` where there is no cgroup of the
-    /// agent's making.
+    /// The present CPU and memory limits of the pod's cgroup (`GetPodCgroupConfig`); `None` if the agent created no
+    /// cgroup.
     pub(super) async fn written(&self, pod: &Pod) -> io::Result<Option<Limits>> {
         match self.name_of(pod) {
             Some(name) => self.on_tree(move |tree| tree.written(&name).map(Some)).await,
@@ -187,7 +188,7 @@ impl PodCgroups {
         }
     }
 
-    /// Writes these of the limits of the pod's cgroup, and no others (`SetPodCgroupConfig`).
+    /// Writes these limits of the pod's cgroup, and no others (`SetPodCgroupConfig`).
     pub(super) async fn set(&self, pod: &Pod, limits: Limits) -> io::Result<()> {
         match self.name_of(pod) {
             Some(name) => self.on_tree(move |tree| tree.set(&name, &limits)).await,
@@ -195,14 +196,14 @@ impl PodCgroups {
         }
     }
 
-    /// In bytes (`GetPodCgroupMemoryUsage`).
+    /// The memory usage of the pod's cgroup in bytes (`GetPodCgroupMemoryUsage`).
     pub(super) async fn memory_usage(&self, pod: &Pod) -> Option<u64> {
         let name = self.name_of(pod)?;
         let usage = self.on_tree(move |tree| Ok(tree.memory_usage(&name))).await;
         usage.ok().flatten()
     }
 
-    /// Where the runtime is told to put the pod.
+    /// The cgroup parent that the runtime gets for the pod.
     fn name_of(&self, pod: &Pod) -> Option<PathBuf> {
         self.tree.as_ref()?;
         let parent = pod_cgroup_parent(&self.node.cgroup_driver, pod);
@@ -264,7 +265,7 @@ impl PodContainerManager for PodCgroups {
             });
             match removed.await {
                 Ok(()) => break,
-                // What was killed takes its time to go.
+                // Killed processes need time to end.
                 Err(_) if started.elapsed() < PROCESSES_GO.0 => sleep(PROCESSES_GO.1).await,
                 Err(error) => return Err(Error::io("cgroup", Some(uid), error)),
             }
@@ -305,10 +306,10 @@ impl PodContainerManager for PodCgroups {
     }
 }
 
-/// A limit that the kernel refuses keeps no pod from running (as in the kubelet).
+/// If the kernel refuses a limit, the pod still runs, as in the kubelet.
 fn log_unset(set: io::Result<()>, of: &'static str, name: &str) {
     if let Err(error) = set {
-        tracing::error!(of, name, %error, "cannot set all limits of a cgroup");
+        tracing::error!(of, name, %error, "cannot set some limits of a cgroup");
     }
 }
 

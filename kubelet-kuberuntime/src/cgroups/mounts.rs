@@ -1,22 +1,22 @@
-//! Where the host's cgroups are mounted.
+//! Finds the mounts of the host's cgroups.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel's one hierarchy is, or is looked for (`CgroupRoot`).
+/// The mount point of the cgroup hierarchy, or the folder to look for it (`CgroupRoot`).
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// Where the host's cgroups are mounted (`CgroupSubsystems`).
+/// The mounts of the host's cgroups (`CgroupSubsystems`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupMounts {
-    /// By controller, and by name for those of a name. None with cgroup v2.
+    /// By controller, or by name for a named hierarchy. Empty with cgroup v2.
     pub(super) v1: BTreeMap<String, PathBuf>,
-    /// The one hierarchy of cgroup v2; beside those of v1, one without controllers.
+    /// The hierarchy of cgroup v2. Beside hierarchies of v1, it has no controllers.
     pub(super) v2: Option<PathBuf>,
 }
 
-/// Of the cgroups that pods are put into.
+/// The version of the cgroups that pods are put into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     V1,
@@ -24,11 +24,11 @@ pub(super) enum Version {
 }
 
 impl CgroupMounts {
-    /// Those of this host.
+    /// Reads the mounts of this host.
     ///
     /// # Errors
     ///
-    /// `/proc/self/mountinfo` cannot be read, or tells of none.
+    /// `/proc/self/mountinfo` cannot be read, or has no cgroup mounts.
     pub fn of_this_host() -> io::Result<Self> {
         let mounts = Self::parse(&std::fs::read_to_string("/proc/self/mountinfo")?);
         if mounts.v1.is_empty() && mounts.v2.is_none() {
@@ -37,7 +37,7 @@ impl CgroupMounts {
         Ok(mounts)
     }
 
-    /// One hierarchy, with all controllers, that is mounted here.
+    /// One hierarchy with all controllers, mounted at this path.
     pub fn v2(at: impl Into<PathBuf>) -> Self {
         Self {
             v1: BTreeMap::new(),
@@ -45,7 +45,7 @@ impl CgroupMounts {
         }
     }
 
-    /// A hierarchy for each of these controllers.
+    /// One hierarchy for each of these controllers.
     pub fn v1(controllers: impl IntoIterator<Item = (String, PathBuf)>) -> Self {
         Self {
             v1: controllers.into_iter().collect(),
@@ -53,7 +53,7 @@ impl CgroupMounts {
         }
     }
 
-    /// From `/proc/self/mountinfo`. Of several mounts of a controller the one with the shortest path counts.
+    /// Parses `/proc/self/mountinfo`. If a controller has several mounts, the one with the shortest path counts.
     fn parse(mountinfo: &str) -> Self {
         let (mut v1, mut v2) = (BTreeMap::<String, PathBuf>::new(), None::<PathBuf>);
         let is_shorter = |at: &Path, than: &Path| at.as_os_str().len() < than.as_os_str().len();
@@ -95,7 +95,7 @@ impl CgroupMounts {
         }
     }
 
-    /// Each place once.
+    /// Each mount point once.
     pub(super) fn all(&self) -> Vec<&Path> {
         let mut all: Vec<&Path> = self.v1.values().chain(&self.v2).map(PathBuf::as_path).collect();
         all.sort_unstable();
@@ -103,7 +103,7 @@ impl CgroupMounts {
         all
     }
 
-    /// Where this controller is.
+    /// The mount point of this controller.
     pub(super) fn of(&self, controller: &str) -> Option<&Path> {
         match self.version() {
             Version::V1 => self.v1.get(controller).map(PathBuf::as_path),

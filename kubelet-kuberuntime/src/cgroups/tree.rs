@@ -1,4 +1,4 @@
-//! Cgroups as folders and files (what the kubelet's `CgroupManager` does through libcontainer).
+//! Cgroups as folders and files. The kubelet's `CgroupManager` does this through libcontainer.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,18 +10,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::limits::{Limits, Setting, UNLIMITED, weight_to_shares};
 use super::mounts::{CgroupMounts, Version};
 
-/// The controllers without which a cgroup of v1 does not count as there; others may be mounted.
+/// The controllers that a cgroup of v1 must have to count as existing.
 const NEEDED_V1: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "systemd", "pids", "hugetlb"];
-/// The controllers that a kubelet uses (`getSupportedUnifiedControllers`).
+/// The controllers that the kubelet uses (`getSupportedUnifiedControllers`).
 const NEEDED_V2: [&str; 5] = ["cpu", "cpuset", "memory", "hugetlb", "pids"];
-/// The name of a pod's cgroup goes on with its UID (`podCgroupNamePrefix`).
+/// The prefix of a pod's cgroup name, before its UID (`podCgroupNamePrefix`).
 const POD_PREFIX: &str = "pod";
 
 /// The cgroups below one root, in all hierarchies. Names are paths from a hierarchy's own root.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     mounts: CgroupMounts,
-    /// `/kubepods`, with the node's own root before it.
+    /// `/kubepods`, below the node's cgroup root.
     root: PathBuf,
 }
 
@@ -31,7 +31,7 @@ impl Tree {
         Self { mounts, root }
     }
 
-    /// Of the pods of a class; the guaranteed ones lie in the root.
+    /// The cgroup of a QoS class. The pods of the guaranteed class are in the root.
     pub(super) fn class(&self, class: Option<&str>) -> PathBuf {
         match class {
             Some(class) => self.root.join(class),
@@ -39,7 +39,7 @@ impl Tree {
         }
     }
 
-    /// All that pods lie in.
+    /// All cgroups that contain pods.
     fn classes(&self) -> [PathBuf; 3] {
         [
             self.class(None),
@@ -48,7 +48,7 @@ impl Tree {
         ]
     }
 
-    /// Whether all of it is there (`Validate`).
+    /// Whether it exists in all hierarchies (`Validate`).
     pub(super) fn exists(&self, name: &Path) -> bool {
         match (self.mounts.version(), &self.mounts.v2) {
             (Version::V2, Some(mount)) => {
@@ -70,7 +70,7 @@ impl Tree {
         }
     }
 
-    /// Makes it, in all hierarchies, with those above it.
+    /// Creates it in all hierarchies, with its parents.
     pub(super) fn create(&self, name: &Path) -> io::Result<()> {
         match self.mounts.version() {
             Version::V2 => match &self.mounts.v2 {
@@ -89,7 +89,7 @@ impl Tree {
         }
     }
 
-    /// Writes what can be written; what could not is told.
+    /// Writes all limits that can be written. The error has those that could not be written.
     pub(super) fn set(&self, name: &Path, limits: &Limits) -> io::Result<()> {
         let settings = limits.settings(self.mounts.version());
         let mut failed: Vec<Setting> = Vec::new();
@@ -99,7 +99,7 @@ impl Tree {
                 failed.push(setting);
             }
         }
-        // What the kernel refuses may be right beside what came after it: a short period beside its quota.
+        // A value that the kernel refused may be valid after a later write, for example a short period after its quota.
         for setting in failed {
             if let Err(error) = self.write(name, &setting) {
                 problems.push(format!("{}={}: {error}", setting.file, setting.value));
@@ -129,7 +129,7 @@ impl Tree {
         write(&file, &setting.value)
     }
 
-    /// What it allows of CPU and memory.
+    /// Its CPU and memory limits.
     pub(super) fn written(&self, name: &Path) -> io::Result<Limits> {
         let read = |controller: &str, file: &str| -> io::Result<(String, PathBuf)> {
             let mount = self.mounts.of(controller);
@@ -171,7 +171,7 @@ impl Tree {
         })
     }
 
-    /// How much memory it uses, where that is told.
+    /// Its memory usage, if the kernel reports it.
     pub(super) fn memory_usage(&self, name: &Path) -> Option<u64> {
         let file = match self.mounts.version() {
             Version::V1 => "memory.usage_in_bytes",
@@ -181,7 +181,7 @@ impl Tree {
         text.trim().parse().ok()
     }
 
-    /// By UID: the pods that have a cgroup, if only in one hierarchy (`GetAllPodsFromCgroups`).
+    /// The UIDs of the pods that have a cgroup in at least one hierarchy (`GetAllPodsFromCgroups`).
     pub(super) fn pods(&self) -> io::Result<BTreeSet<String>> {
         let mut uids = BTreeSet::new();
         for mount in self.mounts.all() {
@@ -205,7 +205,7 @@ impl Tree {
         Ok(uids)
     }
 
-    /// The names under which the pod has a cgroup: more than one if it changed its class.
+    /// The names of the pod's cgroups: more than one if its QoS class changed.
     pub(super) fn names_of(&self, uid: &str) -> Vec<PathBuf> {
         let mounts = self.mounts.all();
         let names = self
@@ -217,7 +217,7 @@ impl Tree {
             .collect()
     }
 
-    /// Kills all that runs in it (`tryKillingCgroupProcesses`).
+    /// Kills all processes in it (`tryKillingCgroupProcesses`).
     pub(super) fn kill(&self, name: &Path) -> io::Result<()> {
         let mut pids = BTreeSet::new();
         for mount in self.mounts.all() {
@@ -225,7 +225,7 @@ impl Tree {
         }
         for pid in pids.iter().filter_map(|pid| Pid::from_raw(*pid)) {
             match kill_process(pid, Signal::KILL) {
-                // It ended by itself.
+                // The process has ended meanwhile.
                 Ok(()) | Err(rustix::io::Errno::SRCH) => {}
                 Err(error) => return Err(io::Error::other(format!("cannot kill process {pid:?}: {error}"))),
             }
@@ -233,20 +233,20 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes it, with all below it, from all hierarchies.
+    /// Removes it and all its children from all hierarchies.
     ///
     /// # Errors
     ///
-    /// The first that could not be removed, after all that could were.
+    /// The first one that could not be removed, after all others were removed.
     pub(super) fn remove(&self, name: &Path) -> io::Result<()> {
-        // All of them are tried.
+        // Try all of them.
         let mounts = self.mounts.all().into_iter();
         let removed: Vec<_> = mounts.map(|mount| remove(&mount.join(name))).collect();
         removed.into_iter().collect()
     }
 }
 
-/// What is enabled in a cgroup of v2; `None` if it is not there.
+/// The enabled controllers of a cgroup of v2; `None` if it does not exist.
 fn controllers(dir: &Path) -> Option<BTreeSet<String>> {
     let text = fs::read_to_string(dir.join("cgroup.controllers")).ok()?;
     Some(text.split_whitespace().map(str::to_owned).collect())
@@ -256,8 +256,8 @@ fn create_v2(mount: &Path, name: &Path) -> io::Result<()> {
     let of_host = controllers(mount).unwrap_or_default();
     let mut dir = mount.to_owned();
     for part in name {
-        // What a cgroup does not hand down, those in it cannot be bound by. One that the kernel refuses is shown by
-        // `exists`, or by the write that comes to nothing.
+        // A cgroup can have a limit only if its parent enables the controller. If the kernel refuses to enable one,
+        // `exists` or the later write reports it.
         for controller in &of_host {
             let _ = write(&dir.join("cgroup.subtree_control"), &format!("+{controller}"));
         }
@@ -270,7 +270,7 @@ fn create_v2(mount: &Path, name: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// In a cgroup without CPUs and memory nodes nothing can run: each takes those of the one above it.
+/// No process can run in a cgroup without CPUs and memory nodes, so each cgroup copies those of its parent.
 fn inherit_cpuset(mount: &Path, name: &Path) -> io::Result<()> {
     let mut dir = mount.to_owned();
     for part in name {
@@ -287,7 +287,7 @@ fn inherit_cpuset(mount: &Path, name: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// In one write, as the kernel wants it, and never making the file.
+/// Uses one write, as the kernel requires, and never creates the file.
 fn write(file: &Path, value: &str) -> io::Result<()> {
     fs::OpenOptions::new()
         .write(true)
@@ -299,7 +299,7 @@ fn find_processes(dir: &Path, pids: &mut BTreeSet<i32>) {
     let Ok(text) = fs::read_to_string(dir.join("cgroup.procs")) else {
         return;
     };
-    // One of another PID namespace is 0.
+    // A process of another PID namespace is 0.
     pids.extend(
         text.lines()
             .filter_map(|line| line.trim().parse::<i32>().ok())
@@ -310,7 +310,7 @@ fn find_processes(dir: &Path, pids: &mut BTreeSet<i32>) {
     }
 }
 
-/// Those below first: a cgroup that has others in it cannot be removed.
+/// Children first: a cgroup with children cannot be removed.
 fn remove(dir: &Path) -> io::Result<()> {
     match fs::remove_dir(dir) {
         Ok(()) => return Ok(()),

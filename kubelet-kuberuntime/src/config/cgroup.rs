@@ -1,4 +1,4 @@
-//! Where a pod stands in the tree of cgroups (`pkg/kubelet/cm`).
+//! The position of a pod in the tree of cgroups (`pkg/kubelet/cm`).
 
 use std::fmt::Write as _;
 
@@ -7,8 +7,8 @@ use kubelet_core::{PodExt, QosClass, qos_class};
 
 use super::CgroupDriver;
 
-/// The cgroup that a pod's sandbox and containers are made in (`GetPodCgroupParent`), as the driver names it: a path
-/// for cgroupfs, a path of slices for systemd; empty where the runtime decides.
+/// The cgroup of a pod's sandbox and containers (`GetPodCgroupParent`): a path for cgroupfs, a path of slices for
+/// systemd; empty if the runtime decides.
 pub(crate) fn pod_cgroup_parent(driver: &CgroupDriver, pod: &Pod) -> String {
     let (CgroupDriver::Cgroupfs { root } | CgroupDriver::Systemd { root }) = driver else {
         return String::new();
@@ -31,8 +31,8 @@ pub(crate) fn pod_cgroup_parent(driver: &CgroupDriver, pod: &Pod) -> String {
     }
 }
 
-/// A slice lies in the slice whose name it continues, so each step of the path bears all names before it
-/// (`ToSystemd`). Dashes part names, so those within a name become underscores.
+/// The name of a slice contains the names of all its parents (`ToSystemd`). Dashes part names, so those within a name
+/// become underscores.
 fn systemd_path(name: &[&str]) -> String {
     let mut path = String::new();
     let mut slice = String::new();

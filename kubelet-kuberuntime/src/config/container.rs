@@ -17,14 +17,14 @@ use super::security_context::{container_security_context, verify_run_as_non_root
 use super::{ContainerInputs, NodeSettings, Result};
 use kubelet_cri::v1;
 
-/// The config to create a container with (`generateContainerConfig`), and the files that it needs: its log
+/// Generates the config of a container (`generateContainerConfig`), and prepares the files that it needs: its log
 /// folder, `/etc/hosts`, the termination log, sub-paths of volumes.
 ///
 /// An error is the message of `CreateContainerConfigError`.
 ///
 /// # Cancel safety
 ///
-/// May be dropped and called again; a termination log may be left over in the pod's folder.
+/// May be dropped and called again. An unused termination log may then stay in the pod's folder.
 pub(crate) async fn container_config(
     node: &NodeSettings,
     inputs: &ContainerInputs<'_>,
@@ -46,7 +46,7 @@ fn container_log_path(container: &str, restart_count: u32) -> String {
     format!("{container}/{restart_count}.log")
 }
 
-/// All of the config but its mounts.
+/// The config without its mounts.
 fn describe(
     node: &NodeSettings,
     inputs: &ContainerInputs<'_>,
@@ -102,7 +102,7 @@ fn linux_config(node: &NodeSettings, inputs: &ContainerInputs<'_>) -> Result<v1:
     })
 }
 
-/// `getContainerConfigStopSignal`; a signal that CRI does not know is the runtime's default.
+/// `getContainerConfigStopSignal`; a signal that CRI does not define becomes the runtime's default.
 fn stop_signal(container: &Container) -> v1::Signal {
     let lifecycle = container.lifecycle.as_ref();
     let name = lifecycle.and_then(|lifecycle| lifecycle.stop_signal.as_deref());
@@ -112,7 +112,7 @@ fn stop_signal(container: &Container) -> v1::Signal {
         .unwrap_or_default()
 }
 
-/// The API's name of a signal that a runtime stops with; none where it does not tell (`runtimeSignalToString`).
+/// The API's name of the stop signal that the runtime reports; none if it reports none (`runtimeSignalToString`).
 pub(crate) fn signal_name(signal: v1::Signal) -> Option<String> {
     let name = (signal != v1::Signal::RuntimeDefault).then(|| signal.as_str_name())?;
     Some(name.replace("PLUS", "+").replace("MINUS", "-"))
@@ -137,7 +137,7 @@ fn container_logs_directory(node: &NodeSettings, pod: &Pod, container: &Containe
     pod_logs_directory(&node.pod_logs_dir, pod).join(&container.name)
 }
 
-/// There is one unless the container mounts its own, or the pod's IPs are not known (`shouldMountHostsFile`).
+/// A container gets the hosts file unless it mounts its own, or the pod's IPs are unknown (`shouldMountHostsFile`).
 fn hosts_file(node: &NodeSettings, inputs: &ContainerInputs<'_>) -> Result<Option<HostsFile>> {
     let pod = inputs.pod;
     let mut mounts = inputs.container.volume_mounts.iter().flatten();

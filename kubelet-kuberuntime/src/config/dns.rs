@@ -14,13 +14,13 @@ use kubelet_cri::v1;
 const MAX_NAMESERVERS: usize = 3;
 /// How many search domains a pod may have (`MaxDNSSearchPaths`).
 const MAX_SEARCH_PATHS: usize = 32;
-/// How many characters they may have together, with the spaces between them (`MaxDNSSearchListChars`).
+/// How many characters all search domains may have, with the spaces between them (`MaxDNSSearchListChars`).
 const MAX_SEARCH_LIST_CHARS: usize = 2048;
-/// How many characters one may have (`DNS1123SubdomainMaxLength`): longer ones make some resolvers abort.
+/// How many characters one search domain may have (`DNS1123SubdomainMaxLength`): longer ones make some resolvers abort.
 const MAX_SEARCH_CHARS: usize = 253;
 /// How large a `resolv.conf` may be in bytes (`maxResolvConfLength`).
 const MAX_RESOLV_CONF_LENGTH: u64 = 10 << 20;
-/// What a pod on the cluster's DNS gets (`defaultDNSOptions`).
+/// The resolver options of a pod with the cluster's DNS (`defaultDNSOptions`).
 const DEFAULT_OPTIONS: &str = "ndots:5";
 
 /// The resolver settings of a pod (`GetPodDNS`), from its `dnsPolicy` and `dnsConfig`.
@@ -74,14 +74,14 @@ impl Policy {
             "ClusterFirst" if !pod.host_network() => Self::Cluster,
             "ClusterFirst" | "Default" => Self::Host,
             other => {
-                tracing::error!(pod = %pod.key(), policy = other, "unknown dnsPolicy, taking it for ClusterFirst");
+                tracing::error!(pod = %pod.key(), policy = other, "unknown dnsPolicy, using ClusterFirst");
                 Self::Cluster
             }
         }
     }
 }
 
-/// The cluster's servers alone; they ask on for what they do not know.
+/// Only the cluster's servers, which forward other names.
 fn cluster_dns(node: &NodeSettings, pod: &Pod, host: v1::DnsConfig) -> v1::DnsConfig {
     let mut searches = host.searches;
     if !node.cluster_domain.is_empty() {
@@ -101,7 +101,7 @@ fn cluster_dns(node: &NodeSettings, pod: &Pod, host: v1::DnsConfig) -> v1::DnsCo
     }
 }
 
-/// The host's; where the kubelet was told to use none, a resolver that finds nothing.
+/// The host's settings; without `resolvConf`, a resolver on the loopback address that finds nothing.
 fn host_dns(node: &NodeSettings, mut host: v1::DnsConfig) -> v1::DnsConfig {
     if node.resolv_conf.is_none() {
         let loopback = |ip: &IpAddr| if ip.is_ipv6() { "::1" } else { "127.0.0.1" }.to_owned();
@@ -130,9 +130,9 @@ fn append(config: &mut v1::DnsConfig, own: &PodDNSConfig) {
     config.options = merge_options(std::mem::take(&mut config.options), own_options);
 }
 
-/// The later of two options with one name wins; each stays where its name stood first.
+/// If two options have one name, the later value wins, at the place of the first.
 ///
-/// The kubelet's order changes from call to call; ours does not.
+/// The kubelet's order is random; ours is not.
 fn merge_options(options: Vec<String>, new: impl Iterator<Item = String>) -> Vec<String> {
     fn name(option: &str) -> &str {
         option.split(':').next().unwrap_or_default()
@@ -203,7 +203,7 @@ fn read_resolv_conf(path: &Path) -> Result<v1::DnsConfig> {
         .map_err(|message| ConfigError::Spec(format!("{}: {message}", path.display())))
 }
 
-/// Name servers add up; of search lines the last one counts; options add up, the last of a name counts.
+/// Name servers accumulate. The last search line counts. Options accumulate, and the last one of a name counts.
 fn parse_resolv_conf(text: &str) -> Result<v1::DnsConfig, String> {
     let mut config = v1::DnsConfig::default();
     for (index, line) in text.lines().enumerate() {

@@ -1,5 +1,5 @@
-//! What a pod tells its containers of itself: `fieldRef` and `resourceFieldRef`
-//! (`podFieldSelectorRuntimeValue`, `containerResourceRuntimeValue`).
+//! The downward API for variables: `fieldRef` and `resourceFieldRef` (`podFieldSelectorRuntimeValue`,
+//! `containerResourceRuntimeValue`).
 
 use std::net::IpAddr;
 
@@ -54,14 +54,14 @@ pub(super) fn field_value(
     }
 }
 
-/// `metadata.labels['key']` in two.
+/// Splits `metadata.labels['key']` into field and key.
 fn subscripted(path: &str) -> Option<(&str, &str)> {
     let (map, key) = path.strip_suffix("']")?.split_once("['")?;
     (!map.is_empty()).then_some((map, key))
 }
 
-/// At most one of each family, that of the node's primary IP first (`sortPodIPs`). On the host's network a pod has
-/// the node's.
+/// At most one IP of each family. The family of the node's primary IP comes first (`sortPodIPs`). A pod on the host's
+/// network has the node's IPs.
 fn pod_ips(node: &NodeSettings, inputs: &ContainerInputs<'_>) -> Vec<IpAddr> {
     let node_ips = node.node_ips.get();
     let primary_is_v6 = node_ips.first().is_some_and(IpAddr::is_ipv6);
@@ -82,8 +82,8 @@ fn joined(ips: &[IpAddr]) -> String {
     ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// A request or limit of a container of the pod, in units of the divisor, rounded up. A limit that is not set is
-/// the pod's, or else what the node has to give (`defaultPodLimitsForDownwardAPI`).
+/// A request or limit of a container of the pod, in units of the divisor, rounded up. A limit that is not set is the
+/// pod's limit, or else the node's allocatable amount (`defaultPodLimitsForDownwardAPI`).
 pub(super) fn resource_field_value(
     node: &NodeSettings,
     inputs: &ContainerInputs<'_>,
@@ -117,7 +117,7 @@ pub(super) fn resource_field_value(
     Ok(quotient.to_string())
 }
 
-/// Limits of init containers are not filled in when another container asks for them by name.
+/// Limits of init containers get no defaults when another container refers to them by name.
 fn find_container<'a>(pod: &'a Pod, name: &str) -> Result<(&'a Container, bool)> {
     let spec = pod.spec.as_ref();
     let regular = spec.iter().flat_map(|spec| &spec.containers);

@@ -3,17 +3,17 @@
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// No line may be longer (`bufio.MaxScanTokenSize`).
+/// The longest line that is allowed (`bufio.MaxScanTokenSize`).
 const LONGEST_LINE: usize = 64 * 1024;
-/// No more of a file is read. No process could be given so much.
+/// The largest file that is read. No process can have a larger environment.
 const LARGEST_FILE: u64 = 16 << 20;
 
-/// The value of `key` in the file at `path` of a volume; empty where it is not there. Links are followed as if the volume were all
-/// there is.
+/// The value of `key` in the file at `path` of a volume; empty if the key is missing. Links are resolved as if the
+/// volume were the root.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or what stands in it before the key is not in the form.
+/// The file cannot be read, or its content before the key has the wrong format.
 pub(super) fn read(volume: &Path, path: &Path, key: &str) -> io::Result<Vec<u8>> {
     let file = open_within(volume, path)?;
     if !file.metadata()?.is_file() {
@@ -39,7 +39,7 @@ fn open_within(volume: &Path, path: &Path) -> io::Result<std::fs::File> {
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    // A pipe must not be waited for.
+    // Opening a pipe must not block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     Ok(openat2(root, path, flags, Mode::empty(), resolve)?.into())
@@ -50,7 +50,7 @@ fn open_within(_: &Path, _: &Path) -> io::Result<std::fs::File> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Lines with their numbers. A line that is too long is the last.
+/// Lines with their numbers. A line that is too long ends the iteration.
 struct Lines<'a> {
     rest: &'a [u8],
     number: usize,
@@ -77,7 +77,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Values stand in single quotes, may be of several lines, and mean what they say. What comes after the key does not matter.
+/// Values are in single quotes, may have several lines, and are literal. Content after the key is not read.
 fn value_of(text: &[u8], key: &str) -> Result<Vec<u8>, String> {
     let mut lines = Lines {
         rest: text,
@@ -107,7 +107,7 @@ fn value_of(text: &[u8], key: &str) -> Result<Vec<u8>, String> {
         }
         let is_wanted = name == key.as_bytes();
         if value.first().is_some_and(|byte| is_blank(*byte)) {
-            // As in a shell: a variable that is empty, and then something else.
+            // As in a shell, this is an empty variable followed by something else.
             if is_wanted {
                 return Ok(Vec::new());
             }
@@ -187,7 +187,7 @@ mod tests {
             ("A= '1'\nB='2'\n", "A", ""),
             ("A=\t'1'\nB='2'\n", "B", "2"),
             ("Ä='中 🌍'\n", "Ä", "中 🌍"),
-            // What comes after is not looked at.
+            // Later content is not read.
             ("A='1'\nnonsense\n", "A", "1"),
         ];
         for (text, key, value) in cases {
@@ -202,7 +202,7 @@ mod tests {
         let cases = [
             ("A='1'\nnonsense\n", "at line 2: missing '='"),
             ("='1'\n", "at line 1: empty variable name"),
-            // Blanks before a name do not count.
+            // Blanks before a name are ignored.
             ("  ='1'\n", "at line 1: empty variable name"),
             ("A ='1'\n", "at line 1: whitespace before '=' is not allowed"),
             ("A=1\n", "at line 1: value must be enclosed in single quotes"),
@@ -250,7 +250,7 @@ mod tests {
             |path: &str| read(&volume, Path::new(path), "A").map(|value| String::from_utf8(value).unwrap());
         assert_eq!(read("env").unwrap(), "1");
         assert_eq!(read("folder/etc/env").unwrap(), "2");
-        // The volume is all there is.
+        // Links cannot leave the volume.
         assert_eq!(read("absolute").unwrap(), "2");
         assert_eq!(read("../env").unwrap(), "1");
         for path in ["up", "outside", "../secret", "missing", "deep"] {

@@ -11,13 +11,13 @@ use super::expansion::{expand, reference};
 use super::service_environment::service_environment;
 use super::{ConfigError, ContainerInputs, NodeSettings, Result, downward, env_file};
 
-/// By name. Values are bytes, as secrets may hold any.
+/// Variables by name. Values are bytes, because secrets may have any bytes.
 pub(super) type Environment = BTreeMap<String, Vec<u8>>;
 
 /// The environment of a container.
 ///
-/// `envFrom` first, then `env` in its order, so that a variable can refer to those before it; a later one of the same
-/// name wins. Variables of services are seen by references and give way to all others.
+/// `envFrom` comes first, then `env` in its order, so that a variable can refer to those before it. A later variable of
+/// the same name wins. References can use the variables of services; all other variables override them.
 pub(super) async fn environment(node: &NodeSettings, inputs: &ContainerInputs<'_>) -> Result<Environment> {
     let of_services = service_environment(inputs.pod, inputs.services)?;
     let mut objects = Objects::new(inputs);
@@ -42,7 +42,7 @@ pub(super) async fn environment(node: &NodeSettings, inputs: &ContainerInputs<'_
     Ok(environment)
 }
 
-/// Replaces references to variables of `environment`; unknown ones stay as they are.
+/// Replaces references to variables of `environment`. Unknown references stay unchanged.
 pub(super) fn expand_with(text: &str, environment: &Environment) -> String {
     expand(text, |name| match environment.get(name) {
         Some(value) => String::from_utf8_lossy(value),
@@ -82,7 +82,7 @@ async fn env_from(source: &EnvFromSource, objects: &mut Objects<'_>) -> Result<E
     Ok(Environment::new())
 }
 
-/// `None` where what is referred to is optional and not there: then the variable is not set.
+/// `None` if the referenced object is optional and does not exist: then the variable is not set.
 async fn value_from(
     node: &NodeSettings,
     inputs: &ContainerInputs<'_>,
@@ -132,7 +132,7 @@ async fn value_from(
     }
 }
 
-/// A file that is not there is an error also where the variable is optional; a key that is empty counts as missing.
+/// A missing file is an error even if the variable is optional. A key with an empty value counts as missing.
 async fn value_from_file(
     node: &NodeSettings,
     inputs: &ContainerInputs<'_>,
@@ -167,7 +167,7 @@ async fn value_from_file(
     }
 }
 
-/// The config maps and secrets of one container, each read once, so that all its variables see one version.
+/// The config maps and secrets of one container. Each is read once, so that all variables use one version.
 struct Objects<'a> {
     inputs: &'a ContainerInputs<'a>,
     namespace: &'a str,

@@ -1,30 +1,30 @@
-//! Why no config can be made.
+//! The error of a config that cannot be generated.
 
 use std::path::Path;
 
-/// Why no config can be made for a sandbox or container. The text is what the kubelet shows of it, in events and in
+/// Why the config of a sandbox or container cannot be generated. The text is the kubelet's, for events and
 /// `state.waiting.message`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ConfigError {
-    /// Something in the spec makes no sense or is not possible on this node.
+    /// Something in the spec is invalid or not possible on this node.
     #[error("{0}")]
     Spec(String),
 
-    /// A container refers to an object or a key of it that is not there.
+    /// A container refers to an object or key that does not exist.
     #[error("{0}")]
     NotFound(String),
 
     /// An amount in a list of resources cannot be read.
     #[error("{owner}: {list}.{resource}: {text:?} is not a quantity")]
     Quantity {
-        /// The pod or container it is of.
+        /// The pod or container of the list.
         owner: String,
         /// `requests`, `limits`, `overhead`
         list: &'static str,
         /// `cpu`, `memory`…
         resource: String,
-        /// What stands there.
+        /// The invalid text.
         text: String,
     },
 
@@ -35,9 +35,9 @@ pub(crate) enum ConfigError {
     /// A file of the host could not be read or written.
     #[error("{path}: {message}")]
     Io {
-        /// Which.
+        /// The path of the file.
         path: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         message: String,
     },
 }

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-/// Replaces each `$(NAME)` by what `lookup` knows of it; `$$` is a `$`, and all else stays as it is: a `$` before
-/// anything else, a `$(` that is never closed.
+/// Replaces each `$(NAME)` by the result of `lookup`, and `$$` by `$`. Everything else stays unchanged: a `$` before
+/// any other character, and a `$(` without `)`.
 ///
-/// `lookup` decides what becomes of a name that it does not know: see [`reference`].
+/// `lookup` also returns the replacement of an unknown name: see [`reference`].
 pub(crate) fn expand<'a>(input: &str, mut lookup: impl FnMut(&str) -> Cow<'a, str>) -> String {
     let mut output = String::with_capacity(input.len());
     let mut rest = input;
@@ -27,7 +27,7 @@ pub(crate) fn expand<'a>(input: &str, mut lookup: impl FnMut(&str) -> Cow<'a, st
     output
 }
 
-/// What an unknown name is replaced by: the reference itself.
+/// The replacement of an unknown name: the reference itself.
 pub(crate) fn reference(name: &str) -> Cow<'static, str> {
     Cow::Owned(format!("$({name})"))
 }

@@ -1,5 +1,5 @@
-//! The files of the host that a container needs before it can be made. All that the other files of this folder leave
-//! undone is done here, off the executor's threads: a disk that hangs holds up one container.
+//! Prepares the files of the host that a container needs before it is created. The work runs off the executor's
+//! threads, so a disk that hangs delays only one container.
 
 use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io;
@@ -13,10 +13,10 @@ use super::mounts::PlannedMount;
 use super::{ConfigError, Result, subpath};
 use kubelet_cri::v1;
 
-/// Where the managed hosts file goes in a container, and where the node's own is (`etcHostsPath`).
+/// The path of the hosts file, in a container and on the node (`etcHostsPath`).
 pub(super) const ETC_HOSTS: &str = "/etc/hosts";
 
-/// What to prepare.
+/// The files to prepare.
 #[derive(Clone, Debug)]
 pub(super) struct ContainerFiles {
     /// The folder of the container's logs.
@@ -27,23 +27,23 @@ pub(super) struct ContainerFiles {
     pub(super) hosts: Option<HostsFile>,
     /// The termination log, if the container has one.
     pub(super) termination_log: Option<TerminationLog>,
-    /// Whether SELinux is on, so that files made here need another label.
+    /// Whether SELinux is enabled, so that files created here need another label.
     pub(super) selinux: bool,
 }
 
-/// A file for a container's last words.
+/// The file for a container's termination message.
 #[derive(Clone, Debug)]
 pub(super) struct TerminationLog {
-    /// The folder to make it in.
+    /// The folder of the file.
     pub(super) dir: PathBuf,
-    /// Which start of the container it is for.
+    /// The restart count of the container.
     pub(super) restart_count: u32,
     /// `terminationMessagePath`
     pub(super) container_path: String,
 }
 
 impl ContainerFiles {
-    /// Makes them, and returns all mounts of the container.
+    /// Prepares the files, and returns all mounts of the container.
     pub(super) async fn prepare(self, disk: Disk) -> Result<Vec<v1::Mount>> {
         let done = disk.run(move || Ok(self.prepare_blocking())).await;
         done.unwrap_or_else(|error| Err(ConfigError::Spec(format!("preparing files: {error}"))))
@@ -65,7 +65,7 @@ impl ContainerFiles {
             });
         }
         if let Some(log) = &self.termination_log {
-            // The container can do without its last words.
+            // The container can run without a termination message.
             match make_termination_log(log) {
                 Ok(path) => mounts.push(v1::Mount {
                     container_path: log.container_path.clone(),
@@ -73,14 +73,14 @@ impl ContainerFiles {
                     selinux_relabel: self.selinux,
                     ..Default::default()
                 }),
-                Err(error) => tracing::error!(%error, "cannot make a termination log"),
+                Err(error) => tracing::error!(%error, "cannot create a termination log"),
             }
         }
         Ok(mounts)
     }
 }
 
-/// Makes a folder and those above it that are missing.
+/// Creates a folder and its missing parents.
 pub(super) fn make_dir(path: &Path, mode: u32) -> Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -89,7 +89,7 @@ pub(super) fn make_dir(path: &Path, mode: u32) -> Result<()> {
         .map_err(|error| ConfigError::io(path, &error))
 }
 
-/// What is wrong is logged and not told: who writes the pod's spec need not know the host's files.
+/// The problem is only logged, not returned, because the author of a pod must not learn about the host's files.
 fn resolve(planned: PlannedMount) -> Result<v1::Mount> {
     let mut mount = planned.mount;
     if let Some(sub_path) = planned.sub_path {
@@ -118,13 +118,13 @@ fn write_hosts(hosts: &HostsFile) -> Result<()> {
     if let Some(pod_dir) = hosts.path.parent() {
         make_dir(pod_dir, 0o750)?;
     }
-    // Written in place: running containers have this very file mounted.
+    // Written in place, because running containers have this file mounted.
     std::fs::write(&hosts.path, content)
         .and_then(|()| std::fs::set_permissions(&hosts.path, Permissions::from_mode(0o644)))
         .map_err(|error| ConfigError::io(&hosts.path, &error))
 }
 
-/// Each start has a file of its own, named by a number in hexadecimal.
+/// Each start has its own file, named by a hexadecimal number.
 fn make_termination_log(log: &TerminationLog) -> Result<PathBuf> {
     make_dir(&log.dir, 0o750)?;
     for number in log.restart_count..=u32::MAX {
@@ -135,13 +135,13 @@ fn make_termination_log(log: &TerminationLog) -> Result<PathBuf> {
             .mode(0o666)
             .open(&path);
         match created {
-            // Whoever the container runs as may write it, whatever this process's umask.
+            // Every user may write it, independent of this process's umask.
             Ok(_) => {
                 return std::fs::set_permissions(&path, Permissions::from_mode(0o666))
                     .map(|()| path.clone())
                     .map_err(|error| ConfigError::io(&path, &error));
             }
-            // Left by a start that did not come about.
+            // A leftover of a start that failed.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(ConfigError::io(&path, &error)),
         }

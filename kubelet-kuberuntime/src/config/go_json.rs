@@ -1,7 +1,7 @@
-//! JSON as Go's `encoding/json` writes it: what the kubelet keeps in annotations and hashes must be the same bytes.
+//! JSON as Go's `encoding/json` writes it, because the JSON in annotations and hashes must have the kubelet's bytes.
 //!
-//! Go writes fields in the order of its types, leaves out empty ones, and escapes `<`, `>`, `&` and two line
-//! separators; so neither the order nor the escapes are those of `k8s-openapi` and `serde_json`.
+//! Go writes fields in the order of its types, omits empty fields, and escapes `<`, `>`, `&` and two line separators.
+//! `k8s-openapi` and `serde_json` have another order and other escapes.
 
 use k8s_openapi::api::core::v1::{
     ContainerPort, ExecAction, HTTPGetAction, HTTPHeader, LifecycleHandler, SleepAction, TCPSocketAction,
@@ -95,7 +95,7 @@ fn int_or_string(value: &IntOrString) -> String {
     }
 }
 
-/// A string that Go leaves out when it is empty.
+/// A string that Go omits if it is empty.
 fn text(value: Option<&str>) -> Option<String> {
     value.filter(|value| !value.is_empty()).map(string)
 }
@@ -104,7 +104,7 @@ fn array(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(","))
 }
 
-/// An object whose fields are written in the order they are given.
+/// An object whose fields are written in the given order.
 struct Object(String);
 
 impl Object {
@@ -112,7 +112,7 @@ impl Object {
         Self(String::from("{"))
     }
 
-    /// `value` is JSON already; `None` leaves the field out.
+    /// `value` is already JSON; `None` omits the field.
     fn field(mut self, name: &str, value: Option<impl ToString>) -> Self {
         if let Some(value) = value {
             if self.0.len() > 1 {
@@ -129,7 +129,7 @@ impl Object {
     }
 }
 
-/// These characters can only stand inside of strings, so they may be replaced wherever they are.
+/// These characters occur only inside of strings, so all of them may be replaced.
 fn escape_html(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {

@@ -1,9 +1,9 @@
-//! Our configs against those that kubelet v1.36.2 sent for the same pods.
+//! Compares our configs with those that kubelet v1.36.2 sent for the same pods.
 //!
-//! `tests/data/pods.json.gz` holds, for each recorded pod, the object as the API server stored it, and the configs
-//! of `RunPodSandbox` and `CreateContainer` in protobuf's JSON. Not compared: the order of environment variables and
-//! of resolver options, which the kubelet leaves to chance, and the random names of termination logs. Given as
-//! recorded: the references of images, the places of volumes.
+//! `tests/data/pods.json.gz` has, for each recorded pod, the object as the API server stored it, and the configs of
+//! `RunPodSandbox` and `CreateContainer` in protobuf's JSON. The tests do not compare the order of environment
+//! variables and of resolver options, which is random in the kubelet, and the random names of termination logs. They
+//! use the recorded references of images and paths of volumes.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -22,8 +22,8 @@ use super::service_environment::tests::{Listed, service};
 use super::*;
 use crate::sandbox::user_namespaces::{has_user_namespace, refuses_user_namespace};
 
-/// One test for each recording. After `differs`, why it is not equal yet: the test then sees to it that it is taken
-/// off the list once it is.
+/// One test for each recording. After `differs` is the reason why it is not equal. Such a test fails once the recording
+/// is equal.
 macro_rules! recordings {
     ($($name:ident $(differs $why:literal)?),* $(,)?) => {
         const NAMES: &[&str] = &[$(stringify!($name)),*];
@@ -113,7 +113,7 @@ recordings! {
     volume_projected,
     volume_recursive_read_only,
     volume_secret,
-    volume_sub_path differs "a sub-path is given as the place it leads to, not as a bind mount of its own",
+    volume_sub_path differs "the config has the resolved path of the sub-path, not a bind mount of it",
     working_dir,
 }
 
@@ -130,7 +130,7 @@ struct Recording {
     pod_ips: Vec<String>,
     sandboxes: Vec<Value>,
     containers: Vec<Value>,
-    /// The error, where the kubelet refused to make a config.
+    /// The error, if the kubelet refused to generate a config.
     refusal: Option<String>,
 }
 
@@ -155,7 +155,7 @@ async fn check(name: &str, differs: Option<&str>) {
     }
 }
 
-/// The node that was recorded, but for its folders.
+/// The recorded node, with other folders.
 struct Node {
     settings: NodeSettings,
     files: tempfile::TempDir,
@@ -179,14 +179,14 @@ impl Node {
             allocatable_memory: 24_581_700 << 10,
             huge_page_sizes: vec!["2MB".into(), "1GB".into()],
             swap_controller: true,
-            // Not everybody may mount.
+            // Not every user may mount.
             mount_sub_paths: false,
             ..Default::default()
         };
         Self { settings, files }
     }
 
-    /// As if the folders were where they are by default.
+    /// Replaces the folders by the default ones.
     fn in_place(&self, json: &Value) -> Value {
         let files = self.files.path().display();
         let text = json
@@ -259,7 +259,7 @@ async fn differences(recording: &Recording) -> Vec<String> {
     differences
 }
 
-/// The object with what the kubelet's merger adds to it.
+/// The object with the kubelet's additions from its pod config.
 fn with_source(recording: &Recording) -> Pod {
     let mut pod = recording.object.clone();
     let sandbox = recording.sandboxes.first();
@@ -316,7 +316,7 @@ async fn container_like(
     container_config(&node.settings, &inputs).await
 }
 
-/// The first error that stands in the way of the pod's containers.
+/// The first error of the configs of the pod's containers.
 async fn refused(node: &Node, pod: &Pod, pod_ips: &[String]) -> Option<String> {
     let sandbox = pod_sandbox_config(&node.settings, pod, 0, user_namespace(pod), &LogEvents);
     if let Err(error) = sandbox {
@@ -348,7 +348,7 @@ async fn refused(node: &Node, pod: &Pod, pod_ips: &[String]) -> Option<String> {
     None
 }
 
-/// The recording's runtime could make none.
+/// The runtime of the recording could not create any.
 fn user_namespace(pod: &Pod) -> Result<v1::UserNamespace, String> {
     let refusal = has_user_namespace(pod).then(|| refuses_user_namespace("", None));
     match refusal.flatten() {
@@ -357,7 +357,7 @@ fn user_namespace(pod: &Pod) -> Result<v1::UserNamespace, String> {
     }
 }
 
-/// What the recording's API server had: its own service, and one of the pods' namespace.
+/// The services of the recorded API server: its own, and one in the pods' namespace.
 fn services_of_the_recording() -> Listed {
     let https = json!([{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]);
     let named = json!([{"name": "80-8080", "port": 80, "protocol": "TCP", "targetPort": 8080}]);
@@ -373,7 +373,7 @@ fn container_named<'a>(pod: &'a Pod, name: &str) -> &'a Container {
     all.find(|container| container.name == name).unwrap()
 }
 
-/// What is left to chance, the same each time.
+/// Replaces random parts by fixed ones.
 fn normal(mut config: Value) -> Value {
     if let Some(Value::Array(envs)) = config.get_mut("envs") {
         envs.sort_by_key(|env| env["key"].to_string());

@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::Container;
 
 use super::go_json;
 
-/// The hash that tells whether a running container is still the one its pod's spec describes (`HashContainer`).
+/// The hash that shows whether a running container still matches its pod's spec (`HashContainer`).
 ///
-/// Only what may change while a container runs goes in, its image and its name. The rest cannot change on the API
-/// server; a static pod whose spec changes gets another UID.
+/// It covers only the image and the name, because only the image may change while a container runs. On the API server,
+/// the rest is immutable. A static pod with a changed spec gets another UID.
 pub(crate) fn hash_container(container: &Container) -> u64 {
     let image = container.image.as_deref().unwrap_or_default();
     let json = format!(
@@ -20,7 +20,7 @@ pub(crate) fn hash_container(container: &Container) -> u64 {
     u64::from(fnv32a(deep_hash_text(json.as_bytes()).as_bytes()))
 }
 
-/// What `hash.DeepHashObject` writes of a slice of bytes before hashing it.
+/// The text of a byte slice that `hash.DeepHashObject` hashes.
 fn deep_hash_text(bytes: &[u8]) -> String {
     let mut text = String::from("([]uint8)[");
     for (index, byte) in bytes.iter().enumerate() {
@@ -48,7 +48,7 @@ mod tests {
         let cases = [
             // Recorded from kubelet v1.36.2.
             ("main", Some("docker.io/library/busybox:1.36"), 0xe3b3_a006),
-            // The kubelet's own test keeps this one since v1.31.
+            // The kubelet's own test has had this value since v1.31.
             ("test_container", Some("foo/image:v1"), 0x8e45_cbd0),
         ];
         for (name, image, hash) in cases {

@@ -1,4 +1,4 @@
-//! What of the node's settings the host itself tells.
+//! Reads the host's facts for the node's settings.
 
 use std::fs;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::path::Path;
 use super::NodeSettings;
 
 impl NodeSettings {
-    /// The defaults, with what `/proc` and `/sys` tell of this host: memory, CPUs, sizes of huge pages, the kind of
-    /// cgroups, swap accounting, SELinux and what is to be hidden of the CPUs.
+    /// The defaults, with the facts of this host from `/proc` and `/sys`: memory, CPUs, sizes of huge pages, the cgroup
+    /// version, swap accounting, SELinux and the paths of CPUs to mask.
     ///
-    /// All memory and CPUs count as allocatable. What cannot be read is left at its default. Reads some small files
-    /// of the kernel, at once and without waiting for a disk.
+    /// All memory and CPUs count as allocatable. A fact that cannot be read keeps its default. Reads some small files
+    /// of the kernel, which needs no disk.
     #[must_use]
     pub fn of_this_host() -> Self {
         Self::of_host(Path::new("/"))
@@ -43,7 +43,7 @@ fn meminfo(root: &Path, field: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// `2MB`, `1GB`: the smallest first.
+/// `2MB`, `1GB`: smallest first.
 fn huge_page_sizes(root: &Path) -> Vec<String> {
     let mut sizes: Vec<u64> = names_in(&root.join("sys/kernel/mm/hugepages"))
         .iter()
@@ -60,7 +60,7 @@ fn huge_page_sizes(root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Those of `defaultMaskedPaths` that each host has for itself, by number of the CPU.
+/// The paths of `defaultMaskedPaths` that depend on the host, one for each CPU.
 fn thermal_throttle_paths(root: &Path) -> Vec<String> {
     let cpus = root.join("sys/devices/system/cpu");
     let mut numbers: Vec<u32> = names_in(&cpus)
@@ -81,7 +81,7 @@ fn has_swap_controller(root: &Path, cgroup_v2: bool) -> bool {
     if !cgroup_v2 {
         return cgroups.join("memory/memory.memsw.limit_in_bytes").exists();
     }
-    // The root of the tree has no limits, so this process's own group is asked.
+    // The root of the tree has no limit files, so this reads the cgroup of this process.
     let own = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
     own.is_some_and(|own| cgroups.join(own).join("memory.swap.max").exists())

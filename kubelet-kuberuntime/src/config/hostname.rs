@@ -5,12 +5,12 @@ use kubelet_core::PodExt;
 
 use super::{ConfigError, NodeSettings, Result};
 
-/// What a host name may have at most (`hostnameMaxLen`): what the kernel keeps, less the closing NUL.
+/// The longest host name (`hostnameMaxLen`): the kernel's limit without the closing NUL.
 const HOSTNAME_MAX_LEN: usize = 63;
-/// What a fully qualified name may have at most (`fqdnMaxLen`) to be set as host name.
+/// The longest fully qualified name that can be set as host name (`fqdnMaxLen`).
 const FQDN_MAX_LEN: usize = 64;
 
-/// The pod's short host name, and its domain where it has one (`GeneratePodHostNameAndDomain`).
+/// The pod's short host name, and its domain if it has one (`GeneratePodHostNameAndDomain`).
 pub(super) fn hostname_and_domain(node: &NodeSettings, pod: &Pod) -> Result<(String, Option<String>)> {
     let key = pod.key();
     let none = PodSpec::default();
@@ -49,8 +49,8 @@ pub(super) fn hostname_and_domain(node: &NodeSettings, pod: &Pod) -> Result<(Str
     Ok((hostname, domain))
 }
 
-/// The host name that the kernel of the sandbox is told (`GetNodenameForKernel`): the fully qualified one where
-/// `setHostnameAsFQDN` asks for it.
+/// The host name for the kernel of the sandbox (`GetNodenameForKernel`): the fully qualified one if `setHostnameAsFQDN`
+/// is set.
 pub(super) fn kernel_hostname(node: &NodeSettings, pod: &Pod) -> Result<String> {
     let (hostname, domain) = hostname_and_domain(node, pod)?;
     let as_fqdn = pod.spec.as_ref().and_then(|spec| spec.set_hostname_as_fqdn);
@@ -87,7 +87,11 @@ fn truncated(pod: &str, hostname: &str) -> Result<String> {
             "hostname for pod {pod:?} was invalid: {hostname:?}"
         )));
     }
-    tracing::error!(pod, hostname = short, "the pod's host name is too long, cut it");
+    tracing::error!(
+        pod,
+        hostname = short,
+        "the pod's host name is too long, truncating it"
+    );
     Ok(short.to_owned())
 }
 

@@ -1,4 +1,4 @@
-//! The hosts file that the kubelet keeps for a pod (`managedHostsFileContent`, `nodeHostsFileContent`).
+//! The hosts file that the kubelet writes for a pod (`managedHostsFileContent`, `nodeHostsFileContent`).
 
 use std::path::PathBuf;
 
@@ -9,9 +9,9 @@ use super::Result;
 /// The hosts file of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct HostsFile {
-    /// Where it is on the host.
+    /// Its path on the host.
     pub(super) path: PathBuf,
-    /// Whether the pod is on the host's network: then the node's own file is the base.
+    /// Whether the pod is on the host's network: then the content starts with the node's own file.
     pub(super) host_network: bool,
     /// The pod's IPs.
     pub(super) ips: Vec<String>,
@@ -24,7 +24,7 @@ pub(super) struct HostsFile {
 }
 
 impl HostsFile {
-    /// What to write; `node_hosts` reads the node's own file.
+    /// The content; `node_hosts` reads the node's own file.
     pub(super) fn content(&self, node_hosts: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
         let mut content = if self.host_network {
             let mut content = b"# Kubernetes-managed hosts file (host network).\n".to_vec();

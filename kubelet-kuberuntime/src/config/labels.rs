@@ -1,5 +1,4 @@
-//! The labels and annotations of sandboxes and containers: writing them, and reading them back
-//! (`kuberuntime/labels.go`).
+//! Writes the labels and annotations of sandboxes and containers, and reads them back (`kuberuntime/labels.go`).
 
 use std::collections::BTreeMap;
 
@@ -18,9 +17,9 @@ pub(crate) const POD_TERMINATION_GRACE_PERIOD: &str = "io.kubernetes.pod.termina
 pub(crate) const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
 /// Annotation (`containerRestartCountLabel`): how often the container was started before.
 pub(crate) const CONTAINER_RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
-/// Annotation (`containerTerminationMessagePathLabel`): where in the container its last words are.
+/// Annotation (`containerTerminationMessagePathLabel`): the path of the termination message in the container.
 pub(crate) const CONTAINER_TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-/// Annotation (`containerTerminationMessagePolicyLabel`): whether its log may stand in for them.
+/// Annotation (`containerTerminationMessagePolicyLabel`): whether the log may replace a missing message.
 pub(crate) const CONTAINER_TERMINATION_MESSAGE_POLICY: &str =
     "io.kubernetes.container.terminationMessagePolicy";
 /// Annotation (`containerPreStopHandlerLabel`): its pre-stop hook as JSON.
@@ -93,13 +92,13 @@ fn identity_labels(pod: &Pod) -> [(String, String); 3] {
     ]
 }
 
-/// What the labels of a sandbox or container tell (`labeledPodSandboxInfo`, `labeledContainerInfo`). What has
-/// none of them is not the kubelet's.
+/// The data in the labels of a sandbox or container (`labeledPodSandboxInfo`, `labeledContainerInfo`). One without
+/// these labels does not belong to the kubelet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LabeledInfo {
-    /// The pod's UID; empty where there is no label.
+    /// The pod's UID; empty without a label.
     pub(crate) uid: PodUid,
-    /// The pod's namespace and name; empty where there are no labels.
+    /// The pod's namespace and name; empty without labels.
     pub(crate) key: PodKey,
     /// The container's name; empty for a sandbox.
     pub(crate) container_name: String,
@@ -117,11 +116,11 @@ impl LabeledInfo {
     }
 }
 
-/// What the annotations of a container tell (`annotatedContainerInfo`): enough to stop a container whose pod is no
-/// longer known.
+/// The data in the annotations of a container (`annotatedContainerInfo`): enough to stop a container whose pod is not
+/// known any more.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AnnotatedContainerInfo {
-    /// The hash of the spec it was made from; 0 where unknown.
+    /// The hash of its spec; 0 if unknown.
     pub(crate) hash: u64,
     /// How often it was started before.
     pub(crate) restart_count: u32,
@@ -129,7 +128,7 @@ pub(crate) struct AnnotatedContainerInfo {
     pub(crate) pod_deletion_grace_period: Option<i64>,
     /// Seconds.
     pub(crate) pod_termination_grace_period: Option<i64>,
-    /// Where in the container its last words are; empty for nowhere.
+    /// The path of the termination message in the container; may be empty.
     pub(crate) termination_message_path: String,
     /// `File` or `FallbackToLogsOnError`
     pub(crate) termination_message_policy: String,
@@ -140,7 +139,8 @@ pub(crate) struct AnnotatedContainerInfo {
 }
 
 impl AnnotatedContainerInfo {
-    /// Reads them (`getContainerInfoFromAnnotations`). What cannot be read is logged and taken as absent.
+    /// Reads them (`getContainerInfoFromAnnotations`). An annotation that cannot be read is logged and counts as
+    /// absent.
     pub(crate) fn from_annotations(annotations: &Map) -> Self {
         let text = |key: &str| annotations.get(key).cloned().unwrap_or_default();
         Self {
@@ -240,7 +240,7 @@ mod tests {
             AnnotatedContainerInfo::from_annotations(&annotations),
             AnnotatedContainerInfo::default()
         );
-        let nobody = LabeledInfo::from_labels(&Map::new());
-        assert!(nobody.uid.is_empty() && nobody.container_name.is_empty());
+        let unlabeled = LabeledInfo::from_labels(&Map::new());
+        assert!(unlabeled.uid.is_empty() && unlabeled.container_name.is_empty());
     }
 }

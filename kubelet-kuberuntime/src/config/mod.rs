@@ -1,8 +1,8 @@
-//! What the kubelet tells a runtime of a sandbox and of a container: pure functions from a pod, its container and
-//! the node's settings to [`v1::PodSandboxConfig`] and [`v1::ContainerConfig`]
-//! (`kuberuntime_sandbox.go`, `kuberuntime_container.go`, `kubelet_pods.go`).
+//! The configs of sandboxes and containers: pure functions from a pod, its container and the node's settings to
+//! [`v1::PodSandboxConfig`] and [`v1::ContainerConfig`] (`kuberuntime_sandbox.go`, `kuberuntime_container.go`,
+//! `kubelet_pods.go`).
 //!
-//! The few things that touch the host's files stand apart, in `files` and `subpath`.
+//! Only `files` and `subpath` write files of the host. `env_file`, `dns` and `host` read some.
 
 mod cgroup;
 mod container;
@@ -58,7 +58,7 @@ pub(crate) use swap::may_swap;
 
 pub(crate) type Result<T, E = ConfigError> = std::result::Result<T, E>;
 
-/// What the runtime handler of a pod can do, as `Status` tells it of each handler.
+/// The features of a pod's runtime handler, from `Status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HandlerFeatures {
     /// `recursive_read_only_mounts`
@@ -67,40 +67,40 @@ pub(crate) struct HandlerFeatures {
     pub(crate) user_namespaces: bool,
 }
 
-/// Who an image runs as, from its `ImageStatus`. Neither means root.
+/// The user of an image, from its `ImageStatus`. Without both fields it is root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImageUser {
-    /// A number.
+    /// The numeric user.
     pub(crate) uid: Option<i64>,
-    /// A name, where the image gives no number.
+    /// The user's name, if the image has no number.
     pub(crate) username: String,
 }
 
-/// All that goes into the config of one container beside the node's settings.
+/// The inputs of one container's config, beside the node's settings.
 pub(crate) struct ContainerInputs<'a> {
     /// The pod.
     pub(crate) pod: &'a Pod,
-    /// The container: init, regular, or the common part of an ephemeral one.
+    /// The container: init, regular, or the common fields of an ephemeral one.
     pub(crate) container: &'a Container,
     /// How often it was started before; also the CRI's attempt.
     pub(crate) restart_count: u32,
     /// The pod's IPs, the primary first; those of the node, or none, on the host's network.
     pub(crate) pod_ips: &'a [String],
-    /// What `ensure_image_exists` returned.
+    /// The image reference from `ensure_image_exists`.
     pub(crate) image_ref: &'a str,
-    /// Who the image runs as.
+    /// The user of the image.
     pub(crate) image_user: &'a ImageUser,
-    /// By volume name: where the pod's volumes are on the host.
+    /// The paths of the pod's volumes on the host, by volume name.
     pub(crate) volumes: &'a BTreeMap<String, PathBuf>,
-    /// By volume name: the images that are mounted as volumes, as pulled.
+    /// The pulled images that are mounted as volumes, by volume name.
     pub(crate) image_volumes: &'a BTreeMap<String, v1::ImageSpec>,
-    /// The services that the pod may be told of.
+    /// The services for environment variables.
     pub(crate) services: &'a dyn Services,
-    /// Where config maps and secrets are read.
+    /// The source of config maps and secrets.
     pub(crate) config_objects: &'a dyn ConfigObjects,
-    /// The id of the container whose process namespace it joins (ephemeral containers).
+    /// The id of the target container, whose process namespace an ephemeral container joins.
     pub(crate) target: Option<&'a str>,
-    /// What the runtime handler can do.
+    /// The features of the runtime handler.
     pub(crate) handler: HandlerFeatures,
     /// The pod's user namespace.
     pub(crate) user_namespace: &'a v1::UserNamespace,

@@ -1,5 +1,4 @@
-//! What is mounted into a container (`makeMounts` of `kubelet_pods.go`), as far as it can be said without looking at
-//! the host's files.
+//! The mounts of a container (`makeMounts` of `kubelet_pods.go`), without reading files of the host.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,7 +12,7 @@ use super::expansion::expand;
 use super::{ConfigError, ContainerInputs, NodeSettings, Result};
 use kubelet_cri::v1;
 
-/// A mount, and what of it is still to be found on the host.
+/// A mount, and its sub-path, which must still be resolved on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PlannedMount {
     /// The mount; its host path is that of the whole volume.
@@ -31,12 +30,12 @@ pub(super) struct SubPath {
     pub(super) volume_mount: String,
     /// The name of the container, for errors.
     pub(super) container: String,
-    /// Where it is to be mounted for the runtime: `<pod dir>/volume-subpaths/<volume>/<container>/<index>`
-    /// (`getSubpathBindTarget`). `None`: nowhere, the runtime gets the place in the volume.
+    /// The mount point for the runtime: `<pod dir>/volume-subpaths/<volume>/<container>/<index>`
+    /// (`getSubpathBindTarget`). `None`: it is not mounted, and the runtime gets the path in the volume.
     pub(super) mount_point: Option<PathBuf>,
 }
 
-/// The mounts that the container's spec asks for, in its order.
+/// The mounts of the container's spec, in its order.
 pub(super) fn plan_mounts(
     node: &NodeSettings,
     inputs: &ContainerInputs<'_>,
@@ -200,12 +199,12 @@ fn recursive_read_only(mount: &VolumeMount, supported: bool) -> Result<bool> {
     )))
 }
 
-/// What a kind of volume brings along (`Mounter.GetAttributes`).
+/// The attributes of a kind of volume (`Mounter.GetAttributes`).
 #[derive(Default)]
 struct VolumeTraits {
-    /// Its content is the API's, and not for containers to change.
+    /// Its content comes from the API, and containers must not change it.
     read_only: bool,
-    /// It was made for this pod alone, so its labels may be changed.
+    /// It was created for this pod only, so its SELinux labels may be changed.
     selinux_relabel: bool,
 }
 

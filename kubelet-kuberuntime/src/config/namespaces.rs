@@ -26,7 +26,7 @@ pub(super) fn namespaces_for_pod(pod: &Pod, user_namespace: UserNamespace) -> Na
     }
 }
 
-/// That of a pod that has none of its own.
+/// The user namespace of a pod on the host's user namespace.
 pub(crate) fn user_namespace_of_host() -> UserNamespace {
     UserNamespace {
         mode: NamespaceMode::Node as i32,

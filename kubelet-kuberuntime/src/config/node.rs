@@ -1,4 +1,4 @@
-//! What configs need to know of the node and of the kubelet's configuration.
+//! The settings of the node and of the kubelet's configuration that configs need.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,11 +11,11 @@ use kubelet_core::{Disk, RootDir};
 use super::node_ips::NodeIps;
 use crate::sandbox::user_namespaces::UserNamespaceIds;
 
-/// How pods are put into cgroups (`cgroupDriver`, `cgroupsPerQOS`, `cgroupRoot`).
+/// The cgroup driver of pods (`cgroupDriver`, `cgroupsPerQOS`, `cgroupRoot`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CgroupDriver {
-    /// No cgroup parent is asked for; the runtime puts pods where it likes (`cgroupsPerQOS: false`).
+    /// The sandbox config has no cgroup parent, and the runtime decides (`cgroupsPerQOS: false`).
     #[default]
     None,
     /// Paths such as `/kubepods/burstable/pod<uid>`, below this root (`/` by default).
@@ -31,7 +31,7 @@ pub enum CgroupDriver {
 }
 
 impl CgroupDriver {
-    /// As `cgroupsPerQOS`, `cgroupDriver` and `cgroupRoot` say.
+    /// The driver for the values of `cgroupsPerQOS`, `cgroupDriver` and `cgroupRoot`.
     pub fn configured(cgroups_per_qos: bool, driver: &str, root: &str) -> Self {
         let root = if root.is_empty() { "/" } else { root }.to_owned();
         match (cgroups_per_qos, driver) {
@@ -42,46 +42,46 @@ impl CgroupDriver {
     }
 }
 
-/// What the configs of sandboxes and containers need to know of the node: of `KubeletConfiguration` the fields of
-/// the same name, and facts of the host.
+/// The settings of the node for the configs of sandboxes and containers: the fields of `KubeletConfiguration` with the
+/// same names, and facts of the host.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeSettings {
-    /// `rootDir`: where the files of pods are kept.
+    /// `rootDir`: the folder of the pods' files.
     pub root_dir: RootDir,
     /// `podLogsDir`, `/var/log/pods` by default.
     pub pod_logs_dir: PathBuf,
-    /// Who works on files.
+    /// How file work is done.
     pub disk: Disk,
-    /// What `status.hostIP` and `status.hostIPs` mean to a container.
+    /// The node's IPs: `status.hostIP` and `status.hostIPs` for containers.
     pub node_ips: NodeIps,
     /// `clusterDNS`
     pub cluster_dns: Vec<IpAddr>,
     /// `clusterDomain`, without a trailing dot; empty for none.
     pub cluster_domain: String,
-    /// `resolvConf`: the file that `dnsPolicy: Default` takes its settings from; `None` for no host settings.
+    /// `resolvConf`: the file with the settings of `dnsPolicy: Default`; `None` for no host settings.
     pub resolv_conf: Option<PathBuf>,
-    /// How pods are put into cgroups.
+    /// The cgroup driver of pods.
     pub cgroup_driver: CgroupDriver,
     /// `cpuCFSQuota`: whether CPU limits are enforced.
     pub cpu_cfs_quota: bool,
     /// `cpuCFSQuotaPeriod`
     pub cpu_cfs_quota_period: Duration,
-    /// `podPidsLimit`: how many processes a pod may have; neither `None` nor −1 is a bound.
+    /// `podPidsLimit`: how many processes a pod may have; `None` and −1 mean no limit.
     pub pod_pids_limit: Option<i64>,
-    /// The node's memory in bytes; 0 where unknown, and then every burstable container gets the same OOM score.
+    /// The node's memory in bytes; 0 if unknown. Then all burstable containers get the same OOM score.
     pub memory_capacity: u64,
-    /// The node's allocatable CPU in thousandths: what a container without a limit sees as its limit.
+    /// The node's allocatable CPU in millicores. A container without a limit sees it as its limit.
     pub allocatable_cpu_millis: u64,
     /// The node's allocatable memory in bytes: likewise.
     pub allocatable_memory: u64,
     /// The node's allocatable ephemeral storage in bytes: likewise.
     pub allocatable_ephemeral_storage: u64,
-    /// The sizes of huge pages that the kernel knows, in its words: `2MB`, `1GB`.
+    /// The sizes of huge pages that the kernel supports, in its spelling: `2MB`, `1GB`.
     pub huge_page_sizes: Vec<String>,
     /// Paths in `/sys` that containers must not see, beyond those of every node (`thermal_throttle` of each CPU).
     pub masked_paths: Vec<String>,
-    /// `seccompDefault`: `RuntimeDefault` where a pod names no profile.
+    /// `seccompDefault`: whether a pod without a profile gets `RuntimeDefault`.
     pub seccomp_default: bool,
     /// Whether the node has one cgroup hierarchy (cgroup v2).
     pub cgroup_v2: bool,
@@ -89,19 +89,19 @@ pub struct NodeSettings {
     pub single_process_oom_kill: bool,
     /// Whether the kernel accounts for swap in cgroups.
     pub swap_controller: bool,
-    /// `memorySwap.swapBehavior` is `LimitedSwap`: with cgroup v2, containers of burstable pods may swap, each its share of
-    /// the node's swap. Off by default: no container swaps.
+    /// Whether `memorySwap.swapBehavior` is `LimitedSwap`: with cgroup v2, each container of a burstable pod may then
+    /// use its share of the node's swap. Off by default: no container may swap.
     pub limited_swap: bool,
     /// The node's swap in bytes.
     pub swap_capacity: u64,
     /// Whether SELinux is enabled.
     pub selinux: bool,
-    /// Whether each sub-path of a volume is mounted in its pod's folder for the runtime, as the kubelet does, so that no
-    /// container can swap it for a link before the runtime mounts it. On by default; where this process may not mount, and
-    /// where it is off, the runtime gets the place in the volume. For a runtime that runs elsewhere, and does not see the
-    /// mounts of this process, it must be off.
+    /// Whether each sub-path of a volume is bind-mounted in its pod's folder, as in the kubelet. Then no container can
+    /// replace it by a link before the runtime mounts it. On by default. If it is off, or if this process may not
+    /// mount, the runtime gets the path in the volume. Switch it off if the runtime does not see the mounts of this
+    /// process.
     pub mount_sub_paths: bool,
-    /// The ids for the user namespaces of pods (`userNamespaces.idsPerPod`, and what the host has for them).
+    /// The ids for the user namespaces of pods (`userNamespaces.idsPerPod`, and the host's ranges).
     pub user_namespaces: UserNamespaceIds,
 }
 
@@ -139,7 +139,7 @@ impl Default for NodeSettings {
 }
 
 impl NodeSettings {
-    /// What of its resources the node has for pods is what its object says; what it does not say stays as it is.
+    /// Takes the allocatable resources from the node's object. A resource that is missing there keeps its value.
     pub fn set_allocatable(&mut self, node: &Node) {
         let allocatable = node
             .status

@@ -1,22 +1,22 @@
-//! [`NodeIps`]: the node's addresses, as far as pods are told of them.
+//! [`NodeIps`]: the node's addresses for pods.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-/// The node's IPs, the primary first: what `status.hostIP` and `status.hostIPs` mean to a container. They may change while pods
-/// run; clones are the same. Answers to the kubelet's `getHostIPsAnyWay`.
+/// The node's IPs, the primary one first: `status.hostIP` and `status.hostIPs` for containers. They may change while
+/// pods run; clones share them. In the kubelet this is `getHostIPsAnyWay`.
 #[derive(Clone, Debug, Default)]
 pub struct NodeIps(Arc<RwLock<Vec<IpAddr>>>);
 
 impl NodeIps {
-    /// As of now.
+    /// The present IPs.
     pub fn get(&self) -> Vec<IpAddr> {
         self.0.read().clone()
     }
 
-    /// From now on they are these. What was told to a container stays.
+    /// Sets the IPs. Containers that already run keep the values that they got.
     pub fn set(&self, ips: Vec<IpAddr>) {
         *self.0.write() = ips;
     }

@@ -1,4 +1,4 @@
-//! CPU, memory and huge pages as the runtime is told to apply them (`kuberuntime_container_linux.go`,
+//! CPU, memory and huge pages in the configs for the runtime (`kuberuntime_container_linux.go`,
 //! `kuberuntime_sandbox_linux.go`, `pkg/kubelet/qos`).
 
 use std::collections::BTreeMap;
@@ -14,17 +14,17 @@ use super::{ConfigError, NodeSettings, Result};
 use crate::pod_actions::ContainerAmounts;
 use kubelet_cri::v1::{HugepageLimit, LinuxContainerResources};
 
-/// What the kernel takes at least and at most (`MinShares`, `MaxShares`).
+/// The range that the kernel accepts (`MinShares`, `MaxShares`).
 pub(crate) const SHARES: std::ops::RangeInclusive<i64> = 2..=262_144;
 /// `SharesPerCPU`
 const SHARES_PER_CPU: i64 = 1024;
 /// The least quota in microseconds (`MinQuotaPeriod`).
 const MIN_QUOTA_PERIOD: i64 = 1000;
-/// Pods that the node cannot do without are killed last (`guaranteedOOMScoreAdj`).
+/// The score of pods that the kernel should kill last (`guaranteedOOMScoreAdj`).
 const GUARANTEED_OOM_SCORE_ADJ: i64 = -997;
 /// `besteffortOOMScoreAdj`
 const BEST_EFFORT_OOM_SCORE_ADJ: i64 = 1000;
-/// From this priority on a pod is critical (`SystemCriticalPriority`).
+/// The lowest priority of a critical pod (`SystemCriticalPriority`).
 const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 /// `SystemNodeCritical`
 const SYSTEM_NODE_CRITICAL: &str = "system-node-critical";
@@ -64,7 +64,7 @@ pub(crate) fn container_resources(
     Ok(resources)
 }
 
-/// What a container may have of CPU and memory (`containerResourcesFromRequirements`).
+/// The CPU and memory of a container (`containerResourcesFromRequirements`).
 pub(crate) fn container_amounts(pod: &Pod, container: &Container) -> Result<ContainerAmounts> {
     let lists = ResourceLists::of_container(container)?;
     let of_pod = ResourceLists::of_pod(pod)?;
@@ -80,7 +80,7 @@ pub(crate) fn container_amounts(pod: &Pod, container: &Container) -> Result<Cont
     })
 }
 
-/// What a pod may have as a whole, if its spec says anything of it (`podResourcesFromRequirements`).
+/// The pod-level resources, if the spec has any (`podResourcesFromRequirements`).
 pub(crate) fn pod_amounts(pod: &Pod) -> Result<Option<ContainerAmounts>> {
     if pod.spec.as_ref().is_none_or(|spec| spec.resources.is_none()) {
         return Ok(None);
@@ -106,7 +106,7 @@ pub(super) fn sandbox_resources(node: &NodeSettings, pod: &Pod) -> Result<LinuxC
     ))
 }
 
-/// What a pod asks for and may have as a whole, its overhead counted.
+/// The requests and limits of a whole pod, with its overhead.
 #[derive(Debug, Default)]
 pub(crate) struct PodTotals {
     /// In thousandths.
@@ -115,7 +115,7 @@ pub(crate) struct PodTotals {
     pub(crate) cpu_limit: i64,
     /// In bytes.
     pub(crate) memory_limit: i64,
-    /// Bytes asked for, by size of page in the kernel's words.
+    /// Requested bytes, by page size in the kernel's spelling.
     pub(crate) huge_pages: BTreeMap<String, i64>,
     /// Whether each container has a limit, or the pod as a whole.
     pub(crate) cpu_limits_declared: bool,
@@ -123,7 +123,7 @@ pub(crate) struct PodTotals {
     pub(crate) memory_limits_declared: bool,
 }
 
-/// `PodRequests` and `PodLimits` as `ResourceConfigForPod` asks for them.
+/// `PodRequests` and `PodLimits` with the options of `ResourceConfigForPod`.
 pub(crate) fn pod_totals(pod: &Pod) -> Result<PodTotals> {
     let mut requests = pod_total(pod, |lists| &lists.requests)?;
     let mut limits = pod_total(pod, |lists| &lists.limits)?;
@@ -149,13 +149,13 @@ pub(crate) fn pod_totals(pod: &Pod) -> Result<PodTotals> {
     })
 }
 
-/// In the kernel's words: `2MB` of `hugepages-2Mi`.
+/// The kernel's spelling: `2MB` for `hugepages-2Mi`.
 pub(crate) fn huge_page_size(resource: &str) -> Option<String> {
     let size = Quantity(resource.strip_prefix("hugepages-")?.to_owned());
     Some(page_size_name(Amount::try_from(&size).ok()?.value()))
 }
 
-/// An init container counts with the sidecars that were started before it.
+/// An init container counts together with the sidecars that were started before it.
 fn each_container_has_a_limit(pod: &Pod, name: &str) -> Result<bool> {
     let Some(spec) = &pod.spec else { return Ok(true) };
     let has_limit = |container: &Container| -> Result<bool> {
@@ -177,7 +177,7 @@ fn each_container_has_a_limit(pod: &Pod, name: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// What running the pod costs beside its containers, in thousandths of a CPU and in bytes.
+/// The pod's overhead, in millicores and in bytes.
 pub(crate) fn overhead(pod: &Pod) -> Result<(i64, i64)> {
     let overhead = pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref());
     let overhead = amounts(&pod_owner(pod), "overhead", overhead)?;
@@ -187,7 +187,7 @@ pub(crate) fn overhead(pod: &Pod) -> Result<(i64, i64)> {
     ))
 }
 
-/// The same, as the runtime is told of it (`convertOverheadToLinuxResources`).
+/// The overhead in CRI's form (`convertOverheadToLinuxResources`).
 pub(crate) fn sandbox_overhead(node: &NodeSettings, pod: &Pod) -> Result<LinuxContainerResources> {
     let overhead = pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref());
     let Some(overhead) = overhead else {
@@ -216,7 +216,7 @@ fn linux_resources(
         resources.cpu_period = period;
     }
     if node.cgroup_v2 && !node.single_process_oom_kill {
-        // The kernel then kills all of a container and not one process of it.
+        // On an OOM, the kernel then kills all processes of the container and not just one.
         resources
             .unified
             .insert("memory.oom.group".to_owned(), "1".to_owned());
@@ -229,7 +229,7 @@ pub(crate) fn milli_cpu_to_shares(milli_cpu: i64) -> i64 {
     (milli_cpu.saturating_mul(SHARES_PER_CPU) / 1000).clamp(*SHARES.start(), *SHARES.end())
 }
 
-/// `SharesToMilliCPU`, rounded up; 0 for fewer shares than the kernel knows.
+/// `SharesToMilliCPU`, rounded up; 0 for fewer shares than the kernel's minimum.
 pub(crate) fn shares_to_milli_cpu(shares: i64) -> i64 {
     if shares < *SHARES.start() {
         return 0;
@@ -238,7 +238,7 @@ pub(crate) fn shares_to_milli_cpu(shares: i64) -> i64 {
     milli_shares / SHARES_PER_CPU + i64::from(milli_shares % SHARES_PER_CPU != 0)
 }
 
-/// `MilliCPUToQuota`, in microseconds per `period`; 0 for no bound.
+/// `MilliCPUToQuota`, in microseconds per `period`; 0 for no limit.
 pub(crate) fn milli_cpu_to_quota(milli_cpu: i64, period: i64) -> i64 {
     match milli_cpu {
         0 => 0,
@@ -246,8 +246,8 @@ pub(crate) fn milli_cpu_to_quota(milli_cpu: i64, period: i64) -> i64 {
     }
 }
 
-/// How ready the kernel is to kill this container when memory runs out (`GetContainerOOMScoreAdjust`): the less of
-/// the node's memory a burstable container asked for, the readier.
+/// The OOM score adjustment of a container (`GetContainerOOMScoreAdjust`). The less memory a burstable container
+/// requests, the earlier the kernel kills it.
 fn oom_score_adj(node: &NodeSettings, pod: &Pod, container: &Container) -> Result<i64> {
     if is_node_critical(pod) {
         return Ok(GUARANTEED_OOM_SCORE_ADJ);
@@ -260,7 +260,7 @@ fn oom_score_adj(node: &NodeSettings, pod: &Pod, container: &Container) -> Resul
     let share = unclaimed_memory_per_container(pod)?;
     let mut request = memory_request(container)?.saturating_add(share);
     if is_sidecar(pod, container) {
-        // A sidecar is not killed before the containers that it serves.
+        // A sidecar must not be killed before the containers that it serves.
         request = request.max(least_regular_memory_request(pod)?.saturating_add(share));
     }
     let adjust = match i64::try_from(node.memory_capacity) {
@@ -270,7 +270,7 @@ fn oom_score_adj(node: &NodeSettings, pod: &Pod, container: &Container) -> Resul
         }
         _ => BEST_EFFORT_OOM_SCORE_ADJ,
     };
-    // Between the two other classes, and never equal to the lower one.
+    // Between the scores of the two other classes, and never equal to the lower one.
     Ok(adjust.clamp(1000 + GUARANTEED_OOM_SCORE_ADJ, BEST_EFFORT_OOM_SCORE_ADJ - 1))
 }
 
@@ -291,7 +291,7 @@ fn is_node_critical(pod: &Pod) -> bool {
     is_critical(pod) && class == Some(SYSTEM_NODE_CRITICAL)
 }
 
-/// What the pod as a whole asks for beyond its containers, shared out among them (`remainingPodMemReqPerContainer`).
+/// The pod-level memory request beyond the containers' requests, divided among them (`remainingPodMemReqPerContainer`).
 fn unclaimed_memory_per_container(pod: &Pod) -> Result<i64> {
     let of_pod = ResourceLists::of_pod(pod)?;
     let (Some(spec), Some(total)) = (&pod.spec, of_pod.requests.get("memory")) else {
@@ -324,7 +324,7 @@ fn is_sidecar(pod: &Pod, container: &Container) -> bool {
     is_restartable_init_container(container) && names.any(|name| *name == container.name)
 }
 
-/// A limit for each size of page that the kernel knows, 0 where none is asked for
+/// A limit for each page size that the kernel supports; 0 if the container requests none
 /// (`GetHugepageLimitsFromResources`).
 fn hugepage_limits(node: &NodeSettings, pod: &ResourceList, container: &ResourceList) -> Vec<HugepageLimit> {
     let mut limits = BTreeMap::new();
@@ -346,7 +346,7 @@ fn hugepage_limits(node: &NodeSettings, pod: &ResourceList, container: &Resource
         .collect()
 }
 
-/// A page's size in the kernel's words (`HugePageUnitSizeFromByteSize`): `2MB` for 2 MiB.
+/// A page size in the kernel's spelling (`HugePageUnitSizeFromByteSize`): `2MB` for 2 MiB.
 fn page_size_name(bytes: i64) -> String {
     let units = ["B", "KB", "MB", "GB", "TB", "PB"];
     let mut size = bytes;
@@ -358,8 +358,8 @@ fn page_size_name(bytes: i64) -> String {
     format!("{size}{}", units[index])
 }
 
-/// The most that the pod may use at any time, its overhead not counted (`PodRequests`, `PodLimits`): what is said of
-/// the pod as a whole, else what its containers add up to.
+/// The requests or limits of the pod without its overhead (`PodRequests`, `PodLimits`): the pod-level amount if there
+/// is one, else the sum of its containers.
 fn pod_total(pod: &Pod, list: impl Fn(&ResourceLists) -> &ResourceList + Copy) -> Result<ResourceList> {
     let Some(spec) = &pod.spec else {
         return Ok(ResourceList::new());
@@ -370,8 +370,8 @@ fn pod_total(pod: &Pod, list: impl Fn(&ResourceLists) -> &ResourceList + Copy) -
     Ok(total)
 }
 
-/// Regular containers and sidecars together, or the largest moment of the initialisation: an init container beside
-/// the sidecars started before it (`AggregateContainerRequests`, `AggregateContainerLimits`).
+/// The larger one of two sums (`AggregateContainerRequests`, `AggregateContainerLimits`): all regular containers and
+/// sidecars, or an init container and the sidecars that were started before it.
 fn containers_total(
     spec: &PodSpec,
     list: impl Fn(&ResourceLists) -> &ResourceList + Copy,
@@ -425,7 +425,7 @@ impl ResourceLists {
         )
     }
 
-    /// Those of the pod as a whole, as far as a pod can have them (`IsSupportedPodLevelResource`).
+    /// The supported pod-level resources (`IsSupportedPodLevelResource`).
     pub(super) fn of_pod(pod: &Pod) -> Result<Self> {
         let resources = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
         let mut lists = Self::read(&pod_owner(pod), resources)?;

@@ -21,10 +21,10 @@ use super::{ConfigError, NodeSettings, Result};
 use kubelet_cri::v1;
 use kubelet_cri::v1::security_profile::ProfileType;
 
-/// The config to run a pod's sandbox with (`generatePodSandboxConfig`). Writes nothing; reads the node's
+/// Generates the config of a pod's sandbox (`generatePodSandboxConfig`). It writes no files, and reads the node's
 /// `resolv.conf`.
 ///
-/// Records `MissingClusterDNS` and `DNSConfigForming`. An error is the message of `CreatePodSandboxError`.
+/// Emits the events `MissingClusterDNS` and `DNSConfigForming`. An error is the message of `CreatePodSandboxError`.
 pub(crate) fn pod_sandbox_config(
     node: &NodeSettings,
     pod: &Pod,
@@ -77,8 +77,9 @@ fn linux_config(
         .iter()
         .flat_map(|context| context.sysctls.iter().flatten());
     let security_context = v1::LinuxSandboxSecurityContext {
-        // The kubelet names no namespaces for a pod without a security context, which no API server stores and no
-        // defaulted manifest holds. A custom source may: on the host's network its sandbox would never be right.
+        // The kubelet sets no namespaces for a pod without a security context. API servers and defaulted manifests
+        // always have one, but a custom source may not. On the host's network, the sandbox of such a pod would always
+        // count as changed.
         namespace_options: Some(namespaces_for_pod(pod, user_namespace)),
         selinux_options: context
             .and_then(|context| context.se_linux_options.as_ref())
@@ -88,7 +89,7 @@ fn linux_config(
         supplemental_groups: supplemental_groups(context),
         supplemental_groups_policy: supplemental_groups_policy(context)?,
         privileged: has_privileged_container(spec),
-        // The sandbox itself runs with the runtime's profile whatever its containers have.
+        // The sandbox itself always runs with the runtime's profile, independent of its containers.
         seccomp: Some(v1::SecurityProfile {
             profile_type: ProfileType::RuntimeDefault as i32,
             ..Default::default()
@@ -106,8 +107,8 @@ fn linux_config(
     })
 }
 
-/// The ports of all regular containers (`MakePortMappings`), those without a host port too. Of the ports of one
-/// container that bear one name, or are the same in all, the first counts.
+/// The ports of all regular containers (`MakePortMappings`), including those without a host port. If ports of one
+/// container have the same name, or are equal, the first counts.
 fn port_mappings(pod: &Pod) -> Vec<v1::PortMapping> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     containers.flat_map(container_port_mappings).collect()
@@ -150,7 +151,7 @@ fn protocol(port: &ContainerPort) -> v1::Protocol {
         Some("SCTP") => v1::Protocol::Sctp,
         None | Some("TCP" | "") => v1::Protocol::Tcp,
         Some(other) => {
-            tracing::info!(protocol = other, "unknown protocol of a port, taking it for TCP");
+            tracing::info!(protocol = other, "unknown protocol of a port, using TCP");
             v1::Protocol::Tcp
         }
     }

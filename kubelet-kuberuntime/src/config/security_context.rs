@@ -1,4 +1,4 @@
-//! What a container may do: its security context merged with its pod's (`kuberuntime/security_context.go`,
+//! The security context of a container, merged with its pod's (`kuberuntime/security_context.go`,
 //! `pkg/securitycontext`).
 
 use k8s_openapi::api::core::v1::{
@@ -15,7 +15,7 @@ use kubelet_cri::v1::{
     SupplementalGroupsPolicy, UserNamespace,
 };
 
-/// What no container sees of the host unless `procMount` is `Unmasked` (`defaultMaskedPaths`); the node adds its own.
+/// The masked paths of all containers, unless `procMount` is `Unmasked` (`defaultMaskedPaths`). The node adds more.
 const MASKED_PATHS: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
@@ -31,7 +31,7 @@ const MASKED_PATHS: [&str; 12] = [
     "/sys/devices/virtual/powercap",
 ];
 
-/// What no container writes to unless `procMount` is `Unmasked` (`defaultReadonlyPaths`).
+/// The read-only paths of all containers, unless `procMount` is `Unmasked` (`defaultReadonlyPaths`).
 const READONLY_PATHS: [&str; 5] = [
     "/proc/bus",
     "/proc/fs",
@@ -40,8 +40,8 @@ const READONLY_PATHS: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
-/// Before containers had fields for it, the AppArmor profile stood in an annotation of this prefix and the
-/// container's name (`DeprecatedAppArmorBetaContainerAnnotationKeyPrefix`).
+/// Prefix of the old annotation with a container's AppArmor profile, followed by the container's name
+/// (`DeprecatedAppArmorBetaContainerAnnotationKeyPrefix`).
 const APPARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// The security context of a container (`determineEffectiveSecurityContext`).
@@ -63,12 +63,12 @@ pub(super) fn container_security_context(
         run_as_user = image_user.uid;
         run_as_username.clone_from(&image_user.username);
         if run_as_username.is_empty() {
-            // An image that names nobody runs as root.
+            // An image without a user runs as root.
             run_as_user.get_or_insert(0);
         }
     }
 
-    // The field of the older runtimes stays empty: the profile says it all.
+    // The field for older runtimes stays empty, because `seccomp` has the profile.
     #[allow(deprecated)]
     Ok(LinuxContainerSecurityContext {
         capabilities: effective.capabilities.map(capability),
@@ -91,7 +91,7 @@ pub(super) fn container_security_context(
     })
 }
 
-/// Refuses a container that must not run as root and would, or might (`verifyRunAsNonRoot`).
+/// Refuses a container with `runAsNonRoot` that would or could run as root (`verifyRunAsNonRoot`).
 pub(super) fn verify_run_as_non_root(pod: &Pod, container: &Container, image_user: &ImageUser) -> Result<()> {
     let effective = Effective::of(pod_security_context(pod), container.security_context.as_ref());
     if !effective.run_as_non_root {
@@ -155,7 +155,7 @@ pub(super) fn pod_security_context(pod: &Pod) -> Option<&PodSecurityContext> {
     pod.spec.as_ref()?.security_context.as_ref()
 }
 
-/// The container's word, or else the pod's (`DetermineEffectiveSecurityContext`).
+/// The container's value, or else the pod's (`DetermineEffectiveSecurityContext`).
 struct Effective<'a> {
     capabilities: Option<&'a Capabilities>,
     privileged: bool,
@@ -257,8 +257,8 @@ fn seccomp_profile(
     }
 }
 
-/// The container's profile, or the annotation's, or the pod's (`getAppArmorProfile`): as CRI has it now, and as older
-/// runtimes read it.
+/// The container's profile, or the annotation's, or the pod's (`getAppArmorProfile`): in CRI's present form, and in the
+/// form for older runtimes.
 fn apparmor_profile(
     pod: &Pod,
     pod_context: Option<&PodSecurityContext>,
@@ -324,7 +324,7 @@ fn security_profile(profile_type: ProfileType) -> SecurityProfile {
     }
 }
 
-/// Whether a container of the pod is privileged (`HasPrivilegedContainer`), ephemeral ones not counted.
+/// Whether a regular or init container of the pod is privileged (`HasPrivilegedContainer`).
 pub(super) fn has_privileged_container(spec: &PodSpec) -> bool {
     let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
     let mut contexts = containers.filter_map(|container| container.security_context.as_ref());

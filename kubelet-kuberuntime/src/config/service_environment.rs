@@ -1,4 +1,4 @@
-//! The environment variables that tell a container of services (`getServiceEnvVarMap`, `envvars.FromServices`).
+//! The environment variables of services (`getServiceEnvVarMap`, `envvars.FromServices`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use kubelet_core::{PodExt, Services};
 
 use super::{ConfigError, Result};
 
-/// Where the API server has its own service (`metav1.NamespaceDefault`), and its name (`masterServices`).
+/// The namespace (`metav1.NamespaceDefault`) and the name (`masterServices`) of the API server's own service.
 const MASTER_SERVICE: (&str, &str) = ("default", "kubernetes");
 /// The cluster IP of a headless service (`v1.ClusterIPNone`).
 const HEADLESS: &str = "None";
 
-/// The variables of the services that a pod sees: the API server's always, those of its namespace unless
-/// `enableServiceLinks` is off. A service of the namespace that is called like the API server's stands for it.
+/// The variables of the services that a pod sees: always the API server's, and those of its namespace unless
+/// `enableServiceLinks` is off. A service of the namespace with the name of the API server's service replaces it.
 ///
 /// # Errors
 ///
-/// The services were not seen yet. A static pod does not wait for them.
+/// The services have not been listed yet. A static pod does not wait for them.
 pub(super) fn service_environment(pod: &Pod, services: &dyn Services) -> Result<BTreeMap<String, String>> {
     if !pod.is_static() && !services.has_synced() {
         let message = "services have not yet been read at least once, cannot construct envvars";
@@ -32,7 +32,7 @@ pub(super) fn service_environment(pod: &Pod, services: &dyn Services) -> Result<
     let (namespace, name) = MASTER_SERVICE;
     let master = services.service(namespace, name);
     let seen = master.iter().chain(&of_namespace);
-    // By name, so that of two services of one name the namespace's own counts.
+    // By name: if two services have one name, the one of the pod's namespace counts.
     let seen: BTreeMap<&str, &ServiceSpec> = seen.filter_map(with_cluster_ip).collect();
     let mut environment = BTreeMap::new();
     for (name, spec) in seen {
@@ -66,7 +66,7 @@ fn add_service(environment: &mut BTreeMap<String, String>, name: &str, spec: &Se
                 number.clone(),
             );
         }
-        // The variables of docker's links.
+        // The variables of Docker links.
         let protocol = port.protocol.as_deref().filter(|protocol| !protocol.is_empty());
         let protocol = protocol.unwrap_or("TCP");
         let lower = protocol.to_lowercase();
@@ -95,7 +95,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Services that were read, or, without any, were not.
+    /// Services that were listed; with `None`, they have not been listed.
     pub(in super::super) struct Listed(pub(in super::super) Option<Vec<Arc<Service>>>);
 
     impl Listed {
@@ -134,7 +134,7 @@ pub(super) mod tests {
         .unwrap()
     }
 
-    /// `name=value`, of what a pod with links sees.
+    /// The variables of a pod with links, as `name=value`.
     fn seen(services: Vec<Arc<Service>>) -> Vec<String> {
         let listed = Listed(Some(services));
         let environment = service_environment(&pod(Some(true), "api"), &listed).unwrap();
@@ -182,7 +182,7 @@ pub(super) mod tests {
                     "ABC_123_SERVICE_PORT_U_D_P=8081",
                 ],
             ),
-            // The first port alone may be without a name; a name may be a number.
+            // Only the first port may have no name; a name may be a number.
             (
                 "q-u-u-x",
                 "9.8.7.6",

@@ -1,24 +1,24 @@
-//! A part of a volume, held so that no container can put something else in its place (`pkg/volume/util/subpath`).
+//! Sub-paths of volumes, mounted so that no container can replace them by something else (`pkg/volume/util/subpath`).
 //!
-//! What is in a volume is the containers' to write, symbolic links too, and they may write while we look. So the place
-//! is found first, with all links followed, and must be in the volume; then it is opened part by part, each below the one
-//! before and following no link: what was swapped meanwhile is an error. What was opened is mounted on a folder or file of
-//! the pod's own, and that is what the runtime gets: nobody can change where it leads.
+//! Containers may write to a volume at any time, also symbolic links. So the path is first resolved with all links, and
+//! must be in the volume. Then it is opened part by part, without following links: if a part was replaced meanwhile,
+//! this is an error. The opened file or folder is mounted on one in the pod's folder, and the runtime gets that mount
+//! point, which no container can change.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use super::mounts::SubPath;
 
-/// What the runtime is to mount for `sub_path` of `volume`. Folders that are missing are made with the mode of the volume, as
-/// one made by the runtime would have another.
+/// Returns the path that the runtime mounts for `sub_path` of `volume`. Missing folders are created with the mode of
+/// the volume; the runtime would create them with another mode.
 ///
-/// It is the sub-path's own mount point, or where nothing may be mounted, the place itself: then a container that shares the
-/// volume could still swap it before the runtime mounts it.
+/// It is the sub-path's mount point. If this process may not mount, it is the path in the volume itself. Then another
+/// container with the same volume could still replace it before the runtime mounts it.
 ///
 /// # Errors
 ///
-/// When it leads out of the volume, something was swapped meanwhile, or on any trouble with the file system.
+/// The path leads out of the volume, a part of it was replaced meanwhile, or an error of the file system.
 pub(super) fn prepare(volume: &Path, sub_path: &SubPath) -> io::Result<PathBuf> {
     let volume = volume.canonicalize()?;
     let place = resolve(&volume, &sub_path.path)?;
@@ -31,12 +31,12 @@ pub(super) fn prepare(volume: &Path, sub_path: &SubPath) -> io::Result<PathBuf> 
     tracing::warn!(
         container = sub_path.container,
         volume = sub_path.volume_mount,
-        "A sub-path is not held by a mount: this agent may not mount"
+        "this agent may not mount, so a container could replace the sub-path before the runtime mounts it"
     );
     Ok(place)
 }
 
-/// The place of `sub_path` in `volume`, with all links resolved. Both this and `volume` are canonical.
+/// The path of `sub_path` in `volume`, with all links resolved. Both this and `volume` are canonical.
 fn resolve(volume: &Path, sub_path: &Path) -> io::Result<PathBuf> {
     if !sub_path
         .components()
@@ -58,7 +58,7 @@ fn resolve(volume: &Path, sub_path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Makes what is missing of the folders (`SafeMakeDir`).
+/// Creates missing folders (`SafeMakeDir`).
 fn make_dirs(volume: &Path, sub_path: &Path) -> io::Result<()> {
     let mut parts = sub_path.components().peekable();
     let mut there = volume.to_owned();
@@ -101,21 +101,21 @@ mod held {
     use rustix::io::Errno;
     use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
-    /// Whatever is there; a FIFO or a device is not woken by it.
+    /// Opens any kind of file; it has no side effects on a FIFO or a device.
     const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
     const DIRECTORY: OFlags = OFlags::RDONLY
         .union(OFlags::DIRECTORY)
         .union(OFlags::NOFOLLOW)
         .union(OFlags::CLOEXEC);
 
-    /// Opens a place in the volume; both are canonical (`doSafeOpen`).
+    /// Opens a path in the volume; both are canonical (`doSafeOpen`).
     fn open_below(volume: &Path, place: &Path) -> io::Result<OwnedFd> {
         let mut opened = open(volume, PATH | OFlags::DIRECTORY, Mode::empty())?;
         let Ok(rest) = place.strip_prefix(volume) else {
             return Err(super::outside(place));
         };
         for part in rest {
-            // What is mounted when somebody looks is mounted now. That it is no folder does not matter.
+            // This triggers an automount now. An error because it is not a folder does not matter.
             let mut folder = part.to_owned();
             folder.push("/");
             let _ = statat(&opened, &folder, AtFlags::SYMLINK_NOFOLLOW);
@@ -128,7 +128,7 @@ mod held {
         Ok(opened)
     }
 
-    /// Makes these folders, one in the other, in a folder of the volume.
+    /// Creates these nested folders in a folder of the volume.
     pub(super) fn make_dirs<'a>(
         volume: &Path,
         there: &Path,
@@ -139,20 +139,21 @@ mod held {
         for name in missing {
             let made = match mkdirat(&parent, name, Mode::RWXU) {
                 Ok(()) => true,
-                // Another container's start was here first.
+                // The start of another container has created it meanwhile.
                 Err(Errno::EXIST) => false,
                 Err(error) => return Err(error.into()),
             };
             parent = openat(&parent, name, DIRECTORY, Mode::empty())?;
             if made {
-                // The mode that a folder is made with is cut by the umask.
+                // The umask applies to the mode of a new folder.
                 fchmod(&parent, mode)?;
             }
         }
         Ok(())
     }
 
-    /// Mounts the place on `target`, unless it is there (`doBindSubPath`). Says whether this process may mount.
+    /// Mounts the path on `target`, unless it is already mounted (`doBindSubPath`). Returns whether this process may
+    /// mount.
     pub(super) fn mount(volume: &Path, place: &Path, target: &Path) -> io::Result<bool> {
         let opened = open_below(volume, place)?;
         let wanted = fstat(&opened)?;
@@ -160,7 +161,7 @@ mod held {
             DirBuilder::new().recursive(true).mode(0o750).create(parent)?;
         }
         match target.symlink_metadata() {
-            // The one that an earlier start of the container got.
+            // The mount of an earlier start of the container.
             Ok(found) if (found.dev(), found.ino()) == (wanted.st_dev, wanted.st_ino) => return Ok(true),
             Ok(_) => {
                 unmount_all(target)?;
@@ -171,7 +172,7 @@ mod held {
         }
         match file_type(&wanted) {
             FileType::Directory => DirBuilder::new().mode(0o750).create(target)?,
-            // A file does for all that is no folder: pipes, sockets and devices too.
+            // A file is a mount point for everything that is not a folder: also for pipes, sockets and devices.
             _ => drop(
                 OpenOptions::new()
                     .write(true)
@@ -183,7 +184,7 @@ mod held {
         let source = format!("/proc/self/fd/{}", opened.as_raw_fd());
         let mounted = mount_bind(source, target);
         if mounted.is_err() {
-            // Nothing that is empty stays behind.
+            // Leaves no empty mount point behind.
             let _ = remove(target);
         }
         match mounted {
@@ -193,12 +194,12 @@ mod held {
         }
     }
 
-    /// What was mounted there by earlier starts of the container.
+    /// Unmounts the mounts of earlier starts of the container.
     fn unmount_all(target: &Path) -> io::Result<()> {
         loop {
             match unmount(target, UnmountFlags::NOFOLLOW) {
                 Ok(()) => {}
-                // Nothing is mounted there, or nothing can be by whom this is.
+                // Nothing is mounted there, or this process may not mount.
                 Err(Errno::INVAL | Errno::PERM) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
@@ -224,7 +225,7 @@ mod held {
     }
 }
 
-/// Elsewhere nothing is mounted.
+/// Other systems do not mount.
 #[cfg(not(target_os = "linux"))]
 mod held {
     use std::ffi::OsStr;
@@ -296,7 +297,7 @@ mod tests {
         symlink("..data", volume.path().join("link")).unwrap();
         assert!(place(volume.path(), "key").unwrap().ends_with("..data/key"));
         assert!(place(volume.path(), "key/below").is_err());
-        // Folders are made where links lead.
+        // Folders are created in the targets of links.
         assert!(place(volume.path(), "link/new").unwrap().ends_with("..data/new"));
     }
 
@@ -367,14 +368,14 @@ mod tests {
         let [dir, file, fifo] = [("dir", "0"), ("dir/file", "1"), ("fifo", "2")]
             .map(|(path, index)| prepared(&volume, path, target(index)).unwrap());
         assert_eq!(Some(dir.clone()), target("0"));
-        // A container puts something else in its place.
+        // A container replaces it.
         fs::rename(volume.join("dir"), volume.join("away")).unwrap();
         symlink("/etc", volume.join("dir")).unwrap();
         assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "first");
         assert_eq!(fs::read_to_string(&file).unwrap(), "first");
         assert!(prepared(&volume, "dir", target("0")).is_err());
 
-        // The next start gets the same again, or what is there then.
+        // The next start gets the same, or the replacement if there is one.
         fs::remove_file(volume.join("dir")).unwrap();
         fs::rename(volume.join("away"), volume.join("dir")).unwrap();
         assert_eq!(prepared(&volume, "dir", target("0")).unwrap(), dir);
@@ -391,7 +392,7 @@ mod tests {
         );
     }
 
-    /// A container that swaps a folder for a link as fast as it can: either the folder is mounted, or nothing.
+    /// A container replaces a folder by a link as fast as it can: either the folder is mounted, or nothing.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_link_that_appears_between_the_steps_is_never_followed() {

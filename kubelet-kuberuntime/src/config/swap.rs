@@ -6,8 +6,8 @@ use kubelet_core::{PodExt, QosClass, qos_class};
 use super::resources::{ResourceLists, is_critical};
 use super::{NodeSettings, Result};
 
-/// Whether a container may swap: with `LimitedSwap` and cgroup v2 those of burstable pods that ask for some memory, and for less
-/// than they may have. Critical pods never do.
+/// Whether a container may swap: with `LimitedSwap` and cgroup v2, a container of a burstable pod, if it requests some
+/// memory and less than its limit. Critical pods may never swap.
 pub(crate) fn may_swap(node: &NodeSettings, pod: &Pod, container: &Container) -> Result<bool> {
     if !(node.limited_swap && node.swap_controller && node.cgroup_v2) {
         return Ok(false);
@@ -18,7 +18,8 @@ pub(crate) fn may_swap(node: &NodeSettings, pod: &Pod, container: &Container) ->
     Ok(qos_class(pod) == QosClass::Burstable && request != limit && !is_critical(pod))
 }
 
-/// In bytes: of the node's swap what the container asks for of the node's memory (`calcSwapForBurstablePods`); 0 for none.
+/// The container's swap in bytes: the same share of the node's swap as its request is of the node's memory
+/// (`calcSwapForBurstablePods`); 0 for none.
 pub(super) fn swap_limit(node: &NodeSettings, pod: &Pod, container: &Container) -> Result<u64> {
     if !may_swap(node, pod, container)? {
         return Ok(0);
@@ -28,7 +29,7 @@ pub(super) fn swap_limit(node: &NodeSettings, pod: &Pod, container: &Container) 
     let request = u64::try_from(request).unwrap_or(0);
     if node.memory_capacity == 0 || request > node.memory_capacity {
         tracing::error!(pod = %pod.key(), uid = pod.uid_str(), container = container.name, request,
-            memory = node.memory_capacity, "cannot tell how much a container may swap; it may not");
+            memory = node.memory_capacity, "cannot compute how much a container may swap, so it may not swap");
         return Ok(0);
     }
     // In floating point, as the kubelet does.
@@ -55,7 +56,7 @@ mod tests {
         }
     }
 
-    /// What the first of its containers may swap. The second asks for some memory.
+    /// How much the first of its containers may swap. The second one requests some memory.
     fn limit(node: &NodeSettings, resources: Value, mut spec: Value) -> Result<u64> {
         spec["containers"] = json!([
             { "name": "a", "resources": resources },

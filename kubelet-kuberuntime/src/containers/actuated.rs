@@ -1,4 +1,4 @@
-//! What running pods and their containers were given last (`actuatedState`).
+//! The resources that running pods and their containers got last (`actuatedState`).
 
 use std::collections::HashMap;
 
@@ -12,30 +12,31 @@ use crate::containers::find;
 use crate::pod_actions::ContainerAmounts;
 use crate::sandbox::resources::Bounds;
 
-/// What the runtime was told last of each pod's resources.
+/// The resources of each pod that the runtime got last.
 #[derive(Default)]
 pub(crate) struct Actuated(Mutex<HashMap<PodUid, OfPod>>);
 
 #[derive(Default)]
 struct OfPod {
     containers: HashMap<String, ContainerAmounts>,
-    /// Most pods have nothing of it.
+    /// Most pods have no entry.
     whole: Option<Box<Whole>>,
 }
 
-/// Of the pod as a whole.
+/// Of the whole pod.
 #[derive(Default)]
 struct Whole {
-    /// `spec.resources`, of a pod that has some.
+    /// `spec.resources`, if the pod has it.
     amounts: Option<ContainerAmounts>,
-    /// What the runtime was told of the sandbox, since it was made.
+    /// The resources of the sandbox that the runtime got since it was created.
     bounds: Option<Bounds>,
-    /// A resize was begun and has failed since.
+    /// A resize was started and has failed.
     is_unfinished: bool,
 }
 
 impl Actuated {
-    /// A container that was started by an agent before this one has what its spec said when it was first seen.
+    /// A container that an earlier agent started has the resources of its spec at the time when this agent first sees
+    /// it.
     pub(crate) fn get_or_take_over(&self, pod: &Pod, container: &str) -> Option<ContainerAmounts> {
         let mut pods = self.0.lock();
         let containers = &mut pods.entry(pod.uid()).or_default().containers;
@@ -48,7 +49,7 @@ impl Actuated {
         Some(amounts)
     }
 
-    /// The same for what the pod has as a whole.
+    /// The same for the pod-level resources.
     pub(crate) fn whole_or_take_over(&self, pod: &Pod) -> Option<ContainerAmounts> {
         let known = self.whole(&pod.uid(), |whole| whole.amounts);
         if known.is_none()
@@ -69,7 +70,7 @@ impl Actuated {
             .is_some()
     }
 
-    /// Those of the pod, by name.
+    /// The pod's containers, by name.
     pub(crate) fn of_pod(&self, pod: &PodUid) -> Vec<ActuatedResources> {
         let pods = self.0.lock();
         let Some(pod) = pods.get(pod) else {
@@ -93,7 +94,8 @@ impl Actuated {
         all
     }
 
-    /// What an agent before this one told the runtime. What this one has told it since is newer.
+    /// Restores the resources that an earlier agent sent to the runtime. Resources that this agent has sent meanwhile
+    /// are newer.
     pub(crate) fn restore(&self, pod: &PodUid, actuated: Vec<ActuatedResources>) {
         let mut pods = self.0.lock();
         let of_pod = pods.entry(pod.clone()).or_default();
@@ -140,7 +142,7 @@ impl Actuated {
         }
     }
 
-    /// A new sandbox is made with what the pod's spec says.
+    /// A new sandbox has the resources of the pod's spec.
     pub(crate) fn made_sandbox(&self, pod: &Pod) {
         if let Some(of_pod) = self.0.lock().get_mut(&pod.uid()) {
             of_pod.whole = None;

@@ -1,4 +1,4 @@
-//! How long a container that keeps ending waits before it is started again.
+//! The crash-loop back-off: how long a container that keeps exiting waits before its restart.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use tokio::time::Instant;
 
 /// The crash-loop back-off of all containers (`flowcontrol.Backoff` under `doBackOff`).
 ///
-/// The runtime tells on the wall clock when a container ended. That is turned into an instant when the end is
-/// first seen, and kept: a step of the wall clock makes no wait longer or shorter.
+/// The runtime reports the end of a container as a wall clock time. It is converted to an instant once, when the end is
+/// first seen. So a step of the wall clock does not change the wait.
 pub(crate) struct CrashLoopBackOff {
     initial: Duration,
     max: Duration,
     clock: Clock,
-    /// By what makes a container another one to the back-off.
+    /// By back-off key: a container with another key has its own back-off.
     entries: Mutex<HashMap<PodUid, HashMap<String, Entry>>>,
 }
 
@@ -28,10 +28,10 @@ struct Entry {
     last_exit: (ContainerId, Instant),
 }
 
-/// It is not time yet.
+/// The container must still wait.
 #[derive(Debug)]
 pub(crate) struct StillWaiting {
-    /// The whole wait, not what is left of it.
+    /// The whole wait, not the remaining time.
     pub(crate) wait: Duration,
     /// When it ends.
     pub(crate) until: Instant,
@@ -47,8 +47,8 @@ impl CrashLoopBackOff {
         }
     }
 
-    /// Asks to start a container whose last instance is `exited`. `Ok` counts as a start: the wait after the
-    /// next end is twice as long, or the first again if this instance lasted twice the longest wait.
+    /// Checks whether a container whose last instance is `exited` may start. `Ok` counts as a start: the wait after the
+    /// next exit is twice as long, or the initial one if this instance ran for twice the longest wait.
     pub(crate) fn try_start(
         &self,
         pod: &Pod,
@@ -90,12 +90,12 @@ impl CrashLoopBackOff {
         Ok(())
     }
 
-    /// Forgets all containers of a pod.
+    /// Removes all containers of a pod.
     pub(crate) fn forget(&self, uid: &PodUid) {
         self.entries.lock().remove(uid);
     }
 
-    /// What waits in a pod, in a fixed order.
+    /// The waits of a pod, in a fixed order.
     pub(crate) fn of_pod(&self, uid: &PodUid) -> Vec<BackOff> {
         let entries = self.entries.lock();
         let of_pod = entries.get(uid).into_iter().flatten();
@@ -113,8 +113,8 @@ impl CrashLoopBackOff {
         back_offs
     }
 
-    /// Goes on with what [`of_pod`](Self::of_pod) told of an agent before this one. What is no wait of a container is
-    /// left to others.
+    /// Restores the waits that [`of_pod`](Self::of_pod) returned in an earlier agent. Skips waits that are not of
+    /// containers.
     pub(crate) fn restore(&self, uid: &PodUid, back_offs: &[BackOff]) {
         let mut entries = self.entries.lock();
         for back_off in back_offs {
@@ -133,7 +133,7 @@ impl CrashLoopBackOff {
     fn instant_of_exit(&self, exited: &ContainerStatus, now: Instant) -> Instant {
         let age = exited
             .finished_at
-            // The runtime does not tell.
+            // The runtime does not report it.
             .filter(|finished| *finished != Timestamp::UNIX_EPOCH)
             .and_then(|finished| Duration::try_from(self.clock.now().duration_since(finished)).ok())
             .unwrap_or_default();
@@ -147,7 +147,7 @@ fn key_of(container: &Container) -> String {
     format!("{}_{image}_{:?}", container.name, container.resources)
 }
 
-/// A duration in Go's words, to whole seconds: `10s`, `1m20s`, `5m0s`.
+/// A duration in Go's format, in whole seconds: `10s`, `1m20s`, `5m0s`.
 pub(crate) fn go_seconds(duration: Duration) -> String {
     let (hours, minutes, seconds) = (
         duration.as_secs() / 3600,

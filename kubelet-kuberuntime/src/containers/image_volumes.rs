@@ -1,5 +1,4 @@
-//! Images that are mounted as volumes, and the secrets that images are pulled with
-//! (`getImageVolumes`, `getPullSecretsForPod`).
+//! Images that are mounted as volumes, and the pull secrets of images (`getImageVolumes`, `getPullSecretsForPod`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +12,14 @@ use crate::images::WantedImage;
 use crate::runtime::CriRuntime;
 use kubelet_cri::v1;
 
-/// What a runtime says first when it cannot mount an image.
+/// The prefix of a runtime's error if it cannot mount an image.
 const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 
-/// By volume name: the image, or why there is none.
+/// The image of each volume, or the error, by volume name.
 pub(crate) type ImageVolumes = BTreeMap<String, Result<v1::ImageSpec, SyncFailure>>;
 
 impl CriRuntime {
-    /// The secrets that the pod names; what cannot be had is told by an event and left out.
+    /// The pull secrets of the pod. A secret that cannot be read is skipped, with an event.
     pub(crate) async fn pull_secrets(&self, pod: &Pod) -> Vec<Arc<Secret>> {
         let named = pod
             .spec
@@ -57,7 +56,7 @@ impl CriRuntime {
         secrets
     }
 
-    /// Pulls the images that the pod has as volumes, if need be.
+    /// Pulls the images of the pod's image volumes, if needed.
     pub(crate) async fn image_volumes(
         &self,
         pod: &Pod,
@@ -96,7 +95,7 @@ impl CriRuntime {
 ///
 /// # Errors
 ///
-/// Why the last of them that could not be had is not there; each is told by an event.
+/// The error of the last image that is not available. There is an event for each.
 pub(crate) fn mounted_images(
     images: &ImageVolumes,
     container: &Container,

@@ -1,4 +1,4 @@
-//! A container of a pod by its name: its spec, where it stands in the pod, and events about it.
+//! Containers of a pod by name: the spec, the kind, and events. The submodules start and resize them, with back-off.
 
 pub(crate) mod actuated;
 pub(crate) mod back_off;
@@ -11,18 +11,18 @@ use std::borrow::Cow;
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod};
 use kubelet_core::{Event, EventRecorder, EventType, PodExt};
 
-/// The part of a pod's spec that holds a container: what an event's field path begins with.
+/// The list of a pod's spec that has a container: the prefix of an event's field path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Regular,
     Init,
     Ephemeral,
-    /// It is not in the spec, or the spec is not known.
+    /// The container is not in the spec, or the spec is not known.
     Unlisted,
 }
 
 impl Kind {
-    /// As messages and logs name it.
+    /// The name in messages and logs.
     pub(crate) fn type_name(self) -> &'static str {
         match self {
             Kind::Regular => "container",
@@ -32,7 +32,7 @@ impl Kind {
         }
     }
 
-    /// As metrics name it.
+    /// The name in metrics.
     pub(crate) fn metric_label(self) -> &'static str {
         match self {
             Kind::Regular => "container",
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// What events about a container name, e.g. `spec.containers{main}`.
+    /// The field path of events about a container, e.g. `spec.containers{main}`.
     pub(crate) fn field_path(self, name: &str) -> String {
         let list = match self {
             Kind::Regular => "containers",
@@ -132,13 +132,13 @@ pub(crate) fn common_part(ephemeral: &EphemeralContainer) -> Container {
     }
 }
 
-/// A pod as the kubelet's messages name it, `<name>_<namespace>(<uid>)` (`format.Pod`).
+/// A pod in the kubelet's messages, `<name>_<namespace>(<uid>)` (`format.Pod`).
 pub(crate) fn describe(pod: &Pod) -> String {
     let key = pod.key();
     format!("{}_{}({})", key.name, key.namespace, pod.uid_str())
 }
 
-/// Records events about one container (`recordContainerEvent`).
+/// Emits events about one container (`recordContainerEvent`).
 pub(crate) struct ContainerEvents<'a> {
     pub(crate) recorder: &'a dyn EventRecorder,
     pub(crate) pod: &'a Pod,
@@ -155,8 +155,8 @@ impl ContainerEvents<'_> {
         self.record(EventType::Warning, reason, message.into());
     }
 
-    /// A warning whose message may name the container's id. Its name stands there instead, so that like events
-    /// have like messages.
+    /// Emits a warning. A container id in the message is replaced by the container's name, so that similar events have
+    /// equal messages.
     pub(crate) fn warning_without_id(&self, reason: &str, message: impl Into<String>, id: &str) {
         let mut message = message.into();
         if !id.is_empty() {

@@ -1,4 +1,4 @@
-//! Giving running pods and containers other resources (`doPodResizeAction`).
+//! Resizes running pods and containers (`doPodResizeAction`).
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -35,8 +35,8 @@ impl Resource {
 }
 
 impl CriRuntime {
-    /// Whether a container that runs, or the pod as a whole, was given something else than its spec says
-    /// (`IsPodResizeInProgress`). An init container that is not started again does not count.
+    /// Whether a running container, or the whole pod, has other resources than its spec (`IsPodResizeInProgress`). An
+    /// init container that is not restartable does not count.
     pub(crate) fn has_resize_to_do(&self, pod: &Pod, status: &PodStatus) -> bool {
         let Some(spec) = &pod.spec else { return false };
         let runs = |container: &&Container| {
@@ -58,8 +58,8 @@ impl CriRuntime {
             || self.actuated.is_unfinished(&pod.uid())
     }
 
-    /// What a container may swap follows from the memory it asks for, and is not changed while it runs
-    /// (`disallowResizeForSwappableContainers`).
+    /// A container's swap limit follows from its memory request and cannot be changed while it runs, so such a resize
+    /// is refused (`disallowResizeForSwappableContainers`).
     pub(crate) fn refuses_to_resize_swap(&self, desired: &Pod, allocated: &Pod) -> Option<ResizeRefusal> {
         let asks_for = |pod: &Pod, container: &Container| {
             let amounts = container_amounts(pod, container).ok()?;
@@ -85,8 +85,8 @@ impl CriRuntime {
         })
     }
 
-    /// Memory first, then CPU; of each the pod where it gets more, its containers, the pod where it gets less. What fails ends
-    /// the resize, and nothing that was done is taken back: the next sync does what is left of it.
+    /// Resizes memory first, then CPU. For each resource the order is: the pod if it gets more, its containers, the pod
+    /// if it gets less. The first failure ends the resize. Nothing is reverted; the next sync continues.
     pub(crate) async fn resize_pod(
         &self,
         pod: &Pod,
@@ -163,7 +163,7 @@ impl CriRuntime {
         Ok(())
     }
 
-    /// A limit below what is in use would have it killed (`validateMemoryResizeAction`).
+    /// A memory limit below the usage would cause an OOM kill, so it is refused (`validateMemoryResizeAction`).
     async fn check_memory_use(
         &self,
         sandbox: &SandboxResize<'_>,
@@ -191,7 +191,7 @@ impl CriRuntime {
         let listed = self.runtime.list_container_stats(request).await;
         let listed =
             listed.map_err(|_| format!("unable to read memory usage for pod {:?}", describe(pod)))?;
-        // Of a container that was started again there may be more than one: the greatest counts.
+        // A restarted container may be listed more than once: the highest usage counts.
         let mut used: BTreeMap<String, Option<u64>> = BTreeMap::new();
         for stats in listed.stats {
             let Some(attributes) = stats.attributes else {
@@ -233,7 +233,7 @@ impl CriRuntime {
     }
 }
 
-/// What is now, but for one resource.
+/// The present resources, with one resource changed.
 fn with(now: ContainerAmounts, to: ContainerAmounts, resource: Resource) -> ContainerAmounts {
     match resource {
         Resource::Memory => ContainerAmounts {
@@ -249,7 +249,7 @@ fn with(now: ContainerAmounts, to: ContainerAmounts, resource: Resource) -> Cont
     }
 }
 
-/// These amounts in place of those that there are; what else there is stays.
+/// Replaces these amounts and keeps all others.
 pub(crate) fn set_amounts(resources: &mut ResourceRequirements, amounts: ContainerAmounts) {
     let set = |list: &mut Option<BTreeMap<String, Quantity>>, cpu: i64, memory: i64| {
         let list = list.get_or_insert_default();

@@ -1,4 +1,4 @@
-//! Starting one container: back-off, image, create, start, post-start hook (`startContainer`).
+//! Starts one container: back-off, image, create, start, post-start hook (`startContainer`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,15 +23,15 @@ use crate::pod_actions::KillReason;
 use crate::runtime::CriRuntime;
 use kubelet_cri::v1;
 
-/// What all containers that one sync starts have in common.
+/// The inputs that all starts of one sync share.
 pub(crate) struct StartContext<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) status: &'a PodStatus,
-    /// Told of each container before it is started.
+    /// Records each container before it is started.
     pub(crate) starts: Option<&'a dyn StartRecord>,
     pub(crate) sandbox_id: &'a str,
     pub(crate) sandbox_config: &'a v1::PodSandboxConfig,
-    /// The handler that images are for; empty for all.
+    /// The runtime handler for images; empty for the default.
     pub(crate) image_handler: &'a str,
     pub(crate) handler_features: HandlerFeatures,
     pub(crate) user_namespace: &'a v1::UserNamespace,
@@ -44,12 +44,12 @@ pub(crate) struct StartContext<'a> {
 pub(crate) struct Start<'a> {
     pub(crate) kind: Kind,
     pub(crate) container: Cow<'a, Container>,
-    /// The container that an ephemeral one looks into.
+    /// The target container of an ephemeral container.
     pub(crate) target: Option<&'a str>,
 }
 
 impl CriRuntime {
-    /// Starts a container, if it need not wait.
+    /// Starts a container, unless it must wait.
     pub(crate) async fn start_container(
         &self,
         context: &StartContext<'_>,
@@ -163,7 +163,7 @@ impl CriRuntime {
                 attempt,
             };
             starts.about_to_start(pod, &start).await.map_err(|error| {
-                let message = format!("the record of its start cannot be written: {error}");
+                let message = format!("cannot write the record of the start: {error}");
                 events.warning_without_id("Failed", format!("Error: {message}"), &id);
                 failure("RunContainerError", message)
             })?;
@@ -185,7 +185,7 @@ impl CriRuntime {
         let Err(message) = self.run_hook(pod, container, &id, hook).await else {
             return Ok(());
         };
-        // What the hook said may be secret.
+        // The hook's output may be secret.
         events.warning("FailedPostStartHook", "PostStartHook failed");
         let id = self.container_id(&id);
         let killed = self.kill_in_span(Kill {
@@ -248,7 +248,7 @@ impl CriRuntime {
             .map_err(|error| error.to_string())
     }
 
-    /// Some runtimes forget their containers when the node restarts; the logs stay.
+    /// Some runtimes lose their containers when the node restarts, but the logs stay.
     async fn restart_count_by_logs(&self, pod: &Pod, container: &str) -> u32 {
         let dir = pod_logs_directory(&self.node.pod_logs_dir, pod).join(container);
         let counted = self.node.disk.run(move || log_files::restart_count_by_logs(&dir));
@@ -288,7 +288,7 @@ impl CriRuntime {
         })
     }
 
-    /// For collectors of logs that look in `/var/log/containers`.
+    /// Creates a link for log collectors that read `/var/log/containers`.
     async fn link_log(&self, pod: &Pod, container: &Container, id: &str, log: &Path) {
         let Some(dir) = &self.container_log_links else {
             return;
@@ -296,7 +296,7 @@ impl CriRuntime {
         let link = dir.join(log_files::link_name(id, &container.name, &pod.key()));
         let (log, new_link) = (log.to_owned(), link.clone());
         let linked = self.node.disk.run(move || match log.try_exists() {
-            // A runtime that logs elsewhere makes no file: no link to nothing.
+            // A runtime that logs elsewhere creates no file. Then there is no link either.
             Ok(false) => Ok(()),
             Ok(true) | Err(_) => std::os::unix::fs::symlink(log, new_link),
         });

@@ -1,4 +1,4 @@
-//! The answers of a plugin that still hold (`cache.NewExpirationStore`).
+//! The cached answers of a plugin (`cache.NewExpirationStore`).
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::images::DockerConfig;
 
-/// The key of what holds for all images (`globalCacheKey`); no image or registry has such a name.
+/// The key of credentials for all images (`globalCacheKey`); no image or registry has this name.
 pub(super) const GLOBAL: &str = "<global>";
 
 /// Credentials by image, registry, or [`GLOBAL`].
@@ -18,12 +18,12 @@ pub(super) struct Cache {
 
 struct Entry {
     config: DockerConfig,
-    /// `None`: past what the clock can hold.
+    /// `None`: never; the time is beyond the range of the clock.
     expires: Option<Instant>,
 }
 
 impl Cache {
-    /// What holds for the image; that of the image itself before that of its registry and that of all.
+    /// The cached credentials for the image: first by image, then by registry, then the global ones.
     pub(super) fn get(&self, image: &str) -> Option<DockerConfig> {
         let now = Instant::now();
         let entries = self.entries.lock();
@@ -33,7 +33,7 @@ impl Cache {
         })
     }
 
-    /// Keeps credentials, and drops those that hold no longer.
+    /// Adds credentials, and removes expired ones.
     pub(super) fn add(&self, key: String, config: DockerConfig, expires: Option<Instant>) {
         let now = Instant::now();
         let mut entries = self.entries.lock();

@@ -1,4 +1,4 @@
-//! Running a plugin: the request on its standard input, the answer on its standard output (`execPlugin`).
+//! Runs a plugin, with the request on its standard input and the answer on its standard output (`execPlugin`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use super::{CredentialProvider, go_duration};
 /// How long a plugin may take; the kubelet has no setting for it.
 const PLUGIN_DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a plugin answers (`CredentialProviderResponse`).
+/// The answer of a plugin (`CredentialProviderResponse`).
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Answer {
@@ -24,13 +24,13 @@ pub(super) struct Answer {
     _kind: Kind,
     #[serde(rename = "apiVersion")]
     _api_version: String,
-    /// `Image`, `Registry` or `Global`: what the credentials are kept for.
+    /// `Image`, `Registry` or `Global`: the cache key of the credentials.
     #[serde(default)]
     pub(super) cache_key_type: String,
-    /// `None`: as long as the plugin's settings say.
+    /// `None`: the duration in the plugin's settings.
     #[serde(default, deserialize_with = "duration")]
     pub(super) cache_duration: Option<Duration>,
-    /// From a pattern of images to credentials.
+    /// Credentials by image pattern.
     #[serde(default)]
     pub(super) auth: Option<BTreeMap<String, Auth>>,
 }
@@ -52,12 +52,12 @@ pub(super) struct Auth {
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;
     let parse = |text: String| {
-        go_duration::parse(&text).ok_or_else(|| serde::de::Error::custom("cacheDuration is no duration"))
+        go_duration::parse(&text).ok_or_else(|| serde::de::Error::custom("cacheDuration is not a duration"))
     };
     text.map(parse).transpose()
 }
 
-/// Asks the plugin about an image. What is wrong is told without anything that it printed as its answer.
+/// Calls the plugin for an image. An error contains nothing of its standard output, which may have secrets.
 pub(super) async fn ask(provider: &CredentialProvider, image: &str) -> Result<Answer, String> {
     let name = &provider.name;
     let request = json!({
@@ -100,7 +100,7 @@ async fn run(provider: &CredentialProvider, request: &Value) -> io::Result<std::
     let request = format!("{request}\n");
     let write = async {
         if let Some(mut stdin) = stdin {
-            // One that does not read its request may answer all the same.
+            // A plugin that does not read its request may still answer.
             let _ = stdin.write_all(request.as_bytes()).await;
         }
     };
@@ -118,7 +118,7 @@ fn decode(stdout: &[u8], api_version: &str) -> Result<Answer, String> {
              apiVersion:{actual}"
         ));
     }
-    // serde may quote what it stumbles over, which may be a secret.
+    // An error of serde may quote the invalid text, which may be a secret.
     serde_json::from_value(json)
         .map_err(|_| "error decoding credential provider plugin response from stdout".to_owned())
 }

@@ -1,8 +1,8 @@
-//! Durations as Go writes them, `1h30m`, `1.5s` (`time.ParseDuration`).
+//! Parses durations in Go's format, `1h30m`, `1.5s` (`time.ParseDuration`).
 
 use std::time::Duration;
 
-/// `None` for what is none, or is negative.
+/// `None` for an invalid or negative duration.
 pub(super) fn parse(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {

@@ -1,4 +1,4 @@
-//! Credential provider plugins: programs that are asked for the credentials of a registry (`credentialprovider/plugin`).
+//! Credential provider plugins: programs that return the credentials of a registry (`credentialprovider/plugin`).
 
 #[cfg(feature = "credential-providers")]
 mod cache;
@@ -20,21 +20,23 @@ use std::time::Duration;
 use self::plugin::Plugin;
 use crate::images::Keyring;
 
-/// A program that is asked for credentials when an image is pulled: of `CredentialProviderConfig` one of the
-/// `providers`. Its `tokenAttributes` are not supported: a program gets no service account token.
+/// A credential provider plugin, which is called when an image is pulled: one of the `providers` of
+/// `CredentialProviderConfig`. Its `tokenAttributes` are not supported: a plugin gets no service account token.
 ///
-/// It speaks the versions `v1`, `v1beta1` and `v1alpha1` of `credentialprovider.kubelet.k8s.io`, and has a minute to answer.
+/// The supported versions of `credentialprovider.kubelet.k8s.io` are `v1`, `v1beta1` and `v1alpha1`. A plugin has a
+/// minute to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CredentialProvider {
-    /// `name`; metrics and logs name it.
+    /// `name`, also used in metrics and logs.
     pub name: String,
     /// The file to run: `name` in the folder of `--image-credential-provider-bin-dir`.
     pub program: PathBuf,
-    /// `matchImages`: the images it is asked about. A host with `*` for parts of its parts, a port and the
-    /// beginning of a path if they are given.
+    /// `matchImages`: patterns of the images for which it is called. A pattern has a host, in which `*` matches within
+    /// one part, and optionally a port and a path prefix.
     pub match_images: Vec<String>,
-    /// `defaultCacheDuration`: how long its credentials hold when it does not say; zero is not at all.
+    /// `defaultCacheDuration`: how long its credentials are cached if its answer has no duration; zero disables the
+    /// cache.
     pub default_cache_duration: Duration,
     /// `apiVersion`: `credentialprovider.kubelet.k8s.io/v1` by default.
     pub api_version: String,
@@ -52,8 +54,8 @@ impl CredentialProvider {
         "credentialprovider.kubelet.k8s.io/v1alpha1",
     ];
 
-    /// The program, asked about images that match one of `match_images`. It speaks `v1` and its answers are not kept unless
-    /// it says so itself.
+    /// A plugin for images that match one of `match_images`. It uses the version `v1`, and its answers are cached only
+    /// if they have a duration.
     pub fn new(name: impl Into<String>, program: impl Into<PathBuf>, match_images: Vec<String>) -> Self {
         Self {
             name: name.into(),
@@ -66,15 +68,15 @@ impl CredentialProvider {
         }
     }
 
-    /// What is wrong with it.
+    /// The problem of an invalid configuration.
     pub(crate) fn problem(&self) -> Option<String> {
         let Self { name, program, .. } = self;
         let of = |problem: String| Some(format!("credential provider {name}: {problem}"));
         if !cfg!(feature = "credential-providers") {
-            return of("this build has no feature credential-providers".to_owned());
+            return of("this program is built without the feature credential-providers".to_owned());
         }
         if !Self::API_VERSIONS.contains(&self.api_version.as_str()) {
-            return of(format!("api_version {:?} is not known", self.api_version));
+            return of(format!("api_version {:?} is not supported", self.api_version));
         }
         if self.match_images.is_empty() {
             return of("match_images is empty".to_owned());
@@ -103,7 +105,7 @@ impl CredentialProviders {
         }
     }
 
-    /// What they have for an image; each that matches it is asked, one after the other.
+    /// The credentials for an image. Calls each plugin that matches, one after the other.
     pub(crate) async fn keyring(&self, repository: &str) -> Keyring {
         let mut keyring = Keyring::default();
         for plugin in &self.plugins {
@@ -115,7 +117,7 @@ impl CredentialProviders {
 
 #[cfg(not(feature = "credential-providers"))]
 impl CredentialProviders {
-    /// There are none: [`CredentialProvider::problem`] refused them.
+    /// There are no plugins: [`CredentialProvider::problem`] refused them.
     pub(crate) fn new(_: Vec<CredentialProvider>) -> Self {
         Self {}
     }

@@ -1,4 +1,4 @@
-//! One plugin: which images it is asked about, and what of its answers is kept (`pluginProvider`).
+//! One plugin: matches images, runs the program, and caches its answers (`pluginProvider`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ type Asked = BoxFuture<'static, Result<Answer, String>>;
 pub(crate) struct Plugin {
     provider: Arc<CredentialProvider>,
     cache: Cache,
-    /// By image, the runs that go on: who asks the same meanwhile waits for the same answer.
+    /// The unfinished runs by image: another request for the same image waits for the same answer.
     asking: Mutex<HashMap<String, WeakShared<Asked>>>,
 }
 
@@ -32,8 +32,8 @@ impl Plugin {
         }
     }
 
-    /// Its credentials for an image (`provide`); none if it fails, which is logged. `repository` is the image's name
-    /// in full, without tag and digest.
+    /// Its credentials for an image (`provide`); none if it fails, which is logged. `repository` is the full image name
+    /// without tag and digest.
     pub(crate) async fn provide(&self, repository: &str) -> DockerConfig {
         let patterns = &self.provider.match_images;
         if !patterns.iter().any(|pattern| urls_match(pattern, repository)) {
@@ -60,7 +60,7 @@ impl Plugin {
         self.asked(image).await
     }
 
-    /// The run that goes on about this image, or a new one.
+    /// The unfinished run for this image, or a new one.
     fn asked(&self, image: &str) -> Shared<Asked> {
         let mut asking = self.asking.lock();
         let goes_on = asking.get(image).and_then(WeakShared::upgrade);

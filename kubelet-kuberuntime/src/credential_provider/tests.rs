@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::counted::Counted;
 
-/// A program in shell. It notes its requests in the file `requests`.
+/// A plugin in shell. It writes its requests to the file `requests`.
 struct Program {
     dir: tempfile::TempDir,
 }
@@ -20,7 +20,8 @@ impl Program {
             "#!/bin/sh\nread request\necho \"$request\" >> {}\n{script}\n",
             requests.display()
         );
-        // Written elsewhere first: a file that is open for writing, in a process that is being forked too, cannot be run.
+        // Written elsewhere first: a file that is open for writing cannot be executed, and a process that is being
+        // forked may still hold it open.
         let (draft, path) = (dir.path().join("draft"), dir.path().join("plugin"));
         std::fs::write(&draft, text).unwrap();
         std::fs::set_permissions(&draft, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -32,7 +33,7 @@ impl Program {
         Self { dir }
     }
 
-    /// It answers with this, besides version and kind.
+    /// It answers with this, plus version and kind.
     fn answering(fields: &str) -> Self {
         let answer = format!(r#"{{"kind":"CredentialProviderResponse","apiVersion":"{V1}",{fields}}}"#);
         Self::new(&format!("cat <<'END'\n{answer}\nEND"))
@@ -91,7 +92,7 @@ async fn arguments_and_environment_reach_it() {
 
 #[tokio::test]
 async fn answers_are_kept_for_what_they_say() {
-    // key, duration, the default in seconds, how often it is asked
+    // key, duration, the default in seconds, how often it is called
     let cases = [
         ("Image", "", 60, 2),
         ("Image", "", 0, 4),
@@ -174,21 +175,21 @@ async fn a_plugin_that_fails_gives_nothing() {
 fn what_is_wrong_with_one_is_told() {
     let program = Program::new("");
     assert_eq!(program.provider().problem(), None);
-    let told = |change: fn(&mut CredentialProvider)| {
+    let problem = |change: fn(&mut CredentialProvider)| {
         let mut provider = program.provider();
         change(&mut provider);
         provider.problem().unwrap()
     };
     assert_eq!(
-        told(|provider| provider.program = Path::new("/no/such/file").into()),
+        problem(|provider| provider.program = Path::new("/no/such/file").into()),
         "credential provider test: plugin binary executable /no/such/file did not exist"
     );
     assert_eq!(
-        told(|provider| provider.api_version = "v7".into()),
-        "credential provider test: api_version \"v7\" is not known"
+        problem(|provider| provider.api_version = "v7".into()),
+        "credential provider test: api_version \"v7\" is not supported"
     );
     assert_eq!(
-        told(|provider| provider.match_images.clear()),
+        problem(|provider| provider.match_images.clear()),
         "credential provider test: match_images is empty"
     );
 }
@@ -196,7 +197,7 @@ fn what_is_wrong_with_one_is_told() {
 #[test]
 fn runs_and_errors_count_by_plugin() {
     let counted = Counted::of("kubelet_credential_provider_plugin_", async {
-        // Programs take their time.
+        // Real programs need real time.
         tokio::time::resume();
         let good =
             Program::answering(r#""cacheKeyType":"Image","auth":{"r.io":{"username":"u","password":"p"}}"#);

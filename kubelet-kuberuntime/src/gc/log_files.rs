@@ -1,4 +1,4 @@
-//! Where the logs of pods and containers are, and the legacy links to them.
+//! The paths of the logs of pods and containers, and of the legacy links to them.
 
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
@@ -27,15 +27,15 @@ pub(crate) fn link_name(id: &str, container: &str, pod: &PodKey) -> String {
     name + ".log"
 }
 
-/// The container id in the name of a link; a runtime takes six characters for one
+/// The container id in the name of a link; a runtime accepts six characters as an id
 /// (`getContainerIDFromLegacyLogSymlink`).
 pub(crate) fn id_of_link(name: &str) -> Option<&str> {
     let (_, id) = name.strip_suffix(".log")?.rsplit_once('-')?;
     (id.len() >= 6).then_some(id)
 }
 
-/// One more than the highest number of a log file in the folder: how often the container was started, as far as
-/// its logs tell (`calcRestartCountByLogDir`).
+/// The restart count of a container by its logs: one more than the highest number of a log file in the folder
+/// (`calcRestartCountByLogDir`).
 pub(crate) fn restart_count_by_logs(dir: &Path) -> Result<u32> {
     let files = match fs::read_dir(dir) {
         Ok(files) => files,
@@ -61,7 +61,7 @@ pub(crate) fn restart_count_by_logs(dir: &Path) -> Result<u32> {
     Ok(count)
 }
 
-/// Removes a log file and those it was rotated to. None there is fine.
+/// Removes a log file and its rotated files. Succeeds if there are none.
 pub(crate) fn remove_logs(path: &Path) -> Result<()> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Ok(());
@@ -84,7 +84,7 @@ pub(crate) fn remove_logs(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes a file or link. None there is fine.
+/// Removes a file or link. Succeeds if it does not exist.
 pub(crate) fn remove_file(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(named(path, error)),

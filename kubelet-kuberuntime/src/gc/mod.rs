@@ -1,4 +1,4 @@
-//! Removing what dead containers left: the containers, sandboxes, log folders and links (`kuberuntime_gc.go`).
+//! Removes dead containers, sandboxes, log folders and links (`kuberuntime_gc.go`).
 
 pub(crate) mod log_files;
 
@@ -25,7 +25,7 @@ struct DeadContainer {
     name: String,
     /// Unix nanoseconds.
     created_at: i64,
-    /// It may run: stop it first.
+    /// Whether it may be running: it must be stopped first.
     unknown: bool,
 }
 
@@ -33,12 +33,12 @@ struct OldSandbox {
     id: String,
     /// Unix nanoseconds.
     created_at: i64,
-    /// It is ready or has containers: it stays.
+    /// Whether it is ready or has containers: it is kept.
     active: bool,
 }
 
 impl CriRuntime {
-    /// What cannot be removed is logged and tried the next time; the error is that of a list.
+    /// An object that cannot be removed is logged and tried again the next time. Only a list can fail this call.
     pub(crate) async fn collect_garbage(&self, policy: &GcPolicy, pods: &dyn PodStateProvider) -> Result<()> {
         let containers = self.evict_containers(policy, pods).await;
         let sandboxes = self.evict_sandboxes(policy.evict_terminated_pods, pods).await;
@@ -72,7 +72,7 @@ impl CriRuntime {
         if let Some(max) = policy.max_containers.map(|max| max as usize)
             && count(&units) > max
         {
-            // As many of each container, and at least one.
+            // The same number for each container, and at least one.
             let per_unit = (max / units.len()).max(1);
             for containers in units.values_mut() {
                 self.keep_newest(containers, per_unit).await;
@@ -85,7 +85,7 @@ impl CriRuntime {
         Ok(())
     }
 
-    /// Those that do not run and are old enough.
+    /// The containers that are not running and are old enough.
     async fn evictable_containers(
         &self,
         policy: &GcPolicy,
@@ -113,8 +113,8 @@ impl CriRuntime {
         Ok(units)
     }
 
-    /// Removes all but the `keep` newest, the oldest first. Those that could not be removed count as removed, so
-    /// that no other goes in their place.
+    /// Removes all but the `keep` newest, the oldest first. A container that could not be removed counts as removed, so
+    /// that no newer one is removed instead.
     async fn keep_newest(&self, containers: &mut Vec<DeadContainer>, keep: usize) {
         if containers.len() <= keep {
             return;
@@ -148,8 +148,8 @@ impl CriRuntime {
         self.remove_container(&container.id, false).await
     }
 
-    /// Removes a container and, unless they are kept, its logs. The logs go first: if they cannot be removed, the
-    /// container that tells of them is still there.
+    /// Removes a container and, unless they are kept, its logs. The logs are removed first: if that fails, the
+    /// container still exists for the next try.
     pub(crate) async fn remove_container(&self, id: &str, keep_logs: bool) -> Result<(), String> {
         if !keep_logs {
             let status = self.container_status(None, id).await;
@@ -175,9 +175,9 @@ impl CriRuntime {
         }
     }
 
-    /// Removes sandboxes that are not ready and have no container; of a pod that exists not the newest.
+    /// Removes sandboxes that are not ready and have no container, except the newest one of an existing pod.
     async fn evict_sandboxes(&self, evict_terminated_pods: bool, pods: &dyn PodStateProvider) -> Result<()> {
-        // In this order: a sandbox that is made in between is ready.
+        // The order matters: a sandbox that is created in between is ready.
         let containers = self.list_containers(Listing::default()).await?;
         let sandboxes = self.list_sandboxes(Listing::default()).await?;
         let in_use: HashSet<String> = containers
@@ -216,7 +216,7 @@ impl CriRuntime {
             Err(error) if error.is_not_found() => Ok(()),
             result => result,
         };
-        // It should have been stopped; where it was not, its network is given back only now.
+        // It should have been stopped already. If not, this releases its network.
         let request = v1::StopPodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
         };
@@ -247,8 +247,8 @@ impl CriRuntime {
         Ok(())
     }
 
-    /// Removes links to logs that are gone, unless the container may still write one: while a log is rotated,
-    /// there is none for a moment.
+    /// Removes links to logs that do not exist, unless the container may still write one: during a rotation there is no
+    /// log for a moment.
     async fn remove_dead_links(&self) {
         let Some(root) = &self.container_log_links else {
             return;
@@ -279,7 +279,7 @@ impl CriRuntime {
         }
     }
 
-    /// What is in a folder, in order; nothing if it is not there.
+    /// The sorted entries of a folder; empty if it does not exist.
     async fn list(&self, dir: &Path) -> std::io::Result<Vec<PathBuf>> {
         let dir = dir.to_owned();
         let listed = self.node.disk.run(move || {

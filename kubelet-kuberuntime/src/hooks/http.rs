@@ -7,8 +7,8 @@ use crate::probe::http::{HttpRequest, LIFECYCLE_USER_AGENT};
 use crate::runtime::CriRuntime;
 
 impl CriRuntime {
-    /// Calls the hook. That the server answers is all that is asked for, whatever it answers. One that is asked
-    /// for TLS and speaks HTTP is asked again without.
+    /// Calls the hook. Any answer of the server counts as success. If the server answers HTTP to an HTTPS request, the
+    /// hook is called again with HTTP.
     pub(crate) async fn http_hook(
         &self,
         pod: &Pod,
@@ -41,7 +41,7 @@ impl CriRuntime {
         Ok(())
     }
 
-    /// Asked of the runtime: the status that others have of the pod may be older than its sandbox.
+    /// Reads the IP from the runtime, because the cached status of the pod may be older than its sandbox.
     async fn first_ip(&self, pod: &Pod) -> Result<String, String> {
         let running = self.pod(&pod.uid()).await;
         let running = running

@@ -1,5 +1,4 @@
-//! Life cycle hooks: what runs in or for a container after it started and before it is stopped
-//! (`lifecycle.handlerRunner`).
+//! Life cycle hooks: run after a container has started and before it is stopped (`lifecycle.handlerRunner`).
 
 #[cfg(feature = "probes")]
 mod http;
@@ -17,7 +16,7 @@ impl CriRuntime {
     ///
     /// # Cancel safety
     ///
-    /// May be dropped; a command then goes on in its container.
+    /// May be dropped; a command then continues in its container.
     pub(crate) async fn run_hook(
         &self,
         pod: &Pod,
@@ -43,7 +42,9 @@ impl CriRuntime {
             #[cfg(feature = "probes")]
             let called = self.http_hook(pod, container, http).await;
             #[cfg(not(feature = "probes"))]
-            let called: Result<(), String> = Err("HTTP hooks are not offered by this agent".to_owned());
+            let called: Result<(), String> = Err(
+                "HTTP hooks are not supported: this program is built without the feature probes".to_owned(),
+            );
             called.map_err(|error| {
                 let path = http.path.as_deref().unwrap_or_default();
                 let whose = whose();
@@ -54,7 +55,7 @@ impl CriRuntime {
         }
     }
 
-    /// The error and what the command wrote.
+    /// The error and the output of the command.
     async fn exec_hook(&self, id: &str, command: &[String]) -> Result<(), (String, String)> {
         let request = v1::ExecSyncRequest {
             container_id: id.to_owned(),

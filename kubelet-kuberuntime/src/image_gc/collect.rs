@@ -1,4 +1,4 @@
-//! What is removed, and in which order.
+//! Decides which images to remove, in which order, and removes them.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -13,13 +13,13 @@ use super::records::Unused;
 use crate::images::{aggregate, go_duration};
 use kubelet_cri::v1;
 
-/// How many containers are asked for their mounts at once.
+/// How many status calls for the mounts of containers are made at once.
 const PARALLEL_STATUS_CALLS: usize = 8;
 
-/// Errors are messages of events, in the kubelet's words.
+/// An error is the kubelet's message for events.
 type Result<T> = std::result::Result<T, String>;
 
-/// Why an image was removed, as the metric names it.
+/// The reason of a removal, as the label of the metric.
 #[derive(Clone, Copy)]
 enum Reason {
     Age,
@@ -81,7 +81,7 @@ impl Shared {
         Ok(self.records.lock().in_eviction_order(&in_use))
     }
 
-    /// Notes the images that there are, and returns those in use (`detectImages`).
+    /// Records the present images, and returns those in use (`detectImages`).
     pub(super) async fn detect_images(&self, detected: Instant) -> Result<HashSet<String>> {
         let images = self
             .runtime
@@ -111,7 +111,8 @@ impl Shared {
         Ok(in_use)
     }
 
-    /// Removes what was not used for long, once use is noted for as long (`freeOldImages`). Returns what is left.
+    /// Removes images that were unused for the maximum age, once usage has been recorded for that long
+    /// (`freeOldImages`). Returns the others.
     async fn free_old_images(&self, unused: Vec<Unused>, now: Instant) -> Result<Vec<Unused>> {
         let max_age = self.policy.max_age;
         if max_age.is_zero() || now - self.began <= max_age {
@@ -141,7 +142,7 @@ impl Shared {
         Ok(left)
     }
 
-    /// Removes images until so many bytes are freed; returns how many were (`freeSpace`).
+    /// Removes images until this many bytes are freed; returns how many bytes were freed (`freeSpace`).
     async fn free_space(&self, to_free: u64, unused: Vec<Unused>, now: Instant) -> Result<u64> {
         let mut freed = 0_u64;
         let mut errors = Vec::new();
@@ -196,7 +197,7 @@ impl Shared {
         Ok(())
     }
 
-    /// For the node's status.
+    /// The list for the node's status.
     pub(super) async fn renew_list(&self) -> Result<()> {
         let mut images = self
             .runtime

@@ -1,4 +1,4 @@
-//! How full the disk is that holds the images.
+//! The usage of the images' file system.
 
 use std::path::PathBuf;
 
@@ -7,23 +7,25 @@ use kubelet_core::{Error, Result};
 
 use crate::runtime::CriRuntime;
 
-/// How large a file system is, and how much of it is left.
+/// The capacity and the available space of a file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsStats {
     /// In bytes.
     pub capacity: u64,
-    /// What users other than root may still write, in bytes.
+    /// The space that is available to users other than root, in bytes.
     pub available: u64,
 }
 
-/// Tells how full the disk is that holds the images (`StatsProvider.ImageFsStats`). A [`CriRuntime`] on this host does.
+/// Reports the usage of the images' file system (`StatsProvider.ImageFsStats`). A [`CriRuntime`] on this host
+/// implements it.
 #[async_trait]
 pub trait ImageFsStats: Send + Sync {
-    /// As it is now. May be dropped and called again.
+    /// The present usage. May be dropped and called again.
     async fn image_fs_stats(&self) -> Result<FsStats>;
 }
 
-/// The file system of the images that the runtime names, as the operating system sees it: of a runtime on this host.
+/// The operating system's numbers for the images' file system that the runtime reports. The runtime must be on this
+/// host.
 #[async_trait]
 impl ImageFsStats for CriRuntime {
     async fn image_fs_stats(&self) -> Result<FsStats> {

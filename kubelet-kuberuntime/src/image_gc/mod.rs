@@ -1,4 +1,4 @@
-//! Removing images that nobody uses, when the disk is full or they are old (`pkg/kubelet/images/image_gc_manager.go`).
+//! Removes unused images if the disk is full or if they are old (`pkg/kubelet/images/image_gc_manager.go`).
 
 mod collect;
 mod fs_stats;
@@ -20,21 +20,21 @@ use kubelet_cri::v1;
 pub use self::fs_stats::{FsStats, ImageFsStats};
 pub use self::policy::ImageGcPolicy;
 
-/// How often images are looked for and their use is noted (`Start`).
+/// How often images are listed and their usage is recorded (`Start`).
 const DETECT_PERIOD: Duration = Duration::from_secs(5 * 60);
 /// How often the list for the node's status is renewed (`Start`).
 const LIST_PERIOD: Duration = Duration::from_secs(30);
 /// How often images are collected (`ImageGCPeriod`).
 const IMAGE_GC_PERIOD: Duration = Duration::from_secs(5 * 60);
 
-/// Removes unused images (`ImageGCManager`): those that were not used for [`max_age`](ImageGcPolicy::max_age), and, when
-/// the disk that holds them is fuller than a threshold, those that were not used for longest.
+/// Removes unused images (`ImageGCManager`): those that were unused for [`max_age`](ImageGcPolicy::max_age). If the
+/// usage of their disk is above a threshold, it also removes others, the longest unused first.
 ///
-/// An image is in use while there is a container, running or not, that was made of it or has it mounted. Images that the
-/// runtime pinned are never removed.
+/// An image is in use while a container exists, running or not, that was created from it or has it mounted. Images that
+/// the runtime pinned are never removed.
 ///
-/// A handle: clones are cheap and work on the same records. [`run`](Self::run) does the work that comes by itself;
-/// without it, each call works all the same. Its metrics are the kubelet's: `kubelet_image_garbage_collected_total`.
+/// It is a handle: clones are cheap and share the records. [`run`](Self::run) does the periodic work. The other methods
+/// work without it, too. Its metric is the kubelet's `kubelet_image_garbage_collected_total`.
 #[derive(Clone)]
 pub struct ImageGcManager {
     shared: Arc<Shared>,
@@ -45,19 +45,19 @@ struct Shared {
     policy: ImageGcPolicy,
     stats: Arc<dyn ImageFsStats>,
     events: Arc<dyn NodeEventRecorder>,
-    /// Since then use is noted: what was not used is not older.
+    /// When recording of usage began.
     began: Instant,
     records: Mutex<Records>,
-    /// The largest first.
+    /// Largest first.
     list: Mutex<Arc<[v1::Image]>>,
 }
 
 impl ImageGcManager {
-    /// A collector of the images of `runtime`. `events` are about the node.
+    /// A collector of the images of `runtime`. It emits events about the node to `events`.
     ///
     /// # Errors
     ///
-    /// [`Error::Misconfigured`](kubelet_core::Error::Misconfigured) tells what is wrong with the policy.
+    /// [`Error::Misconfigured`](kubelet_core::Error::Misconfigured) if the policy is invalid.
     pub fn new(
         runtime: Arc<CriRuntime>,
         policy: ImageGcPolicy,
@@ -79,9 +79,9 @@ impl ImageGcManager {
         })
     }
 
-    /// Notes which images are used, renews the [list](Self::images), and collects as the policy says, until `shutdown`. A
-    /// collection that fails twice in a row is told by an event, `ImageGCFailed`. With a high threshold of 100 % and no
-    /// greatest age nothing is collected.
+    /// Records which images are used, refreshes the [list](Self::images), and removes images by the policy, until
+    /// `shutdown`. If a collection fails twice in a row, it emits the event `ImageGCFailed`. With a high threshold of
+    /// 100 % and no maximum age it removes nothing.
     ///
     /// # Cancel safety
     ///
@@ -107,7 +107,7 @@ impl ImageGcManager {
                         renewed = self.shared.renew_list() => renewed,
                     };
                     if let Err(error) = renewed {
-                        tracing::warn!(error, "cannot renew the list of images");
+                        tracing::warn!(error, "cannot refresh the list of images");
                     }
                 }
                 _ = collect.tick(), if collects => {
@@ -124,7 +124,7 @@ impl ImageGcManager {
                         }
                     }
                 }
-                // A collection notes use as well.
+                // A collection records usage as well.
                 _ = detect.tick(), if !collects => {
                     let detected = tokio::select! {
                         biased;
@@ -132,25 +132,25 @@ impl ImageGcManager {
                         detected = self.shared.detect_images(Instant::now()) => detected,
                     };
                     if let Err(error) = detected {
-                        tracing::warn!(error, "cannot tell which images are used");
+                        tracing::warn!(error, "cannot find out which images are used");
                     }
                 }
             }
         }
     }
 
-    /// The images of the node, the largest first, as they were half a minute ago at most while [`run`](Self::run) runs; empty
-    /// before (`GetImageList`).
+    /// The images of the node, largest first (`GetImageList`). While [`run`](Self::run) runs, the list is at most half
+    /// a minute old; before that it is empty.
     pub fn images(&self) -> Arc<[v1::Image]> {
         self.shared.list.lock().clone()
     }
 
-    /// Removes images as the policy says (`GarbageCollect`).
+    /// Removes images by the policy (`GarbageCollect`).
     ///
     /// # Errors
     ///
-    /// The runtime did not tell of its images or did not remove one, or what could be removed was not enough; the
-    /// latter is told by an event as well, `FreeDiskSpaceFailed`.
+    /// The runtime could not list its images or could not remove one, or the removed images did not free enough space.
+    /// For the last one it also emits the event `FreeDiskSpaceFailed`.
     ///
     /// # Cancel safety
     ///
@@ -160,12 +160,12 @@ impl ImageGcManager {
         collected.map_err(|message| failed("image garbage collection", message))
     }
 
-    /// Removes all images that are not used, but those that are younger than the policy's least age
-    /// (`DeleteUnusedImages`): when the disk runs full.
+    /// Removes all unused images that have the policy's minimum age (`DeleteUnusedImages`). Call it when the disk is
+    /// full.
     ///
     /// # Errors
     ///
-    /// The runtime did not tell of its images, or did not remove one.
+    /// The runtime could not list its images, or could not remove one.
     ///
     /// # Cancel safety
     ///

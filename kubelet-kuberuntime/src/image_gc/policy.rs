@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use kubelet_core::{Error, Result};
 
-/// When images are removed (`ImageGCPolicy`): of `KubeletConfiguration` the fields of the same names.
+/// When images are removed (`ImageGCPolicy`): the fields of `KubeletConfiguration` with the same names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImageGcPolicy {
-    /// `imageGCHighThresholdPercent`: a disk that is as full as this is cleaned up; 85.
+    /// `imageGCHighThresholdPercent`: the disk usage at which images are removed; 85 by default.
     pub high_threshold_percent: u8,
-    /// `imageGCLowThresholdPercent`: until it is as full as this; 80.
+    /// `imageGCLowThresholdPercent`: images are removed until the usage is down to this; 80 by default.
     pub low_threshold_percent: u8,
-    /// `imageMinimumGCAge`: what was found later than this is not removed to free space; 2 min.
+    /// `imageMinimumGCAge`: an image that was first seen less than this ago is not removed to free space; 2 min by
+    /// default.
     pub min_age: Duration,
-    /// `imageMaximumGCAge`: what was not used for so long is removed however full the disk is; zero for never.
+    /// `imageMaximumGCAge`: an image that was unused for this long is removed at any disk usage; zero disables this.
     pub max_age: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Since when each image is known, and when it was last seen in use.
+//! Records when each image was first seen, and when it was last used.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,7 +14,7 @@ pub(super) struct Records(BTreeMap<String, Record>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) first_detected: Instant,
-    /// `None`: never since this agent looks.
+    /// `None`: never since this agent started.
     pub(super) last_used: Option<Instant>,
     pub(super) size: u64,
     pinned: bool,
@@ -28,7 +28,7 @@ pub(super) struct Unused {
 }
 
 impl Records {
-    /// Notes what there is and what of it is used; what is gone is forgotten (`detectImages`).
+    /// Records the present images and their usage, and removes the records of images that are gone (`detectImages`).
     pub(super) fn update(
         &mut self,
         images: &[v1::Image],
@@ -53,11 +53,11 @@ impl Records {
         }
     }
 
-    /// Images that may be removed, those first that were not used for longest, then those that were found first
+    /// Images that may be removed: the longest unused first, and of these the first seen first
     /// (`imagesInEvictionOrder`).
     pub(super) fn in_eviction_order(&self, in_use: &HashSet<String>) -> Vec<Unused> {
         let unused = self.0.iter().filter(|(id, record)| {
-            // Images in use stay, and so do pinned ones.
+            // Images in use and pinned images are kept.
             !in_use.contains(*id) && !record.pinned
         });
         let mut unused: Vec<Unused> = unused

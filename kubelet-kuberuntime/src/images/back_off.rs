@@ -1,4 +1,4 @@
-//! Waiting after a pull that failed (`flowcontrol.Backoff`).
+//! The back-off after a failed pull (`flowcontrol.Backoff`).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use kubelet_core::runtime::BackOff;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The waits of all images that could not be pulled, each for the pod that asked for it.
+/// The waits of all failed pulls, by image and pod.
 pub(super) struct PullBackOff {
     initial: Duration,
     max: Duration,
@@ -18,16 +18,16 @@ pub(super) struct PullBackOff {
 struct Entry {
     wait: Duration,
     failed_at: Instant,
-    /// What the pull said.
+    /// The error of the pull.
     error: String,
 }
 
-/// It is not time yet.
+/// The pull must still wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct StillWaiting {
-    /// When it is.
+    /// When the wait ends.
     pub(super) until: Instant,
-    /// How the last pull failed.
+    /// The error of the last pull.
     pub(super) error: String,
 }
 
@@ -56,7 +56,8 @@ impl PullBackOff {
         })
     }
 
-    /// A pull failed: the next wait is twice as long as the last one, or the first again when that is long past.
+    /// Records a failed pull: the next wait is twice as long as the last one, or the initial one if the last failure
+    /// was long ago.
     pub(super) fn failed(&self, pod: &PodUid, image: &str, error: String) {
         let now = Instant::now();
         let mut entries = self.entries.lock();
@@ -71,7 +72,7 @@ impl PullBackOff {
         images.insert(image.to_owned(), entry);
     }
 
-    /// Forgets what is long past; a pull that went well is the time for it, as in the kubelet.
+    /// Removes expired entries. As in the kubelet, this happens after a successful pull.
     pub(super) fn collect_garbage(&self) {
         let now = Instant::now();
         self.entries.lock().retain(|_, images| {
@@ -80,12 +81,12 @@ impl PullBackOff {
         });
     }
 
-    /// Forgets a pod.
+    /// Removes a pod.
     pub(super) fn forget(&self, pod: &PodUid) {
         self.entries.lock().remove(pod);
     }
 
-    /// What waits in a pod, in a fixed order.
+    /// The waits of a pod, in a fixed order.
     pub(super) fn of_pod(&self, pod: &PodUid) -> Vec<BackOff> {
         let entries = self.entries.lock();
         let images = entries.get(pod).into_iter().flatten();
@@ -103,8 +104,7 @@ impl PullBackOff {
         back_offs
     }
 
-    /// Goes on with what [`of_pod`](Self::of_pod) told of an agent before this one. Waits of containers are left to
-    /// others.
+    /// Restores the waits that [`of_pod`](Self::of_pod) returned in an earlier agent. Skips waits of containers.
     pub(super) fn restore(&self, pod: &PodUid, back_offs: Vec<BackOff>) {
         let mut entries = self.entries.lock();
         for back_off in back_offs.into_iter().filter(|wait| wait.container.is_none()) {
@@ -118,7 +118,7 @@ impl PullBackOff {
         }
     }
 
-    /// Nothing failed for twice the longest wait (`hasExpired`).
+    /// Whether nothing failed for twice the longest wait (`hasExpired`).
     fn is_over(&self, entry: &Entry, now: Instant) -> bool {
         now - entry.failed_at > self.max * 2
     }

@@ -1,4 +1,5 @@
-//! The credentials in a Docker configuration: `.dockercfg`, and `.docker/config.json` that holds one in `auths`.
+//! Reads the credentials of a Docker configuration: `.dockercfg`, or `.docker/config.json`, which has the same content
+//! in `auths`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 
-/// Go reads base64 with trailing bits that are not zero.
+/// Go accepts base64 with trailing bits that are not zero.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -15,7 +16,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// From the location of a registry to its credentials (`DockerConfig`).
+/// Credentials by the location of the registry (`DockerConfig`).
 pub(crate) type DockerConfig = BTreeMap<String, Login>;
 
 /// `DockerConfigEntry`
@@ -23,7 +24,7 @@ pub(crate) type DockerConfig = BTreeMap<String, Login>;
 pub(crate) struct Login {
     pub(crate) username: String,
     pub(crate) password: String,
-    /// Part of the hash of credentials, and otherwise not used.
+    /// Only used in the hash of the credentials.
     pub(crate) email: String,
 }
 
@@ -41,7 +42,7 @@ pub(super) fn parse_dockercfg(json: &[u8]) -> Result<DockerConfig, String> {
     logins(&parse(json)?)
 }
 
-/// An error must not show what the text holds.
+/// An error must not show the text, which has secrets.
 fn parse(json: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(json).map_err(|error| {
         let (line, column) = (error.line(), error.column());
@@ -85,7 +86,7 @@ fn login(entry: Value) -> Result<Login, String> {
     Ok(login)
 }
 
-/// Go finds fields whatever the case of their letters.
+/// Go matches field names case-insensitively.
 fn field<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     object.get(name).or_else(|| {
         let mut fields = object.iter();
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(config["https://r.io"], login_of("u", "p", "e"));
         assert_eq!(config["q.io"], Login::default());
 
-        // base64 of `user:pa:ss`, with and without padding, and with the case of letters that Go does not heed.
+        // base64 of `user:pa:ss`, with and without padding, and with field names in another case, which Go accepts.
         for auth in ["dXNlcjpwYTpzcw==", "dXNlcjpwYTpzcw", "dXNlcjpw\\nYTpzcw==\\n"] {
             let json = format!(r#"{{"Auths": {{"r.io": {{"Auth": "{auth}", "username": "not this"}}}}}}"#);
             let config = parse_config_json(json.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Credentials of registries, and which of them are for an image (`DockerKeyring`).
+//! Finds the credentials of registries for an image (`DockerKeyring`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,12 +17,12 @@ use super::registry_url::{location_key, urls_match};
 use crate::config::go_string;
 use kubelet_cri::v1;
 
-/// Docker Hub as configurations name it (`defaultRegistryHost`).
+/// The name of Docker Hub in configurations (`defaultRegistryHost`).
 const DEFAULT_REGISTRY_HOST: &str = "index.docker.io";
-/// How long the node's own credentials are believed (`NewDefaultDockerKeyring`).
+/// How long the node's own credentials are cached (`NewDefaultDockerKeyring`).
 const NODE_CONFIG_LIFETIME: Duration = Duration::from_secs(5 * 60);
 
-/// Where credentials come from. Those without a source are for every pod of the node.
+/// The secret that credentials come from. Credentials without a source are for every pod of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SecretCoordinates {
     pub(super) uid: String,
@@ -46,7 +46,7 @@ impl Credentials {
         }
     }
 
-    /// By it they are known again without being kept (`hashAuthConfig`).
+    /// The hash identifies the credentials without storing them (`hashAuthConfig`).
     pub(super) fn hash(&self) -> String {
         let Login {
             username,
@@ -75,14 +75,14 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Credentials by where they are for (`BasicDockerKeyring`).
+/// Credentials by location (`BasicDockerKeyring`).
 #[derive(Default)]
 pub(crate) struct Keyring {
     by_location: BTreeMap<String, Vec<Credentials>>,
 }
 
 impl Keyring {
-    /// Those of the secrets that a pod names, other secrets left aside (`MakeDockerKeyring`).
+    /// The credentials of a pod's pull secrets. Secrets of other types are skipped (`MakeDockerKeyring`).
     ///
     /// # Errors
     ///
@@ -114,14 +114,11 @@ impl Keyring {
         Ok(keyring)
     }
 
-    /// Adds credentials. A location that is no URL is left out, and said.
+    /// Adds credentials. A location that is not a URL is logged and skipped.
     pub(crate) fn add(&mut self, source: Option<Arc<SecretCoordinates>>, config: DockerConfig) {
         for (location, login) in config {
             let Some(key) = location_key(&location) else {
-                tracing::warn!(
-                    location,
-                    "the location of these credentials is no URL; they are not used"
-                );
+                tracing::warn!(location, "skipping credentials: their location is not a URL");
                 continue;
             };
             self.by_location.entry(key).or_default().push(Credentials {
@@ -131,8 +128,8 @@ impl Keyring {
         }
     }
 
-    /// All that may be for the image, those for the longest location first (`Lookup`). `repository` is the image's name
-    /// in full, without tag and digest.
+    /// All credentials that match the image, longest location first (`Lookup`). `repository` is the full image name
+    /// without tag and digest.
     pub(super) fn lookup(&self, repository: &str) -> Vec<Credentials> {
         let locations = self.by_location.iter().rev();
         let found: Vec<Credentials> = locations
@@ -174,7 +171,7 @@ impl NodeKeyring {
         }
     }
 
-    /// Where the kubelet looks for them.
+    /// The kubelet's places for these files.
     pub(super) fn default_files(root_dir: &Path) -> Vec<PathBuf> {
         let home = std::env::home_dir();
         let json = home.iter().map(|home| home.join(".docker"));
@@ -189,7 +186,7 @@ impl NodeKeyring {
             .collect()
     }
 
-    /// As the files were a few minutes ago at most.
+    /// The credentials of the files, cached for a few minutes.
     pub(super) async fn keyring(&self) -> Arc<Keyring> {
         if let Some((at, keyring)) = &*self.read.lock()
             && at.elapsed() < NODE_CONFIG_LIFETIME
@@ -210,7 +207,7 @@ impl NodeKeyring {
     }
 }
 
-/// `None` if there is no such file, or, which is told, if it cannot be used.
+/// `None` if the file does not exist, or if it is invalid, which is logged.
 fn read(file: &Path) -> Option<DockerConfig> {
     let config = match std::fs::read(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
@@ -220,7 +217,7 @@ fn read(file: &Path) -> Option<DockerConfig> {
     };
     config
         .inspect_err(|problem| {
-            tracing::warn!(file = %file.display(), problem, "the node's credentials for registries cannot be read");
+            tracing::warn!(file = %file.display(), problem, "cannot read the node's credentials for registries");
         })
         .ok()
 }

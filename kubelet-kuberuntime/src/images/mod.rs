@@ -1,4 +1,4 @@
-//! Images: whether one must be pulled, pulling it, and waiting after a pull that failed
+//! Images: decides whether to pull one, pulls it, and backs off after a failed pull
 //! (`pkg/kubelet/images/image_manager.go`).
 
 mod back_off;
@@ -38,14 +38,14 @@ pub(crate) use self::pull_records::PullRecords;
 pub(crate) use self::registry_url::urls_match;
 pub use self::settings::{ImagePullCredentialsVerificationPolicy, ImagePullSettings};
 
-/// Sees to it that the image of a container is there before the container is created (`images.ImageManager`).
+/// Ensures that the image of a container is present before the container is created (`images.ImageManager`).
 pub(crate) struct ImageManager {
     service: Arc<dyn ImageService>,
     recorder: Arc<dyn EventRecorder>,
-    /// Who measures how long pods take to start.
+    /// Measures the start latency of pods.
     statuses: Option<Arc<dyn PodStatusReporter>>,
     back_off: PullBackOff,
-    /// A turn to pull; `None` where any number may pull at once. Turns are given in the order they were asked for.
+    /// The permits of parallel pulls, in the order of requests; `None` for no limit.
     turns: Option<Semaphore>,
     throttle: Option<Throttle>,
     records: PullRecords,
@@ -53,11 +53,11 @@ pub(crate) struct ImageManager {
     providers: CredentialProviders,
 }
 
-/// What an image manager works with.
+/// The dependencies of an image manager.
 pub(crate) struct ImageManagerParts<'a> {
     pub(crate) service: Arc<dyn ImageService>,
     pub(crate) recorder: Arc<dyn EventRecorder>,
-    /// Told when it pulls for which pod (`ImagePodPullingTimeRecorder`).
+    /// Records when pulls for a pod start and finish (`ImagePodPullingTimeRecorder`).
     pub(crate) statuses: Option<Arc<dyn PodStatusReporter>>,
     pub(crate) settings: ImagePullSettings,
     pub(crate) providers: CredentialProviders,
@@ -101,7 +101,7 @@ impl ImageManager {
         manager
     }
 
-    /// What was being pulled when the agent before this one ended is there now or is not.
+    /// A pull that was running when the earlier agent ended has now either succeeded or failed.
     async fn settle_intents(&self) {
         if !self.records.has_intents() {
             return;
@@ -109,7 +109,7 @@ impl ImageManager {
         match self.service.list_images(v1::ListImagesRequest::default()).await {
             Ok(images) => self.records.settle_intents(&images.images).await,
             Err(error) => {
-                tracing::warn!(%error, "cannot tell what came of the pulls of the agent before this one")
+                tracing::warn!(%error, "cannot list images to find out which pulls of the earlier agent succeeded")
             }
         }
     }
@@ -117,13 +117,14 @@ impl ImageManager {
     /// Returns the reference of an image to create a container with (`EnsureImageExists`), pulling it if its pull
     /// policy and its presence ask for it.
     ///
-    /// A failure bears what `state.waiting` shows: `InvalidImageName`, `ErrImageNeverPull`, `ImageInspectError`,
-    /// `ErrImagePull`, `ImagePullBackOff`, `RegistryUnavailable` or `SignatureValidationFailed`; or, where its
-    /// credentials cannot be had, what is wrong with them.
+    /// A failure has the reason and message for `state.waiting`: `InvalidImageName`, `ErrImageNeverPull`,
+    /// `ImageInspectError`, `ErrImagePull`, `ImagePullBackOff`, `RegistryUnavailable` or `SignatureValidationFailed`,
+    /// or the error of the credentials.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped and called again. A pull under way is then cut off on this side; the runtime may go on.
+    /// May be dropped and called again. An unfinished pull is then cancelled in the client; the runtime may continue
+    /// it.
     pub(crate) async fn ensure_image_exists(&self, wanted: &WantedImage<'_>) -> Result<String, SyncFailure> {
         let mut request = Request {
             manager: self,
@@ -150,22 +151,22 @@ impl ImageManager {
         ensured
     }
 
-    /// What the pod's pulls wait for.
+    /// The back-offs of the pod's pulls.
     pub(crate) fn back_offs(&self, pod: &PodUid) -> Vec<BackOff> {
         self.back_off.of_pod(pod)
     }
 
-    /// Goes on with what [`back_offs`](Self::back_offs) told of an agent before this one.
+    /// Restores the back-offs that [`back_offs`](Self::back_offs) returned in an earlier agent.
     pub(crate) fn restore_back_offs(&self, pod: &PodUid, back_offs: Vec<BackOff>) {
         self.back_off.restore(pod, back_offs);
     }
 
-    /// Forgets how pulls for a pod failed: it is gone.
+    /// Removes the back-offs of a deleted pod.
     pub(crate) fn forget(&self, pod: &PodUid) {
         self.back_off.forget(pod);
     }
 
-    /// What is known of the images that were pulled.
+    /// The records of pulled images.
     pub(crate) fn records(&self) -> &PullRecords {
         &self.records
     }
@@ -179,16 +180,16 @@ impl ImageManager {
     }
 }
 
-/// An image that a pod wants, for a container or as a volume.
+/// An image that a pod needs, for a container or as a volume.
 pub(crate) struct WantedImage<'a> {
     pub(crate) pod: &'a Pod,
-    /// As the spec names it.
+    /// The image name in the spec.
     pub(crate) image: &'a str,
     /// `imagePullPolicy`, or `pullPolicy` of a volume.
     pub(crate) pull_policy: Option<&'a str>,
-    /// What events name, such as `spec.containers{main}`; `None` for the pod as a whole.
+    /// The field path of events, such as `spec.containers{main}`; `None` for the whole pod.
     pub(crate) field_path: Option<String>,
-    /// The secrets that the pod names, as far as they are there.
+    /// The pod's pull secrets that exist.
     pub(crate) pull_secrets: &'a [Arc<Secret>],
     pub(crate) sandbox_config: &'a v1::PodSandboxConfig,
     pub(crate) runtime_handler: &'a str,
@@ -203,7 +204,8 @@ enum PullPolicy {
 }
 
 impl PullPolicy {
-    /// The given one; without one, `Always` for `latest` and `IfNotPresent` for any other image, as the API has it.
+    /// The given policy. Without one, `Always` for the tag `latest` and `IfNotPresent` for any other image, as in the
+    /// API.
     fn of(policy: Option<&str>, image_with_tag: &str) -> Self {
         match policy {
             Some("Always") => Self::Always,
@@ -214,7 +216,7 @@ impl PullPolicy {
         }
     }
 
-    /// As metrics name it.
+    /// The name in metrics.
     fn label(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -224,7 +226,7 @@ impl PullPolicy {
     }
 }
 
-/// What `image_manager_ensure_image_requests_total` tells of a request; `None` is `unknown`.
+/// The labels of a request in `image_manager_ensure_image_requests_total`; `None` is `unknown`.
 #[derive(Default)]
 struct Counted {
     present: Option<bool>,
@@ -248,15 +250,15 @@ impl Counted {
     }
 }
 
-/// One that asks for an image.
+/// One request for an image.
 struct Request<'a> {
     manager: &'a ImageManager,
     wanted: &'a WantedImage<'a>,
-    /// As the spec names it.
+    /// The image name in the spec.
     image: &'a str,
-    /// With the default tag if it names neither tag nor digest.
+    /// The image name, with the default tag if it has neither tag nor digest.
     with_tag: String,
-    /// Looked up once, and not before they are needed.
+    /// Looked up once, when they are first needed.
     credentials: OnceCell<Result<Vec<Credentials>, String>>,
 }
 
@@ -275,7 +277,7 @@ impl Request<'_> {
                 && self.may_use(&image_ref).await?
             {
                 counted.pull_required = Some(false);
-                // If this pod was about to pull it, another was faster.
+                // If this pod had an intent to pull it, another pull was faster.
                 self.finished_pulling();
                 let message = format!(
                     "Container image {:?} already present on machine and can be accessed by the pod",
@@ -286,7 +288,7 @@ impl Request<'_> {
             }
         }
         if policy == PullPolicy::Never {
-            // That it is there is not told to who may not use it.
+            // A pod that may not use the image must not learn that it is present.
             counted.pull_required = counted.present.filter(|present| *present);
             let message = format!(
                 "Container image {:?} is not present with pull policy of Never",
@@ -300,7 +302,7 @@ impl Request<'_> {
         self.pull(spec, credentials).await
     }
 
-    /// The reference of the image if it is there already.
+    /// The reference of the image if it is present.
     async fn present(&self, spec: &v1::ImageSpec) -> Result<Option<String>, SyncFailure> {
         let status = self.manager.status(spec).await.map_err(|error| {
             let message = format!("Failed to inspect image \"\": {}", error.rpc_text());
@@ -310,7 +312,7 @@ impl Request<'_> {
         Ok(status.map(|image| image.id).filter(|id| !id.is_empty()))
     }
 
-    /// Whether the pod may use an image that is there.
+    /// Whether the pod may use an image that is present.
     async fn may_use(&self, image_ref: &str) -> Result<bool, SyncFailure> {
         let records = &self.manager.records;
         match records.check(self.image, image_ref) {
@@ -323,8 +325,8 @@ impl Request<'_> {
         }
     }
 
-    /// What the image may be pulled with: the pod's secrets first, then what the node has in files, then what plugins
-    /// have for it.
+    /// The credentials for a pull: first those of the pod's secrets, then those of the node's files, then those of
+    /// plugins.
     async fn credentials(&self) -> Result<&[Credentials], SyncFailure> {
         let lookup = || async {
             let name = ImageName::parse(&self.with_tag);
@@ -341,7 +343,7 @@ impl Request<'_> {
         }
     }
 
-    /// A pull that failed is not over before the image is there.
+    /// After a failed pull, the image counts as being pulled until it is present.
     fn finished_pulling(&self) {
         if let Some(statuses) = &self.manager.statuses {
             statuses.record_image_finished_pulling(&self.wanted.pod.uid());

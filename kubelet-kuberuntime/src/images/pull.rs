@@ -1,4 +1,4 @@
-//! Pulling an image: its turn, its credentials, and what is told of it (`pullImage`, `puller.go`, `helpers.go`).
+//! Pulls an image: permits, credentials, events and metrics (`pullImage`, `puller.go`, `helpers.go`).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Request, failure};
 use kubelet_cri::{Code, Error, v1};
 
 impl Request<'_> {
-    /// Pulls it, unless the last pull failed a short while ago.
+    /// Pulls it, unless it is in back-off after a failed pull.
     pub(super) async fn pull(
         &self,
         spec: v1::ImageSpec,
@@ -54,7 +54,7 @@ impl Request<'_> {
             }
         };
         self.finished_pulling();
-        // Only for the event: without it the size is shown as 0.
+        // Only for the event, which shows the size 0 if this fails.
         let size = self.manager.status(&spec).await;
         let size = size.ok().flatten().map_or(0, |image| image.size);
         drop(turn);
@@ -75,8 +75,8 @@ impl Request<'_> {
         Ok(image_ref)
     }
 
-    /// Tries one after the other until one is good; without any, pulls without. Returns the reference of the image, and
-    /// what it was pulled with.
+    /// Tries the credentials one after the other until a pull succeeds; pulls without credentials if there are none.
+    /// Returns the reference of the image, and the credentials of the pull.
     async fn pull_with_any<'c>(
         &self,
         spec: &v1::ImageSpec,
@@ -119,7 +119,7 @@ impl Request<'_> {
         }
     }
 
-    /// Some runtimes put a word of CRI in front of what they say (`evalCRIPullErr`).
+    /// Some runtimes begin their message with an error name of CRI (`evalCRIPullErr`).
     fn pull_failed(&self, uid: &PodUid, text: String) -> SyncFailure {
         self.warn("Failed", format!("Failed to pull image {:?}: {text}", self.image));
         let words = [
@@ -138,7 +138,7 @@ impl Request<'_> {
     }
 }
 
-/// Several errors as one, each once (`utilerrors.NewAggregate`).
+/// Joins several errors, each once (`utilerrors.NewAggregate`).
 pub(crate) fn aggregate(errors: Vec<String>) -> String {
     let mut distinct: Vec<String> = Vec::new();
     for error in errors {
@@ -152,7 +152,7 @@ pub(crate) fn aggregate(errors: Vec<String>) -> String {
     }
 }
 
-/// A code that says nothing is left away: what the runtime says then comes first, where its words are looked for.
+/// The code `Unknown` is omitted. Then the text begins with the runtime's message, in which the error name is searched.
 fn pull_error_text(error: &Error) -> String {
     match error.code() {
         Code::Unknown => error.message(),
@@ -160,7 +160,7 @@ fn pull_error_text(error: &Error) -> String {
     }
 }
 
-/// As Go prints durations, cut to milliseconds: `1m2.5s`, `320ms`, `0s`.
+/// A duration in Go's format, truncated to milliseconds: `1m2.5s`, `320ms`, `0s`.
 pub(crate) fn go_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     if millis == 0 {

@@ -1,4 +1,4 @@
-//! Which images a registry's credentials are for (`ParseSchemelessURL`, `URLsMatch`).
+//! Matches images with the locations of credentials (`ParseSchemelessURL`, `URLsMatch`).
 
 /// Host, port and path of a URL without its scheme.
 struct SchemelessUrl<'a> {
@@ -8,7 +8,7 @@ struct SchemelessUrl<'a> {
 }
 
 impl<'a> SchemelessUrl<'a> {
-    /// `None` for what Go's `url.Parse` refuses.
+    /// `None` for a text that Go's `url.Parse` refuses.
     fn parse(text: &'a str) -> Option<Self> {
         let end = text.find(['?', '#']).unwrap_or(text.len());
         let text = &text[..end];
@@ -31,8 +31,8 @@ impl<'a> SchemelessUrl<'a> {
     }
 }
 
-/// Whether an image lies where credentials are for (`URLsMatchStr`): each part of the host is the same or fits a `*`,
-/// the port is the same, and the path begins alike.
+/// Whether the location of credentials matches an image (`URLsMatchStr`): each part of the host is equal or matches a
+/// `*`, the port is equal, and the image's path begins with the location's path.
 pub(crate) fn urls_match(pattern: &str, image: &str) -> bool {
     let (Some(pattern), Some(image)) = (SchemelessUrl::parse(pattern), SchemelessUrl::parse(image)) else {
         return false;
@@ -44,8 +44,8 @@ pub(crate) fn urls_match(pattern: &str, image: &str) -> bool {
         && globs.zip(parts).all(|(glob, part)| matches(glob, part))
 }
 
-/// What credentials of a Docker configuration are kept under: host and path without scheme and API version
-/// (`BasicDockerKeyring.Add`). `None` if it is no URL.
+/// The key of credentials in a Docker configuration: host and path without scheme and API version
+/// (`BasicDockerKeyring.Add`). `None` if it is not a URL.
 pub(super) fn location_key(location: &str) -> Option<String> {
     let bare = ["https://", "http://"]
         .iter()
@@ -64,7 +64,7 @@ pub(super) fn location_key(location: &str) -> Option<String> {
     })
 }
 
-/// `filepath.Match`, of which a host can only hold the `*`.
+/// `filepath.Match`; a host can only have `*` of its syntax.
 fn matches(glob: &str, text: &str) -> bool {
     let Some((before, rest)) = glob.split_once('*') else {
         return glob == text;

@@ -3,31 +3,32 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How images are pulled: of `KubeletConfiguration` the fields of the same name.
+/// How images are pulled: the fields of `KubeletConfiguration` with the same names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImagePullSettings {
-    /// `serializeImagePulls`: one pull after the other.
+    /// `serializeImagePulls`: whether images are pulled one after the other.
     pub serialize_image_pulls: bool,
-    /// `maxParallelImagePulls`, where pulls are not serialized; `None` for no bound.
+    /// `maxParallelImagePulls`, if pulls are not serialized; `None` for no limit.
     pub max_parallel_image_pulls: Option<u32>,
-    /// `registryPullQPS`: pulls that may begin in a second, 5 by default; 0 for no bound. One beyond fails with
-    /// `pull QPS exceeded` and backs off.
+    /// `registryPullQPS`: how many pulls may begin per second, 5 by default; 0 for no limit. A pull beyond the limit
+    /// fails with `pull QPS exceeded` and backs off.
     pub registry_pull_qps: u32,
-    /// `registryBurst`: pulls that may begin at once, 10 by default.
+    /// `registryBurst`: how many pulls may begin at once, 10 by default.
     pub registry_burst: u32,
-    /// The first wait after a failed pull, 10 s; doubled after each further one.
+    /// The wait after the first failed pull, 10 s by default. It doubles with each further failure.
     pub back_off_initial: Duration,
-    /// The longest wait, 5 min.
+    /// The longest wait, 5 min by default.
     pub back_off_max: Duration,
     /// `imagePullCredentialsVerificationPolicy`
     pub credentials_verification: ImagePullCredentialsVerificationPolicy,
-    /// The node's own credentials: the first of these files that can be read, either a `.dockercfg` (by its name) or
-    /// a `config.json`; read again after 5 min. `None` is where the kubelet looks: in the root folder, then in the
-    /// folder `.docker` of the user and of `/`; then for `.dockercfg` in the root folder, the user's and `/`.
+    /// The files with the node's own credentials. The first one that can be read counts: a `.dockercfg` (by its name)
+    /// or a `config.json`. It is read again after 5 min. `None` means the kubelet's places: `config.json` in the root
+    /// folder, then in the folder `.docker` of the user's home and of `/`; then `.dockercfg` in the root folder, the
+    /// user's home and `/`.
     pub docker_config_files: Option<Vec<PathBuf>>,
-    /// The feature gate `RuntimeClassInImageCriApi`, off by default: images are looked up and pulled for the runtime
-    /// handler of their pod's RuntimeClass.
+    /// The feature gate `RuntimeClassInImageCriApi`, off by default: whether images are looked up and pulled for the
+    /// runtime handler of the pod's RuntimeClass.
     pub runtime_class_in_image_cri_api: bool,
 }
 
@@ -52,20 +53,21 @@ impl Default for ImagePullSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ImagePullCredentialsVerificationPolicy {
-    /// Never: whoever knows its name may use it.
+    /// Never: every pod may use it.
     NeverVerify,
-    /// If a kubelet pulled it.
+    /// Only if a kubelet pulled it.
     #[default]
     NeverVerifyPreloadedImages,
-    /// Unless it is one of these (`preloadedImagesVerificationAllowlist`): names without tag or digest, or all
-    /// below one that ends in `/*`.
+    /// Unless it is in this list (`preloadedImagesVerificationAllowlist`) of names without tag or digest. A name that
+    /// ends in `/*` matches all images below it.
     NeverVerifyAllowlistedImages(Vec<String>),
     /// Always.
     AlwaysVerify,
 }
 
 impl ImagePullCredentialsVerificationPolicy {
-    /// As `imagePullCredentialsVerificationPolicy` and `preloadedImagesVerificationAllowlist` say; the default by any other name.
+    /// The policy for the values of `imagePullCredentialsVerificationPolicy` and
+    /// `preloadedImagesVerificationAllowlist`; the default for an unknown value.
     pub fn configured(policy: &str, allowlist: &[String]) -> Self {
         match policy {
             "NeverVerify" => Self::NeverVerify,
@@ -75,7 +77,7 @@ impl ImagePullCredentialsVerificationPolicy {
         }
     }
 
-    /// Whether an image needs a proof. `repository` is its name without tag and digest.
+    /// Whether a pod must prove that it may use an image. `repository` is the image's name without tag and digest.
     pub(super) fn requires_verification(&self, repository: &str, pulled_by_kubelet: bool) -> bool {
         match self {
             Self::NeverVerify => false,

@@ -11,12 +11,12 @@ use super::*;
 use crate::counted::Counted;
 use kubelet_cri::Code;
 
-/// Holds images by name; pulls take two seconds.
+/// Has images by name; pulls take two seconds.
 #[derive(Default)]
 struct Images {
     present: Mutex<BTreeMap<String, v1::Image>>,
     failing: Mutex<BTreeMap<String, Error>>,
-    /// Who may pull an image that is not for everybody.
+    /// The user that may pull a private image.
     owners: Mutex<BTreeMap<String, String>>,
     pulling: Mutex<Pulling>,
 }
@@ -159,7 +159,7 @@ impl World {
         self.images.failing.lock().insert(name.to_owned(), error);
     }
 
-    /// Nobody else may pull it.
+    /// Only this user may pull it.
     fn owns(&self, image: &str, user: &str) {
         self.images.owners.lock().insert(image.into(), user.into());
     }
@@ -345,7 +345,7 @@ async fn after_a_failed_pull_the_next_waits_its_turn() {
         assert_eq!(world.pulls(), pull + 1);
         advance(until - Instant::now()).await;
     }
-    // Neither another pod nor an image that has come in the meantime has to wait.
+    // Another pod does not wait, and neither does an image that has arrived meanwhile.
     assert_eq!(
         world.ensure("v", "a:1", "").await.unwrap_err().reason,
         "ErrImagePull"
@@ -432,7 +432,7 @@ async fn a_pull_too_many_at_once_is_refused_and_backs_off() {
     let mut settings = ImagePullSettings::default();
     (settings.registry_pull_qps, settings.registry_burst) = (1, 2);
     let world = world(settings).await;
-    // One after the other, each takes two seconds: the bucket does not run dry.
+    // One after the other, two seconds each: the bucket does not become empty.
     for image in ["a:1", "a:2", "a:3", "a:4"] {
         world.ensure("u", image, "").await.unwrap();
     }
@@ -537,7 +537,7 @@ async fn an_image_that_was_pulled_with_a_secret_is_not_for_everybody() {
         .unwrap();
     assert_eq!(world.pulls(), 1);
 
-    // Whoever has the secret, or another one with the same content, need not pull it.
+    // A pod with the secret, or with another one of the same content, does not pull it.
     for secrets in [&secrets, &[pull_secret("other", "ann")]] {
         ensure_with(&world.manager, "v", "r.io/a:1", "", secrets)
             .await
@@ -546,7 +546,7 @@ async fn an_image_that_was_pulled_with_a_secret_is_not_for_everybody() {
     assert_eq!(world.pulls(), 1);
     world.events.take();
 
-    // Whoever has none must pull it, and cannot.
+    // A pod without it must pull, and cannot.
     let failure = world.ensure("w", "r.io/a:1", "").await.unwrap_err();
     assert_eq!(
         (failure.reason.as_str(), failure.message.as_str()),
@@ -562,7 +562,7 @@ async fn an_image_that_was_pulled_with_a_secret_is_not_for_everybody() {
     let failure = world.ensure("w", "r.io/a:1", "Never").await.unwrap_err();
     assert_eq!(failure.reason, "ErrImageNeverPull");
 
-    // The next agent knows it too.
+    // The next agent reads the record.
     let manager = manager(&world.images, &world.events, &world.settings, world.dir.path()).await;
     assert!(ensure(&manager, "x", "r.io/a:1", "").await.is_err());
     ensure_with(&manager, "x", "r.io/a:1", "Never", &secrets)
@@ -576,7 +576,7 @@ async fn an_image_that_was_pulled_without_credentials_is_for_everybody() {
     world.ensure("u", "r.io/a:1", "").await.unwrap();
     world.ensure("v", "r.io/a:1", "").await.unwrap();
     assert_eq!(world.pulls(), 1);
-    // By another name it may be another's.
+    // Under another name it counts as another image.
     let image = world.images.present.lock()["r.io/a:1"].clone();
     world.images.present.lock().insert("r.io/b:1".into(), image);
     world.ensure("v", "r.io/b:1", "").await.unwrap();
@@ -612,7 +612,7 @@ async fn a_pull_that_was_cut_off_leaves_word_that_the_image_was_pulled() {
     let secrets = [pull_secret("s", "ann")];
     let pull = ensure_with(&world.manager, "u", "r.io/a:1", "", &secrets);
     assert!(tokio::time::timeout(Duration::from_secs(1), pull).await.is_err());
-    // The runtime went on to its end, and nobody wrote down what with.
+    // The runtime completed the pull, and its credentials were not recorded.
     let image = v1::Image {
         id: "sha256:r.io/a:1".into(),
         repo_tags: vec!["r.io/a:1".into()],
@@ -632,7 +632,7 @@ async fn a_pull_that_was_cut_off_leaves_word_that_the_image_was_pulled() {
         .unwrap();
 }
 
-/// Keeps `s`, a pull that began, and `f`, an image that is there.
+/// Records `s`, a pull that began, and `f`, an image that is present.
 #[derive(Default)]
 struct Starts(Mutex<String>);
 
@@ -663,7 +663,7 @@ async fn a_pull_is_over_when_the_image_is_there() {
     let starts = Arc::new(Starts::default());
     Arc::get_mut(&mut world.manager).unwrap().statuses = Some(starts.clone());
     let (images, manager) = (&world.images, &world.manager);
-    let told = || std::mem::take(&mut *starts.0.lock());
+    let recorded = || std::mem::take(&mut *starts.0.lock());
     let image = v1::Image {
         id: "sha256:there:1".to_owned(),
         ..Default::default()
@@ -672,15 +672,15 @@ async fn a_pull_is_over_when_the_image_is_there() {
     images.failing.lock().insert("gone:1".to_owned(), not_found());
 
     ensure(manager, "1", "new:1", "Always").await.unwrap();
-    assert_eq!(told(), "s1 f1 ");
-    // Another may have pulled it for this pod.
+    assert_eq!(recorded(), "s1 f1 ");
+    // Another container may have pulled it for this pod.
     ensure(manager, "2", "there:1", "IfNotPresent").await.unwrap();
-    assert_eq!(told(), "f2 ");
-    // One that fails goes on, while it is backed off as well.
+    assert_eq!(recorded(), "f2 ");
+    // A failed pull stays recorded as running, also during its back-off.
     ensure(manager, "3", "gone:1", "").await.unwrap_err();
     ensure(manager, "3", "gone:1", "").await.unwrap_err();
     ensure(manager, "3", "gone:1", "Never").await.unwrap_err();
-    assert_eq!(told(), "s3 ");
+    assert_eq!(recorded(), "s3 ");
 }
 
 #[test]

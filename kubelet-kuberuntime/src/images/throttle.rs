@@ -1,4 +1,4 @@
-//! How many pulls may begin in a time (`throttleImagePulling`).
+//! The rate limit of pulls (`throttleImagePulling`).
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ struct Bucket {
 }
 
 impl Throttle {
-    /// `None` without a bound.
+    /// `None` without a limit.
     pub(super) fn new(per_second: u32, burst: u32) -> Option<Self> {
         (per_second > 0).then(|| Self {
             per_second: f64::from(per_second),

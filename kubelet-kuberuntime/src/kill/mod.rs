@@ -1,5 +1,4 @@
-//! Stopping: one container, with its pre-stop hook and within its grace period, and whole pods
-//! (`killContainer`, `killPodWithSyncResult`).
+//! Stops containers, with pre-stop hook and grace period, and whole pods (`killContainer`, `killPodWithSyncResult`).
 
 pub(crate) mod termination_order;
 
@@ -23,33 +22,33 @@ use crate::pod_actions::KillReason;
 use crate::runtime::CriRuntime;
 use kubelet_cri::v1;
 
-/// Whatever hooks have used up of it, a container gets so many seconds to stop (`minimumGracePeriodInSeconds`).
+/// A container gets at least this many seconds to stop, however long its hook took (`minimumGracePeriodInSeconds`).
 const MINIMUM_GRACE_PERIOD: i64 = 2;
-/// A hook's command ends with its container, and is heard of until then.
+/// A hook's command ends with its container. Until then, its result is still read.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// A container to stop, and how.
+/// A container to stop, with the options.
 pub(crate) struct Kill<'a> {
-    /// Its pod, where it is known; else what is needed is read from the container's labels and annotations.
+    /// Its pod, if known. Otherwise the container's labels and annotations have the needed data.
     pub(crate) pod: Option<&'a Pod>,
     pub(crate) id: &'a ContainerId,
     pub(crate) name: &'a str,
     /// The message of the event; `Stopping container <name>` if there is none.
     pub(crate) message: Option<&'a str>,
     pub(crate) reason: KillReason,
-    /// In seconds, instead of the pod's or probe's.
+    /// In seconds; overrides the pod's or probe's.
     pub(crate) grace_period: Option<i64>,
     pub(crate) order: Option<&'a TerminationOrder>,
 }
 
 impl CriRuntime {
-    /// Stops a container and returns when it has stopped. What is not there has stopped.
+    /// Stops a container and returns when it has stopped. Succeeds if the container does not exist.
     pub(crate) async fn kill_container(&self, kill: Kill<'_>) -> Result<(), String> {
         let span = tracing::info_span!("container", container = kill.name);
         self.kill_in_span(kill).instrument(span).await
     }
 
-    /// The same in the span of who calls.
+    /// The same, in the caller's span.
     pub(crate) async fn kill_in_span(&self, kill: Kill<'_>) -> Result<(), String> {
         let known = kill.pod.and_then(|pod| {
             let (kind, container) = containers::find(pod, kill.name)?;
@@ -104,7 +103,7 @@ impl CriRuntime {
             timeout: grace_period.max(MINIMUM_GRACE_PERIOD),
         };
         let mut stopping = pin!(self.runtime.stop_container(request));
-        // A hook that took too long goes on while its container stops.
+        // A hook that took too long continues while its container stops.
         let stopped = tokio::select! {
             biased;
             stopped = &mut stopping => {
@@ -125,7 +124,7 @@ impl CriRuntime {
         Ok(())
     }
 
-    /// Does nothing where there is no hook (`executePreStopHook`).
+    /// Does nothing without a hook (`executePreStopHook`).
     async fn run_pre_stop_hook(
         &self,
         pod: &Pod,
@@ -138,13 +137,13 @@ impl CriRuntime {
         if let Err(error) = self.run_hook(pod, container, id.id(), hook).await {
             tracing::error!(pod = %pod.key(), uid = pod.uid_str(), container = container.name, error,
                 "PreStop hook failed");
-            // What the hook said may be secret.
+            // The hook's output may be secret.
             events.warning("FailedPreStopHook", "PreStopHook failed");
         }
     }
 
-    /// What is needed to kill a container whose pod is not known, from what its labels and annotations tell
-    /// (`restoreSpecsFromContainerLabels`); `None` if there is no such container.
+    /// The data to kill a container whose pod is not known, from its labels and annotations
+    /// (`restoreSpecsFromContainerLabels`); `None` if the container does not exist.
     async fn restore_spec(&self, id: &ContainerId) -> Result<Option<(Pod, Container)>, String> {
         let status = self.container_status(None, id.id()).await;
         let Some(status) = status.map_err(|error| error.to_string())? else {
@@ -175,7 +174,7 @@ impl CriRuntime {
         Ok(Some((pod, container)))
     }
 
-    /// Stops all containers at once, sidecars in their order, and then each sandbox.
+    /// Stops all containers in parallel, sidecars in their order, and then each sandbox.
     pub(crate) async fn kill_pod_with_result(
         &self,
         pod: Option<&Pod>,
@@ -203,7 +202,7 @@ impl CriRuntime {
             result.record(SyncAction::KillContainer, &container.name, failure);
         }
 
-        // They are removed by the garbage collection.
+        // The garbage collection removes them.
         let mut sandbox_failure = None;
         for sandbox in &running.sandboxes {
             let request = v1::StopPodSandboxRequest {
@@ -220,7 +219,7 @@ impl CriRuntime {
         result
     }
 
-    /// What runs of a pod, as its status tells (`ConvertPodStatusToRunningPod`).
+    /// The running part of a pod, from its status (`ConvertPodStatusToRunningPod`).
     pub(crate) fn running_pod(&self, status: &PodStatus) -> RuntimePod {
         let mut pod = RuntimePod::empty(status.uid.clone(), status.key.clone());
         pod.containers = status
@@ -266,7 +265,7 @@ impl Record for PodSyncResult {
     }
 }
 
-/// A failure that is no back-off.
+/// A failure without back-off.
 pub(crate) fn failure(reason: &str, message: impl Into<String>) -> SyncFailure {
     SyncFailure {
         reason: reason.to_owned(),
@@ -275,8 +274,8 @@ pub(crate) fn failure(reason: &str, message: impl Into<String>) -> SyncFailure {
     }
 }
 
-/// In seconds (`setTerminationGracePeriod`): of a pod that is deleted the one it is deleted with; else that of
-/// the probe that failed, then the pod's.
+/// The grace period in seconds (`setTerminationGracePeriod`): that of the deletion if the pod is being deleted;
+/// otherwise that of the failed probe, or else the pod's.
 fn termination_grace_period(pod: &Pod, container: &Container, reason: KillReason) -> i64 {
     if let Some(seconds) = pod.metadata.deletion_grace_period_seconds {
         return seconds;

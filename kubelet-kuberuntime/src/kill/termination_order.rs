@@ -1,5 +1,5 @@
-//! In which order the containers of a pod are told to stop: sidecars after all regular containers, and among
-//! themselves in the reverse of their order of start.
+//! The order in which the containers of a pod are stopped: sidecars after all regular containers, in the reverse order
+//! of their start.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use kubelet_core::restart_rules::is_restartable_init_container;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Who waits for whom (`terminationOrdering`).
+/// Which container waits for which others (`terminationOrdering`).
 pub(crate) struct TerminationOrder {
-    /// By name; `true` once it has ended. Names of containers that do not run are absent.
+    /// By name; `true` once it has ended. Has only running containers.
     ended: HashMap<String, watch::Sender<bool>>,
     waits_for: HashMap<String, Vec<String>>,
 }
 
 impl TerminationOrder {
-    /// The order for the containers of `pod` that run; `None` if it has no sidecar, and so no order.
+    /// The order for the running containers of `pod`; `None` without sidecars, because then there is no order.
     pub(crate) fn new<'a>(pod: &Pod, running: impl Iterator<Item = &'a str>) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
         let init_containers = spec.init_containers.as_deref().unwrap_or_default();
@@ -43,7 +43,7 @@ impl TerminationOrder {
         Some(Self { ended, waits_for })
     }
 
-    /// Waits until it is this container's turn, or `at_most` this long; returns how long it was.
+    /// Waits until it is this container's turn, but `at_most` this long; returns how long it waited.
     pub(crate) async fn wait_for_turn(&self, name: &str, at_most: Duration) -> Duration {
         let start = Instant::now();
         let all = async {
@@ -58,7 +58,7 @@ impl TerminationOrder {
         start.elapsed()
     }
 
-    /// This container has ended.
+    /// Records that this container has ended.
     pub(crate) fn ended(&self, name: &str) {
         if let Some(ended) = self.ended.get(name) {
             ended.send_replace(true);

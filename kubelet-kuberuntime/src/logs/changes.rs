@@ -13,12 +13,13 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Watches a folder from now on. Fails where the system can watch no more.
+    /// Watches a folder from now on. Fails if the system allows no more watches.
     pub(super) fn of(folder: &Path) -> notify::Result<Self> {
         let changed = Arc::new(Notify::new());
         let wake = changed.clone();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // Reading is no change: else every read would cause the next. An error may stand for lost events.
+            // A read does not count as a change, because otherwise each read would cause the next one. An error may
+            // mean lost events.
             if event.map_or(true, |event| !event.kind.is_access()) {
                 wake.notify_one();
             }

@@ -1,4 +1,4 @@
-//! One line of a log file, in CRI's format or in docker's.
+//! Parses one line of a log file, in CRI's format or in Docker's.
 
 use k8s_openapi::jiff::civil::DateTime;
 use k8s_openapi::jiff::fmt::temporal::DateTimeParser;
@@ -6,26 +6,26 @@ use k8s_openapi::jiff::tz::Offset;
 use k8s_openapi::jiff::{Timestamp, Zoned};
 use serde::Deserialize;
 
-/// What one line of a log file says.
+/// One line of a log file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
     pub(super) time: LogTime,
-    /// `stdout`, `stderr`; in docker's format whatever is there.
+    /// `stdout` or `stderr`; in Docker's format any text.
     pub(super) stream: String,
-    /// What the container wrote; with the line's end where that was its.
+    /// The container's output, with the line end if the container wrote it.
     pub(super) text: std::borrow::Cow<'a, [u8]>,
-    /// The container's line goes on with the next entry, so this one's end is none of its.
+    /// Whether the container's line continues in the next entry.
     pub(super) partial: bool,
 }
 
-/// A time, in the zone in which it was written down.
+/// A time, in its original time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogTime {
     pub(super) at: Timestamp,
     offset: Offset,
 }
 
-/// How a log file is written.
+/// The format of a log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     /// `<time> <stdout|stderr> <tag>[:<tag>…] <text>`
@@ -35,14 +35,14 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The first format that the line is in (`getParseFunc`).
+    /// The first format that can parse the line (`getParseFunc`).
     pub(super) fn of(line: &[u8]) -> Option<Self> {
         [Self::Cri, Self::DockerJson]
             .into_iter()
             .find(|format| format.parse(line).is_ok())
     }
 
-    /// Takes a line apart; an error is the kubelet's message.
+    /// Parses a line; an error is the kubelet's message.
     pub(super) fn parse<'a>(self, line: &'a [u8]) -> Result<Entry<'a>, String> {
         match self {
             Self::Cri => cri(line),
@@ -64,7 +64,7 @@ fn cri(line: &[u8]) -> Result<Entry<'_>, String> {
         ));
     }
     let (tags, text) = cut(rest).ok_or("log tag is not found")?;
-    // More tags than the first may come in a later version.
+    // A later version may have more tags.
     let partial = tags.split(|byte| *byte == b':').next() == Some(b"P");
     let text = match text.strip_suffix(b"\n") {
         Some(text) if partial => text,
@@ -112,13 +112,13 @@ fn docker_json(line: &[u8]) -> Result<Entry<'_>, String> {
 }
 
 impl LogTime {
-    /// Go's zero time: the first moment of the year 1.
+    /// Go's zero time: the beginning of the year 1.
     const ZERO: Self = Self {
         at: Timestamp::constant(-62_135_596_800, 0),
         offset: Offset::UTC,
     };
 
-    /// RFC 3339 to the letter, with any number of digits behind the seconds.
+    /// Strict RFC 3339, with any number of digits after the seconds.
     fn parse(text: &[u8]) -> Option<Self> {
         static PARSER: DateTimeParser = DateTimeParser::new();
         let zone = match text {
@@ -137,7 +137,7 @@ impl LogTime {
         Some(Self { at, offset })
     }
 
-    /// With nine digits behind the seconds (`RFC3339NanoFixed`).
+    /// With nine digits after the seconds (`RFC3339NanoFixed`).
     pub(super) fn fixed(&self) -> String {
         let zoned: Zoned = self.at.to_zoned(self.offset.to_time_zone());
         if self.offset == Offset::UTC {

@@ -1,4 +1,4 @@
-//! The files of one container's log: the one that is written, and those that it was rotated to.
+//! The files of one container's log: the current one, and the rotated ones.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,17 +10,17 @@ pub(super) const COMPRESSED: &str = ".gz";
 /// `tmpSuffix`
 pub(super) const TEMPORARY: &str = ".tmp";
 
-/// What stands beside a log file under its name, a dot and more.
+/// The files beside a log file whose names are its name, a dot and a suffix.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RotatedFiles {
-    /// What it was rotated to, the oldest first.
+    /// The rotated files, oldest first.
     pub(super) in_use: Vec<PathBuf>,
-    /// What a rotation that did not come to its end left.
+    /// The leftovers of an unfinished rotation.
     pub(super) unused: Vec<PathBuf>,
 }
 
 impl RotatedFiles {
-    /// Looks; no folder is no files (`filterUnusedLogs`).
+    /// Lists the files; a missing folder has no files (`filterUnusedLogs`).
     pub(super) fn of(log: &Path) -> io::Result<Self> {
         let (Some(dir), Some(name)) = (log.parent(), log.file_name().and_then(|name| name.to_str())) else {
             return Ok(Self::default());
@@ -53,12 +53,12 @@ impl RotatedFiles {
     }
 }
 
-/// Whether a name ends so.
+/// Whether a name has this suffix.
 pub(super) fn has_suffix(path: &Path, suffix: &str) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(suffix.as_bytes())
 }
 
-/// The name with more at its end.
+/// The name with a suffix.
 pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);

@@ -1,33 +1,33 @@
-//! Bytes into lines, with bounded memory.
+//! Splits bytes into lines, with bounded memory.
 
 use std::ops::Range;
 
-/// A line that has more bytes comes in pieces. Runtimes cut lines long before.
+/// A line with more bytes is returned in pieces. Runtimes split lines at a lower limit.
 pub(super) const MAX_PIECE: usize = 256 * 1024;
 
-/// Bytes that were read and not yet taken.
+/// Bytes that were read and not yet returned.
 #[derive(Default)]
 pub(super) struct LineBuffer {
     bytes: Vec<u8>,
     /// Where the next piece begins.
     start: usize,
-    /// Up to here there is no end of a line.
+    /// Up to here there is no line end.
     searched: usize,
-    /// The piece that comes next is not the first of its line.
+    /// Whether the next piece is not the first of its line.
     within: bool,
 }
 
 /// A line, or a piece of one.
 pub(super) struct Piece {
     range: Range<usize>,
-    /// It is the first of its line.
+    /// Whether it is the first of its line.
     pub(super) begins: bool,
-    /// It is the last of its line.
+    /// Whether it is the last of its line.
     pub(super) ends: bool,
 }
 
 impl LineBuffer {
-    /// Where to add bytes. What was taken makes room.
+    /// The buffer to add bytes to. Returned bytes are removed first.
     pub(super) fn room(&mut self) -> &mut Vec<u8> {
         self.bytes.drain(..self.start);
         self.searched -= self.start;
@@ -35,7 +35,7 @@ impl LineBuffer {
         &mut self.bytes
     }
 
-    /// The next line, or piece of a long one; `None` where more bytes are needed.
+    /// The next line, or piece of a long one; `None` if more bytes are needed.
     pub(super) fn next(&mut self) -> Option<Piece> {
         let end = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n');
         match end {
@@ -48,7 +48,7 @@ impl LineBuffer {
         }
     }
 
-    /// What is left of a line that has no end.
+    /// The rest, a line without an end.
     pub(super) fn rest(&mut self) -> Option<Piece> {
         (self.start < self.bytes.len()).then(|| self.take(self.bytes.len(), true))
     }

@@ -1,8 +1,8 @@
-//! The logs of containers: read, followed and rotated as the kubelet does.
+//! Reads, follows and rotates the logs of containers, as the kubelet does.
 //!
-//! * [`LogReader`]: what a container wrote, as a stream with bounded memory.
-//! * [`container_of_logs`]: which container of a pod is meant when its logs are asked for.
-//! * [`ContainerLogManager`]: keeps logs small while containers run.
+//! * [`LogReader`]: a container's log as a stream, with bounded memory.
+//! * [`container_of_logs`]: finds the container of a pod for a log request.
+//! * [`ContainerLogManager`]: rotates the logs of running containers.
 //!
 //! ```
 //! use futures::TryStreamExt;
@@ -45,7 +45,7 @@ pub use self::rotation::{ContainerLogManager, LogRotatePolicy};
 pub use self::which::container_of_logs;
 pub use self::writer::{LogChunk, LogStream};
 
-/// What the operating system says, in Go's words: `no such file or directory`.
+/// An error of the operating system in Go's words: `no such file or directory`.
 fn go_text(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {

@@ -1,32 +1,33 @@
-//! What of a log is wanted.
+//! The options of a log request.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// What of a container's log is wanted: the fields of the API's `PodLogOptions`, with its meaning.
+/// The options of a log request: the fields of the API's `PodLogOptions`, with the same meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodLogOptions {
-    /// Go on with what the container writes, until it has ended.
+    /// Whether to follow the log until the container has ended.
     pub follow: bool,
-    /// The instance before the present one; who knows the pod's status heeds it: [`container_of_logs`](super::container_of_logs).
+    /// Whether to read the previous instance's log. The reader ignores it; pass it to
+    /// [`container_of_logs`](super::container_of_logs).
     pub previous: bool,
-    /// Nothing older than so many seconds.
+    /// Only entries of the last seconds.
     pub since_seconds: Option<i64>,
-    /// Nothing older than this.
+    /// Only entries since this time.
     pub since_time: Option<Timestamp>,
-    /// Put the time before each line.
+    /// Whether to print the time before each line.
     pub timestamps: bool,
-    /// So many lines of the end; with `follow`, to begin with. As in the kubelet the lines of the file are counted: one
-    /// that the runtime wrote in parts counts for each.
+    /// How many lines of the end to read; with `follow`, to begin with. As in the kubelet, this counts lines of the
+    /// file: a line that the runtime wrote in parts counts once per part.
     pub tail_lines: Option<i64>,
-    /// End after so many bytes, times included.
+    /// End after this many bytes, including times.
     pub limit_bytes: Option<i64>,
-    /// Of which stream.
+    /// The stream to read.
     pub stream: LogStreams,
-    /// Begin with what was rotated away and is still there. The kubelet never reads that, hence off by default.
+    /// Whether to begin with the rotated files that still exist. Off by default, because the kubelet never reads them.
     pub rotated: bool,
 }
 
-/// Which of a container's streams are wanted.
+/// The streams of a container to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogStreams {
     /// `All`
@@ -39,7 +40,7 @@ pub enum LogStreams {
 }
 
 impl PodLogOptions {
-    /// What is wrong with them, in the API's words; nothing as a rule (`ValidatePodLogOptions`).
+    /// The problems of the options, in the API's words; empty if they are valid (`ValidatePodLogOptions`).
     pub fn problems(&self) -> Vec<String> {
         const POSITIVE: &str = "must be greater than 0";
         let mut problems = Vec::new();
@@ -77,7 +78,7 @@ impl PodLogOptions {
         problems
     }
 
-    /// Since when; the later one of both.
+    /// The later one of both start times.
     pub(super) fn since(&self, now: Timestamp) -> Option<Timestamp> {
         let seconds = self.since_seconds.map(SignedDuration::from_secs);
         let ago = seconds.map(|ago| now.checked_sub(ago).unwrap_or(Timestamp::MIN));

@@ -1,12 +1,12 @@
-//! Where the last lines of a file begin.
+//! Finds the beginning of the last lines of a file.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// How much is looked at at once, from the end.
+/// How much is read at once, from the end.
 const BLOCK: u64 = 16 * 1024;
 
-/// Where the last `lines` lines begin, and how many there are. What stands behind the last line's end counts for none,
-/// and comes with them (`findTailLineStartIndex`).
+/// The offset of the last `lines` lines, and how many there are. Text after the last line end is included, but does not
+/// count as a line (`findTailLineStartIndex`).
 pub(super) fn tail_start(file: &mut (impl Read + Seek), lines: u64) -> io::Result<(u64, u64)> {
     let mut right = file.seek(SeekFrom::End(0))?;
     let mut block = Vec::new();

@@ -1,16 +1,16 @@
-//! Which container of a pod is meant when its logs are asked for.
+//! Finds the container of a pod for a log request.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, PodStatus};
 use kubelet_core::ContainerId;
 
 use kubelet_cri::{Code, Error};
 
-/// The container whose log is meant by a container's name: the one that runs, or ran last; with `previous` the one
-/// before it. `status` is the pod's as the API shows it (`validateContainerLogStatus`).
+/// The id of the container for a name in the pod: the instance that runs or ran last; with `previous`, the instance
+/// before it. `status` is the pod's API status (`validateContainerLogStatus`).
 ///
 /// # Errors
 ///
-/// [`Error::Call`] whose [`message`](Error::message) is the kubelet's: why there is no log.
+/// [`Error::Call`] if there is no log, with the kubelet's [`message`](Error::message).
 pub fn container_of_logs(
     pod: &str,
     status: &PodStatus,
@@ -45,7 +45,7 @@ pub fn container_of_logs(
     } else if state.is_some_and(|state| state.running.is_some()) {
         found.container_id.clone().unwrap_or_default()
     } else if terminated.is_some() {
-        // Where the next one could not be started, the end has no container.
+        // If the next instance could not be started, this end has no container.
         id_of(terminated)
             .or_else(|| id_of(last))
             .ok_or_else(is_terminated)?

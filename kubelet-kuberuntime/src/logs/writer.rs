@@ -1,16 +1,16 @@
-//! What of a line of the file goes to whoever reads the log.
+//! Converts the lines of the file to the output of the reader.
 
 use k8s_openapi::jiff::Timestamp;
 
 use super::entry::{Entry, Format};
 use super::options::{LogStreams, PodLogOptions};
 
-/// A part of what a container wrote, as it is to be shown.
+/// A part of a container's output, ready to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogChunk {
-    /// Where the container wrote it to.
+    /// The stream of the output.
     pub stream: LogStream,
-    /// What it wrote: a line with its end, or a part of a line.
+    /// A line with its end, or a part of a line.
     pub bytes: Vec<u8>,
 }
 
@@ -23,20 +23,20 @@ pub enum LogStream {
     Stderr,
 }
 
-/// Chooses, cuts and dates (`logWriter`, and the part of `ReadLogs` that calls it).
+/// Filters and truncates the output, and adds times (`logWriter`, and the part of `ReadLogs` that calls it).
 pub(super) struct Writer {
     since: Option<Timestamp>,
     timestamps: bool,
     wanted: LogStreams,
-    /// How many bytes may still go.
+    /// How many bytes may still be written.
     remain: Option<u64>,
-    /// How many lines may still go.
+    /// How many lines may still be written.
     lines: Option<u64>,
-    /// Known from the first line on.
+    /// The format, known after the first line.
     format: Option<Format>,
-    /// What comes next begins a line of the container.
+    /// Whether the next text begins a line of the container.
     new_line: bool,
-    /// Of a line that comes in pieces: what its first piece said.
+    /// The first piece of a line that comes in pieces.
     unended: Option<Unended>,
     full: bool,
 }
@@ -63,12 +63,12 @@ impl Writer {
         }
     }
 
-    /// Nothing more goes.
+    /// Whether a limit is reached.
     pub(super) fn is_full(&self) -> bool {
         self.full || self.lines == Some(0)
     }
 
-    /// What to show of a line of the file. The error is the kubelet's message.
+    /// The output of a line of the file. An error is the kubelet's message.
     pub(super) fn line(&mut self, line: &[u8], begins: bool, ends: bool) -> Result<Option<LogChunk>, String> {
         if !begins {
             return Ok(self.more(line, ends));
@@ -88,7 +88,7 @@ impl Writer {
             Ok(entry) => entry,
             Err(error) => {
                 let line = String::from_utf8_lossy(&line[..line.len().min(256)]);
-                tracing::warn!(error, %line, "cannot read a line of a log");
+                tracing::warn!(error, %line, "skipping a log line that cannot be parsed");
                 return Ok(None);
             }
         };
@@ -110,7 +110,7 @@ impl Writer {
 
     /// A further piece of a line.
     fn more(&mut self, piece: &[u8], ends: bool) -> Option<LogChunk> {
-        // Of a line that could not be read nothing is known.
+        // The line could not be parsed.
         let unended = self.unended.take()?;
         let text = match piece.strip_suffix(b"\n") {
             Some(text) if unended.partial => text,

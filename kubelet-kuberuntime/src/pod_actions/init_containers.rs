@@ -1,4 +1,4 @@
-//! Which init containers to start or kill, and whether the pod is initialized.
+//! Decides which init containers to start or kill, and whether the pod is initialized.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kubelet_core::restart_rules::is_restartable_init_container;
@@ -7,11 +7,11 @@ use kubelet_core::{PodExt, ProbeResult, ProbeResults};
 
 use super::{KillReason, PodActions, changed, restart};
 
-/// Adds what is to be done for the init containers, and returns whether the regular ones may be looked at
+/// Adds the actions for the init containers, and returns whether the regular ones are next
 /// (`computeInitContainerActions`).
 ///
-/// It goes through them from the last to the first: whoever ran proves that those before it were done, even if
-/// nothing is left of them.
+/// It goes through them from the last to the first: an init container that ran proves that those before it were done,
+/// even if they were removed.
 pub(super) fn compute(
     spec: &PodSpec,
     pod: &Pod,
@@ -24,7 +24,7 @@ pub(super) fn compute(
         return true;
     }
     let mut initialized = any_regular_container_lives(spec, pod_status);
-    // Some container after the one that is looked at has been started.
+    // Whether a container after the present one has been started.
     let mut passed = initialized;
     let mut to_start = Vec::new();
 
@@ -75,8 +75,8 @@ pub(super) fn compute(
     initialized
 }
 
-/// It ended in a sandbox before the pod's newest, or was made there and never started, and could not be removed with it: it says
-/// nothing of this one.
+/// Whether it belongs to an older sandbox than the pod's newest: it ended or was only created there, and could not be
+/// removed. Such a container has no meaning for the newest sandbox.
 fn is_left_over(status: &ContainerStatus, pod_status: &PodStatus) -> bool {
     let newest = pod_status.sandboxes.first();
     matches!(status.state, ContainerState::Created | ContainerState::Exited)
@@ -85,13 +85,13 @@ fn is_left_over(status: &ContainerStatus, pod_status: &PodStatus) -> bool {
 }
 
 enum Verdict {
-    /// It runs, and the next one waits for it.
+    /// It is running, and the next one waits for it.
     Wait,
-    /// Start it again.
+    /// It must be restarted.
     Restart,
-    /// It does not hold up the next one; start it again if it was told to stop.
+    /// The next one need not wait for it; it is restarted if it is being stopped.
     Done { restart: bool },
-    /// It failed for good, and the pod with it.
+    /// It failed and is not restarted, so the pod fails.
     PodFailed,
 }
 
@@ -148,7 +148,7 @@ fn look_at_init_container(
     actions: &mut PodActions,
 ) -> Verdict {
     match status.state {
-        // The runtime could not start it.
+        // The runtime failed to start it.
         ContainerState::Created => Verdict::Restart,
         ContainerState::Running => Verdict::Wait,
         ContainerState::Exited if !failed(status) => Verdict::Done { restart: false },
@@ -157,7 +157,7 @@ fn look_at_init_container(
             false => Verdict::PodFailed,
         },
         ContainerState::Unknown => {
-            // There may have been no exit, so that no rule on exit codes can be asked.
+            // There may be no exit code, so no rule on exit codes can apply.
             let policy = container.restart_policy.as_deref();
             if policy.unwrap_or(pod.restart_policy()) == "Never" {
                 return Verdict::PodFailed;
@@ -173,12 +173,12 @@ fn kill_unknown(status: &ContainerStatus, actions: &mut PodActions) {
     actions.kill(status, message.to_owned(), Some(KillReason::Unknown));
 }
 
-/// `isInitContainerFailed`, of one that has exited.
+/// `isInitContainerFailed`, for a container that has exited.
 fn failed(status: &ContainerStatus) -> bool {
     status.reason == "OOMKilled" || status.exit_code != 0
 }
 
-/// Exited ones do not count: where it is not told they may be of the sandbox before.
+/// Exited containers do not count: if the runtime does not report their sandbox, they may belong to the previous one.
 fn any_regular_container_lives(spec: &PodSpec, pod_status: &PodStatus) -> bool {
     spec.containers
         .iter()

@@ -1,4 +1,4 @@
-//! What a sync has to do for a pod: a pure function of its spec, its runtime status and what its probes found
+//! Decides what a sync does for a pod: a pure function of its spec, its runtime status and its probe results
 //! (`computePodActions`).
 
 mod init_containers;
@@ -17,43 +17,43 @@ pub use resize::{ContainerAmounts, ContainerToUpdate};
 pub(crate) use resize::{add_resizes, has_other_whole};
 pub(crate) use restart::should_all_containers_restart;
 
-/// What to do for a pod, in this order (`podActions`).
+/// The actions for a pod, in this order (`podActions`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PodActions {
-    /// Stop all its running containers and its sandboxes, and none of [`containers_to_kill`](Self::containers_to_kill)
-    /// alone.
+    /// Stop all its running containers and its sandboxes. Then [`containers_to_kill`](Self::containers_to_kill) is
+    /// ignored.
     pub kill_pod: bool,
-    /// Make a new sandbox.
+    /// Create a new sandbox.
     pub create_sandbox: bool,
-    /// The sandbox to start containers in, or the one that is replaced.
+    /// The sandbox to start containers in, or the sandbox to replace.
     pub sandbox_id: Option<String>,
-    /// How many sandboxes the pod had before the one to make, or before the one it has.
+    /// The attempt of the sandbox to create, or of the present one.
     pub attempt: u32,
     /// Containers to kill, in the order of the spec.
     pub containers_to_kill: Vec<ContainerToKill>,
-    /// Containers to remove, and to kill first if they may run, so that the pod starts over
-    /// (`RestartAllContainers`). The one whose exit asked for it comes last.
+    /// Containers to remove, so that all containers of the pod restart (`RestartAllContainers`). Those that may be
+    /// running are killed first. The container whose exit triggered this comes last.
     pub containers_to_reset: Vec<ContainerToReset>,
     /// Indices in `spec.ephemeralContainers`.
     pub ephemeral_containers_to_start: Vec<usize>,
     /// Indices in `spec.initContainers`.
     pub init_containers_to_start: Vec<usize>,
-    /// Running containers that get other memory, in this order, before the regular ones are started.
+    /// Running containers to resize in memory, in this order, before regular containers are started.
     pub containers_to_update_memory: Vec<ContainerToUpdate>,
-    /// Running containers that then get other CPU, in this order.
+    /// Running containers to resize in CPU after that, in this order.
     pub containers_to_update_cpu: Vec<ContainerToUpdate>,
-    /// Some container gets other resources by starting again.
+    /// Some container is restarted to be resized.
     pub update_pod_resources: bool,
-    /// The pod as a whole gets other resources.
+    /// The pod-level resources change.
     pub update_pod_level_resources: bool,
     /// Indices in `spec.containers`.
     pub containers_to_start: Vec<usize>,
-    /// Its init containers have done what they are for.
+    /// All its init containers are done.
     initialized: bool,
 }
 
-/// A container to kill, and why.
+/// A container to kill, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerToKill {
     /// Its id.
@@ -62,22 +62,22 @@ pub struct ContainerToKill {
     pub name: String,
     /// The message of the `Killing` event.
     pub message: String,
-    /// Why, where it matters to how it is killed.
+    /// The reason, as far as it changes how the container is killed.
     pub reason: Option<KillReason>,
 }
 
-/// A container to remove, so that it starts anew.
+/// A container to remove, so that it starts again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerToReset {
     /// Its id.
     pub id: ContainerId,
     /// Its name.
     pub name: String,
-    /// It has not ended: kill it first.
+    /// Whether it has not ended and must be killed first.
     pub kill: bool,
 }
 
-/// Why a container is killed (`containerKillReason`). A probe may have a grace period of its own.
+/// Why a container is killed (`containerKillReason`). A probe may set its own grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KillReason {
@@ -87,14 +87,14 @@ pub enum KillReason {
     LivenessProbe,
     /// Its post-start hook failed.
     FailedPostStartHook,
-    /// The exit of another container of the pod asks that all start over.
+    /// The exit of another container of the pod restarts all containers.
     RestartAllContainers,
-    /// Any other.
+    /// Any other reason.
     Unknown,
 }
 
 impl KillReason {
-    /// The kubelet's word for it.
+    /// The kubelet's name for it.
     pub fn as_str(self) -> &'static str {
         match self {
             KillReason::StartupProbe => "StartupProbe",
@@ -106,9 +106,9 @@ impl KillReason {
     }
 }
 
-/// Decides what to do for a pod so that it comes closer to its spec (`computePodActions`). Does nothing itself.
+/// Decides what to do for a pod to reach its spec (`computePodActions`). It only computes.
 ///
-/// `restart_all_containers` says that the exit of one of its containers asks that all of them start over.
+/// `restart_all_containers`: the exit of one of its containers restarts all of them.
 pub fn compute_pod_actions(
     pod: &Pod,
     status: &PodStatus,
@@ -141,7 +141,7 @@ pub fn compute_pod_actions(
         return actions;
     }
 
-    // Whether or not the pod is initialized; they are never started again.
+    // Ephemeral containers start even if the pod is not initialized, and are never restarted.
     for (index, container) in spec.ephemeral_containers.iter().flatten().enumerate() {
         if status.container(&container.name).is_none() {
             actions.ephemeral_containers_to_start.push(index);
@@ -155,14 +155,14 @@ pub fn compute_pod_actions(
     let kept = regular_containers(spec, pod, status, probes, &mut actions);
     if kept == 0 && actions.containers_to_start.is_empty() {
         actions.kill_pod = true;
-        // Sidecars must not keep a finished pod alive.
+        // Sidecars must not keep a finished pod running.
         actions.init_containers_to_start.clear();
     }
     actions
 }
 
 fn start_in_new_sandbox(spec: &PodSpec, pod: &Pod, status: &PodStatus, actions: &mut PodActions) {
-    // Without any container there never was a whole sandbox: making one is tried again whatever the policy.
+    // Without containers, no sandbox was ever complete: it is created again under any restart policy.
     if pod.restart_policy() == "Never" && actions.attempt != 0 && !status.containers.is_empty() {
         actions.create_sandbox = false;
         return;
@@ -188,7 +188,7 @@ fn start_in_new_sandbox(spec: &PodSpec, pod: &Pod, status: &PodStatus, actions: 
     }
 }
 
-/// Returns how many running containers stay.
+/// Returns how many running containers are kept.
 fn regular_containers(
     spec: &PodSpec,
     pod: &Pod,
@@ -203,7 +203,7 @@ fn regular_containers(
             if restart::should_be_restarted(container, pod, status) {
                 actions.containers_to_start.push(index);
                 if let Some(unknown) = status.filter(|status| status.state == ContainerState::Unknown) {
-                    // It may run: two of one container must not.
+                    // It may be running, and two instances of one container must not run.
                     let message = "Container is in \"unknown\" state, try killing it before restart";
                     actions.kill(unknown, message.to_owned(), Some(KillReason::Unknown));
                 }
@@ -211,7 +211,7 @@ fn regular_containers(
             continue;
         };
 
-        // A probe is not an exit: of the container's own rules only its policy counts.
+        // A failed probe is not an exit, so the container's restart rules do not apply, only its restart policy.
         let policy = container.restart_policy.as_deref();
         let mut restart = policy.unwrap_or(pod.restart_policy()) != "Never";
         let (what, reason) = if changed(container, running) {
@@ -236,20 +236,20 @@ fn regular_containers(
 }
 
 impl PodActions {
-    /// Leaves alone what has ended for good and is known from a record alone, since the runtime has lost it, sandbox
-    /// and all. The kubelet keeps no such record.
+    /// Removes actions for containers that have ended for good and are known only from a record, because the runtime
+    /// has lost them with their sandbox. The kubelet has no such records.
     pub(super) fn spare_lost(&mut self, pod: &Pod, status: &PodStatus) {
         let containers = pod.spec.as_ref().map_or(&[][..], |spec| &spec.containers);
         self.containers_to_start.retain(|index| {
             let container = containers.get(*index);
             let last = container.and_then(|container| status.container(&container.name));
-            // Whatever the runtime tells of is in a sandbox.
+            // Every container that the runtime reports has a sandbox.
             let is_lost = last.is_some_and(|last| last.sandbox_id.is_empty());
             !is_lost || container.is_none_or(|container| restart::should_be_restarted(container, pod, last))
         });
     }
 
-    /// The pod runs on, and its init containers have done what they are for.
+    /// The pod keeps running, and its init containers are done.
     pub(super) fn initialized(&self) -> bool {
         self.initialized && !self.kill_pod
     }
@@ -264,7 +264,7 @@ impl PodActions {
     }
 }
 
-/// Whether the container runs to another spec than this (`containerChanged`).
+/// Whether the running container has another spec (`containerChanged`).
 fn changed(container: &Container, status: &ContainerStatus) -> bool {
     status.hash != hash_container(container)
 }
@@ -273,7 +273,7 @@ fn succeeded(status: Option<&ContainerStatus>) -> bool {
     status.is_some_and(|status| status.state == ContainerState::Exited && status.exit_code == 0)
 }
 
-/// One regular container was made, so all init containers were done (`HasAnyRegularContainerCreated`).
+/// Whether a regular container was created, so that all init containers were done (`HasAnyRegularContainerCreated`).
 fn any_regular_container_created(spec: &PodSpec, status: &PodStatus) -> bool {
     spec.containers
         .iter()

@@ -1,4 +1,4 @@
-//! Which running containers get other resources than they have (`computePodResizeAction`).
+//! Decides which running containers to resize (`computePodResizeAction`).
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::restart_rules::is_restartable_init_container;
@@ -8,8 +8,8 @@ use kubelet_core::{ContainerId, ProbeResult, ProbeResults};
 use super::PodActions;
 use crate::config::{container_amounts, pod_amounts};
 
-/// CPU and memory of a container, or of a pod as a whole, 0 for none (`resourceRequirements`). Limits that a container does not
-/// have are those of its pod.
+/// CPU and memory of a container, or of a whole pod, 0 for none (`resourceRequirements`). A limit that a container does
+/// not have is the pod's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContainerAmounts {
     /// In bytes.
@@ -22,24 +22,25 @@ pub struct ContainerAmounts {
     pub cpu_request: i64,
 }
 
-/// A container that runs on with other resources (`containerToUpdateInfo`).
+/// A container to resize without a restart (`containerToUpdateInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerToUpdate {
     /// Its id.
     pub id: ContainerId,
     /// Its name.
     pub name: String,
-    /// What the runtime was told last.
+    /// The resources that the runtime got last.
     pub from: ContainerAmounts,
-    /// What its spec says.
+    /// The resources in its spec.
     pub to: ContainerAmounts,
 }
 
-/// Adds to the actions what it takes for the pod and each running container to have the resources of its spec. `actuated` tells
-/// what the runtime was told last of a container; one of which that is not known is left alone. `whole`: the same of the pod.
+/// Adds the actions that give the pod and each running container the resources of its spec. `actuated` returns the
+/// resources of a container that the runtime got last; a container without them is not resized. `whole` is the same for
+/// the pod.
 ///
-/// A container whose `resizePolicy` says so is killed and started again; the others are updated, of each resource those
-/// first that get less.
+/// A container whose `resizePolicy` requires a restart is killed and started again. The others are updated. For each
+/// resource, those that get less come first.
 pub(crate) fn add_resizes(
     pod: &Pod,
     status: &PodStatus,
@@ -70,7 +71,7 @@ pub(crate) fn add_resizes(
     actions.update_pod_level_resources = actions.initialized() && has_other_whole(pod, whole);
 }
 
-/// Whether the pod as a whole was given something else than its spec says (`computePodLevelResourcesResizeAction`).
+/// Whether the pod-level resources differ from the spec (`computePodLevelResourcesResizeAction`).
 pub(crate) fn has_other_whole(pod: &Pod, whole: Option<ContainerAmounts>) -> bool {
     match pod_amounts(pod) {
         Ok(Some(desired)) => whole.unwrap_or_default() != desired,
@@ -78,7 +79,7 @@ pub(crate) fn has_other_whole(pod: &Pod, whole: Option<ContainerAmounts>) -> boo
     }
 }
 
-/// The running instance of the container that nothing else is to be done with.
+/// The running instance of the container, unless it has another action.
 fn kept<'a>(
     container: &Container,
     status: &'a PodStatus,
@@ -98,7 +99,7 @@ fn has_started(container: &Container, running: &ContainerStatus, probes: &dyn Pr
     container.startup_probe.is_none() || probes.startup(&running.id) == Some(ProbeResult::Success)
 }
 
-/// Returns whether the container runs on.
+/// Returns whether the container keeps running.
 fn add_resize(
     pod: &Pod,
     container: &Container,
@@ -127,7 +128,7 @@ fn add_resize(
         from,
         to,
     };
-    // Where the limit changes, it tells whether the container gets more.
+    // If the limit changes, it decides whether the container gets more.
     let grows = |(limit_from, limit_to), (from, to)| match limit_from == limit_to {
         true => to > from,
         false => limit_to > limit_from,
@@ -145,13 +146,13 @@ fn add_resize(
     true
 }
 
-/// What gets less comes first.
+/// Containers that get less come first.
 fn add(updates: &mut Vec<ContainerToUpdate>, update: ContainerToUpdate, grows: bool) {
     let at = if grows { updates.len() } else { 0 };
     updates.insert(at, update);
 }
 
-/// Into an ordered list, once.
+/// Inserts into a sorted list, without duplicates.
 fn insert(indices: &mut Vec<usize>, index: usize) {
     if let Err(at) = indices.binary_search(&index) {
         indices.insert(at, index);
@@ -166,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// Thousandths of a CPU and bytes of memory: limits and requests alike.
+    /// Millicores and bytes of memory; limits equal requests.
     fn amounts(cpu: i64, memory: i64) -> ContainerAmounts {
         ContainerAmounts {
             memory_limit: memory,
@@ -186,7 +187,7 @@ mod tests {
         container
     }
 
-    /// All its containers run.
+    /// All its containers are running.
     fn running(spec: Value) -> (Pod, PodStatus) {
         let pod: Pod = serde_json::from_value(json!({ "metadata": { "uid": "u" }, "spec": spec })).unwrap();
         let mut status = PodStatus::empty(pod.uid(), pod.key(), Instant::now());

@@ -1,4 +1,5 @@
-//! Whatever happens to a pod, it comes to rest: decided and done again and again on a simulated runtime.
+//! Tests that every pod reaches a state without actions, by computing and applying actions repeatedly on a simulated
+//! runtime.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,20 +12,20 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// So many rounds may pass before nothing is left to do.
+/// The most rounds until no actions are left.
 const ROUNDS: usize = 120;
-/// The exit code that asks for all containers to start over, where a container has such a rule.
+/// The exit code that restarts all containers, if a container has such a rule.
 const RESTART_ALL: i32 = 42;
 
-/// What is known in advance of a container.
+/// The planned behaviour of a container.
 #[derive(Clone, Debug)]
 struct Plan {
     kind: Kind,
-    /// It fails so often.
+    /// How often it fails.
     failures: u32,
-    /// Its failures ask that all start over.
+    /// Whether its failures restart all containers.
     restarts_all: bool,
-    /// At last it ends well; else it runs on. Init containers end, sidecars run on.
+    /// Whether it succeeds in the end; otherwise it keeps running. Init containers end, sidecars keep running.
     ends: bool,
     startup_probe: bool,
     own_policy: Option<&'static str>,
@@ -38,7 +39,7 @@ enum Kind {
     Ephemeral,
 }
 
-/// What happens to the pod from outside. The number chooses the container.
+/// An event from outside. The number chooses the container.
 #[derive(Clone, Copy, Debug)]
 enum Disturbance {
     Nothing,
@@ -55,10 +56,10 @@ struct World {
     plans: BTreeMap<String, Plan>,
     status: PodStatus,
     starts: BTreeMap<String, u32>,
-    /// Instances that ran for a round at least.
+    /// Instances that ran for at least one round.
     settled: BTreeSet<ContainerId>,
     failing_liveness: BTreeSet<ContainerId>,
-    /// What ended well, or was started, since the pod began anew.
+    /// The containers that succeeded or were started since the pod last started over.
     init_done: BTreeSet<String>,
     sidecars_started: BTreeSet<String>,
     regular_started: bool,
@@ -124,7 +125,7 @@ impl World {
         }
     }
 
-    /// All its containers ended and none is to be started again: its phase is terminal.
+    /// All its containers ended and none is restarted: its phase is terminal.
     fn has_ended(&self) -> bool {
         let spec = self.pod.spec.as_ref().unwrap();
         spec.containers.iter().all(|container| {
@@ -134,7 +135,7 @@ impl World {
         })
     }
 
-    /// Decides and does; returns whether that changed anything.
+    /// Computes and applies the actions; returns whether anything changed.
     fn sync(&mut self) -> bool {
         if self.ended || self.has_ended() {
             // It is terminated, and never synced again.
@@ -180,7 +181,8 @@ impl World {
         for index in &actions.ephemeral_containers_to_start {
             let name = &ephemeral[*index].name;
             if actions.kill_pod {
-                // As in the kubelet: it is asked for in a sandbox that was just stopped, which a runtime refuses.
+                // As in the kubelet, the container is created in a sandbox that was just stopped, which a runtime
+                // refuses.
                 continue;
             }
             assert!(!self.starts.contains_key(name), "{name} is never started again");
@@ -295,7 +297,7 @@ impl World {
         all.iter().filter(|id| self.end(id, 137)).count() > 0
     }
 
-    /// What containers do by themselves; returns whether one did something.
+    /// Simulates the containers; returns whether one changed its state.
     fn live(&mut self) -> bool {
         let running = self.status.containers.iter();
         let running = running.filter(|status| status.state == ContainerState::Running);
@@ -408,7 +410,7 @@ fn plan(kind: Kind, policy: &'static str) -> impl Strategy<Value = Plan> {
                 ends: match kind {
                     Kind::Init => true,
                     Kind::Sidecar => false,
-                    // One that is always started again and ends never rests.
+                    // A container that always restarts and ends never reaches a stable state.
                     Kind::Regular => ends && !always,
                     Kind::Ephemeral => ends,
                 },
@@ -470,7 +472,7 @@ proptest! {
         }
         prop_assert!(rested, "{:?} is still at work", world.plans);
 
-        // What is to run runs, unless the pod may fail.
+        // All containers that should run are running, unless the pod may fail.
         if policy == "Always" {
             for (name, plan) in &world.plans {
                 let runs = plan.kind == Kind::Sidecar

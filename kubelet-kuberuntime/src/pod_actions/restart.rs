@@ -1,4 +1,4 @@
-//! Whether a container that does not run is to be started again.
+//! Decides whether a container that is not running is restarted.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kubelet_core::PodExt;
@@ -26,7 +26,7 @@ pub(super) fn should_be_restarted(
     }
 }
 
-/// Whether the exit of a container asks that all of the pod start over (`ShouldAllContainersRestart`).
+/// Whether the exit of a container restarts all containers of the pod (`ShouldAllContainersRestart`).
 pub(crate) fn should_all_containers_restart(pod: &Pod, status: &PodStatus) -> bool {
     pod.all_containers()
         .filter(|container| container.restart_policy_rules.is_some())
@@ -37,7 +37,7 @@ pub(crate) fn should_all_containers_restart(pod: &Pod, status: &PodStatus) -> bo
         })
 }
 
-/// `getContainersToReset`, for regular and init containers: those that asked for it come after all others.
+/// `getContainersToReset`, for regular and init containers: those that triggered the restart come last.
 pub(super) fn containers_to_reset(spec: &PodSpec, pod_status: &PodStatus) -> Vec<ContainerToReset> {
     let (mut askers, mut others) = (Vec::new(), Vec::new());
     for container in spec

@@ -1,20 +1,21 @@
-//! Whether a pod needs a new sandbox.
+//! Decides whether a pod needs a new sandbox.
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::PodExt;
 use kubelet_core::runtime::{PodStatus, SandboxState};
 
-/// The sandbox that a pod is to have.
+/// The desired sandbox of a pod.
 pub(super) struct NeededSandbox {
-    /// It must be made.
+    /// Whether it must be created.
     pub(super) create: bool,
     /// Its attempt.
     pub(super) attempt: u32,
-    /// The one there is, or the one it replaces.
+    /// The present sandbox, or the sandbox that it replaces.
     pub(super) id: Option<String>,
 }
 
-/// `PodSandboxChanged`: one and only one sandbox is ready, it is the newest, on the right network, and has its IP.
+/// `PodSandboxChanged`: a sandbox is kept if it is the only ready one, the newest, on the right network, and has its
+/// IP.
 pub(super) fn needed_sandbox(pod: &Pod, status: &PodStatus) -> NeededSandbox {
     let Some(newest) = status.sandboxes.first() else {
         return NeededSandbox {

@@ -1,4 +1,4 @@
-//! Connections to containers, with errors in the words of Go's `net`, which users know from events.
+//! Connects to containers. Errors have the texts of Go's `net`, which users know from events.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,8 +13,8 @@ pub(crate) fn join_host_port(host: &str, port: u16) -> String {
     }
 }
 
-/// Connects; the error is Go's, e.g. `dial tcp 10.0.0.1:80: connect: connection refused`. Without a host it is
-/// this machine, as in Go.
+/// Connects; the error is Go's, e.g. `dial tcp 10.0.0.1:80: connect: connection refused`. As in Go, an empty host is
+/// this machine.
 pub(crate) async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
     let addresses = match (host, host.parse::<IpAddr>()) {
         ("", _) => vec![SocketAddr::from(([127, 0, 0, 1], port))],
@@ -45,7 +45,7 @@ pub(crate) async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
     Err(first.unwrap_or_default())
 }
 
-/// What the operating system says, without Rust's additions and in Go's lower case.
+/// The operating system's message, without Rust's additions and in lower case as in Go.
 pub(crate) fn os_error(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {

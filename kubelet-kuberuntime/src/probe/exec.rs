@@ -1,4 +1,4 @@
-//! Commands in containers (`pkg/probe/exec`).
+//! Exec probes: commands in containers (`pkg/probe/exec`).
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::config::expansion::{expand, reference};
 use crate::containers::back_off::go_seconds;
 use kubelet_cri::{Code, RuntimeService, v1};
 
-/// What of a command's output is told (`maxReadLength`).
+/// How much of a command's output is reported (`maxReadLength`).
 const MAX_READ_LENGTH: usize = 10 << 10;
 
 pub(super) async fn probe(
@@ -40,8 +40,7 @@ pub(super) async fn probe(
     }
 }
 
-/// With `$(VAR)` replaced by the values that stand in the container's spec
-/// (`ExpandContainerCommandOnlyStatic`).
+/// Replaces `$(VAR)` by the values in the container's spec (`ExpandContainerCommandOnlyStatic`).
 fn command(action: &ExecAction, container: Option<&Container>) -> Vec<String> {
     let variables = container
         .and_then(|container| container.env.as_deref())

@@ -1,4 +1,4 @@
-//! The health protocol of gRPC, `grpc.health.v1.Health` (`pkg/probe/grpc`).
+//! gRPC probes: the protocol `grpc.health.v1.Health` (`pkg/probe/grpc`).
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tonic_prost::ProstCodec;
 use super::dial::join_host_port;
 use crate::containers::back_off::go_seconds;
 
-/// The first wait before a server is dialled again, and what it grows by (grpc-go's `backoff.DefaultConfig`).
+/// The first wait before the next dial, and its growth factor (grpc-go's `backoff.DefaultConfig`).
 const BACK_OFF: (Duration, f64) = (Duration::from_secs(1), 1.6);
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -49,7 +49,7 @@ impl ServingStatus {
     }
 }
 
-/// Whatever goes wrong is a failure.
+/// Every error is a failure.
 pub(super) async fn probe(action: &GRPCAction, host: &str, timeout: Duration) -> ProbeOutcome {
     let Some(port) = u16::try_from(action.port).ok().filter(|port| *port > 0) else {
         return ProbeOutcome::failure(format!("invalid port number: {}", action.port));
@@ -99,7 +99,7 @@ pub(super) async fn probe(action: &GRPCAction, host: &str, timeout: Duration) ->
     }
 }
 
-/// Dials until the server answers: a refusal is no end (`grpc.WithBlock`).
+/// Dials until the server answers, also after a refused connection (`grpc.WithBlock`).
 async fn connect(address: &str) -> Result<Channel, tonic::transport::Error> {
     let endpoint =
         Endpoint::from_shared(format!("http://{address}"))?.user_agent(super::http::PROBE_USER_AGENT)?;

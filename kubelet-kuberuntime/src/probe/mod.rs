@@ -23,8 +23,8 @@ use kubelet_cri::RuntimeService;
 #[cfg(feature = "probes")]
 pub use network::NetworkProber;
 
-/// Probes containers as the kubelet does: commands through the runtime's `ExecSync`, all else through another
-/// prober, which with the feature `probes` is `NetworkProber` from the start. Answers to the kubelet's `prober`.
+/// Probes containers as the kubelet's `prober` does. Commands run through the runtime's `ExecSync`. All other probes go
+/// to another prober, by default to `NetworkProber` if the feature `probes` is enabled.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -34,7 +34,7 @@ pub use network::NetworkProber;
 /// # async fn example<S: RuntimeService + ImageService + 'static>(cri: Arc<S>, kubelet: KubeletBuilder) -> kubelet_core::Result<()> {
 /// let results = ProbeResultCache::new();
 /// let runtime = CriRuntime::builder(cri.clone(), cri.clone())
-///     .probes(Arc::new(results.clone())) // what does not live is killed
+///     .probes(Arc::new(results.clone())) // a failed liveness probe kills its container
 ///     .build()
 ///     .await?;
 /// let kubelet = kubelet
@@ -45,8 +45,8 @@ pub use network::NetworkProber;
 /// # }
 /// ```
 ///
-/// Without the feature `probes` and without a prober of your own, a probe over the network is an error that says
-/// so, in an event of its pod.
+/// Without the feature `probes` and without your own prober, each probe over the network fails with an error that
+/// explains this, in an event of its pod.
 #[derive(Clone)]
 pub struct NodeProber {
     runtime: Arc<dyn RuntimeService>,
@@ -63,7 +63,7 @@ impl NodeProber {
         Self { runtime, network }
     }
 
-    /// Has all probes that are not commands made by `network`.
+    /// Sets the prober for all probes that are not commands.
     pub fn network(mut self, network: impl Prober) -> Self {
         self.network = Some(Arc::new(network));
         self
@@ -84,7 +84,9 @@ impl Prober for NodeProber {
         }
         match &self.network {
             Some(network) => network.probe(target).await,
-            None => ProbeOutcome::unknown("probes over the network are not offered by this agent"),
+            None => ProbeOutcome::unknown(
+                "probes over the network are not supported: this program is built without the feature probes",
+            ),
         }
     }
 }
@@ -95,7 +97,7 @@ impl fmt::Debug for NodeProber {
     }
 }
 
-/// A probe that says nothing of how.
+/// A probe without a handler.
 fn missing_handler(target: &ProbeTarget) -> ProbeOutcome {
     let pod = &target.pod;
     let key = pod.key();

@@ -9,11 +9,11 @@ use super::http::{HttpClient, Redirects};
 use super::port::resolve_container_port;
 use super::{grpc, missing_handler};
 
-/// Probes by HTTP, TCP and gRPC, from where the agent runs, with the kubelet's rules and messages. Commands are
-/// not its business: see [`NodeProber`](super::NodeProber).
+/// Probes by HTTP, TCP and gRPC, from the agent's network, with the kubelet's rules and messages. It runs no commands:
+/// see [`NodeProber`](super::NodeProber).
 ///
-/// No proxies, no connections that outlast a probe, no look at certificates. Errors of the network are told in the words
-/// that Go's kubelet tells them in.
+/// It uses no proxies, keeps no connections between probes, and does not verify certificates. Network errors have the
+/// texts of the Go kubelet.
 #[derive(Clone, Debug)]
 pub struct NetworkProber {
     http: HttpClient,
@@ -52,7 +52,7 @@ impl Prober for NetworkProber {
     }
 }
 
-/// A connection is all that is asked for (`pkg/probe/tcp`).
+/// Succeeds if a connection is established (`pkg/probe/tcp`).
 async fn tcp(action: &TCPSocketAction, target: &ProbeTarget) -> ProbeOutcome {
     let Some(container) = target.container() else {
         return missing_handler(target);

@@ -1,9 +1,9 @@
-//! Ports by number or name (`probe.ResolveContainerPort`).
+//! Resolves ports by number or name (`probe.ResolveContainerPort`).
 
 use k8s_openapi::api::core::v1::Container;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// The port, or in the kubelet's words why there is none.
+/// The port, or the kubelet's error.
 pub(crate) fn resolve_container_port(port: &IntOrString, container: &Container) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(number) => *number,

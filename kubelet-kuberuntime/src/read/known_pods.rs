@@ -1,4 +1,5 @@
-//! From a list of sandboxes and one of containers, the pods: those that did not change are those of the last lists.
+//! Builds pods from a list of sandboxes and a list of containers. Pods that did not change are reused from the last
+//! lists.
 
 use std::sync::Arc;
 
@@ -10,33 +11,33 @@ use crate::config::CONTAINER_HASH;
 use crate::read::{container_state, sandbox_state, timestamp};
 use kubelet_cri::{ListedContainer, ListedSandbox};
 
-/// The pods as they were listed last.
+/// The pods of the last list.
 ///
-/// A pod that is listed as before keeps its `Arc`: to compare it costs no memory, and whoever compares it again, as a PLEG
-/// does, has no more to look at than the pointer.
+/// A pod that did not change keeps its `Arc`. The comparison allocates nothing, and a later comparison, as in a PLEG,
+/// only compares pointers.
 #[derive(Default)]
 pub(crate) struct KnownPods {
     pods: FxHashMap<PodUid, Known>,
     sorted: Vec<Arc<RuntimePod>>,
-    /// Counts the lists.
+    /// The number of lists.
     list: u64,
 }
 
-/// A pod, and what the list that is being taken in has of it.
+/// A pod, and its entries in the present list.
 struct Known {
     pod: Arc<RuntimePod>,
-    /// The list that had it last.
+    /// The number of the last list that had it.
     list: u64,
-    /// Which members were listed as they are, one bit each: first the sandboxes, then the containers.
+    /// Which members were listed unchanged, one bit each: first the sandboxes, then the containers.
     as_before: u64,
     differs: bool,
 }
 
 impl KnownPods {
-    /// Pods newest first, as far as the runtime tells when their first sandbox was made; of each pod, what is newest
-    /// first. What a kubelet did not label is somebody else's.
+    /// Pods newest first, by the creation time of their first listed sandbox. In each pod, sandboxes and containers are
+    /// newest first. Sandboxes and containers without the kubelet's labels are skipped.
     ///
-    /// Runtimes list in no order. Each pod is put in order by itself: that moves less than an order of all would.
+    /// Runtimes list in any order. Each pod is sorted by itself, which moves less than sorting everything.
     pub(crate) fn take_in(
         &mut self,
         runtime: &str,
@@ -91,9 +92,9 @@ impl KnownPods {
         self.pods.insert(uid, known);
     }
 
-    /// Makes the pods that differ anew.
+    /// Rebuilds the pods that differ.
     fn build(&mut self, runtime: &str, sandboxes: &[ListedSandbox], containers: &[ListedContainer]) {
-        let mut anew: FxHashMap<&PodUid, RuntimePod> = FxHashMap::default();
+        let mut rebuilt: FxHashMap<&PodUid, RuntimePod> = FxHashMap::default();
         for sandbox in sandboxes {
             let Some(uid) = of_kubelet_sandbox(sandbox) else {
                 continue;
@@ -102,7 +103,7 @@ impl KnownPods {
             if let Some((uid, known)) = self.pods.get_key_value(uid)
                 && known.differs
             {
-                let pod = anew
+                let pod = rebuilt
                     .entry(uid)
                     .or_insert_with(|| RuntimePod::empty(uid.clone(), key()));
                 pod.sandboxes.push(Sandbox {
@@ -120,13 +121,13 @@ impl KnownPods {
             if let Some((uid, known)) = self.pods.get_key_value(uid)
                 && known.differs
             {
-                let pod = anew
+                let pod = rebuilt
                     .entry(uid)
                     .or_insert_with(|| RuntimePod::empty(uid.clone(), labelled_key(container)));
                 pod.containers.push(to_container(runtime, container));
             }
         }
-        let anew: Vec<_> = anew
+        let rebuilt: Vec<_> = rebuilt
             .into_values()
             .map(|mut pod| {
                 in_order(&mut pod);
@@ -135,7 +136,7 @@ impl KnownPods {
                 Arc::new(pod)
             })
             .collect();
-        for pod in anew {
+        for pod in rebuilt {
             if let Some(known) = self.pods.get_mut(&pod.uid) {
                 known.pod = pod;
             }
@@ -177,7 +178,7 @@ impl Known {
         self.see(as_before.filter(|_| is_key_of(&self.pod.key, container)));
     }
 
-    /// Who was listed before, once only, and is as it was, is that member.
+    /// A member counts as unchanged if it was listed before, is listed once only, and is equal.
     fn see(&mut self, as_before: Option<usize>) {
         let bit = as_before.and_then(|member| 1u64.checked_shl(u32::try_from(member).ok()?));
         match bit {
@@ -204,13 +205,13 @@ fn is_as_before(known: &Container, listed: &ListedContainer) -> bool {
         && known.created_at == timestamp(listed.created_at())
 }
 
-/// The UID of the pod of a sandbox that a kubelet made.
+/// The pod's UID of a sandbox that a kubelet created.
 fn of_kubelet_sandbox(sandbox: &ListedSandbox) -> Option<&str> {
     let is_labelled = sandbox.label(labels::POD_UID).is_some();
     sandbox.uid().filter(|_| is_labelled && !sandbox.id().is_empty())
 }
 
-/// The UID of the pod of a container that a kubelet made.
+/// The pod's UID of a container that a kubelet created.
 fn of_kubelet_container(container: &ListedContainer) -> Option<&str> {
     let uid = container.label(labels::POD_UID)?;
     let is_told = container.name().is_some() && container.image().is_some();
@@ -252,7 +253,7 @@ fn in_order(pod: &mut RuntimePod) {
     pod.created_at = pod.sandboxes.last().and_then(|first| first.created_at);
 }
 
-/// The one annotation that a list needs; 0 where it is missing or cannot be read.
+/// The only annotation that a list needs; 0 if it is missing or cannot be read.
 fn container_hash(container: &ListedContainer) -> u64 {
     let Some(hash) = container.annotation(CONTAINER_HASH) else {
         return 0;
@@ -262,7 +263,7 @@ fn container_hash(container: &ListedContainer) -> u64 {
         .unwrap_or(0)
 }
 
-/// Runtimes before v1.30 of CRI give no id.
+/// Runtimes before v1.30 of CRI report no id.
 fn image_id(container: &ListedContainer) -> &str {
     match container.image_id() {
         "" => container.image_ref(),
@@ -350,7 +351,7 @@ mod tests {
     }
 
     proptest! {
-        /// Runtimes that list a container twice, or one of two pods, among them.
+        /// Includes runtimes that list a container twice, or in two pods.
         #[test]
         fn they_are_what_the_lists_have(lists in vec(listed(), 1..8)) {
             let mut known = KnownPods::default();
@@ -380,7 +381,7 @@ mod tests {
                 .all(|(before, after)| Arc::ptr_eq(before, after))
         );
 
-        // Of the first pod one container changes; then it goes.
+        // A container of the first pod changes; then it is removed.
         containers[3] = container(1, 0, 7, ContainerExited);
         let changed = known.take_in("fake", &sandboxes, &containers);
         assert!(!Arc::ptr_eq(&changed[0], &after[0]) && Arc::ptr_eq(&changed[1], &after[1]));

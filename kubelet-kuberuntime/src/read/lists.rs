@@ -1,5 +1,5 @@
-//! Lists that may be too long for one answer: gRPC bounds a message to 16 MiB, and a node that is full of dead
-//! containers must be cleaned up all the same.
+//! Lists that may be too long for one answer: a gRPC message has at most 16 MiB, and a node that is full of dead
+//! containers must still be cleaned up.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use tokio::time::{Duration, Instant};
 
 use kubelet_cri::{Code, Error, ImageService, ListedContainer, ListedSandbox, RuntimeService, v1};
 
-/// How long a list that was too long is asked for in parts before it is tried as a whole.
+/// How long a list that was too long is requested in parts before it is tried as a whole again.
 const TRY_WHOLE_AGAIN: Duration = Duration::from_secs(5 * 60);
-/// How many lists of single sandboxes are under way at once.
+/// How many lists of single sandboxes are requested in parallel.
 const PARALLEL_LISTS: usize = 8;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// The lists of a runtime. One that does not fit an answer is asked for as a stream (`StreamContainers`, CRI of 1.36),
-/// or in parts where the runtime has no streams: containers by their sandbox, sandboxes by their state.
+/// The lists of a runtime. A list that is too long for one answer is requested as a stream (`StreamContainers`, CRI of
+/// 1.36). If the runtime has no streams, it is requested in parts: containers by sandbox, sandboxes by state.
 pub(crate) struct Lists {
     runtime: Arc<dyn RuntimeService>,
     images: Arc<dyn ImageService>,
@@ -27,7 +27,7 @@ pub(crate) struct Lists {
     all_images: Way,
 }
 
-/// How a list is asked for.
+/// How a list is requested.
 #[derive(Default)]
 struct Way(Mutex<Asked>);
 
@@ -35,14 +35,14 @@ struct Way(Mutex<Asked>);
 enum Asked {
     #[default]
     Whole,
-    /// It does not fit an answer, and the runtime has streams.
+    /// It is too long for one answer, and the runtime has streams.
     Streamed,
-    /// It has none; the last try to get the whole was then.
+    /// The runtime has no streams; this is the time of the last try as a whole.
     InParts(Instant),
 }
 
 impl Way {
-    /// What to try first.
+    /// The way to try first.
     fn first(&self) -> Asked {
         match *self.0.lock() {
             Asked::InParts(since) if since.elapsed() >= TRY_WHOLE_AGAIN => Asked::Whole,
@@ -72,7 +72,7 @@ impl Lists {
         if let Asked::Whole = asked {
             match self.whole_containers(filter.clone()).await {
                 Err(error) if is_too_large(&error) => {
-                    tracing::warn!(%error, "the list of containers does not fit an answer; asking for parts of it");
+                    tracing::warn!(%error, "the list of containers is too long for one answer; requesting it in parts");
                     asked = Asked::Streamed;
                 }
                 listed => {
@@ -100,7 +100,7 @@ impl Lists {
         if let Asked::Whole = self.containers.first() {
             let request = v1::ListContainersRequest::default();
             match self.runtime.listed_containers(request).await {
-                // Found out once more below, and asked for otherwise from then on.
+                // The code below finds this out again, and later lists use another way.
                 Err(error) if is_too_large(&error) => {}
                 listed => return listed,
             }
@@ -115,7 +115,7 @@ impl Lists {
     }
 
     async fn containers_by_sandbox(&self, filter: v1::ContainerFilter) -> Result<Vec<v1::Container>> {
-        // A container that does not run may be in a sandbox of any state.
+        // A container that is not running may be in a sandbox of any state.
         let of_pod = v1::PodSandboxFilter {
             label_selector: filter.label_selector.clone(),
             ..Default::default()
@@ -138,7 +138,7 @@ impl Lists {
         if let Asked::Whole = asked {
             match self.whole_sandboxes(filter.clone()).await {
                 Err(error) if is_too_large(&error) => {
-                    tracing::warn!(%error, "the list of sandboxes does not fit an answer; asking for parts of it");
+                    tracing::warn!(%error, "the list of sandboxes is too long for one answer; requesting it in parts");
                     asked = Asked::Streamed;
                 }
                 listed => {
@@ -194,7 +194,7 @@ impl Lists {
             };
             all.extend(self.whole_sandboxes(of_state).await?);
         }
-        // One may have changed its state in between.
+        // A sandbox may have changed its state in between.
         all.sort_by(|a, b| a.id.cmp(&b.id));
         all.dedup_by(|a, b| a.id == b.id);
         Ok(all)
@@ -223,7 +223,7 @@ impl Lists {
     }
 }
 
-/// All items of a stream; `None` where the runtime has no such stream, which it may tell only when it is read.
+/// All items of a stream; `None` if the runtime has no such stream, which it may report only when the stream is read.
 async fn collect<P, T>(
     stream: Result<BoxStream<'static, Result<P>>>,
     items: impl Fn(P) -> Vec<T>,
@@ -236,7 +236,7 @@ async fn collect<P, T>(
     }
 }
 
-/// The answer, or what it would have been, is larger than a message may be: in the words of grpc-go and of tonic.
+/// Whether the error is that the answer is too large, in the words of grpc-go or tonic.
 fn is_too_large(error: &Error) -> bool {
     let message = error.message();
     matches!(error.code(), Code::ResourceExhausted | Code::OutOfRange)

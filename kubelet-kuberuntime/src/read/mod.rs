@@ -1,5 +1,4 @@
-//! Reading back: the pods that the runtime has, and the full status of one
-//! (`getPods`, `GetPodStatus`, `toKubeContainerStatus`).
+//! Reads back the pods of the runtime, and the full status of one (`getPods`, `GetPodStatus`, `toKubeContainerStatus`).
 
 pub(crate) mod known_pods;
 pub(crate) mod lists;
@@ -27,7 +26,7 @@ use crate::read::termination_message::termination_message;
 use crate::runtime::CriRuntime;
 use kubelet_cri::v1;
 
-/// How many status calls of one pod are under way at once.
+/// How many status calls of one pod are made in parallel.
 const PARALLEL_STATUS_CALLS: usize = 8;
 
 /// Which sandboxes and containers to list.
@@ -35,7 +34,7 @@ const PARALLEL_STATUS_CALLS: usize = 8;
 pub(crate) struct Listing<'a> {
     /// Of this pod only.
     pub(crate) uid: Option<&'a PodUid>,
-    /// Only sandboxes that are ready and containers that run.
+    /// Only ready sandboxes and running containers.
     pub(crate) running_only: bool,
 }
 
@@ -58,7 +57,7 @@ impl CriRuntime {
         Ok(KnownPods::default().take_in(&self.runtime_type, &sandboxes, &containers))
     }
 
-    /// Each second: pods that did not change since the last time are the same `Arc`s.
+    /// Called every second: pods that did not change since the last call are the same `Arc`s.
     async fn list_all_pods(&self) -> Result<Vec<Arc<RuntimePod>>> {
         let sandboxes = async {
             let listed = self.lists.listed_sandboxes().await;
@@ -75,7 +74,7 @@ impl CriRuntime {
             .take_in(&self.runtime_type, &sandboxes, &containers))
     }
 
-    /// The sandboxes that a kubelet made.
+    /// The sandboxes that a kubelet created.
     pub(crate) async fn list_sandboxes(&self, listing: Listing<'_>) -> Result<Vec<v1::PodSandbox>> {
         let filter = v1::PodSandboxFilter {
             state: listing.running_only.then_some(v1::PodSandboxStateValue {
@@ -90,7 +89,7 @@ impl CriRuntime {
         Ok(sandboxes)
     }
 
-    /// The containers that a kubelet made.
+    /// The containers that a kubelet created.
     pub(crate) async fn list_containers(&self, listing: Listing<'_>) -> Result<Vec<v1::Container>> {
         let filter = v1::ContainerFilter {
             state: listing.running_only.then_some(v1::ContainerStateValue {
@@ -105,7 +104,7 @@ impl CriRuntime {
         Ok(containers)
     }
 
-    /// What is gone since it was listed is left out.
+    /// Skips objects that were removed since the list.
     pub(crate) async fn read_pod_status(&self, pod: &RuntimePod) -> Result<PodStatus> {
         let mut status = PodStatus::empty(pod.uid.clone(), pod.key.clone(), Instant::now());
         let sandboxes = pod
@@ -124,7 +123,7 @@ impl CriRuntime {
             status.ips = sandbox_ips(newest);
         }
         status.sandboxes = sandboxes.into_iter().flatten().map(to_sandbox_status).collect();
-        // It is kept until the next: with no room for more.
+        // The status is stored until the next one, so it must not have spare capacity.
         status.sandboxes.shrink_to_fit();
         status.containers.reserve_exact(pod.containers.len());
 
@@ -136,7 +135,7 @@ impl CriRuntime {
             converted.sandbox_id.clone_from(&listed.sandbox_id);
             status.containers.push(converted);
         }
-        // On a coarse clock two instances may have one time.
+        // With a coarse clock, two instances may have the same time.
         status
             .containers
             .sort_by_key(|container| Reverse((container.created_at, container.restart_count)));
@@ -182,7 +181,8 @@ impl CriRuntime {
         let id = self.container_id(&status.id);
         let mut converted = ContainerStatus::new(id, labeled.container_name, state);
         converted.created_at = timestamp(status.created_at);
-        // What had these moments shows them, be they those of 1970: some could not be started, and have ended all the same.
+        // These times are always set here, even if they are those of 1970: a container that could not be started has
+        // ended nevertheless.
         if state != ContainerState::Created {
             converted.started_at = moment(status.started_at);
         }
@@ -236,7 +236,7 @@ impl CriRuntime {
     }
 }
 
-/// The addresses of a sandbox; none if one of them cannot be read (`determinePodSandboxIPs`).
+/// The addresses of a sandbox; none if one of them is invalid (`determinePodSandboxIPs`).
 pub(crate) fn sandbox_ips(status: &v1::PodSandboxStatus) -> Vec<String> {
     let Some(network) = &status.network else {
         return Vec::new();
@@ -251,7 +251,7 @@ pub(crate) fn sandbox_ips(status: &v1::PodSandboxStatus) -> Vec<String> {
             tracing::warn!(
                 sandbox = status.id,
                 ip,
-                "the runtime reports an address that is none"
+                "the runtime reports an invalid IP address"
             );
             return Vec::new();
         }
@@ -305,7 +305,7 @@ fn moment(nanoseconds: i64) -> Option<Timestamp> {
     Timestamp::from_nanosecond(nanoseconds.into()).ok()
 }
 
-/// From Unix nanoseconds; `None` for 0, by which a runtime says that it does not know.
+/// From Unix nanoseconds; `None` for 0, which means unknown.
 pub(crate) fn timestamp(nanoseconds: i64) -> Option<Timestamp> {
     moment(nanoseconds).filter(|at| *at != Timestamp::UNIX_EPOCH)
 }
@@ -363,7 +363,7 @@ pub(crate) fn to_resources(linux: v1::LinuxContainerResources) -> Option<Contain
     (resources != ContainerResources::default()).then_some(resources)
 }
 
-/// Thousandths as a canonical quantity: `100m`, `2`.
+/// Millicores as a canonical quantity: `100m`, `2`.
 fn decimal_milli(milli: i64) -> Quantity {
     scaled(milli, 1000, &["m", "", "k", "M", "G"])
 }
@@ -388,13 +388,13 @@ mod tests {
 
     #[test]
     fn a_moment_may_be_that_of_1970() {
-        for (nanoseconds, is, tells) in [
+        for (nanoseconds, is, is_known) in [
             (0, "1970-01-01T00:00:00Z", false),
             (1_500_000_000, "1970-01-01T00:00:01.5Z", true),
             (1_795_000_000_000_000_000, "2026-11-18T11:06:40Z", true),
         ] {
             assert_eq!(moment(nanoseconds).map(|at| at.to_string()).as_deref(), Some(is));
-            assert_eq!(timestamp(nanoseconds), moment(nanoseconds).filter(|_| tells));
+            assert_eq!(timestamp(nanoseconds), moment(nanoseconds).filter(|_| is_known));
         }
     }
 

@@ -1,4 +1,4 @@
-//! The last words of a container: what it wrote to its termination message path, or the end of its log.
+//! The termination message of a container: the content of its termination message path, or the end of its log.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -9,16 +9,17 @@ use kubelet_core::Disk;
 use crate::config::AnnotatedContainerInfo;
 use kubelet_cri::v1;
 
-/// At most so many bytes of the file (`MaxContainerTerminationMessageLength`).
+/// The most bytes of the file (`MaxContainerTerminationMessageLength`).
 const MAX_MESSAGE: u64 = 4096;
-/// At most so many bytes of the log (`MaxContainerTerminationMessageLogLength`).
+/// The most bytes of the log (`MaxContainerTerminationMessageLogLength`).
 const MAX_LOG_MESSAGE: usize = 2048;
-/// At most so many lines of the log (`MaxContainerTerminationMessageLogLines`).
+/// The most lines of the log (`MaxContainerTerminationMessageLogLines`).
 const MAX_LOG_LINES: usize = 80;
-/// Holds 80 short lines or a few of the longest: more than [`MAX_LOG_MESSAGE`] is in it either way.
+/// How much of the end of the log is read. It has 80 short lines or a few of the longest, in both cases more than
+/// [`MAX_LOG_MESSAGE`].
 const LOG_TAIL: u64 = 64 * 1024;
 
-/// The last words of a container that has exited; empty if there are none (`getTerminationMessage`).
+/// The termination message of a container that has exited; may be empty (`getTerminationMessage`).
 pub(crate) async fn termination_message(
     status: &v1::ContainerStatus,
     annotated: &AnnotatedContainerInfo,
@@ -29,7 +30,7 @@ pub(crate) async fn termination_message(
         .mounts
         .iter()
         .find(|mount| !path.is_empty() && mount.container_path == *path);
-    // What could not even be started has no log.
+    // A container that could not be started has no log.
     let log_may_do = annotated.termination_message_policy == "FallbackToLogsOnError"
         && status.exit_code != 0
         && status.reason != "ContainerCannotRun";
@@ -44,11 +45,11 @@ pub(crate) async fn termination_message(
     read.unwrap_or_else(|error| format!("Error on reading termination message: {error}"))
 }
 
-/// Where a container may have left its last words.
+/// The files that may have the termination message.
 struct LastWords {
     /// Its termination message file.
     file: Option<String>,
-    /// Its log, where that may do.
+    /// Its log, if the policy allows it.
     log: Option<String>,
 }
 
@@ -88,7 +89,7 @@ fn read_end(path: impl AsRef<Path>, at_most: u64) -> std::io::Result<Vec<u8>> {
     Ok(end)
 }
 
-/// The end of what the last lines of a CRI log (`<time> <stream> <tags> <output>`) hold, both streams in order.
+/// The end of the output in the last lines of a CRI log (`<time> <stream> <tags> <output>`), both streams in order.
 fn last_output(log: &[u8]) -> Vec<u8> {
     let mut lines: Vec<&[u8]> = log
         .split_inclusive(|byte| *byte == b'\n')

@@ -1,4 +1,4 @@
-//! The sandbox of a pod: the ids of its user namespace, and its bounds when the pod is resized.
+//! The sandbox of a pod: the ids of its user namespace, and its resources when the pod is resized.
 
 pub(crate) mod resources;
 pub(crate) mod user_namespaces;

@@ -1,4 +1,4 @@
-//! Changing what a pod as a whole may have: the runtime is told (`updatePodSandboxResources`), then its cgroup is changed
+//! Resizes a whole pod: updates the sandbox in the runtime (`updatePodSandboxResources`), then the pod's cgroup
 //! (`SetPodCgroupConfig`).
 
 use std::cmp::Ordering;
@@ -15,7 +15,7 @@ use crate::containers::resize::{Resource, set_amounts};
 use crate::runtime::CriRuntime;
 use kubelet_cri::v1;
 
-/// What a pod has as a whole, and what it is to have.
+/// The present and the desired resources of a whole pod.
 pub(crate) struct SandboxResize<'a> {
     pod: &'a Pod,
     sandbox_id: &'a str,
@@ -31,7 +31,7 @@ pub(crate) struct Bounds {
     memory: i64,
 }
 
-/// What is changed at once.
+/// The resource that is changed.
 #[derive(Clone, Copy)]
 enum Part {
     Limit,
@@ -47,7 +47,7 @@ impl SandboxResize<'_> {
         self.sandbox_id
     }
 
-    /// The bound on memory, where it is new or less than before.
+    /// The memory limit, if it is new or lower than before.
     pub(crate) fn memory_that_becomes_less(&self) -> Option<i64> {
         let (now, new) = (self.now.memory, self.new.memory);
         (new > 0 && (now <= 0 || new < now)).then_some(new)
@@ -55,8 +55,8 @@ impl SandboxResize<'_> {
 }
 
 impl CriRuntime {
-    /// From what the pod has, which its cgroup tells, to what its spec says. Without cgroups of the agent's making that is what
-    /// the runtime was told last.
+    /// A resize from the present resources to those of the spec. The pod's cgroup has the present ones. If the agent
+    /// creates no cgroups, the present ones are those that the runtime got last.
     pub(crate) async fn sandbox_resize<'a>(
         &self,
         pod: &'a Pod,
@@ -74,20 +74,20 @@ impl CriRuntime {
         let config_error = |error: crate::config::ConfigError| error.to_string();
         let now = match (written, self.actuated.bounds(&pod.uid())) {
             (Some(written), _) => self.unlimited().with(&written),
-            (None, Some(told)) => told,
+            (None, Some(reported)) => reported,
             (None, None) => self.desired_bounds(&self.as_given(pod)).map_err(config_error)?,
         };
         let desired = Limits::of_pod(&self.node, pod).map_err(config_error)?;
         Ok(SandboxResize {
             pod,
             sandbox_id,
-            // A bound that there is no more stays.
+            // A limit that was removed from the spec stays.
             new: now.with(&desired),
             now,
         })
     }
 
-    /// What its spec says.
+    /// The resources in its spec.
     fn desired_bounds(&self, pod: &Pod) -> ConfigResult<Bounds> {
         Ok(self.unlimited().with(&Limits::of_pod(&self.node, pod)?))
     }
@@ -101,7 +101,7 @@ impl CriRuntime {
         }
     }
 
-    /// The pod as if its spec said what it and its containers were given last.
+    /// The pod with a spec that has the resources that it and its containers got last.
     fn as_given(&self, pod: &Pod) -> Pod {
         let mut given = pod.clone();
         let Some(spec) = &mut given.spec else { return given };
@@ -119,8 +119,9 @@ impl CriRuntime {
         given
     }
 
-    /// Changes what becomes more, the limit first, or what becomes less, the limit last. A runtime that rejects a change keeps
-    /// the cgroup as it is, and one whose cgroup cannot be changed is told of what it had.
+    /// Changes the resource if it increases, the limit first, or if it decreases, the limit last. If the runtime
+    /// rejects the change, the cgroup stays unchanged. If the cgroup cannot be changed, the runtime gets the previous
+    /// resources again.
     pub(crate) async fn resize_sandbox(
         &self,
         resize: &mut SandboxResize<'_>,
@@ -139,7 +140,7 @@ impl CriRuntime {
                     change.memory = Some(new.memory);
                     new.memory.cmp(&now.memory)
                 }
-                // It is written nowhere.
+                // This change needs no write.
                 (Resource::Memory, Part::Request) => continue,
                 (Resource::Cpu, Part::Limit) => {
                     (change.cpu_quota, change.cpu_period) = (Some(new.cpu_quota), Some(new.cpu_period));
@@ -166,7 +167,7 @@ impl CriRuntime {
             {
                 if let Err(error) = self.tell_of_sandbox(resize, now).await {
                     tracing::error!(pod = %resize.pod.key(), uid = resize.pod.uid_str(), error,
-                        "cannot tell the runtime that the cgroup of a pod stays as it was");
+                        "cannot restore the resources of a sandbox after its cgroup could not be changed");
                 }
                 return Err(error.to_string());
             }
@@ -176,7 +177,7 @@ impl CriRuntime {
         Ok(())
     }
 
-    /// A runtime that does not offer the call is asked once.
+    /// A runtime that does not implement the call gets it only once.
     async fn tell_of_sandbox(&self, resize: &SandboxResize<'_>, bounds: Bounds) -> Result<(), String> {
         let id = resize.sandbox_id;
         let request = self
@@ -196,12 +197,12 @@ impl CriRuntime {
         }
     }
 
-    /// What of the pod's memory is in use, where its cgroup tells.
+    /// The pod's memory usage, if its cgroup reports it.
     pub(crate) async fn cgroup_memory_usage(&self, pod: &Pod) -> Option<u64> {
         self.pod_cgroups.as_ref()?.memory_usage(pod).await
     }
 
-    /// The overhead of the pod stands apart (`generateUpdatePodSandboxResourcesRequest`).
+    /// The pod's overhead is a separate field (`generateUpdatePodSandboxResourcesRequest`).
     fn sandbox_request(
         &self,
         resize: &SandboxResize<'_>,
@@ -232,7 +233,7 @@ impl Bounds {
         }
     }
 
-    /// Without so many thousandths of a CPU and bytes (`subtractOverheadFromResourceConfig`).
+    /// Subtracts millicores and bytes (`subtractOverheadFromResourceConfig`).
     fn without(self, (milli_cpu, memory): (i64, i64)) -> Self {
         let less = |bound: i64, by: i64| {
             if bound == UNLIMITED {

@@ -1,4 +1,5 @@
-//! The cgroups of pods: on a host's own, and on plain folders in the shape of what this host does not have.
+//! The cgroups of pods: in the host's own hierarchies, and in plain folders that imitate those that this host does not
+//! have.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -50,7 +51,7 @@ pub(crate) fn kernels_files(dir: &Path, files: &[&str]) {
         .for_each(|file| fs::write(dir.join(file), "").unwrap());
 }
 
-/// CPU requested, CPU and memory at most.
+/// CPU request, CPU limit and memory limit.
 async fn shown(cgroups: &PodCgroups, pod: &Pod) -> [String; 3] {
     let held = cgroups.resources(pod).await.unwrap();
     [held.cpu_request, held.cpu_limit, held.memory_limit]
@@ -95,7 +96,7 @@ async fn limits_on_cgroup_v2() {
     let limits = |dir: &Path| ["cpu.weight", "cpu.max", "memory.max", "pids.max"].map(|file| read(dir, file));
     assert_eq!(limits(&web), ["20", "100000 100000", "67108864", "100"]);
     assert_eq!(read(&burst, "cpu.weight"), "20");
-    // As a status shows them: weights are coarser than shares.
+    // The values in a status: weights are coarser than shares.
     assert_eq!(shown(&cgroups, &small).await, ["489m", "1", "64Mi"]);
     fs::write(web.join("cgroup.controllers"), "cpuset cpu memory").unwrap();
     assert!(!cgroups.exists(&small).await, "it has no bound on processes");
@@ -103,14 +104,14 @@ async fn limits_on_cgroup_v2() {
     assert!(cgroups.exists(&small).await);
     cgroups.ensure_exists(&small).await.unwrap();
 
-    // A second one, and what all have together.
+    // A second pod, and the shares of all pods together.
     cgroups.ensure_exists(&burstable("other", "64Mi")).await.unwrap();
     assert_eq!(read(&burst, "cpu.weight"), "39");
     let mut pods = cgroups.pods().await.unwrap();
     pods.sort();
     assert_eq!(pods, ["other", "web"].map(PodUid::from));
 
-    // What is there keeps its limits; all together get what they ask for.
+    // An existing cgroup keeps its limits; the class gets the sum of the requests.
     fs::write(web.join("memory.max"), "").unwrap();
     cgroups.ensure_exists(&burstable("web", "128Mi")).await.unwrap();
     assert_eq!(read(&web, "memory.max"), "");
@@ -121,7 +122,7 @@ async fn limits_on_cgroup_v2() {
     cgroups.reduce_cpu_limits(&"web".into()).await.unwrap();
     assert_eq!(read(&web, "cpu.weight"), "1");
 
-    // The kernel's files go with their cgroup; these do not.
+    // The kernel removes the files of a cgroup with it; here the test must.
     for (name, dir) in [("web", &web), ("other", &other)] {
         fs::read_dir(dir)
             .unwrap()
@@ -160,7 +161,7 @@ async fn all_pods_are_bound_together() {
     let resources = resources.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));
     let resources = BTreeMap::from(resources);
 
-    // The kernel takes no bound on memory at first.
+    // The kernel first refuses the memory limit.
     let mended = async {
         tokio::time::sleep(Duration::from_secs(90)).await;
         kernels_files(&kubepods, &["memory.max"]);
@@ -215,14 +216,14 @@ async fn a_root_that_cannot_be_made_is_told() {
     assert!(error.to_string().contains("kubepods/burstable"), "{error}");
 }
 
-/// The host's own hierarchies, below a root of the test's.
+/// The host's own hierarchies, below a root for the test.
 struct Host {
     root: String,
     children: Vec<Child>,
 }
 
 impl Host {
-    /// The folders of a cgroup in all hierarchies where it is.
+    /// The folders of a cgroup in all hierarchies that have it.
     fn folders(&self, name: &str) -> Vec<PathBuf> {
         let hierarchies = fs::read_dir("/sys/fs/cgroup")
             .unwrap()
@@ -234,7 +235,7 @@ impl Host {
             .collect()
     }
 
-    /// A process in this cgroup, in all hierarchies that take it: one without CPUs does not.
+    /// A process in this cgroup, in all hierarchies that accept it: one without CPUs does not.
     fn run_in(&mut self, dirs: &[PathBuf]) {
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
         let id = child.id().to_string();
@@ -297,7 +298,7 @@ async fn a_pods_cgroup_on_this_host() {
     let pids = any("pids.max");
     assert_eq!(pids.as_deref().map(str::trim), Some("100"));
 
-    // It is gone in one hierarchy: then it is not there, and comes back.
+    // If it is missing in one hierarchy, it counts as missing and is created again.
     let container: Vec<PathBuf> = dirs.iter().map(|dir| dir.join("container")).collect();
     fs::remove_dir(&dirs[0]).unwrap();
     assert!(
@@ -307,7 +308,7 @@ async fn a_pods_cgroup_on_this_host() {
     cgroups.ensure_exists(&web).await.unwrap();
     assert!(cgroups.exists(&web).await);
 
-    // What runs in it is killed.
+    // Its processes are killed.
     for dir in &container {
         fs::create_dir_all(dir).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What pods are told of the cluster, and what they name of it.
+//! Objects of the cluster that pods use: services, config maps, secrets, RuntimeClasses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::rig::{Rig, pod};
 
-/// A cluster with the API server's own service, which is read in the course of the test.
+/// A cluster with the API server's own service, which is listed during the test.
 #[derive(Default)]
 struct Cluster {
     is_read: AtomicBool,
@@ -127,7 +127,7 @@ async fn a_pod_runs_under_the_handler_of_its_class_or_not_at_all() {
         }
     }
 
-    // A class that is gone does not keep a container of a pod that runs from being started again.
+    // A missing RuntimeClass does not prevent the restart of a container in a running pod.
     let spec = json!({ "runtimeClassName": "sandboxed", "containers": [{ "name": "main", "image": "i" }] });
     let pod = pod("outlives", spec);
     rig.sync_ok(&pod).await;

@@ -46,7 +46,7 @@ async fn a_variable_may_come_from_a_file_of_a_volume() {
     let missing = |key: &str| format!("environment variable key {key:?} not found in file {file:?}");
     let unreadable = || "couldn't parse env file".to_owned();
     let yes = || json!(true);
-    // the reference; the value, nothing, or what is wrong
+    // the reference; the value, nothing, or the error
     let cases = [
         (from("shared", "env", "DATABASE", json!(null)), Ok(Some("my db"))),
         (from("shared", "env", "OTHER", yes()), Ok(None)),

@@ -1,5 +1,5 @@
 //! A runtime in memory, on tokio's clock: containers end by a script, and every call that changes something is
-//! written down.
+//! recorded.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
@@ -15,14 +15,14 @@ use tokio::time::Instant;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// How the containers of a name behave.
+/// The script of the containers with one name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Script {
-    /// It ends by itself after so long.
+    /// How long it runs until it ends by itself.
     pub(crate) runs_for: Option<Duration>,
-    /// With this code.
+    /// Its exit code.
     pub(crate) exit_code: i32,
-    /// How long it takes to stop when told to.
+    /// How long a stop takes.
     pub(crate) stops_in: Duration,
     /// How long a command in it takes, and its exit code.
     pub(crate) exec: (Duration, i32),
@@ -39,14 +39,14 @@ struct State {
     /// The runtime handlers that images were pulled for.
     pulled_for: Vec<String>,
     images: Vec<v1::Image>,
-    /// One that cannot be removed.
+    /// An image that cannot be removed.
     stuck_image: Option<String>,
-    /// How many items fit an answer.
+    /// How many items one answer can have.
     longest_list: Option<usize>,
     streams: bool,
     /// It offers `UpdatePodSandboxResources`.
     is_told_of_sandboxes: bool,
-    /// The lists that were asked for.
+    /// The requested lists.
     lists: Vec<&'static str>,
     next_id: u32,
 }
@@ -97,23 +97,23 @@ impl Fake {
         self.state().scripts.insert(name.to_owned(), script);
     }
 
-    /// The next call of this name fails.
+    /// Makes the next call with this name fail.
     pub(crate) fn fail_next(&self, call: &'static str) {
         let error = Error::internal(call, "", "broken");
         self.state().failures.insert(call, error);
     }
 
-    /// The calls that changed something, since this was last asked.
+    /// Takes the recorded calls that changed something.
     pub(crate) fn take_calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state().calls)
     }
 
-    /// It offers `UpdatePodSandboxResources` from now on.
+    /// Implements `UpdatePodSandboxResources` from now on.
     pub(crate) fn is_told_of_sandboxes(&self) {
         self.state().is_told_of_sandboxes = true;
     }
 
-    /// The container's process dies of this signal.
+    /// Ends the container's process with this signal.
     pub(crate) fn signal(&self, name: &str, signal: i32) {
         let finished = self.nanos();
         let mut state = self.state();
@@ -128,7 +128,7 @@ impl Fake {
         self.state().containers.get_mut(id).unwrap().status.state = to as i32;
     }
 
-    /// Somebody else's: without the labels of a kubelet.
+    /// A container of another program, without the labels of a kubelet.
     pub(crate) fn add_foreign_container(&self) {
         let mut state = self.state();
         let container = Container {
@@ -146,7 +146,7 @@ impl Fake {
         state.containers.insert("foreign".into(), container);
     }
 
-    /// As after a restart of the node: no sandbox is ready.
+    /// Simulates a restart of the node: no sandbox is ready.
     pub(crate) fn lose_sandboxes(&self) {
         for sandbox in self.state().sandboxes.values_mut() {
             sandbox.state = v1::PodSandboxState::SandboxNotready as i32;
@@ -157,7 +157,7 @@ impl Fake {
         self.state().containers.clear();
     }
 
-    /// The config that the newest container of a name was made with.
+    /// The config of the newest container with this name.
     pub(crate) fn config_of(&self, name: &str) -> v1::ContainerConfig {
         let state = self.state();
         let mut named = state
@@ -167,18 +167,18 @@ impl Fake {
         named.next_back().expect("it was made").config.clone()
     }
 
-    /// No more items than this fit an answer; with `streams`, lists come as streams too.
+    /// Limits the number of items in an answer; with `streams`, lists are available as streams, too.
     pub(crate) fn limit_lists(&self, longest: usize, streams: bool) {
         let mut state = self.state();
         (state.longest_list, state.streams) = (Some(longest), streams);
     }
 
-    /// The lists that were asked for, since this was last asked.
+    /// Takes the recorded lists.
     pub(crate) fn take_lists(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.state().lists)
     }
 
-    /// The images that are told of; any other is there as well.
+    /// Sets the listed images; any other image is present as well.
     pub(crate) fn images(&self) -> Vec<v1::Image> {
         self.state().images.clone()
     }
@@ -187,17 +187,17 @@ impl Fake {
         self.state().images.push(image);
     }
 
-    /// It cannot be removed.
+    /// Makes the removal of this image fail.
     pub(crate) fn keep_image(&self, id: &str) {
         self.state().stuck_image = Some(id.to_owned());
     }
 
-    /// Who images were pulled as, since this was last asked.
+    /// Takes the recorded users of image pulls.
     pub(crate) fn take_logins(&self) -> Vec<String> {
         std::mem::take(&mut self.state().logins)
     }
 
-    /// The runtime handlers that images were pulled for, since this was last asked.
+    /// Takes the recorded runtime handlers of image pulls.
     pub(crate) fn take_pulled_for(&self) -> Vec<String> {
         std::mem::take(&mut self.state().pulled_for)
     }
@@ -623,7 +623,7 @@ impl State {
 }
 
 impl Fake {
-    /// Lifts the limit for the list that is sent in parts.
+    /// Suspends the limit for the list that is sent in parts.
     fn start_stream(&self, call: &'static str) -> Result<usize> {
         let mut state = self.state();
         if !state.streams {
@@ -642,7 +642,7 @@ impl Fake {
     }
 }
 
-/// Every image is there.
+/// Every image is present.
 #[async_trait]
 impl ImageService for Fake {
     async fn list_images(&self, _: v1::ListImagesRequest) -> Result<v1::ListImagesResponse> {

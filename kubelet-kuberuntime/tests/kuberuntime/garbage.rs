@@ -1,4 +1,4 @@
-//! What is removed, and what stays.
+//! Garbage collection: what is removed, and what is kept.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl PodStateProvider for Pods {
     }
 }
 
-/// Two pods of one container each that started four times, and somebody else's container.
+/// Two pods with one container each that started four times, and a container of another program.
 async fn rig() -> Rig {
     let rig = Rig::new().await;
     rig.fake.script(
@@ -78,7 +78,7 @@ async fn the_newest_of_each_container_stay() {
         .unwrap();
     assert_eq!(rig.fake.container_ids().len(), 5);
 
-    // Those of both pods alike, then the oldest.
+    // The same number for both pods, then the oldest.
     policy.max_per_pod_container = None;
     policy.max_containers = Some(1);
     policy.min_age = Duration::ZERO;
@@ -193,7 +193,7 @@ async fn links_to_logs_come_and_go_with_their_containers() {
         .unwrap();
     assert_eq!(names(), [new]);
 
-    // Somebody removed the log.
+    // The log was removed by another program.
     std::fs::remove_file(rig.dir.path().join("logs/ns_p_p/main/1.log")).unwrap();
     rig.manager
         .garbage_collect(&GcPolicy::default(), &Pods::default())

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::rig::{Rig, pod};
 
-/// Answers requests with 500 and keeps them; who speaks TLS is told off in HTTP.
+/// Records requests and answers them with 500; answers TLS with an HTTP error.
 struct Server {
     port: u16,
     requests: Arc<Mutex<Vec<String>>>,

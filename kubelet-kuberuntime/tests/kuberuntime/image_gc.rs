@@ -1,4 +1,4 @@
-//! Which images are removed, and when.
+//! Image garbage collection: which images are removed, and when.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::rig::{Rig, pod};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A disk of 1,000 bytes that holds nothing but images, and what else is said.
+/// A disk of 1,000 bytes that has only images, with other numbers set by the test.
 struct DiskOfImages {
     fake: Arc<Fake>,
     other: Mutex<u64>,
@@ -48,7 +48,7 @@ struct World {
     disk: Arc<DiskOfImages>,
     events: Arc<NodeEvents>,
     gc: ImageGcManager,
-    /// It holds the folders.
+    /// Keeps the folders.
     _rig: Rig,
 }
 
@@ -58,7 +58,7 @@ fn policy(change: impl FnOnce(&mut ImageGcPolicy)) -> ImageGcPolicy {
     policy
 }
 
-/// A container runs that was made of `used`, and one that has `mounted` as a volume.
+/// A running container of the image `used`, and one that has `mounted` as a volume.
 async fn world(policy: ImageGcPolicy) -> World {
     let mut rig = Rig::new().await;
     rig.sync_ok(&pod(
@@ -131,7 +131,7 @@ async fn a_full_disk_is_emptied_to_the_low_threshold_the_longest_unused_first() 
     world.gc.garbage_collect().await.unwrap();
     assert_eq!(world.ids().len(), 6, "83.9 % is not too full");
 
-    // Now 85.9 %, and young images stay.
+    // Now 85.9 %, and young images are kept.
     *world.disk.other.lock().unwrap() = 120;
     advance(MINUTE + Duration::from_secs(1)).await;
     world.gc.garbage_collect().await.unwrap();
@@ -167,7 +167,7 @@ async fn an_image_is_young_again_after_it_was_used() {
     advance(MINUTE).await;
     world.add("latest", 440);
     world.gc.garbage_collect().await.unwrap();
-    // What was never used goes before what was.
+    // An image that was never used is removed before one that was.
     assert_eq!(world.ids(), ["id of used:latest"]);
 }
 

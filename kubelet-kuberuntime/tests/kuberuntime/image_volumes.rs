@@ -1,4 +1,4 @@
-//! Images as volumes, and secrets that images are pulled with.
+//! Images as volumes, and pull secrets.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ async fn an_image_that_cannot_be_had_holds_up_only_who_mounts_it() {
     );
 }
 
-/// There is one secret, `there`.
+/// Has one secret, `there`.
 struct OneSecret;
 
 #[async_trait]

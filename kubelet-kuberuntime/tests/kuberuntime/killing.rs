@@ -1,4 +1,4 @@
-//! How pods and containers are stopped.
+//! Stopping pods and containers: hooks, grace periods, order.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ async fn a_hook_uses_up_grace_but_not_the_last_two_seconds() {
 #[tokio::test(start_paused = true)]
 async fn a_hook_that_takes_too_long_goes_on_while_its_container_stops() {
     let failed = "FailedPreStopHook spec.containers{main}: PreStopHook failed";
-    // How long the hook takes and the container to stop, and whether the hook ends with its container.
+    // The durations of the hook and of the stop, and whether the hook ends with its container.
     for (hook_takes, stops_in, ends_with_container) in [(3, 2, false), (60, 1, true)] {
         let rig = Rig::new().await;
         rig.fake.script(
@@ -153,7 +153,7 @@ async fn what_nobody_knows_any_more_is_stopped_by_its_annotations() {
     ];
     assert_eq!(rig.events.take(), expected);
 
-    // Again, with another grace period; and of a container that is gone.
+    // Again, with another grace period; and for a container that does not exist.
     rig.manager
         .kill_pod(None, &running[0], Some(SECOND))
         .await

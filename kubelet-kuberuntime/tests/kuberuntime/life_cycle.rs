@@ -1,4 +1,4 @@
-//! From a pod's first sync to its end.
+//! The life of a pod, from its first sync to its end.
 
 use std::time::Duration;
 
@@ -404,7 +404,7 @@ async fn an_ephemeral_container_looks_into_another() {
         "{options:?}"
     );
 
-    // Nothing is to be done for the first any more.
+    // There are no more actions for the first one.
     let result = rig
         .sync(&with(json!([
             looks_into("debug", "main"),

@@ -1,4 +1,4 @@
-//! Lists that do not fit one answer of the runtime.
+//! Lists that are too long for one answer of the runtime.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::advance;
 use crate::fake::Script;
 use crate::rig::{Rig, pod};
 
-/// All pods are gone.
+/// No pod exists any more.
 struct AllGone;
 
 impl PodStateProvider for AllGone {
@@ -23,7 +23,7 @@ impl PodStateProvider for AllGone {
     }
 }
 
-/// Four pods of two containers each that ended, in sandboxes that are not ready but for one.
+/// Four pods with two ended containers each. Only one sandbox is ready.
 async fn rig() -> Rig {
     let rig = Rig::new().await;
     for container in ["x", "y"] {
@@ -79,11 +79,11 @@ async fn without_streams_containers_are_listed_by_sandbox() {
     rig.fake.take_lists();
     assert_eq!(names(&rig).await, all());
     let lists = rig.fake.take_lists();
-    // Sandboxes by their two states, for themselves and for the containers; containers by sandbox.
+    // Sandboxes by their two states, once for sandboxes and once for containers; containers by sandbox.
     let of = |call: &str| lists.iter().filter(|list| **list == call).count();
     assert_eq!((of("ListPodSandbox"), of("ListContainers")), (4, 4), "{lists:?}");
 
-    // After a while the whole is tried again.
+    // After a while the whole list is tried again.
     rig.fake.limit_lists(100, false);
     advance(Duration::from_secs(5 * 60)).await;
     assert_eq!(names(&rig).await, all());
@@ -107,7 +107,7 @@ async fn a_node_too_full_for_a_list_is_cleaned_up() {
         let collected = rig.manager.garbage_collect(&policy, &AllGone).await;
         match streams {
             true => collected.unwrap(),
-            // Four sandboxes of one state are too many for a runtime without streams: it says so.
+            // Four sandboxes of one state are too many for a runtime without streams, which is an error.
             false => {
                 let error = collected.unwrap_err().to_string();
                 assert!(error.contains("larger than max"), "{error}");

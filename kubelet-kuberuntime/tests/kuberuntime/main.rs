@@ -1,6 +1,6 @@
-//! The generic runtime manager, on recordings of the kubelet and on a runtime in memory.
+//! Tests of the generic runtime manager, with recordings of the kubelet and with a runtime in memory.
 
-// What the tests share is not itself a test to clippy.
+// Clippy does not count the shared code of tests as tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cgroups;

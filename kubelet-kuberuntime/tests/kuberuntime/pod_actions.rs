@@ -1,4 +1,5 @@
-//! What `computePodActions` of kubelet v1.36.2 decided for 1,500 pods, and what the recording does not reach.
+//! The actions of 1,500 pods that `computePodActions` of kubelet v1.36.2 computed, and cases that the recording does
+//! not have.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -112,7 +113,7 @@ fn read(case: &Case) -> (PodStatus, Probes) {
             runtime_handler: String::new(),
         });
     }
-    // Newest first, as a status is; a list from the recording is.
+    // Newest first, as in a status; the recording is sorted.
     for container in case.runtime_status.containers.iter().flatten() {
         let id = ContainerId::new("test", container.id.as_str());
         let state = match container.state.as_str() {
@@ -167,7 +168,7 @@ fn to_json(pod: &Pod, status: &PodStatus, probes: &Probes) -> Value {
     }))
 }
 
-/// No list is an empty list, and kills have no order.
+/// A missing list equals an empty list, and kills have no order.
 fn normalized(mut actions: Value) -> Value {
     for (name, value) in actions.as_object_mut().unwrap() {
         if value.is_null() {
@@ -183,7 +184,7 @@ fn normalized(mut actions: Value) -> Value {
     actions
 }
 
-/// A pod of the containers `a` and `b`, both of which ran once and exited with these codes.
+/// A pod with the containers `a` and `b`, which ran once and exited with these codes.
 fn ended_pod(codes: [i32; 2]) -> (Pod, PodStatus) {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": { "name": "p", "namespace": "ns", "uid": "u" },
@@ -305,7 +306,7 @@ fn what_an_init_container_did_in_another_sandbox_does_not_count() {
     assert_eq!(actions.containers_to_start, [0, 1]);
 }
 
-/// The answer to its creation was lost, and then the sandbox.
+/// The answer to its creation was lost, and later the sandbox, too.
 #[test]
 fn a_container_made_in_another_sandbox_and_never_started_does_not_count() {
     let (mut pod, mut status) = ended_pod([0, 0]);

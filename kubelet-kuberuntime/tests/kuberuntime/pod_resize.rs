@@ -1,4 +1,4 @@
-//! Pods that get other resources as a whole: what the runtime is told, and what their cgroups allow.
+//! Resizes of whole pods: the calls to the runtime, and the limits of the cgroups.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,7 +22,7 @@ const FILES: [&str; 5] = [
     "memory.usage_in_bytes",
 ];
 
-/// A manager that looks after the cgroup of its pod, which is a plain folder.
+/// A manager with the cgroup of its pod, which is a plain folder.
 struct Resized {
     rig: Rig,
     cgroup: PathBuf,
@@ -30,7 +30,7 @@ struct Resized {
 }
 
 impl Resized {
-    /// Of a pod that runs.
+    /// With a running pod.
     async fn running(pod: &Arc<Pod>, cpu_shares: &str, cpu_quota: &str, memory: &str) -> Self {
         let mut rig = Rig::new().await;
         rig.fake.is_told_of_sandboxes();
@@ -64,7 +64,7 @@ impl Resized {
         self.rig.fake.take_calls()
     }
 
-    /// The calls of a sync whose resize fails, and why it does.
+    /// The calls of a sync whose resize fails, and the error.
     async fn sync_fails(&self, pod: &Arc<Pod>) -> (Vec<String>, String) {
         let result = self.rig.sync(pod).await;
         let resize = result
@@ -89,7 +89,7 @@ impl Resized {
     }
 }
 
-/// Its one container has so much, and so the pod.
+/// A pod with one container with these resources.
 fn of_container(cpu: &str, memory: &str) -> Arc<Pod> {
     let list = json!({ "cpu": cpu, "memory": memory });
     let resources = json!({ "requests": list, "limits": list });
@@ -98,7 +98,7 @@ fn of_container(cpu: &str, memory: &str) -> Arc<Pod> {
     pod("p", json!({ "containers": [container] }))
 }
 
-/// The pod has so much, its container a fixed part of it.
+/// A pod with these pod-level resources; its container has a fixed part.
 fn of_pod(cpu: &str, memory: &str) -> Arc<Pod> {
     let mut pod = of_container("500m", "600");
     let list = json!({ "cpu": cpu, "memory": memory });
@@ -108,12 +108,12 @@ fn of_pod(cpu: &str, memory: &str) -> Arc<Pod> {
     pod
 }
 
-/// What the runtime is told of the pod.
+/// The pod's call to the runtime.
 fn told(cpu: &str, memory: u32) -> String {
     format!("UpdatePodSandboxResources cpu {cpu} memory {memory}")
 }
 
-/// What it is told of the container.
+/// The container's call to the runtime.
 fn given(cpu: &str, memory: u32) -> String {
     format!("UpdateContainerResources a cpu {cpu} memory {memory}")
 }
@@ -156,7 +156,7 @@ async fn a_resize_of_the_pod_alone_is_one() {
     assert_eq!(resized.limits(), ["2048", "200000", "2000"]);
     assert!(resized.sync_ok(&large).await.is_empty(), "it is done");
 
-    // The next agent goes on from what this one has told.
+    // The next agent continues from the resources that this one has sent.
     let uid = "p".into();
     let record = resized.rig.manager.actuated_resources(&uid);
     resized.rig.restart().await;
@@ -211,7 +211,7 @@ async fn what_the_runtime_rejects_changes_no_cgroup() {
 #[tokio::test(start_paused = true)]
 async fn the_runtime_is_told_when_a_cgroup_stays_as_it_was() {
     let resized = Resized::running(&of_container("1", "65536"), "1024", "100000", "").await;
-    // A number that cannot be written.
+    // A number that the kernel refuses.
     let constant = "/proc/sys/kernel/ngroups_max";
     assert_eq!(fs::read_to_string(constant).unwrap().trim(), "65536");
     let file = resized.cgroup.join("memory.limit_in_bytes");
@@ -239,7 +239,7 @@ async fn a_pod_is_not_narrowed_below_what_it_uses() {
         resized.uses("550");
         let calls = resized.sync_ok(&narrower).await;
         assert_eq!(calls.last(), Some(&told("1024/100000", 600)));
-        // The kernel would write all of it.
+        // The kernel would accept the whole write.
         assert!(resized.limits()[2].starts_with("600"), "{:?}", resized.limits());
     }
 }
@@ -260,7 +260,7 @@ async fn what_could_not_be_narrowed_is_narrowed_later() {
     assert_eq!(resized.sync_ok(&small).await, expected);
     assert_eq!(resized.limits(), ["1024", "100000", "1000"]);
 
-    // Also when nothing is left to do for its containers.
+    // Also if its containers need no actions.
     let tiny = of_container("1", "600");
     resized.rig.fake.fail_next("UpdatePodSandboxResources");
     let (calls, _) = resized.sync_fails(&tiny).await;

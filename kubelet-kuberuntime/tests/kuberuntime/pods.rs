@@ -35,7 +35,7 @@ async fn what_was_started_is_listed_and_nothing_of_others() {
     }
     assert!(rig.manager.pod(&PodUid::from("other")).await.unwrap().is_none());
 
-    // Gone between the list and the look at it.
+    // Removed between the list and the status call.
     let listed = rig.manager.pods(true).await.unwrap();
     rig.fake.forget_containers();
     let status = rig.manager.pod_status(&listed[0]).await.unwrap();

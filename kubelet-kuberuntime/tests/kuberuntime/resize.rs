@@ -1,4 +1,4 @@
-//! Running containers that get other resources.
+//! Resizes of running containers.
 
 use std::sync::Arc;
 
@@ -134,7 +134,7 @@ async fn what_swaps_keeps_its_memory() {
         pod("p", json!({ "containers": [container] }))
     };
     const KEPT: &str = "NotRequired";
-    // whether swap is for containers; what is allocated and desired; whether that is refused
+    // whether containers may swap; the allocated and desired resources; whether the resize is refused
     let cases = [
         (true, one("1000", "2000", KEPT), one("1500", "2000", KEPT), true),
         (true, one("1000", "2000", KEPT), one("1000", "3000", KEPT), false),

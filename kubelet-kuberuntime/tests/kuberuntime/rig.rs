@@ -1,4 +1,4 @@
-//! A runtime in memory, whoever drives it, and what it says.
+//! A manager on a runtime in memory, with its events.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::fake::Fake;
 
-/// A runtime, whoever drives it, and what it says.
+/// A runtime, its manager, and the recorded events.
 pub(crate) struct Rig {
     pub(crate) fake: Arc<Fake>,
     pub(crate) events: Arc<Events>,
@@ -55,7 +55,7 @@ impl Rig {
         self.manager.sync_pod(pod, &status).await
     }
 
-    /// Syncs and wants no failure.
+    /// Syncs and expects success.
     pub(crate) async fn sync_ok(&self, pod: &Arc<Pod>) {
         let result = self.sync(pod).await;
         assert!(result.is_ok(), "{:?}", result.summary());

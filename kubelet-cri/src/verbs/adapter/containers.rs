@@ -1,4 +1,4 @@
-//! What several calls do with containers and sandboxes: look, start, stop, remove.
+//! What several calls do with containers and sandboxes: read the state, start, stop, remove.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl CriAdapter {
     /// All containers with their states, from one list of the runtime.
     pub(super) async fn containers(&self, call: &'static str) -> Result<Vec<(Arc<ContainerEntry>, View)>> {
         let records = self.records(call).await?;
-        // What is known before the runtime is asked: of a container started meanwhile, the list may say nothing.
+        // The phases are read before the list: a container that is started meanwhile may be missing in the list.
         let before: Vec<_> = records
             .containers()
             .into_iter()
@@ -74,14 +74,14 @@ impl CriAdapter {
             .collect())
     }
 
-    /// A container's state; a started one of which the runtime knows nothing is recorded as lost.
+    /// A container's state. A started container that the runtime does not list is recorded as lost.
     fn settle(&self, entry: &ContainerEntry, before: Phase, live: Option<&Container>) -> Option<View> {
         if live.is_some() || before != Phase::Started {
             return View::new(&before, live);
         }
         if self.inner.records.lost(entry, self.now()) {
             tracing::warn!(uid = %entry.key.pod, container = %entry.key.container, id = %entry.id,
-                "the runtime no longer knows the container");
+                "the runtime does not list the container any more");
         }
         View::new(&entry.phase(), None)
     }
@@ -97,7 +97,7 @@ impl CriAdapter {
         Err(Error::failed_precondition(call, id, message))
     }
 
-    /// Starts a container; whose turn it is has been seen to. However it ends, that is recorded.
+    /// Starts a container and records the outcome. The caller holds the container's turn.
     pub(super) async fn start(
         &self,
         call: &'static str,
@@ -121,7 +121,7 @@ impl CriAdapter {
         entry: &ContainerEntry,
         grace: Duration,
     ) -> Result<()> {
-        // A start under way has its end first; else it could succeed after this.
+        // Waits for an unfinished start, which could otherwise succeed after the stop.
         drop(entry.turn.lock().await);
         self.stop_now(call, entry, grace).await
     }
@@ -131,7 +131,7 @@ impl CriAdapter {
         gone_is_fine(self.within(call, &entry.id, grace, stop).await)
     }
 
-    /// Removes a container, after it was killed if it runs.
+    /// Removes a container; kills it first if it runs.
     pub(super) async fn remove(&self, call: &'static str, entry: &ContainerEntry) -> Result<()> {
         let _turn = entry.turn.lock().await;
         let records = self.records(call).await?;
@@ -171,7 +171,7 @@ impl CriAdapter {
         Ok(())
     }
 
-    /// What a container uses.
+    /// The usage of a container.
     pub(super) async fn stats(
         &self,
         call: &'static str,
@@ -207,7 +207,7 @@ impl CriAdapter {
     }
 }
 
-/// One try to start a container. However it ends, cut short included, its outcome is recorded.
+/// One try to start a container. Its outcome is recorded in every case, even if the call is dropped.
 struct StartAttempt<'a> {
     adapter: &'a CriAdapter,
     entry: &'a ContainerEntry,
@@ -240,12 +240,12 @@ impl StartAttempt<'_> {
 impl Drop for StartAttempt<'_> {
     fn drop(&mut self) {
         let outcome = self.outcome.take();
-        let outcome = outcome.unwrap_or_else(|| self.failed("the start was cut short".to_owned()));
+        let outcome = outcome.unwrap_or_else(|| self.failed("the start was cancelled".to_owned()));
         self.adapter.inner.records.set_phase(self.entry, outcome);
     }
 }
 
-/// One try to remove a container. Unless it is done, the container is what it was.
+/// One try to remove a container. If it does not succeed, the container keeps its phase.
 struct Removal<'a> {
     entry: &'a ContainerEntry,
     before: Option<Phase>,

@@ -1,4 +1,4 @@
-//! `ImageFsInfo`: what containers and images take up on disk.
+//! `ImageFsInfo`: the disk usage of containers and images.
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -15,16 +15,16 @@ use super::{CriAdapter, Result};
 use crate::error::Error;
 use crate::v1;
 
-/// How long a measurement counts. A kubelet asks several times in ten seconds; containerd measures as often as this.
+/// How long a measurement is reused. A kubelet calls several times in ten seconds; containerd measures this often.
 const MEASUREMENT_PERIOD: Duration = Duration::from_secs(10);
 /// `du` counts in these.
 const BLOCK_BYTES: u64 = 512;
 
-/// The last measurement of the containers' folder. Locked while it is measured, so that one task does it for all.
+/// The last measurement of the containers' folder. Locked during a measurement, so that one task measures for all.
 #[derive(Default)]
 pub(super) struct Measured(Mutex<Option<(Instant, v1::FilesystemUsage)>>);
 
-/// What a folder takes up.
+/// The disk usage of a folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Size {
     bytes: u64,
@@ -32,10 +32,10 @@ struct Size {
 }
 
 impl CriAdapter {
-    /// The folder of the runtime, or that of the records. A runtime with neither writes nothing: that is no bytes on the
-    /// root file system, since a kubelet needs a file system that exists.
+    /// The folder of the runtime, or that of the records. A runtime without both reports 0 bytes on the root file
+    /// system, because a kubelet needs a file system that exists.
     pub(super) async fn containers_usage(&self, call: &'static str) -> Result<v1::FilesystemUsage> {
-        // Makes the records' folder.
+        // Creates the folder of the records.
         let records = self.records(call).await?;
         let Some(dir) = self.inner.runtime.data_dir().or(records.dir()) else {
             return Ok(self.usage(Path::new("/"), Size::default()));
@@ -60,7 +60,7 @@ impl CriAdapter {
         Ok(usage)
     }
 
-    /// The images, if they are in a folder of their own: by their sizes, since the runtime knows these already.
+    /// The images, if they have their own folder: the sum of the sizes that the runtime reports.
     pub(super) async fn images_usage(&self, call: &'static str) -> Result<Option<v1::FilesystemUsage>> {
         let Some((images, dir)) = self
             .inner
@@ -92,7 +92,8 @@ impl CriAdapter {
     }
 }
 
-/// As `du -sx` counts: on the folder's own file system, without what cannot be read or goes while it is counted.
+/// Counts as `du -sx` does: only on the folder's own file system, without files that cannot be read or that disappear
+/// meanwhile.
 fn size_of(dir: PathBuf) -> io::Result<Size> {
     let root = std::fs::metadata(&dir)?;
     let mut size = Size::default();

@@ -1,4 +1,4 @@
-//! `GetContainerEvents` of the adapter: its own doings, and what the runtime says of containers that ended.
+//! `GetContainerEvents` of the adapter: the adapter's own changes, and the runtime's hints about ended containers.
 
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::sync::broadcast::error::RecvError;
@@ -17,9 +17,9 @@ pub(super) struct Change {
 }
 
 impl CriAdapter {
-    /// Tells all who listen. A sandbox is its own sandbox.
+    /// Publishes a change to all subscribers. For a sandbox, `sandbox_id` and `id` are equal.
     pub(super) fn changed(&self, sandbox_id: &str, id: &str, kind: EventType) {
-        // An error means that nobody listens.
+        // An error means that there are no subscribers.
         let _ = self.inner.changes.send(Change {
             sandbox_id: sandbox_id.to_owned(),
             id: id.to_owned(),
@@ -36,7 +36,7 @@ impl CriAdapter {
             loop {
                 match changes.recv().await {
                     Ok(change) => return Some((change, changes)),
-                    // Whoever reads this slowly misses some; they are hints.
+                    // A slow reader misses some events, which is allowed: they are hints.
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return None,
                 }
@@ -56,7 +56,7 @@ impl CriAdapter {
             .boxed()
     }
 
-    /// The change that a hint of the runtime stands for, if it is true.
+    /// The change behind a hint of the runtime, if the container has really ended.
     async fn ended(&self, key: &ContainerKey) -> Option<Change> {
         let entry = self.inner.records.container_by_key(key)?;
         let (view, _) = self.view("GetContainerEvents", &entry).await.ok()?;

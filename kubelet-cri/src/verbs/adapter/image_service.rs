@@ -1,4 +1,4 @@
-//! `ImageService` of the adapter. Without the capability every image counts as present.
+//! `ImageService` of the adapter. Without the capability `Images`, every image counts as present.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl ImageService for CriAdapter {
         let containers = self.containers_usage(CALL).await?;
         let images = match self.images_usage(CALL).await? {
             Some(images) => images,
-            // One file system holds all.
+            // One file system has containers and images.
             None => containers.clone(),
         };
         Ok(v1::ImageFsInfoResponse {
@@ -102,7 +102,7 @@ fn to_cri(image: ImageInfo) -> v1::Image {
     v1::Image {
         id: image.id,
         repo_tags: image.names,
-        // A kubelet takes an image of no size for a broken answer; where a name is all there is, it counts as one byte.
+        // A kubelet refuses an image of size 0. An image of which only the name is known has the size of one byte.
         size: image.size.max(1),
         uid: image.uid.map(|value| v1::Int64Value { value }),
         pinned: image.pinned,

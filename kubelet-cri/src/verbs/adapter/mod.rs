@@ -29,38 +29,39 @@ type Result<T> = std::result::Result<T, Error>;
 const EVENT_BUFFER: usize = 1024;
 
 /// Makes a CRI runtime of a [`ContainerRuntime`]: implements [`RuntimeService`](crate::RuntimeService) and
-/// [`ImageService`](crate::ImageService). Cheap to clone; clones share everything.
+/// [`ImageService`](crate::ImageService). It is cheap to clone; clones share all state.
 ///
-/// # What it lends
+/// # What it adds
 ///
-/// * **A sandbox is a record.** It is ready from `RunPodSandbox` until `StopPodSandbox`, whatever its containers do. It
-///   isolates nothing: all pods share the host's network, and a pod that asks for a network of its own is told the
-///   [`pod_ip`](CriAdapterBuilder::pod_ip), `127.0.0.1` if not set. Its namespace options are told back as they were
-///   asked for, not as they are, since a kubelet makes a sandbox anew for as long as they differ. Refused are a host port
-///   that is not the container's port, a runtime handler other than the runtime's name, user namespaces, sysctls, image
-///   volumes, and users by name.
-/// * **A container is a record, too**, with config, labels, annotations and log path; the runtime is asked for nothing
-///   but its state. `CreateContainer` touches no verb, `StartContainer` calls start.
-/// * **A start that failed** leaves the container exited with code 128 and reason `StartError`, as containerd does. A
-///   container that the runtime no longer knows is exited with 137 and `ContainerStatusUnknown`.
-/// * **Images**: without the capability every name is present, is its own id, and a pull of it is a success that
-///   fetches nothing.
-/// * **A file system**: `ImageFsInfo` reports the size of the runtime's [`data_dir`](ContainerRuntime::data_dir), or that
-///   of the records' folder. It is measured at most every ten seconds.
+/// * **A sandbox is a record.** It is ready from `RunPodSandbox` until `StopPodSandbox`, independent of its containers.
+///   It isolates nothing: all pods share the host's network. A pod that is not on the host's network gets the IP
+///   [`pod_ip`](CriAdapterBuilder::pod_ip), `127.0.0.1` by default. The status of a sandbox repeats the requested
+///   namespace options, although they have no effect, because a kubelet replaces a sandbox whose options differ. The
+///   adapter refuses a host port that differs from the container's port, a runtime handler other than the runtime's
+///   name, user namespaces, sysctls, image volumes, and users by name.
+/// * **A container is a record, too**, with config, labels, annotations and log path. The runtime provides only its
+///   state. `CreateContainer` calls no verb, `StartContainer` calls start.
+/// * **After a failed start**, the container is exited with code 128 and reason `StartError`, as in containerd. A
+///   container that the runtime does not list any more is exited with code 137 and reason `ContainerStatusUnknown`.
+/// * **Images**: without the capability [`Images`](super::Images), every image name counts as present and is its own
+///   id. A pull succeeds and does nothing.
+/// * **A file system**: `ImageFsInfo` reports the size of the runtime's [`data_dir`](ContainerRuntime::data_dir), or
+///   that of the records' folder. The adapter measures it at most every ten seconds.
 ///
-/// Records are kept in memory, and in a folder if [`records_dir`](CriAdapterBuilder::records_dir) says so; a runtime
-/// whose containers outlive the agent needs that, or they will not be found again.
+/// Records are kept in memory, and also in a folder if [`records_dir`](CriAdapterBuilder::records_dir) is set. Set it
+/// if containers outlive the agent; otherwise the next agent does not find them.
 ///
 /// # Deadlines
 ///
-/// Each verb is given [`deadline`](CriAdapterBuilder::deadline); a stop its grace period on top, a command its own
-/// timeout, a pull none. When it passes the call is dropped and the answer is [`Error::Timeout`].
+/// Each verb has the deadline [`deadline`](CriAdapterBuilder::deadline). A stop adds its grace period, a command adds
+/// its own timeout, and a pull has no deadline. At the deadline the adapter drops the verb and returns
+/// [`Error::Timeout`].
 ///
 /// # Cancel safety
 ///
-/// A call that is dropped leaves records that tell the truth: a start cut short shows as what the runtime says of it,
-/// or as a failed start if the runtime knows nothing of it. Nothing is spawned but the measurement of a folder, on a
-/// blocking thread, which goes on to its end.
+/// A dropped call leaves correct records. After a cancelled start, the container has the state that the runtime
+/// reports, or counts as a failed start if the runtime does not list it. The adapter spawns only the measurement of a
+/// folder, on a blocking thread, which continues to its end.
 #[derive(Clone)]
 pub struct CriAdapter {
     inner: Arc<Inner>,
@@ -78,12 +79,12 @@ struct Inner {
 }
 
 impl CriAdapter {
-    /// An adapter of this runtime with everything else as it is by default.
+    /// An adapter of this runtime with the default settings.
     pub fn new(runtime: Arc<dyn ContainerRuntime>) -> Self {
         Self::builder(runtime).build()
     }
 
-    /// Starts to configure an adapter of this runtime.
+    /// Returns a builder of an adapter of this runtime.
     pub fn builder(runtime: Arc<dyn ContainerRuntime>) -> CriAdapterBuilder {
         CriAdapterBuilder {
             runtime,
@@ -94,7 +95,7 @@ impl CriAdapter {
         }
     }
 
-    /// The records, read from disk on the first call.
+    /// The records. The first call reads them from disk.
     async fn records(&self, call: &'static str) -> Result<&Records> {
         let inner = &*self.inner;
         inner
@@ -149,7 +150,7 @@ impl CriAdapter {
             Code::Unimplemented,
             call,
             id,
-            format!("the runtime {name:?} does not offer {capability}"),
+            format!("the runtime {name:?} does not support {capability}"),
         )
     }
 
@@ -169,32 +170,33 @@ pub struct CriAdapterBuilder {
 }
 
 impl CriAdapterBuilder {
-    /// Keeps the records of sandboxes and containers in this folder, so that they survive the agent. It is made on the
-    /// first call, readable by its owner alone: a record holds the container's environment. One adapter at a time.
+    /// Keeps the records of sandboxes and containers in this folder, so that they survive a restart of the agent. The
+    /// first call creates it, readable only by its owner, because a record has the container's environment. Only one
+    /// adapter may use it at a time.
     pub fn records_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.records_dir = Some(dir.into());
         self
     }
 
-    /// How long a verb may take; 2 minutes if not set, the kubelet's `runtimeRequestTimeout`.
+    /// How long a verb may take; 2 minutes by default, the kubelet's `runtimeRequestTimeout`.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// The IP told for pods that are not on the host's network; `127.0.0.1` if not set.
+    /// The reported IP of pods that are not on the host's network; `127.0.0.1` by default.
     pub fn pod_ip(mut self, ip: std::net::IpAddr) -> Self {
         self.pod_ip = ip.to_string();
         self
     }
 
-    /// Where the time of records comes from; the system's clock if not set.
+    /// The clock of the records; the system's clock by default.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The adapter. Nothing is read, written or asked before its first call.
+    /// Returns the adapter. It reads, writes and calls nothing before its own first call.
     pub fn build(self) -> CriAdapter {
         CriAdapter {
             inner: Arc::new(Inner {
@@ -211,7 +213,7 @@ impl CriAdapterBuilder {
     }
 }
 
-/// Nanoseconds since the epoch, as CRI counts time; ends in the year 2262.
+/// Nanoseconds since the epoch, as in CRI. The last representable year is 2262.
 fn nanos(time: Timestamp) -> i64 {
     i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What the adapter knows of sandboxes and containers, in memory and in a folder.
+//! The adapter's records of sandboxes and containers, in memory and in a folder.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,7 +12,7 @@ use prost::Message;
 use crate::v1;
 use crate::verbs::ContainerKey;
 
-/// All records. A record is in memory before it is on disk, and gone from memory only after it is from disk.
+/// All records. A record is added in memory first and then on disk, and removed from disk first and then from memory.
 pub(super) struct Records {
     dir: Option<PathBuf>,
     maps: RwLock<Maps>,
@@ -22,7 +22,7 @@ pub(super) struct Records {
 struct Maps {
     sandboxes: BTreeMap<String, Arc<SandboxEntry>>,
     containers: BTreeMap<String, Arc<ContainerEntry>>,
-    /// Grows with every id made, so that no two are alike.
+    /// Grows with every id, so that no two ids are equal.
     made: u64,
 }
 
@@ -47,18 +47,18 @@ pub(super) struct ContainerEntry {
     pub(super) turn: tokio::sync::Mutex<()>,
 }
 
-/// What this side knows of a container. Where the runtime knows more, its word counts.
+/// The phase of a container in the record. The runtime's own state takes precedence.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Phase {
     /// Not started.
     Created,
-    /// The runtime said it is started.
+    /// The runtime reported a successful start.
     Started,
     /// It could not be started.
     Failed { at: i64, message: String },
-    /// It was started, and the runtime knows nothing of it any more.
+    /// It was started, and the runtime does not list it any more.
     Lost { at: i64 },
-    /// It is about to be forgotten.
+    /// It is being removed.
     Removing,
 }
 
@@ -70,12 +70,12 @@ impl Records {
         }
     }
 
-    /// The folder they are kept in, if there is one.
+    /// The folder of the records, if there is one.
     pub(super) fn dir(&self) -> Option<&Path> {
         self.dir.as_deref()
     }
 
-    /// Reads what an earlier adapter wrote. A file that cannot be read is reported and left alone.
+    /// Reads the records of an earlier adapter. A file that cannot be read is logged and not changed.
     pub(super) fn load(&self) -> Result<(), String> {
         let Some(dir) = &self.dir else { return Ok(()) };
         make_private_dir(dir).map_err(|error| format!("make {}: {error}", dir.display()))?;
@@ -99,7 +99,7 @@ impl Records {
                 _ => continue,
             };
             if let Err(error) = read {
-                tracing::warn!(path = %path.display(), %error, "record cannot be read, left out");
+                tracing::warn!(path = %path.display(), %error, "skipping a record that cannot be read");
             }
         }
         let Maps {
@@ -111,7 +111,7 @@ impl Records {
             let known = sandboxes.contains_key(&container.sandbox_id);
             if !known {
                 tracing::warn!(uid = %container.key.pod, container = %container.key.container, id = %container.id,
-                    "record of a container without a sandbox, left out");
+                    "skipping the record of a container without a sandbox");
             }
             known
         });
@@ -147,7 +147,7 @@ impl Records {
         maps.containers.values().find(|entry| entry.key == *key).cloned()
     }
 
-    /// Adds a sandbox; the id of the other if there is one of this pod and attempt.
+    /// Adds a sandbox. If there is already one for this pod and attempt, the error has its id.
     pub(super) fn add_sandbox(
         &self,
         config: v1::PodSandboxConfig,
@@ -176,7 +176,7 @@ impl Records {
         Ok(entry)
     }
 
-    /// Adds a container to a ready sandbox; the id of the other if there is one of this key.
+    /// Adds a container to a ready sandbox. If there is already one with this key, the error has its id.
     pub(super) fn add_container(
         &self,
         sandbox: &SandboxEntry,
@@ -210,7 +210,7 @@ impl Records {
         Ok(entry)
     }
 
-    /// From now on nothing is added to it or started in it.
+    /// From now on, no container is added or started in it.
     pub(super) fn stop_sandbox(&self, entry: &SandboxEntry) -> io::Result<()> {
         let first = {
             let _maps = self.maps.write();
@@ -231,18 +231,19 @@ impl Records {
         Ok(())
     }
 
-    /// Records a phase. In memory it holds in any case; a disk that fails is reported, since the runtime's own word
-    /// counts for more than the record.
+    /// Records a phase. It changes in memory in any case. A write error is only logged, because the runtime's state
+    /// takes precedence over the record.
     pub(super) fn set_phase(&self, entry: &ContainerEntry, phase: Phase) {
         let mut current = entry.phase.lock();
         *current = phase;
         self.try_save_container(entry, &current);
     }
 
-    /// Records that the runtime no longer knows a started container; not one that is about to be forgotten. Returns
-    /// whether that is so.
+    /// Records that the runtime does not list a started container any more, unless it is being removed. Returns whether
+    /// it was recorded.
     pub(super) fn lost(&self, entry: &ContainerEntry, at: i64) -> bool {
-        // Locked until it is written: else a removal might come in between, and leave a file behind.
+        // Locked until it is written. Otherwise a removal could come in between, and the write would leave a file
+        // behind.
         let mut current = entry.phase.lock();
         let lost = *current == Phase::Started;
         if lost {
@@ -255,7 +256,7 @@ impl Records {
     fn try_save_container(&self, entry: &ContainerEntry, phase: &Phase) {
         if let Err(error) = self.save_container(entry, phase) {
             tracing::warn!(uid = %entry.key.pod, container = %entry.key.container, id = %entry.id, %error,
-                "record of a container cannot be written");
+                "cannot write the record of a container");
         }
     }
 
@@ -290,7 +291,7 @@ impl Records {
 /// Why a record was not added.
 #[derive(Debug)]
 pub(super) enum AddError {
-    /// This one has the key already.
+    /// The container or sandbox with this id has the same key.
     Exists(String),
     SandboxNotReady,
     Io(io::Error),
@@ -324,14 +325,14 @@ impl ContainerEntry {
         self.phase.lock().clone()
     }
 
-    /// Sets the phase in memory alone, for as long as a call lasts.
+    /// Sets the phase only in memory, while a call runs.
     pub(super) fn replace_phase(&self, phase: Phase) -> Phase {
         std::mem::replace(&mut *self.phase.lock(), phase)
     }
 }
 
 impl Maps {
-    /// 64 hexadecimal digits, as containerd's ids look.
+    /// 64 hexadecimal digits, like containerd's ids.
     fn new_id(&mut self, from: impl Hash) -> String {
         self.made += 1;
         let part = |n: u8| {

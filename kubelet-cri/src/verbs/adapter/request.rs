@@ -1,4 +1,4 @@
-//! From CRI's requests to the verbs' own types.
+//! Converts CRI requests to the types of the verbs.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use super::records::{ContainerEntry, SandboxEntry};
 use crate::v1;
 use crate::verbs::{ContainerSpec, EnvVar, Limits, Mount, PodInfo};
 
-/// What the runtime is asked to start.
+/// The spec of the container to start.
 pub(super) fn container_spec(sandbox: &SandboxEntry, container: &ContainerEntry) -> ContainerSpec {
     let config = &container.config;
     let pod = &sandbox.config;
@@ -60,8 +60,8 @@ pub(super) fn container_spec(sandbox: &SandboxEntry, container: &ContainerEntry)
     spec
 }
 
-/// What a pod asks for that no runtime on the five verbs can give, if it asks for any.
-pub(super) fn sandbox_wish(pod: &v1::PodSandboxConfig) -> Option<&'static str> {
+/// A feature that the pod requests and that the five verbs cannot provide, if any.
+pub(super) fn unsupported_by_sandbox(pod: &v1::PodSandboxConfig) -> Option<&'static str> {
     let linux = pod.linux.as_ref()?;
     let options = linux
         .security_context
@@ -74,8 +74,8 @@ pub(super) fn sandbox_wish(pod: &v1::PodSandboxConfig) -> Option<&'static str> {
     (!linux.sysctls.is_empty()).then_some("sysctls")
 }
 
-/// What a container asks for that no runtime on the five verbs can give, if it asks for any.
-pub(super) fn container_wish(config: &v1::ContainerConfig) -> Option<&'static str> {
+/// A feature that the container requests and that the five verbs cannot provide, if any.
+pub(super) fn unsupported_by_container(config: &v1::ContainerConfig) -> Option<&'static str> {
     let is_image = |mount: &v1::Mount| mount.image.as_ref().is_some_and(|image| !image.image.is_empty());
     if config.mounts.iter().any(is_image) {
         return Some("image volumes");
@@ -84,7 +84,7 @@ pub(super) fn container_wish(config: &v1::ContainerConfig) -> Option<&'static st
     named.then_some("users by name")
 }
 
-/// Whether a container is to have a group, and nothing says which user.
+/// Whether a container has a group but no user.
 pub(super) fn has_group_without_user(config: &v1::ContainerConfig) -> bool {
     security(config).is_some_and(|security| security.run_as_group.is_some() && security.run_as_user.is_none())
 }
@@ -93,7 +93,7 @@ fn security(config: &v1::ContainerConfig) -> Option<&v1::LinuxContainerSecurityC
     config.linux.as_ref()?.security_context.as_ref()
 }
 
-/// The image as the pod names it; the id that the image service gave for it only where nothing else is known.
+/// The image name from the pod's spec; the id from the image service only if the name is unknown.
 pub(super) fn image_name(config: &v1::ContainerConfig) -> &str {
     let image = config.image.as_ref();
     image.map_or("", |image| {
@@ -105,7 +105,7 @@ pub(super) fn image_name(config: &v1::ContainerConfig) -> &str {
     })
 }
 
-/// The container's log file: its path in the sandbox's log folder. Without either there is none.
+/// The container's log file: its path in the sandbox's log folder. Without one of the two, there is no log file.
 pub(super) fn log_path(pod: &v1::PodSandboxConfig, config: &v1::ContainerConfig) -> Option<PathBuf> {
     (!pod.log_directory.is_empty() && !config.log_path.is_empty())
         .then(|| Path::new(&pod.log_directory).join(&config.log_path))

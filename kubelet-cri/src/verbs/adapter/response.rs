@@ -1,4 +1,4 @@
-//! From records, and what the runtime says, to CRI's answers.
+//! Builds CRI answers from the records and the runtime's state.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::verbs::{Container, ContainerState};
 
 /// The exit code containerd gives a container that could not be started.
 const START_ERROR_EXIT_CODE: i32 = 128;
-/// What the kubelet makes of a container that nobody saw end.
+/// The kubelet's exit code and reason for a container whose real exit code is unknown.
 const UNKNOWN_EXIT_CODE: i32 = 137;
 
 /// A container's state as CRI has it.
@@ -25,8 +25,8 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Puts together what the runtime says of a container now and what was known of it before it was asked. `None` if
-    /// the container is about to be forgotten and the runtime has forgotten it already.
+    /// Combines the runtime's present state of a container with the phase that was recorded before. `None` if the
+    /// container is being removed and the runtime does not list it any more.
     pub(super) fn new(before: &Phase, live: Option<&Container>) -> Option<Self> {
         let view = match (live.map(|live| &live.state), before) {
             (Some(ContainerState::Running { started_at }), _) => Self {
@@ -56,7 +56,7 @@ impl View {
                 finished_at: *at,
                 exit_code: UNKNOWN_EXIT_CODE,
                 reason: "ContainerStatusUnknown".to_owned(),
-                message: "the runtime no longer knows the container".to_owned(),
+                message: "the runtime does not list the container any more".to_owned(),
                 ..Self::default()
             },
             (None, Phase::Started | Phase::Removing) => return None,
@@ -181,7 +181,7 @@ fn image_ref(entry: &ContainerEntry) -> String {
     image.map(|image| image.image.clone()).unwrap_or_default()
 }
 
-/// Whether the labels are what a filter asks for.
+/// Whether the labels match a filter.
 pub(super) fn has_labels(labels: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }

@@ -64,13 +64,13 @@ impl RuntimeService for CriAdapter {
         let maps = |port: &&v1::PortMapping| port.host_port != 0 && port.host_port != port.container_port;
         if let Some(port) = config.port_mappings.iter().find(maps) {
             let message = format!(
-                "the runtime does not offer port mappings: port {} of the pod as port {} of the host",
+                "the runtime does not support port mappings: port {} of the pod as port {} of the host",
                 port.container_port, port.host_port
             );
             return Err(Error::invalid_argument(CALL, pod, message));
         }
-        if let Some(wish) = request::sandbox_wish(&config) {
-            return Err(self.missing(CALL, &pod, wish));
+        if let Some(feature) = request::unsupported_by_sandbox(&config) {
+            return Err(self.missing(CALL, &pod, feature));
         }
         let added = self.records(CALL).await?.add_sandbox(config, handler, self.now());
         let entry = added.map_err(|error| match error {
@@ -126,7 +126,8 @@ impl RuntimeService for CriAdapter {
             status: Some(response::sandbox_status(&sandbox, &self.inner.pod_ip)),
             ..Default::default()
         };
-        // A kubelet that lives by events reads the containers here, and takes a time of 0 for a runtime without.
+        // A kubelet with the evented PLEG reads the containers from this answer. For that kubelet, a timestamp of 0
+        // means that the runtime does not support this.
         if self.inner.runtime.events().is_some() {
             answer.timestamp = self.now();
             answer.containers_statuses = self.statuses_of(CALL, &sandbox.id).await?;
@@ -170,10 +171,10 @@ impl RuntimeService for CriAdapter {
                 "the container has no name",
             ));
         };
-        if let Some(wish) = request::container_wish(&config) {
-            return Err(self.missing(CALL, &sandbox.id, wish));
+        if let Some(feature) = request::unsupported_by_container(&config) {
+            return Err(self.missing(CALL, &sandbox.id, feature));
         }
-        // The protocol asks for this refusal.
+        // The protocol requires this error.
         if request::has_group_without_user(&config) {
             let message = "run_as_group is set without run_as_user";
             return Err(Error::invalid_argument(CALL, &sandbox.id, message));
@@ -223,7 +224,7 @@ impl RuntimeService for CriAdapter {
             Phase::Created => {}
             Phase::Removing => return Err(Error::not_found(CALL, &entry.id)),
             Phase::Started | Phase::Failed { .. } | Phase::Lost { .. } => {
-                let message = format!("{} was started before", entry.key);
+                let message = format!("{} has already been started", entry.key);
                 return Err(Error::failed_precondition(CALL, &entry.id, message));
             }
         }
@@ -327,11 +328,11 @@ impl RuntimeService for CriAdapter {
         }
         let command = exec.exec_sync(&entry.key, &request.cmd);
         let output = match u64::try_from(request.timeout) {
-            // The protocol's own words for no limit.
+            // In the protocol, 0 means no timeout.
             Ok(0) | Err(_) => command.await,
             Ok(seconds) => match tokio::time::timeout(Duration::from_secs(seconds), command).await {
                 Ok(output) => output,
-                // Not `Error::Timeout`: the runtime did answer, and exec probes tell the two apart by this code.
+                // Not `Error::Timeout`: the runtime did answer, and exec probes need the different code.
                 Err(_) => {
                     let message = format!("failed to exec in container: timeout {seconds}s exceeded");
                     return Err(Error::call(Code::DeadlineExceeded, CALL, id, message));
@@ -417,7 +418,9 @@ impl RuntimeService for CriAdapter {
 
 fn add_failed(call: &'static str, id: &str, error: AddError) -> Error {
     match error {
-        AddError::Exists(other) => Error::call(Code::AlreadyExists, call, id, format!("it is {other:?}")),
+        AddError::Exists(other) => {
+            Error::call(Code::AlreadyExists, call, id, format!("it exists as {other:?}"))
+        }
         AddError::SandboxNotReady => Error::failed_precondition(call, id, "the sandbox is not ready"),
         AddError::Io(error) => Error::internal(call, id, format!("write the record: {error}")),
     }

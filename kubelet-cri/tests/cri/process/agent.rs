@@ -1,4 +1,4 @@
-//! An agent in a process of its own, so that it can be killed: this test program, run once more.
+//! An agent in its own process, so that a test can kill it. The process runs this test program again.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -7,7 +7,7 @@ use super::node::{self, Node, file_says, nap, patiently, shell};
 
 const ROOT: &str = "KUBELET_CRI_TEST_AGENT_ROOT";
 
-/// Not a test: what the agent does. It starts three containers and waits to be killed.
+/// Not a test, but the program of the agent. It starts three containers and waits until it is killed.
 #[tokio::test]
 #[ignore = "run by the tests of restarts"]
 async fn agent() {
@@ -43,7 +43,7 @@ async fn agent() {
 /// Runs the agent until it is killed with SIGKILL. Returns the id of `long` and the pid of `doomed`.
 pub(crate) async fn run_and_kill(root: &Path) -> (String, i32) {
     let mut agent: Child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "agent::agent", "--ignored", "--nocapture"])
+        .args(["--exact", "process::agent::agent", "--ignored", "--nocapture"])
         .env(ROOT, root)
         .env(node::RUN, node::run())
         .spawn()

@@ -1,4 +1,4 @@
-//! How containers end.
+//! How containers end: exit codes, signals, grace periods.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ async fn a_shorter_grace_overtakes_a_longer() {
 #[tokio::test]
 async fn the_whole_group_goes_with_its_leader() {
     let node = Node::new().await;
-    // Grandchildren that hear no SIGTERM: stopped, and left behind by a leader that exits.
+    // Grandchildren that ignore SIGTERM: one is stopped, one is left behind by a leader that exits.
     let script = format!(
         "(trap '' TERM; sleep {0} & sleep {0} & wait) & echo ready; ",
         nap(987011)

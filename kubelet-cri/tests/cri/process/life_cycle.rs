@@ -1,4 +1,4 @@
-//! From sandbox to removal, and the words in between.
+//! The life cycle from sandbox to removal, and the errors on the way.
 
 use futures::StreamExt;
 use kubelet_cri::verbs::{ContainerKey, ContainerRuntime, ContainerSpec};
@@ -68,7 +68,7 @@ async fn a_container_from_sandbox_to_removal() {
         (&id, ContainerStoppedEvent),
         (&id, ContainerDeletedEvent),
     ];
-    // The runtime's own word of an end may be overtaken by what the adapter tells of a removal.
+    // The adapter's event of a removal may come before the runtime's event of the end.
     let mut seen = Vec::new();
     while seen.len() < 5 {
         let event = patiently(events.next()).await.unwrap().unwrap();
@@ -370,7 +370,7 @@ async fn images_are_a_table_of_commands() {
     let own_user = i64::from(rustix::process::geteuid().as_raw());
     let web = status("web:latest").await.unwrap();
     assert_eq!(web.uid.unwrap().value, own_user);
-    // It cannot be removed, so a kubelet must not try to.
+    // It cannot be removed, so a kubelet must not try.
     assert!(web.pinned);
     let listed = node.cri.list_images(Default::default()).await.unwrap().images;
     assert!(listed.len() == 1 && listed[0].pinned, "{listed:?}");

@@ -1,4 +1,4 @@
-//! A runtime in a temporary folder, and short ways to talk to it.
+//! A runtime in a temporary folder, with short methods for its calls.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// On a folder of its own.
+    /// On its own folder.
     pub(crate) async fn new() -> Self {
         Self::with(|builder| builder).await
     }
@@ -111,7 +111,7 @@ impl Node {
         answer.status.unwrap()
     }
 
-    /// The pid that the runtime tells of a running container.
+    /// The pid of a running container, as the runtime reports it.
     pub(crate) async fn pid(&self, id: &str) -> i32 {
         let answer = self.cri.container_status(status_request(id)).await.unwrap();
         answer.info["pid"].parse().unwrap()
@@ -189,7 +189,7 @@ impl Node {
             .collect()
     }
 
-    /// Waits until the log of a container says this.
+    /// Waits until the log of a container is this.
     pub(crate) async fn log_says(&self, id: &str, expected: &str) {
         let path = PathBuf::from(self.status(id).await.log_path);
         file_says(&path, expected).await;
@@ -201,7 +201,7 @@ pub(crate) async fn file_says(path: &Path, expected: &str) {
     until(|| std::fs::read_to_string(path).is_ok_and(|text| text.contains(expected))).await;
 }
 
-/// Waits for something of which nobody tells.
+/// Polls until a condition holds, where there is no notification.
 pub(crate) async fn until(condition: impl Fn() -> bool) {
     patiently(async {
         while !condition() {
@@ -242,17 +242,18 @@ pub(crate) fn shell(script: &str) -> v1::ContainerConfig {
     }
 }
 
-/// How long a process of this test sleeps, in seconds: for ever, and like no other, so that it can be found by it.
+/// How long a process of this test sleeps, in seconds: practically for ever, and a unique number, so that the test
+/// finds the process by it.
 pub(crate) fn nap(number: u32) -> String {
     format!("{number}{:0>7}", run())
 }
 
-/// Tells this run of the tests from others on the same host.
+/// Distinguishes this run of the tests from others on the same host.
 pub(crate) fn run() -> String {
     std::env::var(RUN).unwrap_or_else(|_| std::process::id().to_string())
 }
 
-/// The environment variable that hands [`run`] on to an agent.
+/// The environment variable that passes [`run`] on to an agent.
 pub(crate) const RUN: &str = "KUBELET_CRI_TEST_RUN";
 
 /// The pids of processes that have this among their arguments and have not ended.

@@ -1,4 +1,4 @@
-//! What containers see and write.
+//! What containers see, and their logs.
 
 use kubelet_cri::{RuntimeService, v1};
 
@@ -11,7 +11,7 @@ async fn logs_are_in_the_format_of_cri() {
     let id = node.run("web", script).await;
     node.exited(&id).await;
     let mut log = node.log(&id).await;
-    // The two pipes are read each for itself.
+    // The two pipes are read independently.
     let two = log.iter().position(|line| line == "stderr F two").unwrap();
     log.remove(two);
     let part = "x".repeat(16384);

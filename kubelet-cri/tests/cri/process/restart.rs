@@ -1,4 +1,4 @@
-//! The agent goes, the containers stay.
+//! A restart of the agent: the containers keep running.
 
 use std::io;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::node::{Node, nap, patiently, shell, signal, sleepers, until};
 async fn containers_outlive_an_agent_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let (long, doomed) = agent::run_and_kill(dir.path()).await;
-    // One ends while no agent is there, and leaves a child behind.
+    // One ends while no agent is running, and leaves a child behind.
     signal(doomed, Signal::KILL);
     until(|| sleepers(987031).is_empty()).await;
     assert_eq!(sleepers(987030).len(), 1);
@@ -50,7 +50,8 @@ async fn containers_outlive_an_agent_that_is_killed() {
         );
     }
 
-    // What was taken over goes on, and so does its log. Only what the agent had in hand when it was killed is lost.
+    // The containers that were taken over keep running, and their logs continue. Only output that the agent had read
+    // and not written is lost.
     let seen: usize = node.log(&long).await.len();
     node.log_says(&long, &format!("stdout F {}\n", seen + 5)).await;
     let pid = node.pid(&long).await;
@@ -138,7 +139,7 @@ async fn an_agent_that_died_while_starting_a_container_left_it_to_the_next() {
     let id = node.run("web", &format!("exec sleep {}", nap(987033))).await;
     let pid = node.pid(&id).await;
     drop(node);
-    // As it is between the start of the process and the note of it.
+    // The state between the start of the process and the write of its record.
     let file = dir
         .path()
         .join("processes/containers/uid-of-web_main_0/state.json");
@@ -148,7 +149,7 @@ async fn an_agent_that_died_while_starting_a_container_left_it_to_the_next() {
     let node = Node::at(dir.path()).await;
     assert_eq!(node.pid(&id).await, pid);
 
-    // As it is before that, and a record that makes no sense.
+    // The state before that, and an invalid record.
     drop(node);
     std::fs::write(&file, "{").unwrap();
     let half = dir.path().join("processes/containers/u_half_0");
@@ -156,7 +157,7 @@ async fn an_agent_that_died_while_starting_a_container_left_it_to_the_next() {
     let node = Node::at(dir.path()).await;
     assert!(node.processes.list().await.unwrap().is_empty());
     assert!(!half.exists() && file.exists());
-    // The adapter knows of it, and says that the runtime does not.
+    // The adapter has its record, and reports that the runtime does not list it.
     assert_eq!(node.status(&id).await.reason, "ContainerStatusUnknown");
     signal(pid, Signal::KILL);
 }
@@ -169,7 +170,7 @@ async fn a_pid_of_another_process_is_left_alone() {
     until(|| sleepers(987034).len() == 1).await;
     let pid = node.pid(&id).await;
     drop(node);
-    // The record of another, with a pid that is now this one's.
+    // The record of another container, with the pid of this process.
     let file = dir
         .path()
         .join("processes/containers/uid-of-web_main_0/state.json");

@@ -1,4 +1,4 @@
-//! The process runtime as a CRI socket: what `crictl`, `critest` and a Go kubelet do with it.
+//! The process runtime behind a CRI socket, called as by `crictl`, `critest` and a Go kubelet.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl Served {
 #[tokio::test]
 async fn a_go_client_accepts_the_connection() {
     let served = Served::new().await;
-    // These are what it validates an endpoint by, before anything else.
+    // A Go kubelet first validates an endpoint with these calls.
     let version = served
         .client
         .version(v1::VersionRequest::default())
@@ -123,7 +123,7 @@ async fn the_life_of_a_pod_through_the_socket() {
         ),
         (&b"out\n"[..], &b"err\n"[..], 3)
     );
-    // An exec probe that takes too long: a Go kubelet knows it by this code.
+    // A Go kubelet recognizes the timeout of an exec probe by this code.
     let late = patiently(exec(&format!("sleep {}", nap(987051)), 1))
         .await
         .unwrap_err();
@@ -163,7 +163,7 @@ async fn the_life_of_a_pod_through_the_socket() {
     served.end().await;
 }
 
-/// `Unimplemented` is what a Go client falls back on; the others it shows to the user.
+/// A Go client has a fallback for `Unimplemented`, and shows the other codes to the user.
 #[tokio::test]
 async fn what_a_process_cannot_be_is_refused_with_a_code() {
     let served = Served::new().await;

@@ -1,10 +1,10 @@
-//! What containers use, as a kubelet reads it.
+//! The usage of containers, as a kubelet reads it.
 
 use kubelet_cri::{RuntimeService, v1};
 
 use super::node::{Node, nap};
 
-/// Takes some CPU time, a clock tick at least.
+/// Uses some CPU time, at least one clock tick.
 const BURN: &str = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
 
 impl Node {
@@ -41,7 +41,7 @@ fn memory(stats: &v1::ContainerStats) -> u64 {
 async fn cpu_time_and_memory_of_all_of_a_container() {
     let node = Node::new().await;
     let idle = node.run("idle", &format!("echo up; sleep {}", nap(987040))).await;
-    // The second shell ends before anybody looks: its time goes to the one that waited for it.
+    // The second shell ends before it is measured: its time is added to the shell that waited for it.
     let script = format!("{BURN}; sh -c '{BURN}'; echo burned; sleep {}", nap(987041));
     let busy = node.run("busy", &script).await;
     node.log_says(&busy, "burned").await;

@@ -56,7 +56,7 @@ async fn every_call_brings_every_field_there_and_back() {
     served.stop().await;
 }
 
-/// What a runtime has to have at least.
+/// The required methods of a runtime.
 struct Least;
 
 macro_rules! least_services {
@@ -109,7 +109,7 @@ async fn what_a_runtime_leaves_out_is_unimplemented() {
             $({
                 let direct = $service::$method(&Least, $request::default()).await;
                 let remote = $service::$method(&client, $request::default()).await;
-                // A stream may tell by its first item.
+                // A stream may report the error as its first item.
                 let remote = call_all!(@$kind remote);
                 if let Err(error) = direct {
                     assert!(error.is_unimplemented(), "{error}");
@@ -119,7 +119,7 @@ async fn what_a_runtime_leaves_out_is_unimplemented() {
                     assert_eq!(remote.message(), error.message());
                     unimplemented += 1;
                 } else if let Err(error) = remote {
-                    // An empty answer is not a good one, but the call is there.
+                    // An empty answer is invalid here, but it shows that the call exists.
                     assert!(matches!(error, Error::InvalidResponse { .. }), "{error}");
                 }
             })*

@@ -1,6 +1,6 @@
-//! The calls of the protocol, one row each, for what is to be made of all of them.
+//! The calls of the protocol, one row each, for macros that need all of them.
 
-/// Hands the rows of `RuntimeService` to the macro `$make`.
+/// Passes the rows of `RuntimeService` to the macro `$make`.
 macro_rules! runtime_calls {
     ($make:ident) => {
         $make! { RuntimeService
@@ -43,7 +43,7 @@ macro_rules! runtime_calls {
     };
 }
 
-/// Hands the rows of `ImageService` to the macro `$make`.
+/// Passes the rows of `ImageService` to the macro `$make`.
 macro_rules! image_calls {
     ($make:ident) => {
         $make! { ImageService

@@ -1,4 +1,4 @@
-//! The connection: lost, not there, made again.
+//! The connection: a runtime that is away, a lost connection, and the next connection.
 
 use kubelet_cri::v1::*;
 use kubelet_cri::{Code, CriClient, Error, RuntimeService};

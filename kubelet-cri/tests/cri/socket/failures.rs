@@ -21,7 +21,7 @@ fn about(container_id: &str) -> StopContainerRequest {
 async fn an_error_keeps_code_call_id_and_message() {
     let (_folder, toy, served, client) = toy_and_client().await;
     for code in Code::ALL {
-        // The names given at the other end do not count: they are not on the wire.
+        // The names that the server's error has do not count: they are not sent.
         toy.on(
             "StopContainer",
             Do::Fail(Error::call(code, "X", "y", "went wrong: ü\n%")),
@@ -150,7 +150,7 @@ async fn messages_may_have_16_mib_either_way() {
         assert_eq!(toy.requests()[0].1.len(), exec(size).encoded_len());
     }
 
-    // One that is too large fails alone, and names itself.
+    // A message that is too large fails only its own call, and the error names that call.
     let error = client.exec_sync(exec(17 * MIB)).await.unwrap_err();
     assert_eq!((error.call_name(), error.id()), (Some("ExecSync"), Some("abc")));
     assert!(toy.requests().is_empty() && !error.is_transient(), "{error}");
@@ -181,7 +181,7 @@ async fn the_handshake_refuses_what_is_not_v1() {
     toy.on("Version", Do::Fail(Error::unimplemented("Version")));
     let error = CriClient::connect(endpoint.as_str()).await.unwrap_err();
     assert!(matches!(error, Error::UnsupportedVersion { .. }), "{error}");
-    // That will not pass by waiting.
+    // Another try cannot solve this error.
     assert_eq!(client.wait_ready().await.unwrap_err(), error);
 
     toy.on("Version", Do::Answer(Vec::new()));

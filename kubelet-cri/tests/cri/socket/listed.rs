@@ -1,4 +1,5 @@
-//! Lists of which only what a relist needs is read: the same calls, and what they read is what the whole answer has.
+//! Lists with only the fields that a relist needs: they make the same calls, and read the same values as the full
+//! lists.
 
 use kubelet_cri::v1::*;
 use kubelet_cri::{ListedContainer, ListedSandbox, RuntimeService};

@@ -13,7 +13,7 @@ pub(crate) static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::from_file_descriptor_set(files).unwrap()
 });
 
-/// The message `name` on the wire, each of its fields with a value of its own.
+/// The encoded message `name`, with a different value in each field.
 pub(crate) fn sample(name: &str) -> Vec<u8> {
     let descriptor = POOL.get_message_by_name(&format!("runtime.v1.{name}")).unwrap();
     // Large enough for a timeout to be longer than the client's default.

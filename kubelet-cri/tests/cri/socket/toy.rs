@@ -1,4 +1,4 @@
-//! A runtime that does what it was told, and the socket it is served on.
+//! A runtime with scripted answers, and the socket that serves it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::calls::{image_calls, runtime_calls};
 
-/// What the toy does when called.
+/// What the toy does with a call.
 #[derive(Clone)]
 pub(crate) enum Do {
-    /// Answers this message; a streaming call gives it twice.
+    /// Answers with this message; a streaming call sends it twice.
     Answer(Vec<u8>),
     Fail(Error),
     /// Never answers.
@@ -129,7 +129,7 @@ pub(crate) fn version(runtime_api_version: &str) -> VersionResponse {
     }
 }
 
-/// Counts for as long as it lives.
+/// Counts while it lives.
 struct UnderWay(Arc<Toy>);
 
 impl UnderWay {
@@ -198,14 +198,14 @@ impl Served {
         self.task.abort();
     }
 
-    /// Comes back when all tasks of the server have ended.
+    /// Returns when all tasks of the server have ended.
     pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         self.task.await.unwrap().unwrap();
     }
 }
 
-/// A toy, its socket and a client that has shaken hands.
+/// A toy, its socket and a client after the handshake.
 pub(crate) async fn toy_and_client() -> (tempfile::TempDir, Arc<Toy>, Served, CriClient) {
     let folder = tempfile::tempdir().unwrap();
     let toy = Toy::new();

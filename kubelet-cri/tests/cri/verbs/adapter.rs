@@ -1,4 +1,4 @@
-//! What the adapter makes of a runtime's answers.
+//! The CRI answers of the adapter, for each answer of a runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -179,7 +179,7 @@ async fn a_failure_of_each_class_has_its_code() {
         for verb in ["stop", "remove"] {
             stage.puppet.order(verb, order.clone());
             match verb {
-                // What is gone is stopped, and removed.
+                // Stop and remove succeed for a container that does not exist.
                 "stop" if gone => stop(&stage.cri, &id, 1).await.unwrap(),
                 "stop" => fails(stop(&stage.cri, &id, 1).await, "StopContainer"),
                 _ if gone => remove(&stage.cri, &id).await.unwrap(),
@@ -187,7 +187,7 @@ async fn a_failure_of_each_class_has_its_code() {
             }
             stage.puppet.at_ease();
         }
-        // A removal that failed leaves the container as it was.
+        // After a failed removal, the container is unchanged.
         assert_eq!(stage.status(&id).await.is_ok(), !gone);
 
         stage.puppet.order("list", order);
@@ -254,10 +254,10 @@ async fn a_start_cut_short_shows_as_what_it_came_to() {
     let status = stage.status(&id).await.unwrap();
     assert_eq!(
         (status.reason.as_str(), status.message.as_str()),
-        ("StartError", "the start was cut short")
+        ("StartError", "the start was cancelled")
     );
 
-    // The runtime had done it after all, and its word counts.
+    // The runtime did start it, and the runtime's state takes precedence.
     stage.puppet.at_ease();
     let other = stage.started(1).await;
     let mut containers = stage.puppet.containers.lock().unwrap().clone();
@@ -426,21 +426,21 @@ async fn a_missing_capability_is_refused_by_name() {
         assert_eq!(refusal.code(), Code::Unimplemented, "{capability}");
         assert_eq!(
             refusal.message(),
-            format!("the runtime \"puppet\" does not offer {capability}")
+            format!("the runtime \"puppet\" does not support {capability}")
         );
     }
 }
 
-/// By `Unimplemented`, which a Go client takes for a feature that is not there.
+/// With `Unimplemented`, which a Go client reads as a missing feature.
 #[tokio::test]
 async fn what_needs_more_than_a_container_is_refused_by_name() {
     let stage = Stage::new().await;
-    let refused = |refused: Result<String, Error>, wish: &str| {
+    let refused = |refused: Result<String, Error>, feature: &str| {
         let error = refused.unwrap_err();
-        assert_eq!(error.code(), Code::Unimplemented, "{wish}");
+        assert_eq!(error.code(), Code::Unimplemented, "{feature}");
         assert_eq!(
             error.message(),
-            format!("the runtime \"puppet\" does not offer {wish}")
+            format!("the runtime \"puppet\" does not support {feature}")
         );
     };
     let pod = |linux: v1::LinuxPodSandboxConfig| {
@@ -648,7 +648,7 @@ async fn records_survive_the_adapter() {
             .len(),
         3
     );
-    // The created one can still be started, with all it was created with.
+    // The created container can still be started, with its whole config.
     start(&stage.cri, &created).await.unwrap();
     let specs = stage.puppet.specs.lock().unwrap();
     assert_eq!(specs.last().unwrap().image, "web:v1");

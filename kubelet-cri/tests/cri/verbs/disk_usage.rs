@@ -1,4 +1,4 @@
-//! `ImageFsInfo`, without which a Go kubelet and `critest` refuse a runtime.
+//! `ImageFsInfo`: a Go kubelet and `critest` refuse a runtime without it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ async fn usage(cri: &CriAdapter) -> [v1::FilesystemUsage; 2] {
     };
     for usage in [images, containers] {
         assert!(usage.timestamp > 0);
-        // A Go kubelet reads these without a look whether they are there.
+        // A Go kubelet reads these fields without checking that they are set.
         assert!(usage.used_bytes.is_some() && usage.fs_id.is_some());
     }
     [images.clone(), containers.clone()]

@@ -1,4 +1,4 @@
-//! The adapter over a runtime that does as it is told.
+//! The adapter over a scripted runtime.
 
 mod adapter;
 mod disk_usage;

@@ -1,4 +1,4 @@
-//! A runtime in memory with five verbs, each of which can be made to fail or to hang, and of the capabilities at most images.
+//! A runtime in memory. A test can make each of the five verbs fail or hang. Its only capability is images.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ pub(crate) struct Puppet {
     pub(crate) containers: Mutex<BTreeMap<ContainerKey, Container>>,
     pub(crate) specs: Mutex<Vec<ContainerSpec>>,
     pub(crate) graces: Mutex<Vec<Duration>>,
-    /// What each verb does, if not its work.
+    /// The scripted failure of each verb.
     pub(crate) orders: Mutex<BTreeMap<&'static str, Order>>,
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) shelf: Option<Shelf>,
     pub(crate) clock: Clock,
 }
 
-/// Images of these sizes, in a folder of their own.
+/// Images of these sizes, in their own folder.
 pub(crate) struct Shelf {
     pub(crate) dir: PathBuf,
     pub(crate) sizes: Vec<u64>,

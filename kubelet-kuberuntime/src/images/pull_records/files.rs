@@ -1,4 +1,4 @@
-//! The files that records are kept in (`fsPullRecordsAccessor`).
+//! The files of the records (`fsPullRecordsAccessor`).
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use super::record::Record;
 const PREFIX: &str = "sha256-";
 const TEMPORARY: &str = ".tmp";
 
-/// The name of the record of this image, or of this reference to one.
+/// The file name of the record of this image or image reference.
 pub(super) fn file_name(image: &str) -> String {
     format!("{PREFIX}{}", hex(&Sha256::digest(image)))
 }
@@ -47,7 +47,7 @@ pub(super) fn read_all<T: Record>(dir: &Path) -> (Vec<T>, Vec<String>) {
         Ok(entries) => entries,
         Err(error) => {
             if error.kind() != io::ErrorKind::NotFound {
-                tracing::error!(dir = %dir.display(), %error, "the records of image pulls cannot be read");
+                tracing::error!(dir = %dir.display(), %error, "cannot read the records of image pulls");
             }
             return (records, unusable);
         }
@@ -63,7 +63,7 @@ pub(super) fn read_all<T: Record>(dir: &Path) -> (Vec<T>, Vec<String>) {
         match read.and_then(|json| T::from_json(&json)) {
             Ok(record) => records.push(record),
             Err(problem) => {
-                tracing::error!(dir = %dir.display(), name, problem, "a record of an image pull cannot be read");
+                tracing::error!(dir = %dir.display(), name, problem, "cannot read a record of an image pull");
                 unusable.push(name);
             }
         }

@@ -1,4 +1,4 @@
-//! Who pulled an image, and with what: an image that is on the node is not for every pod of the node
+//! Records of image pulls and their credentials, because not every pod may use an image that is on the node
 //! (`pullmanager.PullManager`, the feature gate `KubeletEnsureSecretPulledImages`).
 
 mod files;
@@ -21,10 +21,10 @@ use super::ImagePullCredentialsVerificationPolicy;
 use super::keyring::Credentials;
 use kubelet_cri::v1;
 
-/// So many secrets of one image are remembered because they were matched (`writeRecordWhileMatchingLimit`).
+/// How many secrets of one image are recorded because they matched (`writeRecordWhileMatchingLimit`).
 const MATCHED_SECRETS_MAX: usize = 100;
 
-/// The records, in memory and on disk. Memory is what is asked; what it holds is made into files at once.
+/// The records, in memory and on disk. Reads use the memory; each change is written to a file at once.
 pub(crate) struct PullRecords {
     policy: ImagePullCredentialsVerificationPolicy,
     clock: Clock,
@@ -36,46 +36,46 @@ struct Shared {
     pulling_dir: PathBuf,
     pulled_dir: PathBuf,
     state: Mutex<State>,
-    /// Held by who writes a file, so that the last one writes the last state.
+    /// Held during the write of a file, so that the last writer writes the latest state.
     writing: Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
-    /// By image as specs name it.
+    /// By image name in specs.
     intents: HashMap<String, Intent>,
-    /// By image as the runtime names it.
+    /// By image reference of the runtime.
     pulled: HashMap<String, Pulled>,
-    /// Names of files that cannot be read: these images were pulled, nobody knows with what.
+    /// The names of files that cannot be read: these images were pulled with unknown credentials.
     unusable: HashSet<String>,
 }
 
 #[derive(Default)]
 struct Intent {
     in_flight: u32,
-    /// One of the pulls was given up on this side; the runtime may have gone on to its end.
+    /// Whether a pull was cancelled in the client; the runtime may have completed it.
     given_up: bool,
 }
 
 struct Pulled {
     record: ImagePulledRecord,
-    /// `None`: by an agent before this one.
+    /// `None`: by an earlier agent.
     changed: Option<Instant>,
 }
 
-/// What is known of an image that is on the node.
+/// Who may use an image that is on the node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// The pod may use it.
     Usable,
-    /// The pod must show that it can pull it.
+    /// The pod must pull it to prove that it may use it.
     MustPull,
-    /// The pod may use it if its credentials [match](PullRecords::matches) those that it was pulled with.
+    /// The pod may use it if its credentials [match](PullRecords::matches) those of a pull.
     WithCredentials,
 }
 
 impl PullRecords {
-    /// Those below `root_dir`, as far as they can be read.
+    /// Reads the records below `root_dir`. Skips those that cannot be read.
     pub(super) async fn load(
         root_dir: &Path,
         policy: ImagePullCredentialsVerificationPolicy,
@@ -96,7 +96,7 @@ impl PullRecords {
             Ok(())
         });
         if let Err(error) = loaded.await {
-            tracing::error!(%error, "the records of image pulls cannot be read");
+            tracing::error!(%error, "cannot read the records of image pulls");
         }
         Self {
             policy,
@@ -106,13 +106,13 @@ impl PullRecords {
         }
     }
 
-    /// Whether pulls were under way when the agent before this one ended.
+    /// Whether pulls were unfinished when the earlier agent ended.
     pub(super) fn has_intents(&self) -> bool {
         !self.shared.state.lock().intents.is_empty()
     }
 
-    /// An agent before this one was pulling images: those that are there now were pulled, with what is not known
-    /// (`initialize`).
+    /// Handles the unfinished pulls of an earlier agent: the images that are present now were pulled, with unknown
+    /// credentials (`initialize`).
     pub(super) async fn settle_intents(&self, images: &[v1::Image]) {
         for image in images {
             for name in image.repo_digests.iter().chain(&image.repo_tags) {
@@ -127,12 +127,12 @@ impl PullRecords {
         }
     }
 
-    /// `image` is about to be pulled (`RecordPullIntent`). The pull is under way until the returned guard is
-    /// [ended](Pulling::ended) or dropped.
+    /// Records that `image` is about to be pulled (`RecordPullIntent`). The pull counts as unfinished until the
+    /// returned guard is [ended](Pulling::ended) or dropped.
     ///
     /// # Errors
     ///
-    /// It could not be written down, and must not be pulled: nobody would know later.
+    /// The intent could not be written. Then the image must not be pulled, because its pull would not be recorded.
     pub(super) async fn begin(&self, image: &str) -> Result<Pulling<'_>, String> {
         let is_new = {
             let mut state = self.shared.state.lock();
@@ -152,7 +152,7 @@ impl PullRecords {
         Ok(pulling)
     }
 
-    /// Whether a pod may use an image that is there (`MustAttemptImagePull`).
+    /// Whether a pod may use an image that is present (`MustAttemptImagePull`).
     pub(super) fn check(&self, image: &str, image_ref: &str) -> Known {
         let (known, result) = self.known(image, image_ref);
         if let Some(result) = result {
@@ -176,14 +176,14 @@ impl PullRecords {
             Some(credentials) if credentials.node_pods_accessible => {
                 (Known::Usable, Some("credentialRecordFound"))
             }
-            // Credentials of service accounts are not known here, so none of them can match.
+            // Credentials of service accounts are not supported, so none of them matches.
             Some(credentials) if !credentials.kubernetes_secrets.is_empty() => (Known::WithCredentials, None),
             Some(_) | None => (Known::MustPull, Some("mustAuthenticate")),
         }
     }
 
-    /// Whether one of the pod's credentials is one that the image was pulled with: the same secret, or another with the
-    /// same content. It is remembered then.
+    /// Whether one of the pod's credentials is a credential of a pull: the same secret, or another one with the same
+    /// content. A match is recorded.
     pub(super) async fn matches(&self, image: &str, image_ref: &str, credentials: &[Credentials]) -> bool {
         let found = {
             let state = self.shared.state.lock();
@@ -209,8 +209,8 @@ impl PullRecords {
         true
     }
 
-    /// Forgets images that are gone, but those that were recorded since (`PruneUnknownRecords`). `images` are the
-    /// references of all that are left.
+    /// Removes the records of images that are gone, except those recorded since the list (`PruneUnknownRecords`).
+    /// `images` are the references of all present images.
     pub(crate) async fn prune(&self, images: &HashSet<String>, since: Instant) {
         let gone: Vec<String> = {
             let mut state = self.shared.state.lock();
@@ -228,8 +228,8 @@ impl PullRecords {
         }
     }
 
-    /// Writes down what an image was pulled with (`writePulledRecordIfChanged`); with nothing, only that it was pulled.
-    /// Returns whether it is written.
+    /// Records the credentials of a pull (`writePulledRecordIfChanged`); without credentials, only the pull. Returns
+    /// whether it was written.
     async fn record(&self, image: &str, image_ref: &str, credentials: Option<ImagePullCredentials>) -> bool {
         let changed = {
             let mut state = self.shared.state.lock();
@@ -256,7 +256,7 @@ impl PullRecords {
         !changed || self.settle_pulled(image_ref).await
     }
 
-    /// Makes the file of an intent what memory holds of it.
+    /// Writes or removes the file of an intent, to match the memory.
     async fn write_intent(&self, image: &str) -> io::Result<()> {
         let (shared, image) = (self.shared.clone(), image.to_owned());
         let written = self.disk.run(move || {
@@ -273,11 +273,11 @@ impl PullRecords {
 
     async fn settle_intent(&self, image: &str) {
         if let Err(error) = self.write_intent(image).await {
-            tracing::error!(image, %error, "cannot keep the records of image pulls");
+            tracing::error!(image, %error, "cannot write the records of image pulls");
         }
     }
 
-    /// Makes the file of an image what memory holds of it; returns whether it is.
+    /// Writes or removes the file of an image, to match the memory. Returns whether this succeeded.
     async fn settle_pulled(&self, image_ref: &str) -> bool {
         let (shared, key) = (self.shared.clone(), image_ref.to_owned());
         let written = self.disk.run(move || {
@@ -294,13 +294,14 @@ impl PullRecords {
         let known = self.shared.state.lock().pulled.len();
         metrics::gauge!("kubelet_imagemanager_ondisk_pulledrecords").set(known as f64);
         if let Err(error) = &written {
-            tracing::error!(image_ref, %error, "cannot keep the records of image pulls");
+            tracing::error!(image_ref, %error, "cannot write the records of image pulls");
         }
         written.is_ok()
     }
 }
 
-/// A pull that is under way. Dropped before its [end](Self::ended), it leaves word that the runtime may go on with it.
+/// An unfinished pull. If it is dropped before its [end](Self::ended), it records that the runtime may still complete
+/// the pull.
 pub(super) struct Pulling<'a> {
     records: &'a PullRecords,
     image: String,
@@ -308,8 +309,8 @@ pub(super) struct Pulling<'a> {
 }
 
 impl Pulling<'_> {
-    /// It has ended (`RecordImagePulled`, `RecordImagePullFailed`): with the image's reference and the credentials it was
-    /// pulled with, or with none.
+    /// Records the end of the pull (`RecordImagePulled`, `RecordImagePullFailed`): with the image's reference and the
+    /// credentials of the pull, or with `None` after a failure.
     pub(super) async fn ended(mut self, pulled: Option<(&str, Option<&Credentials>)>) {
         let recorded = match pulled {
             Some((image_ref, used)) => {
@@ -320,14 +321,14 @@ impl Pulling<'_> {
             }
             None => true,
         };
-        // Without a record the intent tells the next agent that the image was pulled.
+        // If there is no record, the intent shows the next agent that the image was pulled.
         let settled = recorded && self.close(pulled.is_some());
         if settled {
             self.records.settle_intent(&self.image).await;
         }
     }
 
-    /// Returns whether nothing of the intent is left.
+    /// Returns whether the intent was removed.
     fn close(&mut self, succeeded: bool) -> bool {
         self.open = false;
         let mut state = self.records.shared.state.lock();
@@ -385,10 +386,10 @@ impl State {
     }
 }
 
-/// Credentials that an image was pulled with.
+/// The credentials of a pull.
 enum Match {
     AsRecorded,
-    /// The secret is another one with the same content, or has a new content.
+    /// The secret is another one with the same content, or its content has changed.
     ToRemember(ImagePullSecret),
 }
 

@@ -1,5 +1,5 @@
-//! What is written down of a pull: the kubelet's files in `image_manager`, to the letter, so that whichever of the two
-//! comes next knows what was pulled with which credentials (`kubelet.config.k8s.io/v1beta1`).
+//! The content of a record: exactly the kubelet's files in `image_manager` (`kubelet.config.k8s.io/v1beta1`), so that
+//! this agent and a kubelet can each read the records of the other.
 
 use std::collections::BTreeMap;
 
@@ -23,21 +23,21 @@ struct Typed<T> {
     object: T,
 }
 
-/// That an image is being pulled (`ImagePullIntent`).
+/// An image is being pulled (`ImagePullIntent`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ImagePullIntent {
-    /// As a container's spec names it.
+    /// The image name in a container's spec.
     pub(super) image: String,
 }
 
-/// That an image was pulled (`ImagePulledRecord`).
+/// An image was pulled (`ImagePulledRecord`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ImagePulledRecord {
     pub(super) last_updated_time: Time,
-    /// The image as the runtime names it.
+    /// The image reference of the runtime.
     pub(super) image_ref: String,
-    /// By the image as specs name it, without tag and digest: what it was pulled with.
+    /// The credentials of pulls, by image name in specs without tag and digest.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) credential_mapping: BTreeMap<String, ImagePullCredentials>,
 }
@@ -48,15 +48,15 @@ pub(super) struct ImagePulledRecord {
 pub(super) struct ImagePullCredentials {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) kubernetes_secrets: Vec<ImagePullSecret>,
-    /// Only a kubelet writes these.
+    /// Only a kubelet writes this field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) kubernetes_service_accounts: Vec<ImagePullServiceAccount>,
-    /// It was pulled without credentials, or with those of the node: any pod may use it.
+    /// Pulled without credentials, or with the node's: any pod may use the image.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) node_pods_accessible: bool,
 }
 
-/// In the order that the kubelet sorts them in.
+/// In the kubelet's sort order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ImagePullSecret {
@@ -74,7 +74,7 @@ pub(super) struct ImagePullServiceAccount {
     name: String,
 }
 
-/// An object that is kept in a file.
+/// An object that is stored in a file.
 pub(super) trait Record: Serialize + for<'de> Deserialize<'de> {
     const KIND: &'static str;
 
@@ -111,7 +111,7 @@ impl Record for ImagePulledRecord {
 }
 
 impl ImagePullCredentials {
-    /// Of what an image was pulled with (`trackedToImagePullCreds`).
+    /// From the credentials of a pull (`trackedToImagePullCreds`).
     pub(super) fn of(used: Option<&Credentials>) -> Self {
         let secret = used.and_then(ImagePullSecret::of);
         Self {
@@ -140,7 +140,8 @@ impl ImagePullSecret {
 }
 
 impl ImagePulledRecord {
-    /// Adds what `image` was pulled with; says whether that is news (`pulledRecordMergeNewCreds`).
+    /// Adds the credentials of a pull of `image`; returns whether this changed the record
+    /// (`pulledRecordMergeNewCreds`).
     pub(super) fn merge(&mut self, image: &str, new: ImagePullCredentials) -> bool {
         let Some(known) = self.credential_mapping.get_mut(image) else {
             self.credential_mapping.insert(image.to_owned(), new);

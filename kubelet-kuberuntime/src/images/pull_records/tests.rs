@@ -41,7 +41,7 @@ async fn intents_and_records_are_files() {
     assert!(pulling.join(intent).is_file());
     assert_eq!(files_in(&pulling), 1);
     one.ended(None).await;
-    assert_eq!(files_in(&pulling), 1, "the other goes on");
+    assert_eq!(files_in(&pulling), 1, "the other pull is still recorded");
     two.ended(Some(("sha256:1", None))).await;
     assert_eq!((files_in(&pulling), files_in(&pulled)), (0, 1));
     assert_eq!(records.check("a:2", "sha256:1"), Known::Usable);
@@ -49,7 +49,7 @@ async fn intents_and_records_are_files() {
     assert_eq!(
         records.check("b:1", "sha256:2"),
         Known::Usable,
-        "nobody pulled it"
+        "it was not pulled"
     );
 
     let next = self::records(dir.path()).await;
@@ -85,7 +85,7 @@ async fn what_is_gone_is_forgotten() {
     assert_eq!(
         ["sha256:1", "sha256:2", "sha256:3"].map(left),
         [false, true, true],
-        "what was pulled since is not in the list yet"
+        "an image that was pulled after the list is not in it"
     );
     assert_eq!(files_in(&dir.path().join("image_manager/pulled")), 2);
 }

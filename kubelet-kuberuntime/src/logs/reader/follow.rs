@@ -1,4 +1,4 @@
-//! What to do at the end of a log that is followed.
+//! Follows a log: decides what to do at its end.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -19,27 +19,27 @@ use super::segment::{FileId, Open, Segment};
 use crate::Error;
 use kubelet_cri::{Code, RuntimeService, v1};
 
-/// A log is looked at so often even if nothing seems to change (`logForceCheckPeriod`). The runtime is not asked more
-/// often whether the container runs.
+/// How often a log is checked even without changes (`logForceCheckPeriod`). The container's state is not requested more
+/// often than this.
 const FORCE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// The state of following.
 pub(super) struct Follow {
     container: Option<(Arc<dyn RuntimeService>, String)>,
-    /// `None`: the system can watch no more folders, or it was not tried yet.
+    /// `None`: the system allows no more watches, or a watch was not tried yet.
     changes: Option<Changes>,
     watching: bool,
     asked_at: Option<Instant>,
-    /// The container ended: what is there by now is all.
+    /// Whether the container has ended: the log has only the content that is there by now.
     ended: bool,
-    /// Another file is written by now: what is in this one is all of it.
+    /// Whether the log was rotated: this file gets no more content.
     rotated: bool,
 }
 
 pub(super) enum Next {
     /// There may be more.
     Look,
-    /// It goes on in these.
+    /// The log continues in these files.
     Segments(VecDeque<Segment>),
     End,
 }
@@ -56,7 +56,7 @@ impl Follow {
         }
     }
 
-    /// To be called at the end of what is there, with the log's path and what is open of it.
+    /// Call it at the end of the present content, with the log's path and the open file.
     pub(super) async fn next(&mut self, log: &Path, open: &Open, disk: Disk) -> Result<Next, Error> {
         if self.rotated {
             self.rotated = false;
@@ -67,7 +67,7 @@ impl Follow {
                 .map_err(|error| failed(log, &error, "list rotated logs"));
         }
         if is_another(log, open.id, disk).await? {
-            // Between the last read and the look something may have been written to the old one.
+            // The runtime may have written to the old file between the last read and this check.
             self.rotated = true;
             return Ok(Next::Look);
         }
@@ -80,9 +80,9 @@ impl Follow {
             match Changes::of(folder) {
                 Ok(changes) => self.changes = Some(changes),
                 Err(error) => tracing::debug!(folder = %folder.display(), %error,
-                    "cannot watch a folder of logs; it is looked at every second"),
+                    "cannot watch a folder of logs; checking it every second"),
             }
-            // What was written before it was watched.
+            // Read what was written before the watch.
             return Ok(Next::Look);
         }
         if !self.is_running().await? {
@@ -128,7 +128,7 @@ impl Follow {
                 }
                 .into());
             }
-            // Containers run on while their runtime is away.
+            // Containers keep running while their runtime is away.
             Err(error) if error.code() == Code::Unavailable => true,
             Err(error) => return Err(error.into()),
         };
@@ -141,17 +141,17 @@ fn failed(log: &Path, error: &io::Error, what: &str) -> Error {
     log_error(log, format!("failed to {what}: {}", go_text(error)))
 }
 
-/// Whether another file than the one that is read lies where the log is written.
+/// Whether the log's path has another file than the one that is read.
 async fn is_another(log: &Path, id: Option<FileId>, disk: Disk) -> Result<bool, Error> {
     let path = log.to_owned();
     let there = disk.run(move || Ok(fs::metadata(path).ok().map(|metadata| FileId::of(&metadata))));
-    // While it is rotated there is none for a moment.
+    // During a rotation there is no file for a moment.
     let there = there.await.map_err(|error| failed(log, &error, "stat log"))?;
     Ok(there.is_some() && there != id)
 }
 
-/// What was written since the file `id` was rotated away, the oldest first. `known` are those that there were when it was
-/// opened.
+/// The files that were written after the file `id` was rotated, oldest first. `known` are the rotated files that
+/// existed when it was opened.
 fn since_rotation(log: &Path, id: Option<FileId>, known: &[PathBuf]) -> io::Result<VecDeque<Segment>> {
     fn plain(path: &Path) -> &[u8] {
         let name = path.file_name().unwrap_or(OsStr::new("")).as_encoded_bytes();
@@ -164,7 +164,7 @@ fn since_rotation(log: &Path, id: Option<FileId>, known: &[PathBuf]) -> io::Resu
         |path: &PathBuf| fs::metadata(path).is_ok_and(|metadata| Some(FileId::of(&metadata)) == id);
     let read = match newer.iter().position(is_itself) {
         Some(at) => at + 1,
-        // Compressed it is another file. It is the oldest then, unless it was removed.
+        // A compressed file has another id. It is then the oldest one, unless it was removed.
         None => usize::from(newer.first().is_some_and(|path| has_suffix(path, COMPRESSED))),
     };
     Ok(newer

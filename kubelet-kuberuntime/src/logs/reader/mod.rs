@@ -1,4 +1,4 @@
-//! Reading a log, and following it.
+//! Reads and follows a log.
 
 mod follow;
 mod segment;
@@ -21,17 +21,17 @@ use super::{files, go_text};
 use crate::Error;
 use kubelet_cri::RuntimeService;
 
-/// What a container wrote, in order. It ends with the log, after an error, or when all that was asked for is there.
+/// The content of a log, in order. It ends at the end of the log, after an error, or when the options are satisfied.
 /// Dropping it ends the reading.
 pub type LogChunks = BoxStream<'static, Result<LogChunk, Error>>;
 
-/// Reads the log of a container: a file in CRI's format or docker's (`ReadLogs`).
+/// Reads the log of a container: a file in CRI's format or in Docker's (`ReadLogs`).
 ///
-/// Nothing is read before the stream is asked, nor more than it takes to answer: a slow reader holds up nobody. At most
-/// some 300 KiB are held, however long the lines are. A line that cannot be read is passed over, and logged.
+/// It reads only when the stream is polled, and only as much as needed. It holds at most about 300 KiB, for lines of
+/// any length. A line that cannot be parsed is logged and skipped.
 ///
-/// While it follows, it wakes with each change of the folder (inotify), and every second. It goes on in the new file
-/// after a rotation, and loses nothing by it unless it is so slow that what it still has to read is removed.
+/// While it follows, it wakes with each change of the folder (inotify), and every second. After a rotation it continues
+/// in the new file. It loses output only if it is so slow that a file is removed before it was read.
 #[derive(Clone)]
 #[must_use]
 pub struct LogReader {
@@ -43,7 +43,7 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Reads this file: all of it, unless [`options`](Self::options) say otherwise.
+    /// A reader of the whole file; set [`options`](Self::options) to read a part.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -54,37 +54,38 @@ impl LogReader {
         }
     }
 
-    /// What is wanted of it.
+    /// Sets the options of the request.
     pub fn options(mut self, options: PodLogOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// The container that writes it, by its id in the runtime: following ends when it runs no more. Without it, following
-    /// ends when the stream is dropped.
+    /// The container of the log, by its id in the runtime: following ends when it is not running any more. Without a
+    /// container, following ends when the stream is dropped.
     pub fn container(mut self, runtime: Arc<dyn RuntimeService>, id: impl Into<String>) -> Self {
         self.container = Some((runtime, id.into()));
         self
     }
 
-    /// The wall clock that [`since_seconds`](PodLogOptions::since_seconds) goes by.
+    /// The wall clock for [`since_seconds`](PodLogOptions::since_seconds).
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Who reads the file, another thread by default.
+    /// How file work is done, on another thread by default.
     pub fn disk(mut self, disk: Disk) -> Self {
         self.disk = disk;
         self
     }
 
-    /// Reads.
+    /// Reads the log.
     ///
     /// # Errors
     ///
-    /// [`Error::Log`], in the kubelet's words: there is no file, it is in no known format, it cannot be read. Those of the
-    /// question whether the container still runs; a runtime that is away is taken for one whose containers run.
+    /// [`Error::Log`] with the kubelet's message, if the file does not exist, has an unknown format, or cannot be read.
+    /// The runtime's errors, if the state of the container cannot be read. While the runtime is away, the container
+    /// counts as running.
     pub fn read(self) -> LogChunks {
         let start = State::Unopened(Box::new(self));
         let chunks = stream::try_unfold(start, |mut state| async move {
@@ -107,14 +108,14 @@ enum State {
     Reading(Box<Reading>),
 }
 
-/// A log that is read.
+/// The state of reading a log.
 struct Reading {
-    /// Where the log is written, with no link in it.
+    /// The path of the log, without links.
     path: PathBuf,
     disk: Disk,
-    /// What is open.
+    /// The open file.
     open: Open,
-    /// What comes after it, the oldest first.
+    /// The files after it, oldest first.
     ahead: VecDeque<Segment>,
     lines: LineBuffer,
     writer: Writer,
@@ -134,7 +135,7 @@ impl Reading {
         let writer = Writer::new(&options, clock.now());
         let (tail, rotated) = (options.tail_lines, options.rotated);
         let given = path.clone();
-        // The file is found and opened, and the tail looked for, in one piece of work.
+        // One piece of file work finds and opens the file and finds the tail.
         let opened = disk.run(move || Ok(find(&path, tail, rotated))).await;
         let (path, ahead, open) = opened
             .unwrap_or_else(|error| Err(format!("failed to open log file {given:?}: {}", go_text(&error))))
@@ -172,7 +173,7 @@ impl Reading {
         }
     }
 
-    /// Reads on, and tells how much.
+    /// Reads more, and returns how many bytes.
     async fn fill(&mut self) -> Result<usize, Error> {
         let mut buffer = std::mem::take(self.lines.room());
         let mut source = self.open.source.take();
@@ -199,20 +200,20 @@ impl Reading {
         read.map_err(|error| failed(&self.path, error))
     }
 
-    /// All that is in the file was taken: goes on to the next, waits, or ends. What is left of a line without an end goes
-    /// where nothing can follow it.
+    /// All content of the file was returned: continues with the next file, waits, or ends. The rest of a line without
+    /// an end is returned when nothing can follow it.
     async fn at_end(&mut self) -> Result<Option<super::lines::Piece>, Error> {
         if let Some(next) = self.ahead.pop_front() {
             let rest = self.lines.rest();
             if rest.is_some() {
-                // It is shown first.
+                // Return this first.
                 self.ahead.push_front(next);
                 return Ok(rest);
             }
             let opened = self.disk.run(move || next.open()).await;
             match opened {
                 Ok(open) => self.open = open,
-                // Removed since, or about to be made.
+                // It was removed meanwhile, or is about to be created.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => {
                     let message = format!("failed to open log file {:?}: {}", self.path, go_text(&error));
@@ -234,7 +235,7 @@ impl Reading {
     }
 }
 
-/// Finds the file, and opens what is to be read first.
+/// Finds the files, and opens the first one to read.
 fn find(path: &Path, tail: Option<i64>, rotated: bool) -> Result<(PathBuf, VecDeque<Segment>, Open), String> {
     let resolved = path.canonicalize().map_err(|error| {
         let missing = first_missing(path);
@@ -273,7 +274,7 @@ fn find(path: &Path, tail: Option<i64>, rotated: bool) -> Result<(PathBuf, VecDe
     }
 }
 
-/// The files to read, and where to begin in the first.
+/// The files to read, and the offset in the first.
 fn plan(log: &Path, tail: Option<u64>, rotated: bool) -> io::Result<VecDeque<Segment>> {
     let mut segments = VecDeque::new();
     let mut wanted = tail;
@@ -311,7 +312,7 @@ fn plan(log: &Path, tail: Option<u64>, rotated: bool) -> io::Result<VecDeque<Seg
     Ok(segments)
 }
 
-/// What Go names: the first part of a path that is not there.
+/// The path in Go's error: the first part that does not exist.
 fn first_missing(path: &Path) -> &Path {
     let mut parents: Vec<&Path> = path.ancestors().collect();
     parents.reverse();

@@ -1,4 +1,4 @@
-//! A file of a log, and the reading of it.
+//! One file of a log, and how it is read.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -11,29 +11,29 @@ use super::super::files::{COMPRESSED, RotatedFiles, has_suffix, with_suffix};
 /// How much is read at once.
 const BLOCK: u64 = 32 * 1024;
 
-/// A file of a log that is yet to be read.
+/// A file of a log that is not opened yet.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) path: PathBuf,
-    /// It is the one that is written.
+    /// Whether it is the current file.
     is_current: bool,
     /// Where to begin, in bytes.
     pub(super) start: u64,
-    /// And how many lines to pass over there.
+    /// How many lines to skip from there.
     pub(super) skip_lines: u64,
 }
 
-/// A file of a log that is read.
+/// An open file of a log.
 pub(super) struct Open {
-    /// `None` while it is read from.
+    /// `None` during a read.
     pub(super) source: Option<Box<dyn Read + Send + Sync>>,
-    /// Which file it is, if it is the one that is written.
+    /// Its id, if it is the current file.
     pub(super) id: Option<FileId>,
-    /// What the log had been rotated to when it was opened.
+    /// The rotated files that existed when it was opened.
     pub(super) known: Vec<PathBuf>,
 }
 
-/// Tells files apart, whatever their names.
+/// Identifies a file independent of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId(u64, u64);
 
@@ -68,13 +68,13 @@ impl Segment {
     }
 
     pub(super) fn open(&self) -> io::Result<Open> {
-        // Before: what it is rotated to later is none of them.
+        // Listed before the open, so that a later rotation is not among them.
         let known = match self.is_current {
             true => RotatedFiles::of(&self.path)?.in_use,
             false => Vec::new(),
         };
         let (mut file, compressed) = match File::open(&self.path) {
-            // It may have been compressed since it was seen.
+            // It may have been compressed since it was listed.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound && !self.is_current && !self.is_compressed() =>
             {
@@ -107,7 +107,7 @@ impl Segment {
     }
 }
 
-/// Adds the next bytes to the buffer, and tells how many.
+/// Adds the next bytes to the buffer, and returns how many.
 pub(super) fn read_on(source: &mut Box<dyn Read + Send + Sync>, buffer: &mut Vec<u8>) -> io::Result<usize> {
     loop {
         match source.by_ref().take(BLOCK).read_to_end(buffer) {

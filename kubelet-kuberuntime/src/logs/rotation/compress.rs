@@ -1,4 +1,4 @@
-//! Compresses a log that was rotated.
+//! Compresses a rotated log.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,8 +10,8 @@ use flate2::write::GzEncoder;
 
 use super::super::files::{COMPRESSED, TEMPORARY, with_suffix};
 
-/// Compresses a file to `<file>.gz` and removes it. There is a file of that name only when it is whole, and the file goes
-/// only then (`compressLog`).
+/// Compresses a file to `<file>.gz` and removes it. `<file>.gz` exists only when it is complete, and only then the file
+/// is removed (`compressLog`).
 pub(super) fn compress(path: &Path) -> io::Result<()> {
     let mut from = File::open(path)?;
     let mode = from.metadata()?.permissions().mode();

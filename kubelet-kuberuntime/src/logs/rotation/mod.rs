@@ -1,4 +1,4 @@
-//! Keeps the logs of running containers small.
+//! Rotates the logs of running containers.
 
 mod compress;
 
@@ -21,17 +21,18 @@ use super::go_text;
 use crate::Error;
 use kubelet_cri::{RuntimeService, v1};
 
-/// How logs are rotated; by default as the kubelet does.
+/// How logs are rotated; the defaults are the kubelet's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRotatePolicy {
-    /// A log is rotated when it has so many bytes: `containerLogMaxSize`, 10 MiB. `None`, for the kubelet's negative
-    /// numbers: never.
+    /// `containerLogMaxSize`: the size in bytes at which a log is rotated; 10 MiB by default. `None`, for a negative
+    /// number in the kubelet, means never.
     pub max_size: Option<u64>,
-    /// So many files a container may have, the one that is written included: `containerLogMaxFiles`, 5; at least 2.
+    /// `containerLogMaxFiles`: how many log files a container may have, including the current one; 5 by default, at
+    /// least 2.
     pub max_files: usize,
-    /// So many logs are rotated at once: `containerLogMaxWorkers`, 1.
+    /// `containerLogMaxWorkers`: how many logs are rotated in parallel; 1 by default.
     pub max_workers: usize,
-    /// How often sizes are looked at: `containerLogMonitorInterval`, 10 s.
+    /// `containerLogMonitorInterval`: how often sizes are checked; 10 s by default.
     pub monitor_interval: Duration,
 }
 
@@ -46,13 +47,13 @@ impl Default for LogRotatePolicy {
     }
 }
 
-/// Rotates the logs of running containers by size, compresses what was rotated, and removes the oldest
+/// Rotates the logs of running containers by size, compresses rotated files, and removes the oldest
 /// (`containerLogManager`).
 ///
-/// A log `0.log` that is too large becomes `0.log.20060102-150405`, and the runtime is asked to open `0.log` anew
-/// (`ReopenContainerLog`); where it cannot, the name is given back. With the next rotation the file is compressed to
-/// `0.log.20060102-150405.gz`: until then collectors can read it to its end. What a container left that runs no more is
-/// never rotated. Logs go with their containers.
+/// A log `0.log` that is too large is renamed to `0.log.20060102-150405`, and the runtime reopens `0.log`
+/// (`ReopenContainerLog`). If that fails, the old name is restored. The next rotation compresses the file to
+/// `0.log.20060102-150405.gz`: until then collectors can read it to its end. The logs of a container that has ended are
+/// never rotated. They are removed with the container.
 pub struct ContainerLogManager {
     runtime: Arc<dyn RuntimeService>,
     policy: LogRotatePolicy,
@@ -61,11 +62,11 @@ pub struct ContainerLogManager {
 }
 
 impl ContainerLogManager {
-    /// Rotates the logs of this runtime's containers.
+    /// A manager for the logs of this runtime's containers.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidPolicy`] names what is wrong with the policy.
+    /// [`Error::InvalidPolicy`] if the policy is invalid.
     pub fn new(runtime: Arc<dyn RuntimeService>, policy: LogRotatePolicy) -> Result<Self, Error> {
         let problem = if policy.max_files <= 1 {
             Some(format!("invalid MaxFiles {}, must be > 1", policy.max_files))
@@ -87,28 +88,28 @@ impl ContainerLogManager {
         }
     }
 
-    /// The wall clock that names of rotated files are taken from.
+    /// The wall clock for the names of rotated files.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Who works on files, another thread by default.
+    /// How file work is done, on another thread by default.
     #[must_use]
     pub fn disk(mut self, disk: Disk) -> Self {
         self.disk = disk;
         self
     }
 
-    /// Rotates at once and then with each interval, until it is told to stop. What cannot be rotated is logged, and
-    /// tried again with the next interval. A container whose turn takes long holds up no interval: it is passed over until
-    /// it is through.
+    /// Rotates at once and then in each interval, until `shutdown`. A log that cannot be rotated is logged and tried
+    /// again in the next interval. A slow rotation does not delay the others: its container is skipped until the
+    /// rotation has ended.
     ///
     /// # Cancel safety
     ///
-    /// When told to stop it ends what is under way. Dropped in the middle of a rotation it may leave the log under its
-    /// new name until the runtime opens it anew, which the next manager has it do; nothing is lost.
+    /// After `shutdown` it completes unfinished rotations. If it is dropped during a rotation, the log may keep its new
+    /// name until the runtime reopens it, which the next manager requests. No output is lost.
     pub async fn run(self, shutdown: CancellationToken) {
         if self.policy.max_size.is_none() {
             return shutdown.cancelled().await;
@@ -140,7 +141,7 @@ impl ContainerLogManager {
         while work.next().await.is_some() {}
     }
 
-    /// What does not run writes no more.
+    /// A container that is not running writes no logs.
     async fn running(&self) -> Result<Vec<String>, Error> {
         let state = v1::ContainerState::ContainerRunning;
         let filter = v1::ContainerFilter {
@@ -149,14 +150,14 @@ impl ContainerLogManager {
         };
         let request = v1::ListContainersRequest { filter: Some(filter) };
         let containers = self.runtime.list_containers(request).await?.containers;
-        // A runtime may not heed the filter.
+        // A runtime may ignore the filter.
         let running = containers
             .into_iter()
             .filter(|container| container.state() == state);
         Ok(running.map(|container| container.id).collect())
     }
 
-    /// Looks after one container's log, and gives its id back.
+    /// Rotates one container's log if needed, and returns the container's id.
     async fn look_after(&self, id: String) -> String {
         if let Err(error) = self.rotate_if_large(&id).await {
             tracing::error!(container = id, %error, "cannot rotate a container's log");
@@ -177,7 +178,7 @@ impl ContainerLogManager {
             .status
             .unwrap_or_default();
         if status.log_path.is_empty() {
-            // A runtime that keeps its logs elsewhere.
+            // This runtime writes its logs elsewhere.
             return Ok(());
         }
         let log = PathBuf::from(status.log_path);
@@ -213,8 +214,8 @@ impl ContainerLogManager {
         Ok(())
     }
 
-    /// Gives the log a new name and has the runtime make a new one. It is not compressed yet: the runtime may still write
-    /// to it, and collectors read it (`rotateLatestLog`).
+    /// Renames the log and lets the runtime create a new one. It is not compressed yet: the runtime may still write to
+    /// it, and collectors may read it (`rotateLatestLog`).
     async fn rotate_latest(&self, id: &str, log: PathBuf) -> Result<(), Error> {
         let (from, now) = (log.clone(), self.clock.now());
         let renamed = self.disk.run(move || {
@@ -228,27 +229,27 @@ impl ContainerLogManager {
         let Err(error) = self.reopen(id).await else {
             return Ok(());
         };
-        // The name is given back, so that it can be tried again. Where the runtime has made a new log all the same, this
-        // keeps both.
+        // Restores the name, so that the next interval can try again. If the runtime has created a new log
+        // nevertheless, this keeps both.
         let to = log.clone();
         let back = self.disk.run(move || match to.try_exists() {
             Ok(true) => Ok(()),
             _ => fs::rename(rotated, to),
         });
         if let Err(error) = back.await {
-            tracing::error!(container = id, log = %log.display(), %error, "cannot give a rotated log its name back");
+            tracing::error!(container = id, log = %log.display(), %error, "cannot restore the name of a rotated log");
         }
         Err(error)
     }
 }
 
-/// Removes what an unfinished rotation left and what is too old, and compresses the rest (`rotateLog`).
+/// Removes the leftovers of an unfinished rotation and the oldest files, and compresses the rest (`rotateLog`).
 fn tidy(log: &Path, max_files: usize) -> Result<(), Error> {
     let files = RotatedFiles::of(log).map_err(|error| failed(log, "list all log files of", log, &error))?;
     for unused in &files.unused {
         remove(log, "remove unused log", unused)?;
     }
-    // The log itself is about to become one more, and a new one is made.
+    // The log itself becomes one more rotated file, and a new log is created.
     let excess = files.in_use.len().saturating_sub(max_files.saturating_sub(2));
     let (old, kept) = files.in_use.split_at(excess);
     for old in old {
@@ -267,7 +268,7 @@ fn remove(log: &Path, what: &str, path: &Path) -> Result<(), Error> {
     }
 }
 
-/// `<log>.<time>`; where that is taken, the next second's, so that no file is overwritten.
+/// `<log>.<time>`; if that name exists, the next second's, so that no file is overwritten.
 fn free_name(log: &Path, now: Timestamp) -> PathBuf {
     let mut time = now;
     loop {

@@ -1,5 +1,4 @@
-//! HTTP as probes and life cycle hooks speak it: one GET, its redirects, the first 10 KiB of the answer
-//! (`pkg/probe/http`).
+//! HTTP for probes and life cycle hooks: one GET, its redirects, the first 10 KiB of the answer (`pkg/probe/http`).
 
 mod request;
 mod tls;
@@ -33,20 +32,20 @@ use super::dial::{dial, os_error};
 pub(crate) const PROBE_USER_AGENT: &str = "kube-probe/1.36";
 pub(crate) const LIFECYCLE_USER_AGENT: &str = "kube-lifecycle/1.36";
 
-/// What of an answer is read (`maxRespBodyLength`).
+/// How much of an answer is read (`maxRespBodyLength`).
 const MAX_BODY_LENGTH: usize = 10 << 10;
-/// As many requests are made in a row (`RedirectChecker`).
+/// How many requests one probe makes at most (`RedirectChecker`).
 const MAX_REQUESTS: usize = 10;
 
 /// Which redirects are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Redirects {
-    /// Those to the host that was asked first; any other is the answer.
+    /// Redirects to the host of the first request; any other redirect counts as the answer.
     SameHost,
     Any,
 }
 
-/// Makes requests, each on a connection of its own.
+/// Makes requests, each on its own connection.
 #[derive(Clone)]
 pub(crate) struct HttpClient {
     tls: Option<TlsConnector>,
@@ -57,15 +56,15 @@ pub(crate) struct HttpClient {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    /// Its beginning, or why it could not be read.
+    /// The beginning of the body, or the read error.
     pub(crate) body: Result<Vec<u8>, String>,
 }
 
-/// Why there was no answer, in the words of Go's `net/http`.
+/// The error of a request, in the words of Go's `net/http`.
 #[derive(Debug)]
 pub(crate) struct NoAnswer {
     pub(crate) message: String,
-    /// The server was asked for TLS and spoke HTTP.
+    /// Whether the server answered an HTTPS request with HTTP.
     pub(crate) spoke_http: bool,
 }
 
@@ -78,13 +77,13 @@ impl From<String> for NoAnswer {
     }
 }
 
-/// What came of one request.
+/// The result of one request.
 struct Exchange {
     answer: Answer,
     next: Option<Next>,
 }
 
-/// Where a redirect leads.
+/// The target of a redirect.
 struct Next {
     url: Url,
     keep_host: bool,
@@ -161,7 +160,7 @@ impl HttpClient {
         }
     }
 
-    /// One request. Its answer is read unless it leads on.
+    /// Makes one request. Reads the answer unless it is a redirect to follow.
     async fn exchange(
         &self,
         request: &HttpRequest,
@@ -189,7 +188,7 @@ impl HttpClient {
         let tls = self
             .tls
             .as_ref()
-            .ok_or_else(|| "tls: not offered by this agent".to_owned())?;
+            .ok_or_else(|| "tls: no TLS provider is available".to_owned())?;
         let host = ServerName::try_from(url.host.clone()).map_err(|error| format!("tls: {error}"))?;
         let stream = tls
             .connect(host, stream)
@@ -198,7 +197,7 @@ impl HttpClient {
         converse(stream, request, deadline, &route, next).await
     }
 
-    /// Where to go on, if the answer says so and we do.
+    /// The target of a redirect, if it is to be followed.
     fn next(
         &self,
         url: &Url,
@@ -235,7 +234,7 @@ impl std::fmt::Debug for HttpClient {
 }
 
 impl HttpRequest {
-    /// The request that follows a redirect, with the headers that Go's client takes along.
+    /// The request that follows a redirect, with the headers that Go's client copies.
     fn redirect(&mut self, next: Next, first_host: &str) {
         let from_secure = self.url.scheme == "https" && next.url.scheme == "http";
         if !from_secure
@@ -263,7 +262,7 @@ impl HttpRequest {
     }
 }
 
-/// `None` if it took too long.
+/// `None` after a timeout.
 async fn within<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
     match deadline {
         Some(deadline) => tokio::time::timeout_at(deadline, future).await.ok(),
@@ -299,7 +298,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
         };
         Ok(Exchange { answer, next })
     };
-    // What the connection has to say of its end, the exchange says too.
+    // The request returns the errors of the connection as well.
     let drive = async {
         let _ = connection.await;
         std::future::pending::<Infallible>().await
@@ -331,7 +330,7 @@ fn wire_request(request: &HttpRequest) -> Result<Request<Empty<Bytes>>, String> 
     Ok(message)
 }
 
-/// The beginning of it.
+/// The beginning of the body.
 async fn read_body(mut body: Incoming, deadline: Option<Instant>, route: &str) -> Result<Vec<u8>, String> {
     let mut read = Vec::new();
     let whole = within(deadline, async {
@@ -363,7 +362,7 @@ fn body_error(error: &hyper::Error, route: &str) -> String {
     }
 }
 
-/// Go's words for a connection that broke.
+/// Go's error for a broken connection.
 fn hyper_error(error: &hyper::Error, route: &str) -> String {
     let io = error
         .source()

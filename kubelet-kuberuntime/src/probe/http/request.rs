@@ -1,4 +1,4 @@
-//! From an action of the API to a request (`pkg/probe/http/request.go`).
+//! Makes a request of an action of the API (`pkg/probe/http/request.go`).
 
 use http::header::{ACCEPT, CONTENT_LENGTH, HOST, TRAILER, TRANSFER_ENCODING, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -7,19 +7,19 @@ use k8s_openapi::api::core::v1::{Container, HTTPGetAction, HTTPHeader};
 use super::url::Url;
 use crate::probe::port::resolve_container_port;
 
-/// A GET that is to be sent.
+/// A GET request.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpRequest {
     pub(crate) url: Url,
     pub(super) headers: HeaderMap,
-    /// Instead of the URL's.
+    /// Overrides the URL's host.
     pub(super) host: Option<HeaderValue>,
-    /// What cannot be sent.
+    /// The problem of an invalid header.
     pub(super) invalid: Option<String>,
 }
 
 impl HttpRequest {
-    /// The request that an action asks for (`NewRequestForHTTPGetAction`); the error says which port there is not.
+    /// The request for an action (`NewRequestForHTTPGetAction`); the error names an invalid port.
     pub(crate) fn new(
         action: &HTTPGetAction,
         container: &Container,
@@ -57,7 +57,7 @@ impl HttpRequest {
         Ok(())
     }
 
-    /// An empty `User-Agent` or `Accept` means none; without one there is the kubelet's.
+    /// An empty `User-Agent` or `Accept` removes the header; a missing one gets the kubelet's value.
     fn finish(&mut self, user_agent: &'static str) {
         let headers = &mut self.headers;
         self.host = headers.remove(HOST).filter(|host| !host.is_empty());
@@ -73,7 +73,7 @@ impl HttpRequest {
         }
     }
 
-    /// The same without TLS, and without what only TLS should see.
+    /// The same request without TLS, and without headers that only TLS should carry.
     pub(crate) fn downgraded(&self) -> Self {
         let mut request = self.clone();
         request.url.scheme = "http".to_owned();
@@ -135,7 +135,7 @@ mod tests {
             all.sort();
             all
         };
-        // asked for → sent, and the host
+        // configured → sent, and the host
         type Row<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str], Option<&'a str>);
         let table: &[Row<'_>] = &[
             (&[], &["accept: */*", "user-agent: kube-probe/1.36"], None),

@@ -1,5 +1,5 @@
-//! TLS without a look at the server's certificate: who probes a container wants to know whether it answers, not
-//! who signed for it.
+//! TLS without verification of the server's certificate: a probe checks whether the container answers, not who signed
+//! its certificate.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-/// `None` if the cryptography at hand does not do TLS.
+/// `None` if the cryptography provider does not support TLS.
 pub(super) fn config() -> Option<ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let verifier = Arc::new(AnyCertificate(provider.clone()));
@@ -19,12 +19,12 @@ pub(super) fn config() -> Option<ClientConfig> {
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // Every probe is to try the whole way.
+    // Each probe does a full handshake.
     config.resumption = rustls::client::Resumption::disabled();
     Some(config)
 }
 
-/// Takes any certificate, and still wants the server to hold its key (`InsecureSkipVerify`).
+/// Accepts any certificate, but checks that the server has its key (`InsecureSkipVerify`).
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

@@ -1,5 +1,4 @@
-//! The few URLs that probes need: made of an action's parts, printed as Go prints them, and resolved against each
-//! other for redirects (RFC 3986).
+//! The URLs of probes: built from the parts of an action, printed as in Go, and resolved for redirects (RFC 3986).
 
 use std::fmt;
 
@@ -18,8 +17,7 @@ pub(crate) struct Url {
 }
 
 impl Url {
-    /// `formatURL`: what the path says of scheme and host does not count; a path that is no URL's is taken to the
-    /// letter.
+    /// `formatURL`: scheme and host in the path are ignored; a path that is not a valid URL is used literally.
     pub(crate) fn new(scheme: &str, host: &str, port: u16, path: &str) -> Self {
         let parts = match has_broken_escapes(path) {
             true => Reference {
@@ -50,7 +48,7 @@ impl Url {
         })
     }
 
-    /// `host`, or `host:port` where the URL has a port: what the header `Host` says.
+    /// The header `Host`: `host`, or `host:port` if the URL has a port.
     pub(crate) fn authority(&self) -> String {
         match self.port {
             Some(port) => join_host_port(&self.host, port),
@@ -59,7 +57,7 @@ impl Url {
         }
     }
 
-    /// What stands in the request line.
+    /// The target in the request line.
     pub(crate) fn request_target(&self) -> String {
         let path = if self.path.is_empty() { "/" } else { &self.path };
         match &self.query {
@@ -68,7 +66,7 @@ impl Url {
         }
     }
 
-    /// Where a `Location` leads from here; `None` if it is no URL.
+    /// Resolves a `Location` against this URL; `None` if it is not a URL.
     pub(crate) fn join(&self, location: &str) -> Option<Self> {
         if has_broken_escapes(location) {
             return None;
@@ -76,7 +74,7 @@ impl Url {
         let reference = Reference::parse(location);
         let mut next = self.clone();
         next.query = reference.query.map(|query| escape(query, false));
-        // The fragment of the first is kept where the second has none (RFC 7231, 7.1.2), as Go does.
+        // The fragment of the first URL is kept if the second has none (RFC 7231, 7.1.2), as in Go.
         if let Some(fragment) = reference.fragment {
             next.fragment = Some(fragment.to_owned());
         }
@@ -103,7 +101,7 @@ impl Url {
         Some(next)
     }
 
-    /// Whether a `Location` names its scheme (`url.IsAbs`).
+    /// Whether a `Location` has a scheme (`url.IsAbs`).
     pub(crate) fn is_absolute(location: &str) -> bool {
         Reference::parse(location).scheme.is_some()
     }
@@ -196,8 +194,8 @@ fn has_broken_escapes(text: &str) -> bool {
     })
 }
 
-/// What may not stand in a request line is escaped. `literal`: it is no part of a URL yet, so what has a meaning in
-/// URLs is escaped as well.
+/// Escapes characters that are not allowed in a request line. `literal`: the text is not part of a URL yet, so the
+/// special characters of URLs are escaped as well.
 fn escape(text: &str, literal: bool) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,5 +1,5 @@
-//! Which pod has which ids: in a file of its folder, in the kubelet's form. Nothing is kept beside it, so that what is gone
-//! with a pod's folder is free, and whoever comes after a restart finds what there is.
+//! The ids of each pod, in a file of its folder, in the kubelet's format. There is no other state: the ids of a removed
+//! folder are free, and after a restart the files have all ids in use.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write as _};
@@ -18,7 +18,7 @@ struct Mappings {
     gid_mappings: Vec<Mapping>,
 }
 
-/// Ids of the host, and where they begin in the namespace.
+/// A range of ids of the host, and its begin in the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Mapping {
@@ -27,7 +27,7 @@ pub(super) struct Mapping {
     pub(super) length: u32,
 }
 
-/// What the pod has, or what it has from now on: the first part that no pod on disk has.
+/// The ids of the pod. A pod without ids gets the first part that no pod on disk has.
 pub(super) fn get_or_create(root_dir: &RootDir, ids: UserNamespaceIds, uid: &PodUid) -> io::Result<Mapping> {
     let file = root_dir.pod_user_namespace_file(uid);
     let others = of_others(root_dir, uid)?;
@@ -60,7 +60,7 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// What cannot be read may be anything: no ids are handed out then, to anybody.
+/// A file that cannot be read may have any ids, so no pod gets ids then.
 fn of_others(root_dir: &RootDir, uid: &PodUid) -> io::Result<Vec<Range<u64>>> {
     let entries = match fs::read_dir(root_dir.pods_dir()) {
         Ok(entries) => entries,
@@ -78,7 +78,7 @@ fn of_others(root_dir: &RootDir, uid: &PodUid) -> io::Result<Vec<Range<u64>>> {
     Ok(found)
 }
 
-/// An empty file is as good as none.
+/// An empty file counts as missing.
 fn read(file: &Path) -> io::Result<Option<Mapping>> {
     let text = match fs::read(file) {
         Ok(text) if text.is_empty() => return Ok(None),
@@ -90,19 +90,19 @@ fn read(file: &Path) -> io::Result<Option<Mapping>> {
     };
     let read: Mappings = serde_json::from_slice(&text).map_err(|error| problem(file, error))?;
     let ([uids], [gids]) = (&*read.uid_mappings, &*read.gid_mappings) else {
-        return Err(problem(file, "it has not one mapping of UIDs and one of GIDs"));
+        return Err(problem(file, "it must have one mapping of UIDs and one of GIDs"));
     };
     if uids != gids {
-        return Err(problem(file, "UIDs and GIDs are not mapped alike"));
+        return Err(problem(file, "the mappings of UIDs and GIDs differ"));
     }
-    // A runtime takes it for granted that root is mapped.
+    // A runtime requires that root is mapped.
     if uids.container_id != 0 || uids.length == 0 {
         return Err(problem(file, "UID 0 is not mapped"));
     }
     Ok(Some(*uids))
 }
 
-/// There after a crash, and whole.
+/// Writes it so that it is complete after a crash.
 fn write(file: &Path, own: Mapping) -> io::Result<()> {
     let dir = file.parent().unwrap_or(file);
     fs::create_dir_all(dir)?;
@@ -143,7 +143,7 @@ mod tests {
     fn each_pod_has_its_own_and_what_went_is_free() {
         let dir = tempfile::tempdir().unwrap();
         let root_dir = RootDir::new(dir.path());
-        // A pod without, and what is no pod.
+        // A pod without ids, and a file that is not a pod.
         fs::create_dir_all(root_dir.pod_dir(&PodUid::from("plain"))).unwrap();
         fs::write(root_dir.pods_dir().join("file"), "").unwrap();
         let ids = ids(3);

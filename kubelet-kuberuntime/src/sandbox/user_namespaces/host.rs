@@ -8,18 +8,19 @@ use kubelet_core::{Disk, Error, Result};
 
 use super::UserNamespaceIds;
 
-/// Whose subordinate ids they are (`kubeletUser`).
+/// The user with the subordinate ids (`kubeletUser`).
 const KUBELET_USER: &str = "kubelet";
 const GETSUBIDS: &str = "getsubids";
 
 impl UserNamespaceIds {
-    /// Those of this host: the subordinate ids of the user `kubelet`, where there is one in `/etc/passwd` and a program
-    /// `getsubids`; else all but the first `per_pod`. There must be enough for so many pods.
+    /// The ids of this host: the subordinate ids of the user `kubelet`, if this user is in `/etc/passwd` and the
+    /// program `getsubids` exists; otherwise all ids except the first `per_pod`. There must be enough for `max_pods`
+    /// pods.
     ///
     /// # Errors
     ///
-    /// Those of [`new`](Self::new), [`Error::Misconfigured`] where there are too few, and where UIDs and GIDs differ;
-    /// [`Error::Io`] where `getsubids` fails.
+    /// Those of [`new`](Self::new); [`Error::Misconfigured`] if there are too few, or if UIDs and GIDs differ;
+    /// [`Error::Io`] if `getsubids` fails.
     ///
     /// # Cancel safety
     ///
@@ -41,7 +42,7 @@ impl UserNamespaceIds {
         };
         match ids.pods() < max_pods {
             true => Err(misconfigured(format!(
-                "the ids for user namespaces are enough for {} pods and not for {max_pods}",
+                "the ids for user namespaces are enough for {} pods, not for {max_pods}",
                 ids.pods()
             ))),
             false => Ok(ids),
@@ -49,14 +50,14 @@ impl UserNamespaceIds {
     }
 }
 
-/// What the program says.
+/// The output of the program.
 struct Output {
     uids: String,
     gids: String,
 }
 
 fn subordinate_ids() -> io::Result<Option<Output>> {
-    // Without the user, an answer of no ids and one that failed are the same.
+    // The program also fails if there are no ids, so a failure counts as no ids.
     let prefix = format!("{KUBELET_USER}:");
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     if !users.lines().any(|line| line.starts_with(&prefix)) {
@@ -77,7 +78,7 @@ fn subordinate_ids() -> io::Result<Option<Output>> {
     Ok(Some(Output { uids, gids }))
 }
 
-/// The first and the number in a line such as `0: kubelet 65536 2147483648`; there must be one alone
+/// The first id and the number of ids in a line such as `0: kubelet 65536 2147483648`; there must be exactly one line
 /// (`parseGetSubIdsOutput`).
 fn parse(output: &str) -> Result<(u32, u32)> {
     let mut lines = output.trim_matches('\n').lines();
@@ -88,7 +89,11 @@ fn parse(output: &str) -> Result<(u32, u32)> {
         };
         (lines.next().is_none()).then_some((first.parse().ok()?, length.parse().ok()?))
     })();
-    range.ok_or_else(|| misconfigured(format!("{GETSUBIDS} tells no single range: {output:?}")))
+    range.ok_or_else(|| {
+        misconfigured(format!(
+            "{GETSUBIDS} must print one range, but printed {output:?}"
+        ))
+    })
 }
 
 fn misconfigured(problem: String) -> Error {
@@ -123,7 +128,7 @@ mod tests {
     async fn there_must_be_enough_for_all_pods() {
         let disk = Disk::inline();
         if subordinate_ids().unwrap().is_some() {
-            println!("SKIPPED: this host has subordinate ids of its own for the kubelet");
+            println!("SKIPPED: this host has subordinate ids for the kubelet");
             return;
         }
         assert_eq!(
@@ -135,7 +140,7 @@ mod tests {
             .await
             .unwrap_err();
         assert!(
-            refused.to_string().contains("enough for 1 pods and not for 110"),
+            refused.to_string().contains("enough for 1 pods, not for 110"),
             "{refused}"
         );
     }

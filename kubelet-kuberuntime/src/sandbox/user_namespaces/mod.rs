@@ -15,11 +15,11 @@ use crate::config::{HandlerFeatures, NodeSettings, user_namespace_of_host};
 use crate::runtime::CriRuntime;
 use kubelet_cri::v1;
 
-/// Ranges are handed out in multiples of this many ids (`userNsUnitLength`).
+/// Ranges are assigned in multiples of this many ids (`userNsUnitLength`).
 const UNIT_LENGTH: u32 = 65_536;
 
-/// The ids of the host that pods' user namespaces are made of: a range, of which each pod has an equal part. What is a UID
-/// holds for GIDs too.
+/// The range of the host's ids for the user namespaces of pods. Each pod gets an equal part. The same range is used for
+/// UIDs and GIDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserNamespaceIds {
     first: u32,
@@ -28,7 +28,7 @@ pub struct UserNamespaceIds {
 }
 
 impl Default for UserNamespaceIds {
-    /// 65,536 ids for each pod, of all that the host has but the first 65,536.
+    /// 65,536 ids for each pod, from all ids of the host except the first 65,536.
     fn default() -> Self {
         Self {
             first: UNIT_LENGTH,
@@ -43,19 +43,19 @@ impl UserNamespaceIds {
     ///
     /// # Errors
     ///
-    /// [`Error::Misconfigured`]: `per_pod` is no multiple of 65,536, one of the others none of `per_pod`, or there are ids
-    /// among them that belong to the host itself: the first `per_pod`.
+    /// [`Error::Misconfigured`] if `per_pod` is not a multiple of 65,536, if `first` or `length` is not a multiple of
+    /// `per_pod`, or if the range has ids of the host itself: the first `per_pod`.
     pub fn new(first: u32, length: u32, per_pod: u32) -> Result<Self> {
         let mut problems = Vec::new();
         if per_pod == 0 || !per_pod.is_multiple_of(UNIT_LENGTH) {
             problems.push(format!(
-                "{per_pod} ids for each user namespace are no multiple of {UNIT_LENGTH}"
+                "{per_pod} ids for each user namespace are not a multiple of {UNIT_LENGTH}"
             ));
         } else {
             for (what, number) in [("the first id", first), ("the number of ids", length)] {
                 if !number.is_multiple_of(per_pod) {
                     problems.push(format!(
-                        "{what} for user namespaces, {number}, is no multiple of {per_pod}"
+                        "{what} for user namespaces, {number}, is not a multiple of {per_pod}"
                     ));
                 }
             }
@@ -66,7 +66,9 @@ impl UserNamespaceIds {
             }
         }
         if first.checked_add(length.saturating_sub(1)).is_none() {
-            problems.push(format!("there are no {length} ids from {first} on"));
+            problems.push(format!(
+                "the range of {length} ids from {first} on is beyond the largest id"
+            ));
         }
         match problems.is_empty() {
             true => Ok(Self {
@@ -78,7 +80,7 @@ impl UserNamespaceIds {
         }
     }
 
-    /// How many pods they are enough for.
+    /// For how many pods there are ids.
     pub fn pods(&self) -> u32 {
         self.length / self.per_pod
     }
@@ -87,7 +89,7 @@ impl UserNamespaceIds {
         u64::from(self.first)..u64::from(self.first) + u64::from(self.length)
     }
 
-    /// The ids that each of the pods may have.
+    /// The parts for the pods.
     fn parts(self) -> impl Iterator<Item = Range<u64>> {
         let part = move |index: u32| {
             let first = u64::from(self.first) + u64::from(index) * u64::from(self.per_pod);
@@ -97,7 +99,7 @@ impl UserNamespaceIds {
     }
 }
 
-/// Hands out ids to one pod after the other. Who has which is on disk alone.
+/// Assigns ids to one pod after the other. The assignment is only on disk.
 #[derive(Default)]
 pub(crate) struct UserNamespaces {
     turn: Arc<Mutex<()>>,
@@ -128,7 +130,7 @@ impl UserNamespaces {
 }
 
 impl CriRuntime {
-    /// The host's user namespace, or the pod's own, with the ids that it has or gets now
+    /// The host's user namespace, or the pod's own with its ids, which are assigned now if needed
     /// (`GetOrCreateUserNamespaceMappings`).
     pub(crate) async fn user_namespace(
         &self,
@@ -139,7 +141,7 @@ impl CriRuntime {
             return Ok(user_namespace_of_host());
         }
         let handler = handler.as_deref().map_err(String::clone)?;
-        // Has the runtime asked, if it was not before.
+        // Requests the features from the runtime if they are not known yet.
         self.handler_features(handler).await;
         let refusal = refuses_user_namespace(handler, self.handlers.lock().as_ref());
         match refusal {
@@ -149,19 +151,19 @@ impl CriRuntime {
     }
 }
 
-/// Whether the pod has one of its own.
+/// Whether the pod has its own user namespace.
 pub(crate) fn has_user_namespace(pod: &Pod) -> bool {
     pod.spec
         .as_ref()
         .is_some_and(|spec| spec.host_users == Some(false))
 }
 
-/// Why a pod with this handler can have no user namespace (`HandlerSupportsUserNamespaces`).
+/// Why a pod with this handler cannot have a user namespace (`HandlerSupportsUserNamespaces`).
 pub(crate) fn refuses_user_namespace(
     handler: &str,
     handlers: Option<&HashMap<String, HandlerFeatures>>,
 ) -> Option<String> {
-    // An old runtime tells of none.
+    // An old runtime reports no handlers.
     let handlers = handlers.filter(|handlers| !handlers.is_empty());
     let found = handlers.map(|handlers| handlers.get(handler));
     if let Some(Some(HandlerFeatures {

@@ -1,4 +1,4 @@
-//! A log that grows, is rotated, and ends.
+//! Following a log that grows, is rotated, and ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,7 +146,7 @@ async fn a_reader_that_is_slower_than_rotations_finds_what_was_in_between() {
     assert_eq!(next(&mut chunks).await, "0\n");
     let manager = ContainerLogManager::new(runtime.clone(), policy).unwrap();
     let rotating = tokio::spawn(manager.run(shutdown.clone()));
-    // Four rotations, of which the first three are compressed by the end, and the reader sleeps.
+    // Four rotations while the reader sleeps; the first three are compressed in the end.
     for number in 1..=4 {
         runtime.line("c", &number.to_string());
         runtime.take_calls();

@@ -1,4 +1,4 @@
-//! Logs of containers: read, followed, rotated.
+//! Reading, following and rotating the logs of containers.
 
 mod following;
 mod reading;

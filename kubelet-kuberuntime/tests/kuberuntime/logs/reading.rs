@@ -1,4 +1,4 @@
-//! What of a file is shown.
+//! Reading a log file with each option.
 
 use std::io::Write;
 use std::path::Path;
@@ -52,7 +52,7 @@ async fn what_is_wanted_is_shown() {
         (with(|o| o.tail_lines = Some(0)), ""),
         (with(|o| o.tail_lines = Some(1)), "three\n"),
         (with(|o| o.tail_lines = Some(2)), "o\nthree\n"),
-        // A line that cannot be read is one of those counted.
+        // A line that cannot be parsed counts as a line.
         (with(|o| o.tail_lines = Some(4)), "o\nthree\n"),
         (with(|o| o.tail_lines = Some(100)), "one\noops\ntwo\nthree\n"),
         (with(|o| o.since_time = at("2024-01-01T00:00:05Z")), "o\nthree\n"),
@@ -72,7 +72,7 @@ async fn what_is_wanted_is_shown() {
         (with(|o| o.stream = LogStreams::Stderr), "oops\n"),
         (
             with(|o| o.timestamps = true),
-            // The empty part ends a line for whoever puts times before lines, as in the kubelet.
+            // As in the kubelet, the empty part ends a line if times are printed.
             "2024-01-01T00:00:01.000000000Z one\n2024-01-01T00:00:02.000000000Z oops\n\
              2024-01-01T00:00:03.000000000Z tw2024-01-01T00:00:05.500000000Z o\n\
              2024-01-01T00:00:06.000000000Z three\n",
@@ -129,7 +129,7 @@ async fn a_last_line_without_an_end_is_shown() {
     )
     .unwrap();
     assert_eq!(read(&path, with(|_| {})).await, "one\ntw");
-    // For a tail it counts for none.
+    // For a tail it does not count.
     assert_eq!(read(&path, with(|o| o.tail_lines = Some(1))).await, "one\n");
     std::fs::write(&path, "").unwrap();
     assert_eq!(read(&path, with(|_| {})).await, "");

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::runtime::LogRuntime;
 
-/// A manager at work.
+/// A running manager.
 struct Rotating {
     runtime: Arc<LogRuntime>,
     shutdown: CancellationToken,
@@ -40,7 +40,7 @@ impl Rotating {
         }
     }
 
-    /// Lets one interval pass.
+    /// Waits for one interval.
     async fn interval(&self) {
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
@@ -81,7 +81,7 @@ async fn a_large_log_is_rotated_compressed_and_in_the_end_removed() {
             .write("c", &format!("too large, number {number}\n"));
         rotating.interval().await;
         let at = format!("c.log.20240101-0000{}", number * 10);
-        // At most four, with the log itself; all but the youngest are compressed.
+        // At most four files, with the log itself; all but the newest are compressed.
         rotated.push(at);
         let first = rotated.len().saturating_sub(3);
         let (youngest, older) = rotated[first..].split_last().unwrap();
@@ -154,7 +154,7 @@ async fn where_the_runtime_opens_no_new_log_the_old_one_keeps_its_name() {
 #[tokio::test(start_paused = true)]
 async fn a_log_that_is_not_there_is_opened_anew() {
     let runtime = LogRuntime::running();
-    // As when the agent was killed between the renaming and the call.
+    // The state if the agent was killed between the rename and the call.
     std::fs::rename(
         runtime.log("c"),
         runtime.log("c").with_file_name("c.log.20230101-000000"),

@@ -1,4 +1,4 @@
-//! A runtime of one or more containers that only log.
+//! A runtime whose containers only write logs.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -19,11 +19,11 @@ pub(crate) struct LogRuntime {
     containers: Mutex<BTreeMap<String, Logging>>,
     /// The next status of a container is this error.
     pub(crate) status_error: Mutex<Option<Error>>,
-    /// No log can be opened anew.
+    /// Reopening a log fails.
     pub(crate) reopen_fails: Mutex<bool>,
     /// Calls, as `Call id`.
     pub(crate) calls: Mutex<Vec<String>>,
-    /// The log of this container is opened anew only when it is let.
+    /// Reopening the log of this container waits for the test.
     pub(crate) held: Mutex<Option<String>>,
     pub(crate) release: Notify,
 }
@@ -50,7 +50,7 @@ impl LogRuntime {
         }
     }
 
-    /// One whose container `c` runs.
+    /// A runtime with the running container `c`.
     pub(crate) fn running() -> Self {
         let runtime = Self::new();
         runtime.add("c", v1::ContainerState::ContainerRunning);
@@ -69,7 +69,7 @@ impl LogRuntime {
         self.dir.path().join(format!("{id}.log"))
     }
 
-    /// Writes to the file that is open, whatever its name is by now.
+    /// Writes to the open file, even if it was renamed.
     pub(crate) fn write(&self, id: &str, text: &str) {
         let mut containers = self.containers.lock().unwrap();
         containers
@@ -80,7 +80,7 @@ impl LogRuntime {
             .unwrap();
     }
 
-    /// A line of standard output.
+    /// Writes a line of standard output.
     pub(crate) fn line(&self, id: &str, text: &str) {
         self.write(id, &format!("2024-01-01T00:00:00Z stdout F {text}\n"));
     }
@@ -94,7 +94,7 @@ impl LogRuntime {
         self.containers.lock().unwrap().get_mut(id).unwrap().file = file;
     }
 
-    /// What lies in its folder.
+    /// The files in its folder.
     pub(crate) fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.dir.path()).unwrap();
         let mut names: Vec<_> = entries

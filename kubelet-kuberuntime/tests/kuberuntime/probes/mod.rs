@@ -1,4 +1,4 @@
-//! Probes over the network, against servers on loopback: what counts as an answer, and what users are told.
+//! Probes over the network, against servers on loopback: results and messages.
 
 mod server;
 
@@ -106,7 +106,7 @@ async fn redirects_to_the_same_host_are_followed() {
     assert_eq!(get(port, "/302/elsewhere").await, warning("over there"));
     let round = format!("Get \"http://127.0.0.1:{port}/round\": stopped after 10 redirects");
     assert_eq!(get(port, "/round").await, failure(round));
-    // The port may be another.
+    // The port may differ.
     let refused = "Get \"http://127.0.0.1:1/x\": dial tcp 127.0.0.1:1: connect: connection refused";
     assert_eq!(get(port, "/host").await, failure(refused));
 }
@@ -124,7 +124,7 @@ async fn ten_redirects_are_too_many_and_nine_are_not() {
     );
 }
 
-/// The outcome is a warning that shows the request as the server got it.
+/// The outcome is a warning with the request that the server received.
 async fn echo(action: Value, port: u16) -> String {
     match probe(port, json!({"httpGet": action})).await {
         Warning { output } => output,
@@ -150,7 +150,7 @@ async fn the_request_is_the_kubelets() {
     ];
     assert_eq!(lines, expected);
 
-    // headers asked for → what must and what must not be there
+    // configured headers → headers that must and must not be sent
     let table = [
         (
             json!([{"name": "Accept-Encoding", "value": "gzip"}]),

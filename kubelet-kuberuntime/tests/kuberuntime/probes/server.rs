@@ -1,4 +1,4 @@
-//! Servers on loopback, made by a test and gone with it.
+//! Servers on loopback, which end with their test.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-/// A server on a port of its own; it ends when it is dropped.
+/// A server on its own port; it ends when it is dropped.
 pub(crate) struct Server {
     pub(crate) port: u16,
     _tasks: JoinSet<()>,
@@ -38,7 +38,7 @@ impl Server {
         Self { port, _tasks: tasks }
     }
 
-    /// Reads a request and writes what `answer` makes of it, to the letter. `None`: it says nothing and waits.
+    /// Reads a request and writes the bytes that `answer` returns. `None`: it writes nothing and waits.
     pub(crate) async fn http(answer: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
         let answer = Arc::new(answer);
         Self::run(move |stream| {
@@ -48,7 +48,7 @@ impl Server {
         .await
     }
 
-    /// The same behind TLS, with a certificate that nobody signed.
+    /// The same with TLS and a self-signed certificate.
     pub(crate) async fn https(answer: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
         let made = rcgen::generate_simple_self_signed(["somewhere.else".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
@@ -72,7 +72,7 @@ impl Server {
         .await
     }
 
-    /// Speaks gRPC: `answer` gets path and message, and gives a message, or a code and a text.
+    /// A gRPC server: `answer` gets path and message, and returns a message, or a code and a text.
     pub(crate) async fn grpc(
         answer: impl Fn(&str, &[u8]) -> Option<Result<Vec<u8>, (i32, &'static str)>> + Send + Sync + 'static,
     ) -> Self {
@@ -132,14 +132,14 @@ async fn answer_one<S: AsyncRead + AsyncWrite + Unpin>(
         let mut byte = [0];
         match stream.read(&mut byte).await {
             Ok(1) => request.push(byte[0]),
-            // A client that wanted TLS gets told so in HTTP, as Go's server does.
+            // A TLS client gets an HTTP error, as from Go's server.
             _ => return,
         }
         if request[0] == 22 && request.len() == 5 {
             let refusal = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
             let _ = stream.write_all(refusal.as_bytes()).await;
             let _ = stream.shutdown().await;
-            // What the client still sends would reset the connection before it has read this.
+            // Unread data of the client would reset the connection before the client has read the answer.
             let mut rest = Vec::new();
             let _ = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut rest)).await;
             return;
@@ -154,7 +154,7 @@ async fn answer_one<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// A port where nobody listens.
+/// A port without a server.
 pub(crate) async fn closed_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().port()
