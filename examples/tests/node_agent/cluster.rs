@@ -1,7 +1,6 @@
 //! An API server on a port, and a node that is to join it.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -179,14 +178,13 @@ enforceNodeAllocatable: []
         Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
     }
 
-    /// What `kubectl` prints; it must succeed. Spaces are flattened.
-    pub(crate) async fn kubectl(&self, args: &[&str]) -> String {
-        let program = std::env::var_os("KUBECTL").unwrap_or_else(|| OsString::from("kubectl"));
+    /// What this `kubectl` prints; it must succeed. Spaces are flattened.
+    pub(crate) async fn kubectl(&self, program: &Path, args: &[&str]) -> String {
         let mut command = Command::new(program);
         command.arg("--kubeconfig").arg(self.path("admin")).arg("--cache-dir").arg(self.path("cache"));
         command.args(args).env("HOME", self.dir.path()).stdin(Stdio::null()).kill_on_drop(true);
         let output = tokio::time::timeout(GUARD, command.output()).await.expect("kubectl hangs");
-        let output = output.expect("kubectl is needed in PATH, or its path in KUBECTL");
+        let output = output.expect("kubectl starts");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "kubectl {args:?}: {text}{error}");
