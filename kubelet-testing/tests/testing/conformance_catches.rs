@@ -115,8 +115,8 @@ const FAULTS: [(Fault, &[&str]); 20] = [
     (
         Fault::AllIsWell,
         &[
-            "ends::exit_codes_are_told_as_they_are",
-            "engine::a_container_that_ended_is_started_anew",
+            "ends::exit_codes_are_the_programs_own",
+            "engine::a_container_that_ended_is_restarted",
         ],
     ),
     (Fault::TimesMove, &["life_cycle::times_are_in_order_and_stay"]),
@@ -140,7 +140,7 @@ const FAULTS: [(Fault, &[&str]); 20] = [
         Fault::RestartForgetsTimes,
         &["restart::running_containers_are_found_again"],
     ),
-    (Fault::EventsAreSilent, &["events::an_end_is_told"]),
+    (Fault::EventsAreSilent, &["events::an_end_is_an_event"]),
     (Fault::Name, &["life_cycle::the_runtime_has_a_name"]),
     (
         Fault::MissingIsFine,
@@ -445,11 +445,11 @@ catch! {
 }
 
 #[test]
-fn a_broken_clause_is_told_in_words() {
-    let broken = verbs::check::<Faulty<10>>("ends", "exit_codes_are_told_as_they_are", OFFERS).unwrap_err();
+fn a_broken_clause_is_a_readable_error() {
+    let broken = verbs::check::<Faulty<10>>("ends", "exit_codes_are_the_programs_own", OFFERS).unwrap_err();
     let told = format!("{broken:?}");
     for part in [
-        "ends::exit_codes_are_told_as_they_are is broken",
+        "ends::exit_codes_are_the_programs_own is broken",
         "The exit code is the program's own.",
         "a program that exits with 1 ended with",
     ] {

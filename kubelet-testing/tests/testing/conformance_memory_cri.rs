@@ -135,8 +135,8 @@ fn catches<const FAULT: usize>(clauses: &[&str]) {
 #[test]
 fn what_is_wrong_is_caught() {
     catches::<ALL_IS_WELL>(&[
-        "ends::exit_codes_are_told_as_they_are",
-        "engine::a_container_that_ended_is_started_anew",
+        "ends::exit_codes_are_the_programs_own",
+        "engine::a_container_that_ended_is_restarted",
     ]);
     catches::<DEAF>(&["signals::the_stop_signal_comes_first"]);
     catches::<LOSES_ALL>(&[
@@ -147,8 +147,8 @@ fn what_is_wrong_is_caught() {
     catches::<REMOVALS_FAIL>(&["containers::what_is_removed_is_not_found"]);
     catches::<STATUS_HANGS>(&["containers::what_is_started_runs"]);
     catches::<SILENT>(&[
-        "events::start_end_and_removal_are_told",
-        "events::an_end_by_itself_is_told",
+        "events::start_end_and_removal_are_events",
+        "events::an_end_by_itself_is_an_event",
     ]);
     catches::<SANDBOX_REPLIES_ARE_LOST>(&["sandboxes::a_sandbox_is_ready_once_it_was_run"]);
 }

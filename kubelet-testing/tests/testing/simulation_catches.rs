@@ -264,7 +264,7 @@ fn a_pod_that_goes_before_its_containers() {
             Ok(())
         })
     });
-    assert!(told.contains("it is gone, and there runs main"), "{told}");
+    assert!(told.contains("it is deleted, but main still runs"), "{told}");
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn a_pod_that_runs_and_is_not_ready() {
             }
         })
     });
-    assert!(told.contains("main runs and is not ready"), "{told}");
+    assert!(told.contains("main runs but is not ready"), "{told}");
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn what_stays_in_the_runtime() {
         Ok(())
     });
     assert!(
-        told.contains("the runtime has a sandbox of 4d1, who is gone"),
+        told.contains("the runtime has a sandbox of the deleted pod 4d1"),
         "{told}"
     );
 }
@@ -371,10 +371,10 @@ fn what_stays_on_the_disk() {
         Ok(())
     });
     assert!(
-        told.contains("on the disk is a folder of 4d1, who is gone"),
+        told.contains("the disk has a folder of the deleted pod 4d1"),
         "{told}"
     );
-    assert!(told.contains("on the disk are logs default_web_4d2"), "{told}");
+    assert!(told.contains("the disk has logs default_web_4d2"), "{told}");
 }
 
 #[test]
