@@ -1,4 +1,4 @@
-//! A node joins, and pods live and go.
+//! A node joins, and pods start and are deleted.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -52,7 +52,7 @@ async fn a_node_joins_and_pods_live_and_go() {
     let (well, told) = cluster.preflight().await;
     assert!(well && told.contains("no problem found"), "{told}");
 
-    // A pod as users make them, with its token, and with what is offered of volumes.
+    // An ordinary pod with its token and the supported volumes.
     let config: ConfigMap =
         serde_json::from_value(json!({"metadata": {"name": "config", "namespace": "default"},
         "data": {"word": "from-the-config-map"}}))
@@ -103,7 +103,7 @@ async fn a_node_joins_and_pods_live_and_go() {
         assert!(described.contains(words), "{words}: {described}");
     }
 
-    // One whose volume is not offered waits, and says so.
+    // A pod with an unsupported volume waits, and an event has the reason.
     let volumes = json!([{"name": "c", "configMap": {"name": "config"}}]);
     let spec = json!({"volumes": volumes, "volumeMounts": [{"name": "c", "mountPath": "/c"}]});
     let waits = cluster.create(&pod("waits", SERVER, spec));
@@ -112,7 +112,7 @@ async fn a_node_joins_and_pods_live_and_go() {
     cluster.server.delete::<k8s_openapi::api::core::v1::Pod>("default", "waits").unwrap();
     cluster.gone("waits", waits.uid_str()).await;
 
-    // Deleted, it gets its grace, and all that it had is given back.
+    // A deleted pod gets its grace period, and everything it had is released.
     cluster.kubectl(&kubectl, &["delete", "pod", "web", "--wait=false"]).await;
     cluster.gone("web", web.uid_str()).await;
     cluster.event("web", "Killing", "Stopping container main").await;

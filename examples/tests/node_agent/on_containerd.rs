@@ -25,7 +25,7 @@ async fn pods_of_a_cluster_run_in_containers() {
     let info = node.status.as_ref().and_then(|status| status.node_info.as_ref()).unwrap();
     assert!(info.container_runtime_version.starts_with("containerd://"), "{info:?}");
 
-    // It finds its token, its namespace and the cluster's authority where every pod does.
+    // Token, namespace and CA certificate are at their usual paths.
     let volumes = json!([{"name": "scratch", "emptyDir": {}}]);
     let mounts = json!([
         {"name": "scratch", "mountPath": "/scratch"},
@@ -64,7 +64,7 @@ async fn pods_of_a_cluster_run_in_containers() {
         cluster.event("web", reason, "").await;
     }
 
-    // The agent ends, its containers do not, and the next one takes them over.
+    // The agent ends but its containers do not, and the next agent takes them over.
     agent.signal(Signal::TERM);
     assert!(agent.ended().await.0.success());
     let mut agent = cluster.start();
@@ -99,7 +99,7 @@ async fn pods_lie_in_cgroups_of_their_own_and_leave_none() {
     web.spec.as_mut().unwrap().containers[0].resources = serde_json::from_value(resources).unwrap();
     cluster.create(&web);
     let web = cluster.ready("web").await;
-    // A guaranteed pod's lies in the root of all pods'.
+    // The cgroup of a guaranteed pod is in the root of all pods' cgroups.
     let hierarchies = || {
         let mounted = fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
         mounted.chain([PathBuf::from("/sys/fs/cgroup")])

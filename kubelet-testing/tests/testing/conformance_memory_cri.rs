@@ -1,4 +1,4 @@
-//! The CRI runtime in memory holds to the clauses, in virtual time; and where something is wrong with it, the kit says so.
+//! The CRI runtime in memory fulfils the clauses, in virtual time; and the kit detects faults in it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use kubelet_testing::memory_cri::{Call, ExecReply, Latency, MemoryCri};
 
 const IMAGE: &str = "docker.io/library/busybox:1.36";
 
-/// With a fault of this number; with none for 0.
+/// With the fault of this number; 0 is none.
 struct Memory<const FAULT: usize = 0> {
     runtime: MemoryCri,
     clock: Clock,
 }
 
-/// What a container does that is asked for a program by its words.
+/// The run of a container, by its program's words.
 fn run(program: &Program) -> Run {
     match program {
         Program::Exits(code) => Run::exits(*code).after(Duration::from_millis(50)),
@@ -38,7 +38,7 @@ fn run(program: &Program) -> Run {
     }
 }
 
-/// What the same comes to as a command in a container.
+/// The same for a command in a container.
 fn reply(program: &Program) -> ExecReply {
     match program {
         Program::Exits(code) => ExecReply::exits(*code),
@@ -73,7 +73,7 @@ impl<const FAULT: usize> Fixture for Memory<FAULT> {
         Subject::cri(Arc::new(self.runtime.clone()))
     }
 
-    /// The runtime crashes and is there again; its containers run on.
+    /// The runtime crashes and comes back; its containers continue to run.
     async fn reopen(&mut self) -> Result<(), FixtureError> {
         match FAULT {
             LOSES_ALL => self.runtime.reboot(Duration::ZERO),
