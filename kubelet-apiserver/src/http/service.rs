@@ -24,8 +24,8 @@ const MAX_REQUEST_BODY_BYTES: usize = 3 * 1024 * 1024;
 
 /// The server as an HTTP service. Clones share one server.
 ///
-/// A response that is not a watch arrives whole. If you drop the response future, the request has either not been
-/// processed, or completely.
+/// A response that is not a watch arrives whole. If you drop the response future, the server has processed the request
+/// either completely or not at all.
 #[derive(Clone, Debug)]
 pub struct ApiService {
     shared: Arc<Shared>,

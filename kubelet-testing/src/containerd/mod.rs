@@ -39,8 +39,8 @@ const LOG_LINES: usize = 40;
 ///
 /// * the image [`Containerd::BUSYBOX`] and an image for sandboxes, both made from the host's static busybox. There is
 ///   no registry, so the pull of any other image fails at once.
-/// * a bridge network for pods, which the host can reach. Host ports work only [on
-///   request](Containerd::start_with_host_ports).
+/// * a bridge network for pods, which the host can reach. Host ports need
+///   [`start_with_host_ports`](Containerd::start_with_host_ports).
 ///
 /// Drop removes everything, also after a panic: containerd, its shims and containers, mounts, network namespaces, the
 /// bridge, the folder. If a test process was killed, the next fixture on the host removes what it left. Two things

@@ -266,8 +266,8 @@ impl MemoryCri {
     }
 
     /// Crashes the runtime: calls in progress and event streams break, and from now on every call fails with
-    /// `Unavailable`. Containers continue to run. If one ends meanwhile, the runtime notices when it [comes
-    /// back](Self::come_back).
+    /// `Unavailable`. Containers continue to run. If one ends meanwhile, the runtime notices it after
+    /// [`come_back`](Self::come_back).
     pub fn crash(&self) {
         self.crash_until(Away::UntilCalledBack);
     }

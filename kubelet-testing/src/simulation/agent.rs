@@ -134,9 +134,9 @@ impl SimulatedNode {
     /// Runs this project's agent until `shutdown`, assembled from its parts.
     ///
     /// In a simulation the seed draws how the agent works. One agent in eight gets no events from its runtime and
-    /// lists it every second. Three in eight have the kubelet's default periods. With [quiet
-    /// time](crate::Simulation::by_turns) these are one and three in 32. The other agents have long periods: they
-    /// resync pods every ten minutes, ask their runtime for its status every two minutes, and list it every 30
+    /// lists it every second. Three in eight have the kubelet's default periods. If there is quiet time, by
+    /// [`by_turns`](crate::Simulation::by_turns), these are one and three in 32. The other agents have long periods:
+    /// they resync pods every ten minutes, ask their runtime for its status every two minutes, and list it every 30
     /// seconds until the first event.
     ///
     /// # Errors
