@@ -146,7 +146,7 @@ impl Bench {
                 return Ok(found);
             }
             if begun.elapsed() > patience {
-                return Err(Seen::new(format!("{what}: not within {patience:?}")));
+                return Err(Seen::new(format!("{what}: not reached within {patience:?}")));
             }
             sleep(look_period(begun.elapsed())).await;
         }

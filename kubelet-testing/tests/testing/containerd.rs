@@ -206,7 +206,7 @@ async fn what_a_killed_test_left_behind_goes_with_the_next() {
     let Some(_skipped_if_missing) = Containerd::start().await.unwrap() else {
         return;
     };
-    let test = "what_a_killed_test_left_behind_goes_with_the_next";
+    let test = "containerd::what_a_killed_test_left_behind_goes_with_the_next";
     let mut killed = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env(KILLED, "1")

@@ -195,6 +195,6 @@ async fn ends_are_told_and_waited_for() {
     let never = runtime.wait_until("a third container", |runtime| runtime.containers().len() == 3);
     assert_eq!(
         never.await.unwrap_err().to_string(),
-        "a third container: not within 3600s"
+        "a third container: not reached within 3600s"
     );
 }
