@@ -43,7 +43,7 @@ async fn agent() {
 /// Runs the agent until it is killed with SIGKILL. Returns the id of `long` and the pid of `doomed`.
 pub(crate) async fn run_and_kill(root: &Path) -> (String, i32) {
     let mut agent: Child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "agent::agent", "--ignored", "--nocapture"])
+        .args(["--exact", "process::agent::agent", "--ignored", "--nocapture"])
         .env(ROOT, root)
         .env(node::RUN, node::run())
         .spawn()
