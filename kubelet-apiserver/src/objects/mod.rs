@@ -5,7 +5,7 @@
 //! 1. [`decode`] (or [`decode_patched`] for the result of a patch) reads, normalises and defaults.
 //! 2. The caller computes managed fields.
 //! 3. [`prepare_create`], [`prepare_update`] or [`prepare_delete`] run admission, the strategy of the kind and
-//!   validation.
+//!    validation.
 //! 4. The caller stores the result. After an update it asks [`removable`].
 //!
 //! All functions are pure: a [`View`] shows what is stored, the [`Attributes`] hold the time, and the caller passes

@@ -65,11 +65,11 @@ use self::turns::Turns;
 /// At the end of the given time, the faults stop, and the simulation checks in this order:
 ///
 /// 1. Within half an hour, the status of each pod in the API server agrees with its runtime, and what should run is
-///   running and ready. Nothing is left of deleted pods: in the runtimes, on the disks, in what agents
-///   [show](SimulatedNode::show) of their memory.
+///    running and ready. Nothing is left of deleted pods: in the runtimes, on the disks, in what agents
+///    [show](SimulatedNode::show) of their memory.
 /// 2. Every agent is replaced. This must change no status of a pod whose containers do not change.
 /// 3. All pods are deleted. Within half an hour nothing is left of them, and the agents have no more tasks than new
-///   ones.
+///    ones.
 /// 4. Every agent gets a shutdown signal. It must end and leave no task.
 #[must_use]
 pub struct Simulation {
