@@ -1,4 +1,4 @@
-//! The calls of pods' starts, noted as the runtime manager makes them, and made again by hand.
+//! The CRI calls that start pods: recorded from the runtime manager, and replayed by hand.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use kubelet_cri::{CriClient, Error, ImageService, RuntimeService, v1};
 use kubelet_kuberuntime::{CriRuntime, NodeSettings};
 use parking_lot::Mutex;
 
-/// A call that is part of a pod's start.
+/// A call that is part of the start of a pod.
 #[derive(Clone)]
 pub(crate) enum Made {
     Run(Box<v1::RunPodSandboxRequest>),
@@ -24,7 +24,7 @@ pub(crate) enum Made {
     Start,
 }
 
-/// Services that note what is asked, and how long they take to answer.
+/// Services that record the calls, and how long each call takes.
 pub(crate) struct Noted<R> {
     services: R,
     pub(crate) nanos: AtomicU64,
@@ -85,7 +85,7 @@ noted! { ImageService:
     remove_image RemoveImageRequest RemoveImageResponse |_| None;
 }
 
-/// A manager whose files lie in this folder.
+/// A manager with its files in this folder.
 pub(crate) async fn manager<R>(services: &Arc<R>, dir: &Path) -> CriRuntime
 where
     R: RuntimeService + ImageService + 'static,
@@ -106,7 +106,7 @@ pub(crate) async fn start(manager: &CriRuntime, pod: &Arc<Pod>) {
     assert!(result.is_ok(), "{:?}", result.summary());
 }
 
-/// What a manager asks of this runtime to start each of these pods.
+/// The calls that a manager makes to this runtime to start each of these pods.
 pub(crate) async fn calls_of_each(client: &CriClient, dir: &Path, pods: &[Arc<Pod>]) -> Vec<Vec<Made>> {
     let services = Noted::new(client.clone());
     let manager = manager(&services, dir).await;
@@ -118,7 +118,7 @@ pub(crate) async fn calls_of_each(client: &CriClient, dir: &Path, pods: &[Arc<Po
     calls
 }
 
-/// Makes a pod's calls, and tells the ids of its sandbox and its container.
+/// Makes a pod's calls, and returns the ids of its sandbox and its container.
 pub(crate) async fn by_hand(client: &CriClient, calls: Vec<Made>) -> Result<(String, String), Error> {
     let (mut sandbox, mut container) = (String::new(), String::new());
     for call in calls {
@@ -147,7 +147,7 @@ pub(crate) async fn by_hand(client: &CriClient, calls: Vec<Made>) -> Result<(Str
     Ok((sandbox, container))
 }
 
-/// Stops and removes all pods at once, whose containers are killed.
+/// Stops and removes all pods concurrently. Their containers are killed.
 pub(crate) async fn remove_all(client: &CriClient) {
     loop {
         let listed = client.list_pod_sandbox(v1::ListPodSandboxRequest::default());
@@ -155,12 +155,12 @@ pub(crate) async fn remove_all(client: &CriClient) {
         if listed.is_empty() {
             return;
         }
-        // It fails for one that somebody else is removing.
+        // This fails for a pod that is already being removed.
         join_all(listed.into_iter().map(|sandbox| remove(client, sandbox.id))).await;
     }
 }
 
-/// Stops and removes a pod, whose containers are killed.
+/// Stops and removes a pod. Its containers are killed.
 pub(crate) async fn remove(client: &CriClient, pod_sandbox_id: String) -> Result<(), Error> {
     let request = v1::StopPodSandboxRequest {
         pod_sandbox_id: pod_sandbox_id.clone(),

@@ -1,12 +1,14 @@
-//! What a node agent weighs at rest on a real containerd: its memory, its CPU time and its requests.
+//! The cost of an idle node agent on a real containerd: memory, CPU time and API requests.
 //!
-//! `cargo bench -p benches --bench footprint -- PROGRAM…` needs root and containerd, and says so where they lack. A program is
-//! one that takes a kubelet's command line: the example `node-agent`, as it was built for use. Each takes some six minutes. A kubelet
-//! ends after two: it wants the objects `CSINode`, which this API server does not have.
+//! `cargo bench -p benches --bench footprint -- PROGRAM…` needs root and containerd, and prints a message if they are
+//! missing. A program must accept a kubelet's command line; for example, a release build of the example `node-agent`.
+//! Each program takes about six minutes. A kubelet exits after two minutes, because this API server does not serve
+//! `CSINode`.
 //!
-//! A program is a process of its own and has a containerd and an API server in memory, over TLS, to itself. It is given pods of one
-//! container (`sleep`) and the token volume that the API server adds, more of them each time, and left alone; in the end all
-//! are deleted. Memory is that of `/proc/<pid>/smaps_rollup`, the most of one sample a second; CPU is user's and system's.
+//! Each program runs in its own process, with its own containerd and its own API server in memory, over TLS. The
+//! bench creates pods with one container (`sleep`) and the token volume that the API server adds. It increases their
+//! number in steps, measures while nothing changes, and deletes all pods at the end. Memory is the maximum of
+//! `/proc/<pid>/smaps_rollup`, sampled every second; CPU is user and system time.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,12 +36,12 @@ use tokio_util::sync::CancellationToken;
 use crate::member::{NODE, configuration, is_ready};
 
 const PODS: [usize; 4] = [0, 30, 110, 0];
-/// What a change stirs up lies down again.
+/// The time for the effects of a change to settle.
 const SETTLING: Duration = Duration::from_secs(30);
 const REST: Duration = Duration::from_secs(60);
-/// Far longer than anything here takes.
+/// A timeout longer than anything here takes.
 const GUARD: Duration = Duration::from_secs(180);
-/// `USER_HZ`, in which Linux tells of CPU time.
+/// `USER_HZ`, the unit of CPU time in `/proc`.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 fn pod(number: usize) -> Pod {
@@ -60,7 +62,7 @@ fn pod(number: usize) -> Pod {
     serde_json::from_value(pod).unwrap()
 }
 
-/// A program at work, and the API server that it belongs to.
+/// A running program and its API server.
 struct Agent {
     server: ApiServer,
     process: Child,
@@ -94,7 +96,7 @@ impl Agent {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
-            .expect("the program is to be started");
+            .expect("the program does not start");
         let mut agent = Self {
             server,
             process,
@@ -105,7 +107,7 @@ impl Agent {
         agent
     }
 
-    /// Creates or deletes pods until there are so many, and waits until all of them run and none else is there.
+    /// Creates or deletes pods up to this number, and waits until exactly these run.
     async fn have(&mut self, pods: usize) {
         let before = self.server.list::<Pod>().unwrap().len();
         for number in before..pods {
@@ -140,7 +142,7 @@ impl Agent {
         }
     }
 
-    /// Looks at it for a while.
+    /// Measures it for a while.
     async fn tell(&self, pods: usize) {
         tokio::time::sleep(SETTLING).await;
         let (cpu, calls, begun) = (self.cpu_seconds(), self.calls(), Instant::now());
@@ -181,7 +183,7 @@ impl Agent {
 
     fn cpu_seconds(&self) -> f64 {
         let stat = self.proc("stat");
-        // The program's name, in parentheses, may hold spaces; `utime` and `stime` are the fields 14 and 15.
+        // The program's name, in parentheses, may contain spaces; `utime` and `stime` are the fields 14 and 15.
         let (_, fields) = stat.rsplit_once(") ").unwrap();
         let ticks = fields.split(' ').skip(11).take(2);
         ticks.map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / TICKS_PER_SECOND
@@ -193,12 +195,12 @@ impl Agent {
         calls.iter().filter(|call| call.user == name).count()
     }
 
-    /// As a node's own is ended: what it writes then, a profile of itself, it writes.
+    /// Ends the program with SIGTERM, so that it can write a profile.
     async fn end(mut self) {
         let pid = self.process.id().expect("the program has ended");
         kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
         let ended = tokio::time::timeout(GUARD, self.process.wait()).await;
-        ended.expect("not in time: the end").unwrap();
+        ended.expect("the program did not end in time").unwrap();
         self.stop_server.cancel();
     }
 }
@@ -227,13 +229,13 @@ async fn measure(program: &str) {
 }
 
 fn main() {
-    // Cargo's own come with a dash.
+    // Cargo's own arguments start with a dash.
     let programs: Vec<_> = std::env::args()
         .skip(1)
         .filter(|argument| !argument.starts_with('-'))
         .collect();
     if programs.is_empty() {
-        println!("name the programs to be weighed: cargo bench -p benches --bench footprint -- PROGRAM…");
+        println!("name the programs to measure: cargo bench -p benches --bench footprint -- PROGRAM…");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

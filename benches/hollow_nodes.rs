@@ -1,10 +1,11 @@
-//! A thousand nodes of ten pods each in one process: whole agents over runtimes in memory, on an API server in memory.
+//! A thousand nodes with ten pods each in one process: whole agents with runtimes in memory, on an API server in
+//! memory.
 //!
 //! `cargo bench -p benches --bench hollow_nodes`; fewer nodes with `-- 100`.
 //!
-//! What a node weighs is what is freed when its agent is gone: the agent and both ends of its connections. Its runtime, which
-//! is let go after it, is told apart; the API server is not counted. Time is virtual: what is told is the work in it. Most of
-//! the work of the beginning is the API server's.
+//! The memory of a node is what is freed when its agent is dropped: the agent and both ends of its connections. The
+//! memory of its runtime, which is dropped later, is printed separately; the API server is not counted. The clock is
+//! virtual, so the printed times are CPU work. Most of the work at the start is the API server's.
 #![allow(clippy::print_stdout, reason = "a bench prints what it found")]
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +32,7 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const PODS: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
-/// Until all run, and then until what is kept only for a while is gone.
+/// The time until all pods run and temporary memory is freed.
 const BEGINNING: u32 = 2;
 const SETTLING: u32 = 3;
 const STEADY: u32 = 3;

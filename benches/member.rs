@@ -1,11 +1,11 @@
-//! The node that an agent under test is, and the configuration that it is given.
+//! The node of an agent under test, and the agent's configuration.
 
 use k8s_openapi::api::core::v1::Node;
 use kubelet_testing::ApiServer;
 
 pub(crate) const NODE: &str = "node-1";
 
-/// The text of a `KubeletConfiguration` for a runtime at this endpoint, on a host whose cgroups are not the agent's.
+/// A `KubeletConfiguration` for a runtime at this endpoint. The agent does not manage the host's cgroups.
 pub(crate) fn configuration(endpoint: &str, pod_logs_dir: &str) -> String {
     format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1
@@ -21,7 +21,7 @@ enforceNodeAllocatable: []
     )
 }
 
-/// Whether the API server has the node as ready.
+/// Whether the node is ready in the API server.
 pub(crate) fn is_ready(server: &ApiServer) -> bool {
     let conditions = server.get::<Node>("", NODE).unwrap();
     let conditions = conditions.and_then(|node| node.status?.conditions);

@@ -1,9 +1,10 @@
-//! What the runtime manager adds to the CRI calls of a pod's start.
+//! The overhead of the runtime manager over the CRI calls that start a pod.
 //!
-//! `cargo bench -p benches --bench overhead` measures both; needs root and containerd for the second.
+//! `cargo bench -p benches --bench overhead` measures two things; the second needs root and containerd.
 //!
-//! * On a runtime in memory: the time from `sync_pod` to the container running, less the time in its calls. At most 2 ms.
-//! * On containerd: 100 pods at once, against the same calls made by hand in parallel. At most 5 % more.
+//! * On a runtime in memory: the time from `sync_pod` until the container runs, minus the time in its calls. Limit: 2
+//!   ms.
+//! * On containerd: 100 pods at once, compared with the same calls made by hand in parallel. Limit: 5 % more.
 
 #![allow(
     clippy::unwrap_used,
@@ -71,7 +72,7 @@ async fn in_memory() {
     overheads.sort_unstable();
     let at = |share: usize| overheads[(overheads.len() - 1) * share / 100];
     println!(
-        "one pod, in memory: median {:?}, 90 % {:?}, 99 % {:?}, most {:?} beside its calls (to be held: 2 ms)",
+        "one pod, in memory: median {:?}, 90 % {:?}, 99 % {:?}, maximum {:?}, without its calls (limit: 2 ms)",
         at(50),
         at(90),
         at(99),
@@ -79,7 +80,7 @@ async fn in_memory() {
     );
 }
 
-/// Starts all pods at once, and tells how long it took.
+/// Starts all pods at once, and returns how long it took.
 async fn all_by_the_manager(client: &Arc<CriClient>) -> Duration {
     let dir = tempfile::tempdir().unwrap();
     let manager = Arc::new(manager(client, dir.path()).await);
@@ -95,7 +96,7 @@ async fn all_by_the_manager(client: &Arc<CriClient>) -> Duration {
     started.elapsed()
 }
 
-/// Makes the same calls for all pods at once, and tells how long it took.
+/// Makes the same calls for all pods at once, and returns how long it took.
 async fn all_by_hand(client: &CriClient, calls: &[Vec<Made>]) -> Duration {
     let started = Instant::now();
     let starts = calls.iter().cloned().map(|calls| {
@@ -119,7 +120,7 @@ async fn on_containerd() {
     remove_all(&client).await;
     let (mut managed, mut by_hand) = (Vec::new(), Vec::new());
     for run in 0..RUNS {
-        // In turns, and who is first changes: a machine has moods.
+        // Alternate, and change which one is first: the speed of a machine varies.
         for managers_turn in [run % 2 == 0, run % 2 != 0] {
             if managers_turn {
                 managed.push(all_by_the_manager(&client).await);
@@ -129,13 +130,13 @@ async fn on_containerd() {
             remove_all(&client).await;
         }
     }
-    // The upper of the middle two.
+    // The upper of the two middle values.
     let median = |times: &mut Vec<Duration>| {
         times.sort_unstable();
         times[times.len() / 2]
     };
     let more = 100.0 * (median(&mut managed).as_secs_f64() / median(&mut by_hand).as_secs_f64() - 1.0);
-    println!("100 pods at once, on containerd: {more:+.1} % (to be held: +5 %), by the medians of");
+    println!("100 pods at once, on containerd: {more:+.1} % (limit: +5 %), by the medians of");
     println!("  by the manager {managed:.2?}\n  by hand        {by_hand:.2?}");
 }
 

@@ -10,7 +10,7 @@
 //!
 //! * "idle": each list has the same `Arc`s.
 //! * "idle, two lists": two lists of equal pods take turns, and no pod is built or freed.
-//! * "idle, built anew": the runtime builds each list. Of such a turn, "relist" is the time from the list to the wake of
+//! * "idle, new list": the runtime builds each list. Of such a turn, "relist" is the time from the list to the wake of
 //!   those who wait for it in the cache; "runtime alone" is the time to build the list, and "afterwards" the time to
 //!   free the old one.
 #![allow(missing_docs, reason = "criterion's macros make public items")]
@@ -41,11 +41,11 @@ use tokio_util::sync::CancellationToken;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Hands out its prepared lists in turn, and prepared statuses, and measures from one list to another.
+/// Returns prepared lists in turn and prepared statuses, and measures the time from one list to the next.
 struct Prepared {
     lists: Vec<Vec<Arc<RuntimePod>>>,
-    /// Hands out copies of the lists instead, of which no text is shared.
-    builds_anew: bool,
+    /// Returns copies of the lists instead, which share no strings.
+    builds_new_lists: bool,
     statuses: FxHashMap<PodUid, Arc<PodStatus>>,
     watch: Mutex<StopWatch>,
     stopped: Notify,
@@ -54,7 +54,7 @@ struct Prepared {
 #[derive(Default)]
 struct StopWatch {
     turn: usize,
-    /// Lists until it starts, lists that it then measures.
+    /// The number of lists before the measurement, and of those to measure.
     ahead: u64,
     measured: u64,
     started: Option<(std::time::Instant, usize)>,
@@ -62,7 +62,7 @@ struct StopWatch {
     /// When the last turn began, and the shortest turn.
     lap: Option<std::time::Instant>,
     shortest: Option<Duration>,
-    /// When the last list was handed out.
+    /// When the last list was returned.
     handed_out: Option<std::time::Instant>,
 }
 
@@ -78,8 +78,8 @@ impl RuntimeReader for Prepared {
     async fn pods(&self, _all: bool) -> Result<Vec<Arc<RuntimePod>>> {
         let turn = self.lap();
         let list = &self.lists[turn % self.lists.len()];
-        let list = match self.builds_anew {
-            true => list.iter().map(|pod| Arc::new(built_anew(pod))).collect(),
+        let list = match self.builds_new_lists {
+            true => list.iter().map(|pod| Arc::new(rebuilt(pod))).collect(),
             false => list.clone(),
         };
         self.watch.lock().handed_out = Some(std::time::Instant::now());
@@ -95,13 +95,13 @@ impl RuntimeReader for Prepared {
 }
 
 impl Prepared {
-    fn new(lists: Vec<Vec<Arc<RuntimePod>>>, builds_anew: bool) -> Arc<Self> {
+    fn new(lists: Vec<Vec<Arc<RuntimePod>>>, builds_new_lists: bool) -> Arc<Self> {
         let pods = lists.iter().flatten();
         let statuses = pods.map(|pod| (pod.uid.clone(), Arc::new(status(pod))));
         Arc::new(Self {
             statuses: statuses.collect(),
             lists,
-            builds_anew,
+            builds_new_lists,
             watch: Mutex::default(),
             stopped: Notify::new(),
         })
@@ -137,7 +137,7 @@ impl Prepared {
         watch.turn
     }
 
-    /// Measures so many turns, once the first lists are through.
+    /// Measures this many turns, after the first lists.
     async fn measure(&self, turns: u64) -> Measured {
         {
             let mut watch = self.watch.lock();
@@ -173,8 +173,8 @@ fn pods(count: usize) -> Vec<Arc<RuntimePod>> {
     (0..count).map(pod).collect()
 }
 
-/// The same pod, as a runtime builds it that keeps none.
-fn built_anew(pod: &RuntimePod) -> RuntimePod {
+/// An equal pod, as a runtime builds it that reuses none.
+fn rebuilt(pod: &RuntimePod) -> RuntimePod {
     let id = |id: &ContainerId| ContainerId::new(id.runtime(), id.id());
     let mut built = pod.clone();
     built.uid = PodUid::new(pod.uid.as_str());
@@ -203,7 +203,7 @@ fn status(pod: &RuntimePod) -> PodStatus {
     status
 }
 
-/// Two lists that differ in the containers of so many pods, which lie scattered; the others are the same `Arc`s in both.
+/// Two lists that differ in the containers of this many scattered pods; the other pods are the same `Arc`s in both.
 fn two_lists(count: usize, changed: usize) -> Vec<Vec<Arc<RuntimePod>>> {
     let first = pods(count);
     let mut second = first.clone();
@@ -243,11 +243,11 @@ fn virtual_time() -> Runtime {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The parts of a turn in which the runtime builds its list anew.
-fn bench_built_anew(criterion: &mut Criterion, count: usize) {
+/// The parts of a turn in which the runtime builds a new list.
+fn bench_new_lists(criterion: &mut Criterion, count: usize) {
     let list = pods(count);
-    criterion.bench_function(&format!("runtime alone, {count} pods built anew"), |bencher| {
-        let build = || -> Vec<_> { list.iter().map(|pod| Arc::new(built_anew(pod))).collect() };
+    criterion.bench_function(&format!("runtime alone, {count} pods in a new list"), |bencher| {
+        let build = || -> Vec<_> { list.iter().map(|pod| Arc::new(rebuilt(pod))).collect() };
         bencher.iter_with_large_drop(build);
     });
 
@@ -257,34 +257,31 @@ fn bench_built_anew(criterion: &mut Criterion, count: usize) {
     let pleg = GenericPleg::new(runtime.clone(), cache.clone());
     let shutdown = CancellationToken::new();
     let watching = tokio.spawn(pleg.run(shutdown.clone()));
-    // A pod that is not there: only a whole list answers for it. Virtual time passes once the old list is freed.
-    let nobody = PodUid::from("nobody");
+    // This pod does not exist, so only a full list answers for it. Virtual time passes once the old list is freed.
+    let absent = PodUid::from("absent");
     let relist = || {
         tokio.block_on(async {
-            let _nothing = cache.get_newer_than(&nobody, Instant::now()).await;
+            let _nothing = cache.get_newer_than(&absent, Instant::now()).await;
             let handed_out = runtime.watch.lock().handed_out;
             handed_out.map_or(Duration::ZERO, |at| at.elapsed())
         })
     };
-    let name = format!("relist, {count} pods, idle, built anew");
+    let name = format!("relist, {count} pods, idle, new list");
     let shortest = (0..103).map(|_| relist()).skip(3).min().unwrap_or_default();
     println!("{name}: shortest of 100 relists {shortest:.1?}");
     criterion.bench_function(&name, |bencher| {
         bencher.iter_custom(|turns| (0..turns).map(|_| relist()).sum());
     });
-    criterion.bench_function(
-        &format!("whole turn, {count} pods, idle, built anew"),
-        |bencher| {
-            bencher.iter_custom(|turns| tokio.block_on(runtime.measure(turns)).time);
-        },
-    );
+    criterion.bench_function(&format!("whole turn, {count} pods, idle, new list"), |bencher| {
+        bencher.iter_custom(|turns| tokio.block_on(runtime.measure(turns)).time);
+    });
     shutdown.cancel();
     let _ = tokio.block_on(watching);
 
     criterion.bench_function(&format!("afterwards, {count} pods freed"), |bencher| {
         let list = &runtime.lists[0];
         bencher.iter_batched(
-            || -> Vec<_> { list.iter().map(|pod| Arc::new(built_anew(pod))).collect() },
+            || -> Vec<_> { list.iter().map(|pod| Arc::new(rebuilt(pod))).collect() },
             drop,
             BatchSize::PerIteration,
         );
@@ -304,7 +301,7 @@ fn relist(criterion: &mut Criterion) {
             &format!("{count} pods, idle, two lists"),
             vec![pods(count), pods(count)],
         );
-        bench_built_anew(criterion, count);
+        bench_new_lists(criterion, count);
     }
     let runtime = Prepared::new(vec![pods(1_000)], false);
     criterion.bench_function("runtime alone, 1000 statuses", |bencher| {

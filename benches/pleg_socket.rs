@@ -1,10 +1,11 @@
-//! The relist of the generic PLEG through a real unix socket: 1,000 pods of two containers, idle, over our client and
-//! the generic runtime manager; beside it what decoding the two list responses costs by itself, and its share.
+//! The relist of the generic PLEG through a real unix socket, with our client and the generic runtime manager: 1,000
+//! idle pods with two containers each. It also measures the time to decode the two list responses, and its share of
+//! the whole.
 //!
 //! `cargo bench -p benches --bench pleg_socket`
 //!
-//! The runtime has a thread of its own, as a real one has its own process, and its answers ready as bytes: what it costs a
-//! runtime to make a list is its own affair. How long a relist took is what the PLEG itself tells,
+//! The runtime has its own thread, as a real one has its own process. Its responses are prepared as bytes, so the
+//! cost of building a list is not measured. The duration of a relist is the PLEG's own metric,
 //! `kubelet_pleg_relist_duration_seconds`.
 #![allow(missing_docs, reason = "criterion's macros make public items")]
 #![allow(clippy::panic, reason = "a bench ends where it cannot go on")]
@@ -43,14 +44,14 @@ const PODS: usize = 1_000;
 const ROUNDS: usize = 40;
 const AT_A_TIME: usize = 5;
 
-/// The answers of a runtime whose pods run and do nothing else.
+/// The responses of a runtime with idle pods.
 struct Served {
     sandboxes: v1::ListPodSandboxResponse,
     containers: v1::ListContainersResponse,
 }
 
 impl Served {
-    /// As a kubelet labels and annotates them.
+    /// With a kubelet's labels and annotations.
     fn new() -> Self {
         let (mut sandboxes, mut containers) = (Vec::new(), Vec::new());
         for index in 0..PODS {
@@ -131,7 +132,7 @@ fn texts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A runtime behind a socket that has its answers ready.
+/// A runtime behind a socket, with prepared responses.
 struct Ready {
     version: Bytes,
     sandboxes: Bytes,
@@ -181,7 +182,7 @@ impl Ready {
         response
     }
 
-    /// Serves on a thread of its own until `shutdown`.
+    /// Serves on its own thread until `shutdown`.
     fn serve(self, path: PathBuf, shutdown: CancellationToken) -> std::thread::JoinHandle<()> {
         let (bound, is_bound) = std::sync::mpsc::channel();
         let ready = Arc::new(self);
@@ -208,7 +209,7 @@ impl Ready {
     }
 }
 
-/// As gRPC frames a message: not compressed, and its length.
+/// A message in a gRPC frame: no compression, and its length.
 fn framed(message: &impl Message) -> Bytes {
     let mut framed = BytesMut::new();
     framed.put_u8(0);
@@ -217,7 +218,7 @@ fn framed(message: &impl Message) -> Bytes {
     framed.freeze()
 }
 
-/// Nothing changes, so a status is read once.
+/// Nothing changes, so each status is read once.
 struct Listed(CriRuntime);
 
 #[async_trait]
@@ -232,7 +233,7 @@ impl RuntimeReader for Listed {
     }
 }
 
-/// Hands on how long each relist took.
+/// Sends the duration of each relist.
 struct Relists(mpsc::UnboundedSender<Duration>);
 
 impl Recorder for Relists {
@@ -258,7 +259,7 @@ struct RelistDuration(mpsc::UnboundedSender<Duration>);
 
 impl HistogramFn for RelistDuration {
     fn record(&self, seconds: f64) {
-        // Nobody takes them any more once the bench is over.
+        // The receiver is gone once the bench is over.
         let _ = self.0.send(Duration::from_secs_f64(seconds));
     }
 }
@@ -327,7 +328,7 @@ fn relist(criterion: &mut Criterion) {
         };
         tokio.block_on(next)
     };
-    // The first finds the pods.
+    // The first relist finds the pods.
     next_relists(2);
     criterion.bench_function("idle relist through a socket, 1000 pods", |bencher| {
         bencher.iter_custom(|turns| {
@@ -335,7 +336,7 @@ fn relist(criterion: &mut Criterion) {
             next_relists(turns).into_iter().sum()
         });
     });
-    // By turns: a machine is not as fast at all times.
+    // Alternate, because the speed of a machine varies.
     let (mut decoding, mut relists) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         for _ in 0..AT_A_TIME {

@@ -1,4 +1,4 @@
-//! The pod cache: what it costs to wake one waiter among many.
+//! The pod cache: the cost to wake one waiter among many.
 //!
 //! `cargo bench -p benches --bench pod_cache`
 #![allow(missing_docs, reason = "criterion's macros make public items")]

@@ -1,9 +1,9 @@
-//! The merger: what a full snapshot and one pod's change cost among a thousand pods.
+//! The merger: the cost of a full snapshot and of one pod's change among a thousand pods.
 //!
 //! `cargo bench -p benches --bench pod_storage`
 //!
-//! The reference, for one pod's change among 1,000 two-container pods, on two cores: 8.5 ms and 5.1 MB allocated, since
-//! the whole set is compared each time.
+//! The reference takes 8.5 ms and allocates 5.1 MB for one pod's change among 1,000 two-container pods, on two cores,
+//! because it compares the whole set each time.
 #![allow(missing_docs, reason = "criterion's macros make public items")]
 #![allow(clippy::print_stdout, reason = "a bench prints what it found")]
 
@@ -22,7 +22,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// As an API server has it: all defaults filled in.
+/// As from an API server, with all defaults.
 const MANIFEST: &str = "
 apiVersion: v1
 kind: Pod
@@ -50,7 +50,7 @@ fn pods(count: usize) -> Vec<Arc<Pod>> {
     (0..count).map(|index| Arc::new(pod(index, "1"))).collect()
 }
 
-/// The same pods, read once more.
+/// The same pods, decoded again.
 fn read_again(pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
     pods.iter().map(|pod| Arc::new(Pod::clone(pod))).collect()
 }
@@ -64,21 +64,21 @@ fn storage(pods: &[Arc<Pod>]) -> PodStorage {
 
 fn merge(criterion: &mut Criterion) {
     for count in [1_000, 10_000] {
-        let told = pods(count);
+        let snapshot = pods(count);
         let mut group = criterion.benchmark_group(format!("{count} pods"));
-        let mut full = storage(&told);
+        let mut full = storage(&snapshot);
         group.bench_function("a snapshot of the same pods", |bencher| {
-            bencher.iter(|| full.merge("api", SourceUpdate::Snapshot(black_box(&told).clone())));
+            bencher.iter(|| full.merge("api", SourceUpdate::Snapshot(black_box(&snapshot).clone())));
         });
-        let again = [read_again(&told), read_again(&told)];
+        let again = [read_again(&snapshot), read_again(&snapshot)];
         let mut turn = 0;
-        group.bench_function("a snapshot of equal pods, read anew", |bencher| {
+        group.bench_function("a snapshot of equal pods, decoded again", |bencher| {
             bencher.iter(|| {
                 turn += 1;
                 full.merge("api", SourceUpdate::Snapshot(black_box(&again[turn % 2]).clone()))
             });
         });
-        let mut one = storage(&told);
+        let mut one = storage(&snapshot);
         let versions = [Arc::new(pod(7, "2")), Arc::new(pod(7, "3"))];
         let mut turn = 0;
         group.bench_function("one pod's change", |bencher| {
@@ -95,7 +95,7 @@ fn merge(criterion: &mut Criterion) {
     summary();
 }
 
-/// The figures beside the reference's, with what is allocated.
+/// The figures, to compare with the reference's, including allocations.
 fn summary() {
     println!(
         "\n{:<44} {:>10} {:>13} {:>12}",
@@ -106,25 +106,29 @@ fn summary() {
         "the kubelet: one change among 1,000", "8.5 ms", "", "5.1 MB"
     );
     for count in [1_000, 10_000] {
-        let told = pods(count);
-        let mut storage = storage(&told);
+        let snapshot = pods(count);
+        let mut storage = storage(&snapshot);
         let versions: Vec<_> = (0..200).map(|turn| pod(7, &turn.to_string())).collect();
         report(&format!("one change among {count}"), versions, |version| {
             storage.merge("api", SourceUpdate::Applied(Arc::new(version)));
         });
-        let same = (0..50).map(|_| told.clone()).collect();
-        report(&format!("{count} pods, the same"), same, |told| {
-            storage.merge("api", SourceUpdate::Snapshot(told));
+        let same = (0..50).map(|_| snapshot.clone()).collect();
+        report(&format!("{count} pods, the same"), same, |snapshot| {
+            storage.merge("api", SourceUpdate::Snapshot(snapshot));
         });
-        let mut equal = self::storage(&told);
-        let again = (0..20).map(|_| read_again(&told)).collect();
-        report(&format!("{count} pods, equal and read anew"), again, |told| {
-            equal.merge("api", SourceUpdate::Snapshot(told));
-        });
+        let mut equal = self::storage(&snapshot);
+        let again = (0..20).map(|_| read_again(&snapshot)).collect();
+        report(
+            &format!("{count} pods, equal and decoded again"),
+            again,
+            |snapshot| {
+                equal.merge("api", SourceUpdate::Snapshot(snapshot));
+            },
+        );
     }
 }
 
-/// The median of the times, and what the last run allocated.
+/// The median of the times, and the allocations of the last run.
 fn report<T>(what: &str, inputs: Vec<T>, mut run: impl FnMut(T)) {
     let mut times = Vec::with_capacity(inputs.len());
     let mut last = None;

@@ -1,5 +1,5 @@
-//! What simulated time costs: an hour of a node on which nothing happens, agent, runtime and API server; and ten minutes of
-//! pods that come and go in bad weather.
+//! The cost of simulated time: an hour of an idle node with agent, runtime and API server, and ten minutes of pods
+//! that come and go in a storm of faults.
 //!
 //! `cargo bench -p benches --bench simulation`
 #![allow(missing_docs, reason = "criterion's macros make public items")]

@@ -1,11 +1,11 @@
-//! The status manager over 1,000 pods: what a status costs that did not change, how 1,000 that changed at once are sent,
-//! and how many bytes a flip of readiness is.
+//! The status manager with 1,000 pods: the cost of an unchanged status, the time to send 1,000 changed statuses at
+//! once, and the size of a readiness change in bytes.
 //!
 //! `cargo bench -p benches --bench status`
 //!
-//! Time is virtual; the sink, where there is one, answers after 10 ms of it. "of that, making the statuses" is the share of
-//! who calls: a status is handed over, and so made anew each time. "generated anew" makes them of what the runtime says, as
-//! a pod's worker does.
+//! Time is virtual; the sink, if there is one, answers after 10 ms of it. "of that, making the statuses" is the
+//! caller's share: the caller passes ownership of a status, so it must make a new one each time. "generated again"
+//! generates the statuses from the runtime's, as a pod's worker does.
 #![allow(missing_docs, reason = "criterion's macros make public items")]
 #![allow(
     clippy::panic,
@@ -42,10 +42,10 @@ use tokio_util::sync::CancellationToken;
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const PODS: usize = 1_000;
-/// What the sink takes over a request.
+/// How long the sink takes for a request.
 const LATENCY: Duration = Duration::from_millis(10);
 
-/// Stores pods, as far as the manager can tell, and counts.
+/// Pretends to store pods, and counts.
 #[derive(Default)]
 struct Server {
     requests: AtomicUsize,
@@ -97,7 +97,7 @@ fn pod(index: usize) -> Arc<Pod> {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
-/// Of two containers, with all that a kubelet says of a pod.
+/// A pod with two containers, with everything that a kubelet reports.
 fn status(ready: bool) -> PodStatus {
     let word = if ready { "True" } else { "False" };
     let condition =
@@ -199,7 +199,7 @@ fn unchanged(criterion: &mut Criterion) {
     });
     criterion.bench_function("of that, making the statuses", |bencher| bencher.iter(make_all));
     tokio.block_on(async {
-        // All are looked through, many times.
+        // All statuses are compared, many times.
         tokio::time::sleep(Duration::from_secs(600)).await;
         node.stop().await;
     });
@@ -208,7 +208,7 @@ fn unchanged(criterion: &mut Criterion) {
     assert_eq!(requests, 0);
 }
 
-/// The shortest of many times: what else goes on makes it longer.
+/// The shortest of many times, since other work on the machine only adds time.
 fn shortest(mut work: impl FnMut()) -> Duration {
     let times = (0..200).map(|_| {
         let start = std::time::Instant::now();
@@ -218,7 +218,7 @@ fn shortest(mut work: impl FnMut()) -> Duration {
     times.min().unwrap()
 }
 
-/// What the runtime says of a pod whose two containers run.
+/// The runtime's status of a pod whose two containers run.
 fn runtime(pod: &Pod) -> RuntimeStatus {
     let mut status = RuntimeStatus::empty(pod.uid(), pod.key(), tokio::time::Instant::now());
     status.ips = vec!["10.88.0.7".to_owned()];
@@ -263,10 +263,11 @@ fn generated(criterion: &mut Criterion) {
         (node, pods)
     });
     let each = shortest(|| set_all(&node, &pods)) / PODS as u32;
-    println!("status, {PODS} generated anew and unchanged: {each:?} a pod");
-    criterion.bench_function(&format!("{PODS} statuses generated anew, unchanged"), |bencher| {
-        bencher.iter(|| set_all(&node, &pods))
-    });
+    println!("status, {PODS} generated again and unchanged: {each:?} a pod");
+    criterion.bench_function(
+        &format!("{PODS} statuses generated again, unchanged"),
+        |bencher| bencher.iter(|| set_all(&node, &pods)),
+    );
     tokio.block_on(node.stop());
     assert_eq!(server.requests.load(Ordering::Relaxed), PODS);
 }
@@ -302,7 +303,7 @@ fn changed(criterion: &mut Criterion) {
     assert_eq!(requests, turn * PODS);
 }
 
-/// Counts what is sent to the API server.
+/// Counts the requests to the API server and their bytes.
 fn flip(_: &mut Criterion) {
     let bytes = Arc::new(AtomicUsize::new(0));
     virtual_time().block_on(async {

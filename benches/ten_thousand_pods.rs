@@ -1,11 +1,11 @@
-//! Ten thousand pods in one process: how long an update takes to its worker, what a resync of all costs, what an idle pod
-//! weighs beside the `Pod` itself.
+//! Ten thousand pods in one process: the time of an update to its worker, the cost of a resync of all pods, and the
+//! memory of an idle pod beside the `Pod` itself.
 //!
 //! `cargo bench -p benches --bench ten_thousand_pods`
 //!
-//! The weight is of a whole agent (sources, merger, pod manager, workers, cache, PLEG, statuses) over pods of two containers
-//! each: what the agent keeps, and nothing of what it talks to. The `Pod`, and the entry in the runtime's list, which the PLEG
-//! and the runtime share, are told apart from what the agent keeps beside them.
+//! The memory is that of a whole agent (sources, merger, pod manager, workers, cache, PLEG, statuses) with pods of
+//! two containers each. It does not include what the agent talks to. The `Pod`, and the entry in the runtime's list
+//! that the PLEG and the runtime share, are counted separately.
 #![allow(clippy::print_stdout, reason = "a bench prints what it found")]
 #![allow(
     clippy::unwrap_used,
@@ -58,7 +58,7 @@ fn main() {
     runtime.block_on(weight());
 }
 
-/// As an API server has it.
+/// As from an API server.
 fn pod(index: usize) -> Pod {
     let container = |name: &str| {
         json!({"name": name, "image": "busybox:1.36", "command": ["sleep", "1000"], "imagePullPolicy": "IfNotPresent",
@@ -75,7 +75,7 @@ fn pod(index: usize) -> Pod {
     serde_json::from_value(pod).expect("not a pod")
 }
 
-/// Says when it is called.
+/// Sends a message when it is called.
 struct Bell(mpsc::UnboundedSender<Instant>);
 
 #[async_trait]
@@ -110,7 +110,7 @@ impl PodSyncer for Bell {
     }
 }
 
-/// From the call that tells of an update to the begin of its sync, one after the other; then of all at once.
+/// The time from the update to the start of its sync: one pod after the other, then all at once.
 async fn dispatch() {
     let (cache, (bell, mut rung)) = (PodCache::new(), mpsc::unbounded_channel());
     let workers = PodWorkers::new(
@@ -135,7 +135,7 @@ async fn dispatch() {
         start.elapsed()
     };
     let first = update_all(SyncPodType::Create).await;
-    // Their ends are to be taken in, too.
+    // Process their ends, too.
     tokio::time::sleep(Duration::from_millis(50)).await;
     let resync = update_all(SyncPodType::Sync).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -149,7 +149,10 @@ async fn dispatch() {
         tokio::task::yield_now().await;
     }
     times.sort();
-    println!("{PODS} pods: all begun {:>6.1} ms after they came", millis(first));
+    println!(
+        "{PODS} pods: all started {:>6.1} ms after they were added",
+        millis(first)
+    );
     println!("{PODS} pods: a resync of all takes {:>6.1} ms", millis(resync));
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     println!(
@@ -162,8 +165,8 @@ async fn dispatch() {
     running.await.expect("the workers panicked");
 }
 
-/// When the next sync begins. On a machine that is busy with other things the end of the one before may be taken in late: it
-/// needs another status then.
+/// Waits for the start of the next sync. On a busy machine the end of the previous sync may be processed late, and
+/// then the sync needs another status.
 async fn next(rung: &mut mpsc::UnboundedReceiver<Instant>, cache: &PodCache) -> Instant {
     loop {
         match tokio::time::timeout(Duration::from_secs(1), rung.recv()).await {
@@ -177,7 +180,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Whoever is asked to run runs.
+/// Runs everything at once.
 struct Ready {
     run: Mutex<FxHashMap<PodUid, Arc<RuntimePod>>>,
 }
@@ -250,7 +253,7 @@ fn runtime_pod(pod: &Pod) -> RuntimePod {
 
 const IMAGE_ID: &str = "sha256:3f57d9401f8d42f986df300f0c69192fc41da28ccc8d797829467780db3dd741";
 
-/// As a runtime tells of a container that it made of an image that it has.
+/// The runtime's status of a container whose image exists.
 fn container_status(listed: &Container) -> ContainerStatus {
     let mut status = ContainerStatus::new(listed.id.clone(), listed.name.clone(), listed.state);
     status.image.clone_from(&listed.image);
@@ -285,16 +288,16 @@ fn live() -> usize {
     stats.bytes_allocated - stats.bytes_deallocated
 }
 
-/// What an agent weighs with all pods running for minutes, and without any.
+/// The memory of an agent with all pods running for minutes, and without pods.
 async fn weight() {
     let folder = tempfile::tempdir().expect("no folder");
     let ready = Arc::new(Ready {
         run: Mutex::new(FxHashMap::with_capacity_and_hasher(PODS, FxBuildHasher)),
     });
     let cache = PodCache::new();
-    // Told once, and kept by nobody else.
-    let told = stream::once(async { (0..PODS).map(|index| Arc::new(pod(index))).collect() });
-    let source = StreamSource::new("api", told.chain(stream::pending()));
+    // Sent once, and kept by nothing else.
+    let snapshots = stream::once(async { (0..PODS).map(|index| Arc::new(pod(index))).collect() });
+    let source = StreamSource::new("api", snapshots.chain(stream::pending()));
     let kubelet = Kubelet::builder()
         .pods(PodConfig::builder().source(source).build().expect("no sources"))
         .runtime(ready.clone())

@@ -1,5 +1,5 @@
-//! A node agent on processes of this machine, no root and no daemon: the pods of a folder, their statuses as lines
-//! of JSON.
+//! A node agent that runs pods as processes of this machine, without root and without a daemon. It reads the pods of
+//! a folder and prints their statuses as lines of JSON.
 //!
 //! `cargo run --example agent-on-processes`
 

@@ -1,12 +1,12 @@
-//! Runs one pod to its end, as `docker run` runs a container: what its containers write is written here, and its exit
-//! code is this program's.
+//! Runs one pod to its end, as `docker run` runs a container. It prints the output of the containers, and exits with
+//! the pod's exit code.
 //!
 //! ```console
 //! $ cargo run --example run-pod -- examples/manifests/run-to-completion.yaml
 //! $ cargo run --example run-pod -- --runtime unix:///run/containerd/containerd.sock my-pod.yaml
 //! ```
 //!
-//! There is no agent in it: the runtime manager, asked again and again to bring the pod closer to its spec.
+//! It has no agent: it calls the runtime manager until the pod is as its spec says.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -34,21 +34,22 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// How often the pod is looked at.
+/// How often to sync the pod.
 const PERIOD: Duration = Duration::from_millis(300);
 
-/// Runs the pod of a manifest to its end: its logs on the terminal, its exit code as the program's.
+/// Runs the pod of a manifest to its end, prints its logs, and exits with its exit code.
 ///
-/// The exit code is that of the first container that failed, 0 if none did. Ctrl-C deletes the pod within its grace period,
-/// a second one at once; the exit code is 130 then. Either way nothing of the pod is left behind.
+/// The exit code is that of the first container that failed, or 0. Ctrl-C deletes the pod within its grace period, a
+/// second Ctrl-C deletes it at once; the exit code is 130 then. In any case nothing of the pod is left.
 #[derive(Parser)]
 #[command(name = "run-pod")]
 struct Args {
     /// The manifest of one pod, YAML or JSON.
     manifest: PathBuf,
 
-    /// What runs the pod: processes of this machine, or the CRI runtime at this endpoint
-    /// (unix:///run/containerd/containerd.sock, tcp://host:port). No kubelet may run on it: it would end the pod.
+    /// The runtime: processes of this machine, or the CRI runtime at this endpoint
+    /// (unix:///run/containerd/containerd.sock, tcp://host:port). No kubelet may use this runtime, because it would
+    /// kill the pod.
     #[arg(long, value_name = "process|ENDPOINT", default_value = "process")]
     runtime: String,
 }
@@ -75,7 +76,7 @@ async fn run(args: &Args, root: &std::path::Path) -> Result<ExitCode> {
     let text = tokio::fs::read(&args.manifest).await.map_err(|error| named(&error))?;
     let decoded = manifest::decode(&text, "run-pod", Location::File(&args.manifest));
     let mut pod = decoded.map_err(|error| named(&error))?.pod;
-    // Each run is a pod of its own.
+    // Each run is a new pod.
     pod.metadata.uid = Some(format!("{}-{}", std::process::id(), Clock::system().now().as_nanosecond()));
     let pod = Arc::new(pod);
 
@@ -107,7 +108,7 @@ async fn services(
     Ok((client.clone(), client))
 }
 
-/// Syncs the pod until there is nothing more to do for it.
+/// Syncs the pod until it has ended.
 async fn to_its_end(runtime: &CriRuntime, pod: &Arc<Pod>, logs: &mut Logs) -> Result<()> {
     let mut said = None;
     loop {
@@ -128,7 +129,7 @@ async fn to_its_end(runtime: &CriRuntime, pod: &Arc<Pod>, logs: &mut Logs) -> Re
     }
 }
 
-/// What the runtime says of the pod.
+/// The runtime's status of the pod.
 async fn status(runtime: &CriRuntime, pod: &Pod) -> kubelet_core::Result<Arc<PodStatus>> {
     match runtime.pod(&pod.uid()).await? {
         Some(found) => runtime.pod_status(&found).await,
@@ -136,7 +137,7 @@ async fn status(runtime: &CriRuntime, pod: &Pod) -> kubelet_core::Result<Arc<Pod
     }
 }
 
-/// Ends what runs of the pod, shows what it wrote last, and removes it; returns how it ended.
+/// Kills the pod, prints its last output, and removes it. Returns how it ended.
 async fn delete(
     runtime: &CriRuntime,
     services: &dyn RuntimeService,
@@ -166,7 +167,7 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     spec.map_or(&[][..], |spec| &spec.containers[..]).iter().chain(init)
 }
 
-/// That of the first container that failed; those of the pod before those that prepare it.
+/// The exit code of the first container that failed. Regular containers come before init containers.
 fn exit_code(pod: &Pod, status: &PodStatus) -> u8 {
     let ended = |name: &str| status.container(name).filter(|it| it.state == ContainerState::Exited);
     let sidecar = |container: &Container| container.restart_policy.as_deref() == Some("Always");
@@ -180,7 +181,7 @@ fn exit_code(pod: &Pod, status: &PodStatus) -> u8 {
 struct Logs {
     seen: BTreeSet<String>,
     shown: JoinSet<()>,
-    /// Whether to tell whose line it is.
+    /// Whether to print the container's name before each line.
     several: bool,
 }
 

@@ -1,5 +1,5 @@
-//! A node agent with a runtime of your own: five verbs, and pods come alive on it. This one runs nothing and
-//! remembers it; yours starts a microVM, a Wasm module, a batch job.
+//! A node agent with your own container runtime: implement five verbs, and it runs pods. This one runs nothing and
+//! only keeps records; yours starts a microVM, a Wasm module or a batch job.
 //!
 //! `cargo run --example runtime-of-your-own`
 

@@ -1,5 +1,5 @@
-//! A runtime of your own as a CRI socket, for `crictl` and for any kubelet. This one runs containers as processes of this
-//! machine; yours starts a microVM, a Wasm module, a batch job.
+//! Serves your own runtime as a CRI socket, for `crictl` and for any kubelet. This one runs containers as processes
+//! of this machine; yours starts a microVM, a Wasm module or a batch job.
 //!
 //! ```console
 //! $ cargo run --example serve-cri
@@ -21,8 +21,8 @@
 //! $ crictl rmp --all --force
 //! ```
 //!
-//! Or with a kubelet, here without an API server, as root. On a host with swap add `failSwapOn: false`, on one with cgroup v1
-//! `failCgroupV1: false`:
+//! Or with a kubelet, here without an API server, as root. On a host with swap add `failSwapOn: false`, on a host
+//! with cgroup v1 `failCgroupV1: false`:
 //!
 //! ```console
 //! $ cat > kubelet.yaml <<EOF
@@ -48,11 +48,11 @@ use tokio_util::sync::CancellationToken;
 
 /// Serves the process runtime as a CRI socket.
 ///
-/// Whoever can connect to the socket can run commands as you. Ctrl-C and SIGTERM end it.
+/// Everyone who can connect to the socket can run commands as you. Ctrl-C and SIGTERM end it.
 #[derive(Debug, Parser)]
 #[command(name = "serve-cri")]
 struct Args {
-    /// Where containers and pods are kept, so that the next serve-cri finds them [default: serve-cri in the temporary
+    /// The folder for containers and pods, where the next serve-cri finds them [default: serve-cri in the temporary
     /// folder].
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -61,7 +61,7 @@ struct Args {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// Leaves the containers running at the end, as containerd does. The next serve-cri takes them over.
+    /// Keep the containers running at the end, as containerd does. The next serve-cri takes them over.
     #[arg(long)]
     keep: bool,
 }
@@ -75,9 +75,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shutdown = CancellationToken::new();
     tokio::spawn(cancel_on_signal(shutdown.clone())?);
 
-    // Any `ContainerRuntime` will do here.
+    // Any `ContainerRuntime` works here.
     let processes = Arc::new(ProcessRuntime::builder(root.join("processes")).open().await?);
-    // A kubelet asks for sandboxes and images: the adapter adds them, and keeps its records of both.
+    // A kubelet needs sandboxes and images. The adapter adds both, and keeps records of them.
     let services = Arc::new(CriAdapter::builder(processes.clone()).records_dir(root.join("records")).build());
     let socket = CriSocket::bind(args.socket.unwrap_or_else(|| root.join("cri.sock")), 0o600).await?;
     CriServer::new(services.clone(), services).serve(socket, shutdown).await?;

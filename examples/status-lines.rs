@@ -1,4 +1,4 @@
-//! A status sink of your own: an agent on processes that tells in one line what became of each pod.
+//! A status sink of your own: an agent on processes that prints a line for each change of a pod's phase.
 //!
 //! `cargo run --example status-lines`
 
@@ -35,7 +35,7 @@ impl StatusSink for StatusLines {
     }
 
     async fn forget(&self, pod: &Arc<Pod>) -> kubelet_core::Result<()> {
-        println!("{} is gone", pod.key());
+        println!("{} is deleted", pod.key());
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Prints what becomes of containers, as it happens: those of a CRI runtime, or a process of this machine.
+//! Prints the lifecycle events of containers: those of a CRI runtime, or a process of this machine.
 //!
 //! ```console
 //! $ cargo run --example watch-containers -- unix:///run/containerd/containerd.sock
@@ -36,7 +36,7 @@ async fn main() -> Result<(), Error> {
         }
         _ => Err("give the endpoint of a CRI runtime, or `process` and a command".into()),
     };
-    // It may not be there.
+    // The file may not exist.
     let _ = std::fs::remove_dir_all(root);
     watched
 }
@@ -57,7 +57,7 @@ async fn watch(runtime: Arc<CriRuntime>) -> Result<(), Error> {
     let watching = tokio::spawn(pleg.run(shutdown.clone()));
     let printing = async {
         while let Some((uid, changes)) = events.next().await {
-            // What can be read of the pod now; it may be gone.
+            // The current status of the pod, if the pod still exists.
             let status = cache.get(&uid).ok();
             for change in changes {
                 writeln!(stdout(), "{}", line(&uid, &change, status.as_deref()))?;
@@ -93,7 +93,7 @@ fn line(uid: &PodUid, change: &PodLifecycleEvent, status: Option<&PodStatus>) ->
     format!("{:?} {pod} {what} {id}", change.event_type)
 }
 
-/// Runs the command in a pod of its own, and watches it.
+/// Runs the command in a new pod, and watches it.
 async fn processes(command: &[String], root: &Path) -> Result<(), Error> {
     let processes = Arc::new(ProcessRuntime::builder(root.join("processes")).open().await?);
     let adapter = Arc::new(CriAdapter::builder(processes.clone()).build());

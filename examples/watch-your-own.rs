@@ -1,5 +1,5 @@
-//! The kubelet's PLEG on a runtime of your own: whatever can list its pods and read one's status. This one keeps
-//! them in memory; no CRI, no cluster, no daemon.
+//! The kubelet's PLEG on your own runtime: it needs a list of pods and the status of one pod. This runtime keeps pods
+//! in memory; there is no CRI, no cluster and no daemon.
 //!
 //! `cargo run --example watch-your-own`
 
@@ -36,7 +36,7 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut events = pleg.handle().subscribe();
     let watching = tokio::spawn(pleg.run(shutdown.clone()));
 
-    // A container comes, ends, and goes.
+    // A container starts, ends and is removed.
     let lives = tokio::spawn(async move {
         for state in [Some(ContainerState::Running), Some(ContainerState::Exited), None] {
             let mut pod = RuntimePod::empty(PodUid::from("0b57"), PodKey::new("default", "web"));

@@ -1,4 +1,4 @@
-//! An API server in memory, and a node of it that the node agent runs.
+//! An API server in memory, and a node that the node agent runs.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -21,10 +21,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::member::{NODE, configuration, is_ready};
 
-/// Far longer than anything here takes.
+/// A timeout longer than anything here takes.
 const GUARD: Duration = Duration::from_secs(180);
 
-/// A node that runs pods on a runtime, and the API server it belongs to.
+/// A node that runs pods on a runtime, and its API server.
 pub(crate) struct Cluster {
     server: ApiServer,
     agent: JoinHandle<()>,
@@ -34,7 +34,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Waits until the node is ready. The agent has threads of its own, as many as the program's.
+    /// Waits until the node is ready. The agent has its own threads, as many as the program's.
     pub(crate) async fn start(endpoint: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
@@ -88,7 +88,7 @@ impl Cluster {
         }
     }
 
-    /// Creates pods at once, and tells how long it took until the API had all of them as running.
+    /// Creates pods at once, and returns the time until all are running in the API.
     pub(crate) async fn run(&self, pods: &[Arc<Pod>]) -> Duration {
         let create = || {
             for pod in pods {
@@ -111,7 +111,7 @@ impl Cluster {
         self.until(pods.len(), is_running, create).await
     }
 
-    /// Deletes pods at once, and tells how long it took until the API had none of them.
+    /// Deletes pods at once, and returns the time until none is left in the API.
     pub(crate) async fn delete(&self, pods: &[Arc<Pod>]) -> Duration {
         let delete = || {
             for pod in pods {
@@ -127,7 +127,7 @@ impl Cluster {
         self.until(pods.len(), is_gone, delete).await
     }
 
-    /// How long it took from here until the API told as much of so many pods.
+    /// The time until this many pods have reached a state in the API.
     async fn until(
         &self,
         pods: usize,

@@ -1,14 +1,14 @@
-//! How fast the node agent runs pods on a real containerd, against the bare CRI calls made by hand.
+//! The speed of the node agent with pods on a real containerd, compared with the same CRI calls made by hand.
 //!
-//! `cargo bench -p benches --bench agent_speed` needs root and containerd, and says so where they lack. It takes ten minutes.
+//! `cargo bench -p benches --bench agent_speed` needs root and containerd, and prints a message if they are missing.
+//! It takes ten minutes.
 //!
-//! The agent is composed as the example `node-agent` is, and has an API server in memory over loopback. It and what is made
-//! by hand have a containerd each, and take turns. Pods are of one busybox container on the host's network and have
-//! no volumes, as those by hand have none. Containers ignore SIGTERM; the kubelet gives each 2 s to
-//! end where a pod has less, and that is what they are given by hand. With containerd 1.6 or older the agent relists; with
-//! 1.7 it has events.
+//! The agent is assembled like the example `node-agent`, with an API server in memory over loopback. The agent and
+//! the calls by hand alternate, each with its own containerd. Pods have one busybox container on the host's network
+//! and no volumes, as those by hand. Containers ignore SIGTERM. The kubelet gives each container at least 2 s to end,
+//! so the calls by hand do the same. With containerd 1.6 or older the agent relists; with 1.7 it uses events.
 //!
-//! | measured | to be held |
+//! | measured | limit |
 //! |---|---|
 //! | a pod, created in the API until it is `Running` there | 1.6 × sandbox, create and start by hand |
 //! | a pod, deleted in the API with a grace of 1 s until it is gone there | 200 ms more than the stop by hand |
@@ -56,9 +56,9 @@ const SINGLE_RUNS: usize = 15;
 const MANY_RUNS: usize = 5;
 const STARTED_AT_ONCE: usize = 80;
 const DELETED_AT_ONCE: usize = 110;
-/// Of the pods that are deleted.
+/// The grace period of the deleted pods.
 const GRACE: i64 = 1;
-/// The time that a kubelet gives a container to stop, at least.
+/// The minimum time that a kubelet gives a container to stop.
 const STOP_TIMEOUT: i64 = 2;
 
 fn pod(number: usize) -> Arc<Pod> {
@@ -73,7 +73,7 @@ fn pod(number: usize) -> Arc<Pod> {
                 "name": "main",
                 "image": Containerd::BUSYBOX,
                 "imagePullPolicy": "IfNotPresent",
-                // It ignores SIGTERM, as the first process of a container does: its grace is used up.
+                // It ignores SIGTERM, as the first process of a container does, so it uses its whole grace period.
                 "command": ["sleep", "10000"],
             }],
         },
@@ -81,7 +81,7 @@ fn pod(number: usize) -> Arc<Pod> {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
-/// What two ways of doing the same took.
+/// The times of two ways to do the same.
 #[derive(Default)]
 struct Times {
     agent: Vec<Duration>,
@@ -89,7 +89,7 @@ struct Times {
 }
 
 impl Times {
-    /// The upper of the middle two.
+    /// The upper of the two middle values.
     fn medians(&mut self) -> (f64, f64) {
         let median = |times: &mut Vec<Duration>| {
             times.sort_unstable();
@@ -101,18 +101,14 @@ impl Times {
     fn tell_ratio(mut self, what: &str, most: f64) {
         let (agent, by_hand) = self.medians();
         let ratio = agent / by_hand;
-        println!(
-            "  {what}: {ratio:.2} x (to be held: {most} x), by the medians {agent:.0} and {by_hand:.0} ms"
-        );
+        println!("  {what}: {ratio:.2} x (limit: {most} x), by the medians {agent:.0} and {by_hand:.0} ms");
         self.tell();
     }
 
     fn tell_difference(mut self, what: &str, most: Duration) {
         let (agent, by_hand) = self.medians();
         let more = agent - by_hand;
-        println!(
-            "  {what}: {more:+.0} ms (to be held: +{most:?}), by the medians {agent:.0} and {by_hand:.0} ms"
-        );
+        println!("  {what}: {more:+.0} ms (limit: +{most:?}), by the medians {agent:.0} and {by_hand:.0} ms");
         self.tell();
     }
 
@@ -151,7 +147,7 @@ impl ByHand {
         }
     }
 
-    /// Starts the pods of these numbers at once.
+    /// Starts the pods with these numbers at once.
     async fn start(&mut self, pods: std::ops::Range<usize>) -> Duration {
         let begun = Instant::now();
         let starts = self.calls[pods].iter().cloned().map(|calls| {
@@ -215,7 +211,7 @@ async fn measure(containerd: Option<Containerd>, other: Option<Containerd>, what
 
     let (mut start, mut delete) = (Times::default(), Times::default());
     for run in 0..SINGLE_RUNS {
-        // In turns, and who is first changes: a machine has moods.
+        // Alternate, and change which one is first: the speed of a machine varies.
         for agents_turn in [run % 2 == 0, run % 2 != 0] {
             if agents_turn {
                 start.agent.push(cluster.run(&pods[..1]).await);

@@ -1,4 +1,4 @@
-//! Nothing is global: fifty agents live in one process and one thread, in virtual time, and leave nothing behind.
+//! There is no global state: fifty agents run in one process and one thread, in virtual time, and leave nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 const AGENTS: u64 = 50;
 
-/// An agent with a source, a runtime and a sink of its own.
+/// An agent with its own source, runtime and sink.
 struct Agent {
     number: u64,
     pods: watch::Sender<Vec<Arc<Pod>>>,
@@ -139,7 +139,7 @@ async fn live(number: u64, all_at_work: &Barrier) {
         assert!(agent.runtime.containers().iter().all(|container| !container.is_running()));
     }
 
-    // It did its own pods' work, once, and nobody else's.
+    // It worked for its own pods only, and once.
     let mut tallies = agent.runtime.tallies();
     tallies.sort_by(|a, b| a.1.cmp(&b.1));
     let names: Vec<_> = tallies.iter().map(|(_, name, _)| name.as_str()).collect();
@@ -180,14 +180,14 @@ async fn an_agent_that_is_dropped_takes_its_tasks_with_it_and_no_other() {
     assert!(alive() > one);
     goes.running.abort();
     assert!(goes.running.await.unwrap_err().is_cancelled());
-    // Whoever was aborted has to be woken once to be gone.
+    // An aborted task needs one more turn to end.
     let gone = async {
         while alive() > one {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(3600), gone).await.expect("its tasks are gone");
-    // Its containers are left as they are, and the other agent has noticed nothing.
+    // Its containers continue unchanged, and the other agent has not noticed anything.
     assert!(goes.runtime.containers().iter().any(|container| container.is_running()));
     assert_eq!(stays.runtime.end(&web.uid(), "main", 1), 1);
     stays.until(&web, "main runs again", |status| restarts(status) == 1).await;

@@ -1,4 +1,4 @@
-//! The examples, run as the programs they are: on processes of this machine, on a real containerd, and against an API server in
+//! Runs the examples as programs: with processes of this machine, with a real containerd, and with an API server in
 //! memory.
 //!
 //! `cargo test --workspace` builds the examples before it runs these tests. Before `cargo test -p end-to-end` alone, build

@@ -1,4 +1,4 @@
-//! The agents in the README are the examples that are compiled.
+//! The agents in the README are the compiled examples.
 
 const README: &str = include_str!("../../README.md");
 

@@ -1,5 +1,5 @@
-//! A controller on kube-runtime: a scheduler that binds each pod to the node with the fewest pods. It knows nothing of
-//! where it runs: here it is run against the API server in memory, where virtual time makes its hour a moment.
+//! A controller on kube-runtime: a scheduler that binds each pod to the node with the fewest pods. It works with every API
+//! server. Here it runs against the one in memory, with a paused clock, so nine minutes take a moment.
 //!
 //! `cargo run -p kubelet-apiserver --example controller`
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
@@ -79,13 +79,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     demonstrate().await
 }
 
-/// Nine pods for three nodes, and some trouble.
+/// Nine pods for three nodes, with faults and a restart of the API server.
 pub async fn demonstrate() -> Result<(), Box<dyn Error>> {
     let server = ApiServer::new();
     for name in ["one", "two", "three"] {
         server.create::<Node>(&serde_json::from_value(json!({"metadata": {"name": name}}))?)?;
     }
-    // What a real one would do to it now and then.
+    // Faults that a real API server shows now and then.
     let faults = server.faults();
     faults
         .on(Verb::Create)
@@ -116,7 +116,7 @@ pub async fn demonstrate() -> Result<(), Box<dyn Error>> {
         println!("{node}: {pods} pods");
     }
     for fault in faults.injected() {
-        println!("in spite of {fault}");
+        println!("in spite of: {fault}");
     }
     assert_eq!(loads.values().collect::<Vec<_>>(), [&3, &3, &3]);
     Ok(())

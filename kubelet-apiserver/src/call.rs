@@ -1,10 +1,10 @@
-//! [`ApiCall`]: what is kept of each request for objects.
+//! [`ApiCall`]: the record of a request.
 
 use std::fmt;
 
 use k8s_openapi::jiff::Timestamp;
 
-/// What a request does, as the API server's authorizers name it.
+/// The verb of a request, as the API server's authorizers know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Verb {
@@ -14,20 +14,20 @@ pub enum Verb {
     List,
     /// Watches a collection or an object.
     Watch,
-    /// Makes an object, or posts to a sub-resource.
+    /// Creates an object, or posts to a sub-resource.
     Create,
     /// Replaces an object (`PUT`).
     Update,
-    /// Changes an object.
+    /// Patches an object.
     Patch,
     /// Deletes an object.
     Delete,
-    /// Deletes what a selector picks.
+    /// Deletes the objects of a collection.
     DeleteCollection,
 }
 
 impl Verb {
-    /// As authorizers name it: `deletecollection`.
+    /// The authorizers' name: `deletecollection`.
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Get => "get",
@@ -41,7 +41,8 @@ impl Verb {
         }
     }
 
-    /// Whether it only looks. Such requests are recorded where that is asked for.
+    /// Whether the request only reads. The server records reads only with
+    /// [`record_reads`](crate::ApiServerBuilder::record_reads).
     pub fn only_looks(self) -> bool {
         matches!(self, Verb::Get | Verb::List | Verb::Watch)
     }
@@ -53,26 +54,27 @@ impl fmt::Display for Verb {
     }
 }
 
-/// A request that the server got: `patch pods/status default/web`, and with `{:#}` also who made it and how it was
-/// answered.
+/// A request that the server received. It prints as `patch pods/status default/web`; `{:#}` adds the user and the
+/// response code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApiCall {
-    /// Who asked.
+    /// The user.
     pub user: String,
-    /// For what.
+    /// The verb.
     pub verb: Verb,
-    /// Of which resource or sub-resource: `pods`, `pods/status`.
+    /// The resource or sub-resource: `pods`, `pods/status`.
     pub resource: String,
-    /// In which namespace; empty for none, or for all.
+    /// The namespace; empty for kinds without namespaces and for all namespaces.
     pub namespace: String,
-    /// Of which object; empty for a collection. What is created goes by its name, where it has one.
+    /// The name; empty for a collection. For a create it is the name in the body, if there is one.
     pub name: String,
     /// The field selector of a collection: `spec.nodeName=node-1`.
     pub field_selector: String,
-    /// When it came.
+    /// When the request arrived.
     pub at: Timestamp,
-    /// The HTTP status of the answer; `None` before it, or when the connection broke or the caller gave up.
+    /// The HTTP status of the response. `None` until there is a response, or if the connection broke or the client
+    /// gave up.
     pub status: Option<u16>,
 }
 

@@ -1,5 +1,5 @@
-//! What the controller manager does to the objects that agents live by: it fills and empties namespaces, and approves and
-//! signs certificates. Here it is done at once, in the request that gives rise to it.
+//! The part of the controller manager that agents depend on: it fills and empties namespaces, and approves and signs
+//! certificates. It runs within the request that triggers it.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::store::Raced;
 use super::write::name_of;
 
 impl Shared {
-    /// What follows from an object that was stored.
+    /// Runs the controllers after an object was stored.
     pub(crate) fn run_controllers(
         &self,
         resource: &'static Resource,
@@ -30,7 +30,7 @@ impl Shared {
         }
     }
 
-    /// What follows from an object that was removed: an empty namespace goes, if that was waited for.
+    /// Runs the controllers after an object was removed: a terminating namespace that is now empty is removed.
     pub(crate) fn after_removal(&self, namespace: &str) {
         let Some(namespaces) = Resource::find("", "v1", "namespaces").filter(|_| !namespace.is_empty())
         else {
@@ -50,19 +50,19 @@ impl Shared {
         }) {
             return;
         }
-        // Whoever changed it meanwhile brings it here again.
+        // If another request changed it meanwhile, that request runs this again.
         let _ = self.commit(namespaces, "", namespace, Some(&object), None);
     }
 
     fn fill_namespace(&self, namespace: &str, rng: &mut fastrand::Rng) {
         for (resource, object) in objects::beside_namespace(namespace, self.now(), rng) {
             let name = name_of(&object).to_owned();
-            // Already there: nothing to do, as for the controllers.
+            // It exists already, so there is nothing to do.
             let _ = self.commit(resource, namespace, &name, None, Some(object));
         }
     }
 
-    /// Deletes all that is in a namespace; pods get their time to end, and keep it until they are gone.
+    /// Deletes all objects in a namespace. Pods get their grace period, and the namespace stays until they are gone.
     fn empty_namespace(&self, namespace: &str) {
         for resource in RESOURCES.iter().filter(|r| r.namespaced) {
             for object in self.with_store(|store| store.objects(resource, namespace)) {
@@ -78,7 +78,7 @@ impl Shared {
                     dry_run: false,
                     now: self.now(),
                 };
-                // Gone already: so much the better.
+                // An object that is gone already is no error.
                 let _ = self.delete(&attributes, &json!({}));
             }
         }
@@ -96,7 +96,7 @@ impl Shared {
         {
             match self.commit(resource, "", &name, Some(&request), Some(next)) {
                 Ok(stored) => request = stored,
-                // Whoever was faster is looked at in its turn.
+                // The request that changed it first runs the signer again.
                 Err(Raced) => return,
             }
         }

@@ -1,4 +1,4 @@
-//! The server without HTTP: for the set-up and the assertions of a test.
+//! Access without HTTP, for the set-up and the assertions of tests.
 
 use std::marker::PhantomData;
 
@@ -17,34 +17,34 @@ use super::status_error::StatusError;
 use super::store::{Event, EventType, Events, ListOptions, Selection};
 use crate::Result;
 
-/// As the administrator, past users, faults and the record of calls.
+/// Access without HTTP, with the administrator's rights. Faults do not apply, and calls are not recorded.
 impl ApiServer {
-    /// An object, if it is there. `namespace` is empty for kinds that have none.
+    /// Returns an object, or `None` if it does not exist. `namespace` is empty for kinds without namespaces.
     ///
     /// # Errors
     ///
-    /// For a kind that is not served.
+    /// The server does not serve the kind.
     pub fn get<K: Kind + DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<Option<K>> {
         let object = self.shared.lookup(served::<K>()?, namespace, name);
         object.map(|object| typed(&object)).transpose()
     }
 
-    /// All objects of a kind, in the order of namespace and name.
+    /// Returns all objects of a kind, ordered by namespace and name.
     ///
     /// # Errors
     ///
-    /// For a kind that is not served.
+    /// The server does not serve the kind.
     pub fn list<K: Kind + DeserializeOwned>(&self) -> Result<Vec<K>> {
         let resource = served::<K>()?;
         let objects = self.shared.with_store(|store| store.objects(resource, ""));
         objects.iter().map(|object| typed(object)).collect()
     }
 
-    /// Makes an object, in the namespace it says or in `default`. Returns it as it was stored.
+    /// Creates an object, in its namespace or in `default`. Returns the stored object.
     ///
     /// # Errors
     ///
-    /// As the API server refuses it.
+    /// The API server rejects the object.
     pub fn create<K>(&self, object: &K) -> Result<K>
     where
         K: Kind + Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned,
@@ -54,11 +54,11 @@ impl ApiServer {
         typed(&written?.object)
     }
 
-    /// Puts an object in the place of the one of its name. Its status stays as it is, where it is written apart.
+    /// Replaces an object (`PUT`). If the kind has a `status` sub-resource, the status does not change.
     ///
     /// # Errors
     ///
-    /// As the API server refuses it: what is not there, or was changed since its `resourceVersion`.
+    /// The object does not exist, it has changed since its `resourceVersion`, or the API server rejects it.
     pub fn replace<K>(&self, object: &K) -> Result<K>
     where
         K: Kind + Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned,
@@ -68,11 +68,11 @@ impl ApiServer {
         typed(&written?.object)
     }
 
-    /// Puts the status of an object in the place of the one of its name.
+    /// Replaces the status of an object (`PUT` on `status`).
     ///
     /// # Errors
     ///
-    /// As the API server refuses it: what is not there, or was changed since its `resourceVersion`.
+    /// The object does not exist, it has changed since its `resourceVersion`, or the API server rejects it.
     pub fn replace_status<K>(&self, object: &K) -> Result<K>
     where
         K: Kind + Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned,
@@ -83,23 +83,23 @@ impl ApiServer {
         typed(&written?.object)
     }
 
-    /// Deletes an object as a client does that says nothing about how: a pod gets its time to end.
+    /// Deletes an object with default options: a pod gets its grace period.
     ///
     /// # Errors
     ///
-    /// As the API server refuses it: what is not there.
+    /// The object does not exist.
     pub fn delete<K: Kind>(&self, namespace: &str, name: &str) -> Result<()> {
         let attributes = self.attributes(Verb::Delete, served::<K>()?, namespace, name);
         self.shared.delete(&attributes, &json!({}))?;
         Ok(())
     }
 
-    /// Watches all objects of a kind: the changes after a revision, or with 0 first the objects that are there. The stream ends
-    /// when watches end; call this again then, with the last revision seen.
+    /// Watches all objects of a kind, from a revision on. A watch from 0 starts with the existing objects. When the
+    /// stream ends, call this again with the last revision that you saw.
     ///
     /// # Errors
     ///
-    /// If the kind is not served, or the server has forgotten the revision.
+    /// The server does not serve the kind, or has dropped this revision from its history.
     pub fn changes<K: Kind>(&self, since: u64) -> Result<Changes<K>> {
         let options = ListOptions {
             resource_version: since.to_string(),
@@ -151,20 +151,20 @@ impl ApiServer {
 /// The changes of all objects of a kind, from [`ApiServer::changes`].
 pub struct Changes<K>(Events, PhantomData<fn() -> K>);
 
-/// One change, with the revision to continue from.
+/// A change. Call [`ApiServer::changes`] with its revision to continue from there.
 pub enum Change<K> {
-    /// The object was there at the beginning.
+    /// The object existed when the watch started.
     Found(K),
-    /// These were all the objects at the beginning.
+    /// All existing objects have been delivered. This is their revision.
     FoundAll(u64),
     /// The object was created or changed.
     Changed(u64, K),
-    /// The object was deleted; this is its last state.
+    /// The object was deleted. This is its last state.
     Gone(u64, K),
 }
 
 impl<K: DeserializeOwned> Changes<K> {
-    /// The next change; `None` when the watch ended. An object that cannot be decoded as `K` is skipped.
+    /// Returns the next change, or `None` when the watch has ended. It skips an object that cannot be decoded as `K`.
     ///
     /// # Cancel safety
     ///

@@ -5,11 +5,11 @@ use super::status_error::StatusError;
 /// A result with this crate's [`enum@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call of [`ApiServer`](super::ApiServer) without HTTP failed.
+/// The errors of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server refused the request.
+    /// The API server refused a request that was made without HTTP.
     #[error("{code} {reason}: {message}")]
     Api {
         /// The HTTP status.
@@ -19,6 +19,10 @@ pub enum Error {
         /// `Status.message`.
         message: String,
     },
+
+    /// The machine has no `kubectl`.
+    #[error("kubectl is missing (install it, or set KUBECTL to its path; Debian: kubernetes-client)")]
+    NoKubectl,
 }
 
 impl From<StatusError> for Error {

@@ -1,4 +1,4 @@
-//! Faults, scripted or drawn from a seed.
+//! Faults: scripted, or drawn from a seed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,11 +28,13 @@ use super::trouble::Trouble;
 /// faults.on_any_call().rate(0.01).connection_lost();
 /// ```
 ///
-/// A fault that is narrowed by none of [`nth`](Fault::nth), [`first`](Fault::first) and [`rate`](Fault::rate) befalls every
-/// request that it matches. Of several that would befall one, the first that was made does.
+/// [`nth`](Fault::nth), [`first`](Fault::first) and [`rate`](Fault::rate) limit a fault to some of the requests that
+/// match it. Without them it applies to every such request. If several faults apply to one request, the one that was
+/// added first wins.
 ///
-/// What is drawn by rate follows from the server's seed, from what the request is and from the how-manieth such request
-/// it is; so the same requests meet the same faults, in whichever order different users make theirs.
+/// Whether a fault with a rate applies follows from the server's seed, from the request, and from how often this user
+/// has made the same request. So the same requests meet the same faults, however the requests of different users
+/// interleave.
 #[derive(Clone)]
 pub struct Faults {
     rules: Arc<Mutex<Rules>>,
@@ -73,8 +75,8 @@ enum Which {
     Rate(f64),
 }
 
-/// A fault in the making: whom it befalls, and then how. Made by [`Faults::on`] and its like; nothing happens until it is
-/// said what goes wrong.
+/// A fault under construction: first which requests it applies to, then what goes wrong. [`Faults::on`] and
+/// [`Faults::on_any_call`] begin one. It has no effect until a method such as [`fails`](Fault::fails) completes it.
 #[must_use]
 pub struct Fault {
     faults: Faults,
@@ -94,22 +96,22 @@ impl Faults {
         }
     }
 
-    /// A fault of requests of one verb.
+    /// Begins a fault of requests with this verb.
     pub fn on(&self, verb: Verb) -> Fault {
         self.fault(Some(verb))
     }
 
-    /// A fault of whichever request for objects. Discovery is spared.
+    /// Begins a fault of any request for objects. It does not apply to discovery.
     pub fn on_any_call(&self) -> Fault {
         self.fault(None)
     }
 
-    /// From now on nothing goes wrong any more. Watches that are silent already stay so.
+    /// Removes all faults. Watches that are already silent stay silent.
     pub fn clear(&self) {
         self.rules.lock().rules.clear();
     }
 
-    /// What went wrong so far: `patch pods/status default/web: reply lost`.
+    /// The faults that were injected so far: `patch pods/status default/web: reply lost`.
     pub fn injected(&self) -> Vec<String> {
         self.rules.lock().injected.clone()
     }
@@ -124,7 +126,7 @@ impl Faults {
         }
     }
 
-    /// The fault that befalls a request: the first rule's that fires; all that match count.
+    /// The fault that applies to a request: the first rule that fires. Every rule that matches counts the request.
     pub(crate) fn of(&self, call: &ApiCall) -> Option<Trouble> {
         let mut rules = self.rules.lock();
         let seed = rules.seed;
@@ -145,49 +147,49 @@ impl Faults {
 }
 
 impl Fault {
-    /// Only of this user: `system:node:one`.
+    /// Only requests of this user: `system:node:one`.
     pub fn user(mut self, name: impl Into<String>) -> Self {
         self.target.user = Some(name.into());
         self
     }
 
-    /// Only of this resource or sub-resource: `pods`, `pods/status`. A resource is not its sub-resources.
+    /// Only requests for this resource or sub-resource: `pods`, `pods/status`. `pods` does not include `pods/status`.
     pub fn resource(mut self, resource: impl Into<String>) -> Self {
         self.target.resource = Some(resource.into());
         self
     }
 
-    /// Only in this namespace.
+    /// Only requests in this namespace.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.target.namespace = Some(namespace.into());
         self
     }
 
-    /// Only of the object of this name. What is created is known by it too.
+    /// Only requests for the object with this name. This includes its creation.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.target.name = Some(name.into());
         self
     }
 
-    /// Only the how-manieth that matches from now on, the first being 1.
+    /// Only the n-th request that matches from now on, counted from 1.
     pub fn nth(mut self, n: u64) -> Self {
         self.target.which = Which::Nth(n);
         self
     }
 
-    /// Only the first so many that match from now on.
+    /// Only the first n requests that match from now on.
     pub fn first(mut self, n: u64) -> Self {
         self.target.which = Which::First(n);
         self
     }
 
-    /// Only some of those that match, drawn from the server's seed: 0 for none, 1 for all.
+    /// Only a fraction of the requests that match, drawn from the server's seed: 0 is none, 1 is all.
     pub fn rate(mut self, rate: f64) -> Self {
         self.target.which = Which::Rate(rate);
         self
     }
 
-    /// Nothing is done; the answer is a `Status` of this code: 500, 503…
+    /// The server does nothing and answers with a `Status` of this code: 500, 503…
     pub fn fails(self, code: u16, message: impl Into<String>) {
         let reason = match code {
             400 => "BadRequest",
@@ -210,7 +212,8 @@ impl Fault {
         });
     }
 
-    /// 429 with a `Retry-After` (in whole seconds, at least one), as API Priority and Fairness refuses.
+    /// The server does nothing and answers 429 with `Retry-After` (in whole seconds, at least one), as API Priority
+    /// and Fairness does.
     pub fn too_many_requests(self, retry_after: Duration) {
         self.add(Trouble::Refused {
             code: 429,
@@ -220,52 +223,52 @@ impl Fault {
         });
     }
 
-    /// It takes so much longer until the work is done.
+    /// The server processes the request after this delay.
     pub fn slow(self, by: Duration) {
         self.add(Trouble::Slow(by));
     }
 
-    /// Nothing is done, and no answer comes until the caller gives up, or the server restarts.
+    /// The server does nothing and sends no answer, until the client gives up or the server restarts.
     pub fn hangs(self) {
         self.add(Trouble::Hangs);
     }
 
-    /// Nothing is done; the connection breaks.
+    /// The server does nothing, and the connection breaks.
     pub fn connection_lost(self) {
         self.add(Trouble::ConnectionLost);
     }
 
-    /// The work is done, but the connection breaks.
+    /// The server processes the request, but the connection breaks before the answer.
     pub fn reply_lost(self) {
         self.add(Trouble::ReplyLost);
     }
 
-    /// The work is done, and the answer comes so much later.
+    /// The server processes the request at once and answers after this delay.
     pub fn reply_delayed(self, by: Duration) {
         self.add(Trouble::ReplyDelayed(by));
     }
 
-    /// The work is done, and no answer comes until the caller gives up, or the server restarts.
+    /// The server processes the request and sends no answer, until the client gives up or the server restarts.
     pub fn reply_hangs(self) {
         self.add(Trouble::ReplyHangs);
     }
 
-    /// A watch is told at once that its `resourceVersion` is too old: `410 Gone`.
+    /// A watch gets `410 Gone` at once, because its `resourceVersion` is too old.
     pub fn gone(self) {
         self.add(Trouble::Gone);
     }
 
-    /// A watch that is open for so long says nothing more, not even that its time is up.
+    /// A watch becomes silent after this time: it delivers nothing more and does not time out.
     pub fn silent_after(self, open: Duration) {
         self.add(Trouble::Ends(Ending::Silent, open));
     }
 
-    /// A watch ends in good order when it is open for so long, as if its time were up.
+    /// A watch closes cleanly after this time, as if it had timed out.
     pub fn closed_after(self, open: Duration) {
         self.add(Trouble::Ends(Ending::Closed, open));
     }
 
-    /// The connection of a watch breaks when it is open for so long.
+    /// The connection of a watch breaks after this time.
     pub fn broken_after(self, open: Duration) {
         self.add(Trouble::Ends(Ending::Broken, open));
     }
@@ -286,7 +289,7 @@ impl Fault {
 
 impl Rule {
     fn fires(&mut self, seed: u64, call: &ApiCall, key: &str) -> bool {
-        // What only a watch can suffer.
+        // These apply to watches only.
         let fits = match self.trouble {
             Trouble::Gone | Trouble::Ends(..) => call.verb == Verb::Watch,
             _ => true,
@@ -364,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn befalls_whom_it_is_meant_for() {
+    fn applies_to_the_requests_that_match() {
         let faults = Faults::new(1);
         faults
             .on(Verb::Patch)
@@ -380,13 +383,13 @@ mod tests {
         ] {
             assert!(faults.of(&other).is_none());
         }
-        let befallen: Vec<_> = (0..3).map(|_| faults.of(&web).is_some()).collect();
-        assert_eq!(befallen, [false, true, false]);
+        let hit: Vec<_> = (0..3).map(|_| faults.of(&web).is_some()).collect();
+        assert_eq!(hit, [false, true, false]);
         assert_eq!(faults.injected(), ["patch pods/status default/a: reply lost"]);
     }
 
     #[test]
-    fn what_only_watches_suffer_spares_the_others() {
+    fn faults_of_watches_apply_to_watches_only() {
         let faults = Faults::new(1);
         faults.on_any_call().gone();
         assert!(faults.of(&call(Verb::List, "pods", "")).is_none());
@@ -394,21 +397,21 @@ mod tests {
     }
 
     #[test]
-    fn the_same_requests_meet_the_same_faults() {
+    fn the_same_requests_get_the_same_faults() {
         let drawn = |order: &[&str]| {
             let faults = Faults::new(5);
             faults.on_any_call().rate(0.3).connection_lost();
             let mut drawn: BTreeMap<String, Vec<bool>> = BTreeMap::new();
             for name in order {
-                let befallen = faults.of(&call(Verb::Get, "pods", name)).is_some();
-                drawn.entry((*name).into()).or_default().push(befallen);
+                let hit = faults.of(&call(Verb::Get, "pods", name)).is_some();
+                drawn.entry((*name).into()).or_default().push(hit);
             }
             drawn
         };
         let apart: Vec<&str> = [["a"; 50], ["b"; 50]].concat();
         let mixed: Vec<&str> = ["a", "b"].repeat(50);
         assert_eq!(drawn(&apart), drawn(&mixed));
-        let befallen = drawn(&apart).values().flatten().filter(|b| **b).count();
-        assert!((15..45).contains(&befallen), "{befallen} of 100");
+        let hit = drawn(&apart).values().flatten().filter(|b| **b).count();
+        assert!((15..45).contains(&hit), "{hit} of 100");
     }
 }

@@ -1,11 +1,11 @@
-//! An API server in memory: what agents, controllers and `kubectl` talk to, without a cluster.
+//! A Kubernetes API server in memory, for tests of controllers, node agents and `kubectl` plugins.
 //!
-//! It answers as kube-apiserver v1.36 does: in codes, reasons and messages, in defaults, validation and admission, in
-//! resource versions, watches and pages, in managed fields and graceful deletion, and to kubelets as the Node authorizer
-//! and `NodeRestriction` do. Served are the kinds that a node meets. It starts no task and no thread, and keeps to tokio's
-//! clock: under `tokio::time::pause` an hour of watches is over at once.
+//! It behaves like kube-apiserver v1.36: the same codes, reasons and messages, defaults, validation and admission, resource
+//! versions, watches and pages, managed fields and graceful deletion. For kubelets, the Node authorizer and `NodeRestriction`
+//! apply. It serves the kinds that a node needs. The server starts no task and no thread, and uses tokio's clock: under
+//! `tokio::time::pause` an hour of watches takes a moment.
 //!
-//! A kube client against it, in ten lines:
+//! A kube client watches pods and retries a request that fails:
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Pod;
@@ -33,14 +33,14 @@
 //! # }
 //! ```
 //!
-//! * Who asks: [`client`](ApiServer::client) is the administrator, [`client_as`](ApiServer::client_as) whoever you say, such
-//!   as [`User::node`].
-//! * For other processes: [`serve`](ApiServer::serve) on a TCP port, and [`kubeconfig`](ApiServer::kubeconfig); with the
-//!   feature `tls` also over TLS, to whoever a client certificate or a token says.
-//! * What goes wrong: [`faults`](ApiServer::faults) befall requests and watches;
-//!   [`restart`](ApiServer::restart), [`stop`](ApiServer::stop), [`down_for`](ApiServer::down_for) and
-//!   [`compact`](ApiServer::compact) the server.
-//! * Without HTTP: [`get`](ApiServer::get), [`list`](ApiServer::list), [`create`](ApiServer::create) and the like.
+//! | task | methods |
+//! |---|---|
+//! | get a client | [`client`](ApiServer::client) for the administrator, [`client_as`](ApiServer::client_as) for another user, such as [`User::node`] |
+//! | serve other processes | [`serve`](ApiServer::serve) on a TCP port, [`kubeconfig`](ApiServer::kubeconfig), [`find_kubectl`]; with the feature `tls` also HTTPS with client certificates |
+//! | inject faults | [`faults`](ApiServer::faults) for requests and watches |
+//! | stop or restart the server | [`restart`](ApiServer::restart), [`stop`](ApiServer::stop), [`down_for`](ApiServer::down_for), [`compact`](ApiServer::compact) |
+//! | read and write objects without HTTP | [`get`](ApiServer::get), [`list`](ApiServer::list), [`create`](ApiServer::create), [`changes`](ApiServer::changes) and others |
+//! | assert on requests | [`calls`](ApiServer::calls) |
 
 mod authorize;
 mod call;
@@ -52,6 +52,7 @@ mod error;
 #[cfg(feature = "faults")]
 mod faults;
 mod http;
+mod kubectl;
 mod listener;
 mod managed_fields;
 mod objects;
@@ -76,8 +77,13 @@ pub use error::{Error, Result};
 #[cfg(feature = "faults")]
 pub use faults::{Fault, Faults};
 pub use http::{ApiBody, ApiService};
+pub use kubectl::find_kubectl;
 #[doc(no_inline)]
 pub use kubelet_core::Calls;
 pub use outage::Memory;
 pub use request::User;
 pub use server::{ApiServer, ApiServerBuilder};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,4 +1,4 @@
-//! The server on a TCP port, for clients of other processes.
+//! Serving on a TCP port, for clients in other processes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use super::http::{ApiService, TOKEN_PATH};
 use super::request::User;
 use super::server::ApiServer;
 
-/// Runs the streams of HTTP/2 connections, until it is told to stop.
+/// Runs the streams of HTTP/2 connections until `stop`.
 #[derive(Clone)]
 struct Streams {
     tasks: TaskTracker,

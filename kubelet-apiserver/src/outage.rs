@@ -1,4 +1,4 @@
-//! The server as a process that stops and comes back.
+//! Restarts and outages of the server.
 
 use std::io;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use super::server::ApiServer;
 use super::store::Ending;
 
-/// What a server remembers over a restart. Its objects it always keeps.
+/// What a server remembers after a restart. It always keeps its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// Old versions too: watches resume.
+    /// It also keeps the history, so watches can resume.
     Kept,
-    /// Only the objects as they are: who resumes is told `410 Gone`.
+    /// It keeps no history: a client that resumes a watch gets `410 Gone`.
     Lost,
 }
 
@@ -23,7 +23,7 @@ pub enum Memory {
 #[derive(Debug)]
 pub(crate) struct Outage {
     down: Mutex<Down>,
-    /// Tells those who wait for an answer that there will be none.
+    /// Cancels the requests that wait for an answer.
     ends: watch::Sender<u64>,
 }
 
@@ -62,11 +62,11 @@ impl Outage {
         Err(io::ErrorKind::ConnectionRefused.into())
     }
 
-    /// Waits so long, or (`None`) until the server ends.
+    /// Waits for this time, or for `None` until the server stops.
     ///
     /// # Errors
     ///
-    /// `ConnectionReset` when the server ended meanwhile.
+    /// `ConnectionReset` if the server stopped meanwhile.
     pub(crate) async fn wait(&self, duration: Option<Duration>) -> io::Result<()> {
         let mut ends = self.ends.subscribe();
         let passed = async {
@@ -92,7 +92,7 @@ impl Outage {
 }
 
 impl ApiServer {
-    /// The server ends and is back at once: watches break, and so do the requests that hang or are slow.
+    /// Stops the server and starts it again at once. All watches break, and so do the requests that are in flight.
     pub fn restart(&self, memory: Memory) {
         self.shared.outage.set(Down::No);
         self.end_connections();
@@ -101,24 +101,24 @@ impl ApiServer {
         }
     }
 
-    /// The server ends: watches break, and from now on connections are refused, until [`restart`](Self::restart).
+    /// Stops the server. All watches break, and the server refuses connections until [`restart`](Self::restart).
     pub fn stop(&self) {
         self.shared.outage.set(Down::Forever);
         self.end_connections();
     }
 
-    /// As [`stop`](Self::stop), and it is back after a time, with its memory.
+    /// [Stops](Self::stop) the server. It starts again after this time and keeps its history.
     pub fn down_for(&self, time: Duration) {
         self.shared.outage.set(Down::Until(Instant::now() + time));
         self.end_connections();
     }
 
-    /// Ends all open watches in good order, as if their time were up.
+    /// Closes all open watches cleanly, as if they had timed out.
     pub fn close_watches(&self) {
         self.shared.with_store(|store| store.end_watches(Ending::Closed));
     }
 
-    /// All watches that are open now say nothing more, not even that their time is up. A restart breaks them.
+    /// Silences all open watches: they deliver nothing more and do not time out. A restart breaks them.
     pub fn silence_watches(&self) {
         self.shared.with_store(|store| store.end_watches(Ending::Silent));
     }

@@ -1,4 +1,4 @@
-//! What a request asks for, once its path and its credentials are understood.
+//! A request after routing and authentication.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::resource::Resource;
 
-/// Who asks: the API server's `user.Info`.
+/// A user: the API server's `user.Info`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// `system:admin`, `system:node:<name>`, `system:serviceaccount:<namespace>:<name>`…
@@ -17,7 +17,7 @@ pub struct User {
 }
 
 impl User {
-    /// The administrator, who may do everything.
+    /// The administrator, with all rights.
     pub fn admin() -> Self {
         User {
             name: "system:admin".into(),
@@ -25,7 +25,7 @@ impl User {
         }
     }
 
-    /// Who bears a bootstrap token, and may ask for a node's first certificate.
+    /// The user of a bootstrap token, who may request a node's first certificate.
     pub fn bootstrapper(token_id: &str) -> Self {
         User {
             name: format!("system:bootstrap:{token_id}"),
@@ -33,7 +33,7 @@ impl User {
         }
     }
 
-    /// The kubelet of a node, whom the Node authorizer and `NodeRestriction` judge.
+    /// The kubelet of a node. The Node authorizer and `NodeRestriction` apply.
     pub fn node(name: &str) -> Self {
         User {
             name: format!("system:node:{name}"),
@@ -42,7 +42,7 @@ impl User {
     }
 }
 
-/// What is asked for: the API server's request attributes.
+/// The attributes of a request, as the API server's authorizers see them.
 #[derive(Debug, Clone)]
 pub(crate) struct Attributes {
     pub(crate) user: User,
@@ -56,7 +56,7 @@ pub(crate) struct Attributes {
     /// Empty for collections.
     pub(crate) name: String,
     pub(crate) field_selector: String,
-    /// `fieldManager`, or what the user agent is worth.
+    /// `fieldManager`, or the name derived from the user agent.
     pub(crate) field_manager: String,
     /// `dryRun=All`.
     pub(crate) dry_run: bool,
@@ -64,10 +64,10 @@ pub(crate) struct Attributes {
     pub(crate) now: Timestamp,
 }
 
-/// A look into the store, for authorizers and admission.
+/// Read access to the store, for authorizers and admission.
 pub(crate) trait View {
     fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Value>>;
 
-    /// All objects of a resource, of one namespace or (empty) of all.
+    /// All objects of a resource, in one namespace or (if empty) in all.
     fn list(&self, resource: &Resource, namespace: &str) -> Vec<Arc<Value>>;
 }

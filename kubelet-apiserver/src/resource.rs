@@ -1,4 +1,4 @@
-//! [`Resource`]: the kinds that are served, as a table.
+//! [`Resource`]: the table of the kinds that are served.
 
 use serde_json::{Value, json};
 
@@ -14,11 +14,11 @@ pub(crate) struct Resource {
     pub(crate) kind: &'static str,
     pub(crate) namespaced: bool,
     pub(crate) short_names: &'static [&'static str],
-    /// What is served below an object: `status`, `token`, `approval`…
+    /// The sub-resources of an object: `status`, `token`, `approval`…
     pub(crate) subresources: &'static [&'static str],
 }
 
-/// All that is served.
+/// All resources that are served.
 pub(crate) static RESOURCES: &[Resource] = &[
     core(
         "namespaces",
@@ -121,7 +121,7 @@ impl Resource {
         }
     }
 
-    /// As messages name it: `pods`, `leases.coordination.k8s.io`.
+    /// The name in messages: `pods`, `leases.coordination.k8s.io`.
     pub(crate) fn qualified(&self) -> String {
         if self.group.is_empty() {
             self.plural.to_string()
@@ -130,7 +130,7 @@ impl Resource {
         }
     }
 
-    /// As messages of invalid objects name it: `Pod`, `Lease.coordination.k8s.io`.
+    /// The name in messages about invalid objects: `Pod`, `Lease.coordination.k8s.io`.
     pub(crate) fn qualified_kind(&self) -> String {
         if self.group.is_empty() {
             self.kind.to_string()

@@ -1,4 +1,4 @@
-//! [`ApiServer`]: the handle that tests hold.
+//! [`ApiServer`]: the server's handle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,18 +27,18 @@ use super::trouble::Trouble;
 use super::write::name_of;
 use kubelet_core::Calls;
 
-/// How many changes of each resource are remembered, unless it is said otherwise.
+/// The default for [`ApiServerBuilder::history`].
 const HISTORY: usize = 4096;
-/// How often watches get bookmarks, unless it is said otherwise.
+/// The default for [`ApiServerBuilder::bookmark_frequency`].
 const BOOKMARK_FREQUENCY: Duration = Duration::from_secs(60);
 
-/// A Kubernetes API server in memory. Clones are the same server.
+/// A Kubernetes API server in memory. Clones share one server.
 #[derive(Clone, Debug)]
 pub struct ApiServer {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// Sets up an [`ApiServer`].
+/// Configures an [`ApiServer`].
 #[derive(Debug)]
 pub struct ApiServerBuilder {
     #[cfg(feature = "signing")]
@@ -50,7 +50,7 @@ pub struct ApiServerBuilder {
     record_reads: bool,
 }
 
-/// What all handles share.
+/// The state that all clones share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     store: Mutex<Store>,
@@ -69,12 +69,12 @@ pub(crate) struct Shared {
 }
 
 impl ApiServer {
-    /// A server on the system's clock, with nothing in it but what every cluster has.
+    /// A server on the system's clock. It holds what every new cluster holds, such as the namespace `default`.
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// Sets up a server.
+    /// Configures a server.
     pub fn builder() -> ApiServerBuilder {
         ApiServerBuilder {
             #[cfg(feature = "signing")]
@@ -87,40 +87,41 @@ impl ApiServer {
         }
     }
 
-    /// A client in this process that is the administrator. Its requests go through all of the server but the network.
+    /// A client in this process with the administrator's rights. Its requests pass through the whole server, but no
+    /// network.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime: the client runs a task of its own there.
+    /// Panics outside of a tokio runtime, because the client spawns a task.
     pub fn client(&self) -> Client {
         self.client_as(User::admin())
     }
 
-    /// A client in this process, for a user.
+    /// A client in this process with a user's rights.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime: the client runs a task of its own there.
+    /// Panics outside of a tokio runtime, because the client spawns a task.
     pub fn client_as(&self, user: User) -> Client {
         Client::new(self.service_as(user), "default")
     }
 
-    /// The server as an HTTP service, that takes users from the `Authorization` header.
+    /// The server as an HTTP service. The `Authorization` header of each request names its user.
     pub fn service(&self) -> ApiService {
         ApiService::new(self.shared.clone(), None)
     }
 
-    /// The server as an HTTP service whose requests all come from one user.
+    /// The server as an HTTP service. All requests are this user's.
     pub fn service_as(&self, user: User) -> ApiService {
         ApiService::new(self.shared.clone(), Some(user))
     }
 
-    /// The bearer token of a user.
+    /// Returns a bearer token for a user.
     pub fn token_for(&self, user: User) -> String {
         self.shared.token_for(user)
     }
 
-    /// Forgets the past: who lists or watches from an earlier `resourceVersion` is told `410 Gone`.
+    /// Drops the history. A list or watch from an earlier `resourceVersion` then gets `410 Gone`.
     pub fn compact(&self) {
         self.shared.store.lock().compact();
     }
@@ -130,19 +131,19 @@ impl ApiServer {
         self.shared.revision()
     }
 
-    /// What goes wrong: nothing, until it is told to.
+    /// The faults of this server. There are none until you add some.
     #[cfg(feature = "faults")]
     pub fn faults(&self) -> &Faults {
         &self.shared.faults
     }
 
-    /// The requests that came, for assertions: those that write, or (by
-    /// [`record_reads`](ApiServerBuilder::record_reads)) all. It grows until it is [cleared](Calls::clear).
+    /// The requests that the server received, for assertions. It records writes only, unless
+    /// [`record_reads`](ApiServerBuilder::record_reads) is set. The record grows until you [clear](Calls::clear) it.
     pub fn calls(&self) -> &Calls<ApiCall> {
         &self.shared.calls
     }
 
-    /// How many watches are open.
+    /// The number of open watches.
     pub fn open_watches(&self) -> usize {
         self.shared.store.lock().watches()
     }
@@ -155,44 +156,45 @@ impl Default for ApiServer {
 }
 
 impl ApiServerBuilder {
-    /// What tells the time; the system's clock, unless another is given.
+    /// Sets the clock. The default is the system's clock.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// What UIDs and names are drawn from: the same seed and the same requests make the same objects.
+    /// Sets the seed of random numbers. With the same seed, the same requests make objects with the same names and
+    /// UIDs.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// How many changes of each resource are remembered for watches and pages that resume, 4096 unless it is said
-    /// otherwise. Older ones are `410 Gone`.
+    /// Sets how many changes of each resource the server keeps for watches and for paged lists. The default is 4096.
+    /// A request for an older change gets `410 Gone`.
     #[must_use]
     pub fn history(mut self, changes: usize) -> Self {
         self.history = changes;
         self
     }
 
-    /// How often a watch that allows bookmarks gets one, a minute unless it is said otherwise (`defaultBookmarkFrequency`); each
-    /// gets its last one shortly before its end.
+    /// Sets how often a watch that allows bookmarks gets one (`defaultBookmarkFrequency`). The default is one minute.
+    /// Each such watch also gets a bookmark shortly before it ends.
     #[must_use]
     pub fn bookmark_frequency(mut self, every: Duration) -> Self {
         self.bookmark_frequency = every;
         self
     }
 
-    /// Records the requests that only look too: `get`, `list` and `watch`.
+    /// Also records the requests that only read: `get`, `list` and `watch`.
     #[must_use]
     pub fn record_reads(mut self) -> Self {
         self.record_reads = true;
         self
     }
 
-    /// Starts the server, if one will call it so: nothing runs until it is asked something.
+    /// Builds the server. It runs no task; it works when a request comes.
     pub fn build(self) -> ApiServer {
         let mut rng = fastrand::Rng::with_seed(self.seed);
         #[cfg(feature = "signing")]
@@ -235,7 +237,7 @@ impl Shared {
         self.store.lock().revision()
     }
 
-    /// What goes wrong with a request, if anything does.
+    /// Returns the fault for a request, if there is one.
     pub(crate) fn trouble(&self, call: &ApiCall) -> Option<Trouble> {
         #[cfg(feature = "faults")]
         return self.faults.of(call);
@@ -278,7 +280,7 @@ impl Shared {
         f(&mut self.store.lock())
     }
 
-    /// Keeps a request, if it is one to keep; returns its number for [`answered`](Self::answered).
+    /// Records a request if it is to be recorded, and returns its number for [`answered`](Self::answered).
     pub(crate) fn record(&self, call: ApiCall) -> Option<u64> {
         (self.record_reads || !call.verb.only_looks()).then(|| self.calls.record(call))
     }
@@ -299,7 +301,7 @@ impl Shared {
         token
     }
 
-    /// Who bears a token; `None` for one that is not known.
+    /// The user of a token; `None` for an unknown token.
     pub(crate) fn authenticate(&self, token: &str) -> Option<User> {
         if let Some(user) = self.tokens.lock().get(token) {
             return Some(user.clone());

@@ -1,12 +1,12 @@
-//! [`StatusError`]: a refusal as the API server words it.
+//! [`StatusError`]: an error in the API server's words.
 
 use serde_json::{Value, json};
 
 use super::resource::Resource;
 
-/// A `Status` of `status: Failure`: what a request is refused with.
+/// A `Status` of `status: Failure`.
 ///
-/// Codes, reasons and messages are the API server's to the letter.
+/// Codes, reasons and messages are exactly the API server's.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{code} {reason}: {message}")]
 pub(crate) struct StatusError {
@@ -18,7 +18,7 @@ pub(crate) struct StatusError {
     pub(crate) message: String,
     /// `Status.details`, where there are any.
     pub(crate) details: Option<Value>,
-    /// `Status.metadata.continue`: how to go on with a list all the same.
+    /// `Status.metadata.continue`: a token to continue a list from the present.
     pub(crate) token: Option<String>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Cause {
     pub(crate) reason: &'static str,
     /// The path: `spec.containers[0].name`.
     pub(crate) field: String,
-    /// What is wrong with it: `Invalid value: "x": must be …`.
+    /// The problem: `Invalid value: "x": must be …`.
     pub(crate) message: String,
 }
 
@@ -75,7 +75,7 @@ impl StatusError {
         Self::new(409, "Conflict", message).with_details(resource.details(name))
     }
 
-    /// 403 `Forbidden`; `what` goes behind the resource and the name.
+    /// 403 `Forbidden`; `why` follows the resource and the name.
     pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
         let subject = if name.is_empty() {
             resource.qualified()
@@ -88,18 +88,18 @@ impl StatusError {
 
     /// 422 `Invalid` with every field that is wrong.
     pub(crate) fn invalid(resource: &Resource, name: &str, causes: &[Cause]) -> Self {
-        // The message tells one and the same fault once, the causes tell every find.
-        let mut told: Vec<String> = Vec::new();
+        // The message has equal problems once; the causes have all of them.
+        let mut messages: Vec<String> = Vec::new();
         for cause in causes {
             let one = format!("{}: {}", cause.field, cause.message);
-            if !told.contains(&one) {
-                told.push(one);
+            if !messages.contains(&one) {
+                messages.push(one);
             }
         }
-        let list = if told.len() == 1 {
-            told.concat()
+        let list = if messages.len() == 1 {
+            messages.concat()
         } else {
-            format!("[{}]", told.join(", "))
+            format!("[{}]", messages.join(", "))
         };
         let causes: Vec<Value> = causes
             .iter()

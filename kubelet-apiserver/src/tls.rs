@@ -1,4 +1,4 @@
-//! The server over TLS, that knows its clients by their certificates.
+//! Serving over TLS, with client certificates.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,16 +26,18 @@ use super::request::User;
 use super::server::ApiServer;
 
 impl ApiServer {
-    /// Serves HTTPS until `shutdown`, as [`serve`](Self::serve) does HTTP. The certificate is for `localhost`, `127.0.0.1`,
-    /// `::1` and `kubernetes`.
+    /// Serves HTTPS until `shutdown`, as [`serve`](Self::serve) serves HTTP. The serving certificate is valid for
+    /// `localhost`, `127.0.0.1`, `::1` and `kubernetes`.
     ///
-    /// Users come from the client certificates that this server [signs](super::ApiServerBuilder::sign_certificates): the common
-    /// name and the organizations. Whoever shows none is known by the `Authorization` header. Certificates are valid by the
-    /// server's clock, and each request is judged anew: a certificate that is over, or of another authority, makes nobody known.
+    /// The server authenticates clients by the certificates that it
+    /// [signs](super::ApiServerBuilder::sign_certificates): the common name is the user, the organizations are the
+    /// groups. For clients without a certificate, the `Authorization` header names the user. The server checks the
+    /// certificate with every request, by its own clock: an expired certificate, or one of another authority,
+    /// authenticates no user.
     ///
     /// # Errors
     ///
-    /// When the listener fails for good, or if the server signs no certificates.
+    /// The listener fails for good, or the server signs no certificates.
     pub async fn serve_tls(&self, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
         let authority = self.authority()?;
         let acceptor = TlsAcceptor::from(Arc::new(self.tls_config(authority.clone())?));
@@ -54,8 +56,8 @@ impl ApiServer {
         listener::run(listener, shutdown, open).await
     }
 
-    /// The text of a kubeconfig for a server at `address` that [serves TLS](Self::serve_tls), with the token of a user:
-    /// [`User::bootstrapper`] makes it a bootstrap kubeconfig. Empty if the server signs no certificates.
+    /// A kubeconfig for a server at `address` that [serves TLS](Self::serve_tls), with a user's token. For a
+    /// [`User::bootstrapper`] it is a bootstrap kubeconfig. Empty if the server signs no certificates.
     pub fn kubeconfig_tls(&self, address: SocketAddr, user: User) -> String {
         let Some(authority) = self.certificate_authority() else {
             return String::new();
@@ -81,7 +83,7 @@ impl ApiServer {
         .join("\n")
     }
 
-    /// The service that answers the bearer of a certificate.
+    /// The service for the owner of a certificate.
     fn service_of(
         &self,
         authority: &dyn ClientCertVerifier,
@@ -135,7 +137,8 @@ impl ApiServer {
     }
 }
 
-/// Lets everybody in (`tls.RequestClientCert`): whose certificate is of no use is told so in HTTP.
+/// Accepts every client certificate (`tls.RequestClientCert`). A client with an invalid one gets its refusal over
+/// HTTP.
 #[derive(Debug)]
 struct AnyCertificate(Arc<dyn ClientCertVerifier>);
 
@@ -180,7 +183,7 @@ impl ClientCertVerifier for AnyCertificate {
     }
 }
 
-/// Whom a certificate makes its bearer, and until when.
+/// The user that a certificate names, and when it expires.
 fn user(certificate: &[u8]) -> io::Result<(User, Timestamp)> {
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(io::Error::other)?;
     let text =

@@ -1,7 +1,7 @@
-//! Service account tokens: made for a `TokenRequest`, understood as credentials.
+//! Service account tokens: issued for a `TokenRequest`, accepted as credentials.
 //!
-//! They look like the API server's (JSON web tokens), but are signed by nobody: a test needs no secret. The claims are
-//! what counts.
+//! They look like the API server's tokens (JSON web tokens) but have no signature, since a test needs no secret. Only
+//! the claims count.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,12 +12,12 @@ use super::objects::Fields;
 use super::request::{User, View};
 use super::resource::Resource;
 
-/// Who issues tokens, and whom they are for unless they say so.
+/// The issuer of tokens, and their default audience.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
 const HEADER: &str = r#"{"alg":"none","kid":"kubelet-apiserver"}"#;
 const CLAIMS: &str = "kubernetes.io";
 
-/// What a token says.
+/// The contents of a token.
 #[derive(Debug)]
 pub(crate) struct Grant<'a> {
     pub(crate) account: &'a Value,
@@ -26,7 +26,7 @@ pub(crate) struct Grant<'a> {
     pub(crate) bound: Vec<(&'static str, String, String)>,
     pub(crate) issued: Timestamp,
     pub(crate) seconds: i64,
-    /// When it should have been renewed, if it lasts longer than was asked for.
+    /// When it should have been renewed, if it lasts longer than requested.
     pub(crate) warn_after: Option<i64>,
     pub(crate) id: String,
 }
@@ -68,8 +68,8 @@ pub(crate) fn issue(grant: &Grant<'_>) -> String {
     )
 }
 
-/// Who bears a token: `None` for one that isn't this server's, one that expired, one for others, or one whose account or
-/// bound object is gone.
+/// The user of a token. `None` for a token that is not this server's, has expired, has another audience, or whose
+/// account or bound object is gone.
 pub(crate) fn authenticate(token: &str, view: &dyn View, now: Timestamp) -> Option<User> {
     let mut parts = token.split('.');
     let (header, claims) = (parts.next()?, parts.next()?);
@@ -96,7 +96,7 @@ pub(crate) fn authenticate(token: &str, view: &dyn View, now: Timestamp) -> Opti
         let Some(object) = private.field(key) else {
             continue;
         };
-        // With a pod, its node is only told.
+        // The token of a pod names the node for information only.
         if key == "node" && private.has("pod") {
             continue;
         }

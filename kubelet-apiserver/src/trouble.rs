@@ -1,4 +1,4 @@
-//! [`Trouble`]: what goes wrong with one request.
+//! [`Trouble`]: the effect of a fault on one request.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,28 +9,28 @@ use super::store::Ending;
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "faults"), expect(dead_code, reason = "only faults make it"))]
 pub(crate) enum Trouble {
-    /// Nothing is done; this is answered.
+    /// The request is not processed; this is the answer.
     Refused {
         code: u16,
         reason: &'static str,
         message: String,
         retry_after: Option<u64>,
     },
-    /// The work is done so much later.
+    /// The request is processed after this delay.
     Slow(Duration),
-    /// Nothing is done, and no answer comes.
+    /// The request is not processed, and no answer comes.
     Hangs,
-    /// Nothing is done; the connection breaks.
+    /// The request is not processed, and the connection breaks.
     ConnectionLost,
-    /// The work is done; the connection breaks.
+    /// The request is processed, and the connection breaks.
     ReplyLost,
-    /// The work is done; the answer comes so much later.
+    /// The request is processed, and the answer comes after this delay.
     ReplyDelayed(Duration),
-    /// The work is done, and no answer comes.
+    /// The request is processed, and no answer comes.
     ReplyHangs,
-    /// A watch is told that its revision is too old.
+    /// The watch gets `410 Gone`: its revision is too old.
     Gone,
-    /// A watch ends so after a time.
+    /// The watch ends in this way after this time.
     Ends(Ending, Duration),
 }
 

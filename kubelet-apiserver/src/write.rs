@@ -1,7 +1,7 @@
-//! The path of a write: decoded, managed fields, admission, the kind's strategy, the store.
+//! The steps of a write: decoding, managed fields, admission, the kind's strategy, the store.
 //!
-//! A write looks at the stored object, makes the new one and stores it if the object is still the one it looked at; else
-//! it begins again. So nothing but the store's own work is done under its lock.
+//! A write reads the stored object, computes the new one, and stores it if the stored object has not changed.
+//! Otherwise it starts again. So only the store's own work runs under its lock.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use super::server::Shared;
 use super::status_error::{Cause, StatusError};
 use super::store::{ListOptions, Listed, Raced, Selection};
 
-/// How often a name is made for `generateName` before its being taken is told.
+/// How often the server generates a name for `generateName` before it returns that the name is taken.
 const MAX_NAME_GENERATION_CREATE_ATTEMPTS: usize = 8;
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// A write that was done.
+/// A completed write.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// 200, or 201 for what is new.
+    /// 200, or 201 for a new object.
     pub(crate) code: u16,
     pub(crate) object: Arc<Value>,
     pub(crate) warnings: Vec<String>,
@@ -52,7 +52,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// As the API server refuses it.
+    /// The API server rejects the object.
     pub(crate) fn create(
         &self,
         attributes: &Attributes,
@@ -77,7 +77,7 @@ impl Shared {
         Ok(Written::new(201, created).with_warnings(warnings))
     }
 
-    /// Stores a new object whose managed fields are written.
+    /// Stores a new object, with its managed fields.
     fn store_new(&self, attributes: &Attributes, object: Value) -> Result<Arc<Value>, StatusError> {
         let resource = attributes.resource;
         let generated = name_of(&object).is_empty();
@@ -111,7 +111,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// As the API server refuses it.
+    /// The API server rejects the object.
     pub(crate) fn update(
         &self,
         attributes: &Attributes,
@@ -146,7 +146,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// As the API server refuses it.
+    /// The API server rejects the patch.
     pub(crate) fn patch(
         &self,
         attributes: &Attributes,
@@ -180,7 +180,7 @@ impl Shared {
         }
     }
 
-    /// Server-side apply: creates what is not there.
+    /// Server-side apply: creates the object if it does not exist.
     fn apply(
         &self,
         attributes: &Attributes,
@@ -217,7 +217,7 @@ impl Shared {
         }
     }
 
-    /// Puts a decoded object in the place of `old`, or removes it, when the last that held it back is gone.
+    /// Replaces `old` with a decoded object, or removes it if its last finalizer is gone.
     fn replace(
         &self,
         attributes: &Attributes,
@@ -255,7 +255,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// As the API server refuses it.
+    /// The API server rejects the request.
     pub(crate) fn post_subresource(
         &self,
         attributes: &Attributes,
@@ -301,7 +301,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// As the API server refuses it.
+    /// The API server rejects the request.
     pub(crate) fn delete(&self, attributes: &Attributes, options: &Value) -> Result<Written, StatusError> {
         let (resource, name) = (attributes.resource, &attributes.name);
         loop {
@@ -320,7 +320,7 @@ impl Shared {
         }
     }
 
-    /// The object as it is answered, and whether it is gone.
+    /// The object in the response, and whether it is removed.
     fn delete_once(
         &self,
         attributes: &Attributes,
@@ -348,11 +348,11 @@ impl Shared {
         })
     }
 
-    /// `DELETE` of a collection: what the selection has now. Returns what it had.
+    /// `DELETE` of a collection: deletes what the selection has now, and returns it.
     ///
     /// # Errors
     ///
-    /// As the API server refuses it; what was deleted before that stays deleted.
+    /// The API server rejects a deletion. Objects deleted before that stay deleted.
     pub(crate) fn delete_collection(
         &self,
         attributes: &Attributes,
@@ -375,7 +375,7 @@ impl Shared {
     }
 }
 
-/// `fieldManager` where it must be given.
+/// `fieldManager`, where it is required.
 ///
 /// # Errors
 ///
@@ -403,7 +403,7 @@ static PATCH_OPTIONS: Resource = Resource {
     subresources: &[],
 };
 
-/// Whether a `PUT` makes what isn't there (`AllowCreateOnUpdate`).
+/// Whether a `PUT` creates an object that does not exist (`AllowCreateOnUpdate`).
 fn allows_create_on_update(resource: &Resource) -> bool {
     matches!(
         resource.plural,
@@ -415,7 +415,7 @@ pub(crate) fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// The `Status` that answers a deletion.
+/// The `Status` in the response to a deletion.
 fn success(resource: &Resource, object: &Value) -> Value {
     let mut details = resource.details(name_of(object));
     details["uid"] = object["metadata"]["uid"].clone();
@@ -426,7 +426,7 @@ fn success(resource: &Resource, object: &Value) -> Value {
 ///
 /// # Errors
 ///
-/// 400 for what is neither.
+/// 400 for any other body.
 pub(crate) fn delete_options(body: &Bytes) -> Result<Value, StatusError> {
     if body.is_empty() {
         return Ok(json!({}));

@@ -7,11 +7,11 @@ use std::time::Duration;
 /// A result with this crate's [`enum@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong in a test's surroundings.
+/// The errors of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The host lacks what a fixture takes, where it must not be passed over.
+    /// The host lacks what a fixture needs, and `CI` is set.
     #[error("{what} needs {needs}")]
     Missing {
         /// The fixture.
@@ -23,7 +23,7 @@ pub enum Error {
     /// A containerd did not come up or did not stay up.
     #[error("containerd: {message}")]
     Containerd {
-        /// What happened, with the end of its log.
+        /// What happened, and the end of its log.
         message: String,
     },
 
@@ -32,55 +32,55 @@ pub enum Error {
     Command {
         /// The program and its arguments.
         command: String,
-        /// How it ended and what it complained of.
+        /// Its exit status and its output.
         message: String,
     },
 
-    /// A file could not be read or written, or a program not run.
+    /// A file could not be read or written, or a program could not be run.
     #[error("{}: {source}", .path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 
-    /// The API server in memory refused a request.
+    /// The API server in memory returned an error.
     #[cfg(feature = "api-server")]
     #[error(transparent)]
     Api(#[from] kubelet_apiserver::Error),
 
-    /// What a test waits for did not come.
-    #[error("{what}: not within {within:?}")]
+    /// A wait timed out.
+    #[error("{what}: not reached within {within:?}")]
     NotReached {
-        /// What was waited for.
+        /// What the test waited for.
         what: String,
-        /// How long, on tokio's clock or the host's.
+        /// How long it waited, on tokio's clock or the host's.
         within: Duration,
     },
 
-    /// What a test waits for did not come; something else was seen.
-    #[error("{what}: not within {within:?}; last seen: {last}")]
+    /// A wait timed out. The error contains the last value.
+    #[error("{what}: not reached within {within:?}; last value: {last}")]
     NeverSeen {
-        /// What was waited for.
+        /// What the test waited for.
         what: String,
-        /// How long.
+        /// How long it waited.
         within: Duration,
-        /// What was seen last.
+        /// The last value.
         last: String,
     },
 
-    /// Something was left behind that should have gone.
+    /// A test leaked something.
     #[error("left behind: {what}")]
     Leaked {
-        /// Each thing, in words.
+        /// A list of what it leaked.
         what: String,
     },
 
-    /// What a test waits for cannot come any more: whoever would change it is gone.
-    #[error("{what}: will not come, since nothing changes any more")]
+    /// The test waits for a change that can never come: all senders are gone.
+    #[error("{what}: cannot be reached, because the value cannot change any more")]
     Ended {
-        /// What was waited for.
+        /// What the test waited for.
         what: String,
     },
 }

@@ -1,4 +1,4 @@
-//! A recorder of events that keeps them.
+//! A recorder that keeps all events.
 
 use std::sync::Arc;
 
@@ -6,27 +6,27 @@ use kubelet_core::{Event, EventRecorder, EventType, PodExt, PodKey, PodUid};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// An event as it was recorded.
+/// A recorded event.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RecordedEvent {
-    /// When, on tokio's clock.
+    /// The time, on tokio's clock.
     pub at: Instant,
-    /// The pod it is about.
+    /// The pod of the event.
     pub pod: PodKey,
-    /// Its UID.
+    /// The pod's UID.
     pub uid: PodUid,
     /// The part of the pod, e.g. `spec.containers{main}`.
     pub field_path: Option<String>,
-    /// Usual or trouble.
+    /// `Normal` or `Warning`.
     pub event_type: EventType,
     /// One word, e.g. `BackOff`.
     pub reason: String,
-    /// The sentence for humans.
+    /// The message.
     pub message: String,
 }
 
-/// Keeps all events in memory, in order, each of them as often as it came. Clones share them. Answers to client-go's
+/// Keeps all events in memory, in order and without aggregation. Clones share them. Corresponds to client-go's
 /// `record.FakeRecorder`.
 ///
 /// ```
@@ -55,7 +55,7 @@ pub struct FakeRecorder {
 }
 
 impl FakeRecorder {
-    /// A recorder with no event in it.
+    /// A recorder without events.
     pub fn new() -> Self {
         Self {
             events: Arc::new(watch::Sender::new(Vec::new())),
@@ -77,7 +77,7 @@ impl FakeRecorder {
             .collect()
     }
 
-    /// How many events had this reason.
+    /// The number of events with this reason.
     pub fn count(&self, reason: &str) -> usize {
         self.events
             .borrow()
@@ -86,7 +86,7 @@ impl FakeRecorder {
             .count()
     }
 
-    /// A view that tells when an event came, for [`wait_until`](crate::wait_until).
+    /// A receiver that changes with every event, for [`wait_until`](crate::wait_until).
     pub fn watch(&self) -> watch::Receiver<Vec<RecordedEvent>> {
         self.events.subscribe()
     }

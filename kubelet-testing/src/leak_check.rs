@@ -1,4 +1,4 @@
-//! What is left behind.
+//! Detects leaks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use crate::wait::Patience;
 use crate::{Error, Result};
 
-/// Tells what has come since it was begun and has not gone.
+/// Reports the tasks, files and child processes that were created after this check began and still exist.
 ///
 /// ```
 /// use kubelet_testing::LeakCheck;
@@ -23,16 +23,17 @@ use crate::{Error, Result};
 /// # }
 /// ```
 ///
-/// # What it sees, and what it does not
+/// # What it detects
 ///
-/// * **Tasks** of the tokio runtime in which it was begun: how many are alive, not which, since tokio tells no more. What
-///   ended while as many others began does not show. Work on tokio's blocking threads (`spawn_blocking`) counts as tasks.
-/// * **Timers** cannot be asked for. A timer is part of a future, and that of a task or of the test itself: where no task
-///   is left behind, and the test holds no future, no timer is.
-/// * **Files**: the open descriptors of this process, each told by what it is of (`/proc/self/fd`), so sockets and pipes
-///   too. **Children** of this process, those too that ended and were not waited for. Both by [`process`](Self::process) and
-///   on Linux only. They are the whole process's: a test that asks for them wants a process of its own, that is a test file
-///   with one test, or a runner that gives each test a process.
+/// * **Tasks** of the tokio runtime in which the check began. Tokio only reports how many tasks are alive, so the
+///   check misses a leak when another task ended meanwhile. Work on tokio's blocking threads (`spawn_blocking`)
+///   counts as a task.
+/// * **Files**: the open descriptors of this process (`/proc/self/fd`), including sockets and pipes. **Children**:
+///   the child processes of this process, including zombies. Only [`process`](Self::process) checks these two, and
+///   only on Linux. They belong to the whole process, so such a test needs a process of its own: a test file with one
+///   test, or a runner with one process for each test.
+/// * It does not detect **timers**. A timer belongs to a future, and the future belongs to a task or to the test. If
+///   no task is left and the test holds no future, no timer is left.
 #[derive(Debug)]
 pub struct LeakCheck {
     handle: Handle,
@@ -41,20 +42,20 @@ pub struct LeakCheck {
 }
 
 impl LeakCheck {
-    /// From now on, tasks of this tokio runtime.
+    /// Starts to check tasks of this tokio runtime.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub fn tasks() -> Self {
         Self::begin(false)
     }
 
-    /// From now on, tasks of this tokio runtime, and files and children of this process.
+    /// Starts to check tasks of this tokio runtime, and files and children of this process.
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub fn process() -> Self {
         Self::begin(true)
     }
@@ -68,17 +69,17 @@ impl LeakCheck {
         }
     }
 
-    /// What is there now and was not at the beginning.
+    /// Returns what exists now and did not exist at the start.
     pub fn now(&self) -> Leaks {
         Leaks(Held::now(&self.handle, self.process).without(&self.before))
     }
 
-    /// Waits until nothing is left: what was aborted, dropped or killed goes a little later.
+    /// Waits until nothing is left. Something that was aborted, dropped or killed may need a moment to go.
     ///
     /// # Errors
     ///
-    /// [`Error::Leaked`] names what did not go within [`PATIENCE`](crate::PATIENCE), or a minute where tokio's clock is the
-    /// host's.
+    /// [`Error::Leaked`] names what is still there after [`PATIENCE`](crate::PATIENCE), or after a minute if tokio's
+    /// clock is not paused.
     ///
     /// # Cancel safety
     ///
@@ -101,7 +102,7 @@ impl LeakCheck {
     ///
     /// # Panics
     ///
-    /// When something is left behind.
+    /// Panics if something is left.
     #[track_caller]
     pub fn assert_none(&self) -> impl Future<Output = ()> {
         let caller = std::panic::Location::caller();
@@ -116,22 +117,22 @@ impl LeakCheck {
     }
 }
 
-/// What was left behind; printed for humans.
+/// What was leaked. It prints for humans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaks(Held);
 
 impl Leaks {
-    /// Whether there is nothing.
+    /// Whether nothing was leaked.
     pub fn is_empty(&self) -> bool {
         self.0 == Held::default()
     }
 
-    /// How many tasks more are alive than at the beginning.
+    /// How many more tasks are alive than at the start.
     pub fn tasks(&self) -> usize {
         self.0.tasks
     }
 
-    /// What the open descriptors are of, each as often as it is open: `/tmp/x`, `socket:[123]`.
+    /// The targets of the open descriptors, once for each descriptor: `/tmp/x`, `socket:[123]`.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.0
             .files
@@ -159,11 +160,11 @@ impl fmt::Display for Leaks {
     }
 }
 
-/// What a process holds.
+/// The resources of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Held {
     tasks: usize,
-    /// What is open, and how often.
+    /// The targets of open descriptors, and how many descriptors each has.
     files: BTreeMap<String, usize>,
     children: BTreeMap<i32, String>,
 }
@@ -196,12 +197,12 @@ impl Held {
     }
 }
 
-/// Without the one that reads them.
+/// Without the descriptor that reads the list.
 fn open_files() -> BTreeMap<String, usize> {
     let mut files = BTreeMap::new();
     let own = format!("/proc/{}/fd", std::process::id());
     for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
-        // What is closed in the meantime is not open.
+        // A descriptor that was closed meanwhile is not open.
         let Ok(target) = std::fs::read_link(entry.path()) else {
             continue;
         };

@@ -1,22 +1,20 @@
-//! Fakes that behave: test a Kubernetes node agent without a cluster, in virtual time.
+//! Fakes and fixtures to test a Kubernetes node agent, or parts of one, without a cluster and in virtual time.
 //!
-//! * [`MemoryCri`]: a container runtime in memory that speaks CRI as containerd does, with faults scripted or drawn from a
-//!   seed.
-//! * [`MemoryRuntime`]: a container runtime in memory, on the five verbs of `kubelet-cri`; a [`Run`] scripts what a
-//!   container does.
-//! * `ApiServer` (feature `api-server`): an API server in memory, for kube clients in the process and for `kubectl` over
-//!   loopback.
-//! * `Simulation` (feature `simulation`): whole clusters in virtual time, agents, runtimes and an API server, from one seed.
-//! * [`Calls`]: records what a fake was asked for, with assertions that show the whole list.
-//! * [`PodBuilder`], [`PodStatusBuilder`], [`RuntimeStatusBuilder`]: pods that read like their manifests, their statuses in
-//!   the API, and what a runtime says of them.
-//! * [`FakeRecorder`]: keeps the events that an agent records.
-//! * [`wait_until`], [`eventually!`]: wait for a thing, never for a time.
-//! * [`LeakCheck`]: tasks, files and child processes that were left behind.
-//! * `conformance` (feature of that name): hold a runtime of your own to what the engine above it relies on.
-//! * `Containerd` (feature `containerd`, Linux): a real containerd of a test's own, that leaves nothing behind.
+//! | item | what it is |
+//! |---|---|
+//! | [`MemoryCri`] | a container runtime in memory that speaks CRI and behaves like containerd, with faults |
+//! | [`MemoryRuntime`] | a container runtime in memory with the five verbs of `kubelet-cri`; a [`Run`] scripts a container |
+//! | `ApiServer` (feature `api-server`) | an API server in memory, for kube clients and for `kubectl` |
+//! | `Simulation` (feature `simulation`) | whole clusters in virtual time: agents, runtimes and an API server, from one seed |
+//! | `conformance` (feature `conformance`) | checks your container runtime against the requirements of the engine above it |
+//! | `Containerd` (feature `containerd`, Linux) | a real containerd for one test, that removes everything at its end |
+//! | [`PodBuilder`], [`PodStatusBuilder`], [`RuntimeStatusBuilder`] | build pods, their statuses in the API, and a runtime's statuses |
+//! | [`Calls`] | records the calls of a fake, with assertions that print the whole list |
+//! | [`FakeRecorder`] | keeps the events that an agent emits |
+//! | [`wait_until`], [`eventually!`] | wait for a condition instead of a time |
+//! | [`LeakCheck`] | finds leaked tasks, files and child processes |
 //!
-//! Here an agent of a few lines is tested: it starts a pod's container again whenever that ended.
+//! This test checks an agent of a few lines, which restarts a pod's container whenever it ends:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -27,7 +25,7 @@
 //! use kubelet_cri::verbs::{ContainerKey, ContainerRuntime, ContainerSpec, Result};
 //! use kubelet_testing::{MemoryRuntime, PodBuilder, Run};
 //!
-//! /// What is tested.
+//! /// The code under test.
 //! async fn agent(runtime: Arc<dyn ContainerRuntime>, pod: Arc<Pod>) -> Result<()> {
 //!     for attempt in 0.. {
 //!         let key = ContainerKey::new(pod.uid(), "main", attempt);
@@ -46,7 +44,7 @@
 //! let pod = PodBuilder::new("web").container("main", "busybox:1.36", |c| c.command(["sleep", "30m"])).build();
 //! let agent = tokio::spawn(agent(Arc::new(runtime.clone()), pod.clone()));
 //!
-//! // Five hours, in a moment.
+//! // Five hours pass in a moment.
 //! for starts in 1..=10 {
 //!     runtime.wait_until("another start", |runtime| runtime.tally(&pod.uid(), "main").starts == starts).await?;
 //! }
@@ -56,8 +54,8 @@
 //! # }
 //! ```
 //!
-//! A whole agent is put together the same way: a `CriAdapter` on the [`MemoryRuntime`], a `CriRuntime` on the adapter, a
-//! `Kubelet` on that, all with one `Clock::starting_at`.
+//! Assemble a whole agent in the same way: a `CriAdapter` on the [`MemoryRuntime`], a `CriRuntime` on the adapter and a
+//! `Kubelet` on the runtime, all with one `Clock::starting_at`.
 #![cfg_attr(feature = "simulation", doc = include_str!("simulation/ten_lines.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -96,7 +94,7 @@ pub use status_builder::{
 };
 pub use wait::{PATIENCE, wait_until};
 
-/// What `eventually!` is made of.
+/// For the expansion of `eventually!`.
 #[doc(hidden)]
 pub mod __wait {
     pub use crate::wait::{Patience, watched};

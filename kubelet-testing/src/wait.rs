@@ -1,4 +1,4 @@
-//! Waiting for a thing, not for a time.
+//! Waits for conditions.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,19 +8,20 @@ use tokio::time::{Instant, sleep};
 
 use crate::{Error, Result};
 
-/// How long the waits of this crate are patient, on tokio's clock: longer than any period or back-off of a kubelet. In
-/// virtual time it passes in a moment.
+/// How long the waits of this crate last at most, on tokio's clock. This is longer than any period or back-off of a
+/// kubelet. In virtual time it takes a moment.
 pub const PATIENCE: Duration = Duration::from_secs(60 * 60);
 
-/// How long they are patient where tokio's clock is the host's.
+/// How long they last at most if tokio's clock is the host's.
 const REAL_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often is looked, on tokio's clock, at what does not tell that it changed: often at first, later less so.
+/// How often to check a value without change notification, on tokio's clock: often at first, later less so.
 const LOOK_PERIODS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// Waits until what is watched is as wanted: looks once at the start and then at each change, never in between.
+/// Waits until a watched value fulfils a condition. It checks at the start and after each change.
 ///
-/// `what` names the wish in the error: "web is ready". [`eventually!`](crate::eventually!) shows what was seen last, too.
+/// `what` describes the condition in the error: "web is ready". [`eventually!`](crate::eventually!) also shows the
+/// last value.
 ///
 /// ```
 /// use kubelet_testing::wait_until;
@@ -35,15 +36,15 @@ const LOOK_PERIODS: (Duration, Duration) = (Duration::from_millis(10), Duration:
 /// reached?;
 ///
 /// let never = wait_until(restarts.subscribe(), "four restarts", |restarts| *restarts == 4).await;
-/// assert_eq!(never.unwrap_err().to_string(), "four restarts: not within 3600s");
+/// assert_eq!(never.unwrap_err().to_string(), "four restarts: not reached within 3600s");
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # Errors
 ///
-/// [`Error::NotReached`] after [`PATIENCE`], or after a minute where tokio's clock is the host's;
-/// [`Error::Ended`] when nothing can change any more.
+/// [`Error::NotReached`] after [`PATIENCE`], or after a minute if tokio's clock is not paused; [`Error::Ended`] if
+/// the value can never change again.
 ///
 /// # Cancel safety
 ///
@@ -59,18 +60,18 @@ pub async fn wait_until<T>(
     })
 }
 
-/// Waits until a condition holds, as an assertion: looks again and again, sleeps for no time of yours, and gives what it
-/// saw. A condition that does not come to hold fails the test with the condition and what was seen last.
+/// Waits until a condition holds, and returns the value that fulfils it. If the condition never holds, it panics with
+/// the condition and the last value. Tests need no `sleep`.
 ///
-/// * `eventually!(watch: RECEIVER, |seen| CONDITION)` looks at a `tokio::sync::watch` receiver: once at the start and then
-///   at each change, never in between. The recorders and sinks of these crates have a `watch()` for that. Nothing is
-///   polled, and a condition that holds only between two changes that come at once may be missed.
-/// * `eventually!(EXPRESSION, |seen| CONDITION)` is for what does not tell that it changed: the expression, which may
-///   `.await`, is worked out anew every 10 ms of tokio's clock, and each second at last. In virtual time that costs nothing:
-///   the clock jumps.
+/// * `eventually!(watch: RECEIVER, |seen| CONDITION)` checks a `tokio::sync::watch` receiver at the start and after
+///   each change. The recorders and sinks of these crates have a `watch()` for this. It does not poll, and it may
+///   miss a value that is replaced at once.
+/// * `eventually!(EXPRESSION, |seen| CONDITION)` is for values without change notification. It evaluates the
+///   expression, which may `.await`, every 10 ms of tokio's clock, later every second. In virtual time this costs
+///   nothing, because the clock jumps.
 ///
-/// Both take a message after the condition, as `assert!` does. They are patient for [`PATIENCE`](crate::PATIENCE) of
-/// tokio's clock, or for a minute where that is the host's.
+/// Both take a message after the condition, as `assert!` does. They wait for at most [`PATIENCE`](crate::PATIENCE) of
+/// tokio's clock, or for a minute if that is not paused.
 ///
 /// ```
 /// use std::time::Duration;
@@ -98,7 +99,7 @@ pub async fn wait_until<T>(
 ///
 /// # Panics
 ///
-/// When the condition did not come to hold, like an assertion.
+/// Panics if the condition does not hold in time.
 #[macro_export]
 macro_rules! eventually {
     (watch: $watched:expr, |$seen:pat_param| $condition:expr $(,)?) => {
@@ -140,7 +141,7 @@ pub(crate) async fn patiently<T>(what: &str, wait: impl Future<Output = T>) -> R
     }
 }
 
-/// As [`wait_until`], but gives what it saw, and shows it in its error.
+/// As [`wait_until`], but returns the value, and shows the last value in its error.
 #[doc(hidden)]
 pub async fn watched<T: Clone + fmt::Debug>(
     mut watched: watch::Receiver<T>,
@@ -160,7 +161,7 @@ pub async fn watched<T: Clone + fmt::Debug>(
     match waited {
         Ok(Ok(seen)) => Ok(seen),
         Ok(Err(_)) => Err(Error::Ended {
-            what: format!("{what}: last seen {}", last()),
+            what: format!("{what}: last value {}", last()),
         }),
         Err(within) => Err(Error::NeverSeen {
             what: what.to_owned(),
@@ -170,17 +171,17 @@ pub async fn watched<T: Clone + fmt::Debug>(
     }
 }
 
-/// How long somebody waits.
+/// The deadline of a wait.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Patience {
     begun: Instant,
-    /// Whether tokio's clock is the host's cannot be asked; but the host's cannot be paused.
+    /// There is no way to ask whether tokio's clock is paused. But only tokio's own clock can be paused.
     begun_on_host: std::time::Instant,
 }
 
 impl Patience {
-    /// From now on.
+    /// Starts now.
     pub fn begin() -> Self {
         Self {
             begun: Instant::now(),
@@ -188,7 +189,7 @@ impl Patience {
         }
     }
 
-    /// How long was waited, if that is long enough.
+    /// How long it has waited, if that is the maximum.
     fn ended(&self) -> Option<Duration> {
         let (waited, on_host) = (self.begun.elapsed(), self.begun_on_host.elapsed());
         if waited >= PATIENCE {
@@ -198,7 +199,7 @@ impl Patience {
         }
     }
 
-    /// When it is at its end; how long that was.
+    /// Waits for the deadline and returns how long that was.
     async fn ends(&self) -> Duration {
         loop {
             if let Some(waited) = self.ended() {
@@ -209,7 +210,7 @@ impl Patience {
         }
     }
 
-    /// Waits until it is time for another look.
+    /// Waits until the next check.
     pub async fn look_again<T: fmt::Debug>(&mut self, what: impl FnOnce() -> String, last: &T) -> Result<()> {
         if let Some(within) = self.ended() {
             return Err(Error::NeverSeen {
@@ -223,7 +224,7 @@ impl Patience {
     }
 }
 
-/// How long it is to the next look, after so long a wait.
+/// The time to the next check, after this time of waiting.
 pub(crate) fn look_period(waited: Duration) -> Duration {
     let (first, last) = LOOK_PERIODS;
     (waited / 64).clamp(first, last)
@@ -246,7 +247,7 @@ mod tests {
         let error = wait_until(watched, "two", |value| *value == 2).await.unwrap_err();
         assert_eq!(
             error.to_string(),
-            "two: will not come, since nothing changes any more"
+            "two: cannot be reached, because the value cannot change any more"
         );
     }
 
@@ -283,12 +284,18 @@ mod tests {
         let error = watched(sender.subscribe(), "eight", |value| *value == 8)
             .await
             .unwrap_err();
-        assert_eq!(error.to_string(), "eight: not within 3600s; last seen: 7");
+        assert_eq!(
+            error.to_string(),
+            "eight: not reached within 3600s; last value: 7"
+        );
         drop(sender);
 
         let failing = tokio::spawn(async { eventually!(Some(7), |value| value.is_none(), "none of {}", 7) });
         let panic = failing.await.unwrap_err().into_panic();
         let message = panic.downcast_ref::<String>().unwrap();
-        assert_eq!(message, "none of 7: not within 3600s; last seen: Some(7)");
+        assert_eq!(
+            message,
+            "none of 7: not reached within 3600s; last value: Some(7)"
+        );
     }
 }

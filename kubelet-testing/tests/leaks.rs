@@ -1,4 +1,4 @@
-//! Files and children of the process are seen: one test, since they are the whole process's.
+//! Leaked files and children of the process are detected. This is one test, because they belong to the whole process.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -23,7 +23,7 @@ async fn files_and_children_that_stay_are_told() {
 
     drop((file, again));
     child.kill().unwrap();
-    // Killed and not waited for.
+    // Killed, and now a zombie.
     let ended =
         kubelet_testing::eventually!(leaks.now().to_string(), |leaks| leaks.contains("not waited for"));
     assert_eq!(

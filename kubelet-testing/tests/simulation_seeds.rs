@@ -1,9 +1,9 @@
-//! Days of a node in virtual time, many of them: each seed draws its pods, what users do with them, and what goes wrong.
+//! Many simulated days of a node. Each seed draws its pods, the users' actions and the faults.
 //!
-//! [`SEEDS`] of [`HOURS`] after [`STORMS`]: 1,000 when built in the profile `sim`, as `.ci/run` has them, and a few in a debug
-//! build; or as many as `SIMULATION_SEEDS` says, of so many `SIMULATION_HOURS`, from `SIMULATION_FIRST_SEED` on. With
-//! `SIMULATION_BUSY=1` they are without rests: 24 times as much happens in a day, and with `2` in storms.
-//! `SIMULATION_SEED=17` runs that one and prints all that happened:
+//! By default: [`STORMS`], then [`SEEDS`] simulations of [`HOURS`]. In the profile `sim`, as in `.ci/run`, these are
+//! 1,000 days, in a debug build a few. `SIMULATION_SEEDS`, `SIMULATION_HOURS` and `SIMULATION_FIRST_SEED` change
+//! this. `SIMULATION_BUSY=1` leaves out the quiet time, so 24 times as much happens in a day; `SIMULATION_BUSY=2` is
+//! a storm all day. `SIMULATION_SEED=17` runs one seed and prints its history. To run many seeds:
 //!
 //! ```console
 //! $ SIMULATION_SEEDS=10000 cargo test --profile sim -p kubelet-testing --features simulation --test simulation_seeds -- --nocapture
@@ -16,23 +16,23 @@ use std::time::{Duration, Instant};
 
 use kubelet_testing::{FaultPlan, Simulation, Workload};
 
-/// How many seeds, and how many hours of each.
+/// The number of seeds, and the hours of each.
 const SEEDS: u64 = if cfg!(debug_assertions) { 8 } else { 1000 };
 const HOURS: u64 = 24;
-/// So many seeds are lived for a stormy hour before.
+/// The number of seeds for stormy hours.
 const STORMS: u64 = 40;
-/// So much of a day is busy, in turns with what is quiet: an hour in all, in six parts.
+/// The busy time of a day, in turns with quiet time: an hour in all, in six parts.
 const BUSY: Duration = Duration::from_secs(600);
 const QUIET: Duration = Duration::from_secs(13800);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// No more failures than these are told.
+/// The maximum number of failures to print.
 const TOLD: usize = 5;
 
-/// What a seed stands for.
+/// The meaning of a seed.
 type Life = fn(u64) -> Simulation;
 
-/// Hours and days that found something, which was mended since. They are lived first.
+/// Hours and days that found bugs, which are fixed. They run first.
 const FOUND: &[(Life, u64, Duration, &str)] = &[
     (busy, 1, HOUR, "gone pods were asked for again and again"),
     (busy, 3, HOUR, "a restart took the IPs of a pod that had ended"),
@@ -80,7 +80,7 @@ const FOUND: &[(Life, u64, Duration, &str)] = &[
     ),
 ];
 
-/// What the seeds are to meet, as it stands in a history.
+/// What the seeds must meet, as texts of the history.
 const MET: [&str; 18] = [
     "user creates",
     "user deletes",
@@ -102,12 +102,12 @@ const MET: [&str; 18] = [
     "StartContainer",
 ];
 
-/// A day that follows from its seed: what would happen in an hour, spread over it.
+/// A day that follows from its seed: the changes of an hour, spread over the day.
 fn day(seed: u64) -> Simulation {
     busy(seed).by_turns(BUSY, QUIET)
 }
 
-/// One without rests.
+/// A day without quiet time.
 fn busy(seed: u64) -> Simulation {
     let pods = 1 + usize::try_from(seed % 3).unwrap();
     let every = Duration::from_secs([600, 1200, 3600][usize::try_from(seed / 3 % 3).unwrap()]);
@@ -117,7 +117,7 @@ fn busy(seed: u64) -> Simulation {
         .faults(FaultPlan::drawn(seed))
 }
 
-/// As busy, in weather as bad as can be: within these hours everything goes wrong that can.
+/// A storm without quiet time: within these hours every fault happens.
 fn stormy(seed: u64) -> Simulation {
     busy(seed).faults(FaultPlan::storm())
 }

@@ -1,4 +1,4 @@
-//! What containerd says, asked past the agent.
+//! Direct calls to containerd, without the agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use kubelet_cri::{Code, CriClient, Error as CriError, RuntimeService};
 use kubelet_testing::Containerd;
 use serde_json::Value;
 
-/// The label by which a pod's sandboxes and containers are found.
+/// The label of a pod's sandboxes and containers.
 const POD_UID: &str = "io.kubernetes.pod.uid";
 
 /// A containerd, as a test sees it.
@@ -78,7 +78,7 @@ impl<'a> Cri<'a> {
     }
 }
 
-/// containerd tells it to whoever asks for more.
+/// containerd returns it in verbose responses.
 fn config(info: &str) -> Value {
     serde_json::from_str::<Value>(info).unwrap()["config"].take()
 }

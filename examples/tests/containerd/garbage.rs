@@ -1,4 +1,4 @@
-//! Pods that came and went leave nothing.
+//! Deleted pods leave nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::manager::{AllBut, Manager, pod, pod_of};
 use crate::standalone::until;
 
 const PODS: usize = 200;
-/// So many at once: more do not make containerd faster.
+/// The number of concurrent pods: more do not make containerd faster.
 const AT_ONCE: usize = 16;
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! containerd is killed in each phase of a pod's start and stop: before a call, in its middle, and before its answer comes.
+//! containerd is killed in each phase of a pod's start and stop: before a call, during it, and before its response.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,9 +18,9 @@ use super::garbage::shims_of;
 use super::manager::{AllBut, Manager, pod};
 use crate::standalone::{GUARD, until};
 
-/// How often it is killed, unless the variable `KUBELET_TESTING_KILLS` says otherwise.
+/// How often it is killed by default; the variable `KUBELET_TESTING_KILLS` changes this.
 const KILLS: usize = 100;
-/// So many containerds are killed side by side.
+/// The number of concurrent containerds.
 const WORKERS: usize = 2;
 const SERVER: &str = "trap 'exit 0' TERM; sleep 1000 & wait";
 
@@ -39,12 +39,12 @@ const CALLS: [&str; 7] = [
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum When {
     BeforeCall,
-    /// So long after it was made; before its answer, if that comes sooner.
+    /// This long after the call, or before its response if that comes sooner.
     InCall(Duration),
     BeforeAnswer,
 }
 
-/// A CRI client that has containerd killed at a call of a kind.
+/// A CRI client that kills containerd at a call of some kind.
 struct Tripwire {
     client: CriClient,
     containerd: Arc<tokio::sync::Mutex<Containerd>>,
@@ -193,8 +193,8 @@ async fn rounds(containerd: Containerd, rounds: impl Iterator<Item = usize>) {
     manager.kill(&bystander).await;
 }
 
-/// How many shims have a process of a pod. A containerd that is killed while it removes a task may leave the shim, which holds
-/// nothing any more and stands in no list: nobody can end that by CRI.
+/// The number of shims with a process of a pod. If containerd is killed while it removes a task, the shim may stay.
+/// It holds nothing and is in no list, so CRI cannot end it.
 fn shims_in_use(folder: &Path) -> usize {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let stats = processes.filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok());

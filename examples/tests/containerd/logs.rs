@@ -1,4 +1,5 @@
-//! Logs of real containers: rotated, followed over it, read; commands in them, and what they use.
+//! Logs of real containers: rotated, followed across a rotation, and read; commands in the containers, and their
+//! usage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::manager::{AllBut, Manager, pod};
 use crate::standalone::GUARD;
 
-/// Writes a line, and when it is told to go on, 2,999 more in two seconds or more.
+/// Writes a line and, on a signal, 2,999 more in two seconds or more.
 const WRITER: &str = "echo line 0; until [ -e /tmp/go ]; do usleep 10000; done; \
     i=1; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); \
     [ $((i % 100)) = 0 ] && usleep 60000; done; exit 0";
@@ -45,7 +46,7 @@ async fn a_log_is_rotated_and_who_follows_it_misses_nothing() {
     let follow = PodLogOptions { follow: true, ..PodLogOptions::default() };
     let mut following = manager.runtime.container_logs(id, follow).await.unwrap();
     let first = timeout(GUARD, following.try_next()).await.expect("it does not begin").unwrap();
-    // From now on: who comes after a rotation begins with the newest file.
+    // Only new lines: a reader that comes after a rotation begins with the newest file.
     let rotating = tokio::spawn(rotation.run(shutdown.clone()));
     let go = ["touch", "/tmp/go"].map(str::to_owned);
     manager.runtime.run_in_container(&writer.key(), "main", &go, Duration::ZERO).await.unwrap();
@@ -70,7 +71,7 @@ async fn a_log_is_rotated_and_who_follows_it_misses_nothing() {
 async fn commands_streams_and_stats_of_a_container() {
     let Some(containerd) = Containerd::start().await.unwrap() else { return };
     let client = Arc::new(CriClient::connect(containerd.endpoint()).await.unwrap());
-    // containerd tells what a pod uses only where it knows the pod's cgroup.
+    // containerd reports a pod's usage only if it knows the pod's cgroup.
     let cgroups = CgroupDriver::Cgroupfs { root: "/kubelet-testing".to_owned() };
     let manager = Manager::with_cgroups(client.clone(), client, cgroups).await;
     let server = pod("server", "trap 'exit 0' TERM; while true; do sleep 1 & wait $!; done", "Always");

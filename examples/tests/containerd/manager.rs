@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-/// A manager with folders of its own.
+/// A manager with its own folders.
 pub(crate) struct Manager {
     pub(crate) runtime: CriRuntime,
     pub(crate) cgroups: PodCgroups,
@@ -48,7 +48,7 @@ impl Manager {
         }
     }
 
-    /// Syncs the pod until its status is as wanted; failures are tried again.
+    /// Syncs the pod until its status fulfils the condition; retries failures.
     pub(crate) async fn sync_until(
         &self,
         pod: &Arc<Pod>,
@@ -91,7 +91,7 @@ impl Manager {
         }
     }
 
-    /// Collects what dead pods left, and all of those that `gone` tells.
+    /// Collects the garbage of dead pods, and everything of the pods in `gone`.
     pub(crate) async fn collect(&self, gone: &dyn PodStateProvider) {
         let policy = GcPolicy { all_sources_ready: true, ..GcPolicy::default() };
         if let Err(error) = self.runtime.garbage_collect(&policy, gone).await {
@@ -100,7 +100,7 @@ impl Manager {
     }
 }
 
-/// All pods are gone but this one.
+/// Checks that only this pod is left.
 pub(crate) struct AllBut(pub(crate) Option<PodUid>);
 
 impl PodStateProvider for AllBut {

@@ -1,5 +1,5 @@
-//! The whole agent on a real containerd of the test's own. Skipped, visibly, where the host lacks it; in CI that is a
-//! failure.
+//! The whole agent on a real containerd for each test. Without containerd or root the tests print `SKIPPED` and pass;
+//! in CI they fail.
 
 mod cri;
 mod garbage;

@@ -1,4 +1,4 @@
-//! Networks of pods: the host's, their own, and ports of the host that lead to them.
+//! Networks of pods: the host's, their own, and host ports.
 
 use std::io;
 
@@ -27,7 +27,7 @@ spec:
     )
 }
 
-/// A port that nobody listens on.
+/// A port without a listener.
 fn free_port() -> u16 {
     std::net::TcpListener::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port()
 }

@@ -33,7 +33,7 @@ async fn pods_outlive_a_containerd_that_is_killed_and_the_agent_goes_on() {
 
     containerd.kill();
     agent.logs(&["Container runtime sanity check failed"]).await;
-    // Meanwhile a container dies, a manifest goes and one comes.
+    // Meanwhile a container dies, and manifests are removed and added.
     Process::kill(victim);
     node.remove("goes.yaml");
     node.write("late.yaml", &server("late", "hello"));
@@ -59,7 +59,7 @@ async fn pods_outlive_a_containerd_that_is_killed_and_the_agent_goes_on() {
     node.write("later.yaml", &server("later", "hello"));
     agent.ready("later").await;
 
-    // Of those that ran all the while nothing was told.
+    // There is no status for the pods that kept running.
     let told = agent.told();
     for line in [&two, &web] {
         let lines = told.of(&line.name);

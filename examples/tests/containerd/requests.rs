@@ -1,7 +1,7 @@
-//! What the agent asks of containerd for a pod, held against what kubelet v1.36.2 was recorded to ask for the same.
+//! Compares the agent's requests to containerd for a pod with recorded requests of kubelet v1.36.2 for the same pod.
 //!
-//! Taken out of the recording is what only a pod of the API server has (the variables of services, the token) and what
-//! differs from node to node (its DNS, the sizes of its huge pages); put in is what a static pod has.
+//! Removed from the recording: what only a pod of the API server has (service variables, the token), and what differs
+//! from node to node (its DNS, the sizes of its huge pages). Added: what a static pod has.
 
 use kubelet_testing::Containerd;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Without an API server; and what else a service manager expects of an agent.
+//! Without an API server; and the features for service managers.
 
 use std::fs;
 use std::time::Duration;
@@ -43,7 +43,7 @@ async fn alone_it_runs_static_pods_and_notifies_systemd() {
     let log = agent.told().log;
     let is_json = |line: &String| serde_json::from_str::<serde_json::Value>(line).is_ok();
     assert!(log.iter().all(is_json), "{log:#?}");
-    // Without the privilege to set it, which is ordinary, the log has a line for information.
+    // Without the privilege to set it, which is ordinary, the log has a line at the level info.
     let is_alarm = |line: &&String| line.contains("OOM score") && !line.contains("\"level\":\"INFO\"");
     assert_eq!(log.iter().find(is_alarm), None);
     let healthy = async || cluster.healthz("/healthz").await.filter(|(status, _)| *status == 200);

@@ -20,14 +20,14 @@ async fn a_node_joins_with_a_token_and_is_itself_from_then_on() {
     let current = || fs::read_link(cluster.path("pki/kubelet-client-current.pem")).ok();
     let mut agent = start();
     cluster.node_is_ready().await;
-    // What it said before anybody knew it is told, and nothing was asked by whom nobody knows.
+    // Events from before the registration are sent, and no request is anonymous.
     cluster.event(NODE, "Starting", "Starting kubelet.").await;
     let unknown = cluster.server.calls().all().into_iter().filter(|call| call.user == "system:anonymous");
     assert_eq!(unknown.count(), 0);
     cluster.create(&pod("web", SERVER, json!({})));
     cluster.ready("web").await;
 
-    // Certificates come and go, and neither watch nor heartbeat breaks.
+    // Certificates are replaced, and neither watch nor heartbeat breaks.
     let asked = |line: &str| cluster.server.calls().count(line);
     let watches = || (asked("watch nodes"), asked("watch pods"));
     let (first, renewed, before) = (current(), cluster.renewed(), watches());
@@ -41,7 +41,7 @@ async fn a_node_joins_with_a_token_and_is_itself_from_then_on() {
     agent.signal(Signal::TERM);
     assert!(agent.ended().await.0.success());
 
-    // The next one has a certificate, and needs no token.
+    // The next agent has a certificate, and needs no token.
     fs::remove_file(cluster.path("bootstrap-kubeconfig")).unwrap();
     let tokens = || {
         let calls = cluster.server.calls().all().into_iter();

@@ -1,4 +1,4 @@
-//! A node whose addresses its cloud tells, and not its agent.
+//! A node whose cloud sets its addresses.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use super::cluster::{Cluster, NODE};
 use super::pods::{SERVER, pod};
 use crate::standalone::{Agent, until};
 
-/// The cloud has the node at this address.
+/// The cloud sets this address on the node.
 fn tell(cluster: &Cluster, address: &str) {
     let mut node = cluster.server.get::<Node>("", NODE).unwrap().unwrap();
     let address = NodeAddress { address: address.into(), type_: "InternalIP".into() };

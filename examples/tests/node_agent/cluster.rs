@@ -1,7 +1,6 @@
-//! An API server on a port, and a node that is to join it.
+//! An API server on a port, and a node that joins it.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,7 +28,7 @@ use crate::standalone::{Agent, GUARD, until};
 
 pub(crate) const NODE: &str = "node-1";
 
-/// What outlives a run of the agent.
+/// What outlives the agent.
 pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
     pub(crate) dir: TempDir,
@@ -47,9 +46,9 @@ impl Cluster {
         Self::with_processes(false).await
     }
 
-    /// A node that runs pods as processes and has nothing but a bootstrap token. Its kubeconfig is yet to be written.
+    /// A node that runs pods as processes and has only a bootstrap token. Its kubeconfig does not exist yet.
     ///
-    /// Its certificates are backdated by five minutes and end in one: it is always time for the next.
+    /// Its certificates are backdated by five minutes and expire in one minute, so it always rotates.
     pub(crate) async fn bootstrapping() -> Self {
         let cluster = Self::with_processes(true).await;
         fs::rename(cluster.path("kubeconfig"), cluster.path("bootstrap-kubeconfig")).unwrap();
@@ -119,14 +118,14 @@ impl Cluster {
         self.serving = Some((stop, serving));
     }
 
-    /// Breaks all its connections; whoever calls finds nobody.
+    /// Breaks all connections and refuses new ones.
     pub(crate) async fn stop_api_server(&mut self) {
         let (stop, serving) = self.serving.take().unwrap();
         stop.cancel();
         serving.await.unwrap();
     }
 
-    /// The agent, yet to be told whether there is an API server. `config` is added to its configuration file.
+    /// The command of the agent, without a choice of API server. `config` is added to its configuration file.
     pub(crate) fn command(&self, config: &str) -> Command {
         let (endpoint, healthz) = (&self.endpoint, self.healthz);
         let config = format!(
@@ -158,7 +157,7 @@ enforceNodeAllocatable: []
         Agent::spawn(self.command("").arg("--kubeconfig").arg(self.path("kubeconfig")))
     }
 
-    /// What keeps the node from the cluster, as the agent prints it, and whether it is nothing.
+    /// The agent's preflight output, and whether it found no problem.
     pub(crate) async fn preflight(&self) -> (bool, String) {
         let command = self.command("");
         let mut preflight = Command::new(program("node-agent"));
@@ -179,21 +178,20 @@ enforceNodeAllocatable: []
         Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
     }
 
-    /// What `kubectl` prints; it must succeed. Spaces are flattened.
-    pub(crate) async fn kubectl(&self, args: &[&str]) -> String {
-        let program = std::env::var_os("KUBECTL").unwrap_or_else(|| OsString::from("kubectl"));
+    /// What this `kubectl` prints; it must succeed. Spaces are flattened.
+    pub(crate) async fn kubectl(&self, program: &Path, args: &[&str]) -> String {
         let mut command = Command::new(program);
         command.arg("--kubeconfig").arg(self.path("admin")).arg("--cache-dir").arg(self.path("cache"));
         command.args(args).env("HOME", self.dir.path()).stdin(Stdio::null()).kill_on_drop(true);
         let output = tokio::time::timeout(GUARD, command.output()).await.expect("kubectl hangs");
-        let output = output.expect("kubectl is needed in PATH, or its path in KUBECTL");
+        let output = output.expect("kubectl starts");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "kubectl {args:?}: {text}{error}");
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// Waits until the node is as wanted.
+    /// Waits until the node fulfils the condition.
     pub(crate) async fn node(&self, what: &str, reached: impl Fn(&Node) -> bool) -> Node {
         let look = async || self.server.get::<Node>("", NODE).unwrap().filter(&reached);
         until(&format!("the node {what}"), look).await
@@ -203,12 +201,12 @@ enforceNodeAllocatable: []
         self.node("is ready", |node| condition(node, "Ready").as_deref() == Some("True")).await
     }
 
-    /// Makes a pod, bound to the node.
+    /// Creates a pod that is bound to the node.
     pub(crate) fn create(&self, pod: &Pod) -> Pod {
         self.server.create(pod).unwrap()
     }
 
-    /// Waits until a pod is as wanted.
+    /// Waits until a pod fulfils the condition.
     pub(crate) async fn pod(&self, name: &str, what: &str, reached: impl Fn(&Pod) -> bool) -> Pod {
         let look = async || self.server.get::<Pod>("default", name).unwrap().filter(&reached);
         until(&format!("{name} {what}"), look).await
@@ -222,7 +220,7 @@ enforceNodeAllocatable: []
         .await
     }
 
-    /// Waits until no pod bears the UID.
+    /// Waits until no pod has the UID.
     pub(crate) async fn gone(&self, name: &str, uid: &str) {
         let there = || self.server.get::<Pod>("default", name).unwrap();
         let look = async || there().is_none_or(|pod| pod.uid_str() != uid).then_some(());
@@ -256,14 +254,14 @@ enforceNodeAllocatable: []
         volumes.join(plugin).join(volume).join(file)
     }
 
-    /// What the node asked for, each once: verb, resource and field selector.
+    /// The requests of the node, each once: verb, resource and field selector.
     pub(crate) fn asked(&self) -> BTreeSet<String> {
         let calls = self.server.calls().all().into_iter().filter(|call| call.user == User::node(NODE).name);
         let asked = calls.map(|call| format!("{} {} {}", call.verb, call.resource, call.field_selector));
         asked.map(|asked| asked.trim_end().to_owned()).collect()
     }
 
-    /// Ends what is left.
+    /// Ends what still runs.
     pub(crate) async fn end(mut self) {
         if let Some((processes, stop, serving)) = self.runtime.take() {
             stop.cancel();
@@ -277,7 +275,7 @@ enforceNodeAllocatable: []
 }
 
 impl Drop for Cluster {
-    /// The volumes of pods that were left running are mounted yet.
+    /// The volumes of running pods are still mounted.
     fn drop(&mut self) {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let paths = mounts.lines().filter_map(|line| line.split(' ').nth(4));

@@ -1,4 +1,4 @@
-//! A node joins, and pods live and go.
+//! A node joins, and pods start and are deleted.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,6 +7,7 @@ use std::time::Instant;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kubelet_core::PodExt;
+use kubelet_testing::api_server::find_kubectl;
 use serde_json::json;
 
 use super::cluster::{Cluster, NODE};
@@ -15,6 +16,7 @@ use crate::standalone::until;
 
 #[tokio::test]
 async fn a_node_joins_and_pods_live_and_go() {
+    let Some(kubectl) = find_kubectl().unwrap() else { return };
     let cluster = Cluster::on_processes().await;
     let service: Service =
         serde_json::from_value(json!({"metadata": {"name": "kubernetes", "namespace": "default"},
@@ -39,7 +41,7 @@ async fn a_node_joins_and_pods_live_and_go() {
         lease?.spec?.holder_identity
     };
     assert_eq!(until("the lease", lease).await, NODE);
-    let listed = cluster.kubectl(&["get", "nodes"]).await;
+    let listed = cluster.kubectl(&kubectl, &["get", "nodes"]).await;
     assert!(listed.contains(&format!("{NODE} Ready <none>")), "{listed}");
     let healthy = async || cluster.healthz("/healthz").await.filter(|(status, _)| *status == 200);
     assert_eq!(until("it is healthy", healthy).await.1, "ok");
@@ -50,7 +52,7 @@ async fn a_node_joins_and_pods_live_and_go() {
     let (well, told) = cluster.preflight().await;
     assert!(well && told.contains("no problem found"), "{told}");
 
-    // A pod as users make them, with its token, and with what is offered of volumes.
+    // An ordinary pod with its token and the supported volumes.
     let config: ConfigMap =
         serde_json::from_value(json!({"metadata": {"name": "config", "namespace": "default"},
         "data": {"word": "from-the-config-map"}}))
@@ -94,14 +96,14 @@ async fn a_node_joins_and_pods_live_and_go() {
     let logged = async || fs::read_to_string(&logs).ok().filter(|log| log.contains("up"));
     let log = until("the log of web", logged).await;
     assert!(log.contains("from-the-config-map from-the-secret 10.0.0.1:443"), "{log}");
-    let listed = cluster.kubectl(&["get", "pods"]).await;
+    let listed = cluster.kubectl(&kubectl, &["get", "pods"]).await;
     assert!(listed.contains("web 1/1 Running 0"), "{listed}");
-    let described = cluster.kubectl(&["describe", "pod", "web"]).await;
+    let described = cluster.kubectl(&kubectl, &["describe", "pod", "web"]).await;
     for words in ["Status: Running", "Normal Pulled", "Normal Created", "Normal Started", "kubelet"] {
         assert!(described.contains(words), "{words}: {described}");
     }
 
-    // One whose volume is not offered waits, and says so.
+    // A pod with an unsupported volume waits, and an event has the reason.
     let volumes = json!([{"name": "c", "configMap": {"name": "config"}}]);
     let spec = json!({"volumes": volumes, "volumeMounts": [{"name": "c", "mountPath": "/c"}]});
     let waits = cluster.create(&pod("waits", SERVER, spec));
@@ -110,8 +112,8 @@ async fn a_node_joins_and_pods_live_and_go() {
     cluster.server.delete::<k8s_openapi::api::core::v1::Pod>("default", "waits").unwrap();
     cluster.gone("waits", waits.uid_str()).await;
 
-    // Deleted, it gets its grace, and all that it had is given back.
-    cluster.kubectl(&["delete", "pod", "web", "--wait=false"]).await;
+    // A deleted pod gets its grace period, and everything it had is released.
+    cluster.kubectl(&kubectl, &["delete", "pod", "web", "--wait=false"]).await;
     cluster.gone("web", web.uid_str()).await;
     cluster.event("web", "Killing", "Stopping container main").await;
     let pod_dir = cluster.path("root").join("pods").join(web.uid_str());

@@ -1,4 +1,5 @@
-//! On a real containerd of the test's own. Skipped, visibly, where the host lacks it; in CI that is a failure.
+//! On a real containerd of the test's own. Without containerd, root or `kubectl` the tests print `SKIPPED` and pass; in CI
+//! they fail.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,6 +7,7 @@ use std::time::Instant;
 
 use kubelet_core::PodExt;
 use kubelet_testing::Containerd;
+use kubelet_testing::api_server::find_kubectl;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -15,6 +17,7 @@ use crate::standalone::{Agent, StatusExt, until};
 
 #[tokio::test]
 async fn pods_of_a_cluster_run_in_containers() {
+    let Some(kubectl) = find_kubectl().unwrap() else { return };
     let Some(containerd) = Containerd::start().await.unwrap() else { return };
     let cluster = Cluster::on(tempfile::tempdir().unwrap(), containerd.endpoint()).await;
     let mut agent = cluster.start();
@@ -22,7 +25,7 @@ async fn pods_of_a_cluster_run_in_containers() {
     let info = node.status.as_ref().and_then(|status| status.node_info.as_ref()).unwrap();
     assert!(info.container_runtime_version.starts_with("containerd://"), "{info:?}");
 
-    // It finds its token, its namespace and the cluster's authority where every pod does.
+    // Token, namespace and CA certificate are at their usual paths.
     let volumes = json!([{"name": "scratch", "emptyDir": {}}]);
     let mounts = json!([
         {"name": "scratch", "mountPath": "/scratch"},
@@ -61,7 +64,7 @@ async fn pods_of_a_cluster_run_in_containers() {
         cluster.event("web", reason, "").await;
     }
 
-    // The agent ends, its containers do not, and the next one takes them over.
+    // The agent ends but its containers do not, and the next agent takes them over.
     agent.signal(Signal::TERM);
     assert!(agent.ended().await.0.success());
     let mut agent = cluster.start();
@@ -71,7 +74,7 @@ async fn pods_of_a_cluster_run_in_containers() {
     assert_eq!(now.status.as_ref().unwrap().ids(), web.status.as_ref().unwrap().ids());
 
     for name in ["web", "later"] {
-        cluster.kubectl(&["delete", "pod", name, "--timeout=100s"]).await;
+        cluster.kubectl(&kubectl, &["delete", "pod", name, "--timeout=100s"]).await;
     }
     until("no sub-path is mounted", async || (sub_paths() == 0).then_some(())).await;
     cluster.event("web", "Killing", "Stopping container main").await;
@@ -82,6 +85,7 @@ async fn pods_of_a_cluster_run_in_containers() {
 
 #[tokio::test]
 async fn pods_lie_in_cgroups_of_their_own_and_leave_none() {
+    let Some(kubectl) = find_kubectl().unwrap() else { return };
     let Some(containerd) = Containerd::start().await.unwrap() else { return };
     let cluster = Cluster::on(tempfile::tempdir().unwrap(), containerd.endpoint()).await;
     let root = format!("kubelet-testing-node-{}", std::process::id());
@@ -95,7 +99,7 @@ async fn pods_lie_in_cgroups_of_their_own_and_leave_none() {
     web.spec.as_mut().unwrap().containers[0].resources = serde_json::from_value(resources).unwrap();
     cluster.create(&web);
     let web = cluster.ready("web").await;
-    // A guaranteed pod's lies in the root of all pods'.
+    // The cgroup of a guaranteed pod is in the root of all pods' cgroups.
     let hierarchies = || {
         let mounted = fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
         mounted.chain([PathBuf::from("/sys/fs/cgroup")])
@@ -112,7 +116,7 @@ async fn pods_lie_in_cgroups_of_their_own_and_leave_none() {
     let within = within.filter(|entry| entry.path().is_dir()).count();
     assert!(within > 0, "its containers lie in it");
 
-    cluster.kubectl(&["delete", "pod", "web", "--timeout=100s"]).await;
+    cluster.kubectl(&kubectl, &["delete", "pod", "web", "--timeout=100s"]).await;
     assert_eq!(folders(&name), Vec::<PathBuf>::new());
     agent.signal(Signal::TERM);
     assert!(agent.ended().await.0.success());

@@ -1,4 +1,4 @@
-//! The API server goes and comes back, and so does the agent: pods notice nothing.
+//! The API server restarts, and so does the agent: the pods do not notice.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use super::cluster::{Cluster, NODE};
 use super::pods::{IMAGE, SERVER, pod};
 use crate::standalone::{StatusExt, until};
 
-/// Verb, resource and field selector of a kubelet's requests, as they were recorded of v1.36.
+/// Verb, resource and field selector of the requests of a kubelet v1.36, as recorded.
 const ASKED: [&str; 23] = [
     "create events",
     "create leases",
@@ -31,7 +31,7 @@ const ASKED: [&str; 23] = [
     "watch pods spec.nodeName=NODE",
     "watch runtimeclasses",
     "watch services spec.clusterIP!=None",
-    // Where a streaming list is not to be had.
+    // If streaming lists are not available.
     "list configmaps metadata.name=kube-root-ca.crt",
     "list nodes metadata.name=NODE",
     "list pods spec.nodeName=NODE",
@@ -49,7 +49,7 @@ async fn pods_outlive_the_api_server_and_the_agent() {
     let mut agent = cluster.start();
     cluster.node_is_ready().await;
     cluster.create(&pod("web", SERVER, json!({})));
-    // It ends when it is told to, once.
+    // It ends with the first signal.
     let (go, gone) = (cluster.path("go"), cluster.path("gone"));
     let until_told = "until [ -e $GO ]; do sleep 0.2; done; touch $GONE; exit 3";
     let script = format!("echo up; [ -e $GONE ] || {{ {until_told}; }}; {SERVER}");
@@ -62,7 +62,7 @@ async fn pods_outlive_the_api_server_and_the_agent() {
     assert!(mirror.is_mirror());
     let ids = |pod: &Pod| pod.status.as_ref().unwrap().ids();
 
-    // Without the API server pods go on, and what ends is started again.
+    // Without the API server pods keep running, and ended containers are restarted.
     let renewed = cluster.renewed();
     cluster.stop_api_server().await;
     fs::write(&go, "").unwrap();
@@ -103,7 +103,7 @@ async fn pods_outlive_the_api_server_and_the_agent() {
         assert!(told.is_empty(), "a restart shows nowhere: {told:?}");
     }
 
-    // Nor does an agent need the API server to begin: static pods run, and what ran goes on.
+    // An agent can also start without the API server: static pods start, and running pods continue.
     cluster.stop_api_server().await;
     agent.signal(Signal::TERM);
     assert!(agent.ended().await.0.success());
@@ -117,13 +117,13 @@ async fn pods_outlive_the_api_server_and_the_agent() {
     cluster.ready(&format!("third-{NODE}")).await;
     assert_eq!(ids(&cluster.ready("web").await), ids(&web));
 
-    // A manifest that goes takes its pod and its mirror along.
+    // If a manifest is removed, so are its pod and its mirror pod.
     fs::remove_file(cluster.path("manifests/static.json")).unwrap();
     cluster.gone(&name, mirror.uid_str()).await;
     agent.signal(Signal::INT);
     assert!(agent.ended().await.0.success());
 
-    // In all that time it asked for nothing that a kubelet does not ask for.
+    // In all this time it made only requests that a kubelet makes, too.
     let allowed = ASKED.map(|asked| asked.replace("NODE", NODE));
     let more: Vec<_> = cluster.asked().into_iter().filter(|asked| !allowed.contains(asked)).collect();
     assert!(more.is_empty(), "{more:#?}");

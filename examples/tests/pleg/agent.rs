@@ -24,10 +24,10 @@ use super::observed::Observed;
 use super::stage::{Stage, sleeping_pod};
 use super::{show, within};
 
-/// One at a time, each from its manifest to its end.
+/// One after the other, each from its manifest to its end.
 const PODS: usize = 5;
 
-/// An agent that runs.
+/// A running agent.
 struct Agent {
     observed: Arc<Observed>,
     pods: watch::Sender<Vec<Arc<Pod>>>,
@@ -70,7 +70,7 @@ impl Agent {
         Self { observed, pods, sink, shutdown, running, stage }
     }
 
-    /// Has the pod run, then end, then come to be gone; returns how long it took to run and to be gone.
+    /// Runs a pod and deletes it; returns how long it took to start and to be deleted.
     async fn live(&self, pod: &Arc<Pod>) -> (Duration, Duration) {
         let uid = pod.uid();
         let created = Instant::now();
@@ -97,8 +97,8 @@ impl Agent {
         (ran, went)
     }
 
-    /// The sandboxes and containers of a pod, those that ended too. Listed and not counted by a second listener to
-    /// containerd's events: with one beside the agent, containerd 1.7 was seen to tell the agent less.
+    /// The sandboxes and containers of a pod, including ended ones. It lists them, because with a second watcher of
+    /// containerd's events, containerd 1.7 sent fewer events to the agent.
     async fn made(&self, pod: &PodUid) -> BTreeSet<String> {
         let Some(pod) = self.stage.runtime.pod(pod).await.unwrap() else { return BTreeSet::new() };
         let sandboxes = pod.sandboxes.iter().map(|it| it.id.to_string());
@@ -111,7 +111,7 @@ impl Agent {
     }
 }
 
-/// The two PLEGs as they come, one after the other.
+/// The two PLEGs with their defaults, one after the other.
 #[tokio::test]
 async fn each_container_is_started_once_with_either() {
     let Some(containerd) = Containerd::start_1_7().await.unwrap() else { return };

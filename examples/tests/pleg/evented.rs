@@ -1,4 +1,4 @@
-//! The evented PLEG, with a periodic relist that is an hour away: what is seen was told by the runtime.
+//! The evented PLEG with a periodic relist in an hour: it sees changes by events of the runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use super::observed::Observed;
 use super::stage::{Stage, Watching, pids};
 use super::{show, within};
 
-/// Of one container each.
+/// With one container each.
 const PODS: usize = 10;
 /// Longer than any test.
 const NEVER: Duration = Duration::from_secs(60 * 60);
 
-/// A PLEG whose periodic relist does not come.
+/// A PLEG without a periodic relist during the test.
 fn evented(runtime: Arc<Observed>, cache: PodCache) -> EventedPleg {
     EventedPleg::new(runtime, cache).with_relist_period(NEVER).with_relist_threshold(2 * NEVER)
 }
@@ -78,7 +78,7 @@ async fn containerd_is_followed_by_its_events() {
     }
     assert_eq!(watching.observed.lists().len(), lists, "no list brought it");
     show("evented PLEG on containerd, kill to event", took);
-    // Before it comes containerd's own: reaping the process, having runc delete it, and only then telling.
+    // Before that containerd must reap the process, delete it with runc, and send the event.
     show("of which from containerd's hint", took_us);
     watching.stop().await;
 }
@@ -87,7 +87,7 @@ async fn containerd_is_followed_by_its_events() {
 async fn a_containerd_that_was_killed_is_followed_again() {
     let Some(mut containerd) = Containerd::start_1_7().await.unwrap() else { return };
     let stage = Stage::on(containerd.endpoint()).await;
-    // Without events the periodic relist goes on, with its period.
+    // Without events there is a periodic relist.
     let mut watching = Watching::start(&stage, |runtime, cache| EventedPleg::new(runtime, cache)).await;
     let pod = stage.run_pod("web", 2).await;
     let containers = watching.running(&pod, 2).await;

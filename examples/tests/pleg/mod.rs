@@ -1,6 +1,6 @@
-//! The PLEG on real runtimes: what happens to a container is seen, through a list and through the runtime's events.
+//! The PLEG on real runtimes: it sees changes of containers, through lists and through events.
 //!
-//! How long it takes is printed and not judged. What is judged is what brought it: which list, or none.
+//! The tests print how long this takes, but do not check it. They check by which list or event it came.
 
 mod agent;
 mod evented;
@@ -8,10 +8,10 @@ mod generic;
 mod observed;
 mod stage;
 
-/// Far longer than anything here takes; it only ends tests that fail.
+/// Longer than anything here takes; only a failing test gets there.
 const GUARD: std::time::Duration = std::time::Duration::from_secs(120);
 
-/// Waits for something outside, of which nobody tells.
+/// Polls for something without a notification.
 async fn until<T>(what: &str, mut reached: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         loop {
@@ -32,7 +32,7 @@ async fn within<T>(what: &str, waiting: impl Future<Output = T>) -> T {
     }
 }
 
-/// Shows how long things took: the middle one, and the slowest.
+/// Prints durations: the median and the maximum.
 fn show(what: &str, mut took: Vec<std::time::Duration>) {
     took.sort();
     let (median, slowest) = (took[took.len() / 2], took[took.len() - 1]);

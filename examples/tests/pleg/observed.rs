@@ -1,4 +1,4 @@
-//! A runtime that is observed: when it was listed, and when it hinted at a pod.
+//! A runtime that records its lists and hints.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use kubelet_core::runtime::{PodStatus, RuntimePod};
 use kubelet_core::{PodUid, Result, RuntimeReader};
 use tokio::time::Instant;
 
-/// Notes each list of the whole runtime that a PLEG makes, and each hint that it is given.
+/// Records each full list by a PLEG, and each hint to it.
 pub(crate) struct Observed {
     runtime: Arc<dyn RuntimeReader>,
     lists: Mutex<Vec<Instant>>,

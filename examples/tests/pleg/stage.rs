@@ -1,4 +1,4 @@
-//! A runtime with a pod on it, and a PLEG that watches.
+//! A runtime with a pod, and a PLEG that watches it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ impl Stage {
         Self::with_images(endpoint, client).await
     }
 
-    /// A runtime behind a socket whose images are at hand here.
+    /// A runtime behind a socket, with the images that the host has.
     pub(crate) async fn with_images(endpoint: String, images: Arc<dyn ImageService>) -> Self {
         let client = Arc::new(CriClient::connect(endpoint).await.unwrap());
         let root = TempDir::new().unwrap();
@@ -46,12 +46,12 @@ impl Stage {
         Self { runtime: Arc::new(runtime), root }
     }
 
-    /// For what an agent keeps.
+    /// A folder for an agent.
     pub(crate) fn root_dir(&self) -> PathBuf {
         self.root.path().join("kubelet")
     }
 
-    /// Runs a pod of so many containers, which run until they are killed; returns its UID.
+    /// Runs a pod with this many containers, which run until they are killed; returns its UID.
     pub(crate) async fn run_pod(&self, name: &str, containers: usize) -> PodUid {
         let pod = sleeping_pod(name, containers);
         let nothing_yet = PodStatus::empty(pod.uid(), pod.key(), Instant::now());
@@ -60,7 +60,7 @@ impl Stage {
         pod.uid()
     }
 
-    /// Waits until the runtime itself says that a container has ended.
+    /// Waits until the runtime itself reports the end of a container.
     pub(crate) async fn ended(&self, pod: &PodUid, container: &ContainerId) {
         let ended = async || {
             let pod = self.runtime.pod(pod).await.unwrap()?;
@@ -71,7 +71,7 @@ impl Stage {
     }
 }
 
-/// A pod that does nothing until it is asked to end, on the host's network.
+/// A pod on the host's network that does nothing until SIGTERM.
 pub(crate) fn sleeping_pod(name: &str, containers: usize) -> Arc<Pod> {
     let mut pod = PodBuilder::new(name).host_network();
     for number in 0..containers {
@@ -88,7 +88,7 @@ pub(crate) async fn pids(containerd: &Containerd) -> HashMap<String, i32> {
     tasks.into_iter().map(|task| (task.id, task.pid.cast_signed())).collect()
 }
 
-/// A PLEG that runs, and what it told.
+/// A running PLEG and its events.
 pub(crate) struct Watching {
     pub(crate) observed: Arc<Observed>,
     pub(crate) cache: PodCache,
@@ -98,7 +98,7 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// Watches the stage with the PLEG that is made, and waits until its first list was taken in.
+    /// Watches the stage with this PLEG, and waits for its first list.
     pub(crate) async fn start<P>(stage: &Stage, pleg: impl FnOnce(Arc<Observed>, PodCache) -> P) -> Self
     where
         P: PodLifecycleEventGenerator,
@@ -111,7 +111,7 @@ impl Watching {
         Self { observed, cache, events, shutdown, pleg }
     }
 
-    /// Waits until this was told of a container, and returns when it was.
+    /// Waits for this event of a container, and returns its time.
     pub(crate) async fn told(
         &mut self,
         event_type: PodLifecycleEventType,

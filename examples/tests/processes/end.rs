@@ -1,4 +1,4 @@
-//! The agent is asked to end, and takes its pods with it.
+//! The agent ends on a signal, and ends its pods.
 
 use rustix::process::Signal;
 

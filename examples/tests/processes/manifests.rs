@@ -8,7 +8,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use crate::standalone::manifests::{script, server, stubborn};
 use crate::standalone::{Agent, Node, StatusExt};
 
-/// A pod that nothing of what happens around it concerns.
+/// A pod that no change here affects.
 struct Bystander {
     uid: String,
     leaders: Vec<(String, i32)>,
@@ -118,7 +118,7 @@ async fn bad_manifests_are_reported_by_name_and_harm_no_other_pod() {
     let first = agent.ready("pair").await;
     node.logged("pair", &first.uid, "main", "first\n").await;
 
-    // Nobody writes to it: who opens it waits.
+    // A pipe without a writer: opening it blocks.
     mkfifoat(CWD, node.path("pipe.yaml"), Mode::RUSR | Mode::WUSR).unwrap();
     agent.logs(&["pipe.yaml", "FIFO"]).await;
 
@@ -132,7 +132,7 @@ async fn bad_manifests_are_reported_by_name_and_harm_no_other_pod() {
     fs::create_dir(node.path("folder.yaml")).unwrap();
     agent.logs(&["folder.yaml", "folder"]).await;
 
-    // A pod's own manifest breaks: it runs on as it was.
+    // A pod's manifest breaks: the pod keeps running unchanged.
     node.write("pair.yaml", "{");
     agent.logs(&["pair.yaml", "couldn't parse"]).await;
 
@@ -169,7 +169,7 @@ async fn a_file_renamed_over_another_counts_once() {
     fs::write(node.path("web.yaml"), server("web", "three")).unwrap();
     fs::remove_file(node.path(".web.yaml~")).unwrap();
     let third = agent.replaced("web", &second.uid).await;
-    // The same content anew: no change at all.
+    // The same content again: no change.
     node.write("web.yaml", &server("web", "three"));
     // All that is behind the agent when this pod runs.
     node.write("last.yaml", &server("last", "hello"));

@@ -1,4 +1,4 @@
-//! What ends unasked: a container's process, or the agent itself.
+//! Unexpected ends: of a container's process, or of the agent.
 
 use crate::standalone::manifests::{job, server};
 use crate::standalone::{Node, Process, StatusExt, samples};
@@ -62,7 +62,7 @@ async fn an_agent_that_was_killed_finds_its_pods_again() {
     let status = again.status().container("main");
     assert_eq!(status.restart_count, 1);
     let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref()).unwrap();
-    // Nobody saw how it ended.
+    // Its exit was missed.
     assert_eq!((last.exit_code, last.reason.as_deref()), (137, Some("ContainerStatusUnknown")));
     agent.pod("crash-loop", "goes on", |line| line.status().restarts("main") == restarts + 1).await;
     let once = agent.pod("run-to-completion", "succeeded", |line| samples::is_phase(line, "Succeeded")).await;

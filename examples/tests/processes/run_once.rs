@@ -1,4 +1,4 @@
-//! `--run-once`: how it all went, by exit code and table.
+//! `--run-once`: the result in exit code and table.
 
 use std::process::Output;
 

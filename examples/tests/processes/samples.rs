@@ -1,4 +1,4 @@
-//! The sample manifests do what they are samples of.
+//! The sample manifests work as described.
 
 use crate::standalone::{Node, StatusExt, samples};
 

@@ -1,4 +1,4 @@
-//! The example `run-pod`, on processes and on containerd: its output, its exit code, and that it leaves nothing.
+//! The example `run-pod`, with processes and with containerd: its output, its exit code, and that it leaves nothing.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::program::program;
 
-/// Far longer than anything here takes; it only ends tests that fail.
+/// Longer than anything here takes; only a failing test gets there.
 const GUARD: Duration = Duration::from_secs(120);
 
 /// One container and one that prepares it; what is written to where, and an exit code.
@@ -35,7 +35,7 @@ spec:
     command: ["sh", "-c", "echo hello $(WHO); echo oops >&2; exit 7"]
 "#;
 
-/// One that runs until it is asked to end.
+/// A container that runs until SIGTERM.
 const SERVER: &str = r#"
 apiVersion: v1
 kind: Pod

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::GUARD;
 use super::told::{Line, StatusExt, Told};
 
-/// A running agent. Dropped, it is killed; its containers are the node's to clean up.
+/// A running agent. Drop kills it; the node cleans up its containers.
 pub(crate) struct Agent {
     child: Child,
     told: watch::Receiver<Told>,
@@ -38,7 +38,7 @@ impl Agent {
         Self { child, told, started: Instant::now(), _reading: reading }
     }
 
-    /// Waits until what it told is as wanted, and returns what was found in it.
+    /// Waits until its output fulfils the condition, and returns the result.
     pub(crate) async fn until<T>(&mut self, what: &str, reached: impl Fn(&Told) -> Option<T>) -> T {
         let waiting = async {
             loop {
@@ -65,7 +65,8 @@ impl Agent {
         found
     }
 
-    /// Waits until a pod's status is as wanted; a name's newest pod counts. `pod` is its name in the manifest.
+    /// Waits until the status of the newest pod with this name fulfils the condition. `pod` is the name in the
+    /// manifest.
     pub(crate) async fn pod(&mut self, pod: &str, what: &str, reached: impl Fn(&Line) -> bool) -> Line {
         let found = |told: &Told| told.newest(pod).filter(|line| reached(line)).cloned();
         self.until(&format!("{pod} {what}"), found).await
@@ -76,7 +77,7 @@ impl Agent {
         self.pod(pod, "is ready", |line| line.status.as_ref().is_some_and(|status| status.is_ready())).await
     }
 
-    /// Waits until the pod of a name is ready and not the one with this UID.
+    /// Waits until a pod with this name and another UID is ready.
     pub(crate) async fn replaced(&mut self, pod: &str, uid: &str) -> Line {
         self.pod(pod, "is replaced", |line| {
             line.uid != uid && line.status.as_ref().is_some_and(|status| status.is_ready())
@@ -84,7 +85,7 @@ impl Agent {
         .await
     }
 
-    /// Waits until a pod was told to be gone.
+    /// Waits for the line that reports a pod's deletion.
     pub(crate) async fn gone(&mut self, uid: &str) {
         let gone = |told: &Told| told.latest(uid)?.status.is_none().then_some(());
         self.until(&format!("{uid} is gone"), gone).await;
@@ -98,7 +99,7 @@ impl Agent {
         self.until(&format!("{words:?} on stderr"), said).await;
     }
 
-    /// What it told so far.
+    /// Its output so far.
     pub(crate) fn told(&self) -> Told {
         self.told.borrow().clone()
     }
@@ -120,7 +121,7 @@ impl Agent {
         self.ended().await.1
     }
 
-    /// Waits until it ends by itself, and returns all that it told.
+    /// Waits until it ends by itself, and returns its output.
     pub(crate) async fn ended(&mut self) -> (ExitStatus, Told) {
         let ended = async {
             let status = self.child.wait().await.unwrap();

@@ -1,13 +1,13 @@
-//! Manifests for tests. All pods are on the host's network, as those of the samples, and need nothing of the node.
+//! Manifests for tests. All pods are on the host's network, like the samples, and have no requirements.
 
 use super::node::IMAGE;
 
-/// A pod of one container `main` that runs until it is asked to stop and then ends well. Another `word`, another pod.
+/// A pod with one container `main` that runs until SIGTERM and then exits with 0. Another `word` makes another pod.
 pub(crate) fn server(name: &str, word: &str) -> String {
     script(name, &format!("trap 'exit 0' TERM; echo {word}; while true; do sleep 1 & wait $!; done"))
 }
 
-/// A pod of one container `main` that does this in a shell.
+/// A pod with one container `main` that runs this shell script.
 pub(crate) fn script(name: &str, script: &str) -> String {
     pod(name, "terminationGracePeriodSeconds: 60", script)
 }

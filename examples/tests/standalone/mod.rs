@@ -1,4 +1,4 @@
-//! The example `standalone` as a process of its own: started, watched through what it writes, and ended.
+//! Runs the example `standalone` as a process, reads its output, and ends it.
 //!
 //! `cargo test` builds the examples of this package before it runs these tests; with `cargo test --test …` alone,
 //! build it first: `cargo build --example standalone`.
@@ -14,10 +14,10 @@ pub(crate) use agent::Agent;
 pub(crate) use node::{Node, Process};
 pub(crate) use told::{Line, StatusExt};
 
-/// Far longer than anything here takes; it only ends tests that fail.
+/// Longer than anything here takes; only a failing test gets there.
 pub(crate) const GUARD: std::time::Duration = std::time::Duration::from_secs(180);
 
-/// Waits for something outside, of which nobody tells.
+/// Polls for something without a notification.
 pub(crate) async fn until<T>(what: &str, mut reached: impl AsyncFnMut() -> Option<T>) -> T {
     let looking = async {
         loop {

@@ -1,4 +1,4 @@
-//! What outlives a run of the agent: its manifests, its root folder, and the processes it started.
+//! What outlives the agent: its manifests, its root folder, and the processes that it started.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use super::agent::Agent;
 use super::until;
 use crate::program::program;
 
-/// What static pods bear behind their names.
+/// The suffix of static pods' names.
 pub(crate) const NODE_NAME: &str = "node";
 /// The image of all containers.
 pub(crate) const IMAGE: &str = "docker.io/library/busybox:1.36";
 
-/// A node of a test's own, with no manifests yet. Dropped, the processes that are left on it are killed.
+/// A node for one test, without manifests. Drop kills the remaining processes.
 pub(crate) struct Node {
     dir: TempDir,
     runtime: String,
@@ -35,12 +35,12 @@ impl Node {
         Self { dir, runtime: runtime.into() }
     }
 
-    /// Where a manifest lies.
+    /// The path of a manifest.
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.dir.path().join("manifests").join(file)
     }
 
-    /// Puts a manifest there as editors do: written beside, then renamed over what is there.
+    /// Writes a manifest as editors do: into a temporary file that replaces the old one.
     pub(crate) fn write(&self, file: &str, text: &str) {
         let beside = self.path(&format!(".{file}.swp"));
         fs::write(&beside, text).unwrap();
@@ -51,7 +51,7 @@ impl Node {
         fs::remove_file(self.path(file)).unwrap();
     }
 
-    /// Puts one of the sample manifests there.
+    /// Adds a sample manifest.
     pub(crate) fn add_sample(&self, name: &str) {
         let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
         let file = format!("{name}.yaml");
@@ -59,7 +59,7 @@ impl Node {
         self.write(&file, &text);
     }
 
-    /// The agent on the manifests, yet to be told how.
+    /// The command of an agent with these manifests, without further arguments.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(program("standalone"));
         let dir = self.dir.path();
@@ -95,7 +95,7 @@ impl Node {
         self.dir.path().join("logs")
     }
 
-    /// What a container wrote to its standard output. `attempt` is its restart count.
+    /// The standard output of a container. `attempt` is its restart count.
     pub(crate) fn log(&self, pod: &str, uid: &str, container: &str, attempt: u32) -> Option<String> {
         let pod = format!("default_{pod}-{NODE_NAME}_{uid}");
         let path = self.pod_logs_dir().join(pod).join(container).join(format!("{attempt}.log"));

@@ -1,4 +1,4 @@
-//! The sample manifests, and what they are samples of.
+//! The sample manifests, and what they demonstrate.
 
 use super::{Agent, Line, Node, StatusExt};
 
@@ -9,7 +9,7 @@ pub(crate) fn add_all(node: &Node) {
     SAMPLES.iter().for_each(|sample| node.add_sample(sample));
 }
 
-/// Waits until each sample has shown what it is for.
+/// Waits until each sample has shown its behaviour.
 pub(crate) async fn show(node: &Node, agent: &mut Agent) {
     let two = agent.ready("two-containers").await;
     assert_eq!(two.namespace, "default");
@@ -52,7 +52,7 @@ pub(crate) async fn show(node: &Node, agent: &mut Agent) {
         assert_eq!((last.exit_code, last.reason.as_deref()), (1, Some("Error")));
         assert!(is_phase(&crash, "Running") && !crash.status().is_ready());
     }
-    // The others did not suffer from it.
+    // The others were not affected.
     for sample in ["two-containers", "init-first"] {
         assert!(agent.told().newest(sample).unwrap().status().is_ready());
     }

@@ -1,4 +1,4 @@
-//! What an agent told.
+//! The output of an agent.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::node::NODE_NAME;
 
-/// All that an agent wrote so far.
+/// All output of an agent so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     /// Its JSON lines, on stdout.
@@ -16,14 +16,14 @@ pub(crate) struct Told {
     pub(crate) log: Vec<String>,
 }
 
-/// A line of JSON: what has become of a pod.
+/// A line of JSON: the new status of a pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) namespace: String,
-    /// As in the manifest, without the node's name behind it.
+    /// As in the manifest, without the node's name as suffix.
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// `None`: it is gone.
+    /// `None`: it was deleted.
     pub(crate) status: Option<PodStatus>,
 }
 
@@ -39,7 +39,7 @@ impl Line {
         Ok(Self { namespace, name: name.to_owned(), uid, status })
     }
 
-    /// The status, of a pod that is not gone.
+    /// The status of a pod that exists.
     pub(crate) fn status(&self) -> &PodStatus {
         self.status.as_ref().unwrap_or_else(|| panic!("{} is gone", self.name))
     }
@@ -51,7 +51,7 @@ impl Told {
         self.lines.iter().filter(|line| line.name == pod).collect()
     }
 
-    /// The UIDs that a name had, in turn.
+    /// The UIDs of a name, in order.
     pub(crate) fn uids(&self, pod: &str) -> Vec<&str> {
         let mut uids = Vec::new();
         for line in self.of(pod) {
@@ -62,7 +62,7 @@ impl Told {
         uids
     }
 
-    /// The latest line about the pod that bore a name last.
+    /// The latest line about the newest pod with this name.
     pub(crate) fn newest(&self, pod: &str) -> Option<&Line> {
         self.latest(self.uids(pod).last()?)
     }
@@ -73,16 +73,16 @@ impl Told {
     }
 }
 
-/// Short ways to what tests ask of a status.
+/// Shortcuts to read a status.
 pub(crate) trait StatusExt {
     fn is_ready(&self) -> bool;
     fn container(&self, name: &str) -> &ContainerStatus;
-    /// The state of a container; nothing in it as long as it has no status.
+    /// The state of a container; empty if it has no status.
     fn state(&self, name: &str) -> ContainerState;
     fn restarts(&self, name: &str) -> i32;
-    /// Why a container waits.
+    /// The reason why a container waits.
     fn waiting(&self, name: &str) -> Option<String>;
-    /// The code with which a container ended.
+    /// The exit code of a container.
     fn exit_code(&self, name: &str) -> Option<i32>;
     /// The containers' ids by their names.
     fn ids(&self) -> BTreeMap<String, String>;

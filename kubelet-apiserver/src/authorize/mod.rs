@@ -1,4 +1,4 @@
-//! Who may do what: the Node authorizer, RBAC as far as an agent meets it, and `NodeRestriction`.
+//! Authorization: the Node authorizer, the RBAC rules that an agent meets, and `NodeRestriction`.
 
 mod node;
 mod restriction;
@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::request::{Attributes, User, View};
 use super::status_error::StatusError;
 
-/// Judges a request by its attributes alone, before its body is read.
+/// Authorizes a request by its attributes alone, before its body is read.
 ///
-/// Masters may do everything, nodes what the Node authorizer lets them, everybody may ask for and see certificates who
-/// bootstraps a node. There are no roles.
+/// Masters may do everything. Nodes may do what the Node authorizer allows. Users who bootstrap a node may create and
+/// read certificate signing requests. There are no other roles.
 ///
 /// # Errors
 ///
@@ -35,7 +35,7 @@ pub(crate) fn authorize(attributes: &Attributes, view: &dyn View) -> Result<(), 
     Err(forbidden(attributes, &reason))
 }
 
-/// A collection of the one object that a field selector names is that object, to those who judge (`RequestInfo`).
+/// A collection request whose field selector names one object counts as a request for that object (`RequestInfo`).
 fn of_selected_name(attributes: &Attributes) -> Cow<'_, Attributes> {
     let requirements = attributes.field_selector.split(',').map(str::trim);
     let mut names = requirements.filter_map(|requirement| requirement.strip_prefix("metadata.name="));
@@ -48,7 +48,8 @@ fn of_selected_name(attributes: &Attributes) -> Cow<'_, Attributes> {
     }
 }
 
-/// Admission by `NodeRestriction`: what a node's kubelet may write. `objects::prepare_*` call it in its turn.
+/// Admission by `NodeRestriction`: what a node's kubelet may write. `objects::prepare_*` call it at its place in the
+/// order.
 ///
 /// `old` is `None` for a creation, `new` for a deletion.
 ///
@@ -67,7 +68,7 @@ pub(crate) fn admit(
     }
 }
 
-/// The node whose kubelet a user is (`nodeidentifier`).
+/// The node of a kubelet's user (`nodeidentifier`).
 fn node_name(user: &User) -> Option<&str> {
     let name = user.name.strip_prefix("system:node:")?;
     user.groups
@@ -76,7 +77,7 @@ fn node_name(user: &User) -> Option<&str> {
         .then_some(name)
 }
 
-/// What the role `system:node-bootstrapper` has.
+/// The permissions of the role `system:node-bootstrapper`.
 fn is_bootstrap(attributes: &Attributes) -> bool {
     attributes.resource.plural == "certificatesigningrequests"
         && attributes.subresource.is_empty()

@@ -1,4 +1,4 @@
-//! The Node authorizer (`plugin/pkg/auth/authorizer/node`): a node sees what its pods refer to.
+//! The Node authorizer (`plugin/pkg/auth/authorizer/node`): a node may read the objects that its pods refer to.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::super::resource::Resource;
 const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
-/// Whether the kubelet of `node` may do this; if not, why, as far as there is something to say.
+/// Whether the kubelet of `node` may do this. If not, the reason, where there is one.
 pub(super) fn authorize(node: &str, attributes: &Attributes, view: &dyn View) -> Result<(), String> {
     let Attributes {
         verb,
@@ -23,7 +23,7 @@ pub(super) fn authorize(node: &str, attributes: &Attributes, view: &dyn View) ->
         ("coordination.k8s.io", "leases") => lease(node, attributes),
         ("", "nodes") => own_node(node, attributes),
         ("", "pods") => pod(node, attributes, view),
-        // The rest is the role `system:node`.
+        // The role `system:node` decides the rest.
         (group, plural) => {
             let verbs: &[&str] = match (group, plural, *subresource) {
                 ("", "services", "") => &["get", "list", "watch"],
@@ -140,7 +140,7 @@ fn related(node: &str, attributes: &Attributes, view: &dyn View) -> Result<(), S
     )
 }
 
-/// The mirror of a static pod opens nothing to its node.
+/// The mirror pod of a static pod gives its node no access.
 fn is_mirror(pod: &Value) -> bool {
     pod["metadata"]["annotations"].has("kubernetes.io/config.mirror")
 }
@@ -170,7 +170,7 @@ fn refers(spec: &Value, plural: &str, name: &str) -> bool {
     }
 }
 
-/// References of containers and of projected volumes.
+/// References of containers and projected volumes.
 fn refers_by_key(spec: &Value, kind: &str, name: &str) -> bool {
     let (key_ref, reference) = (format!("{kind}KeyRef"), format!("{kind}Ref"));
     let in_containers = CONTAINER_LISTS
@@ -194,7 +194,7 @@ fn refers_by_key(spec: &Value, kind: &str, name: &str) -> bool {
             .any(|source| source[kind].text("name") == name)
 }
 
-/// Secrets that other sources of volumes need.
+/// Secrets that other volume sources refer to.
 fn other_secret(volume: &Value, name: &str) -> bool {
     let by_reference = ["cephfs", "rbd", "iscsi", "flexVolume", "scaleIO", "storageos"]
         .iter()

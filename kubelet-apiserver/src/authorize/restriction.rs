@@ -1,4 +1,4 @@
-//! `NodeRestriction` (`plugin/pkg/admission/noderestriction`): a kubelet writes what is its own node's.
+//! `NodeRestriction` (`plugin/pkg/admission/noderestriction`): a kubelet may write only the objects of its own node.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ const KUBELET_LABELS: [&str; 11] = [
     "beta.kubernetes.io/arch",
 ];
 const KUBELET_LABEL_NAMESPACES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
-/// Volumes that a mirror pod may not have, besides those of secrets and config maps, and how they are told.
+/// Volumes that a mirror pod may not have, besides secrets and config maps, and their names in messages.
 const VOLUME_REFERENCES: [(&str, &str); 4] = [
     ("csi", "csidrivers (via CSI volumes)"),
     ("glusterfs", "endpoints (via glusterFS volumes)"),
@@ -54,7 +54,7 @@ pub(super) fn admit(
         _ => Ok(()),
     };
     judged.map_err(|why| {
-        let name = objects::told_name(attributes, new.unwrap_or(&Value::Null));
+        let name = objects::display_name(attributes, new.unwrap_or(&Value::Null));
         StatusError::forbidden(resource, &name, &why)
     })
 }
@@ -117,7 +117,7 @@ fn admit_pod_status(node: &str, is_own: bool, old: &Value, new: &Value) -> Judge
     Ok(())
 }
 
-/// A node makes no pods but the mirrors of its static ones.
+/// A node may create mirror pods only.
 fn admit_mirror_pod(node: &str, pod: &Value, view: &dyn View) -> Result<Judged, StatusError> {
     let judge = || -> Judged {
         let meta = &pod["metadata"];
@@ -156,10 +156,10 @@ fn admit_mirror_pod(node: &str, pod: &Value, view: &dyn View) -> Result<Judged, 
     let Some(object) = view.get(nodes, "", node) else {
         return Err(StatusError::not_found(nodes, node));
     };
-    let told = pod["metadata"].list("ownerReferences")[0].text("uid");
+    let given = pod["metadata"].list("ownerReferences")[0].text("uid");
     let uid = object["metadata"].text("uid");
-    Ok(refuse_if(told != uid, || {
-        format!("node {node} UID mismatch: expected {told} got {uid}")
+    Ok(refuse_if(given != uid, || {
+        format!("node {node} UID mismatch: expected {given} got {uid}")
     })
     .and_then(|()| match api_reference(&pod["spec"]) {
         Some(what) => Err(format!("node {node:?} can not create pods that reference {what}")),
@@ -225,7 +225,7 @@ fn api_reference(spec: &Value) -> Option<&'static str> {
 }
 
 fn admit_node(node: &str, attributes: &Attributes, old: Option<&Value>, new: Option<&Value>) -> Judged {
-    let told = [
+    let given = [
         Some(attributes.name.as_str()),
         new.map(|new| new["metadata"].text("name")),
     ]
@@ -233,8 +233,8 @@ fn admit_node(node: &str, attributes: &Attributes, old: Option<&Value>, new: Opt
     .flatten()
     .find(|name| !name.is_empty())
     .unwrap_or_default();
-    refuse_if(told != node, || {
-        format!("node {node:?} is not allowed to modify node {told:?}")
+    refuse_if(given != node, || {
+        format!("node {node:?} is not allowed to modify node {given:?}")
     })?;
     let Some(new) = new else { return Ok(()) };
     let none = Value::Null;
@@ -279,7 +279,7 @@ fn labels(object: &Value) -> Map<String, Value> {
         .unwrap_or_default()
 }
 
-/// Of the labels that differ those that are not the kubelet's.
+/// The labels that differ and that a kubelet may not change.
 fn forbidden_labels(old: &Map<String, Value>, new: &Map<String, Value>) -> BTreeSet<String> {
     let differing = old
         .keys()
@@ -343,7 +343,7 @@ fn admit_token(
     Ok(check_audience(request, &pod, &attributes.user.name))
 }
 
-/// A node asks for tokens for no one but those whom its pod names.
+/// A node may request tokens only for the audiences that its pod names.
 fn check_audience(request: &Value, pod: &Value, user: &str) -> Judged {
     let audience = match request["spec"].list("audiences") {
         [] => "",

@@ -1,4 +1,4 @@
-//! Approving and signing certificate signing requests, as the controller manager does.
+//! Approves and signs certificate signing requests as the controller manager does.
 
 pub(crate) mod request;
 mod signer;
@@ -17,9 +17,9 @@ const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 
 impl Signer {
-    /// The approver's word on a request without a condition: the object to store, or `None` to leave it alone. As in a
-    /// cluster made by `kubeadm`, nodes and those who may bootstrap one (masters among them) get client certificates;
-    /// serving certificates wait for somebody's approval.
+    /// The approver's decision on a request without a condition: the object to store, or `None` to leave the request
+    /// pending. As in a cluster made by `kubeadm`, nodes and users who may bootstrap a node (masters among them) get
+    /// client certificates. Serving certificates wait for manual approval.
     pub(crate) fn approve(&self, csr: &Value, now: Timestamp) -> Option<Value> {
         let (spec, status) = (&csr["spec"], &csr["status"]);
         if !self.approves
@@ -47,7 +47,7 @@ impl Signer {
         Some(with_condition(csr, "Approved", "AutoApproved", message, now))
     }
 
-    /// Signs an approved request, or says why it can't: the object to store, or `None` when there is nothing to do.
+    /// Signs an approved request, or records why it cannot: the object to store, or `None` if there is nothing to do.
     pub(crate) fn sign(&self, csr: &Value, now: Timestamp) -> Option<Value> {
         let (spec, status) = (&csr["spec"], &csr["status"]);
         let check = match spec.text("signerName") {
@@ -160,7 +160,7 @@ fn check_name(request: &Request) -> Result<(), String> {
     Ok(())
 }
 
-/// All of these, but that keys that cannot encipher need not say that they do.
+/// All of these are required, except that keys that cannot encipher may omit the encipherment usages.
 fn check_usages(usages: &[&str], required: [&str; 3]) -> Result<(), String> {
     let without: Vec<&str> = required
         .into_iter()
@@ -292,7 +292,7 @@ mod tests {
         for (name, user, group, request, usages, approved, signed) in cases {
             let csr = csr(name, user, group, request, usages);
             assert_eq!(signer.approve(&csr, now).is_some(), approved, "{csr}");
-            assert!(signer.sign(&csr, now).is_none(), "nobody approved it: {csr}");
+            assert!(signer.sign(&csr, now).is_none(), "it is not approved: {csr}");
             let csr = with_condition(&csr, "Approved", "Test", "", now);
             let done = signer.sign(&csr, now).unwrap();
             assert_eq!(!done["status"].text("certificate").is_empty(), signed, "{done}");

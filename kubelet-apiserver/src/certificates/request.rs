@@ -1,15 +1,15 @@
-//! [`Request`]: what a certificate signing request asks for.
+//! [`Request`]: the content of a certificate signing request.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateSigningRequestParams, DnType, DnValue, SanType};
 
-/// A PKCS#10 request, whose signature holds.
+/// A PKCS#10 request with a valid signature.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) common_name: String,
     pub(crate) organizations: Vec<String>,
-    /// How many DNS names, IP addresses, e-mail addresses and URIs.
+    /// The number of DNS names, IP addresses, e-mail addresses and URIs.
     pub(crate) dns_names: usize,
     pub(crate) ips: usize,
     pub(crate) emails: usize,

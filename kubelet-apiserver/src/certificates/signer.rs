@@ -12,17 +12,17 @@ use rcgen::{
 
 use super::request::Request;
 
-/// How long certificates last at most, unless it is said otherwise (`--cluster-signing-duration`).
+/// The default maximum duration of certificates (`--cluster-signing-duration`).
 pub(super) const DURATION: SignedDuration = SignedDuration::from_hours(365 * 24);
-/// How long the authority's own certificate lasts.
+/// The duration of the authority's own certificate.
 const AUTHORITY_DURATION: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
-/// Certificates begin that long ago, for clocks that are slow (`backdate`).
+/// How far certificates are backdated, for clients with slow clocks (`backdate`).
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 /// Those that last less long end that much later (`short`).
 const SHORT: SignedDuration = SignedDuration::from_hours(8);
-/// Nobody gets one for less by asking.
+/// The shortest duration that a request can get.
 const MIN_ASKED: SignedDuration = SignedDuration::from_mins(10);
-/// What makes an Ed25519 key of 32 bytes (RFC 8410).
+/// The prefix of a PKCS#8 Ed25519 key (RFC 8410); 32 bytes of key follow.
 const ED25519_PKCS8: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
@@ -42,7 +42,7 @@ impl fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// An authority with a key of its own: the same one for the same state of the generator. For tests only, of course.
+    /// An authority with a new key. The key follows from the state of the generator, so it is for tests only.
     ///
     /// # Errors
     ///
@@ -75,18 +75,18 @@ impl Signer {
         })
     }
 
-    /// Whether it approves what the controller manager approves by itself: it does, unless it is said otherwise.
+    /// Whether to approve what the controller manager approves automatically. The default is yes.
     pub(crate) fn approving(mut self, approves: bool) -> Self {
         self.approves = approves;
         self
     }
 
-    /// The authority's own certificate, as PEM.
+    /// The authority's certificate, as PEM.
     pub(crate) fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// Signs a request; the certificate as PEM in base64. `uid` makes its serial number.
+    /// Signs a request and returns the certificate: PEM in base64. Its serial number follows from `uid`.
     pub(super) fn issue(
         &self,
         request: &Request,
@@ -123,7 +123,7 @@ impl Signer {
         Ok(STANDARD.encode(signed.pem()))
     }
 
-    /// A serving certificate for this host, and its key, as DER.
+    /// A serving certificate for this host and its key, both as DER.
     #[cfg(feature = "tls")]
     pub(crate) fn serving(&self, now: Timestamp) -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
         let key = KeyPair::generate()?;

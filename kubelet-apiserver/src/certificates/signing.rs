@@ -1,4 +1,4 @@
-//! [`Signing`]: whether and how a server signs certificates, and how an embedder sets that.
+//! [`Signing`]: the settings of the signer.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Default for Signing {
 }
 
 impl Signing {
-    /// A new authority, if the server signs certificates. Its key is drawn from `rng`.
+    /// A new authority, if the server is to sign certificates. Its key is drawn from `rng`.
     pub(crate) fn signer(&self, rng: &mut fastrand::Rng, now: Timestamp) -> Option<Signer> {
         if !self.signs {
             return None;
@@ -38,8 +38,9 @@ impl Signing {
 }
 
 impl ApiServerBuilder {
-    /// Approves and signs certificate signing requests as the controller manager does: the client certificates of kubelets at
-    /// once, their serving certificates after somebody approved them. Without this, requests wait for the test.
+    /// Approves and signs certificate signing requests as the controller manager does: it approves client
+    /// certificates of kubelets at once, and signs their serving certificates after approval. Without this setting,
+    /// requests stay pending.
     #[must_use]
     pub fn sign_certificates(mut self) -> Self {
         self.signing.signs = true;
@@ -47,7 +48,7 @@ impl ApiServerBuilder {
         self
     }
 
-    /// Signs certificate signing requests after somebody approved them, and approves none.
+    /// Signs certificate signing requests that are approved, and approves none.
     #[must_use]
     pub fn sign_approved_certificates(mut self) -> Self {
         self.signing.signs = true;
@@ -55,7 +56,8 @@ impl ApiServerBuilder {
         self
     }
 
-    /// How long certificates are valid unless the request asks for less (`--cluster-signing-duration`); a year by default.
+    /// Sets how long certificates are valid, unless the request asks for less (`--cluster-signing-duration`). The
+    /// default is one year.
     #[must_use]
     pub fn signing_duration(mut self, duration: Duration) -> Self {
         self.signing.duration = duration.try_into().unwrap_or(SignedDuration::MAX);
@@ -64,8 +66,8 @@ impl ApiServerBuilder {
 }
 
 impl ApiServer {
-    /// The certificate, as PEM, of the authority that signs by
-    /// [`sign_certificates`](ApiServerBuilder::sign_certificates); `None` without it.
+    /// The certificate of the authority, as PEM. `None` without
+    /// [`sign_certificates`](ApiServerBuilder::sign_certificates).
     pub fn certificate_authority(&self) -> Option<&str> {
         self.shared.signer.as_ref().map(Signer::certificate)
     }

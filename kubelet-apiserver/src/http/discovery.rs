@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and resources are served.
+//! Discovery: the groups, versions and resources that are served.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::resource::{RESOURCES, Resource};
 
-/// The version of Kubernetes that this server answers like.
+/// The version of Kubernetes whose behaviour this server has.
 pub(super) fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36", "minCompatibilityMajor": "1",
@@ -76,14 +76,14 @@ pub(super) fn resources(group: &str, version: &str) -> Value {
         .filter(|g| !g.is_empty())
         .map_or_else(|| version.to_owned(), |group| format!("{group}/{version}"));
     let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
-    // The core group's list bears none.
+    // The list of the core group has no group.
     if !group.is_empty() {
         list["apiVersion"] = json!("v1");
     }
     list
 }
 
-/// `/api` and `/apis` in one answer each, as newer clients ask for them.
+/// `/api` and `/apis` in one response each, for newer clients.
 pub(super) fn aggregated(core: bool) -> Value {
     let mut groups: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for resource in RESOURCES.iter().filter(|r| r.group.is_empty() == core) {
@@ -180,7 +180,7 @@ struct Subresource {
     verbs: &'static [&'static str],
 }
 
-/// What is read from and written to a sub-resource.
+/// The kind that a sub-resource reads and writes.
 fn subresource_of(resource: &Resource, name: &str) -> Subresource {
     let posted = |kind, group| Subresource {
         kind,
@@ -201,7 +201,7 @@ fn subresource_of(resource: &Resource, name: &str) -> Subresource {
     }
 }
 
-/// Whether a sub-resource is posted to; else it is read, put and patched.
+/// Whether a sub-resource takes `POST`; the others take `GET`, `PUT` and `PATCH`.
 pub(super) fn is_posted(subresource: &str) -> bool {
     matches!(subresource, "binding" | "eviction" | "token")
 }

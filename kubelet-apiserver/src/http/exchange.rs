@@ -1,4 +1,4 @@
-//! [`Exchange`]: a request, and how it is answered.
+//! [`Exchange`]: a request and its response.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use crate::status_error::StatusError;
 use crate::store::{Ending, FieldSelector, ListOptions, line, parse_revision};
 use crate::write::{Written, name_of, required_field_manager};
 
-/// The shortest time of a watch that doesn't ask for one (`--min-request-timeout`); it is up to twice as long.
+/// The shortest duration of a watch without a timeout (`--min-request-timeout`); the duration is up to twice as long.
 const MIN_REQUEST_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// What comes before a token in a path.
+/// The prefix of a token in a path.
 pub(crate) const TOKEN_PATH: &str = "/token/";
 
-/// One request whose head is understood.
+/// One request whose head is parsed.
 pub(super) struct Exchange {
     shared: Arc<Shared>,
     user: User,
@@ -41,14 +41,14 @@ pub(super) struct Exchange {
     parameters: Parameters,
     headers: HeaderMap,
     accepted: Accepted,
-    /// A fault: the watch is told that its revision is too old.
+    /// A fault: the watch gets `410 Gone`.
     pub(super) gone: bool,
-    /// A fault: the watch ends so.
+    /// A fault: how the watch ends.
     pub(super) ends: Option<(Ending, Duration)>,
 }
 
 impl Exchange {
-    /// Understands the head of a request: who asks, for what, how to answer.
+    /// Parses the head of a request: its user, its target, and the media type of the response.
     pub(super) fn new(
         shared: Arc<Shared>,
         user: Option<User>,
@@ -62,7 +62,7 @@ impl Exchange {
             (None, None) => bearer(&shared, &head.headers)?,
         };
         let target = Target::of(path);
-        // What the documents are written in, they find out themselves.
+        // These documents choose their media type themselves.
         let accepted = match target {
             Target::OpenApiV2 | Target::Health => Ok(media::PLAIN),
             _ => Accepted::of(&head.headers),
@@ -191,7 +191,7 @@ impl Exchange {
         };
         let subscription = match subscribed {
             Ok(subscription) => subscription,
-            // Too late for a status: this is said in the stream.
+            // It is too late for an HTTP status, so the watch sends an error event.
             Err(error) if error.code == 410 => {
                 let event = line("ERROR", &error.to_value());
                 return Ok(whole(200, content_type, event));
@@ -239,7 +239,7 @@ impl Exchange {
     }
 
     fn attributes(&self, path: &ObjectPath) -> Attributes {
-        // The object named by a namespace is in it, for those who judge.
+        // Authorizers see a namespace as being in itself.
         let namespace = if path.resource.plural == "namespaces" {
             String::new()
         } else {
@@ -259,7 +259,7 @@ impl Exchange {
         }
     }
 
-    /// What is asked for; `None` for a method that nothing takes.
+    /// The verb of the request; `None` for a method that no resource has.
     fn verb(&self, path: &ObjectPath) -> Option<Verb> {
         let collection = path.name.is_empty();
         Some(match self.method.as_str() {
@@ -275,7 +275,7 @@ impl Exchange {
         })
     }
 
-    /// What the record and the faults know of it.
+    /// The request as the record and the faults see it.
     pub(super) fn about(&self, path: &ObjectPath, body: &[u8]) -> ApiCall {
         let verb = self.verb(path).unwrap_or(Verb::Get);
         let resource = match path.subresource {
@@ -359,7 +359,7 @@ impl Exchange {
     }
 }
 
-/// Whether the path takes the method.
+/// Whether the path supports the method.
 fn is_allowed(path: &ObjectPath, attributes: &Attributes, method: &Method) -> bool {
     let (collection, verb) = (path.name.is_empty(), attributes.verb);
     let everywhere = path.resource.namespaced && path.namespace.is_empty();
@@ -379,7 +379,7 @@ fn is_allowed(path: &ObjectPath, attributes: &Attributes, method: &Method) -> bo
     }
 }
 
-/// Who bears the token of a request.
+/// The user of a request's token.
 fn bearer(shared: &Shared, headers: &HeaderMap) -> Result<User, StatusError> {
     let Some(credentials) = headers.get(AUTHORIZATION) else {
         return Ok(User {
@@ -395,7 +395,8 @@ fn bearer(shared: &Shared, headers: &HeaderMap) -> Result<User, StatusError> {
         .ok_or_else(unauthorized)
 }
 
-/// The token at the beginning of a path, as our kubeconfigs have it: kubectl sends no credentials over plain HTTP.
+/// The token at the start of a path. Our kubeconfigs put it there because kubectl sends no credentials over plain
+/// HTTP.
 fn token_in(path: &str) -> (Option<&str>, &str) {
     let Some(rest) = path.strip_prefix(TOKEN_PATH) else {
         return (None, path);
@@ -404,10 +405,10 @@ fn token_in(path: &str) -> (Option<&str>, &str) {
     (Some(token), rest)
 }
 
-/// As authorizers see it: a list or watch that selects one object goes by its name.
+/// The name for authorizers: a list or watch that selects one object has that object's name.
 fn by_selected_name(attributes: &Attributes) -> Cow<'_, Attributes> {
     let selects = matches!(attributes.verb, "list" | "watch") && attributes.name.is_empty();
-    // What is no selector is refused later on.
+    // An invalid selector is rejected later.
     let fields = FieldSelector::parse(attributes.resource, &attributes.field_selector).unwrap_or_default();
     match fields.required("metadata.name").filter(|_| selects) {
         None => Cow::Borrowed(attributes),
@@ -422,7 +423,7 @@ pub(super) fn unauthorized() -> StatusError {
     StatusError::new(401, "Unauthorized", "Unauthorized")
 }
 
-/// The name of the object in a body; empty where there is none to be seen.
+/// The name of the object in a body; empty if there is none.
 fn name_in(body: &[u8]) -> String {
     let object: Value = serde_json::from_slice(body).unwrap_or_default();
     name_of(&object).to_owned()

@@ -1,4 +1,4 @@
-//! Media types: what a client sends, and how it wants its answer.
+//! Media types of requests and responses.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::status_error::StatusError;
 
-/// In which shape objects are answered.
+/// The shape of objects in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// As they are.
+    /// The objects themselves.
     Object,
     /// `as=Table`: as `kubectl get` shows them.
     Table,
@@ -17,7 +17,7 @@ pub(crate) enum Shape {
     Metadata,
 }
 
-/// How a client wants its answer.
+/// The response that a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Accepted {
     pub(crate) shape: Shape,
@@ -27,7 +27,7 @@ pub(crate) struct Accepted {
     pub(crate) aggregated: bool,
 }
 
-/// JSON, and nothing special.
+/// JSON objects.
 pub(super) const PLAIN: Accepted = Accepted {
     shape: Shape::Object,
     yaml: false,
@@ -35,11 +35,11 @@ pub(super) const PLAIN: Accepted = Accepted {
 };
 
 impl Accepted {
-    /// Reads the `Accept` header: the first that can be served, of the highest weight.
+    /// Reads the `Accept` header: of the supported types with the highest weight, the first one.
     ///
     /// # Errors
     ///
-    /// 406 when nothing can be; protobuf alone is such a case.
+    /// 406 if no type is supported, for example with protobuf alone.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Accepted, StatusError> {
         let accept: Vec<&str> = headers
             .get_all(ACCEPT)
@@ -76,7 +76,7 @@ impl Accepted {
     }
 }
 
-/// What one clause of an `Accept` header can be answered with, and its weight.
+/// The response for one clause of an `Accept` header, and its weight.
 fn clause_of(clause: &str) -> Option<(Accepted, f32)> {
     let mut parts = clause.split(';').map(str::trim);
     let yaml = match parts.next()? {
@@ -129,7 +129,7 @@ pub(super) fn content_type(headers: &HeaderMap) -> &str {
 ///
 /// # Errors
 ///
-/// 415 for other media types than JSON and YAML, 400 for what is no YAML.
+/// 415 for media types other than JSON and YAML, 400 for invalid YAML.
 pub(super) fn json_body(content_type: &str, body: bytes::Bytes) -> Result<bytes::Bytes, StatusError> {
     match content_type {
         "" | "application/json" => Ok(body),
@@ -152,7 +152,7 @@ pub(super) fn json_body(content_type: &str, body: bytes::Bytes) -> Result<bytes:
 ///
 /// # Errors
 ///
-/// 400 for what is none.
+/// 400 for invalid YAML.
 pub(super) fn yaml(body: &[u8]) -> Result<Value, StatusError> {
     serde_saphyr::from_slice(body)
         .map_err(|e| StatusError::bad_request(format!("error decoding YAML: {}", e.to_string().trim())))

@@ -1,4 +1,4 @@
-//! OpenAPI: as much as clients need to know to leave the validation of fields to the server. It has no schemas.
+//! OpenAPI without schemas: enough for clients to leave the validation of fields to the server.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -27,7 +27,7 @@ pub(super) fn v3(path: &str) -> Option<Value> {
         .into_iter()
         .map(|name| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}}))
         .collect();
-    // Without the strategic merge patch, for which a client would take its merge keys from the schemas.
+    // It leaves out the strategic merge patch, for which a client would read merge keys from the schemas.
     let content = json!({
         "application/apply-patch+yaml": {}, "application/json-patch+json": {}, "application/merge-patch+json": {},
     });
@@ -61,13 +61,13 @@ pub(super) fn v2() -> Value {
     })
 }
 
-/// What the media type of [`v2_protobuf`] begins with when it is asked for; older clients write the version otherwise.
+/// The prefix of [`v2_protobuf`]'s media type in requests; older clients write the version differently.
 pub(super) const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2";
 
 /// The media type of [`v2_protobuf`].
 pub(super) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// `/openapi/v2` as kubectl reads it: the message `openapi.v2.Document` with the same that [`v2`] says.
+/// `/openapi/v2` for kubectl: the content of [`v2`] as a message `openapi.v2.Document`.
 pub(super) fn v2_protobuf() -> Bytes {
     let mut info = field(1, b"Kubernetes");
     info.extend(field(2, b"v1.36.2"));
@@ -78,7 +78,7 @@ pub(super) fn v2_protobuf() -> Bytes {
     document.into()
 }
 
-/// A field of bytes, shorter than 128 of them.
+/// A field of fewer than 128 bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2, bytes.len() as u8];
     field.extend(bytes);

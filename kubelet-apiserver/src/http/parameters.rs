@@ -1,4 +1,4 @@
-//! [`Parameters`]: what stands behind the question mark.
+//! [`Parameters`]: the query parameters.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::status_error::StatusError;
 use crate::store::{FieldSelector, LabelSelector, ListOptions, Selection};
 use crate::write::delete_options;
 
-/// The parameters of a request; of one that is given again, the first.
+/// The parameters of a request. If one is given twice, the first counts.
 #[derive(Debug)]
 pub(super) struct Parameters(BTreeMap<String, String>);
 
@@ -27,7 +27,7 @@ impl Parameters {
         Parameters(parameters)
     }
 
-    /// Empty for what isn't given.
+    /// Empty if it is not given.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
@@ -84,7 +84,7 @@ impl Parameters {
         })
     }
 
-    /// `DeleteOptions` of the body, and of the parameters where there is none.
+    /// The `DeleteOptions` of the body, or of the parameters if there is no body.
     pub(super) fn delete_options(&self, content_type: &str, body: Bytes) -> Result<Value, StatusError> {
         let body = if body.is_empty() {
             body

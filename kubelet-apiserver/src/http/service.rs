@@ -22,15 +22,16 @@ use crate::trouble::Trouble;
 /// The longest body (`maxRequestBodyBytes`).
 const MAX_REQUEST_BODY_BYTES: usize = 3 * 1024 * 1024;
 
-/// The server as an HTTP service. Clones are the same server.
+/// The server as an HTTP service. Clones share one server.
 ///
-/// A response that is not a watch is whole when it comes. A dropped response future has done nothing, or all of it.
+/// A response that is not a watch arrives whole. If you drop the response future, the server has processed the request
+/// either completely or not at all.
 #[derive(Clone, Debug)]
 pub struct ApiService {
     shared: Arc<Shared>,
-    /// Whose requests these are; `None` for whoever the token says.
+    /// The user of all requests; `None` if a token names the user.
     user: Option<User>,
-    /// When what makes them the user's is over.
+    /// When the certificate of this connection expires.
     #[cfg(feature = "tls")]
     until: Option<k8s_openapi::jiff::Timestamp>,
 }
@@ -45,7 +46,7 @@ impl ApiService {
         }
     }
 
-    /// From then on requests are refused: each is judged by the certificate of its connection.
+    /// Refuses requests from this time on, because the client certificate of the connection has expired.
     #[cfg(feature = "tls")]
     pub(crate) fn until(mut self, until: k8s_openapi::jiff::Timestamp) -> Self {
         self.until = Some(until);
@@ -146,7 +147,7 @@ impl ApiService {
     }
 }
 
-/// The end of a wait that has none but an error.
+/// The end of a wait that can only fail.
 fn never(waited: io::Result<()>) -> io::Error {
     waited
         .err()

@@ -1,4 +1,4 @@
-//! Objects and lists in the shape that a client asked for.
+//! Objects and lists in the shape that the client accepts.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::resource::Resource;
 use crate::store::Listed;
 use crate::table;
 
-/// What shows objects.
+/// Converts objects for a response.
 #[derive(Debug, Clone)]
 pub(super) struct Presenter {
     pub(super) resource: &'static Resource,
@@ -32,7 +32,7 @@ impl Presenter {
         }
     }
 
-    /// An object in a watch; the columns of a table are told once.
+    /// An object in a watch. Only the first table of a watch has columns.
     pub(super) fn watched(&self, object: &Arc<Value>, first: bool) -> Value {
         match self.shape {
             Shape::Object => object.as_ref().clone(),
@@ -59,7 +59,7 @@ impl Presenter {
                 let mut object = json!({
                     "kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata,
                 });
-                // Empty objects of these kinds are written so.
+                // The API server writes these kinds so when they are empty.
                 if self.resource.kind == "Pod" {
                     object["spec"] = json!({"containers": null});
                     object["status"] = json!({});
@@ -114,7 +114,7 @@ impl Presenter {
     }
 }
 
-/// An object as it stands in a list: without its kind and version.
+/// An object within a list, without kind and version.
 fn item(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {

@@ -1,4 +1,4 @@
-//! [`Target`]: what a request's path means.
+//! [`Target`]: the meaning of a request's path.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::resource::{RESOURCES, Resource};
 
-/// What is behind a path.
+/// The target of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// `/version`.
@@ -29,9 +29,9 @@ pub(super) enum Target {
     OpenApiV3(String),
     /// A collection, an object or what is below it.
     Objects(ObjectPath),
-    /// Below a group and version that are served, but nothing that is.
+    /// A group and version that is served, with a path that is not.
     UnknownResource,
-    /// Nothing.
+    /// Any other path.
     Nothing,
 }
 

@@ -25,14 +25,14 @@ pub(super) struct Watch {
     events: Events,
     presenter: Presenter,
     deadline: Instant,
-    /// When the next bookmark is due; `None` for no more.
+    /// When the next bookmark is due; `None` if there is none.
     bookmark_at: Option<Instant>,
-    /// A bookmark that is due, and told once all events up to its revision are.
+    /// The revision of a bookmark that is due. It is sent once all events up to this revision are sent.
     bookmark: Option<u64>,
-    /// A fault that is to come.
+    /// A fault that is still to come, and its time.
     fault: Option<(Instant, Ending)>,
     timer: Pin<Box<Sleep>>,
-    /// Whether something was shown already.
+    /// Whether an event was sent already.
     begun: bool,
 }
 
@@ -122,7 +122,7 @@ impl Watch {
         }
     }
 
-    /// How it ends, once it does: by what befell all watches, or by its own fault.
+    /// How it ends: because all watches end, or by its own fault.
     fn ending(&self) -> Option<Ending> {
         let own = self.fault.filter(|(at, _)| *at <= Instant::now());
         match (self.events.ending(), own) {

@@ -16,17 +16,17 @@ use super::prune::prune;
 use super::validate::validate;
 use super::{Target, managed_fields, set_managed_fields, system_fields};
 
-/// Who owns what was there before anybody applied, if that wasn't kept.
+/// The manager of fields that existed before the first apply, if managed fields were not kept then.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Server-side apply: lays what `manager` wants over the object as it is, takes away what it wanted before and doesn't
-/// any more, and writes `metadata.managedFields`. What comes back is still to be decoded and defaulted; it is equal to
-/// `current` but for managed fields if nothing changed.
+/// Server-side apply: merges what `manager` applies into the object, removes what it applied before and does not
+/// apply any more, and writes `metadata.managedFields`. The result must still be decoded and defaulted. If nothing
+/// changed, it is equal to `current` but for managed fields.
 ///
 /// # Errors
 ///
-/// 400 for an object of another kind or version, 409 with every field that is another's unless `force` is set, and 500,
-/// as the API server, for one that doesn't fit its type.
+/// 400 for an object of another kind or version, 409 with every field that another manager owns unless `force` is
+/// set, and 500, as from the API server, for an object that does not fit its type.
 pub(crate) fn apply(
     resource: &Resource,
     current: Option<&Value>,
@@ -82,7 +82,7 @@ pub(crate) fn apply(
     Ok(object)
 }
 
-/// Fields that are another's.
+/// The fields that other managers own.
 type Conflicts = Vec<(Id, FieldSet)>;
 
 fn attempt(
@@ -124,7 +124,7 @@ fn attempt(
     Ok(object)
 }
 
-/// What others own of what changed, in the order of managers.
+/// The changed fields that other managers own, in the order of managers.
 fn conflicts(managed: &Managed, id: &Id, changed: &FieldSet) -> Conflicts {
     let mut conflicts: Conflicts = managed
         .owners

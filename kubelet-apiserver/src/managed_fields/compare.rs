@@ -1,4 +1,4 @@
-//! What changed between two objects, and what fields an object has.
+//! The fields that differ between two objects, and the fields of one object.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::field_set::{Element, FieldSet};
 use super::form::Form;
 
-/// What changed from one object to another.
+/// The differences between two objects.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     pub(super) added: FieldSet,
@@ -33,7 +33,7 @@ impl Comparison {
     }
 }
 
-/// Compares two values; `None` is what isn't there, which is not the same as null.
+/// Compares two values; `None` is a missing value, which is not null.
 pub(super) fn compare(form: &Form, old: Option<&Value>, new: Option<&Value>) -> Comparison {
     if old == new {
         return Comparison::default();
@@ -68,7 +68,7 @@ pub(super) fn compare(form: &Form, old: Option<&Value>, new: Option<&Value>) -> 
             }
         }
     }
-    // What is empty on both sides is a leaf.
+    // A value that is empty on both sides is a leaf.
     .unwrap_or_else(|| Comparison::leaf(old, new));
     if old.is_none() {
         changes.added.member = true;
@@ -97,7 +97,7 @@ fn compare_lists(form: &Form, old: Option<&Vec<Value>>, new: Option<&Vec<Value>>
             (old @ ([] | [_]), new @ ([] | [_])) => {
                 compare(&below, old.first().copied(), new.first().copied())
             }
-            // Elements that are there more than once are owned together, as a whole.
+            // Elements that occur more than once are owned together.
             ([_, _, ..], [_, _, ..]) => Comparison {
                 modified: FieldSet {
                     member: old != new,
@@ -127,7 +127,7 @@ fn compare_lists(form: &Form, old: Option<&Vec<Value>>, new: Option<&Vec<Value>>
     changes
 }
 
-/// The fields that an applied object has.
+/// The fields of an applied object.
 pub(super) fn fields(form: &Form, value: &Value) -> FieldSet {
     match (form, value) {
         (Form::Leaf, _) => FieldSet::itself(),

@@ -1,4 +1,4 @@
-//! Conflicts: fields that are another manager's.
+//! Conflicts: fields that another manager owns.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::super::status_error::StatusError;
 use super::entries::{Id, Operation};
 use super::field_set::FieldSet;
 
-/// 409 with every field that is another's; `conflicts` tells whose, in the order of managers.
+/// 409 with every field that another manager owns. `conflicts` has these fields by manager, in the order of managers.
 pub(super) fn error(conflicts: &[(Id, FieldSet)]) -> StatusError {
     let mut causes = Vec::new();
     let mut lines = Vec::new();

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::compare::Comparison;
 use super::field_set::FieldSet;
 
-/// `DefaultMaxUpdateManagers`: how many managers that update may have an entry each.
+/// `DefaultMaxUpdateManagers`: the maximum number of managers with an entry for updates.
 const MAX_UPDATE_MANAGERS: usize = 10;
 
-/// Who owns what the oldest of too many managers owned.
+/// The manager that gets the fields of the oldest managers when there are too many.
 const ANCIENT_CHANGES: &str = "ancient-changes";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,17 +20,17 @@ pub(super) enum Operation {
     Update,
 }
 
-/// What tells an entry from the others.
+/// The key of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Id {
     pub(super) operation: Operation,
     pub(super) manager: String,
-    /// Empty for who applies.
+    /// Empty for an apply.
     pub(super) api_version: String,
     pub(super) subresource: String,
 }
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Owner {
     pub(super) api_version: String,
@@ -107,7 +107,7 @@ impl Managed {
         entries.into_iter().map(entry).collect()
     }
 
-    /// Takes away from everybody but one what changed, and forgets who is left without a field.
+    /// Removes the changed fields from all managers but one, and removes entries without fields.
     pub(super) fn take_away(&mut self, changes: &Comparison, except: Option<&Id>) {
         let changed = changes.modified.union(&changes.added).union(&changes.removed);
         for (id, owner) in &mut self.owners {
@@ -118,7 +118,7 @@ impl Managed {
         self.owners.retain(|_, owner| !owner.fields.is_empty());
     }
 
-    /// Joins the oldest entries of who updated into one, if there are too many.
+    /// Merges the oldest update entries into one, if there are too many.
     pub(super) fn cap_updates(&mut self) {
         let mut updates: Vec<(i64, Id)> = self
             .owners

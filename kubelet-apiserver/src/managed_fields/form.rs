@@ -1,4 +1,4 @@
-//! [`Form`]: how a value is owned, as a whole or in parts.
+//! [`Form`]: whether a value is owned as a whole or in parts.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub(super) enum Form {
     Map(&'static Kind),
     /// A list of scalars, each at most once.
     Set,
-    /// A list of objects that these fields tell apart.
+    /// A list of objects with these fields as keys.
     Keyed(&'static [&'static str], &'static Kind),
 }
 
@@ -30,7 +30,7 @@ impl Form {
         }
     }
 
-    /// The form of an element, of which nothing more is said than what it is.
+    /// The form of an element whose type says nothing more.
     pub(super) fn of(kind: &'static Kind) -> Self {
         match kind {
             Kind::Struct(name) => {
@@ -61,11 +61,11 @@ impl Form {
         matches!(self, Form::Struct(r#type) if r#type.field(name).is_some())
     }
 
-    /// What tells an element of a list from the others.
+    /// The key of a list element.
     ///
     /// # Errors
     ///
-    /// What the element lacks, in the API server's words.
+    /// The missing key, in the API server's words.
     pub(super) fn element(&self, item: &Value) -> Result<Element, String> {
         match self {
             Form::Keyed(keys, element) => keyed(keys, element, item),

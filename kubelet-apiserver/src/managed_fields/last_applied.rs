@@ -1,5 +1,5 @@
-//! The annotation in which `kubectl apply` without `--server-side` keeps what it applied, and how `kubectl` comes from
-//! there to server-side apply.
+//! The annotation in which `kubectl apply` without `--server-side` keeps what it applied, and how `kubectl` migrates
+//! from it to server-side apply.
 
 use serde_json::Value;
 
@@ -7,12 +7,12 @@ use super::compare::{compare, fields};
 use super::field_set::FieldSet;
 use super::form::Form;
 
-/// The only manager that the annotation counts for.
+/// The only manager that the annotation applies to.
 pub(super) const KUBECTL: &str = "kubectl";
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The fields that were applied and are still as they were: they may be taken without force.
+/// The fields that were applied and have not changed since. An apply may take them without force.
 pub(super) fn unchanged(form: &Form, live: &Value) -> Option<FieldSet> {
     let text = live
         .get("metadata")?
@@ -28,7 +28,7 @@ pub(super) fn unchanged(form: &Form, live: &Value) -> Option<FieldSet> {
     Some(fields(form, &applied).difference(&changed))
 }
 
-/// Brings the annotation up to date with what is applied, where there is one.
+/// Updates the annotation, if there is one.
 pub(super) fn update(object: &mut Value, applied: &Value) {
     let Some(Value::String(annotation)) = object
         .get_mut("metadata")

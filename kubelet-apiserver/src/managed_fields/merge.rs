@@ -1,4 +1,4 @@
-//! What is applied, laid over the object as it is.
+//! Merges an applied object into the current one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::field_set::Element;
 use super::form::Form;
 
-/// Merges what is applied into what is there; `None` for nothing.
+/// Merges the applied value into the current one; `None` is a missing value.
 pub(super) fn merge(form: &Form, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
     let whole = || applied.or(live).cloned();
     match form {
@@ -44,7 +44,7 @@ pub(super) fn merge(form: &Form, live: Option<&Value>, applied: Option<&Value>) 
     }
 }
 
-/// The elements of both lists: those applied in the order applied, those that are only there at their places between.
+/// The elements of both lists: the applied ones in their order, the others at their places between them.
 fn merge_lists(form: &Form, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let below = form.child("").unwrap_or(Form::Leaf);
     let index = |list: &[Value]| -> Vec<(Element, Value)> {
@@ -55,7 +55,7 @@ fn merge_lists(form: &Form, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let (live, applied) = (index(live), index(applied));
     let mut live_values: BTreeMap<&Element, Option<&Value>> = BTreeMap::new();
     for (element, value) in &live {
-        // What is there more than once is replaced, not merged.
+        // Elements that occur more than once are replaced, not merged.
         let once = !live_values.contains_key(element);
         live_values.insert(element, once.then_some(value));
     }

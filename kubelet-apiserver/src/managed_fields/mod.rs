@@ -1,8 +1,9 @@
-//! Managed fields: who set what, and server-side apply.
+//! Managed fields: which manager set which field, and server-side apply.
 //!
 //! `metadata.managedFields` has one [entry](entries) for each manager, operation, version and sub-resource, with the
-//! [set](field_set) of fields it owns. What an update [changed](compare) becomes its manager's and nobody else's; what is
-//! applied may change another's fields only by force, and takes away what was applied before and isn't any more.
+//! [set](field_set) of fields that it owns. The fields that an update [changes](compare) become its manager's alone.
+//! An apply may change another manager's fields only by force, and it removes the fields that the manager applied
+//! before and does not apply any more.
 
 mod apply;
 mod compare;
@@ -33,14 +34,15 @@ use self::reset::Reset;
 use super::resource::Resource;
 use super::schema;
 
-/// What an update without a manager's name is told of.
+/// The manager of an update without a manager's name.
 const UNKNOWN_MANAGER: &str = "unknown";
 
-/// Writes `metadata.managedFields` of an object about to be created or updated: what differs from `old` is the manager's.
+/// Writes `metadata.managedFields` of an object about to be created or updated: the manager owns the fields that
+/// differ from `old`.
 ///
-/// To be called with the decoded, normalised and defaulted object, before admission and the kind's strategy, as in the API
-/// server; so what these two add belongs to nobody. An update may hand over managed fields of its own, or an empty list
-/// to forget them all.
+/// Call it with the decoded, normalised and defaulted object, before admission and the kind's strategy, as the API
+/// server does. So no manager owns what these two add. An update may contain managed fields of its own, or an empty
+/// list to remove them all.
 pub(crate) fn updated(
     resource: &Resource,
     old: Option<&Value>,
@@ -64,7 +66,7 @@ pub(crate) fn updated(
     let mut managed = managed.unwrap_or_default();
     set_managed_fields(new, Value::Null);
 
-    // What has an owner for none of its fields is from before they were kept.
+    // An object without managed fields is older than managed fields.
     if old.is_none() || !managed.is_empty() {
         let kind = Target::of(resource, subresource);
         kind.update(old, new, &mut managed, manager, now);
@@ -72,8 +74,8 @@ pub(crate) fn updated(
     set_managed_fields(new, managed.encode());
 }
 
-/// Takes back the new times in `metadata.managedFields` of an object that is otherwise as it was, so that nothing is
-/// written. To be called when admission and the kind's strategy have done their work.
+/// Restores the old times in `metadata.managedFields` of an object that is otherwise unchanged, so that nothing is
+/// written. Call it after admission and the kind's strategy.
 pub(crate) fn keep_times(old: &Value, new: &mut Value) {
     let timeless = |object: &Value| {
         let mut object = object.clone();
@@ -93,7 +95,7 @@ pub(crate) fn keep_times(old: &Value, new: &mut Value) {
     }
 }
 
-/// What is written to: a resource's objects or what one of its sub-resources takes.
+/// The target of a write: a resource's objects or one of its sub-resources.
 struct Target {
     form: Form,
     api_version: String,
@@ -117,7 +119,7 @@ impl Target {
         }
     }
 
-    /// An object of which nothing is set, as the API server writes it.
+    /// An empty object, as the API server writes it.
     fn empty(&self) -> Value {
         let mut empty = Value::Null;
         if let Form::Struct(r#type) = self.form {
@@ -134,7 +136,7 @@ impl Target {
         };
         let api_version = match operation {
             Operation::Update => self.api_version.clone(),
-            // Whoever applies keeps its entry from version to version.
+            // A manager that applies keeps its entry when the version changes.
             Operation::Apply => String::new(),
         };
         Id {
@@ -145,7 +147,7 @@ impl Target {
         }
     }
 
-    /// Gives the manager what `new` has and `old` has not, or otherwise.
+    /// Gives the manager the fields that `new` adds or changes.
     fn update(&self, old: Option<&Value>, new: &Value, managed: &mut Managed, manager: &str, now: Timestamp) {
         let changes = match old {
             Some(old) => compare(&self.form, Some(old), Some(new)),
@@ -171,7 +173,7 @@ impl Target {
         managed.cap_updates();
     }
 
-    /// The changes that count: without what the kind's strategy takes back.
+    /// The changes without those that the kind's strategy resets.
     fn filtered(&self, changes: &Comparison) -> Comparison {
         Comparison {
             added: self.reset.filter(&changes.added),
@@ -181,7 +183,7 @@ impl Target {
     }
 }
 
-/// The fields that are the API server's own, whoever sends them.
+/// The fields that belong to the API server, whoever sends them.
 fn system_fields() -> FieldSet {
     let mut fields = FieldSet::of(&[&["apiVersion"], &["kind"], &["metadata"]]);
     for name in [
@@ -204,7 +206,7 @@ fn managed_fields(object: &Value) -> Option<&Value> {
     object.pointer("/metadata/managedFields")
 }
 
-/// Null takes them out.
+/// Null removes them.
 fn set_managed_fields(object: &mut Value, managed: Value) {
     let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
         return;

@@ -1,4 +1,4 @@
-//! What was applied before and isn't any more, taken away.
+//! Removes what was applied before and is not applied any more.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use super::entries::Managed;
 use super::field_set::{Element, FieldSet};
 use super::form::Form;
 
-/// Takes out of a merged object what was in `last` and is in nobody's set now.
+/// Removes from a merged object the fields that are in `last` and that no manager owns now.
 pub(super) fn prune(form: &Form, merged: &Value, last: &FieldSet, managed: &Managed) -> Value {
     if last.is_empty() {
         return merged.clone();
@@ -20,11 +20,11 @@ pub(super) fn prune(form: &Form, merged: &Value, last: &FieldSet, managed: &Mana
     let owned = with_named_fields(form, &owned);
     let all = fields_of(form, merged);
 
-    // What others own comes back, with all that it needs around it.
+    // Fields of other managers come back, with their parents.
     let bare = remove(form, merged, &last);
     let kept = fields_of(form, &bare).union(&owned);
     let pruned = remove(form, merged, &all.difference(&kept));
-    // What went along but never was the manager's comes back too.
+    // Fields that were removed with their parent, but that the manager did not own, come back too.
     let gone = all.difference(&fields_of(form, &pruned));
     remove(form, merged, &gone.intersection(&last))
 }
@@ -33,7 +33,7 @@ fn fields_of(form: &Form, value: &Value) -> FieldSet {
     with_named_fields(form, &fields(form, value))
 }
 
-/// The set with the fields of objects that lead to a member; a set leaves them out.
+/// Adds to the set the parents of its members, which a set leaves out.
 fn with_named_fields(form: &Form, set: &FieldSet) -> FieldSet {
     let mut full = FieldSet {
         member: set.member,
@@ -49,7 +49,7 @@ fn with_named_fields(form: &Form, set: &FieldSet) -> FieldSet {
     full
 }
 
-/// The value without the fields of a set; null if nothing is left of it.
+/// The value without the fields of a set; null if it becomes empty.
 fn remove(form: &Form, value: &Value, set: &FieldSet) -> Value {
     match (form, value) {
         (Form::Struct(_) | Form::Map(_), Value::Object(map)) => {
@@ -87,7 +87,7 @@ fn remove(form: &Form, value: &Value, set: &FieldSet) -> Value {
     }
 }
 
-/// What is left of the value at one step; `None` if it is itself in the set.
+/// The rest of the value at one step; `None` if it is in the set.
 fn removed(form: &Form, value: &Value, set: &FieldSet, at: &Element, matched: &mut bool) -> Option<Value> {
     let Some(below) = set.children.get(at) else {
         return Some(value.clone());
@@ -96,7 +96,7 @@ fn removed(form: &Form, value: &Value, set: &FieldSet, at: &Element, matched: &m
         return None;
     }
     *matched = true;
-    // What only lost what was in it stays, empty.
+    // A value that only loses its children stays, empty.
     Some(match (remove(form, value, below), value) {
         (Value::Null, Value::Object(_)) => Value::Object(Map::new()),
         (Value::Null, Value::Array(_)) => Value::Array(Vec::new()),

@@ -1,4 +1,4 @@
-//! What a kind's strategy takes back, so that whoever sends it doesn't own it.
+//! The fields that a kind's strategy resets, so that their sender does not own them.
 
 use super::super::resource::Resource;
 use super::field_set::{Element, FieldSet};
@@ -38,7 +38,7 @@ impl Reset {
         Reset::Except(FieldSet::of(except))
     }
 
-    /// What is left of a set.
+    /// The rest of a set.
     pub(super) fn filter(&self, set: &FieldSet) -> FieldSet {
         match self {
             Reset::Except(reset) => set.without(reset),
@@ -65,7 +65,7 @@ fn matching(set: &FieldSet, paths: &[&[&str]]) -> FieldSet {
         } else {
             matching(child, &below)
         };
-        // What leads to a match is part of it.
+        // The parents of a match are part of it.
         kept.member = child.member;
         left.put(element.clone(), kept);
     }

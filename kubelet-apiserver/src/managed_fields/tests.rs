@@ -109,7 +109,7 @@ fn what_an_update_made_its_own_conflicts_and_survives() {
 }
 
 #[test]
-fn conflicts_are_told_by_manager() {
+fn conflicts_are_listed_by_manager() {
     let mine = apply_map(None, json!({"a": "1", "b": "1"}), "me", false, 1).unwrap();
     let mut both = mine.clone();
     both["data"]["c"] = json!("1");
@@ -135,7 +135,7 @@ fn conflicts_are_told_by_manager() {
 }
 
 #[test]
-fn nothing_applied_anew_keeps_its_time() {
+fn an_apply_without_changes_keeps_its_time() {
     let first = apply_map(None, json!({"a": "1"}), "me", false, 1).unwrap();
     let again = apply_map(Some(&first), json!({"a": "1"}), "me", false, 2).unwrap();
     assert_eq!(again, first);
@@ -147,7 +147,7 @@ fn nothing_applied_anew_keeps_its_time() {
 }
 
 #[test]
-fn what_nobody_was_told_of_belongs_to_who_was_before_the_first_apply() {
+fn fields_without_a_manager_belong_to_before_first_apply() {
     let mut current = stored(config_map(json!({"a": "1", "b": "1"})));
     current["metadata"]["uid"] = json!("u");
     let mut same = current.clone();
@@ -408,7 +408,7 @@ mod properties {
             }
         }
 
-        /// Whoever changed a field last owns it alone; nobody owns what isn't there.
+        /// The last manager that changed a field is its only owner; a missing field has no owner.
         #[test]
         fn the_last_to_change_a_field_owns_it(
             steps in vec((0usize..4, btree_map("[a-d]", 0u8..3, 0..4)), 1..12),
@@ -422,7 +422,7 @@ mod properties {
                     new["metadata"] = old["metadata"].clone();
                 }
                 updated(config_maps(), object.as_ref(), &mut new, &format!("m{manager}"), "", at(second as u8));
-                // An object that nobody owned a field of when it was made stays so.
+                // An object without managed fields stays so.
                 let tracked = new["metadata"].get("managedFields").is_some();
                 last.retain(|key, _| data.contains_key(key));
                 for (key, value) in data {

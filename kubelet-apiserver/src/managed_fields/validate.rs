@@ -1,4 +1,4 @@
-//! What is applied, held against its type; in the words of the library that the API server applies with.
+//! Validates an applied object against its type, with the messages of the API server's library.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::super::schema::{self, Field, Kind, Type};
 use super::form::Form;
 
-/// Finds what is wrong with an applied object: unknown fields, wrong types, list elements without their keys or twice.
+/// Returns what is wrong with an applied object: unknown fields, wrong types, list elements with missing or duplicate
+/// keys.
 pub(super) fn validate(r#type: &'static Type, applied: &Value) -> Result<(), String> {
     let mut faults = Vec::new();
     object(r#type, applied, "", &mut faults);

@@ -57,14 +57,14 @@ pub(super) fn delete(attributes: &Attributes, view: &dyn View, old: &Value) -> R
     authorize::admit(attributes, Some(old), None, view)
 }
 
-/// What is posted to a sub-resource.
+/// Admission of a `POST` to a sub-resource.
 pub(super) fn post(attributes: &Attributes, view: &dyn View, body: &Value) -> Result<(), StatusError> {
     namespace_is_open(attributes, view, body)?;
     authorize::admit(attributes, None, Some(body), view)
 }
 
-/// The name by which admission tells of a new object, that may not have one yet.
-pub(crate) fn told_name(attributes: &Attributes, object: &Value) -> String {
+/// The name of an object in admission's messages. A new object may not have one yet.
+pub(crate) fn display_name(attributes: &Attributes, object: &Value) -> String {
     let meta = &object["metadata"];
     [&attributes.name, meta.text("name"), meta.text("generateName")]
         .into_iter()
@@ -88,7 +88,7 @@ fn namespace_is_open(attributes: &Attributes, view: &dyn View, object: &Value) -
     if found["status"].text("phase") != "Terminating" && found["metadata"]["deletionTimestamp"].is_null() {
         return Ok(());
     }
-    let name = told_name(attributes, object);
+    let name = display_name(attributes, object);
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
     let mut error = StatusError::forbidden(attributes.resource, &name, &why);
     if let Some(details) = &mut error.details {
@@ -101,7 +101,7 @@ fn namespace_is_open(attributes: &Attributes, view: &dyn View, object: &Value) -
     Err(error)
 }
 
-/// `TaintNodesByCondition`: nothing is scheduled to a node that has not yet said that it is ready.
+/// `TaintNodesByCondition`: a new node gets the taint `not-ready`.
 fn taint_not_ready(node: &mut Value) {
     const KEY: &str = "node.kubernetes.io/not-ready";
     let tainted = node["spec"]

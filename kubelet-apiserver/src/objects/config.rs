@@ -8,9 +8,9 @@ use super::problems::{Field, Problems};
 use super::value::Fields;
 use super::{metadata, names};
 
-/// The most that all values have together, in bytes (`MaxSecretSize`).
+/// The maximum size of all values together, in bytes (`MaxSecretSize`).
 const MAX_SIZE: usize = 1 << 20;
-/// What secrets of a type must have; of what is in one row, one at least.
+/// The keys that secrets of a type must have. Of a row with several keys, one is enough.
 const REQUIRED_KEYS: [(&str, &[&[&str]]); 6] = [
     ("kubernetes.io/dockercfg", &[&[".dockercfg"]]),
     ("kubernetes.io/dockerconfigjson", &[&[".dockerconfigjson"]]),
@@ -20,7 +20,7 @@ const REQUIRED_KEYS: [(&str, &[&[&str]]); 6] = [
     ("Opaque", &[]),
 ];
 
-/// `stringData` becomes `data`; a secret is opaque unless it says otherwise.
+/// `stringData` becomes `data`. The default type is opaque.
 pub(super) fn set_secret_defaults(secret: &mut Value) {
     if let Some(Value::Object(plain)) = secret.fields_mut().remove("stringData") {
         for (key, text) in plain {

@@ -35,13 +35,13 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-/// `CertificateSubjectRestriction`: nobody becomes a master by certificate.
+/// `CertificateSubjectRestriction`: no certificate makes its user a master.
 pub(super) fn admit_create(attributes: &Attributes, csr: &Value) -> Result<(), StatusError> {
     let spec = &csr["spec"];
     if spec.text("signerName") != "kubernetes.io/kube-apiserver-client" {
         return Ok(());
     }
-    let name = admission::told_name(attributes, csr);
+    let name = admission::display_name(attributes, csr);
     let forbid = |why: &str| Err(StatusError::forbidden(attributes.resource, &name, why));
     match request::parse(spec.text("request")) {
         Err(why) => forbid(&format!("unable to parse csr: {why}")),
@@ -52,7 +52,7 @@ pub(super) fn admit_create(attributes: &Attributes, csr: &Value) -> Result<(), S
     }
 }
 
-/// Who asks is whom the server knows, and nothing is granted yet.
+/// The user is the request's user, and the status is empty.
 pub(super) fn prepare_create(attributes: &Attributes, csr: &mut Value) {
     for key in ["username", "uid", "groups", "extra"] {
         metadata::remove(csr, "/spec", key);
@@ -225,7 +225,7 @@ fn validate_conditions(csr: &Value, problems: &mut Problems) {
     }
 }
 
-/// Conditions of this type stay what they were, if there are as many.
+/// Conditions of this type keep their contents, if their number stays the same.
 fn preserve(kind: &str, old: &Value, new: &mut Value) {
     let known: Vec<Value> = old["status"]
         .list("conditions")

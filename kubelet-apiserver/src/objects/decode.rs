@@ -1,4 +1,4 @@
-//! Reading a body: JSON, kind and version, types, unknown fields, defaults.
+//! Decodes a body: JSON, kind and version, types, unknown fields, defaults.
 
 use std::fmt;
 
@@ -12,19 +12,19 @@ use super::super::status_error::StatusError;
 use super::value::Fields;
 use super::{config, json_syntax, namespace, node, pod, runtime_class, service, token_request};
 
-/// `fieldValidation`: what becomes of fields that a kind doesn't have, and of those that are there twice.
+/// `fieldValidation`: how to treat unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum FieldValidation {
-    /// Drops them without a word.
+    /// Drops them.
     Ignore,
     /// Drops them with a `Warning` header; the default.
     #[default]
     Warn,
-    /// Refuses the request.
+    /// Rejects the request.
     Strict,
 }
 
-/// A body that was understood.
+/// A decoded body.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Decoded {
     /// Normalised and defaulted.
@@ -33,7 +33,7 @@ pub(crate) struct Decoded {
     pub(crate) warnings: Vec<String>,
 }
 
-/// What a path takes.
+/// The kind that a path takes.
 struct Wanted {
     group: &'static str,
     kind: &'static str,
@@ -41,11 +41,12 @@ struct Wanted {
     package: &'static str,
 }
 
-/// Reads the JSON body of a `POST` or `PUT`: the object, or what the sub-resource takes (`TokenRequest`, `Binding`…).
+/// Decodes the JSON body of a `POST` or `PUT`: the object, or what the sub-resource takes (`TokenRequest`,
+/// `Binding`…).
 ///
 /// # Errors
 ///
-/// 400 for what is not JSON, not of the kind, or has the wrong types; with `Strict` also for unknown fields.
+/// 400 for invalid JSON, another kind or wrong types; with `Strict` also for unknown fields.
 pub(crate) fn decode(
     attributes: &Attributes,
     body: &[u8],
@@ -124,11 +125,11 @@ pub(crate) fn decode(
     })
 }
 
-/// Reads what a patch made of an object.
+/// Decodes the result of a patch.
 ///
 /// # Errors
 ///
-/// 422 for what has the wrong types; with `Strict` also for unknown fields.
+/// 422 for wrong types; with `Strict` also for unknown fields.
 pub(crate) fn decode_patched(
     attributes: &Attributes,
     mut object: Value,
@@ -155,7 +156,8 @@ pub(crate) fn decode_patched(
     Ok(Decoded { object, warnings })
 }
 
-/// Reads an applied configuration, that is neither normalised nor defaulted: what it has is what it owns.
+/// Decodes an applied configuration. It is neither normalised nor defaulted, since its manager owns exactly its
+/// fields.
 ///
 /// # Errors
 ///
@@ -205,7 +207,7 @@ fn wanted(attributes: &Attributes) -> Wanted {
     Wanted { group, kind, package }
 }
 
-/// Checks kind and version, which are the wanted ones if they aren't told; returns version and kind.
+/// Checks kind and version, and returns version and kind. Missing ones default to the wanted ones.
 fn check_kind(wanted: &Wanted, object: &mut Value) -> Result<(String, String), StatusError> {
     let api_version = if wanted.group.is_empty() {
         "v1".to_owned()
@@ -214,12 +216,12 @@ fn check_kind(wanted: &Wanted, object: &mut Value) -> Result<(String, String), S
     };
     object.default_text("apiVersion", &api_version);
     object.default_text("kind", wanted.kind);
-    let (told, kind) = (
+    let (given, kind) = (
         object.text("apiVersion").to_owned(),
         object.text("kind").to_owned(),
     );
-    let (group, version) = told.split_once('/').unwrap_or(("", &told));
-    if told == api_version && kind == wanted.kind {
+    let (group, version) = given.split_once('/').unwrap_or(("", &given));
+    if given == api_version && kind == wanted.kind {
         return Ok((version.to_owned(), kind));
     }
     let known = (group == wanted.group || RESOURCES.iter().any(|r| r.group == group))
@@ -233,7 +235,7 @@ fn check_kind(wanted: &Wanted, object: &mut Value) -> Result<(String, String), S
         )
     } else {
         format!(
-            "no kind {kind:?} is registered for version {told:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+            "no kind {kind:?} is registered for version {given:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
         )
     };
     Err(StatusError::bad_request(format!(
@@ -255,7 +257,7 @@ fn set_defaults(kind: &str, object: &mut Value) {
     }
 }
 
-/// The beginning of a body, in hexadecimal digits unless it looks like JSON.
+/// The start of a body; in hexadecimal digits unless it looks like JSON.
 fn summary(body: &[u8]) -> String {
     const MOST: usize = 30;
     let head = &body[..body.len().min(MOST)];
@@ -271,7 +273,7 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-/// Reads a value and notes the fields that are there twice; the last one counts.
+/// Reads a value and notes duplicate fields; the last one counts.
 struct ReadValue<'a> {
     path: String,
     duplicates: &'a mut Vec<String>,

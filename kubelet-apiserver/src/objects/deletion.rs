@@ -1,4 +1,4 @@
-//! Deletion: graceful where the kind knows it, held up by finalizers, with preconditions.
+//! Deletion: grace periods, finalizers and preconditions.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -8,35 +8,36 @@ use super::super::resource::Resource;
 use super::super::status_error::StatusError;
 use super::{admission, metadata};
 
-/// What a `DELETE` comes to.
+/// The outcome of a `DELETE`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Deletion {
-    /// Remove the object as it is stored.
+    /// Remove the stored object.
     Remove,
-    /// Store this in its place (`deletionTimestamp`, finalizers) and answer with it. If it is [`removable`], remove it
-    /// right after: watchers see both, and it is answered with what was removed. A namespace takes along what is in it.
+    /// Store this object (with `deletionTimestamp` and finalizers) and return it. If it is [`removable`], remove it
+    /// right after: watchers see both, and the response has the removed object. Deleting a namespace deletes the
+    /// objects in it.
     Store(Value),
-    /// Nothing changes: it is being deleted already. Answer with it as it is stored.
+    /// Nothing changes, because the object is being deleted already. Return the stored object.
     Pending,
 }
 
-/// How much time an object is given (`rest.BeforeDelete`).
+/// The grace period of a deletion (`rest.BeforeDelete`).
 enum Grace {
-    /// The kind knows of no grace.
+    /// The kind has no grace period.
     None,
     /// The object, marked as being deleted.
     Marked(Value),
-    /// It is being deleted no later than was asked for now.
+    /// It is already being deleted, and no later than requested now.
     Pending,
 }
 
-/// Judges a `DELETE` of `old`; `options` is the decoded `DeleteOptions`, `{}` for none.
+/// Decides a `DELETE` of `old`; `options` is the decoded `DeleteOptions`, `{}` for none.
 ///
-/// There is no garbage collector: `propagationPolicy` is checked and changes nothing.
+/// There is no garbage collector: `propagationPolicy` is validated and has no effect.
 ///
 /// # Errors
 ///
-/// 409 for a precondition that doesn't hold, and what admission and validation refuse.
+/// 409 for a failed precondition, and the errors of admission and validation.
 pub(crate) fn prepare_delete(
     attributes: &Attributes,
     view: &dyn View,
@@ -65,8 +66,8 @@ pub(crate) fn prepare_delete(
     })
 }
 
-/// Whether an object that an update just made is to be removed instead of stored: it is being deleted, nothing holds it
-/// back any more. It is answered with as it would have been stored, with the stored one's `resourceVersion`.
+/// Whether an object that was just updated must be removed instead of stored: it is being deleted, and no finalizer
+/// is left. The response has the object as it would have been stored, with the stored one's `resourceVersion`.
 pub(crate) fn removable(resource: &Resource, object: &Value) -> bool {
     let meta = &object["metadata"];
     let over = if resource.kind == "Namespace" {
@@ -77,7 +78,7 @@ pub(crate) fn removable(resource: &Resource, object: &Value) -> bool {
     over && is_empty(&meta["finalizers"])
 }
 
-/// Whether a `DELETE` is answered with the object that was removed; else with a `Status` of success.
+/// Whether the response to a `DELETE` has the removed object; otherwise it has a `Status` of success.
 pub(crate) fn returns_deleted(resource: &Resource) -> bool {
     matches!(resource.kind, "Pod" | "Service" | "ServiceAccount" | "Namespace")
 }
@@ -144,7 +145,7 @@ pub(super) fn check_preconditions(
     Ok(())
 }
 
-/// Here the API server names the kind where it names the resource elsewhere.
+/// Here the API server writes the kind, elsewhere the resource.
 fn conflict(attributes: &Attributes, old: &Value, why: &str) -> StatusError {
     let resource = attributes.resource;
     let name = old["metadata"]["name"].as_str().unwrap_or_default();
@@ -158,7 +159,7 @@ fn conflict(attributes: &Attributes, old: &Value, why: &str) -> StatusError {
 }
 
 fn grace(attributes: &Attributes, old: &Value, options: &Value) -> Grace {
-    // Only pods' strategy is graceful.
+    // Only pods have a grace period.
     if attributes.resource.kind != "Pod" {
         return Grace::None;
     }
@@ -196,7 +197,7 @@ fn grace(attributes: &Attributes, old: &Value, options: &Value) -> Grace {
     Grace::Marked(marked)
 }
 
-/// `CheckGracefulDelete` of pods: none before a node has it, none after its end.
+/// `CheckGracefulDelete` of pods: no grace period before a pod is bound or after it has ended.
 fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
     let scheduled = pod["spec"]["nodeName"]
         .as_str()
@@ -211,7 +212,7 @@ fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
     if seconds < 0 { 1 } else { seconds }
 }
 
-/// Marks an object of a kind without grace, that finalizers hold back (`markAsDeleting`).
+/// Marks an object of a kind without grace period that has finalizers (`markAsDeleting`).
 fn mark_as_deleting(old: &Value, now: Timestamp) -> Value {
     let mut marked = old.clone();
     let meta = &mut marked["metadata"];

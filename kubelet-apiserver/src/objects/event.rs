@@ -1,4 +1,4 @@
-//! Events: one thing, that two API groups show in their own words.
+//! Events: one kind with different fields in two API groups.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::problems::{Field, Problems};
 use super::value::Fields;
 use super::{metadata, names};
 
-/// The core group's names and those of `events.k8s.io`.
+/// The fields of the core group and those of `events.k8s.io`.
 const TWINS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -18,7 +18,7 @@ const TWINS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
     ("reportingComponent", "reportingController"),
 ];
-/// What the core group always writes.
+/// Fields that the core group always writes.
 const ALWAYS_IN_CORE: [&str; 4] = [
     "firstTimestamp",
     "lastTimestamp",
@@ -26,7 +26,7 @@ const ALWAYS_IN_CORE: [&str; 4] = [
     "reportingInstance",
 ];
 
-/// Shows an event of one group as the other's.
+/// Converts an event from one group to the other.
 pub(crate) fn convert(event: &mut Value, to: &Resource) {
     let version = to.api_version();
     if event.text("apiVersion") == version {
@@ -75,7 +75,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// An event in the core group's words.
+/// An event with the core group's fields.
 fn core(event: &Value) -> Value {
     let mut event = event.clone();
     if let Some(core) = Resource::find("", "v1", "events") {
@@ -153,7 +153,7 @@ fn validate_series(event: &Value, problems: &mut Problems) {
     }
 }
 
-/// `legacyValidateEvent`: what holds in both groups.
+/// `legacyValidateEvent`: the rules for both groups.
 fn validate_legacy(attributes: &Attributes, event: &Value, problems: &mut Problems) {
     let namespace = event["metadata"].text("namespace");
     let involved = event["involvedObject"].text("namespace");

@@ -6,7 +6,7 @@ use super::super::resource::Resource;
 use super::super::status_error::StatusError;
 use super::value::Fields;
 
-/// What objects of a kind can be selected by besides their names.
+/// The fields that objects of a kind can be selected by, besides their names.
 fn labels(resource: &Resource) -> &'static [&'static str] {
     match (resource.group, resource.kind) {
         (_, "Pod") => &[
@@ -55,13 +55,14 @@ fn labels(resource: &Resource) -> &'static [&'static str] {
     }
 }
 
-/// Refuses a field label that the kind cannot be selected by.
+/// Rejects a field label that the kind does not support.
 ///
 /// # Errors
 ///
 /// 400 `field label not supported`.
 pub(crate) fn check_field_label(resource: &Resource, label: &str) -> Result<(), StatusError> {
-    // Kinds with labels of their own know no namespace if they have none; the others know it all the same.
+    // Kinds with field labels of their own have no namespace label if they are cluster-wide; the others always have
+    // it.
     let own = labels(resource);
     let known = label == "metadata.name"
         || label == "metadata.namespace" && (resource.namespaced || own.is_empty())
@@ -77,13 +78,13 @@ pub(crate) fn check_field_label(resource: &Resource, label: &str) -> Result<(), 
     Err(StatusError::bad_request(message))
 }
 
-/// The value of a label that [`check_field_label`] let pass; empty where the object has none.
+/// The value of a label that [`check_field_label`] accepted; empty if the object has none.
 pub(crate) fn selectable_field(resource: &Resource, object: &Value, label: &str) -> String {
     match (resource.kind, label) {
         ("Pod", "spec.hostNetwork") => return object["spec"].flag("hostNetwork").to_string(),
         ("Pod", "spec.host") => return object["spec"].text("nodeName").to_owned(),
         ("Pod", "status.podIP") => return object["status"]["podIPs"][0].text("ip").to_owned(),
-        // Let pass, but no pod's fields have it.
+        // Accepted, but no pod has this field.
         ("Pod", "status.podIPs") => return String::new(),
         ("Node", "spec.unschedulable") => return object["spec"].flag("unschedulable").to_string(),
         ("Event", "source") => {

@@ -1,4 +1,4 @@
-//! What a cluster has from the start, and what a namespace is born with.
+//! The initial objects of a cluster and of a namespace.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::metadata;
 /// The namespaces that every cluster has.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// The namespaces every cluster has, each with what belongs into it; without `resourceVersion`, in the order to store.
+/// The initial namespaces, each with its initial objects, without `resourceVersion` and in the order to store them.
 pub(crate) fn initial_objects(now: Timestamp, rng: &mut fastrand::Rng) -> Vec<(&'static Resource, Value)> {
     let mut objects = Vec::new();
     for name in NAMESPACES {
@@ -26,8 +26,8 @@ pub(crate) fn initial_objects(now: Timestamp, rng: &mut fastrand::Rng) -> Vec<(&
     objects
 }
 
-/// What the controllers put into a new namespace: the `default` service account and `kube-root-ca.crt`; without
-/// `resourceVersion`.
+/// The objects that controllers create in a new namespace: the `default` service account and `kube-root-ca.crt`,
+/// without `resourceVersion`.
 pub(crate) fn beside_namespace(
     namespace: &str,
     now: Timestamp,
@@ -45,7 +45,7 @@ pub(crate) fn beside_namespace(
                      usage is guaranteed across distributions of Kubernetes clusters.",
             },
         },
-        // The server speaks plain HTTP: there is nothing to verify, but the key is there.
+        // The server speaks plain HTTP, so there is no certificate; the key exists nevertheless.
         "data": {"ca.crt": ""},
     });
     let account = json!({

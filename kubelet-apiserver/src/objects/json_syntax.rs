@@ -1,6 +1,6 @@
-//! What Go's JSON scanner says to a body that is not JSON (`encoding/json`): API clients see its words.
+//! The error messages of Go's JSON scanner for invalid JSON (`encoding/json`), which API clients see.
 
-/// The complaint; none if the body is JSON.
+/// The error message; `None` for valid JSON.
 pub(super) fn complaint(body: &[u8]) -> Option<String> {
     let mut scanner = Scanner { body, at: 0 };
     let found = scanner.value("looking for beginning of value").and_then(|()| {
@@ -31,7 +31,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// A complaint about what is here.
+    /// An error at this position.
     fn complain(&self, context: &str) -> String {
         match self.peek() {
             None => "unexpected end of JSON input".into(),
@@ -182,7 +182,7 @@ impl Scanner<'_> {
     }
 }
 
-/// A character as Go quotes it: bytes beyond ASCII as the characters of those numbers.
+/// A character as Go quotes it: each byte beyond ASCII is written as the character with its number.
 pub(super) fn quote(byte: u8) -> String {
     match byte {
         b'\'' => r"'\''".into(),

@@ -8,24 +8,24 @@ use super::super::status_error::StatusError;
 use super::names;
 use super::problems::{Field, Problems};
 
-/// The letters of random suffixes: no vowels, nothing that looks like another.
+/// The letters of random suffixes: no vowels, and no letters that look alike.
 const ALPHANUMS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// A generated name is at most 63 bytes long, five of which are the suffix (`maxGeneratedNameLength`).
 const MAX_GENERATED_NAME_LENGTH: usize = 58;
-/// The most that keys and values of annotations have together, in bytes (`TotalAnnotationSizeLimitB`).
+/// The maximum size of all annotations together, in bytes (`TotalAnnotationSizeLimitB`).
 const TOTAL_ANNOTATION_SIZE_LIMIT: usize = 256 << 10;
 
-/// What a kind asks of its names.
+/// The rule for the names of a kind.
 pub(super) type NameForm = fn(&str) -> Vec<String>;
 
 /// `EnsureObjectNamespaceMatchesRequestNamespace`.
 pub(super) fn agree_on_namespace(attributes: &Attributes, object: &mut Value) -> Result<(), StatusError> {
-    let told = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    let given = object["metadata"]["namespace"].as_str().unwrap_or_default();
     if !attributes.resource.namespaced {
         remove(object, "/metadata", "namespace");
-    } else if told.is_empty() {
+    } else if given.is_empty() {
         object["metadata"]["namespace"] = json!(attributes.namespace);
-    } else if told != attributes.namespace {
+    } else if given != attributes.namespace {
         return Err(StatusError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
@@ -33,7 +33,7 @@ pub(super) fn agree_on_namespace(attributes: &Attributes, object: &mut Value) ->
     Ok(())
 }
 
-/// Names a new object and fills in what only the server writes.
+/// Names a new object and sets the server's fields.
 pub(super) fn fill(attributes: &Attributes, rng: &mut fastrand::Rng, object: &mut Value) {
     let Value::Object(meta) = &mut object["metadata"] else {
         return;
@@ -59,7 +59,7 @@ pub(super) fn fill(attributes: &Attributes, rng: &mut fastrand::Rng, object: &mu
     meta.insert("creationTimestamp".into(), json!(time(attributes.now)));
 }
 
-/// What an update may not change whoever asks: taken from the stored object (`rest.BeforeUpdate`).
+/// Copies from the stored object what no update may change (`rest.BeforeUpdate`).
 pub(super) fn keep(old: &Value, new: &mut Value) {
     let (old, Value::Object(new)) = (&old["metadata"], &mut new["metadata"]) else {
         return;
@@ -76,7 +76,7 @@ pub(super) fn keep(old: &Value, new: &mut Value) {
     }
 }
 
-/// Sets a field to another object's, or removes it.
+/// Copies a field of another object, or removes it.
 pub(super) fn copy(from: &Value, to: &mut Map<String, Value>, key: &str) {
     match from.get(key) {
         Some(value) => to.insert(key.into(), value.clone()),
@@ -84,14 +84,14 @@ pub(super) fn copy(from: &Value, to: &mut Map<String, Value>, key: &str) {
     };
 }
 
-/// As [`copy`], for objects as a whole.
+/// As [`copy`], for a whole sub-object.
 pub(super) fn copy_field(from: &Value, to: &mut Value, key: &str) {
     if let Value::Object(to) = to {
         copy(from, to, key);
     }
 }
 
-/// Removes a field below a path, if both are there.
+/// Removes a field below a path, if both exist.
 pub(super) fn remove(object: &mut Value, path: &str, key: &str) {
     if let Some(Value::Object(at)) = object.pointer_mut(path) {
         at.remove(key);
@@ -104,7 +104,7 @@ pub(super) fn validate(object: &Value, namespaced: bool, form: NameForm, problem
     let text = |key: &str| meta[key].as_str().unwrap_or_default();
     let prefix = text("generateName");
     if !prefix.is_empty() {
-        // Something follows it, so it may end with a dash.
+        // The name is a prefix, so it may end with a dash.
         let stem = match prefix.strip_suffix('-') {
             Some(stem) if !stem.is_empty() => stem,
             _ => prefix,

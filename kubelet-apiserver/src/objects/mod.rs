@@ -1,13 +1,15 @@
-//! What the API server knows of each kind: how it is read, defaulted, admitted, checked, changed and deleted.
+//! What the API server knows of each kind: how to read, default, admit, validate, change and delete it.
 //!
 //! The order of a write, as in the API server:
 //!
-//! 1. [`decode`] (or [`decode_patched`] for the outcome of a patch): reads, normalises and defaults;
-//! 2. managed fields are computed by the caller;
-//! 3. [`prepare_create`], [`prepare_update`] or [`prepare_delete`]: admission, the strategy of the kind and validation;
-//! 4. the caller stores what comes back. After an update it asks [`removable`].
+//! 1. [`decode`] (or [`decode_patched`] for the result of a patch) reads, normalises and defaults.
+//! 2. The caller computes managed fields.
+//! 3. [`prepare_create`], [`prepare_update`] or [`prepare_delete`] run admission, the strategy of the kind and
+//!    validation.
+//! 4. The caller stores the result. After an update it asks [`removable`].
 //!
-//! All of it is pure: what is stored is seen through a [`View`], time is in the [`Attributes`], randomness is handed in.
+//! All functions are pure: a [`View`] shows what is stored, the [`Attributes`] hold the time, and the caller passes
+//! the random numbers.
 
 mod admission;
 mod config;
@@ -35,7 +37,7 @@ mod strategy;
 mod token_request;
 mod value;
 
-pub(crate) use admission::told_name;
+pub(crate) use admission::display_name;
 pub(crate) use decode::{Decoded, FieldValidation, check_applied, decode, decode_patched};
 pub(crate) use deletion::{Deletion, prepare_delete, removable, returns_deleted};
 // Until the store shows events of one group in the other.

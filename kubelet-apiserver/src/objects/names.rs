@@ -1,4 +1,4 @@
-//! The forms of names and values (`k8s.io/apimachinery/pkg/util/validation`): each tells all that is wrong.
+//! Validation of names and values (`k8s.io/apimachinery/pkg/util/validation`). Each function returns all problems.
 
 use std::net::IpAddr;
 

@@ -10,7 +10,7 @@ use super::quantity::Quantity;
 use super::value::Fields;
 use super::{metadata, names};
 
-/// What a node may hold of a resource unless it says so: all of it. And amounts in canonical form.
+/// Sets the default of `allocatable`, which is the capacity, and writes amounts in canonical form.
 pub(super) fn set_defaults(node: &mut Value) {
     agree_on_pod_cidrs(&mut node["spec"]);
     if !node["status"].is_object() {
@@ -70,9 +70,9 @@ pub(super) fn validate_update(attributes: &Attributes, old: &Value, new: &Value,
     let mut seen = HashSet::new();
     for (index, address) in new["status"].list("addresses").iter().enumerate() {
         if !seen.insert((address.text("type"), address.text("address"))) {
-            // The API server tells its own type here, whose fields have no JSON names.
-            let told = json!({"Type": address["type"], "Address": address["address"]});
-            problems.duplicate(&Field::root("status").child("addresses").index(index), told);
+            // The API server prints its internal type here, whose fields have no JSON names.
+            let shown = json!({"Type": address["type"], "Address": address["address"]});
+            problems.duplicate(&Field::root("status").child("addresses").index(index), shown);
         }
     }
     let (old, new, field) = (&old["spec"], &new["spec"], Field::root("spec"));
@@ -89,7 +89,7 @@ pub(super) fn validate_update(attributes: &Attributes, old: &Value, new: &Value,
     }
 }
 
-/// The reference tells of them below `metadata`.
+/// The reference reports these fields below `metadata`.
 fn validate_taints(node: &Value, problems: &mut Problems) {
     let field = Field::root("metadata").child("taints");
     let mut seen = HashSet::new();

@@ -1,4 +1,4 @@
-//! Sub-resources that are posted to: `binding`, `eviction`, `token`.
+//! Sub-resources that take a `POST`: `binding`, `eviction`, `token`.
 
 use serde_json::Value;
 
@@ -6,22 +6,22 @@ use super::super::request::{Attributes, View};
 use super::super::status_error::StatusError;
 use super::{admission, pod, token_request};
 
-/// What a `POST` to a sub-resource comes to; each is answered with 201 and `answer`.
+/// The outcome of a `POST` to a sub-resource. The response is 201 with `answer`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Posted {
     /// Nothing is stored.
     Answer(Value),
-    /// Store `object` in the place of the parent.
+    /// Replace the parent with `object`.
     Update { object: Value, answer: Value },
     /// Delete the parent with these `DeleteOptions`.
     Delete { options: Value, answer: Value },
 }
 
-/// Judges a `POST` of a decoded `body` to a sub-resource of `parent`.
+/// Decides a `POST` of a decoded `body` to a sub-resource of `parent`.
 ///
 /// # Errors
 ///
-/// What admission and validation refuse.
+/// The errors of admission and validation.
 pub(crate) fn post_subresource(
     attributes: &Attributes,
     view: &dyn View,

@@ -1,4 +1,4 @@
-//! Fields, and what is wrong with them, as the API server words it (`field.Path`, `field.ErrorList`).
+//! Fields and their problems, in the API server's words (`field.Path`, `field.ErrorList`).
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// What is wrong with an object.
+/// The problems of an object.
 #[derive(Debug, Default)]
 pub(super) struct Problems(Vec<Cause>);
 
@@ -91,21 +91,21 @@ impl Problems {
         self.push("FieldValueNotSupported", field, message);
     }
 
-    /// Told unless the value is one of these. `supported` is sorted, as the API server tells it.
+    /// Adds a problem unless the value is one of `supported`, which must be sorted as the API server sorts it.
     pub(super) fn unless_one_of(&mut self, field: &Field, value: &str, supported: &[&str]) {
         if !supported.contains(&value) {
             self.not_supported(field, value, supported);
         }
     }
 
-    /// Told for each thing that a check of the value's form finds.
+    /// Adds the problems that a check of the value's form returns.
     pub(super) fn unless_formed(&mut self, field: &Field, value: &str, form: fn(&str) -> Vec<String>) {
         for why in form(value) {
             self.invalid(field, value, &why);
         }
     }
 
-    /// Told unless the number lies within these bounds.
+    /// Adds a problem unless the number is within these bounds.
     pub(super) fn unless_within(&mut self, field: &Field, value: i64, least: i64, most: i64) {
         if !(least..=most).contains(&value) {
             let why = format!("must be between {least} and {most}, inclusive");
@@ -119,7 +119,7 @@ impl Problems {
         }
     }
 
-    /// Told if the two differ.
+    /// Adds a problem if the two differ.
     pub(super) fn unless_same(&mut self, field: &Field, new: &Value, old: &Value) {
         if new != old {
             self.invalid(field, new.clone(), "field is immutable");

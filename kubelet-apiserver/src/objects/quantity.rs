@@ -1,4 +1,4 @@
-//! Quantities: how much, and the kind of suffix it was written with.
+//! Quantities: the amount, and the kind of suffix.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::value::Fields;
 
-/// An amount that is written as it was read.
+/// An amount that is written in the format in which it was read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quantity {
     pub(super) amount: Amount,
@@ -20,7 +20,7 @@ pub(super) struct Quantity {
 pub(super) type Amounts = BTreeMap<String, Quantity>;
 
 impl Quantity {
-    /// Of a string or a number.
+    /// Reads a string or a number.
     pub(super) fn of(value: &Value) -> Option<Self> {
         match value {
             Value::String(text) => Self::parse(text),
@@ -38,7 +38,7 @@ impl Quantity {
         })
     }
 
-    /// Rounded up to thousandths, as the amounts of resources are.
+    /// Rounded up to thousandths, as the API rounds the amounts of resources.
     pub(super) fn round_up_to_milli(self) -> Self {
         Self {
             amount: self.amount.round_up_to_milli(),
@@ -47,7 +47,7 @@ impl Quantity {
     }
 }
 
-/// Nothing takes on the format of what is added to it.
+/// Zero takes on the format of the amount that is added to it.
 impl std::ops::Add for Quantity {
     type Output = Self;
     fn add(self, other: Self) -> Self {
@@ -70,7 +70,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// The amounts of a list that are quantities at all.
+/// The valid quantities of a list.
 pub(super) fn amounts(resources: &Value, list: &str) -> Amounts {
     resources
         .entries(list)
@@ -86,8 +86,8 @@ pub(super) fn to_value(amounts: &Amounts) -> Value {
         .collect()
 }
 
-/// What the containers of a pod have together in `requests` or `limits`: the regular ones and the sidecars at once, or an
-/// init container beside the sidecars before it, whichever is more (`AggregateContainerRequests`).
+/// The sum of the containers of a pod in `requests` or `limits`: either the regular containers and the sidecars
+/// together, or an init container and the sidecars before it, whichever is more (`AggregateContainerRequests`).
 pub(super) fn of_containers(spec: &Value, list: &str) -> Amounts {
     let mut total = Amounts::new();
     for container in spec.list("containers") {
@@ -116,7 +116,7 @@ fn add(total: &mut Amounts, more: &Amounts) {
     }
 }
 
-/// Raises each amount to the other's, where that is more.
+/// Raises each amount to the other's, if that is more.
 fn raise(amounts: &mut Amounts, others: &Amounts) {
     for (resource, other) in others {
         let amount = amounts.entry(resource.clone()).or_insert(*other);

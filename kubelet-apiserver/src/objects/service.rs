@@ -1,4 +1,4 @@
-//! Services, as far as an agent reads them: there are no load balancers, and a cluster IP is one of a range.
+//! Services, as far as an agent reads them. There are no load balancers, and cluster IPs come from a fixed range.
 
 use std::net::Ipv4Addr;
 
@@ -9,7 +9,7 @@ use super::problems::{Field, Problems};
 use super::value::Fields;
 use super::{metadata, names};
 
-/// Where cluster IPs are taken from: `10.0.0.0/24`, but for its first.
+/// The range of cluster IPs: `10.0.0.0/24` without its first address.
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
 pub(super) fn set_defaults(service: &mut Value) {
@@ -40,7 +40,7 @@ pub(super) fn set_defaults(service: &mut Value) {
     service.default_value("status", json!({"loadBalancer": {}}));
 }
 
-/// Gives a new service its cluster IP.
+/// Assigns a cluster IP to a new service.
 pub(super) fn prepare_create(attributes: &Attributes, view: &dyn View, service: &mut Value) {
     service["status"] = json!({"loadBalancer": {}});
     let spec = &mut service["spec"];

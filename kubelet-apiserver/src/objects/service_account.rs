@@ -6,7 +6,7 @@ use super::problems::Problems;
 use super::value::Fields;
 use super::{metadata, names};
 
-/// Of its secrets only the names count.
+/// Only the names of its secrets count.
 pub(super) fn prepare(account: &mut Value) {
     for secret in account.list_mut("secrets") {
         *secret = json!({"name": secret["name"]});

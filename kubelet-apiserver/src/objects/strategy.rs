@@ -11,18 +11,18 @@ use super::{
     admission, config, event, lease, metadata, namespace, node, pod, runtime_class, service, service_account,
 };
 
-/// What a write is refused with, that was made from an older object.
+/// The error for a write that was made from an older object.
 const OPTIMISTIC_LOCK: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// Makes of a decoded object the one to store: admission, system fields (`uid`, `creationTimestamp`, a name for
+/// Prepares a decoded object for storage: admission, system fields (`uid`, `creationTimestamp`, a name for
 /// `generateName`, `generation`), the kind's strategy, validation.
 ///
-/// The caller sets `resourceVersion`, and refuses a name that is taken.
+/// The caller sets `resourceVersion`, and rejects a name that is taken.
 ///
 /// # Errors
 ///
-/// What admission or validation refuse.
+/// The errors of admission and validation.
 pub(crate) fn prepare_create(
     attributes: &Attributes,
     view: &dyn View,
@@ -59,16 +59,16 @@ pub(crate) fn prepare_create(
     Ok(complete(attributes, object))
 }
 
-/// Makes of a decoded object the one to store in the place of `old`: for the object itself and for the sub-resources
-/// that are written with `PUT` and `PATCH` (`status`, `approval`, `resize`, `ephemeralcontainers`).
+/// Prepares a decoded object to replace `old`: the object itself, or a sub-resource that is written with `PUT` and
+/// `PATCH` (`status`, `approval`, `resize`, `ephemeralcontainers`).
 ///
-/// What a request may not change is taken from `old` or refused, as the API server does for the field. An object that
-/// comes back equal to `old` is not to be written. `resourceVersion` and, of a `PUT`, `uid` are preconditions; both come
-/// back as `old` has them.
+/// For what a request may not change, this takes the value of `old` or returns an error, as the API server does for
+/// the field. If the result is equal to `old`, do not write it. `resourceVersion` and, in a `PUT`, `uid` are
+/// preconditions; the result has those of `old`.
 ///
 /// # Errors
 ///
-/// 409 for a precondition that doesn't hold, and what admission or validation refuse.
+/// 409 for a failed precondition, and the errors of admission and validation.
 pub(crate) fn prepare_update(
     attributes: &Attributes,
     view: &dyn View,
@@ -165,7 +165,7 @@ fn refuse(attributes: &Attributes, object: &Value, problems: Problems) -> Result
     ))
 }
 
-/// The form in which it is stored and answered with.
+/// The form in which it is stored and returned.
 fn complete(attributes: &Attributes, mut object: Value) -> Value {
     if attributes.resource.kind == "Pod" {
         pod::complete(&mut object);
@@ -174,26 +174,26 @@ fn complete(attributes: &Attributes, mut object: Value) -> Value {
     object
 }
 
-/// What a `PUT` names is what its path names.
+/// A `PUT` must name the object that its path names.
 fn check_name(attributes: &Attributes, object: &Value) -> Result<(), StatusError> {
-    let (told, wanted) = (object["metadata"].text("name"), attributes.name.as_str());
-    if told.is_empty() {
+    let (given, wanted) = (object["metadata"].text("name"), attributes.name.as_str());
+    if given.is_empty() {
         return Err(StatusError::bad_request(format!(
             "the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
         )));
     }
-    if told != wanted {
+    if given != wanted {
         return Err(StatusError::bad_request(format!(
-            "the name of the object ({told}) does not match the name on the URL ({wanted})"
+            "the name of the object ({given}) does not match the name on the URL ({wanted})"
         )));
     }
-    let (told, wanted) = (
+    let (given, wanted) = (
         object["metadata"].text("namespace"),
         attributes.namespace.as_str(),
     );
-    if attributes.resource.namespaced && !told.is_empty() && told != wanted {
+    if attributes.resource.namespaced && !given.is_empty() && given != wanted {
         return Err(StatusError::bad_request(format!(
-            "the namespace of the object ({told}) does not match the namespace on the request ({wanted})"
+            "the namespace of the object ({given}) does not match the namespace on the request ({wanted})"
         )));
     }
     Ok(())
@@ -221,8 +221,8 @@ fn check_uid(attributes: &Attributes, old: &Value, new: &Value) -> Result<(), St
 
 fn check_version(attributes: &Attributes, old: &Value, new: &mut Value) -> Result<(), StatusError> {
     let resource = attributes.resource;
-    let told = new["metadata"].text("resourceVersion");
-    if matches!(told, "" | "0") {
+    let given = new["metadata"].text("resourceVersion");
+    if matches!(given, "" | "0") {
         if matches!(resource.kind, "Lease" | "RuntimeClass") {
             let cause = Cause {
                 reason: "FieldValueInvalid",
@@ -231,7 +231,7 @@ fn check_version(attributes: &Attributes, old: &Value, new: &mut Value) -> Resul
             };
             return Err(StatusError::invalid(resource, &attributes.name, &[cause]));
         }
-    } else if told != old["metadata"].text("resourceVersion") {
+    } else if given != old["metadata"].text("resourceVersion") {
         return Err(StatusError::conflict(resource, &attributes.name, OPTIMISTIC_LOCK));
     }
     new["metadata"]["resourceVersion"] = json!(old["metadata"].text("resourceVersion"));

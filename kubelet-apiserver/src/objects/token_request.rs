@@ -12,8 +12,8 @@ use super::metadata;
 use super::posted::Posted;
 use super::value::Fields;
 
-/// The expiration that the default token volume asks for; such a token lasts longer, and tells when it should be renewed
-/// (`WarnOnlyBoundTokenExpirationSeconds`).
+/// The expiration that the default token volume requests. Such a token lasts longer, and says when it should be
+/// renewed (`WarnOnlyBoundTokenExpirationSeconds`).
 const WARN_ONLY_SECONDS: i64 = 3607;
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
@@ -36,17 +36,17 @@ pub(super) fn grant(
 ) -> Result<Posted, StatusError> {
     let meta = &account["metadata"];
     for key in ["name", "namespace"] {
-        let told = request["metadata"].text(key).to_owned();
-        if !told.is_empty() && told != meta.text(key) {
+        let given = request["metadata"].text(key).to_owned();
+        if !given.is_empty() && given != meta.text(key) {
             let why = format!("must match the service account {key} if specified");
-            let message = format!("Invalid value: {told:?}: {why}");
+            let message = format!("Invalid value: {given:?}: {why}");
             return Err(invalid(&attributes.name, &format!("metadata.{key}"), &message));
         }
     }
-    let (told, uid) = (request["metadata"].text("uid").to_owned(), meta.text("uid"));
-    if !told.is_empty() && told != uid {
+    let (given, uid) = (request["metadata"].text("uid").to_owned(), meta.text("uid"));
+    if !given.is_empty() && given != uid {
         let why = format!(
-            "the UID in the token request ({told}) does not match the UID of the service account ({uid})"
+            "the UID in the token request ({given}) does not match the UID of the service account ({uid})"
         );
         return Err(conflict(
             "TokenRequest",
@@ -55,7 +55,7 @@ pub(super) fn grant(
             &why,
         ));
     }
-    // Mutating admission judges what was sent.
+    // Mutating admission sees the request as sent.
     admission::post(attributes, view, &request)?;
     let sent = request["spec"].clone();
     if sent.list("audiences").is_empty() {
@@ -99,7 +99,7 @@ pub(super) fn grant(
     Ok(Posted::Answer(request))
 }
 
-/// Who asked for what.
+/// The account and the request.
 fn managed_fields(attributes: &Attributes, sent: &Value) -> Value {
     let mut fields = json!({"f:expirationSeconds": {}});
     if !sent.list("audiences").is_empty() {
@@ -118,7 +118,7 @@ fn managed_fields(attributes: &Attributes, sent: &Value) -> Value {
     }])
 }
 
-/// What the token lives and dies with: a pod (whose node is told too), a secret or a node.
+/// The object that the token is bound to: a pod (the token then also names its node), a secret or a node.
 fn bound_object(
     attributes: &Attributes,
     view: &dyn View,
@@ -153,10 +153,10 @@ fn bound_object(
         return Err(StatusError::bad_request(why));
     }
     let uid = object["metadata"].text("uid").to_owned();
-    let told = reference.text("uid");
-    if !told.is_empty() && told != uid {
+    let given = reference.text("uid");
+    if !given.is_empty() && given != uid {
         let why = format!(
-            "the UID in the bound object reference ({told}) does not match the UID in record. The object might have been \
+            "the UID in the bound object reference ({given}) does not match the UID in record. The object might have been \
              deleted and then recreated"
         );
         return Err(conflict(kind, "", name, &why));
@@ -181,7 +181,7 @@ fn invalid(name: &str, field: &str, message: &str) -> StatusError {
     StatusError::new(422, "Invalid", message).with_details(details)
 }
 
-/// Told of a kind, where else it is of a resource.
+/// An error about a kind, where others are about a resource.
 fn conflict(kind: &str, group: &str, name: &str, why: &str) -> StatusError {
     let mut details = json!({"kind": kind, "name": name});
     let mut qualified = kind.to_owned();

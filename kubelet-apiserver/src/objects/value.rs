@@ -1,4 +1,4 @@
-//! [`Fields`]: reading decoded objects, whose types have been checked: what is unset reads as its zero value.
+//! [`Fields`]: access to decoded objects, whose types have been checked. An unset field reads as its zero value.
 
 use serde_json::{Map, Value};
 
@@ -13,13 +13,13 @@ pub(crate) trait Fields {
     fn number(&self, key: &str) -> Option<i64>;
     /// A boolean; false if unset.
     fn flag(&self, key: &str) -> bool;
-    /// Whether it is set.
+    /// Whether the field is set.
     fn has(&self, key: &str) -> bool;
-    /// A field that is set.
+    /// The field, if it is set.
     fn field(&self, key: &str) -> Option<&Value>;
-    /// A list to change; none if unset.
+    /// The list, to change it; empty if unset.
     fn list_mut(&mut self, key: &str) -> &mut [Value];
-    /// The fields of an object, which it is made if unset. What is no object at all reads as a new one.
+    /// The object, to change it. It is created if it is unset or no object.
     fn fields_mut(&mut self) -> &mut Map<String, Value>;
     /// Sets a string if it is unset or empty.
     fn default_text(&mut self, key: &str, default: &str);

@@ -1,7 +1,7 @@
 //! The order of a list's elements after a strategic merge patch.
 //!
-//! What the patch names comes in the patch's order, what only the server has in the server's. The two are woven together
-//! so that an element of the server's goes before the first of the patch's that followed it on the server.
+//! Elements in the patch come in the patch's order, elements only on the server in the server's order. In the merged
+//! list, an element of the server goes before the first element of the patch that followed it on the server.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::go::{go_interface, go_print};
 use super::strategic::{DIRECTIVE, internal};
 use super::unprocessable;
 
-/// What a list holds.
+/// The type of a list's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Elements {
     Scalars,
@@ -18,7 +18,7 @@ pub(super) enum Elements {
 }
 
 impl Elements {
-    /// What all the lists hold.
+    /// The common type of all the lists.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl Elements {
     }
 }
 
-/// Refuses a patch list whose elements the order doesn't name, or names in another order.
+/// Rejects a patch list with elements that are missing in the order or in another order.
 pub(super) fn check(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), StatusError> {
     if order.is_empty() || patch.is_empty() {
         return Ok(());
@@ -88,7 +88,7 @@ fn same(left: &Value, right: &Value, key: Option<&str>) -> Result<bool, StatusEr
     }
 }
 
-/// Puts merged elements into order: `patch_order` for those that are in it, `server_order` for the others.
+/// Orders merged elements: by `patch_order` for those that are in it, by `server_order` for the others.
 pub(super) fn arrange(
     merged: Vec<Value>,
     patch_order: &[Value],
@@ -133,7 +133,7 @@ pub(super) fn arrange(
     Ok(weave(server_items, patch_items, |item| index(server_order, item)))
 }
 
-/// Where the element with this key is.
+/// The index of the element with this key.
 pub(super) fn position(list: &[Value], key: &str, value: &Value) -> Result<Option<usize>, StatusError> {
     for (i, item) in list.iter().enumerate() {
         let Some(item) = item.as_object() else {
@@ -162,8 +162,8 @@ pub(super) fn merge_value<'a>(item: &'a Value, key: &str) -> Result<&'a Value, S
     })
 }
 
-/// Sorts by the index. An element without one counts as less than whatever it is compared with, so that, as in the API
-/// server, new ones come out in reverse.
+/// Sorts by the index. An element without an index compares as less than any other. So, as in the API server, new
+/// elements come out in reverse.
 fn sorted(items: Vec<Value>, index: impl Fn(&Value) -> Option<usize>) -> Vec<Value> {
     let mut sorted: Vec<(Option<usize>, Value)> = Vec::with_capacity(items.len());
     for item in items {
@@ -181,7 +181,7 @@ fn sorted(items: Vec<Value>, index: impl Fn(&Value) -> Option<usize>) -> Vec<Val
     sorted.into_iter().map(|(_, item)| item).collect()
 }
 
-/// Weaves what only the server has into what the patch names.
+/// Merges the elements that are only on the server into those of the patch.
 fn weave(server: Vec<Value>, patch: Vec<Value>, index: impl Fn(&Value) -> Option<usize>) -> Vec<Value> {
     let mut woven = Vec::with_capacity(server.len() + patch.len());
     let mut server = server.into_iter().peekable();
@@ -198,8 +198,8 @@ fn weave(server: Vec<Value>, patch: Vec<Value>, index: impl Fn(&Value) -> Option
 
 /// The order on the server as a `$setElementOrder` sees it.
 ///
-/// The API server deletes and appends within the memory of the list it reads the order from: an element that is appended
-/// takes the place that a deletion left free at the end, and so counts as one of the server's. Without it a new element
+/// The API server deletes and appends in place, in the list that it then reads the order from. So an appended element
+/// takes the place that a deletion left free at the end, and counts as one of the server's. Otherwise a new element
 /// would go before the server's own ones.
 pub(super) struct ServerOrder {
     memory: Vec<Value>,

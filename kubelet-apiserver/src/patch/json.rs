@@ -10,15 +10,15 @@ use super::{MAX_DEPTH, unprocessable, within_depth};
 /// `maxJSONPatchOperations` of the API server.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// `JSONPatchMaxCopyBytes` of the API server: what all `copy` operations of a patch may copy together.
+/// `JSONPatchMaxCopyBytes` of the API server: the limit for all `copy` operations of a patch together.
 const MAX_COPY_BYTES: usize = 3 * 1024 * 1024;
 
 /// Applies the operations one after the other; all or none.
 ///
 /// # Errors
 ///
-/// 400 for what is no JSON patch, 413 for too many operations, 422 for a test that fails, a path that leads nowhere and
-/// too much that is copied.
+/// 400 for an invalid JSON patch, 413 for too many operations, 422 for a failed test, a path that does not exist and
+/// too many copied bytes.
 pub(super) fn patch(current: &Value, patch: &Value) -> Result<Value, StatusError> {
     let operations = operations(patch)?;
     if operations.len() > MAX_OPERATIONS {
@@ -52,7 +52,7 @@ pub(super) fn patch(current: &Value, patch: &Value) -> Result<Value, StatusError
     Ok(patched)
 }
 
-/// The operations; `None` for one that the API server can read but not carry out.
+/// The operations; `None` for one that the API server can read but not apply.
 fn operations(patch: &Value) -> Result<Vec<Option<PatchOperation>>, StatusError> {
     let Some(list) = patch.as_array() else {
         return Err(undecodable(patch, "Go value of type []handlers.jsonPatchOp"));
@@ -82,7 +82,7 @@ fn undecodable(value: &Value, place: &str) -> StatusError {
     ))
 }
 
-/// A field that isn't there passes for null in a `test`, as in the API server's library.
+/// A missing field is equal to null in a `test`, as in the API server's library.
 fn tests_for_absence(operation: &PatchOperation, object: &Value) -> bool {
     let PatchOperation::Test(test) = operation else {
         return false;
@@ -109,7 +109,7 @@ fn nests_too_deep(operation: &PatchOperation, object: &Value) -> bool {
     }
 }
 
-/// How many bytes a value takes as JSON.
+/// The size of a value as JSON, in bytes.
 fn size(value: &Value) -> usize {
     value.to_string().len()
 }

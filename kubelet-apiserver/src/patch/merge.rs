@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::super::schema::json_type;
 use super::super::status_error::StatusError;
 
-/// Lays the patch over the object; null removes.
+/// Merges the patch into the object; null removes.
 ///
 /// # Errors
 ///
-/// 400 for a patch that is no object.
+/// 400 for a patch that is not an object.
 pub(super) fn patch(current: &Value, patch: &Value) -> Result<Value, StatusError> {
     if patch.is_null() {
         return Err(StatusError::bad_request("Invalid JSON Patch"));

@@ -1,8 +1,8 @@
 //! Patches: JSON patch, merge patch and strategic merge patch.
 //!
-//! All of it is pure: a patch and the object as it is make the object as it shall be. What a field means is asked of the
-//! [`schema`](super::schema). Server-side apply needs to know who owns what, so
-//! [`managed_fields`](super::managed_fields) has it.
+//! All functions are pure: they take an object and a patch and return the patched object. The
+//! [`schema`](super::schema) has the merge rules of each field. Server-side apply also depends on the managers of
+//! fields, so it is in [`managed_fields`](super::managed_fields).
 
 mod element_order;
 mod go;
@@ -20,10 +20,10 @@ use super::resource::Resource;
 use super::schema;
 use super::status_error::StatusError;
 
-/// How deep an object or patch may nest. As deep as JSON is read; a patch cannot get round it.
+/// The maximum nesting depth of objects and patches: the same as for JSON bodies, so a patch cannot exceed it.
 const MAX_DEPTH: usize = 128;
 
-/// What a `PATCH` holds, told by its content type.
+/// The type of a `PATCH`, from its content type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchType {
     /// `application/json-patch+json`: RFC 6902.
@@ -37,7 +37,7 @@ pub(crate) enum PatchType {
 }
 
 impl PatchType {
-    /// `None` for a content type that is no patch; parameters (`; charset=utf-8`) don't count.
+    /// `None` for other content types; parameters (`; charset=utf-8`) are ignored.
     pub(crate) fn from_content_type(content_type: &str) -> Option<Self> {
         let media_type = content_type.split(';').next().unwrap_or_default();
         match media_type.trim() {
@@ -50,12 +50,12 @@ impl PatchType {
     }
 }
 
-/// Makes of the object as it is stored the object as the patch wants it: not yet decoded, defaulted or checked.
+/// Applies a patch to a stored object. The result is not yet decoded, defaulted or validated.
 ///
 /// # Errors
 ///
-/// 400 for what is no patch of its kind, 422 for a patch that cannot be applied to this object, 500 as the API server
-/// gives for a strategic merge patch that contradicts the types. [`PatchType::Apply`] is none of these: 415.
+/// 400 for an invalid patch, 422 for a patch that cannot be applied to this object, and 500, as from the API server,
+/// for a strategic merge patch that contradicts the types. [`PatchType::Apply`] is not supported here: 415.
 pub(crate) fn patch(
     kind: PatchType,
     resource: &Resource,
@@ -83,7 +83,7 @@ pub(crate) fn patch(
     }
 }
 
-/// What a patch that was understood but cannot be applied is refused with; the API server keeps the cause to itself.
+/// The error for a valid patch that cannot be applied. The API server does not report the cause.
 fn unprocessable() -> StatusError {
     StatusError::new(
         422,
@@ -93,7 +93,7 @@ fn unprocessable() -> StatusError {
     .with_details(Value::Object(Default::default()))
 }
 
-/// What a strategic merge patch is refused with whose outcome doesn't fit the types.
+/// The error for a strategic merge patch whose result does not fit the types.
 fn invalid(patch: &Value, why: &str) -> StatusError {
     let message = format!("Invalid value: {:?}: {why}", go::go_print(patch));
     let cause = json!({"reason": "FieldValueInvalid", "message": message, "field": "patch"});

@@ -1,4 +1,4 @@
-//! Strategic merge patch: lists merge by keys, directives say what merging cannot.
+//! Strategic merge patch: lists merge by keys, and directives do what merging cannot.
 
 use serde_json::{Map, Value};
 
@@ -7,13 +7,13 @@ use super::super::status_error::StatusError;
 use super::element_order::{self, Elements, ServerOrder, merge_value, position};
 use super::go::{go_interface, go_print};
 
-/// `delete` or `replace`: what becomes of the object or list element that the directive is in.
+/// `delete` or `replace`: what to do with the object or list element that contains the directive.
 pub(super) const DIRECTIVE: &str = "$patch";
-/// `$deleteFromPrimitiveList/<field>`: the scalars to take out of a list.
+/// `$deleteFromPrimitiveList/<field>`: the scalars to remove from a list.
 const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
 /// `$setElementOrder/<field>`: the order of a list's elements.
 const SET_ELEMENT_ORDER: &str = "$setElementOrder";
-/// The only fields that an object is to keep.
+/// `$retainKeys`: the only fields that an object keeps.
 const RETAIN_KEYS: &str = "$retainKeys";
 
 const BAD_PRIMITIVE_LIST: &str = "invalid patch format of primitive list";
@@ -24,8 +24,8 @@ const BAD_SET_ELEMENT_ORDER: &str = "invalid patch format of setElementOrder lis
 ///
 /// # Errors
 ///
-/// 400 for a patch or directive of wrong form, 422 for lists of lists, and 500, as the API server, for a patch that
-/// contradicts the types, lacks a merge key, or has a `$patch` that isn't known.
+/// 400 for a malformed patch or directive, 422 for lists of lists, and 500, as from the API server, for a patch that
+/// contradicts the types, lacks a merge key, or has an unknown `$patch`.
 pub(super) fn patch(r#type: &'static Type, current: &Value, patch: &Value) -> Result<Value, StatusError> {
     let patch = match patch {
         Value::Null => Map::new(),
@@ -65,7 +65,7 @@ fn merge_object(mut original: Object, mut patch: Object, kind: &Kind) -> Result<
     Ok(original)
 }
 
-/// The field that a directive such as `$setElementOrder/conditions` is about, if the key is such a directive.
+/// The field of a directive such as `$setElementOrder/conditions`; `None` if the key is no such directive.
 fn directed<'a>(key: &'a str, directive: &str, malformed: &str) -> Result<Option<&'a str>, StatusError> {
     let Some(rest) = key.strip_prefix(directive) else {
         return Ok(None);
@@ -76,7 +76,7 @@ fn directed<'a>(key: &'a str, directive: &str, malformed: &str) -> Result<Option
     }
 }
 
-/// `$retainKeys`: takes out of the original what the list doesn't name; the patch may set no other.
+/// `$retainKeys`: removes the fields of the original that the list does not name. The patch may set no other fields.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), StatusError> {
     let Some(keys) = patch.remove(RETAIN_KEYS) else {
         return Ok(());
@@ -98,8 +98,8 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), StatusEr
     Ok(())
 }
 
-/// `$setElementOrder/<field>`: merges the lists that have one and puts their elements into order; what the patch says of
-/// these lists is then done.
+/// `$setElementOrder/<field>`: merges these lists and orders their elements. The patch's values for these lists are
+/// then done.
 fn set_element_orders(original: &mut Object, patch: &mut Object, kind: &Kind) -> Result<(), StatusError> {
     let directives: Vec<String> = patch
         .keys()
@@ -171,7 +171,7 @@ fn delete_from_list(original: &mut Object, name: &str, value: Value, kind: &Kind
     }
     let (live, unwanted) = match (original.get_mut(name), value) {
         (Some(Value::Array(live)), Value::Array(unwanted)) => (live, unwanted),
-        // The directive is passed over where there is no list.
+        // The directive has no effect if there is no list.
         (Some(live), value) if go_interface(live) == go_interface(&value) => {
             return merge_field(original, name.to_string(), value, kind);
         }
@@ -199,8 +199,8 @@ fn merge_and_order(
     merge_list(live, patch, element, key).map(|(merged, _)| merged)
 }
 
-/// Merges two lists and puts the patch's elements into the patch's order. The second list is what a `$setElementOrder`
-/// takes for the order on the server.
+/// Merges two lists and orders the patch's elements as in the patch. The second list has the server's order for
+/// `$setElementOrder`.
 fn merge_list(
     live: Vec<Value>,
     patch: Vec<Value>,
@@ -251,8 +251,8 @@ fn merge_list(
     Ok((ordered, server_order.into()))
 }
 
-/// Carries out the elements with a `$patch`, and takes them out of the patch: `delete` takes out of the live list what has
-/// the same key, `replace` all.
+/// Applies the elements with a `$patch`, and removes them from the patch. `delete` removes the live elements with the
+/// same key, `replace` removes all live elements.
 fn apply_directives(
     mut live: Vec<Value>,
     patch: Vec<Value>,
@@ -280,13 +280,13 @@ fn apply_directives(
         }
     }
     if replace {
-        // The API server takes the patch for the live list then, and nothing for the patch.
+        // The API server then uses the patch as the live list, and an empty patch.
         return Ok((plain, Vec::new()));
     }
     Ok((live, plain))
 }
 
-/// A field of a type; Go's JSON forgives the case of letters.
+/// A field of a type; Go's JSON ignores case.
 fn field(kind: &Kind, name: &str) -> Result<&'static Field, StatusError> {
     let Kind::Struct(type_name) = kind else {
         return Err(internal(format!(
@@ -306,12 +306,12 @@ fn field(kind: &Kind, name: &str) -> Result<&'static Field, StatusError> {
         })
 }
 
-/// A field that is a list, and what its elements are.
+/// A list field and the type of its elements.
 fn list_field(kind: &Kind, name: &str) -> Result<(&'static Field, &'static Kind), StatusError> {
     let field = field(kind, name)?;
     match &field.kind {
         Kind::List(element) => Ok((field, element)),
-        // Go takes what a pointer points to for an element.
+        // Go treats the target of a pointer as the element.
         kind if field.pointer => Ok((field, kind)),
         _ => Err(internal(format!(
             "expected slice or array type, but got: {}",
@@ -333,7 +333,7 @@ fn go_kind(kind: &Kind) -> &'static str {
     }
 }
 
-/// `None` for a value that is itself a directive; else without those within.
+/// `None` for a value that is itself a directive; otherwise the value without directives.
 fn undirected(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.contains_key(DIRECTIVE) => None,
@@ -347,7 +347,7 @@ fn undirected(value: Value) -> Option<Value> {
     }
 }
 
-/// Without the fields that are null; list elements stay.
+/// The object without null fields; list elements stay.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(
@@ -380,7 +380,7 @@ fn unknown_directive(patch: &Object) -> StatusError {
     ))
 }
 
-/// What the API server has no better code for.
+/// An error for which the API server has no better code.
 pub(super) fn internal(message: impl Into<String>) -> StatusError {
     StatusError::new(500, "", message)
 }

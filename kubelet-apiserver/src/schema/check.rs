@@ -1,4 +1,4 @@
-//! JSON types held against the table, with the words of Go's decoder.
+//! Checks JSON types against the table, with the messages of Go's decoder.
 
 use base64::{DecodeError, Engine};
 use serde_json::Value;
@@ -7,12 +7,12 @@ use super::table::{Kind, Type};
 use super::{go_time, quantity};
 
 impl Type {
-    /// Checks that every field has the JSON type it should have; null stands for any.
+    /// Checks that every field has its JSON type; null fits every type.
     ///
     /// # Errors
     ///
-    /// What is wrong with the first field that has another, in the API server's words:
-    /// `json: cannot unmarshal number into Go struct field EnvVar.spec.containers.env.value of type string`.
+    /// The first field with another type, in the API server's words: `json: cannot unmarshal number into Go struct
+    /// field EnvVar.spec.containers.env.value of type string`.
     pub(crate) fn check(&self, object: &Value) -> Result<(), String> {
         let mut place = Place {
             r#struct: "",
@@ -22,9 +22,9 @@ impl Type {
     }
 }
 
-/// Where the decoder is.
+/// The position of the decoder.
 struct Place {
-    /// The type that has the innermost field.
+    /// The type that contains the innermost field.
     r#struct: &'static str,
     fields: Vec<&'static str>,
 }
@@ -94,7 +94,7 @@ impl Place {
     }
 }
 
-/// The types with a decoder of their own, which doesn't know where it is.
+/// The types with a decoder of their own, which does not know its position.
 pub(super) fn check_custom(kind: &Kind, value: &Value) -> Result<(), String> {
     match (kind, value) {
         (Kind::Time | Kind::MicroTime, Value::String(text)) => {
@@ -116,7 +116,7 @@ fn mismatch_of_value(value: &str, go_type: &str) -> String {
     format!("json: cannot unmarshal {value} into Go value of type {go_type}")
 }
 
-/// What Go's decoder calls a JSON value.
+/// Go's name for the type of a JSON value.
 pub(crate) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -137,7 +137,7 @@ fn go_struct(name: &'static str) -> String {
     format!("v1.{}", bare(name))
 }
 
-/// What Go calls the type; those of the API are all of a package `v1`.
+/// Go's name for a type of the table; those of the API are in a package `v1`.
 pub(super) fn go_type(kind: &Kind) -> String {
     match kind {
         Kind::String("string") => "string".into(),

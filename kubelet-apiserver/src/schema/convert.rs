@@ -1,5 +1,5 @@
-//! JSON types held against the table, with the words of the converter that the API server reads the outcome of a strategic
-//! merge patch with. It is no decoder: it goes by the type's fields in their order, and forgives other things.
+//! Checks JSON types against the table, with the messages of the converter that reads the result of a strategic merge
+//! patch. The converter is not a decoder: it visits the type's fields in their order, and tolerates other things.
 
 use serde_json::Value;
 
@@ -7,11 +7,11 @@ use super::check::{base64_ok, check_custom, go_type};
 use super::table::{Kind, Type};
 
 impl Type {
-    /// As [`Type::check`], for what a strategic merge patch made.
+    /// As [`Type::check`], for the result of a strategic merge patch.
     ///
     /// # Errors
     ///
-    /// What is wrong with the first field that has another type: `cannot restore slice from string`.
+    /// The first field with another type: `cannot restore slice from string`.
     pub(crate) fn check_converted(&self, object: &Value) -> Result<(), String> {
         let object = match object {
             Value::Null => return Ok(()),
@@ -39,7 +39,7 @@ fn check(kind: &Kind, value: &Value) -> Result<(), String> {
                 Err(format!("cannot convert float64 to {}", go_type(kind)))
             }
         }
-        // Go can make a string of an integer, so this is told apart from the other mismatches.
+        // Go can convert an integer to a string, so this mismatch has its own message.
         (Kind::String(_), Value::Number(n)) if !n.is_f64() => {
             Err(format!("cannot convert int64 to {}", go_type(kind)))
         }

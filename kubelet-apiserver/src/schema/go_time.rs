@@ -2,14 +2,14 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-/// The pieces of both layouts, up to the fraction; literals are there to be matched.
+/// The parts of both layouts up to the fraction; literals must match exactly.
 const PIECES: [&str; 11] = ["2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05"];
 
-/// Reads a time; `micro` wants exactly six digits of fraction.
+/// Reads a time; with `micro` the fraction must have exactly six digits.
 ///
 /// # Errors
 ///
-/// What cannot be read, in Go's words.
+/// The part that cannot be read, in Go's words.
 pub(super) fn parse(text: &str, micro: bool) -> Result<Timestamp, String> {
     let layout = if micro {
         "2006-01-02T15:04:05.000000Z07:00"
@@ -61,7 +61,7 @@ pub(super) fn parse(text: &str, micro: bool) -> Result<Timestamp, String> {
         .map_err(|_| format!("parsing time {text:?}: day out of range"))
 }
 
-/// Go checks the parts that have a range of their own as it reads them, the day against its month at the end.
+/// Go checks most ranges while it reads, but the day of the month at the end.
 fn out_of_range(piece: &str, digits: &str) -> Option<&'static str> {
     let n: u32 = digits.parse().ok()?;
     match piece {

@@ -1,7 +1,8 @@
 //! The types of the served kinds: which fields there are, of what type, and how they merge.
 //!
-//! The facts stand in a [`table`]; [`check`] and [`unknown`] hold a body against it, [`normalize`] writes an object as the
-//! API server does. [`patch`](super::patch) and [`managed_fields`](super::managed_fields) ask it how lists and maps merge.
+//! The [`table`] has the facts. [`check`] and [`unknown`] compare a body with it, and [`normalize`] writes an object
+//! as the API server does. [`patch`](super::patch) and [`managed_fields`](super::managed_fields) read from it how
+//! lists and maps merge.
 
 mod check;
 mod convert;
@@ -26,14 +27,14 @@ pub(crate) fn of(resource: &Resource) -> &'static Type {
     }
 }
 
-/// A type by its name, for what is posted to sub-resources: `TokenRequest`, `Binding`, `Eviction`, `DeleteOptions`.
+/// The type of a `POST` to a sub-resource: `TokenRequest`, `Binding`, `Eviction`, `DeleteOptions`.
 ///
-/// A type that isn't known has no fields.
+/// An unknown type has no fields.
 pub(crate) fn named(name: &str) -> &'static Type {
     table::find(name).unwrap_or(table::empty())
 }
 
-/// The fields of an object that its kind doesn't have, as paths: `spec.containers[0].bogus`.
+/// The unknown fields of an object, as paths: `spec.containers[0].bogus`.
 pub(crate) fn unknown_fields(resource: &Resource, object: &Value) -> Vec<String> {
     of(resource).unknown_fields(object)
 }
@@ -47,10 +48,10 @@ pub(crate) fn check_types(resource: &Resource, object: &Value) -> Result<(), Str
     of(resource).check(object)
 }
 
-/// Brings an object into the form in which the API server writes it: without the fields its kind doesn't have and
-/// without empty optional ones, with the ones that are always written; times in UTC, quantities in their shortest form.
+/// Brings an object into the form in which the API server writes it. Unknown fields and empty optional fields are
+/// left out, required fields are added, times are in UTC, and quantities have their shortest form.
 ///
-/// To be called with what [`check_types`] found right; what is wrong stays as it is.
+/// Call it after [`check_types`]; it leaves wrong types as they are.
 pub(crate) fn normalize(resource: &Resource, object: &mut Value) {
     of(resource).normalize(object);
 }

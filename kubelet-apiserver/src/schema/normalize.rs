@@ -6,9 +6,9 @@ use super::table::{Field, Kind, Type};
 use super::{go_time, quantity};
 
 impl Type {
-    /// Brings an object into the form in which the API server writes it: without the fields the type doesn't have and
-    /// without empty optional ones, with the ones that are always written; times in UTC, quantities in their shortest
-    /// form. What has a wrong type stays as it is.
+    /// Brings an object into the form in which the API server writes it. Unknown fields and empty optional fields are
+    /// left out, required fields are added, times are in UTC, and quantities have their shortest form. Values of a
+    /// wrong type stay as they are.
     pub(crate) fn normalize(&self, object: &mut Value) {
         if object.is_null() {
             *object = json!({});
@@ -27,7 +27,7 @@ impl Type {
 }
 
 impl Field {
-    /// `None` for what isn't written.
+    /// `None` for a field that is not written.
     fn normalized(&self, value: Value) -> Option<Value> {
         if value.is_null() {
             return self.always.then(|| self.zero());
@@ -35,7 +35,7 @@ impl Field {
         let mut value = value;
         normalize(&self.kind, &mut value);
         if is_empty_container(&self.kind, &value) {
-            // An empty list of them says that they are to be forgotten.
+            // An empty list asks to remove all managed fields.
             if self.name == "managedFields" {
                 return Some(value);
             }
@@ -57,7 +57,7 @@ impl Field {
     }
 }
 
-/// Lists, maps and bytes are not stored when they're empty.
+/// Empty lists, maps and bytes are not stored.
 fn is_empty_container(kind: &Kind, value: &Value) -> bool {
     match (kind, value) {
         (Kind::List(_), Value::Array(list)) => list.is_empty(),
@@ -112,7 +112,7 @@ fn normalize(kind: &Kind, value: &mut Value) {
     }
 }
 
-/// In a list or map null is the element's zero.
+/// In a list or map, null becomes the element's zero value.
 fn normalize_element(kind: &Kind, value: &mut Value) {
     if value.is_null() {
         *value = zero(kind);

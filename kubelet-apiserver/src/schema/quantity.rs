@@ -1,13 +1,13 @@
-//! Quantities: read as Kubernetes reads them, written in their shortest form.
+//! Quantities: parsed as Kubernetes parses them, written in their shortest form.
 
-/// The most a quantity may be, in units of a billionth: more becomes this.
+/// The maximum of a quantity, in billionths; larger ones become this.
 const MAX_NANO: i128 = i64::MAX as i128 * NANO;
 
 const NANO: i128 = 1_000_000_000;
 
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// From a billionth up in thousands.
+/// The decimal suffixes, from a billionth upwards.
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
 const FORMAT_WRONG: &str =
@@ -15,7 +15,7 @@ const FORMAT_WRONG: &str =
 const SUFFIX_WRONG: &str = "unable to parse quantity's suffix";
 const NUMERIC_WRONG: &str = "unable to parse numeric part of quantity";
 
-/// How a quantity was written, and is to be written again.
+/// The format in which a quantity was written, and in which it is written again.
 enum Format {
     Binary,
     Decimal,
@@ -26,7 +26,7 @@ enum Format {
 ///
 /// # Errors
 ///
-/// What cannot be read, in the API server's words.
+/// What is invalid, in the API server's words.
 pub(super) fn canonical(text: &str) -> Result<String, String> {
     let (nano, format) = parse(text.trim()).map_err(str::to_string)?;
     let small = nano.abs() < 1024 * NANO;
@@ -66,7 +66,7 @@ fn parse(text: &str) -> Result<(i128, Format), &'static str> {
     let (mut mantissa, mut exponent) = (0i128, exponent + 9);
     for (digits, step) in [(whole, 0), (fraction, 1)] {
         for digit in digits.bytes() {
-            // What no longer fits in is beyond the greatest, or below the smallest, that there is.
+            // A number that does not fit counts as larger than the maximum, or smaller than the minimum.
             if mantissa < i128::MAX / 2_000_000_000_000 {
                 mantissa = mantissa * 10 + i128::from(digit - b'0');
                 exponent -= step;
@@ -164,7 +164,7 @@ mod tests {
             ("1.", "1"),
         ];
         for (text, expected) in cases {
-            // What is beyond the greatest keeps its format; an exponent of none isn't written.
+            // A quantity beyond the maximum keeps its format; an exponent of zero is not written.
             let expected = expected.trim_end_matches("e0");
             assert_eq!(canonical(text).as_deref(), Ok(expected), "{text}");
         }

@@ -1,4 +1,4 @@
-//! The table of types: text that reads like the types it tells of.
+//! The table of types: a text that reads like the types it describes.
 //!
 //! ```text
 //! LocalObjectReference =atomic
@@ -35,21 +35,21 @@ pub(crate) struct Type {
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// Zero and not set are two things.
+    /// Zero is different from unset.
     pub(crate) pointer: bool,
-    /// Written even if it's empty.
+    /// Written even if it is empty.
     pub(crate) always: bool,
     /// How server-side apply merges a list or map.
     pub(crate) topology: Topology,
     /// Whether strategic merge patch merges a list.
     pub(crate) merge: bool,
-    /// By which key strategic merge patch merges a list of objects.
+    /// The key by which strategic merge patch merges a list of objects.
     pub(crate) merge_key: Option<&'static str>,
-    /// What the field is as a list's key if it isn't given.
+    /// The default of a list key that is not given.
     pub(crate) default: Option<&'static str>,
 }
 
-/// What a value is.
+/// The type of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A string, with the name that Go has for its type.
@@ -81,7 +81,7 @@ pub(crate) enum Topology {
     Granular,
     /// A list of scalars, each at most once.
     Set,
-    /// A list of objects told apart by these fields.
+    /// A list of objects with these fields as keys.
     Map(Vec<&'static str>),
 }
 

@@ -1,11 +1,11 @@
-//! Fields that a type doesn't have.
+//! Unknown fields.
 
 use serde_json::Value;
 
 use super::table::{Kind, Type};
 
 impl Type {
-    /// The fields of an object that the type doesn't have, as paths: `spec.containers[0].bogus`.
+    /// The unknown fields of an object, as paths: `spec.containers[0].bogus`.
     pub(crate) fn unknown_fields(&self, object: &Value) -> Vec<String> {
         let mut search = Search::default();
         search.object(self, object);

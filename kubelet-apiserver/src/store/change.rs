@@ -1,4 +1,4 @@
-//! [`Change`]: one write, as the history keeps it and watches tell it.
+//! [`Change`]: one write in the history, which watches send.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,14 +9,14 @@ use super::at_revision;
 use super::selection::Selection;
 use crate::resource::Resource;
 
-/// What a watch says of an object.
+/// The type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventType {
-    /// It came, or came into the selection.
+    /// The object was created, or is now selected.
     Added,
     /// It changed.
     Modified,
-    /// It went, or left the selection.
+    /// The object was deleted, or is no longer selected.
     Deleted,
 }
 
@@ -37,9 +37,9 @@ pub(crate) struct Change {
     pub(super) key: String,
     pub(super) old: Option<Arc<Value>>,
     new: Option<Arc<Value>>,
-    /// `old` as a watch shows it when it goes: with this change's revision.
+    /// `old` as a watch shows it on deletion: with this change's revision.
     last: OnceLock<Arc<Value>>,
-    /// The lines of a watch, made once for all watchers.
+    /// The lines of a watch, shared by all watchers.
     lines: [OnceLock<Bytes>; 3],
 }
 
@@ -55,7 +55,7 @@ impl Change {
         }
     }
 
-    /// The object after the change; after its removal, as it was last.
+    /// The object after the change; after a deletion its last state.
     pub(super) fn object(&self) -> &Arc<Value> {
         self.new.as_ref().unwrap_or_else(|| self.last())
     }
@@ -64,7 +64,7 @@ impl Change {
         self.new.as_ref()
     }
 
-    /// What this change is to one who sees only a selection; `None` for nothing.
+    /// The event for a watcher that sees only a selection; `None` for no event.
     pub(crate) fn event(&self, resource: &Resource, selection: &Selection) -> Option<EventType> {
         let matches = |object: &Option<Arc<Value>>| {
             object

@@ -20,11 +20,11 @@ struct Requirement {
 }
 
 impl FieldSelector {
-    /// Reads a selector for the objects of a resource.
+    /// Parses a selector for the objects of a resource.
     ///
     /// # Errors
     ///
-    /// 400 for what is no selector, or a field that the resource cannot be selected by.
+    /// 400 for an invalid selector, or a field that the resource does not support.
     pub(crate) fn parse(resource: &Resource, text: &str) -> Result<Self, StatusError> {
         let mut requirements = Vec::new();
         for term in split_terms(text) {
@@ -44,7 +44,7 @@ impl FieldSelector {
         Ok(FieldSelector { requirements })
     }
 
-    /// With one object's name required beside the rest.
+    /// Adds the requirement of one object's name.
     pub(crate) fn and_name(mut self, name: &str) -> Self {
         self.requirements.push(Requirement {
             field: "metadata.name".into(),
@@ -58,7 +58,7 @@ impl FieldSelector {
         self.requirements.is_empty()
     }
 
-    /// The value that a field must have, if it must have one.
+    /// The value that a field must have, if there is one.
     pub(crate) fn required(&self, field: &str) -> Option<&str> {
         self.requirements
             .iter()

@@ -26,18 +26,18 @@ enum Operator {
     DoesNotExist,
     /// `=`, `==` and `in`.
     In(BTreeSet<String>),
-    /// `!=` and `notin`; holds too where there is no such label.
+    /// `!=` and `notin`; also true if the label does not exist.
     NotIn(BTreeSet<String>),
     GreaterThan(i64),
     LessThan(i64),
 }
 
 impl LabelSelector {
-    /// Reads a selector.
+    /// Parses a selector.
     ///
     /// # Errors
     ///
-    /// 400 for what is none.
+    /// 400 for an invalid one.
     pub(crate) fn parse(text: &str) -> Result<Self, StatusError> {
         Parser::new(text).selector().map_err(StatusError::bad_request)
     }
@@ -66,7 +66,7 @@ impl LabelSelector {
 /// The operators that stand between a key and its values, as messages list them.
 const BINARY_OPERATORS: &str = "in, notin, =, ==, !=, gt, lt";
 
-/// Symbols and words; the empty word is the end.
+/// Symbols and words; the empty word marks the end.
 struct Parser {
     tokens: Peekable<vec::IntoIter<String>>,
 }

@@ -1,4 +1,4 @@
-//! [`ListOptions`] and what a list makes of them: revisions and pages.
+//! [`ListOptions`], and lists with revisions and pages.
 
 use std::sync::Arc;
 
@@ -28,16 +28,16 @@ pub(crate) struct ListOptions {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Listed {
     pub(crate) items: Vec<Arc<Value>>,
-    /// Which state it shows.
+    /// The revision that it shows.
     pub(crate) revision: u64,
     /// The token of the next page; empty on the last.
     pub(crate) token: String,
-    /// How many come after this page, where that is known.
+    /// The number of objects after this page, if known.
     pub(crate) remaining: Option<usize>,
 }
 
 impl ListOptions {
-    /// Refuses options that contradict each other.
+    /// Rejects options that contradict each other.
     ///
     /// # Errors
     ///
@@ -114,13 +114,13 @@ impl ListOptions {
     ///
     /// # Errors
     ///
-    /// 500, as the API server says it, for what is no number.
+    /// 500, as from the API server, for an invalid number.
     pub(crate) fn revision(&self) -> Result<u64, StatusError> {
         parse_revision(&self.resource_version)
     }
 }
 
-/// What invalid options are said to be.
+/// The words for invalid options.
 static LIST_OPTIONS: Resource = Resource {
     group: "meta.k8s.io",
     version: "v1",
@@ -136,7 +136,7 @@ static LIST_OPTIONS: Resource = Resource {
 ///
 /// # Errors
 ///
-/// 500, as the API server says it, for what is no number.
+/// 500, as from the API server, for an invalid number.
 pub(crate) fn parse_revision(text: &str) -> Result<u64, StatusError> {
     if text.is_empty() {
         return Ok(0);
@@ -150,11 +150,11 @@ pub(crate) fn parse_revision(text: &str) -> Result<u64, StatusError> {
 }
 
 impl Store {
-    /// The objects of a resource as the options ask for them.
+    /// The objects of a resource that the options select.
     ///
     /// # Errors
     ///
-    /// 400 for a token that is none, 410 for a state that is forgotten, 504 for one that is yet to come.
+    /// 400 for an invalid token, 410 for a revision that is no longer kept, 504 for one in the future.
     pub(crate) fn list(
         &self,
         resource: &Resource,
@@ -193,7 +193,7 @@ impl Store {
             return Err(expired(token));
         }
         let revision = exact.unwrap_or(self.revision);
-        // Keys below the namespace, as tokens have them.
+        // Keys without the namespace, as in tokens.
         let below = match selection.namespace.as_str() {
             namespace if !namespace.is_empty() && resource.namespaced => format!("{namespace}/"),
             _ => String::new(),
@@ -237,7 +237,7 @@ impl Store {
         ))
     }
 
-    /// Refuses a revision that is yet to come.
+    /// Rejects a revision in the future.
     ///
     /// # Errors
     ///
@@ -289,7 +289,7 @@ fn page<'a>(
     listed
 }
 
-/// 410: with a token that goes on at the present, where there was one.
+/// 410, with a token to continue from the present, if the request had a token.
 fn expired(token: Option<PageToken>) -> StatusError {
     match token {
         None => StatusError::new(

@@ -1,7 +1,8 @@
-//! [`Store`]: the objects, their past and who watches them.
+//! [`Store`]: the objects, their history and their watches.
 //!
-//! One revision counts all writes. Each resource keeps its objects in the order of their keys, and the latest of its
-//! changes: a watch begins from them, and a list at an older revision is the present with them undone.
+//! One revision counts all writes. Each resource keeps its objects in the order of their keys, and its latest
+//! changes. A watch starts from these changes. A list at an older revision takes the current objects and reverts the
+//! changes since.
 
 mod change;
 mod field_selector;
@@ -30,11 +31,11 @@ pub(crate) use twins::{is_twin, shown};
 use super::resource::{RESOURCES, Resource};
 use subscription::Subscribers;
 
-/// What [`Store::commit`] says to one who looked at an object that is no longer the stored one.
+/// The error of [`Store::commit`] if the object has changed meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Raced;
 
-/// All that is stored.
+/// All stored objects.
 #[derive(Debug)]
 pub(crate) struct Store {
     revision: u64,
@@ -42,7 +43,7 @@ pub(crate) struct Store {
     history_limit: usize,
 }
 
-/// What is kept of one resource.
+/// The objects and changes of one resource.
 #[derive(Debug, Default)]
 struct Kind {
     objects: BTreeMap<String, Arc<Value>>,
@@ -55,7 +56,7 @@ struct Kind {
 }
 
 impl Store {
-    /// An empty store, that keeps this many changes of each resource.
+    /// An empty store that keeps this many changes of each resource.
     pub(crate) fn new(history_limit: usize) -> Self {
         Store {
             revision: 1,
@@ -77,7 +78,7 @@ impl Store {
         Some(shown(resource, object))
     }
 
-    /// All objects of a resource, of one namespace or (empty) of all, in the order of their keys.
+    /// All objects of a resource, in one namespace or (if empty) in all, in the order of their keys.
     pub(crate) fn objects(&self, resource: &Resource, namespace: &str) -> Vec<Arc<Value>> {
         let Some(kind) = self.kind(resource) else {
             return Vec::new();
@@ -89,12 +90,12 @@ impl Store {
             .collect()
     }
 
-    /// Writes `new` in the place of `old`, as it was got before: `None` for one that is to be created, or to be removed.
-    /// Returns the object as stored, or as it was last.
+    /// Replaces `old` with `new`. `old` is the object as read before, or `None` to create one; `new` is `None` to
+    /// remove it. Returns the stored object, or the last state of a removed one.
     ///
     /// # Errors
     ///
-    /// [`Raced`] when `old` is not what is stored now.
+    /// [`Raced`] if `old` is no longer the stored object.
     pub(crate) fn commit(
         &mut self,
         resource: &Resource,
@@ -147,12 +148,12 @@ impl Store {
                 kind.compacted = lost.revision;
             }
         }
-        kind.subscribers.tell(&change);
+        kind.subscribers.notify(&change);
         self.revision = revision;
         Ok(shown(resource, change.object()))
     }
 
-    /// Forgets all changes: who lists or watches from before now is told `410 Gone`.
+    /// Drops all changes. A list or watch from an earlier revision then gets `410 Gone`.
     pub(crate) fn compact(&mut self) {
         for kind in &mut self.kinds {
             kind.history.clear();
@@ -167,7 +168,7 @@ impl Store {
         }
     }
 
-    /// How many watches are open.
+    /// The number of open watches.
     pub(crate) fn watches(&self) -> usize {
         self.kinds.iter().map(|kind| kind.subscribers.count()).sum()
     }
@@ -178,7 +179,7 @@ impl Store {
 }
 
 impl Kind {
-    /// The objects with keys in `range`, at a revision that is still remembered.
+    /// The objects with keys in `range`, at a revision that is still kept.
     fn at(&self, range: &(Bound<String>, Bound<String>), revision: u64) -> BTreeMap<&str, &Arc<Value>> {
         let mut objects: BTreeMap<&str, &Arc<Value>> = self
             .objects
@@ -205,7 +206,7 @@ fn index(resource: &Resource) -> Option<usize> {
         .position(|r| r.plural == resource.plural && r.group == resource.group)
 }
 
-/// As the API server's store orders objects: `namespace/name`.
+/// The API server's key of an object: `namespace/name`.
 fn key(resource: &Resource, namespace: &str, name: &str) -> String {
     if resource.namespaced {
         format!("{namespace}/{name}")
@@ -231,7 +232,7 @@ fn as_bounds(range: &(Bound<String>, Bound<String>)) -> (Bound<&str>, Bound<&str
     )
 }
 
-/// The node that an object is bound to; `None` for what isn't.
+/// The node that an object is bound to, if any.
 fn node_name(object: &Value) -> Option<&str> {
     object
         .get("spec")?

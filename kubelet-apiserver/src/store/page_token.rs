@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 
 use crate::status_error::StatusError;
 
-/// As Go reads it: what is left over of the last letter doesn't count.
+/// Decodes base64 as Go does: it ignores the unused bits of the last letter.
 const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
-/// Where a list goes on.
+/// Where a list continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PageToken {
-    /// The revision that is listed; `None` for the present one, after the first one was forgotten.
+    /// The revision of the list; `None` for the current one, once the first one is no longer kept.
     pub(super) revision: Option<u64>,
-    /// The first key of the next page, below the namespace's; not necessarily an object's.
+    /// The first key of the next page, without the namespace. There may be no object with this key.
     pub(super) start: String,
 }
 
 impl PageToken {
-    /// As the API server writes it: the JSON of version, revision and key in base64.
+    /// The API server's form: JSON of version, revision and key, in base64.
     pub(super) fn encode(&self) -> String {
         let revision = self.revision.map_or(json!(-1), |r| json!(r));
         let start = json!(format!("/{}", self.start));
@@ -29,11 +29,11 @@ impl PageToken {
         ))
     }
 
-    /// Reads a token.
+    /// Parses a token.
     ///
     /// # Errors
     ///
-    /// 400 for what is none.
+    /// 400 for an invalid one.
     pub(super) fn decode(token: &str) -> Result<Self, StatusError> {
         let data = BASE64
             .decode(token)

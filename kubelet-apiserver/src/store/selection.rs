@@ -1,4 +1,4 @@
-//! [`Selection`]: which objects a list or a watch is about.
+//! [`Selection`]: the objects that a list or a watch selects.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub(crate) struct Selection {
     pub(crate) fields: FieldSelector,
 }
 
-/// Where the index finds the watches that a change concerns.
+/// The index of watches by what they select.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Interest {
     All,
@@ -25,7 +25,7 @@ pub(super) enum Interest {
 }
 
 impl Selection {
-    /// Whether a stored object is selected, as the resource shows it.
+    /// Whether a stored object is selected, in the form of this resource.
     pub(crate) fn matches(&self, resource: &Resource, object: &Value) -> bool {
         let object = &*twins::seen(resource, object);
         (self.namespace.is_empty() || object["metadata"]["namespace"] == self.namespace.as_str())
@@ -38,7 +38,7 @@ impl Selection {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The narrowest index that finds all it selects.
+    /// The narrowest index that covers the selection.
     pub(super) fn interest(&self) -> Interest {
         if let Some(name) = self.fields.required("metadata.name") {
             Interest::Name(name.to_owned())

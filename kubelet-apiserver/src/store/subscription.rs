@@ -1,4 +1,4 @@
-//! [`Subscription`]: an open watch, from the store's side.
+//! [`Subscription`]: an open watch in the store.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use super::{Store, index, node_name};
 use crate::resource::Resource;
 use crate::status_error::StatusError;
 
-/// How many events may wait for a watcher; one that falls further behind is cut off, and resumes from what it saw last.
+/// How many events may wait for a watcher. A watch that falls further behind is closed, and its client resumes it.
 const WATCHER_CAPACITY: usize = 1024;
 
-/// How a watch ends, or seems to live on.
+/// How a watch ends, or stops delivering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Ending {
-    /// As if its time were up.
+    /// It closes cleanly, as after its timeout.
     Closed = 1,
     /// The connection breaks.
     Broken = 2,
-    /// It stays open, and says nothing more, not even that its time is up.
+    /// It stays open but delivers nothing more, and does not time out.
     Silent = 3,
 }
 
 /// One event for one watcher.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
-    /// An object that was there when the watch began.
+    /// An object that existed when the watch began.
     Initial(Arc<Value>),
-    /// A change, and what it is to this watcher.
+    /// A change, and its type for this watcher.
     Change(Arc<Change>, EventType),
-    /// All that was there when the watch began is told; up to this revision.
+    /// All objects that existed when the watch began have been sent, up to this revision.
     InitialEnd(u64),
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Subscription {
     pub(crate) events: Events,
 }
 
-/// Events in their order: first those that were there already, then those that come.
+/// Events in order: first the existing objects, then the changes.
 #[derive(Debug)]
 pub(crate) struct Events {
     first: VecDeque<Event>,
@@ -56,7 +56,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// The next event; `None` when there will be none. Cancel safe.
+    /// The next event; `None` after the last. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         if let Some(event) = self.first.pop_front() {
             return Some(event);
@@ -65,7 +65,7 @@ impl Events {
         Some(Event::Change(change, event))
     }
 
-    /// The next event, if there is one already.
+    /// The next event, if one is waiting.
     pub(crate) fn try_next(&mut self) -> Option<Event> {
         if let Some(event) = self.first.pop_front() {
             return Some(event);
@@ -76,7 +76,7 @@ impl Events {
         }
     }
 
-    /// How it ends, if it was made to.
+    /// How it was ended, if it was.
     pub(crate) fn ending(&self) -> Option<Ending> {
         match self.ending.load(Ordering::Acquire) {
             1 => Some(Ending::Closed),
@@ -87,7 +87,7 @@ impl Events {
     }
 }
 
-/// The watches of one resource, by what they are about.
+/// The watches of one resource, by what they select.
 #[derive(Debug, Default)]
 pub(super) struct Subscribers {
     by_interest: BTreeMap<Interest, Vec<Subscriber>>,
@@ -95,7 +95,7 @@ pub(super) struct Subscribers {
 
 #[derive(Debug)]
 struct Subscriber {
-    /// As which it shows the objects.
+    /// The resource in whose form it shows the objects.
     resource: &'static Resource,
     selection: Selection,
     sender: mpsc::Sender<(Arc<Change>, EventType)>,
@@ -103,8 +103,8 @@ struct Subscriber {
 }
 
 impl Subscribers {
-    /// Tells a change to all whom it concerns, and lets go of those who are gone or too slow.
-    pub(super) fn tell(&mut self, change: &Arc<Change>) {
+    /// Sends a change to all watchers that select it, and drops those that are gone or too slow.
+    pub(super) fn notify(&mut self, change: &Arc<Change>) {
         if self.by_interest.is_empty() {
             return;
         }
@@ -126,7 +126,7 @@ impl Subscribers {
             let Some(subscribers) = self.by_interest.get_mut(&interest) else {
                 continue;
             };
-            subscribers.retain(|subscriber| subscriber.tell(change));
+            subscribers.retain(|subscriber| subscriber.notify(change));
             if subscribers.is_empty() {
                 self.by_interest.remove(&interest);
             }
@@ -155,7 +155,7 @@ impl Subscribers {
     ) -> Subscription {
         let (sender, receiver) = mpsc::channel(WATCHER_CAPACITY);
         let ending = Arc::new(AtomicU8::new(0));
-        // Nothing is told to watches on names that don't change any more: here is where those that left are let go.
+        // A watch on a name that never changes again gets no events, so watches that were closed are dropped here.
         self.by_interest.retain(|_, subscribers| {
             subscribers.retain(|subscriber| !subscriber.sender.is_closed());
             !subscribers.is_empty()
@@ -178,8 +178,8 @@ impl Subscribers {
 }
 
 impl Subscriber {
-    /// Whether it is to be kept.
-    fn tell(&self, change: &Arc<Change>) -> bool {
+    /// Whether the watcher stays.
+    fn notify(&self, change: &Arc<Change>) -> bool {
         if self.ending.load(Ordering::Acquire) == Ending::Silent as u8 {
             return !self.sender.is_closed();
         }
@@ -191,11 +191,11 @@ impl Subscriber {
 }
 
 impl Store {
-    /// Opens a watch as the options ask for it.
+    /// Opens a watch with these options.
     ///
     /// # Errors
     ///
-    /// 410 for a revision that is forgotten: the watch is to say it as an event.
+    /// 410 for a revision that is no longer kept. The watch reports it as an event.
     pub(crate) fn watch(
         &mut self,
         resource: &'static Resource,

@@ -1,4 +1,4 @@
-//! Events, that are stored once and served by two groups.
+//! Events, which are stored once and served by two groups.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::objects;
 use crate::resource::{RESOURCES, Resource};
 
-/// Whether a resource is stored as another one's objects.
+/// Whether the objects of a resource are stored as another resource's.
 pub(crate) fn is_twin(resource: &Resource) -> bool {
     resource.group == "events.k8s.io"
 }
@@ -21,7 +21,7 @@ pub(super) fn stored(resource: &Resource) -> &Resource {
         .unwrap_or(resource)
 }
 
-/// A stored object as a resource shows it.
+/// A stored object in the form of a resource.
 pub(crate) fn shown(resource: &Resource, object: &Arc<Value>) -> Arc<Value> {
     if is_twin(resource) {
         Arc::new(converted(object, resource))
@@ -30,7 +30,7 @@ pub(crate) fn shown(resource: &Resource, object: &Arc<Value>) -> Arc<Value> {
     }
 }
 
-/// As [`shown`], for a look at it.
+/// As [`shown`], without a copy if possible.
 pub(super) fn seen<'a>(resource: &Resource, object: &'a Value) -> Cow<'a, Value> {
     if is_twin(resource) {
         Cow::Owned(converted(object, resource))
@@ -39,7 +39,7 @@ pub(super) fn seen<'a>(resource: &Resource, object: &'a Value) -> Cow<'a, Value>
     }
 }
 
-/// An object as it is stored.
+/// An object in its stored form.
 pub(super) fn to_store(resource: &Resource, mut object: Value) -> Value {
     if is_twin(resource) {
         objects::convert_event(&mut object, stored(resource));

@@ -11,7 +11,7 @@ use super::resource::Resource;
 const NONE: &str = "<none>";
 const UNKNOWN: &str = "<unknown>";
 
-/// A column: its name, its type, and whether it is only shown with `-o wide`.
+/// A column: its name, its type, and whether only `-o wide` shows it.
 type Column = (&'static str, &'static str, bool);
 
 /// The `columnDefinitions` of a resource.
@@ -287,7 +287,7 @@ fn or<'a>(text: &'a str, other: &'a str) -> &'a str {
     if text.is_empty() { other } else { text }
 }
 
-/// How long ago, as `kubectl` tells it.
+/// The age, as `kubectl` prints it.
 fn since(time: &Value, now: Timestamp) -> String {
     match time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) {
         Some(time) => human(now.duration_since(time).as_secs()),
@@ -295,7 +295,7 @@ fn since(time: &Value, now: Timestamp) -> String {
     }
 }
 
-/// `duration.HumanDuration`: two units at most, and the finer ones only while they matter.
+/// `duration.HumanDuration`: at most two units, and small units only for short durations.
 fn human(seconds: i64) -> String {
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     let (days, years) = (hours / 24, hours / 24 / 365);
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_durations_as_kubectl_does() {
+    fn prints_durations_as_kubectl_does() {
         let cases = [
             (-5, "<invalid>"),
             (0, "0s"),

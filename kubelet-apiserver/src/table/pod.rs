@@ -89,7 +89,7 @@ fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a str> {
     found.next().map(|condition| condition.text("status"))
 }
 
-/// What the first init container that holds up the pod does, if there is one.
+/// The status of the first init container that blocks the pod, if there is one.
 fn initializing(spec: &Value, inits: &[Value], is_sidecar: &dyn Fn(&Value) -> bool) -> Option<String> {
     for (index, status) in inits.iter().enumerate() {
         let state = &status["state"];
@@ -116,7 +116,7 @@ fn end(ended: &Value) -> String {
     }
 }
 
-/// What the first container that has something to say says, else the phase.
+/// The reason of the first container that has one, else the phase.
 fn main_reason(pod: &Value) -> String {
     let status = &pod["status"];
     let mut reason = or(status.text("reason"), status.text("phase")).to_owned();

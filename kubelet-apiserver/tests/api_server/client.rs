@@ -240,7 +240,7 @@ async fn a_namespace_is_filled_and_goes_with_all_that_is_in_it() {
     );
     let phase = namespaces.get("shop").await.unwrap().status.unwrap().phase;
     assert_eq!(phase.as_deref(), Some("Terminating"));
-    // The pod gets its time; who runs it says when it is over.
+    // The pod gets its grace period; its kubelet deletes it for good.
     let pods: Api<Pod> = Api::namespaced(server.client(), "shop");
     assert!(
         pods.get("web")

@@ -1,4 +1,4 @@
-//! The example `controller` does what it says.
+//! Runs the example `controller`.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../examples/controller.rs"]
 mod example;
@@ -18,7 +18,7 @@ async fn the_example_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn schedules_once_there_is_a_node_whatever_befalls_it() {
+async fn schedules_once_there_is_a_node_in_spite_of_faults() {
     let server = ApiServer::builder().seed(3).build();
     server.faults().on_any_call().rate(0.2).connection_lost();
     server

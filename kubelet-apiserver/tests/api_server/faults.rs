@@ -1,4 +1,4 @@
-//! What goes wrong, and what a client sees of it.
+//! Faults, and what a client sees of them.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Lists: selectors, pages, states of the past.
+//! Lists: selectors, pages, older revisions.
 
 use k8s_openapi::api::core::v1::Node;
 use kube_client::api::{DeleteParams, ListParams, PostParams, VersionMatch};
@@ -48,7 +48,7 @@ async fn pages_show_one_state() {
     }
     let first = pods.list(&ListParams::default().limit(2)).await.unwrap();
     assert_eq!(first.metadata.remaining_item_count, Some(3));
-    // What happens meanwhile is not of this list.
+    // Later changes are not in this list.
     create(&pods, "bb").await;
     let now = DeleteParams::default().grace_period(0);
     pods.delete("d", &now).await.unwrap();
@@ -84,7 +84,7 @@ async fn a_forgotten_page_goes_on_with_the_present() {
     let gone = pods.list(&ListParams::default().continue_token(&token)).await;
     assert_eq!(refusal(gone), (410, "Expired".into()));
 
-    // The refusal has a token of its own, that kube does not show.
+    // The error has a new token, but kube does not show it.
     let uri = format!("/api/v1/namespaces/default/pods?continue={token}");
     let request = http::Request::get(uri).body(Vec::new()).unwrap();
     let Err(Error::Api(status)) = server.client().request::<Value>(request).await else {
@@ -117,7 +117,7 @@ async fn shows_a_state_of_the_past() {
     server.compact();
     let gone = pods.list(&at(&first, VersionMatch::Exact)).await;
     assert_eq!(refusal(gone), (410, "Expired".into()));
-    // The oldest that is remembered.
+    // The oldest revision that is kept.
     let present = server.resource_version().to_string();
     assert_eq!(
         pods.list(&at(&present, VersionMatch::Exact))
@@ -129,7 +129,7 @@ async fn shows_a_state_of_the_past() {
     );
 }
 
-/// Its name in the selector is as good as in the path.
+/// A name in the field selector works like a name in the path.
 #[tokio::test(start_paused = true)]
 async fn a_node_may_list_itself_by_name() {
     let nodes: Api<Node> = Api::all(server().client_as(User::node("one")));

@@ -70,7 +70,7 @@ async fn a_client_with_a_kubeconfig_sees_the_same() {
     assert!(!matches!(watch.try_next().await, Ok(Some(_))));
 }
 
-/// Answers to requests as no client library makes them.
+/// Responses to requests that no client library sends.
 struct Raw {
     http: HttpClient<hyper_util::client::legacy::connect::HttpConnector, Full<bytes::Bytes>>,
     base: String,

@@ -1,5 +1,5 @@
-//! Holds what the API server in memory makes of a pod to what a real one, v1.36.2, made of it: 74 manifests and the objects
-//! they became, compared as a whole but for status, UIDs, versions and times.
+//! Compares the pods that the API server in memory stores with those that a real one, v1.36.2, stored: 74 manifests and
+//! their objects, compared as a whole but for status, UIDs, versions and times.
 
 use std::io::Read;
 

@@ -100,7 +100,7 @@ async fn what_left_a_selection_is_shown_as_it_was_at_its_revision() {
     let mut watch = watch.unwrap().boxed();
     relabel(&pods, "x", "y").await;
     let Some(WatchEvent::Deleted(last)) = watch.try_next().await.unwrap() else {
-        panic!("not told")
+        panic!("no event")
     };
     assert_eq!(last.metadata.labels.as_ref().unwrap()["app"], "x");
     assert_eq!(version(&last), server.resource_version().to_string());
@@ -190,7 +190,7 @@ async fn one_who_reads_too_slowly_is_cut_off() {
     assert_eq!(server.open_watches(), 0);
 }
 
-/// What the informer of kube-runtime does: list, watch, resume.
+/// The informer of kube-runtime: list, watch, resume.
 #[tokio::test(start_paused = true)]
 async fn an_informer_lives_through_disconnects_restarts_and_lost_memory() {
     for streaming in [false, true] {

@@ -1,4 +1,4 @@
-//! Where a clause is tried: a runtime, and short ways to work with it.
+//! The test bench of a clause: a runtime, and shortcuts to work with it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) struct Bench {
     time: Time,
     pub(crate) dir: PathBuf,
     pub(crate) offers: &'static [&'static str],
-    /// Makes CRI of a subject that has five verbs.
+    /// Returns the CRI services over a runtime with the five verbs.
     adapter: Mutex<Option<Services>>,
     made: AtomicU32,
 }
@@ -54,7 +54,7 @@ impl Bench {
         self.fixture.close().await;
     }
 
-    /// The subject, if it has five verbs.
+    /// The runtime, if it has the five verbs.
     pub(crate) fn verbs(&self) -> Outcome<Arc<dyn ContainerRuntime>> {
         match self.fixture.subject() {
             Subject::Verbs(runtime) => Ok(runtime),
@@ -64,7 +64,7 @@ impl Bench {
         }
     }
 
-    /// The subject as CRI.
+    /// The runtime as CRI services.
     pub(crate) fn services(&self) -> Services {
         match self.fixture.subject() {
             Subject::Cri(runtime, images) => Services { runtime, images },
@@ -75,7 +75,7 @@ impl Bench {
         }
     }
 
-    /// CRI on five verbs. Each adapter has the same records; one at a time.
+    /// CRI services over the five verbs. All adapters have the same records; only one exists at a time.
     pub(crate) fn adapt(&self, runtime: Arc<dyn ContainerRuntime>) -> Services {
         self.adapt_within(runtime, 60 * self.pace())
     }
@@ -92,7 +92,7 @@ impl Bench {
         }
     }
 
-    /// The runtime dies and comes back.
+    /// Restarts the agent: drops the runtime and opens it again.
     pub(crate) async fn reopen(&mut self) -> Outcome {
         *self.adapter.lock() = None;
         let reopened = self.fixture.reopen().await;
@@ -115,14 +115,14 @@ impl Bench {
         self.fixture.workload(program)
     }
 
-    /// A UID that no other pod has, of this clause or another.
+    /// A UID that no other pod has, in any clause.
     pub(crate) fn uid(&self) -> String {
         let folder = self.dir.file_name().unwrap_or_default().to_string_lossy();
         let made = self.made.fetch_add(1, Ordering::Relaxed);
         format!("{}-{made}", folder.trim_start_matches('.'))
     }
 
-    /// A file for the log of a container, in a folder that is there.
+    /// The path of a container's log, in an existing folder.
     pub(crate) fn log_path(&self, pod: &str, container: &str, attempt: u32) -> Outcome<PathBuf> {
         let dir = self.log_dir(pod).join(container);
         std::fs::create_dir_all(&dir).during("make the folder of a log")?;
@@ -133,7 +133,7 @@ impl Bench {
         self.dir.join("kit/logs").join(pod)
     }
 
-    /// Looks again and again until there is something to be had.
+    /// Polls until there is a result.
     pub(crate) async fn until<T>(
         &self,
         what: &str,
@@ -146,13 +146,13 @@ impl Bench {
                 return Ok(found);
             }
             if begun.elapsed() > patience {
-                return Err(Seen::new(format!("{what}: not within {patience:?}")));
+                return Err(Seen::new(format!("{what}: not reached within {patience:?}")));
             }
             sleep(look_period(begun.elapsed())).await;
         }
     }
 
-    /// The answer of a call that must come.
+    /// The result of a call that must return in time.
     pub(crate) async fn answer<T>(&self, what: &str, call: impl Future<Output = T>) -> Outcome<T> {
         let patience = self.time.patience();
         let answer = tokio::time::timeout(patience, call).await;

@@ -1,4 +1,4 @@
-//! The clauses, and how one of them is tried.
+//! The clauses, and how to check one.
 
 use std::path::Path;
 
@@ -10,34 +10,34 @@ use super::bench::Bench;
 use super::fixture::{Fixture, Time};
 use super::verdict::{Broken, During, Outcome, Seen, Verdict};
 
-/// Clauses about one thing.
+/// A group of clauses.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Group {
-    /// Its name, and what a runtime offers if it is optional: `exec`.
+    /// Its name. For an optional group this is the capability: `exec`.
     pub name: &'static str,
-    /// What it is about.
+    /// Its topic.
     pub about: &'static str,
-    /// Whether it is tried only of those who offer it.
+    /// Whether it is optional: only runtimes that offer it are checked.
     pub optional: bool,
     /// Its clauses.
     pub clauses: &'static [Clause],
 }
 
-/// Something that a runtime must hold to.
+/// A requirement for runtimes.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Clause {
     /// The name of its test: `what_is_removed_is_gone`.
     pub name: &'static str,
-    /// In words.
+    /// The requirement as a sentence.
     pub sentence: &'static str,
     pub(crate) run: Run,
 }
 
 pub(crate) type Run = for<'a> fn(&'a mut Bench) -> LocalBoxFuture<'a, Outcome>;
 
-/// Tries one clause on a fresh runtime. Returns `Ok` without having tried it if the fixture lacks what it needs.
+/// Checks one clause on a new runtime. Returns `Ok` without a check if the host lacks what the fixture needs.
 pub(crate) fn check<F: Fixture>(
     groups: &[Group],
     group: &str,
@@ -69,11 +69,13 @@ async fn try_on_fresh<F: Fixture>(dir: &Path, clause: &Clause, offers: &'static 
         .map_err(|error| Seen::new(format!("the fixture did not open: {error}")))?;
     let Some(fixture) = opened else { return Ok(()) };
     let mut bench = Bench::new(Box::new(fixture), F::time(), dir, offers);
-    // Longer than any wait of a clause, so that the one that was in vain is told.
+    // Longer than any wait within a clause, so that the error is the one of that wait.
     let within = 4 * F::time().patience();
     let outcome = match timeout(within, (clause.run)(&mut bench)).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(Seen::new(format!("no end within {within:?}: some call hangs"))),
+        Err(_) => Err(Seen::new(format!(
+            "it did not end within {within:?}: a call hangs"
+        ))),
     };
     let closed = timeout(F::time().patience(), bench.close()).await;
     outcome.and(closed.during("close the fixture"))

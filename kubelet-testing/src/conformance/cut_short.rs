@@ -1,11 +1,11 @@
-//! Callers that go before they have their answer.
+//! Calls that their caller drops.
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-/// Polls a call this often and drops it then. `None` if it had not come to its end: so for each number, a call is cut short
-/// at another of its awaits.
+/// Polls a call this many times and then drops it. `None` if it was not done. With each number, a call is dropped at
+/// another of its awaits.
 pub(crate) async fn cut_short<F: Future>(call: F, polls: u32) -> Option<F::Output> {
     let mut call = pin!(call);
     let mut left = polls;

@@ -1,5 +1,5 @@
-//! The engine above a runtime: the runtime manager, and somebody who brings a pod to what its spec says, again and again,
-//! as a pod worker does.
+//! The engine above a runtime: the runtime manager, and a loop that syncs a pod until it is as its spec says, like a
+//! pod worker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use super::program::Program;
 use super::verdict::{During, Outcome, Seen, ensure};
 use crate::PodBuilder;
 
-/// The manager on some services.
+/// A runtime manager on CRI services.
 pub(crate) struct Engine {
     runtime: CriRuntime,
-    /// How long a sync may take; then it is dropped, and there is another.
+    /// The maximum time of a sync. After that the sync is dropped, and another one starts.
     sync_within: Duration,
 }
 
 impl Bench {
-    /// Another manager on these services. A sync of it is given this long.
+    /// Another manager on these services, with this time limit for a sync.
     pub(crate) async fn engine(&self, services: &Services, sync_within: Duration) -> Outcome<Engine> {
         let runtime = CriRuntime::builder(services.runtime.clone(), services.images.clone())
             .root_dir(self.dir.join("kit/root"))
@@ -35,7 +35,7 @@ impl Bench {
         Ok(Engine { runtime, sync_within })
     }
 
-    /// A pod on the host's network whose containers, by name, run these programs.
+    /// A pod on the host's network with a container for each of these programs.
     pub(crate) fn pod(&self, containers: &[(&str, Program)]) -> Arc<Pod> {
         let uid = self.uid();
         let pod = PodBuilder::new(format!("pod-{uid}").to_lowercase().replace('_', "-"));
@@ -58,7 +58,7 @@ impl Bench {
 }
 
 impl Engine {
-    /// What the runtime says of a pod.
+    /// The runtime's status of a pod.
     pub(crate) async fn look(&self, pod: &Pod) -> Outcome<Arc<PodStatus>> {
         let look = async {
             match self.runtime.pod(&pod.uid()).await? {
@@ -72,7 +72,7 @@ impl Engine {
         }
     }
 
-    /// One sync, however it goes. What went wrong, if something did.
+    /// Runs one sync and returns its error, if any.
     pub(crate) async fn sync(&self, pod: &Arc<Pod>) -> Option<String> {
         let status = match self.look(pod).await {
             Ok(status) => status,
@@ -129,7 +129,7 @@ impl Engine {
         killed.map_err(|seen| Seen::new(format!("{}; the last kill: {last:?}", seen.into_text())))
     }
 
-    /// Collects garbage until nothing is left of a pod that was killed.
+    /// Collects garbage until nothing is left of a killed pod.
     pub(crate) async fn clean_up(&self, bench: &Bench, pod: &Pod) -> Outcome {
         let policy = GcPolicy {
             max_per_pod_container: Some(0),
@@ -155,7 +155,7 @@ impl Engine {
         cleaned.map_err(|seen| Seen::new(format!("{}; the last collection: {last:?}", seen.into_text())))
     }
 
-    /// Kills the pod, and says that nothing is left of it.
+    /// Kills the pod and checks that nothing is left of it.
     pub(crate) async fn end(&self, bench: &Bench, pod: &Arc<Pod>) -> Outcome {
         self.kill(bench, pod).await.during("killing the pod")?;
         self.clean_up(bench, pod)
@@ -164,7 +164,7 @@ impl Engine {
     }
 }
 
-/// Says that each container of the pod runs once.
+/// Checks that each container of the pod runs once.
 pub(crate) fn each_runs_once(status: &PodStatus) -> Outcome {
     let mut running = BTreeMap::<_, Vec<_>>::new();
     for container in status.running_containers() {
@@ -181,7 +181,7 @@ pub(crate) fn each_runs_once(status: &PodStatus) -> Outcome {
     Ok(())
 }
 
-/// Says that what ran before runs still, the same containers, and no other.
+/// Checks that the same containers as before still run, and no others.
 pub(crate) fn same_containers_run(before: &PodStatus, after: &PodStatus) -> Outcome {
     let running = |status: &PodStatus| {
         let mut running: Vec<_> = status

@@ -1,4 +1,4 @@
-//! What a wrapper around a runtime does to calls, at either height.
+//! Faults that a wrapper around a runtime injects into calls.
 
 use std::future::pending;
 use std::time::Duration;
@@ -7,36 +7,36 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// What is done to one call.
+/// A fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It does not reach the runtime, and has no answer.
+    /// It does not reach the runtime, and never returns.
     Hangs,
-    /// The runtime does it; the answer never comes.
+    /// The runtime processes it, but it never returns.
     HangsWhenDone,
-    /// The runtime does it; the answer is an error.
+    /// The runtime processes it, but it returns an error.
     ReplyLost,
-    /// It does not reach the runtime; the answer is an error.
+    /// It does not reach the runtime, and returns an error.
     Refused,
-    /// Its answer takes this much longer.
+    /// It returns after this additional time.
     Slow(Duration),
 }
 
-/// What is done to lists.
+/// A fault of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
-    /// They are empty.
+    /// All are empty.
     Empty,
-    /// The first is missing.
+    /// The first item is missing.
     FirstMissing,
-    /// Each is there twice.
+    /// Each item is there twice.
     Doubled,
-    /// The order is turned round.
+    /// The order is reversed.
     Reversed,
 }
 
 impl Lie {
-    fn tell<T: Clone>(self, mut list: Vec<T>) -> Vec<T> {
+    fn apply<T: Clone>(self, mut list: Vec<T>) -> Vec<T> {
         match self {
             Self::Empty => list.clear(),
             Self::FirstMissing => drop(list.drain(..list.len().min(1))),
@@ -47,11 +47,11 @@ impl Lie {
     }
 }
 
-/// A call failed on its way.
+/// The error of a call that the wrapper fails.
 #[derive(Debug)]
 pub(crate) struct Lost;
 
-/// The faults of one wrapper. Calls are named as the height names them.
+/// The faults of one wrapper. Calls have the names of their interface.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     state: Mutex<State>,
@@ -60,51 +60,51 @@ pub(crate) struct Faults {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Taken by the next call of that name; in order.
+    /// For the next calls of that name, in order.
     scripted: Vec<(&'static str, Fault)>,
     every: Option<Fault>,
     lie: Option<Lie>,
 }
 
 impl Faults {
-    /// The next call of this name meets this fault; more for one name come one after the other.
+    /// Adds a fault for the next call of this name. Several faults for one name apply one after the other.
     pub(crate) fn next(&self, call: &'static str, fault: Fault) {
         self.state.lock().scripted.push((call, fault));
     }
 
-    /// From now on every call meets this fault; none if it is `None`.
+    /// Sets the fault of all calls from now on, or `None`.
     pub(crate) fn every(&self, fault: Option<Fault>) {
         self.state.lock().every = fault;
     }
 
-    /// From now on lists lie; `None`: they tell the truth.
+    /// Sets the fault of all lists from now on, or `None`.
     pub(crate) fn lie(&self, lie: Option<Lie>) {
         self.state.lock().lie = lie;
     }
 
-    /// Whether all that was scripted was met.
+    /// Whether all scripted faults were applied.
     pub(crate) fn all_met(&self) -> bool {
         self.state.lock().scripted.is_empty()
     }
 
-    /// A list, true or not.
+    /// A list with the fault applied.
     pub(crate) fn list<T: Clone>(&self, list: Vec<T>) -> Vec<T> {
         match self.state.lock().lie {
             None => list,
-            Some(lie) => lie.tell(list),
+            Some(lie) => lie.apply(list),
         }
     }
 
-    /// A list of sandboxes: empty or turned round. An engine that sees containers without their sandbox, or two sandboxes
-    /// that are ready, has to end what runs, and does.
+    /// A list of sandboxes, empty or reversed. An engine that sees containers without their sandbox, or two ready
+    /// sandboxes, must end what runs.
     pub(crate) fn list_of_sandboxes<T: Clone>(&self, list: Vec<T>) -> Vec<T> {
         match self.state.lock().lie {
             None | Some(Lie::FirstMissing | Lie::Doubled) => list,
-            Some(lie) => lie.tell(list),
+            Some(lie) => lie.apply(list),
         }
     }
 
-    /// Makes a call, with the fault that it meets.
+    /// Makes a call with its fault.
     pub(crate) async fn call<T>(&self, name: &'static str, call: impl Future<Output = T>) -> Result<T, Lost> {
         match self.take(name) {
             None => Ok(call.await),
@@ -126,7 +126,7 @@ impl Faults {
         }
     }
 
-    /// Until a call hangs.
+    /// Waits for a call that hangs.
     pub(crate) async fn hangs(&self) {
         self.hanging.notified().await;
     }

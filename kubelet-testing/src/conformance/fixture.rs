@@ -1,4 +1,4 @@
-//! How the kit comes by a runtime.
+//! How the kit opens a runtime.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,44 +11,43 @@ use kubelet_cri::{ImageService, RuntimeService};
 
 use super::program::{Program, Workload};
 
-/// Why a fixture failed.
+/// The error of a fixture.
 pub type FixtureError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What [`Fixture::open`] gives: `None` where the host lacks what the runtime needs. The fixture says so itself; the
-/// clause is then not tried.
+/// The result of [`Fixture::open`]. `None` if the host lacks what the runtime needs. The fixture must log this
+/// itself; the kit then skips the clause.
 pub type Opened<F> = std::result::Result<Option<F>, FixtureError>;
 
-/// How the kit opens your runtime, and what it has to know of it.
+/// How the kit opens your runtime, and what it must know about it.
 ///
-/// Only [`open`](Self::open) and [`subject`](Self::subject) are required: a runtime whose containers run shell commands in
-/// real time needs no more.
+/// Only [`open`](Self::open) and [`subject`](Self::subject) are required, if the runtime's containers run shell
+/// commands in real time.
 #[async_trait]
 pub trait Fixture: Send + Sync + 'static {
-    /// Opens a runtime without containers. `dir` is an empty folder for its files; the kit removes it in the end. Called
-    /// once for each clause, and many of them run at once.
+    /// Opens a runtime without containers. `dir` is an empty folder for its files; the kit removes it at the end. The
+    /// kit calls this once for each clause, and many runtimes run at the same time.
     async fn open(dir: &Path) -> Opened<Self>
     where
         Self: Sized;
 
-    /// The runtime as it is open now.
+    /// The open runtime.
     fn subject(&self) -> Subject;
 
-    /// The agent dies and another takes its place: drops the runtime, without telling its containers, and opens it again
-    /// on what is left. The kit holds nothing of the old one then. Needed by those who offer `restart`.
+    /// Restarts the agent: drops the runtime without stopping its containers, and opens it again in the same folder.
+    /// The kit holds no reference to the old runtime then. Required for the capability `restart`.
     async fn reopen(&mut self) -> std::result::Result<(), FixtureError> {
         Err("the fixture cannot reopen its runtime, and must not offer `restart`".into())
     }
 
-    /// Ends what still runs. Called once the clause is over, however it went.
+    /// Ends what still runs. The kit calls this at the end of each clause, also when it fails.
     async fn close(&mut self) {}
 
-    /// What a container must be asked to run so that it does as a program says. A command for a shell, in an image
-    /// `busybox:1.36`, unless you say otherwise.
+    /// How a container runs this program. The default is a shell command in an image `busybox:1.36`.
     fn workload(&self, program: &Program) -> Workload {
         program.in_shell("busybox:1.36")
     }
 
-    /// On which clock the clauses run.
+    /// The clock of the clauses.
     fn time() -> Time
     where
         Self: Sized,
@@ -56,53 +55,53 @@ pub trait Fixture: Send + Sync + 'static {
         Time::Real
     }
 
-    /// How long a call takes at most when all is well. The kit gives calls a deadline of this where it has them hang, so a
-    /// short one makes its tests fast, and one too short makes them fail; 1 s if not said. No clause says how fast a
-    /// runtime must be.
+    /// How long a call takes at most without faults. The kit uses it as the deadline of calls that it makes hang. A
+    /// short one makes tests fast; one that is too short makes them fail. The default is 1 s. No clause measures how
+    /// fast a runtime is.
     fn pace(&self) -> Duration {
         Duration::from_secs(1)
     }
 
-    /// The clock of the timestamps that the runtime writes.
+    /// The clock of the runtime's timestamps.
     fn clock(&self) -> Clock {
         Clock::system()
     }
 }
 
-/// A runtime, at one of the two heights at which it can be held to the clauses. What is on the five verbs can be held
-/// to those of CRI too: the kit puts a `CriAdapter` on it.
+/// A runtime with one of the two interfaces that the kit checks. The kit can also check a runtime with the five verbs
+/// against the clauses of CRI; it uses a `CriAdapter` for that.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Subject {
-    /// Five verbs.
+    /// The five verbs.
     Verbs(Arc<dyn ContainerRuntime>),
     /// The two services of CRI.
     Cri(Arc<dyn RuntimeService>, Arc<dyn ImageService>),
 }
 
 impl Subject {
-    /// A runtime on the five verbs.
+    /// A runtime with the five verbs.
     pub fn verbs(runtime: Arc<dyn ContainerRuntime>) -> Self {
         Self::Verbs(runtime)
     }
 
-    /// A runtime that is both services of CRI.
+    /// A runtime that implements both services of CRI.
     pub fn cri<R: RuntimeService + ImageService + 'static>(runtime: Arc<R>) -> Self {
         Self::Cri(runtime.clone(), runtime)
     }
 }
 
-/// On which clock clauses run.
+/// The clock of the clauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
-    /// The host's. Two threads.
+    /// The host's clock, with two threads.
     Real,
-    /// tokio's, paused: it jumps whenever all wait. For runtimes all of whose time is tokio's.
+    /// tokio's clock, paused: it jumps when all tasks wait. Only for runtimes that take all times from tokio.
     Paused,
 }
 
 impl Time {
-    /// How long the kit waits for what must come. No clause depends on its length.
+    /// The time limit of the kit's waits. No clause depends on its length.
     pub(crate) fn patience(self) -> Duration {
         match self {
             Self::Real => Duration::from_secs(60),

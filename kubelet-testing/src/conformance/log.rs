@@ -16,7 +16,7 @@ pub(crate) struct Line {
     pub(crate) text: String,
 }
 
-/// All whole lines of a log file. One that is not there has none.
+/// All complete lines of a log file. A missing file has none.
 pub(crate) fn read(path: &Path) -> Outcome<Vec<Line>> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
@@ -24,7 +24,7 @@ pub(crate) fn read(path: &Path) -> Outcome<Vec<Line>> {
         Err(error) => return Err(error).during(&format!("read {}", path.display())),
     };
     let text = String::from_utf8_lossy(&bytes);
-    // What comes after the last newline is being written.
+    // Text after the last newline is still being written.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     whole.lines().map(parse).collect()
 }
@@ -38,9 +38,9 @@ fn parse(line: &str) -> Outcome<Line> {
     let (stream, tag) = (field("stream")?, field("tag")?);
     ensure!(
         ["stdout", "stderr"].contains(&stream),
-        "a line of the log is of no stream: {line:?}"
+        "a line of the log has no stream: {line:?}"
     );
-    // Further tags may follow, after colons.
+    // More tags may follow after colons.
     let tag = tag.split(':').next().unwrap_or_default();
     ensure!(
         ["F", "P"].contains(&tag),
@@ -60,16 +60,16 @@ pub(crate) fn texts(lines: &[Line], stream: &str) -> Vec<String> {
     of_stream.map(|line| line.text.clone()).collect()
 }
 
-/// Says that a log is what [`Program::Prints`](super::Program::Prints) writes.
+/// Checks that a log has the output of [`Program::Prints`](super::Program::Prints).
 pub(crate) fn is_what_prints_writes(lines: &[Line]) -> Outcome {
     let [out, err] = ["stdout", "stderr"].map(|stream| texts(lines, stream));
     ensure!(
         out == ["one", "two"],
-        "of standard output the log has {out:?}: {lines:?}"
+        "the log has from standard output {out:?}: {lines:?}"
     );
     ensure!(
         err == ["three"],
-        "of standard error the log has {err:?}: {lines:?}"
+        "the log has from standard error {err:?}: {lines:?}"
     );
     let whole = lines.iter().all(|line| line.tag == "F");
     ensure!(whole, "whole lines are marked as partial: {lines:?}");
@@ -81,7 +81,7 @@ pub(crate) fn is_what_prints_writes(lines: &[Line]) -> Outcome {
     Ok(())
 }
 
-/// Says that the numbers that [`Program::Counts`](super::Program::Counts) wrote to files one after the other are all there.
+/// Checks that these files together have all the numbers that [`Program::Counts`](super::Program::Counts) wrote.
 pub(crate) fn counts_on(files: &[&Path]) -> Outcome {
     let mut numbers = Vec::new();
     for path in files {

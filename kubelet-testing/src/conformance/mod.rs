@@ -1,6 +1,6 @@
-//! A conformance kit for container runtimes: hold your runtime to what the engine above it relies on.
+//! A conformance kit for container runtimes. It checks that your runtime does what the engine above it relies on.
 //!
-//! One macro makes a `#[test]` of each clause, so that the list of your tests is a specification:
+//! One macro makes a `#[test]` for each clause, so the list of your tests reads like a specification:
 //!
 //! ```text
 //! test cancellation::a_start_cut_short_can_be_tried_again ... ok
@@ -8,18 +8,18 @@
 //! test idempotence::starts_of_one_key_at_once_are_one_container ... ok
 //! ```
 //!
-//! The clauses are in [`verbs::CLAUSES`] (five verbs) and, for the height of CRI, in [`cri::CLAUSES`]. A broken one is told in
-//! words:
+//! The clauses are in [`verbs::CLAUSES`] for the five verbs and in [`cri::CLAUSES`] for CRI. When a clause is broken,
+//! the test prints why:
 //!
 //! ```text
-//! ends::exit_codes_are_told_as_they_are is broken.
+//! ends::exit_codes_are_the_programs_own is broken.
 //!   the clause: The exit code is the program's own.
 //!   what was seen: a program that exits with 1 ended with Exit { code: 0, … }
 //! ```
 //!
-//! # Hold your runtime to it in ten lines
+//! # Check your runtime in ten lines
 //!
-//! In a file `tests/conformance.rs` of yours; `ProcessRuntime` stands for your runtime:
+//! In your `tests/conformance.rs`, with your runtime in place of `ProcessRuntime`:
 //!
 //! ```
 //! # #[cfg(target_os = "linux")]
@@ -46,26 +46,25 @@
 //! # fn main() {}
 //! ```
 //!
-//! # What a runtime does not have
+//! # Optional capabilities
 //!
-//! Groups of clauses that not each runtime can hold to are tested if they are named in `offers`, and no test is made of
-//! them if not; so none looks passed that was not tried. That `offers` is what the runtime says of itself, and that what it
-//! does not have is refused clearly, are clauses too (`capabilities`).
+//! Some groups of clauses are optional. The macro makes tests for them only if you name them in `offers`, so no test
+//! passes without a check. The required group `capabilities` checks that the runtime reports the same capabilities as
+//! `offers`, and that it rejects calls for the others clearly.
 //!
 //! * `exec`, `logs`, `stats`, `images`, `events`: the capabilities of `kubelet_cri::verbs`.
-//! * `signals`: a program may end when it is asked to, or not heed it, and then it is killed.
-//! * `restart`: containers outlive the agent; [`Fixture::reopen`] says how to drop the runtime and open it again.
+//! * `signals`: a program can handle or ignore its stop signal. If it ignores the signal, it is killed.
+//! * `restart`: containers outlive the agent. [`Fixture::reopen`] drops the runtime and opens it again.
 //!
-//! # How it is done
+//! # How it works
 //!
-//! Each clause has a runtime, a temporary folder and a tokio runtime of its own. It has containers run a few
-//! [programs](Program), shell commands unless [`Fixture::workload`] says otherwise. Calls are cut short by being dropped at
-//! their first await, their second and so on. Lost replies, hanging calls and lists that lie come from a wrapper which the
-//! kit puts around your runtime; there the subject is the whole of your runtime and the engine above it, which must
-//! come out right.
+//! Each clause has its own runtime, temporary folder and tokio runtime. Its containers run a few [programs](Program),
+//! which are shell commands unless [`Fixture::workload`] changes that. To interrupt a call, the kit drops it at its
+//! first await, at its second, and so on. A wrapper around your runtime injects lost replies, hanging calls and wrong
+//! lists. In these clauses the kit checks your runtime together with the engine above it.
 //!
-//! A runtime in memory, all of whose time is tokio's, has its clauses in virtual time: [`Fixture::time`]. No clause depends
-//! on how fast a runtime is.
+//! For a runtime in memory with tokio's clock, the clauses run in virtual time: see [`Fixture::time`]. No clause
+//! depends on the speed of a runtime.
 
 mod bench;
 mod clause;
@@ -88,5 +87,5 @@ pub use fixture::{Fixture, FixtureError, Opened, Subject, Time};
 pub use program::{Program, Workload};
 pub use verdict::{Broken, Verdict};
 
-/// 128+n for signal n, as a shell tells it.
+/// 128+n for signal n, as in a shell.
 const SIGKILL_CODE: i32 = 128 + 9;

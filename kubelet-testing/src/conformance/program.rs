@@ -1,30 +1,31 @@
-//! What the kit has containers do.
+//! The programs in the kit's containers.
 
-/// A program that the clauses have containers run. A fixture says how: see [`Fixture::workload`](super::Fixture::workload).
+/// A program that containers run. [`Fixture::workload`](super::Fixture::workload) defines how.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Program {
-    /// Runs until it is ended, by its stop signal or by force; does nothing.
+    /// Runs until its stop signal or SIGKILL, and does nothing.
     Forever,
-    /// Ends by itself at once, with this code.
+    /// Exits at once with this code.
     Exits(i32),
-    /// Cannot be started: there is no such program.
+    /// Cannot be started, because there is no such program.
     Missing,
-    /// Writes the line `one` and the line `two` to its standard output, the line `three` to its standard error, and ends
-    /// with code 0. Asked for of those who offer `logs`.
+    /// Writes the lines `one` and `two` to its standard output and the line `three` to its standard error, and exits
+    /// with code 0. Only for the capability `logs`.
     Prints,
-    /// Writes `1`, `2`, `3` and so on to its standard output, a line each, some each second, until it is ended. Asked for of
-    /// those who offer `logs`.
+    /// Writes `1`, `2`, `3` and so on to its standard output, one number a line, several each second, until it ends.
+    /// Only for the capability `logs`.
     Counts,
-    /// Runs until it gets its stop signal, then ends with this code. Asked for of those who offer `signals`. It must be
-    /// ready for the signal when `start` returns, or, if the runtime offers `logs` too, when it writes the line `ready`.
+    /// Runs until it gets its stop signal, then exits with this code. Only for the capability `signals`. It must be
+    /// ready for the signal when `start` returns, or, if the runtime has the capability `logs`, when it writes the
+    /// line `ready`.
     Heeds(i32),
-    /// Runs, and does not heed its stop signal; ready for it as above.
+    /// Runs and ignores its stop signal. It is ready as above.
     Ignores,
 }
 
 impl Program {
-    /// As a command of a POSIX shell that the image has.
+    /// As a command of a POSIX shell in the image.
     pub fn in_shell(&self, image: impl Into<String>) -> Workload {
         let script = match self {
             Self::Forever => "exec sleep 2147483647".to_owned(),
@@ -37,13 +38,13 @@ impl Program {
             Self::Heeds(code) => {
                 format!("trap 'exit {code}' TERM; echo ready; while :; do sleep 1000 & wait $!; done")
             }
-            // What is ignored stays so in the children.
+            // Child processes inherit ignored signals.
             Self::Ignores => "trap '' TERM; echo ready; while :; do sleep 1000; done".to_owned(),
         };
         Workload::new(image, ["sh", "-c", &script])
     }
 
-    /// In a few words: `exits 3`. A runtime in memory may take them for its command.
+    /// In a few words: `exits 3`. A runtime in memory may use this as the command.
     pub fn words(&self) -> Vec<String> {
         let (word, code) = match self {
             Self::Forever => ("forever", None),
@@ -61,10 +62,10 @@ impl Program {
     }
 }
 
-/// What a container is asked to run.
+/// What a container runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// The image. It must be there: no clause pulls it.
+    /// The image. It must exist: no clause pulls it.
     pub image: String,
     /// The container's `command`.
     pub command: Vec<String>,

@@ -1,10 +1,11 @@
-//! Makes tests of clauses.
+//! The macro that makes tests of clauses.
 
-/// Makes a test of each clause that a runtime must hold to: see the [module](mod@crate::conformance).
+/// Makes a test for each clause: see the [module](mod@crate::conformance).
 ///
-/// `conformance!(verbs: FIXTURE, offers: [exec, logs])` for a runtime on the five verbs, `conformance!(cri: FIXTURE, …)`
-/// for one that is the two services of CRI, or is made so by the kit. What is not in `offers` is not tested; that it is
-/// refused clearly, is. Once per module.
+/// Use `conformance!(verbs: FIXTURE, offers: [exec, logs])` for a runtime with the five verbs. Use `conformance!(cri:
+/// FIXTURE, …)` for a runtime with the two services of CRI; the kit can also convert a runtime with the five verbs.
+/// The macro makes no tests for capabilities that are not in `offers`, but it tests that the runtime rejects them
+/// clearly. Use it once per module.
 #[macro_export]
 macro_rules! conformance {
     (verbs: $fixture:ty $(, offers: [$($offer:ident),* $(,)?])? $(,)?) => {

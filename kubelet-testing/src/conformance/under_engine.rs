@@ -1,4 +1,4 @@
-//! Clauses of the engine on a runtime, at either height: between the two is a wrapper that does faults.
+//! Clauses for the engine on a runtime, with a wrapper in between that injects faults.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use super::faults::{Fault, Faults, Lie};
 use super::program::Program;
 use super::verdict::{During, Outcome, Seen, ensure};
 
-/// A height at which a wrapper can stand between the engine and a runtime.
+/// An interface between the engine and a runtime, where a wrapper can be inserted.
 pub(crate) trait Height {
     /// The calls that start, stop and remove a container.
     const START: &'static str;
     const STOP: &'static str;
     const REMOVE: &'static str;
 
-    /// An engine on the bench's runtime, with faults between. Its syncs are given longer than a call.
+    /// An engine on the bench's runtime, with a wrapper. A sync has more time than a call.
     async fn rig(bench: &Bench) -> Outcome<(Engine, Arc<Faults>)>;
 
-    /// How many containers of a pod the runtime itself says run; not more than one of each name.
+    /// The number of running containers of a pod, as the runtime reports it. It must be at most one of each name.
     async fn running(bench: &Bench, status: &PodStatus) -> Outcome<usize>;
 }
 
-/// The clauses of a group of a height.
+/// The clauses of a group for an interface.
 macro_rules! at_height {
     ($height:ty: $($clause:ident)*) => {
         $(
@@ -36,7 +36,7 @@ macro_rules! at_height {
 }
 pub(crate) use at_height;
 
-/// Runs a pod of one container whose calls meet these faults; then it runs once, and can be ended.
+/// Runs a pod of one container with these faults. Then checks that it runs once and can be ended.
 pub(crate) async fn runs_once_in_spite_of<H: Height>(
     bench: &Bench,
     call: &'static str,
@@ -52,14 +52,14 @@ pub(crate) async fn runs_once_in_spite_of<H: Height>(
         let running = H::running(bench, &status).await?;
         ensure!(
             running == 1,
-            "the runtime says that {running} containers of the pod run"
+            "the runtime reports {running} running containers of the pod"
         );
         engine.end(bench, &pod).await?;
     }
     Ok(())
 }
 
-/// Ends a pod of one container whose calls meet these faults; then nothing is left.
+/// Ends a pod of one container with these faults. Then checks that nothing is left.
 pub(crate) async fn is_ended_in_spite_of<H: Height>(
     bench: &Bench,
     call: &'static str,
@@ -78,13 +78,13 @@ pub(crate) async fn is_ended_in_spite_of<H: Height>(
         let running = H::running(bench, &status).await?;
         ensure!(
             running == 0,
-            "the runtime says that {running} containers of the pod run"
+            "the runtime reports {running} running containers of the pod"
         );
     }
     Ok(())
 }
 
-/// Runs a pod, has lists lie while it is synced, and looks again once they tell the truth.
+/// Runs a pod, syncs it with wrong lists, and then syncs it with correct lists.
 async fn survives<H: Height>(bench: &Bench, lie: Lie) -> Outcome {
     let (engine, faults) = H::rig(bench).await?;
     let pod = bench.pod(&[("main", Program::Forever), ("side", Program::Forever)]);
@@ -109,12 +109,12 @@ pub(crate) async fn a_pod_runs_and_ends<H: Height>(bench: &mut Bench) -> Outcome
     let running = H::running(bench, &status).await?;
     ensure!(
         running == 2,
-        "the runtime says that {running} containers of the pod run"
+        "the runtime reports {running} running containers of the pod"
     );
     engine.end(bench, &pod).await
 }
 
-pub(crate) async fn a_container_that_ended_is_started_anew<H: Height>(bench: &mut Bench) -> Outcome {
+pub(crate) async fn a_container_that_ended_is_restarted<H: Height>(bench: &mut Bench) -> Outcome {
     let (engine, _) = H::rig(bench).await?;
     let pod = bench.pod(&[("main", Program::Exits(3))]);
     let restarted = bench.until("a third instance of the container", async || {
@@ -175,7 +175,7 @@ pub(crate) async fn a_runtime_that_was_away_finds_its_pods_as_they_were<H: Heigh
         let failed = engine.sync(&pod).await;
         ensure!(
             failed.is_some(),
-            "no call reaches the runtime, and the sync went well"
+            "no call reaches the runtime, but the sync succeeded"
         );
     }
     faults.every(None);
@@ -189,7 +189,7 @@ pub(crate) async fn a_list_that_omits_one_starts_no_second<H: Height>(bench: &mu
     survives::<H>(bench, Lie::Empty).await
 }
 
-/// The weaker form: an engine that is told nothing of a container may well start another, as a kubelet does.
+/// The weaker form: an engine that does not see a container may start another one, as a kubelet does.
 pub(crate) async fn what_the_lists_omitted_is_found_again_and_ended<H: Height>(bench: &mut Bench) -> Outcome {
     for lie in [Lie::FirstMissing, Lie::Empty] {
         let (engine, faults) = H::rig(bench).await?;
@@ -203,7 +203,10 @@ pub(crate) async fn what_the_lists_omitted_is_found_again_and_ended<H: Height>(b
         engine.run(bench, &pod).await?;
         engine.end(bench, &pod).await?;
         let running = H::running(bench, &before).await?;
-        ensure!(running == 0, "the pod was ended; of it run {running} containers");
+        ensure!(
+            running == 0,
+            "the pod was killed, but {running} of its containers run"
+        );
     }
     Ok(())
 }
@@ -234,7 +237,7 @@ pub(crate) async fn an_agent_that_dies_between_create_and_start_leaves_one_conta
         let (engine, faults) = H::rig(bench).await?;
         let pod = bench.pod(&[("main", Program::Forever)]);
         faults.next(H::START, fault);
-        // The container is made; in the midst of its start the agent goes.
+        // The container is created; the agent ends during its start.
         tokio::select! {
             () = faults.hangs() => {}
             ended = engine.sync(&pod) => {

@@ -1,20 +1,19 @@
-//! What comes of a clause.
+//! The result of a clause.
 
 use std::fmt;
 
-/// Whether a clause holds. A test may return it.
+/// Whether a clause holds. A test can return it.
 pub type Verdict = std::result::Result<(), Broken>;
 
-/// A clause that does not hold, and what was seen instead. Shown in words, by `{:?}` too, since that is what a test
-/// shows.
+/// A broken clause. `{:?}` prints text, too, because tests print errors with `{:?}`.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Broken {
-    /// The clause as its test is named: `life_cycle::what_is_removed_is_gone`.
+    /// The clause, with the name of its test: `life_cycle::what_is_removed_is_gone`.
     pub clause: String,
-    /// The clause in words.
+    /// The clause as a sentence.
     pub sentence: String,
-    /// What was seen.
+    /// What the clause saw instead.
     pub seen: String,
 }
 
@@ -40,11 +39,11 @@ impl fmt::Debug for Broken {
 
 impl std::error::Error for Broken {}
 
-/// What a clause saw that must not be.
+/// What a clause saw that must not happen.
 #[derive(Debug)]
 pub(crate) struct Seen(String);
 
-/// How a step of a clause went.
+/// The result of a step of a clause.
 pub(crate) type Outcome<T = ()> = std::result::Result<T, Seen>;
 
 impl Seen {
@@ -63,7 +62,7 @@ impl<E: std::error::Error> From<E> for Seen {
     }
 }
 
-/// Says at which step something was seen.
+/// Adds the step to the error.
 pub(crate) trait During<T> {
     fn during(self, step: &str) -> Outcome<T>;
 }
@@ -77,7 +76,7 @@ impl<T, E: Into<Seen>> During<T> for std::result::Result<T, E> {
     }
 }
 
-/// Ends a clause as broken unless this holds.
+/// Breaks a clause unless this holds.
 macro_rules! ensure {
     ($holds:expr, $($seen:tt)+) => {
         if !$holds {

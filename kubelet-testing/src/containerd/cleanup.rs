@@ -1,6 +1,6 @@
-//! Removes all that a containerd of ours made on the host, whether it still runs or was killed long ago.
+//! Removes everything that one of our containerds made on the host, whether it still runs or was killed long ago.
 //!
-//! Nothing here asks containerd: it may be dead or broken. What there is follows from the fixture's folder alone.
+//! It does not call containerd, which may be dead or broken. It finds everything from the fixture's folder.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,16 +15,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::config::Layout;
 use super::tools::Tools;
 
-/// How long processes may take to go after they were killed.
+/// How long to wait for killed processes.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
-/// Where `ctr run` has runc keep its records unless told otherwise.
+/// Where runc keeps its records under `ctr run` by default.
 const RUNC_ROOT_OF_CTR: &str = "/run/containerd/runc";
 /// Where CNI keeps the results of all networks.
 const CNI_RESULTS: &str = "/var/lib/cni/results";
 
-/// Ends everything, then removes it. Goes on past what cannot be removed.
+/// Ends everything, then removes it. It continues after errors.
 pub(super) fn remove_all(layout: &Layout, network: &str, tools: &Tools) {
-    // First containerd, so that nothing new comes.
+    // containerd goes first, so that nothing new is started.
     kill_all(&layout.folder, "containerd");
     let bundles = bundles(layout);
     let deleting: Vec<_> = bundles
@@ -72,7 +72,7 @@ fn bundles(layout: &Layout) -> Vec<Bundle> {
 }
 
 impl Bundle {
-    /// Has runc kill what runs and remove its cgroups.
+    /// Lets runc kill what runs and remove its cgroups.
     fn delete(&self, layout: &Layout, tools: &Tools) -> Option<std::process::Child> {
         let root = [layout.runc_root(), PathBuf::from(RUNC_ROOT_OF_CTR)]
             .into_iter()
@@ -92,7 +92,7 @@ impl Bundle {
         }
     }
 
-    /// runc removes the container's cgroup and leaves that of the pod above it.
+    /// runc removes the container's cgroup, but not the pod's cgroup above it.
     fn remove_pod_cgroup(&self) {
         let Some(path) = fs::read(self.path.join("config.json"))
             .ok()
@@ -101,7 +101,7 @@ impl Bundle {
         else {
             return;
         };
-        // Only a pod's own: what is higher up is shared with other containerds of this host.
+        // Remove only the pod's cgroup. Others on this host share what is above.
         let Some(pod) = Path::new(path.trim_start_matches('/'))
             .parent()
             .filter(|pod| pod.components().count() > 1)
@@ -119,7 +119,7 @@ impl Bundle {
     }
 }
 
-/// Kills the processes of this program that were given a path in our folder, and waits until they are gone.
+/// Kills the processes of this program with a path in our folder among their arguments, and waits for their end.
 fn kill_all(folder: &Path, program: &str) {
     let deadline = Instant::now() + GONE_WITHIN;
     loop {
@@ -143,7 +143,7 @@ fn processes(folder: &Path, program: &str) -> Vec<Pid> {
     };
     children(Path::new("/proc"))
         .iter()
-        // What has ended and was not waited for has no command line.
+        // A zombie has no command line.
         .filter(|process| fs::read(process.join("cmdline")).is_ok_and(|line| is_ours(&line)))
         .filter_map(|process| Pid::from_raw(process.file_name()?.to_str()?.parse().ok()?))
         .collect()
@@ -156,7 +156,7 @@ fn unmount_all(folder: &Path) {
     let points: Vec<_> = points
         .map(|point| PathBuf::from(point.replace("\\040", " ")))
         .collect();
-    // Later mounts may lie on earlier ones.
+    // Later mounts may be on top of earlier ones.
     for point in points.iter().rev().filter(|point| point.starts_with(folder)) {
         let _ = unmount(point.as_path(), UnmountFlags::DETACH);
     }
@@ -168,7 +168,7 @@ fn remove_network(layout: &Layout, network: &str, tools: &Tools) {
         delete.args(["ip", "link", "delete", network]);
         let _ = quiet(&mut delete).status();
     }
-    // The loopback network bears the same name everywhere: its results are known by their sandboxes.
+    // The loopback network has the same name everywhere, so its results are found by sandbox.
     let sandboxes = children(&layout.sandboxes());
     let sandboxes: HashSet<_> = sandboxes
         .iter()
@@ -187,7 +187,7 @@ fn remove_network(layout: &Layout, network: &str, tools: &Tools) {
     }
 }
 
-/// Removes the folder; what the kernel still holds for a moment is tried again.
+/// Removes the folder. It retries while the kernel still holds something for a moment.
 fn remove_folder(folder: &Path) {
     let deadline = Instant::now() + GONE_WITHIN;
     while fs::remove_dir_all(folder).is_err() && folder.exists() && Instant::now() < deadline {

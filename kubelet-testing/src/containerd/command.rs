@@ -6,7 +6,7 @@ use tokio::process::Command;
 
 use crate::{Error, Result};
 
-/// Runs a program to its end and gives what it wrote.
+/// Runs a program to its end and returns its output.
 pub(super) async fn output(command: &mut Command) -> Result<String> {
     let result = command.stdin(Stdio::null()).kill_on_drop(true).output().await;
     let name = || {

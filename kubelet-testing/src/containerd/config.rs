@@ -9,7 +9,7 @@ use super::slot::Slot;
 use super::tools::Tools;
 use crate::{Error, Result};
 
-/// Not needed, or with files outside the fixture's folder.
+/// Plugins that are not needed, or that use files outside of the fixture's folder.
 const DISABLED: [&str; 7] = [
     "io.containerd.internal.v1.opt",
     "io.containerd.internal.v1.tracing",
@@ -20,7 +20,7 @@ const DISABLED: [&str; 7] = [
     "io.containerd.tracing.processor.v1.otlp",
 ];
 
-/// Where what is, in the fixture's folder.
+/// The layout of the fixture's folder.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) folder: PathBuf,
@@ -77,7 +77,7 @@ impl Layout {
             std::fs::write(&path, content).map_err(|source| Error::io(&path, source))
         };
         write(self.config(), self.containerd_toml(&tools.cni_bin_dir))?;
-        // Nobody listens there: an image that is not at hand is a failed pull at once, and not a wait for the network.
+        // Nothing listens there, so the pull of any other image fails at once and does not wait for the network.
         write(
             registry.join("hosts.toml"),
             "server = \"http://127.0.0.1:1\"\n".to_owned(),

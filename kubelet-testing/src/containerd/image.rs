@@ -1,4 +1,4 @@
-//! The images of the fixture, made of the host's static busybox.
+//! The images of the fixture, made from the host's static busybox.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use crate::{Error, Result};
 
 /// The image for containers: busybox with all its applets.
 pub(super) const BUSYBOX: &str = "docker.io/library/busybox:1.36";
-/// The image for sandboxes. The same files; it sleeps, ends when asked to, and reaps orphans, as the first process of a
-/// shared PID namespace must.
+/// The image for sandboxes, with the same files. Its process sleeps, ends on SIGTERM, and reaps orphans, as the first
+/// process of a shared PID namespace must.
 pub(super) const PAUSE: &str = "localhost/kubelet-testing/pause:1";
 
 const PAUSE_COMMAND: [&str; 3] = [
@@ -83,7 +83,7 @@ fn write(path: &Path, content: &[u8]) -> Result<()> {
     std::fs::write(path, content).map_err(|source| Error::io(path, source))
 }
 
-/// This host, in the words of an image.
+/// The architecture of this host, as images name it.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

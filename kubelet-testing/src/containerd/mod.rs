@@ -1,4 +1,4 @@
-//! A real containerd of a test's own.
+//! A real containerd for one test.
 
 mod cleanup;
 mod command;
@@ -26,39 +26,39 @@ use self::slot::Slot;
 use self::tools::Tools;
 use crate::{Error, Result};
 
-/// How long containerd may take until it can be worked with.
+/// How long to wait until containerd is ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// How often it is asked whether it can.
+/// How often to check whether it is ready.
 const POLL_PERIOD: Duration = Duration::from_millis(10);
-/// How much of containerd's log is shown when something went wrong.
+/// How many lines of containerd's log an error shows.
 const LOG_LINES: usize = 40;
 
-/// A real containerd of a test's own: its own root, state, socket, network and images, in a temporary folder.
+/// A real containerd for one test: its own root, state, socket, network and images, in a temporary folder.
 ///
-/// Many may run at once, in one process and in several. What is there to begin with:
+/// Many can run at the same time, in one process and in several. Each starts with:
 ///
-/// * the image [`Containerd::BUSYBOX`] and one for sandboxes, made of the host's static busybox. There is no registry: the
-///   pull of any other image fails at once.
-/// * a bridge network for pods, reachable from the host. Host ports are served only
-///   [if wanted](Containerd::start_with_host_ports).
+/// * the image [`Containerd::BUSYBOX`] and an image for sandboxes, both made from the host's static busybox. There is
+///   no registry, so the pull of any other image fails at once.
+/// * a bridge network for pods, which the host can reach. Host ports need
+///   [`start_with_host_ports`](Containerd::start_with_host_ports).
 ///
-/// On drop, also by a panic, everything goes: containerd, its shims and containers, mounts, network namespaces, the
-/// bridge, the folder. What a killed test run left behind is removed by the next fixture that starts on the host. Two
-/// things stay, since others may need them: IP forwarding, which the bridge plugin turns on, and the empty cgroups
-/// above those of pods. When dropped by a panic it shows the end of containerd's log.
+/// Drop removes everything, also after a panic: containerd, its shims and containers, mounts, network namespaces, the
+/// bridge, the folder. If a test process was killed, the next fixture on the host removes what it left. Two things
+/// stay because others may need them: IP forwarding, which the bridge plugin turns on, and the empty cgroups above
+/// those of pods. When a panic drops the fixture, it prints the end of containerd's log.
 ///
-/// Runs in real time: not to be used under `tokio::time::pause`.
+/// It runs in real time: do not use it under `tokio::time::pause`.
 ///
 /// ```no_run
 /// use kubelet_testing::Containerd;
 ///
 /// # async fn test() -> kubelet_testing::Result<()> {
-/// // Where the host lacks root or containerd: says so, and passes. In CI (`CI=true`): fails.
+/// // Without root or containerd this prints SKIPPED and returns `None`. In CI (`CI=true`) it fails.
 /// let Some(mut containerd) = Containerd::start().await? else { return Ok(()) };
 /// let endpoint = containerd.endpoint(); // unix:///tmp/…/containerd.sock
 ///
-/// containerd.kill(); // SIGKILL; containers run on
-/// containerd.restart().await?; // and are found again
+/// containerd.kill(); // SIGKILL; containers continue to run
+/// containerd.restart().await?; // and containerd finds them again
 /// # Ok(())
 /// # }
 /// ```
@@ -66,46 +66,46 @@ pub struct Containerd {
     tools: Tools,
     layout: Layout,
     child: Option<Child>,
-    // Last: the number is free when all is cleaned up.
+    // Last: the slot becomes free when everything else is cleaned up.
     slot: Slot,
 }
 
 impl Containerd {
-    /// An image that is there: busybox with all its applets.
+    /// An image that every fixture has: busybox with all its applets.
     pub const BUSYBOX: &'static str = image::BUSYBOX;
 
-    /// Starts one and waits until pods can be run on it.
+    /// Starts a containerd and waits until it can run pods.
     ///
-    /// `None` if the host lacks what it takes: root, containerd, runc, CNI plugins, a static busybox. It is said on
-    /// standard error, past the test harness, in a line that begins with `SKIPPED`.
+    /// Returns `None` if the host lacks something: root, containerd, runc, CNI plugins, a static busybox. It then
+    /// writes a line to standard error that starts with `SKIPPED`. The test harness does not capture it.
     ///
     /// # Errors
     ///
-    /// [`Error::Missing`] in place of `None` where the environment has `CI=true`; [`Error::Containerd`] when it does not
-    /// come up.
+    /// [`Error::Missing`] in place of `None` if the environment has `CI=true`; [`Error::Containerd`] if it does not
+    /// become ready.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future removes what was made so far.
+    /// Dropping the future removes everything made so far.
     pub async fn start() -> Result<Option<Self>> {
         Self::start_with(Tools::find(), false).await
     }
 
-    /// Starts one that serves the host ports of pods, for which it needs iptables. Its pods are to be stopped before it goes,
-    /// or rules for their ports stay; what always stays is the chain `CNI-HOSTPORT-DNAT`.
+    /// Starts a containerd that serves the host ports of pods. This also needs iptables. Stop its pods before you
+    /// drop it, otherwise the rules for their ports stay. The chain `CNI-HOSTPORT-DNAT` always stays.
     ///
-    /// `None`, errors and cancel safety: as with [`start`](Self::start).
+    /// `None`, errors and cancel safety are those of [`start`](Self::start).
     pub async fn start_with_host_ports() -> Result<Option<Self>> {
         Self::start_with(Tools::find_with_iptables(), true).await
     }
 
-    /// Starts a containerd 1.7, the first that has `GetContainerEvents`, where the host's own is older.
+    /// Starts a containerd 1.7, the first version with `GetContainerEvents`, on hosts with an older version.
     ///
-    /// Its programs (`containerd`, `containerd-shim-runc-v2`, `ctr`) lie in the folder that the variable
-    /// `KUBELET_TESTING_CONTAINERD_17` names, or in `~/.cache/kubelet-testing/containerd-1.7/usr/bin`, as when the package
-    /// of a distribution is unpacked (`dpkg -x`) and not installed. All else is the host's, runc too.
+    /// Its programs (`containerd`, `containerd-shim-runc-v2`, `ctr`) are in the folder that the variable
+    /// `KUBELET_TESTING_CONTAINERD_17` names, or in `~/.cache/kubelet-testing/containerd-1.7/usr/bin`. Unpack a
+    /// distribution's package there (`dpkg -x`); do not install it. Everything else, such as runc, is the host's.
     ///
-    /// `None`, errors and cancel safety: as with [`start`](Self::start).
+    /// `None`, errors and cancel safety are those of [`start`](Self::start).
     pub async fn start_1_7() -> Result<Option<Self>> {
         Self::start_with(Tools::find_1_7(), false).await
     }
@@ -122,7 +122,7 @@ impl Containerd {
             Err(missing) => {
                 let thread = std::thread::current();
                 let test = thread.name().unwrap_or_default();
-                // Not `eprintln!`: the test harness would hide it.
+                // Not `eprintln!`: the test harness would capture it.
                 let _ = writeln!(io::stderr(), "SKIPPED: {test}: a real containerd needs {missing}");
                 return Ok(None);
             }
@@ -164,7 +164,7 @@ impl Containerd {
         Ok(Some(containerd))
     }
 
-    /// Where it listens, as a kubelet's `containerRuntimeEndpoint`: `unix:///…`.
+    /// The endpoint, in the form of a kubelet's `containerRuntimeEndpoint`: `unix:///…`.
     pub fn endpoint(&self) -> String {
         format!("unix://{}", self.layout.socket().display())
     }
@@ -174,7 +174,7 @@ impl Containerd {
         &self.layout.folder
     }
 
-    /// Kills containerd itself (SIGKILL) and returns when it is dead. Shims and containers live on.
+    /// Kills containerd (SIGKILL) and returns when it is dead. Shims and containers continue to run.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -182,12 +182,12 @@ impl Containerd {
         }
     }
 
-    /// Starts containerd again on the same state and socket, killing it first if it runs, and waits until it can be worked
-    /// with.
+    /// Starts containerd again with the same state and socket, and waits until it is ready. If it still runs, this
+    /// kills it first.
     ///
     /// # Errors
     ///
-    /// [`Error::Containerd`] when it does not come up.
+    /// [`Error::Containerd`] if it does not become ready.
     pub async fn restart(&mut self) -> Result<()> {
         self.kill();
         self.spawn()?;
@@ -195,13 +195,13 @@ impl Containerd {
         self.wait_for_images().await
     }
 
-    /// All containers that containerd knows, those of sandboxes too, by id.
+    /// The ids of all containers that containerd has, including those of sandboxes.
     pub async fn containers(&self) -> Result<Vec<String>> {
         let list = self.ctr(["containers", "list", "--quiet"]).await?;
         Ok(list.lines().map(str::to_owned).collect())
     }
 
-    /// The processes of containers that were started and not deleted, those of sandboxes too.
+    /// The processes of containers that were started and not deleted, including those of sandboxes.
     pub async fn tasks(&self) -> Result<Vec<Task>> {
         let list = self.ctr(["tasks", "list"]).await?;
         let task = |line: &str| {
@@ -212,15 +212,15 @@ impl Containerd {
                 status: words.next()?,
             })
         };
-        // The first line is the table's head.
+        // The first line is the header.
         Ok(list.lines().skip(1).filter_map(task).collect())
     }
 
-    /// Runs `ctr` on this containerd, in the namespace of CRI, and returns what it wrote.
+    /// Runs `ctr` on this containerd, in CRI's namespace, and returns its output.
     ///
     /// # Errors
     ///
-    /// [`Error::Command`] with what it complained of.
+    /// [`Error::Command`] with the error output.
     ///
     /// # Cancel safety
     ///
@@ -252,7 +252,7 @@ impl Containerd {
         let child = std::process::Command::new(&self.tools.containerd)
             .arg("--config")
             .arg(self.layout.config())
-            // No proxy and no service manager of ours is its business.
+            // containerd must not see our proxy settings or service manager.
             .env_clear()
             .env("PATH", self.tools.search_path())
             .env("TMPDIR", self.layout.temp())
@@ -269,7 +269,7 @@ impl Containerd {
         self.wait_until("be ready", is_ready).await
     }
 
-    /// An import tells CRI of the images by an event.
+    /// After an import, an event makes the images known to CRI.
     async fn wait_for_images(&mut self) -> Result<()> {
         self.wait_until("know its images", knows_images).await
     }
@@ -286,7 +286,7 @@ impl Containerd {
             loop {
                 match reached(client.clone()).await {
                     Ok(true) => return Ok(()),
-                    // It came up without CRI.
+                    // It runs without CRI.
                     Err(error) if error.is_unimplemented() => return Err(error.to_string()),
                     Ok(false) | Err(_) => {}
                 }

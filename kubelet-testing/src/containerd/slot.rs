@@ -1,4 +1,4 @@
-//! What fixtures that run at once must not share: a number each, and all that follows from it.
+//! A number for each fixture, and everything that follows from it. Concurrent fixtures must not share these.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use crate::{Error, Result};
 
-/// How many fixtures may run on one host at once.
+/// How many fixtures can run at the same time on one host.
 const SLOTS: u8 = 64;
 
 /// A number that no other fixture on this host has, in this process or another.
 ///
-/// Held through a socket with an abstract name: it ends with its process however that ends, and there is no file to be
-/// left behind. Who gets a number whose folder is still there knows that its last owner was killed.
+/// A socket with an abstract name holds it. The socket ends with its process, however that ends, and leaves no file.
+/// If the folder of a free number still exists, its last owner was killed.
 #[derive(Debug)]
 pub(super) struct Slot {
     number: u8,
@@ -29,12 +29,12 @@ impl Slot {
             })
     }
 
-    /// The free numbers whose last owner was killed before it could clean up.
+    /// The free numbers whose last owner was killed before it cleaned up.
     pub(super) fn abandoned() -> impl Iterator<Item = Self> {
         (0..SLOTS)
             .filter(|number| folder(*number).exists())
             .filter_map(Self::claim_number)
-            // Looked at again, since the owner may have gone in good order between.
+            // Check again, because the owner may have ended normally meanwhile.
             .filter(|slot| slot.folder().exists())
     }
 
@@ -62,7 +62,7 @@ impl Slot {
 
 fn folder(number: u8) -> PathBuf {
     let temp = std::env::temp_dir();
-    // Resolved, as the kernel names mounts.
+    // Resolved, because the kernel resolves the paths of mounts.
     let temp = temp.canonicalize().unwrap_or(temp);
     temp.join(format!("kubelet-testing-containerd-{number}"))
 }

@@ -1,8 +1,8 @@
-//! A tar archive, as much of it as an image needs.
+//! Writes a tar archive, as far as an image needs it.
 
 const BLOCK: usize = 512;
 
-/// Writes a ustar archive into memory. Owner 0:0, no times: the same content gives the same bytes.
+/// Writes a ustar archive into memory. Owner 0:0, no times, so that the same content gives the same bytes.
 #[derive(Debug, Default)]
 pub(super) struct TarWriter(Vec<u8>);
 
@@ -25,7 +25,7 @@ impl TarWriter {
         self.0
     }
 
-    /// Paths and targets must not be longer than 100 bytes: all of ours are short.
+    /// Paths and targets must be at most 100 bytes long. All of ours are.
     fn entry(&mut self, kind: u8, path: &str, mode: u32, target: &str, content: &[u8]) {
         let mut header = [0u8; BLOCK];
         let mut put = |at: usize, field: &[u8]| header[at..at + field.len()].copy_from_slice(field);

@@ -1,4 +1,4 @@
-//! What the host must have.
+//! The programs that the host must have.
 
 use std::env;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The programs that the fixture runs.
 #[derive(Clone, Debug)]
 pub(super) struct Tools {
-    /// Of a containerd that is not the host's: where its programs are.
+    /// The folder of containerd's programs, if it is not the host's containerd.
     bin_dir: Option<PathBuf>,
     pub(super) containerd: PathBuf,
     pub(super) ctr: PathBuf,
@@ -16,13 +16,13 @@ pub(super) struct Tools {
     pub(super) cni_bin_dir: PathBuf,
 }
 
-/// Names the folder of containerd 1.7's programs.
+/// The folder of containerd 1.7's programs.
 const BIN_DIR_1_7: &str = "KUBELET_TESTING_CONTAINERD_17";
-/// Where they are unless it is set: in the package as unpacked, in the user's folder for caches.
+/// The default: below the user's cache folder, as in the unpacked package.
 const CACHED_1_7: &str = "kubelet-testing/containerd-1.7/usr/bin";
 
 impl Tools {
-    /// Looks for all of them, in `PATH` and where administration programs are kept.
+    /// Finds all of them, in `PATH` and in the folders of administration programs.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl Tools {
         Self::find_with(None)
     }
 
-    /// The same, with what serving host ports takes.
+    /// The same, with the programs for host ports.
     pub(super) fn find_with_iptables() -> Result<Self, String> {
         let tools = Self::find()?;
         let missing = |what: &str| Err(format!("{what}, for host ports"));
@@ -42,7 +42,7 @@ impl Tools {
         }
     }
 
-    /// The same, with the programs of a containerd 1.7 that is not the host's.
+    /// The same, with the programs of another containerd, version 1.7.
     pub(super) fn find_1_7() -> Result<Self, String> {
         let folder = |variable| {
             env::var_os(variable)
@@ -96,7 +96,7 @@ impl Tools {
         }
     }
 
-    /// Where containerd looks for programs: its own shim first.
+    /// The `PATH` for containerd; its own shim comes first.
     pub(super) fn search_path(&self) -> OsString {
         let Some(bin_dir) = &self.bin_dir else {
             return search_path();
@@ -108,7 +108,7 @@ impl Tools {
     }
 }
 
-/// `PATH`, and where administration programs are kept.
+/// `PATH` and the folders of administration programs.
 fn search_path() -> OsString {
     let mut path = env::var_os("PATH").unwrap_or_default();
     if !path.is_empty() {
@@ -124,7 +124,7 @@ fn in_path(program: &str) -> Option<PathBuf> {
         .find(|path: &PathBuf| Path::is_file(path))
 }
 
-/// Whether this runs in continuous integration, where what is missing is a failure.
+/// Whether this runs in continuous integration, where a missing program is a failure.
 pub(super) fn in_ci() -> bool {
     env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
 }

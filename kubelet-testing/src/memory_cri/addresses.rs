@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A range of addresses that pods get one by one, as CNI's `host-local` gives them: the first is the gateway's, and one
-/// that was given back is given again only when the rest has been.
+/// A range of addresses for pods, assigned as CNI's `host-local` does: the first one is the gateway's, and a released
+/// address is reused only after all others.
 #[derive(Clone, Debug)]
 pub(super) struct AddressRange {
     network: IpAddr,
@@ -17,7 +17,7 @@ pub(super) struct AddressRange {
 const FIRST: u128 = 2;
 
 impl AddressRange {
-    /// The range of the network that `address` is in. A prefix longer than an address is as long as one.
+    /// The range of the network that contains `address`. A prefix longer than the address is cut.
     pub(super) fn new(address: IpAddr, prefix: u8) -> Self {
         let bits = match address {
             IpAddr::V4(_) => 32,
@@ -40,12 +40,12 @@ impl AddressRange {
         range
     }
 
-    /// The next free one; `None` when all are taken.
+    /// The next free address; `None` if all are taken.
     pub(super) fn take(&mut self) -> Option<IpAddr> {
-        // Neither the last: in IPv4 it is the broadcast's.
+        // Skips the last one, too: in IPv4 it is the broadcast address.
         let end = self.size().checked_sub(1).filter(|end| *end > FIRST)?;
         let after_last = (self.last + 1..end).chain(FIRST..=self.last.min(end - 1));
-        // One more than are used is enough to look at.
+        // One more try than there are addresses in use is enough.
         let host = after_last
             .take(self.used.len() + 1)
             .find(|host| !self.used.contains(host))?;
@@ -54,7 +54,7 @@ impl AddressRange {
         Some(self.address(host))
     }
 
-    /// Gives an address back, if it is of this range.
+    /// Releases an address, if it is in this range.
     pub(super) fn give_back(&mut self, address: IpAddr) {
         let host = match (address, self.network) {
             (IpAddr::V4(address), IpAddr::V4(network)) => {
@@ -66,7 +66,7 @@ impl AddressRange {
         self.used.remove(&host);
     }
 
-    /// The gateway, and the last address that is given: how `host-local` names the range.
+    /// The gateway and the last address: how `host-local` names the range.
     pub(super) fn bounds(&self) -> (IpAddr, IpAddr) {
         (
             self.address(FIRST - 1),

@@ -1,4 +1,4 @@
-//! Making a runtime.
+//! Builds a runtime.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,7 +20,7 @@ use super::store::Store;
 use super::{Faults, Inner, Latency, MemoryCri};
 use crate::Calls;
 
-/// Makes a [`MemoryCri`] that is not as all are.
+/// Builds a [`MemoryCri`] with settings other than the defaults.
 ///
 /// ```
 /// use kubelet_core::Clock;
@@ -74,94 +74,94 @@ impl MemoryCriBuilder {
         }
     }
 
-    /// What ids and drawn faults follow from; 0 if not set.
+    /// The seed of ids and of faults with a rate. The default is 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// How long calls take; [`Latency::containerd`] if not set.
+    /// The latencies of calls. The default is [`Latency::containerd`].
     pub fn latency(mut self, latency: Latency) -> Self {
         self.latency = latency;
         self
     }
 
-    /// What `Version` says; `memory` and this crate's version if not set. A kubelet puts the name into its container ids:
-    /// `memory://…`.
+    /// The runtime name and version in `Version`. The defaults are `memory` and this crate's version. A kubelet puts
+    /// the name into its container ids: `memory://…`.
     pub fn name(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
         self.name = name.into();
         self.version = version.into();
         self
     }
 
-    /// A network that pods get an address of, `address/prefix`; 10.88.0.0/16 if not set. With a second one, of the other
-    /// family, pods have two.
+    /// A network for the pods, `address/prefix`. The default is 10.88.0.0/16. With a second network of the other
+    /// family, pods get two addresses.
     pub fn pod_cidr(mut self, address: impl Into<IpAddr>, prefix: u8) -> Self {
         self.pod_cidrs.push((address.into(), prefix));
         self
     }
 
-    /// A runtime handler beside `runc` and the default.
+    /// Adds a runtime handler besides `runc` and the default one.
     pub fn runtime_handler(mut self, name: impl Into<String>) -> Self {
         self.handlers.insert(name.into());
         self
     }
 
-    /// No handler says that it has user namespaces, as with containerd 1.6 and 1.7.
+    /// No handler reports support for user namespaces, as in containerd 1.6 and 1.7.
     pub fn without_user_namespaces(mut self) -> Self {
         self.user_namespaces = false;
         self
     }
 
-    /// What `RuntimeConfig` says; cgroupfs if not set.
+    /// The cgroup driver in `RuntimeConfig`. The default is cgroupfs.
     pub fn cgroup_driver(mut self, driver: v1::CgroupDriver) -> Self {
         self.cgroup_driver = driver;
         self
     }
 
-    /// Logs of containers that belong below this folder are written, at the time when they are due or when somebody next
-    /// looks; without it none is.
+    /// Writes the logs of containers whose log files are below this folder. It writes them when the runtime is next
+    /// called after they are due. Without this setting, it writes no logs.
     pub fn write_logs_below(mut self, folder: impl Into<PathBuf>) -> Self {
         self.log_root = Some(folder.into());
         self
     }
 
-    /// The folder that `ImageFsInfo` names; containerd's if not set. Nothing is written to it. A Go kubelet looks up the
-    /// file system of this folder, and neither evicts pods nor removes images if the folder does not exist: where one
-    /// drives this runtime, name a folder that does.
+    /// The folder in `ImageFsInfo`. The default is containerd's. The runtime writes nothing there. A Go kubelet looks
+    /// up the file system of this folder; if the folder does not exist, it neither evicts pods nor removes images. So
+    /// name an existing folder if a Go kubelet uses this runtime.
     pub fn images_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.images_dir = folder.into();
         self
     }
 
-    /// Nothing can be pulled but what is [published](MemoryCri::publish). Otherwise anything can.
+    /// Only [published](MemoryCri::publish) images can be pulled. Without this setting, any image can be pulled.
     pub fn closed_registry(mut self) -> Self {
         self.open_registry = false;
         self
     }
 
-    /// Where `Exec`, `Attach` and `PortForward` send to, `http://host:port`; without it they are `Unimplemented`. It is the
-    /// test that listens there.
+    /// The URL in the responses of `Exec`, `Attach` and `PortForward`, `http://host:port`. The test must listen
+    /// there. Without this setting, these calls return `Unimplemented`.
     pub fn streaming_url(mut self, base: impl Into<String>) -> Self {
         self.streaming_url = Some(base.into());
         self
     }
 
-    /// Records lists, statuses and the like too ([`Call::only_looks`](super::Call::only_looks)). An idle agent makes some
-    /// thousand an hour.
+    /// Also records calls that only read, such as lists and statuses ([`Call::only_looks`](super::Call::only_looks)).
+    /// An idle agent makes some thousand of them in an hour.
     pub fn record_looks(mut self) -> Self {
         self.record_looks = true;
         self
     }
 
-    /// A call that meets a fault by which it never ends fails with `DeadlineExceeded` after so long, as calls of the kubelet's
-    /// client do (`runtimeRequestTimeout`). Otherwise it hangs until its caller drops it.
+    /// A call that hangs because of a fault fails with `DeadlineExceeded` after this time, as with the kubelet's
+    /// client (`runtimeRequestTimeout`). Without this setting, it hangs until its caller drops it.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = Some(timeout);
         self
     }
 
-    /// The runtime.
+    /// Builds the runtime.
     pub fn build(mut self) -> MemoryCri {
         if self.pod_cidrs.is_empty() {
             self.pod_cidrs.push((Ipv4Addr::new(10, 88, 0, 0).into(), 16));

@@ -1,4 +1,4 @@
-//! The calls of CRI, and what is kept of each.
+//! The calls of CRI, and their records.
 
 use std::any::Any;
 use std::fmt;
@@ -19,17 +19,18 @@ macro_rules! calls {
         }
 
         impl Call {
-            /// All of them.
+            /// All calls.
             pub const ALL: [Self; 41] = [$($(Self::$call,)*)*];
 
-            /// As the protocol names it.
+            /// The name in the protocol.
             pub fn name(self) -> &'static str {
                 match self {
                     $($(Self::$call => stringify!($call),)*)*
                 }
             }
 
-            /// Whether it only looks. Such calls are recorded where that is asked for.
+            /// Whether the call only reads. The runtime records reads only with
+            /// [`record_looks`](super::MemoryCriBuilder::record_looks).
             pub fn only_looks(self) -> bool {
                 match self {
                     $($(Self::$call => calls!(@$kind),)*)*
@@ -95,7 +96,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// What a call is about. What does not apply, or is not known, is empty.
+/// The target of a call. Fields that do not apply or are not known are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Subject {
@@ -107,9 +108,9 @@ pub struct Subject {
     pub container: String,
     /// The attempt of the container or, in a call about a sandbox, of the sandbox.
     pub attempt: u32,
-    /// The image as it was asked for.
+    /// The image as the request names it.
     pub image: String,
-    /// The id as it was asked for, of a sandbox or container that is not there.
+    /// The id in the request, if there is no such sandbox or container.
     pub unknown_id: String,
 }
 
@@ -150,7 +151,7 @@ impl Subject {
         }
     }
 
-    /// Whether the pod is the one named, `name` or `namespace/name`.
+    /// Whether the pod has this name, `name` or `namespace/name`.
     pub(super) fn is_pod(&self, name: &str) -> bool {
         match name.split_once('/') {
             Some((namespace, name)) => self.namespace == namespace && self.pod == name,
@@ -177,30 +178,30 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A call that the runtime got: `StartContainer web/main#0`, and with `{:#}` also how it was answered.
+/// A call that the runtime received. It prints as `StartContainer web/main#0`; `{:#}` adds its outcome.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CriCall {
-    /// Which call.
+    /// The name of the call.
     pub call: Call,
-    /// What it was about.
+    /// Its target.
     pub about: Subject,
-    /// When it came.
+    /// When it arrived.
     pub at: Timestamp,
-    /// How it was answered.
+    /// Its outcome.
     pub answer: Answer,
     request: Arc<dyn Any + Send + Sync>,
 }
 
-/// How a call was answered.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
-    /// Not yet; or never, since the caller gave up.
+    /// There is no answer yet, or never, because the caller gave up.
     None,
-    /// It was done.
+    /// It succeeded.
     Ok,
-    /// It failed, or so the caller was told.
+    /// The caller got an error. The work may have been done.
     Failed(Error),
 }
 
@@ -220,12 +221,12 @@ impl CriCall {
         }
     }
 
-    /// The request, if it is of this type: `call.request::<v1::StartContainerRequest>()`.
+    /// The request, if it has this type: `call.request::<v1::StartContainerRequest>()`.
     pub fn request<T: 'static>(&self) -> Option<&T> {
         self.request.downcast_ref()
     }
 
-    /// Whether it was done and the caller was told.
+    /// Whether it was done and the caller got the answer.
     pub fn succeeded(&self) -> bool {
         self.answer == Answer::Ok
     }

@@ -12,13 +12,13 @@ use super::images::Images;
 use super::log_file::LogFile;
 use crate::run::{Ending, Life, Run};
 
-/// What is known of a container before it runs: for scripts that choose by more than a name.
+/// The information about a container before it runs, for scripts with conditions.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Planned {
-    /// What its sandbox was asked to be.
+    /// The sandbox's config.
     pub sandbox: Arc<v1::PodSandboxConfig>,
-    /// What it was asked to be.
+    /// The container's config.
     pub container: Arc<v1::ContainerConfig>,
 }
 
@@ -49,7 +49,7 @@ impl Planned {
             .map_or("", |metadata| &metadata.name)
     }
 
-    /// Which attempt it is, from 0.
+    /// Its attempt, from 0.
     pub fn attempt(&self) -> u32 {
         self.container
             .metadata
@@ -77,7 +77,7 @@ impl Planned {
 #[derive(Debug)]
 pub(super) struct Container {
     pub(super) id: String,
-    /// The name that it has reserved.
+    /// The name that is reserved for it.
     pub(super) name: String,
     pub(super) sandbox_id: String,
     pub(super) sandbox: u64,
@@ -88,7 +88,7 @@ pub(super) struct Container {
     pub(super) starting: bool,
     pub(super) removing: bool,
     pub(super) resources: v1::LinuxContainerResources,
-    /// When something is next to be done about it.
+    /// When its next change is due.
     pub(super) due: Option<Instant>,
     pub(super) pid: u32,
 }
@@ -106,14 +106,14 @@ pub(super) struct Running {
     pub(super) started_at: Timestamp,
     pub(super) life: Life,
     pub(super) run: Run,
-    /// How much of its output is written.
+    /// How many of its outputs are written.
     pub(super) written: usize,
     pub(super) log: Option<LogFile>,
 }
 
 #[derive(Debug)]
 pub(super) struct Exited {
-    /// Never, where the start failed.
+    /// Never, if the start failed.
     pub(super) started_at: Option<Timestamp>,
     pub(super) finished_at: Timestamp,
     pub(super) code: i32,
@@ -136,7 +136,7 @@ impl Exited {
         }
     }
 
-    /// As containerd shows a container whose start failed: its `errorStartReason` and `errorStartExitCode`.
+    /// containerd's values for a container whose start failed: `errorStartReason` and `errorStartExitCode`.
     pub(super) fn not_started(finished_at: Timestamp, message: String) -> Self {
         Self {
             started_at: None,
@@ -147,7 +147,7 @@ impl Exited {
         }
     }
 
-    /// As containerd shows a container whose end it did not see: its `unknownExitCode` and `unknownExitReason`.
+    /// containerd's values for a container whose end it missed: `unknownExitCode` and `unknownExitReason`.
     pub(super) fn unseen(started_at: Timestamp, finished_at: Timestamp) -> Self {
         Self {
             started_at: Some(started_at),
@@ -160,7 +160,7 @@ impl Exited {
 }
 
 impl Running {
-    /// When it next does something that is to be seen: ends or, where that is kept, writes.
+    /// The time of its next visible change: its end or, if logs are written, its next output.
     pub(super) fn next(&self) -> Option<Instant> {
         let ends = self.life.end().map(|(at, _)| at);
         let writes = self.run.output.get(self.written).filter(|_| self.log.is_some());
@@ -168,13 +168,13 @@ impl Running {
         [ends, writes].into_iter().flatten().min()
     }
 
-    /// The wall-clock time of a moment in its life.
+    /// The wall-clock time of an instant.
     pub(super) fn time(&self, at: Instant) -> Timestamp {
         let since = at.saturating_duration_since(self.started);
         self.started_at.checked_add(since).unwrap_or(Timestamp::MAX)
     }
 
-    /// Writes what it has to say until then.
+    /// Writes the output that is due until then.
     pub(super) fn write_until(&mut self, at: Instant) {
         let end = self.life.end().map(|(end, _)| end);
         while let Some(output) = self.run.output.get(self.written) {
@@ -192,7 +192,7 @@ impl Running {
 }
 
 impl Container {
-    /// The name that no other container may have: containerd's `makeContainerName`.
+    /// The container's unique name: containerd's `makeContainerName`.
     pub(super) fn name_of(planned: &Planned) -> String {
         let sandbox = planned.sandbox.metadata.clone().unwrap_or_default();
         let (name, attempt) = (planned.name(), planned.attempt());
@@ -214,7 +214,7 @@ impl Container {
         }
     }
 
-    /// The file of its log, where it was asked for one.
+    /// The path of its log file, if the request names one.
     pub(super) fn log_path(&self) -> String {
         let (folder, file) = (
             &self.planned.sandbox.log_directory,
@@ -286,7 +286,7 @@ impl Container {
     }
 }
 
-/// Nanoseconds since 1970, as CRI tells time.
+/// Nanoseconds since 1970, as in CRI.
 pub(super) fn nanos(time: Timestamp) -> i64 {
     i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)
 }

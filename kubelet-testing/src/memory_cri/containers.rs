@@ -15,7 +15,7 @@ use crate::run::{Run, Start};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// A start under way. Dropped before it is done, the container has failed to start.
+/// A start in progress. If it is dropped before it is done, the start has failed.
 struct Starting<'a> {
     runtime: &'a MemoryCri,
     container: u64,
@@ -29,7 +29,7 @@ impl Drop for Starting<'_> {
         }
         let now = Instant::now();
         let mut state = self.runtime.inner.state.lock();
-        // A runtime that crashed meanwhile finds it created, when it is back.
+        // If the runtime crashes meanwhile, the container is `Created` afterwards.
         let crashed = state.is_away(now);
         let finished_at = state.clock.now();
         if let Some(container) = state.containers.get_mut(self.container) {
@@ -69,7 +69,7 @@ impl MemoryCri {
             let message = "container config must include metadata";
             return Err(Error::call(Code::Unknown, call.name(), id, message));
         }
-        // containerd goes by the sandbox as it was run, not as the request repeats it.
+        // containerd uses the config with which the sandbox was run, not the copy in the request.
         let planned = Planned {
             sandbox: sandbox_config,
             container: Arc::new(config),
@@ -145,7 +145,7 @@ impl MemoryCri {
         started.map_err(|message| self.not_started(number, Code::Unknown, message))
     }
 
-    /// Looks whether a container can be started, and from then on nobody else starts or removes it.
+    /// Checks that a container can be started. After that nothing else can start or remove it.
     fn begin_start(&self, id: &str) -> Result<(u64, Run)> {
         let call = Call::StartContainer.name();
         let now = Instant::now();
@@ -193,7 +193,7 @@ impl MemoryCri {
         Ok((number, run))
     }
 
-    /// The start of a container failed: it has ended with that. No event tells of it.
+    /// The start of a container failed, so it has exited. There is no event for this.
     fn not_started(&self, number: u64, code: Code, message: String) -> Error {
         let mut state = self.inner.state.lock();
         let finished_at = state.clock.now();
@@ -206,7 +206,7 @@ impl MemoryCri {
         Error::call(code, Call::StartContainer.name(), id, message)
     }
 
-    /// SIGTERM, and SIGKILL when the time is over; at once when there is none.
+    /// Sends SIGTERM, and SIGKILL after the grace period; SIGKILL at once if that is zero.
     pub(super) async fn stop(&self, id: &str, seconds: i64) {
         let Ok(number) = self.settled(Instant::now()).containers.find(id) else {
             return;
@@ -250,7 +250,7 @@ impl MemoryCri {
         state.containers.get(number).is_some_and(Container::is_running)
     }
 
-    /// Until a container does not run, or is gone.
+    /// Waits until a container does not run or does not exist.
     pub(super) async fn wait_for_end(&self, number: u64) {
         let mut changes = self.inner.changes.subscribe();
         while self.runs(number) {
@@ -266,7 +266,7 @@ impl MemoryCri {
         self.remove_one(call, number, Some(call)).await
     }
 
-    /// Removes a container, killing it first if it runs. `takes` names the latency.
+    /// Removes a container, and kills it first if it runs. `takes` is the call with the latency.
     pub(super) async fn remove_one(&self, call: Call, number: u64, takes: Option<Call>) -> Result<()> {
         self.kill(number);
         self.wait_for_end(number).await;
@@ -332,7 +332,7 @@ impl MemoryCri {
         Ok(())
     }
 
-    /// The container of an id; `context` is what containerd says before the reason when there is none.
+    /// The container with an id; `context` is the start of containerd's message if it does not exist.
     pub(super) fn find(
         &self,
         state: &super::state::State,
@@ -347,7 +347,7 @@ impl MemoryCri {
     }
 }
 
-/// A removal under way. Dropped before it is done, the container stays.
+/// A removal in progress. If it is dropped before it is done, the container stays.
 struct Removing<'a> {
     runtime: &'a MemoryCri,
     container: u64,
@@ -366,7 +366,7 @@ impl Drop for Removing<'_> {
     }
 }
 
-/// As the adapter of the five verbs has it.
+/// As in the adapter of the five verbs.
 fn code_of(class: ErrorClass) -> Code {
     match class {
         ErrorClass::Transient => Code::Unavailable,
@@ -376,7 +376,7 @@ fn code_of(class: ErrorClass) -> Code {
     }
 }
 
-/// What an update does not say stays as it is.
+/// Fields that an update leaves out do not change.
 fn merge(known: &mut v1::LinuxContainerResources, update: &v1::LinuxContainerResources) {
     let v1::LinuxContainerResources {
         cpu_period,

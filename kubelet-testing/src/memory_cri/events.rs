@@ -1,4 +1,4 @@
-//! Container events, and those who watch them.
+//! Container events and their watchers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use tokio::time::{Instant, sleep_until};
 use super::Inner;
 use super::faults::EventFault;
 
-/// What a watcher that does not read may fall behind: containerd's channel of events holds as many and drops the rest.
+/// How many events a watcher may fall behind. containerd's event channel has this size, and drops further events.
 const CAPACITY: usize = 1000;
-/// How long an event waits to be overtaken.
+/// How long an event waits for the next one to overtake it.
 const OVERTAKEN_WITHIN: Duration = Duration::from_secs(1);
 
-/// Who watches, and what is on the way to each.
+/// The watchers, and the events on their way to each.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     queues: BTreeMap<u64, Queue>,
@@ -26,19 +26,19 @@ pub(super) struct Watchers {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// By when it is to arrive, and then by turn.
+    /// Ordered by arrival time, then by number.
     events: BTreeMap<(Instant, u64), v1::ContainerEventResponse>,
     turn: u64,
-    /// Those that wait to be overtaken.
+    /// Events that wait for another one to overtake them.
     held: Vec<(Instant, u64)>,
 }
 
-/// What a watcher finds.
+/// What a watcher gets.
 enum Next {
     Event(Box<v1::ContainerEventResponse>),
-    /// Nothing before then, unless something happens.
+    /// No event before this time, unless something happens.
     Nothing(Option<Instant>),
-    /// The runtime has gone.
+    /// The runtime has crashed.
     Gone,
 }
 
@@ -47,7 +47,7 @@ impl Watchers {
         self.queues.is_empty()
     }
 
-    /// All streams break.
+    /// Breaks all streams.
     pub(super) fn break_all(&mut self) {
         self.queues.clear();
     }
@@ -111,7 +111,7 @@ impl Queue {
     }
 }
 
-/// One who watches; stops when dropped.
+/// A watcher; it stops watching when dropped.
 struct Watcher {
     runtime: Arc<Inner>,
     number: u64,

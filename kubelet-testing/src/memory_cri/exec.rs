@@ -1,4 +1,4 @@
-//! What commands in containers answer.
+//! Scripts of commands in containers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use kubelet_core::PodUid;
 
 use super::Planned;
 
-/// What a command in a container comes to, as a test scripts it.
+/// The result of a command in a container, as a test scripts it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,13 +24,13 @@ pub struct ExecReply {
     pub(super) code: i32,
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
-    /// `None`: it never ends by itself.
+    /// `None`: it does not end by itself.
     pub(super) takes: Option<Duration>,
     pub(super) not_found: bool,
 }
 
 impl ExecReply {
-    /// It ends at once with this code, and writes nothing.
+    /// It exits at once with this code, without output.
     pub fn exits(code: i32) -> Self {
         Self {
             code,
@@ -41,7 +41,7 @@ impl ExecReply {
         }
     }
 
-    /// It never ends by itself: only the call's timeout or the end of the container does.
+    /// It does not end by itself. The call's timeout or the end of the container ends it.
     pub fn hangs() -> Self {
         Self {
             takes: None,
@@ -49,7 +49,7 @@ impl ExecReply {
         }
     }
 
-    /// There is no such program in the container: the call fails, as containerd's does.
+    /// The container does not have the program: the call fails with containerd's error.
     pub fn no_such_program() -> Self {
         Self {
             not_found: true,
@@ -63,13 +63,13 @@ impl ExecReply {
         self
     }
 
-    /// What it writes to standard output.
+    /// Its standard output.
     pub fn stdout(mut self, output: impl Into<Vec<u8>>) -> Self {
         self.stdout = output.into();
         self
     }
 
-    /// What it writes to standard error.
+    /// Its standard error.
     pub fn stderr(mut self, output: impl Into<Vec<u8>>) -> Self {
         self.stderr = output.into();
         self
@@ -78,7 +78,7 @@ impl ExecReply {
 
 type Condition = Arc<dyn Fn(&Planned, &[String]) -> bool + Send + Sync>;
 
-/// Which commands answer what, first, second and so on.
+/// The scripts of commands.
 pub(super) struct ExecScript {
     applies: Condition,
     replies: Vec<ExecReply>,
@@ -97,8 +97,8 @@ impl ExecScript {
         }
     }
 
-    /// What a command answers, by the latest script that applies; each container goes through its replies by itself, over
-    /// all its restarts.
+    /// The reply to a command, from the latest script that applies. Each container goes through the replies on its
+    /// own; restarts do not reset this.
     pub(super) fn reply(scripts: &mut [Self], container: &Planned, command: &[String]) -> ExecReply {
         let script = scripts
             .iter_mut()

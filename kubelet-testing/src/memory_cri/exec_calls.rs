@@ -1,4 +1,4 @@
-//! Commands in containers, and where streams to them are to be had.
+//! Commands in containers, and streaming URLs.
 
 use std::future::pending;
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl MemoryCri {
         tokio::select! {
             biased;
             () = ended => Ok(answer(reply)),
-            // Killed with its container.
+            // It was killed with its container.
             () = self.wait_for_end(number) => Ok(answer(ExecReply { code: 137, ..reply })),
             () = out_of_time => {
                 let message = format!(
@@ -86,7 +86,7 @@ impl MemoryCri {
         }
     }
 
-    /// Where a stream to a running container or a sandbox is to be had.
+    /// The streaming URL for a running container or a sandbox.
     pub(super) fn stream_url(&self, call: Call, path: &str, id: &str) -> Result<String> {
         let state = self.settled(Instant::now());
         if call == Call::PortForward {

@@ -1,4 +1,4 @@
-//! Faults, scripted or drawn from a seed.
+//! Faults: scripted, or drawn from a seed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,12 +27,13 @@ use crate::Calls;
 /// faults.on_event(ContainerEventType::ContainerStoppedEvent).rate(0.5).lost();
 /// ```
 ///
-/// A fault that is narrowed by none of [`nth`](Fault::nth), [`first`](Fault::first) and [`rate`](Fault::rate) befalls every
-/// call or event that it matches. Of several that would befall one, the first that was made does.
+/// [`nth`](Fault::nth), [`first`](Fault::first) and [`rate`](Fault::rate) limit a fault to some of the calls or
+/// events that match it. Without them it applies to every one. If several faults apply to one call, the one that was
+/// added first wins.
 ///
-/// What is drawn by rate follows from the runtime's seed, from what the call is (its name, pod, container and image) and
-/// from the how-manieth such call it is; so the same calls meet the same faults, in whichever order different pods
-/// make theirs.
+/// Whether a fault with a rate applies follows from the runtime's seed, from the call (its name, pod, container and
+/// image), and from how often the same call was made before. So the same calls meet the same faults, however the
+/// calls of different pods interleave.
 #[derive(Clone)]
 pub struct Faults {
     rules: Arc<Mutex<Rules>>,
@@ -56,7 +57,7 @@ struct Rule<K, F> {
 
 #[derive(Clone)]
 struct Target<K> {
-    /// Empty: any.
+    /// Empty: any call.
     kinds: Vec<K>,
     pod: Option<String>,
     container: Option<String>,
@@ -72,7 +73,7 @@ enum Which {
     Rate(f64),
 }
 
-/// What goes wrong with a call: before the work is done or after it.
+/// What goes wrong with a call, before or after its work.
 #[derive(Clone, Debug)]
 pub(super) struct CallFault {
     pub(super) after_work: bool,
@@ -84,7 +85,7 @@ pub(super) enum Trouble {
     Fails(Code, String),
     Delay(Duration),
     Hangs,
-    /// And is back after so long.
+    /// The runtime comes back after this time.
     Crash(Duration),
 }
 
@@ -97,8 +98,8 @@ pub(super) enum EventFault {
     Reordered,
 }
 
-/// A fault in the making: whom it befalls, and then how. Made by [`Faults::on`] and its like; nothing happens until it is
-/// said what goes wrong.
+/// A fault under construction: first which calls it applies to, then what goes wrong. [`Faults::on`] and similar
+/// methods begin one. It has no effect until a method such as [`fails`](Fault::fails) completes it.
 #[must_use]
 pub struct Fault<K> {
     faults: Faults,
@@ -120,32 +121,32 @@ impl Faults {
         }
     }
 
-    /// A fault of a call.
+    /// Begins a fault of one call.
     pub fn on(&self, call: Call) -> Fault<Call> {
         self.fault([call])
     }
 
-    /// A fault of any of these calls, counted together.
+    /// Begins a fault of any of these calls, which are counted together.
     pub fn on_each(&self, calls: impl IntoIterator<Item = Call>) -> Fault<Call> {
         self.fault(calls)
     }
 
-    /// A fault of whichever call.
+    /// Begins a fault of any call.
     pub fn on_any_call(&self) -> Fault<Call> {
         self.fault([])
     }
 
-    /// A fault of an event, for all who watch.
+    /// Begins a fault of an event, for all watchers.
     pub fn on_event(&self, event: v1::ContainerEventType) -> Fault<v1::ContainerEventType> {
         self.fault([event])
     }
 
-    /// A fault of whichever event.
+    /// Begins a fault of any event.
     pub fn on_any_event(&self) -> Fault<v1::ContainerEventType> {
         self.fault([])
     }
 
-    /// From now on nothing goes wrong any more.
+    /// Removes all faults.
     pub fn clear(&self) {
         let mut rules = self.rules.lock();
         rules.calls.clear();
@@ -153,7 +154,7 @@ impl Faults {
         rules.drawn.clear();
     }
 
-    /// What went wrong so far: `StartContainer web/main#1: reply lost`.
+    /// The faults that were injected so far: `StartContainer web/main#1: reply lost`.
     pub fn injected(&self) -> &Calls<String> {
         &self.injected
     }
@@ -172,7 +173,7 @@ impl Faults {
         }
     }
 
-    /// The fault that befalls a call.
+    /// The fault that applies to a call.
     pub(super) fn of_call(&self, call: Call, about: &Subject) -> Option<CallFault> {
         let mut rules = self.rules.lock();
         let Rules {
@@ -184,7 +185,7 @@ impl Faults {
         Some(fault)
     }
 
-    /// The fault that befalls an event.
+    /// The fault that applies to an event.
     pub(super) fn of_event(&self, event: v1::ContainerEventType, about: &Subject) -> Option<EventFault> {
         let mut rules = self.rules.lock();
         let Rules {
@@ -197,7 +198,7 @@ impl Faults {
     }
 }
 
-/// The first rule's that fires; all that match count.
+/// The fault of the first rule that fires. Every rule that matches counts.
 fn first<K: Copy + PartialEq, F: Clone>(
     rules: &mut [Rule<K, F>],
     seed: u64,
@@ -219,7 +220,7 @@ fn first<K: Copy + PartialEq, F: Clone>(
     found
 }
 
-/// What is drawn for one call does not depend on the others that come meanwhile.
+/// The draw for one call does not depend on other calls in between.
 fn key_of(name: &str, about: &Subject) -> String {
     let Subject {
         namespace,
@@ -266,37 +267,37 @@ impl<K: PartialEq> Target<K> {
 }
 
 impl<K> Fault<K> {
-    /// Only of the pod of this name, `web` or `shop/web`.
+    /// Only calls for the pod with this name, `web` or `shop/web`.
     pub fn pod(mut self, name: impl Into<String>) -> Self {
         self.target.pod = Some(name.into());
         self
     }
 
-    /// Only of containers of this name.
+    /// Only calls for containers with this name.
     pub fn container(mut self, name: impl Into<String>) -> Self {
         self.target.container = Some(name.into());
         self
     }
 
-    /// Only of this image, as the call names it.
+    /// Only calls for this image, as the call names it.
     pub fn image(mut self, name: impl Into<String>) -> Self {
         self.target.image = Some(name.into());
         self
     }
 
-    /// Only the how-manieth that matches from now on, the first being 1.
+    /// Only the n-th match from now on, counted from 1.
     pub fn nth(mut self, n: u64) -> Self {
         self.target.which = Which::Nth(n);
         self
     }
 
-    /// Only the first so many that match from now on.
+    /// Only the first n matches from now on.
     pub fn first(mut self, n: u64) -> Self {
         self.target.which = Which::First(n);
         self
     }
 
-    /// Only some of those that match, drawn from the runtime's seed: 0 for none, 1 for all.
+    /// Only a fraction of the matches, drawn from the runtime's seed: 0 is none, 1 is all.
     pub fn rate(mut self, rate: f64) -> Self {
         self.target.which = Which::Rate(rate);
         self
@@ -304,48 +305,48 @@ impl<K> Fault<K> {
 }
 
 impl Fault<Call> {
-    /// Nothing is done; the caller gets this error, in the usual time.
+    /// The runtime does nothing and returns this error, after the usual time.
     pub fn fails(self, code: Code, message: impl Into<String>) {
         self.add(false, Trouble::Fails(code, message.into()));
     }
 
-    /// It takes so much longer until the work is done.
+    /// The runtime does the work after this additional delay.
     pub fn slow(self, by: Duration) {
         self.add(false, Trouble::Delay(by));
     }
 
-    /// Nothing is done, and no answer comes until the caller gives up.
+    /// The runtime does nothing and does not answer until the caller gives up.
     pub fn hangs(self) {
         self.add(false, Trouble::Hangs);
     }
 
-    /// The work is done, but the connection breaks: the caller gets `Unavailable`.
+    /// The runtime does the work, but the connection breaks: the caller gets `Unavailable`.
     pub fn reply_lost(self) {
         self.reply_fails(Code::Unavailable, "error reading from server: EOF");
     }
 
-    /// The work is done, but the caller gets this error.
+    /// The runtime does the work, but returns this error.
     pub fn reply_fails(self, code: Code, message: impl Into<String>) {
         self.add(true, Trouble::Fails(code, message.into()));
     }
 
-    /// The work is done in the usual time, and the answer comes so much later.
+    /// The runtime does the work in the usual time and answers after this delay.
     pub fn reply_delayed(self, by: Duration) {
         self.add(true, Trouble::Delay(by));
     }
 
-    /// The work is done, and no answer comes until the caller gives up.
+    /// The runtime does the work and does not answer until the caller gives up.
     pub fn reply_hangs(self) {
         self.add(true, Trouble::Hangs);
     }
 
-    /// The runtime crashes before it does the work, and is back after `away` with all its containers, as by
+    /// The runtime crashes before it does the work. It comes back after `away` with all its containers, as with
     /// [`MemoryCri::crash_for`](super::MemoryCri::crash_for).
     pub fn crashes(self, away: Duration) {
         self.add(false, Trouble::Crash(away));
     }
 
-    /// The runtime crashes when the work is done and before it answers.
+    /// The runtime crashes after it has done the work and before it answers.
     pub fn crashes_after_work(self, away: Duration) {
         self.add(true, Trouble::Crash(away));
     }
@@ -359,22 +360,22 @@ impl Fault<Call> {
 }
 
 impl Fault<v1::ContainerEventType> {
-    /// It never comes.
+    /// The event is lost.
     pub fn lost(self) {
         self.add(EventFault::Lost);
     }
 
-    /// It comes twice.
+    /// The event comes twice.
     pub fn doubled(self) {
         self.add(EventFault::Twice);
     }
 
-    /// It comes so much later, with what it said when it happened.
+    /// The event comes after this delay, with its original content.
     pub fn late(self, by: Duration) {
         self.add(EventFault::Late(by));
     }
 
-    /// The next event overtakes it; if none comes within a second, it comes then.
+    /// The next event overtakes it. If none comes within a second, it comes then.
     pub fn reordered(self) {
         self.add(EventFault::Reordered);
     }

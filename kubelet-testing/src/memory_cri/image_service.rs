@@ -14,7 +14,7 @@ type Stream<T> = BoxStream<'static, Result<T>>;
 
 #[async_trait]
 impl ImageService for MemoryCri {
-    /// All images: containerd does not heed the filter.
+    /// Lists all images: containerd ignores the filter.
     async fn list_images(&self, request: v1::ListImagesRequest) -> Result<v1::ListImagesResponse> {
         let call = Call::ListImages;
         self.serve(call, Subject::default(), &request, async {

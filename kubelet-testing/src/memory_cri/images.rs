@@ -1,4 +1,4 @@
-//! The images that are there, and those that can be pulled.
+//! The image store and the registry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use kubelet_cri::{Code, Error, v1};
 use super::random::{hash, hex64};
 use super::reference::Reference;
 
-/// An image in the registry: what a pull of it does. For [`MemoryCri::publish`](super::MemoryCri::publish).
+/// An image in the registry, for [`MemoryCri::publish`](super::MemoryCri::publish): what a pull of it does.
 ///
-/// Id, digest and, unless set, size follow from the name, the same in each run.
+/// Its id, its digest and its default size follow from the name, so they are the same in each run.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct RemoteImage {
 }
 
 impl RemoteImage {
-    /// An image that anybody can pull.
+    /// An image that can be pulled without credentials.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -47,7 +47,7 @@ impl RemoteImage {
         }
     }
 
-    /// What is in it. Another content of the same name is another image: the tag has moved.
+    /// Its content. With another content, the same name is another image: the tag has moved.
     pub fn content(mut self, content: impl Into<String>) -> Self {
         self.content = content.into();
         self
@@ -59,31 +59,31 @@ impl RemoteImage {
         self
     }
 
-    /// How long its pull takes, instead of the runtime's latency of `PullImage`.
+    /// How long a pull takes. The default is the runtime's latency of `PullImage`.
     pub fn pull_takes(mut self, time: Duration) -> Self {
         self.takes = Some(time);
         self
     }
 
-    /// The numeric user it runs as.
+    /// The numeric user that it runs as.
     pub fn uid(mut self, uid: i64) -> Self {
         self.uid = Some(uid);
         self
     }
 
-    /// The user it runs as, by name.
+    /// The name of the user that it runs as.
     pub fn username(mut self, name: impl Into<String>) -> Self {
         self.username = name.into();
         self
     }
 
-    /// Only who knows these can pull it.
+    /// A pull needs these credentials.
     pub fn credentials(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.credentials = Some((user.into(), password.into()));
         self
     }
 
-    /// It is not there; in a registry that has whatever else it is asked for.
+    /// The registry does not have this image, even if every other image can be pulled.
     pub fn missing(mut self) -> Self {
         self.missing = true;
         self
@@ -95,7 +95,7 @@ impl RemoteImage {
 pub(super) struct Images {
     /// By full name.
     remote: BTreeMap<String, RemoteImage>,
-    /// What nobody published can be pulled, too.
+    /// Whether images can be pulled that were not published.
     open: bool,
     /// By id.
     present: BTreeMap<String, Present>,
@@ -112,7 +112,7 @@ pub(super) struct Present {
     pinned: bool,
 }
 
-/// A pull that was let in.
+/// A pull that was accepted.
 #[derive(Clone, Debug)]
 pub(super) struct Pull {
     pub(super) takes: Option<Duration>,
@@ -136,14 +136,14 @@ impl Images {
         images
     }
 
-    /// An image that can be pulled. A name that is none can be pulled by nobody.
+    /// Publishes an image. An invalid name cannot be pulled.
     pub(super) fn publish(&mut self, image: RemoteImage) {
         if let Ok(reference) = Reference::parse(&image.name) {
             self.remote.insert(reference.full(), image);
         }
     }
 
-    /// An image that is there, and can be pulled.
+    /// Adds an image to the store, and publishes it.
     pub(super) fn add(&mut self, image: RemoteImage) {
         if let Ok(reference) = Reference::parse(&image.name) {
             let present = present(&reference, &image);
@@ -152,7 +152,7 @@ impl Images {
         }
     }
 
-    /// Looks whether an image can be pulled, before any time is spent.
+    /// Checks whether an image can be pulled, before the pull takes any time.
     pub(super) fn pull(&self, request: &v1::PullImageRequest) -> Result<Pull> {
         let name = request
             .image
@@ -207,7 +207,7 @@ impl Images {
         })
     }
 
-    /// The pull is done; says its id. From now on the registry knows it by its digest, too.
+    /// Completes a pull and returns the image's id. From now on the registry also has the image by digest.
     pub(super) fn pulled(&mut self, pull: Pull) -> String {
         if let Ok(reference) = Reference::parse(&pull.origin.name) {
             self.remote.entry(reference.full()).or_insert(pull.origin);
@@ -243,11 +243,11 @@ impl Images {
         id
     }
 
-    /// The image of a name, an id or the beginning of one.
+    /// The image with a name, an id or a prefix of an id.
     ///
     /// # Errors
     ///
-    /// As containerd's, when that is nothing at all.
+    /// containerd's error for an invalid reference.
     pub(super) fn find(&self, call: &'static str, name: &str) -> Result<Option<&Present>> {
         if name.is_empty() {
             let message = "can not resolve \"\" locally: ambiguous digest string";
@@ -272,7 +272,7 @@ impl Images {
         })
     }
 
-    /// Removes an image with all its names; a name that nothing has is removed already.
+    /// Removes an image with all its names. It is no error if no image has the name.
     pub(super) fn remove(&mut self, call: &'static str, name: &str) -> Result<()> {
         let id = self.find(call, name)?.map(|image| image.id.clone());
         if let Some(id) = id {

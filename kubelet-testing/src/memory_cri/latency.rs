@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Call;
 
-/// How long each call takes, on tokio's clock, before what scripts and faults add.
+/// The latency of each call, on tokio's clock. Scripts and faults add to it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,15 +22,15 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Every call is answered at once.
+    /// No latency.
     pub fn none() -> Self {
         Self {
             calls: BTreeMap::new(),
         }
     }
 
-    /// As measured of containerd on two cores with a bridge network: 70 ms for a sandbox, 6 ms to create a container,
-    /// 46 ms to start it, 100 ms to stop a sandbox, 1 ms for a list or a status, 500 ms for a pull.
+    /// Latencies measured with containerd on two cores with a bridge network: 70 ms for a sandbox, 6 ms to create a
+    /// container, 46 ms to start it, 100 ms to stop a sandbox, 1 ms for a list or a status, 500 ms for a pull.
     pub fn containerd() -> Self {
         let calls = Call::ALL.map(|call| {
             let millis = match call {
@@ -54,13 +54,13 @@ impl Latency {
         }
     }
 
-    /// The same, but for one call.
+    /// Sets the latency of one call.
     pub fn of(mut self, call: Call, takes: Duration) -> Self {
         self.calls.insert(call, takes);
         self
     }
 
-    /// How long a call takes.
+    /// The latency of a call.
     pub fn get(&self, call: Call) -> Duration {
         self.calls.get(&call).copied().unwrap_or_default()
     }

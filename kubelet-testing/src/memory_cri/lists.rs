@@ -11,7 +11,7 @@ use super::container::Container;
 use super::sandbox::Sandbox;
 use super::store::Store;
 
-/// What the `Stream…` calls send at once.
+/// How many items the `Stream…` calls send in one message.
 const BATCH: usize = 100;
 
 impl MemoryCri {
@@ -54,7 +54,7 @@ impl MemoryCri {
     }
 }
 
-/// The thing whose id a filter names; a filter that names none means all.
+/// The item with the id in a filter; a filter without id selects all.
 #[derive(Clone, Copy)]
 pub(super) enum Wanted {
     All,
@@ -84,7 +84,7 @@ pub(super) fn has_labels(labels: &BTreeMap<String, String>, wanted: &BTreeMap<St
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// A list in batches; none of an empty list.
+/// A list in batches; an empty list has none.
 pub(super) fn batches<T, B>(
     list: Vec<T>,
     message: impl Fn(Vec<T>) -> B + Send + 'static,

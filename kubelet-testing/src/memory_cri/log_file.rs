@@ -17,13 +17,13 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
-    /// Opens it to add to it; makes it, and its folder, if need be.
+    /// Opens the file to append to it. Creates it and its folder if they do not exist.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
         let file = open(&path)?;
         Ok(Self { path, file })
     }
 
-    /// Opens it anew: what it was is somebody else's now.
+    /// Reopens the file, because the old one was rotated away.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         self.file = open(&self.path)?;
         Ok(())
@@ -42,7 +42,7 @@ impl LogFile {
             }
             push(&mut lines, at, stream, 'F', rest);
         }
-        // A full disk loses lines of a container, it does not end it.
+        // A full disk loses log lines; it does not end the container.
         if let Err(error) = self.file.write_all(&lines) {
             tracing::warn!(path = %self.path.display(), %error, "container log cannot be written");
         }

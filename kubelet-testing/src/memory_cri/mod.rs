@@ -56,12 +56,12 @@ use crate::run::{Ending, Run, Script};
 use crate::wait::patiently;
 use crate::{Calls, Result, Tally};
 
-/// What a caller gets whose connection breaks: the words of grpc-go.
+/// The error that a caller gets when the connection breaks, in grpc-go's words.
 const LOST: &str = "error reading from server: EOF";
 
-/// A container runtime in memory that speaks CRI, and behaves as containerd does: sandboxes, containers, images, exec,
-/// statistics, logs and events, on tokio's clock. A test scripts what its containers do ([`Run`]) and what goes wrong
-/// ([`Faults`]), and asserts what was asked of it ([`calls`](Self::calls)).
+/// A container runtime in memory that speaks CRI and behaves like containerd: sandboxes, containers, images, exec,
+/// statistics, logs and events, on tokio's clock. A test scripts what its containers do ([`Run`]), injects
+/// [`Faults`], and asserts on the calls ([`calls`](Self::calls)).
 ///
 /// ```
 /// use std::time::Duration;
@@ -76,7 +76,7 @@ const LOST: &str = "error reading from server: EOF";
 /// runtime.script("main", [Run::exits(3).after(Duration::from_secs(60))]);
 /// runtime.faults().on(Call::StartContainer).container("main").nth(1).reply_lost();
 ///
-/// // What an agent does:
+/// // The calls of an agent:
 /// let metadata = v1::PodSandboxMetadata { name: "web".into(), uid: "8a3f".into(), ..Default::default() };
 /// let sandbox = v1::PodSandboxConfig { metadata: Some(metadata), ..Default::default() };
 /// let request = v1::RunPodSandboxRequest { config: Some(sandbox.clone()), ..Default::default() };
@@ -88,7 +88,7 @@ const LOST: &str = "error reading from server: EOF";
 /// let request = v1::CreateContainerRequest { pod_sandbox_id, config, sandbox_config: Some(sandbox) };
 /// let container_id = runtime.create_container(request).await?.container_id;
 ///
-/// // It was started, but who asked for it does not learn that.
+/// // The runtime started it, but the caller does not get the answer.
 /// let request = v1::StartContainerRequest { container_id: container_id.clone() };
 /// assert!(runtime.start_container(request).await.unwrap_err().is_transient());
 /// assert_eq!(runtime.running(), ["web/main#0"]);
@@ -105,28 +105,34 @@ const LOST: &str = "error reading from server: EOF";
 /// # }
 /// ```
 ///
-/// # How it behaves
+/// # Behaviour
 ///
-/// As containerd 1.7.24 was seen to, in codes and words of errors too: a name is reserved from the beginning of a create to the end of
-/// the remove; ids may be cut; a container that is started twice, in a sandbox that is not ready, or whose start
-/// fails, is refused (the latter two end it with code 128, `StartError`); a stop of what is not there, was never
-/// started or has ended does nothing; a remove kills what runs. A call that its caller drops is undone, but for
-/// what it had told a container: the SIGTERM of a stop that is dropped in its grace period is sent, the SIGKILL is not.
+/// It behaves as containerd 1.7.24 was observed to, including error codes and messages:
 ///
-/// `RuntimeConfig`, `UpdatePodSandboxResources`, the metrics and the `Stream…` calls, which that version lacks, answer as the
-/// protocol says. `CheckpointContainer` is `Unimplemented`; so are `Exec`, `Attach` and `PortForward` unless the builder is
-/// told [where they lead](MemoryCriBuilder::streaming_url).
+/// * A name is reserved from the start of its creation to the end of its removal.
+/// * Ids may be shortened to a unique prefix.
+/// * It rejects the start of a container that was already started, or whose sandbox is not ready. The latter, and a
+///   start that fails, end the container with code 128, `StartError`.
+/// * Stopping something that does not exist, was never started or has ended does nothing.
+/// * Removing a container kills it.
+/// * A call that its caller drops is undone, except for signals: a stop that is dropped in its grace period has sent
+///   SIGTERM, and does not send SIGKILL.
 ///
-/// Not modelled: anything a process would do by itself (it does what it is scripted to), mounts, security, limits
-/// (they are kept and shown, nothing heeds them), hosts' ports.
+/// That version lacks `RuntimeConfig`, `UpdatePodSandboxResources`, the metrics and the `Stream…` calls. Here they
+/// follow the protocol. `CheckpointContainer` returns `Unimplemented`. So do `Exec`, `Attach` and `PortForward`,
+/// unless the builder has a [`streaming_url`](MemoryCriBuilder::streaming_url).
 ///
-/// # Time, order, chance
+/// Not modelled: what a real process would do by itself (containers follow their scripts), mounts, security, host
+/// ports. Limits are stored and reported, but not enforced.
 ///
-/// Nothing is spawned: what is due is done when somebody looks, in the order in which it fell due, and a stream of
-/// events sleeps until then. So an idle hour costs nothing, and dropping the last clone ends all. Lists are in the order
-/// in which things were made; ids follow from the seed and the order of calls, times from the clock.
+/// # Time, order and randomness
 ///
-/// Clones are the same runtime. It outlives agents and connections for as long as one is held.
+/// The runtime spawns no task. When it is called, it first processes what is due, in the order in which it became
+/// due. A stream of events sleeps until something is due. So an idle hour costs nothing, and dropping the last clone
+/// ends everything. Lists are in the order of creation. Ids follow from the seed and the order of calls, times from
+/// the clock.
+///
+/// Clones share one runtime. It outlives agents and connections, as long as a clone exists.
 #[derive(Clone)]
 pub struct MemoryCri {
     inner: Arc<Inner>,
@@ -146,49 +152,49 @@ struct Inner {
     calls: Calls<CriCall>,
     faults: Faults,
     state: Mutex<State>,
-    /// Something was done that may change what happens next.
+    /// Something has changed that may affect what happens next.
     changes: watch::Sender<()>,
-    /// It crashed: calls under way are cut off.
+    /// The runtime crashed: calls in progress break.
     crashes: watch::Sender<()>,
 }
 
 impl MemoryCri {
-    /// A runtime without containers, whose timestamps are this clock's: give it the one that the agent has.
+    /// A runtime without containers. Its timestamps come from this clock; use the agent's.
     pub fn new(clock: Clock) -> Self {
         Self::builder(clock).build()
     }
 
-    /// For one with latencies, networks or a seed of its own.
+    /// Builds a runtime with other latencies, networks or seeds.
     pub fn builder(clock: Clock) -> MemoryCriBuilder {
         MemoryCriBuilder::new(clock)
     }
 
-    /// What goes wrong.
+    /// The faults of this runtime. There are none until you add some.
     pub fn faults(&self) -> &Faults {
         &self.inner.faults
     }
 
-    /// The calls it got that do more than look, in order: `StartContainer web/main#0`. For the others too, see
-    /// [`record_looks`](MemoryCriBuilder::record_looks).
+    /// The calls that it received, in order: `StartContainer web/main#0`. Calls that only read are recorded with
+    /// [`record_looks`](MemoryCriBuilder::record_looks) only.
     pub fn calls(&self) -> &Calls<CriCall> {
         &self.inner.calls
     }
 
-    /// Scripts the containers of this name, in whichever pod: the first run is the first start's, the second the second's,
-    /// the last is repeated. Of several scripts for one container the latest counts; without any it runs until it is
-    /// stopped.
+    /// Scripts the containers with this name, in all pods. The first start gets the first run, the second start the
+    /// second run; the last run repeats. If several scripts apply, the latest wins. A container without a script runs
+    /// until it is stopped.
     pub fn script(&self, container: impl Into<String>, runs: impl IntoIterator<Item = Run>) {
         let container = container.into();
         self.script_where(move |planned| planned.name() == container, runs);
     }
 
-    /// Scripts the containers of this image, as the pod's spec names it.
+    /// Scripts the containers with this image, as the pod's spec names it.
     pub fn script_image(&self, image: impl Into<String>, runs: impl IntoIterator<Item = Run>) {
         let image = image.into();
         self.script_where(move |planned| planned.image() == image, runs);
     }
 
-    /// Scripts all containers of which a condition holds, such as a command or a pod's name.
+    /// Scripts all containers that fulfil a condition, for example on the command or the pod's name.
     pub fn script_where(
         &self,
         applies: impl Fn(&Planned) -> bool + Send + Sync + 'static,
@@ -198,14 +204,14 @@ impl MemoryCri {
         self.inner.state.lock().scripts.push(script);
     }
 
-    /// Scripts what commands (`ExecSync`) in the containers of this name come to, in turn; the last is repeated. Without any a
-    /// command ends at once with code 0.
+    /// Scripts the results of commands (`ExecSync`) in the containers with this name, one after the other; the last
+    /// repeats. A command without a script exits at once with code 0.
     pub fn script_exec(&self, container: impl Into<String>, replies: impl IntoIterator<Item = ExecReply>) {
         let container = container.into();
         self.script_exec_where(move |planned, _| planned.name() == container, replies);
     }
 
-    /// Scripts all commands of which a condition holds.
+    /// Scripts all commands that fulfil a condition.
     pub fn script_exec_where(
         &self,
         applies: impl Fn(&Planned, &[String]) -> bool + Send + Sync + 'static,
@@ -215,19 +221,19 @@ impl MemoryCri {
         self.inner.state.lock().execs.push(script);
     }
 
-    /// An image in the registry, to be pulled. Anything else can be pulled too, unless it is
+    /// Publishes an image in the registry. Other images can be pulled too, unless the registry is
     /// [closed](MemoryCriBuilder::closed_registry).
     pub fn publish(&self, image: RemoteImage) {
         self.inner.state.lock().images.publish(image);
     }
 
-    /// An image that is there already, under this name.
+    /// Adds an image with this name to the image store.
     pub fn add_image(&self, name: impl Into<String>) {
         self.inner.state.lock().images.add(RemoteImage::new(name));
     }
 
-    /// Ends the running instances of a container with this code, as if by themselves: 137 for a `kill -9`. Says how many
-    /// there were.
+    /// Ends the running instances of a container with this code, as if they had exited: 137 for a `kill -9`. Returns
+    /// how many there were.
     pub fn end(&self, pod: &PodUid, container: &str, code: i32) -> usize {
         let now = Instant::now();
         let ended = self.settled(now).end_where(now, Ending::exit(code), |record| {
@@ -237,8 +243,8 @@ impl MemoryCri {
         ended
     }
 
-    /// Ends the sandboxes of a pod, as if their processes were killed: they are not ready any more, and containers that share
-    /// their PID namespace are killed with them. Says how many there were.
+    /// Ends the sandboxes of a pod, as if their processes were killed. They are not ready any more, and containers
+    /// that share their PID namespace are killed with them. Returns how many there were.
     pub fn end_sandbox(&self, pod: &PodUid) -> usize {
         let now = Instant::now();
         let mut state = self.settled(now);
@@ -259,19 +265,20 @@ impl MemoryCri {
         ready.len()
     }
 
-    /// The runtime crashes: calls under way and streams of events break, and from now on every call fails with
-    /// `Unavailable`. Containers live on, and end unseen; that they did is known when it [comes back](Self::come_back).
+    /// Crashes the runtime: calls in progress and event streams break, and from now on every call fails with
+    /// `Unavailable`. Containers continue to run. If one ends meanwhile, the runtime notices it after
+    /// [`come_back`](Self::come_back).
     pub fn crash(&self) {
         self.crash_until(Away::UntilCalledBack);
     }
 
-    /// The same, and it is back after this time by itself.
+    /// [Crashes](Self::crash) the runtime. It comes back by itself after this time.
     pub fn crash_for(&self, away: Duration) {
         self.crash_until(Away::Until(Instant::now() + away));
     }
 
-    /// The host loses power and is back after this time: as a crash, but nothing runs any more. Sandboxes are not ready,
-    /// and containers have ended with the code 255 that containerd gives an end that nobody saw. Images stay.
+    /// Reboots the host: a crash that lasts this time and ends all processes. Sandboxes are not ready, and containers
+    /// have ended with 255, containerd's code for an end that it missed. Images stay.
     pub fn reboot(&self, away: Duration) {
         let back_at = self
             .inner
@@ -283,7 +290,7 @@ impl MemoryCri {
         self.crash_for(away);
     }
 
-    /// Calls are answered again.
+    /// Answers calls again.
     pub fn come_back(&self) {
         self.inner.state.lock().away = Away::No;
         self.changed_something();
@@ -295,18 +302,19 @@ impl MemoryCri {
         self.changed_something();
     }
 
-    /// What `Status` says of the runtime: `Some` trouble, and it is not ready.
+    /// Sets the runtime condition in `Status`. With `Some` message the runtime is not ready.
     pub fn set_runtime_trouble(&self, trouble: Option<&str>) {
         self.inner.state.lock().runtime_trouble = trouble.map(str::to_owned);
     }
 
-    /// What `Status` says of the network: `Some` trouble, such as `cni plugin not initialized`, and it is not ready, and no
-    /// sandbox gets an address.
+    /// Sets the network condition in `Status`. With `Some` message, such as `cni plugin not initialized`, the network
+    /// is not ready and no sandbox gets an address.
     pub fn set_network_trouble(&self, trouble: Option<&str>) {
         self.inner.state.lock().network_trouble = trouble.map(str::to_owned);
     }
 
-    /// What became of a container; nothing if it was never called for. Kept when the container is removed.
+    /// What happened to a container. All zero if its start was never requested. It is kept when the container is
+    /// removed.
     pub fn tally(&self, pod: &PodUid, container: &str) -> Tally {
         let tallies = &self.inner.state.lock().tallies;
         tallies
@@ -315,7 +323,7 @@ impl MemoryCri {
             .unwrap_or_default()
     }
 
-    /// What became of each container that was ever called for, by pod and name.
+    /// What happened to each container whose start was ever requested, by pod and name.
     pub fn tallies(&self) -> Vec<(PodUid, String, Tally)> {
         let tallies = &self.inner.state.lock().tallies;
         tallies
@@ -324,24 +332,24 @@ impl MemoryCri {
             .collect()
     }
 
-    /// What no agent should ever bring about, as it came: two containers of one name of a pod running at once, two sandboxes of
-    /// a pod ready at once, a container that runs in a sandbox that is not ready.
+    /// The violations that happened, in order. No agent should ever cause one: two running containers with one name
+    /// in a pod, two ready sandboxes of a pod, or a running container in a sandbox that is not ready.
     pub fn violations(&self) -> Vec<String> {
         self.inner.state.lock().violations.clone()
     }
 
-    /// There is no [violation](Self::violations).
+    /// Asserts that there is no [violation](Self::violations).
     ///
     /// # Panics
     ///
-    /// When there is; shows all, and the calls that led there.
+    /// Panics if there is one. The message has all violations and the calls that led to them.
     #[track_caller]
     pub fn assert_consistent(&self) {
         let violations = self.violations();
         assert!(violations.is_empty(), "{violations:#?}; {}", self.calls());
     }
 
-    /// All sandboxes as they are now, the oldest first.
+    /// The current state of all sandboxes, the oldest first.
     pub fn sandboxes(&self) -> Vec<v1::PodSandboxStatus> {
         let state = self.settled(Instant::now());
         state
@@ -351,7 +359,7 @@ impl MemoryCri {
             .collect()
     }
 
-    /// All containers as they are now, the oldest first.
+    /// The current state of all containers, the oldest first.
     pub fn containers(&self) -> Vec<v1::ContainerStatus> {
         let state = self.settled(Instant::now());
         let containers = state.containers.iter();
@@ -360,14 +368,14 @@ impl MemoryCri {
             .collect()
     }
 
-    /// Grows whenever a sandbox or container may have changed.
+    /// A number that grows whenever a sandbox or container may have changed.
     #[cfg(feature = "simulation")]
     pub(crate) fn version(&self) -> u64 {
         let state = self.settled(Instant::now());
         state.sandboxes.version() + state.containers.version()
     }
 
-    /// The containers that run, as `web/main#0`, in order.
+    /// The running containers, as `web/main#0`, in order.
     pub fn running(&self) -> Vec<String> {
         let state = self.settled(Instant::now());
         let running = state
@@ -381,7 +389,8 @@ impl MemoryCri {
         running
     }
 
-    /// Waits until the runtime is as wanted; looks at the start, when a call did something, and when a container does.
+    /// Waits until the runtime fulfils a condition. It checks at the start, after each call that changes something,
+    /// and whenever a container changes.
     ///
     /// # Errors
     ///
@@ -400,7 +409,7 @@ impl MemoryCri {
         patiently(what, wait).await
     }
 
-    /// Until a call did something or a container does.
+    /// Waits for a call that changes something, or a change of a container.
     async fn changed(&self, changes: &mut watch::Receiver<()>) {
         let due = self.settled(Instant::now()).next_due();
         let is_due = async {
@@ -420,7 +429,7 @@ impl MemoryCri {
         self.inner.changes.send_replace(());
     }
 
-    /// All there is to know, as of now.
+    /// The state, up to date.
     fn settled(&self, now: Instant) -> MutexGuard<'_, State> {
         let mut state = self.inner.state.lock();
         state.settle(now);

@@ -8,12 +8,12 @@ pub(crate) fn hash(seed: u64, text: impl Display) -> u64 {
     Fnv::of(seed, text).mixed()
 }
 
-/// What was drawn: of each thing that came by, for each rule.
+/// The draws so far, for each rule and each subject.
 #[derive(Debug, Default)]
 pub(crate) struct Drawn(BTreeMap<String, BTreeMap<u64, Row>>);
 
 impl Drawn {
-    /// To draw for something that comes by.
+    /// Begins a draw for a subject.
     pub(crate) fn of<'a>(&'a mut self, seed: u64, what: &'a str) -> Draws<'a> {
         Draws {
             seed,
@@ -22,13 +22,13 @@ impl Drawn {
         }
     }
 
-    /// All is drawn from the beginning.
+    /// Restarts all draws.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// Draws for something that comes by.
+/// The draw for one subject.
 pub(crate) struct Draws<'a> {
     seed: u64,
     what: &'a str,
@@ -36,7 +36,8 @@ pub(crate) struct Draws<'a> {
 }
 
 impl Draws<'_> {
-    /// A number from 0 to below 1. It follows from the seed, the rule, what came by, and the how-manieth of it this is.
+    /// A number from 0 to below 1. It follows from the seed, the rule, the subject, and how often this was drawn
+    /// before.
     pub(crate) fn next(&mut self, rule: u64) -> f64 {
         let Self { seed, what, rows } = self;
         let row = rows.entry(rule).or_insert_with(|| Row {
@@ -52,12 +53,12 @@ impl Draws<'_> {
 
 #[derive(Debug)]
 struct Row {
-    /// All that is the same in each draw: it would take long to go through it each time.
+    /// The common part of all draws, computed once because it is long.
     begun: Fnv,
     count: u64,
 }
 
-/// 64 hexadecimal digits, as an id or a digest has.
+/// 64 hexadecimal digits, as in an id or a digest.
 pub(crate) fn hex64(seed: u64, text: impl Display) -> String {
     let mut digits = String::with_capacity(64);
     for part in 0..4 {
@@ -66,7 +67,7 @@ pub(crate) fn hex64(seed: u64, text: impl Display) -> String {
     digits
 }
 
-/// FNV-1a of what is written to it.
+/// The FNV-1a hash of what is written to it.
 #[derive(Clone, Copy, Debug)]
 struct Fnv(u64);
 
@@ -85,7 +86,7 @@ impl Fnv {
     }
 
     fn write(&mut self, text: impl Display) {
-        // It takes whatever is written.
+        // A write never fails.
         let _ = write!(self, "{text}");
     }
 

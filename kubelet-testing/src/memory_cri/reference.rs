@@ -1,6 +1,6 @@
 //! Names of images.
 
-/// The name of an image in full: `busybox` is `docker.io/library/busybox:latest`.
+/// The full name of an image: `busybox` is `docker.io/library/busybox:latest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reference {
     /// `docker.io/library/busybox`
@@ -18,7 +18,7 @@ impl Reference {
             None => (name, None),
         };
         let (path, tag) = match name.rsplit_once(':') {
-            // Else it is a port.
+            // Otherwise it is a port.
             Some((path, tag)) if !tag.contains('/') => (path, tag),
             _ => (name, "latest"),
         };
@@ -54,7 +54,7 @@ impl Reference {
         })
     }
 
-    /// With its tag; with its digest instead if it has one.
+    /// The name with its tag, or with its digest if it has one.
     pub(super) fn full(&self) -> String {
         match &self.digest {
             Some(digest) => format!("{}@{digest}", self.repository),

@@ -21,13 +21,13 @@ impl MemoryCri {
         self.inner.state.lock().container_subject(id)
     }
 
-    /// A call of which no more is wanted than whether it is answered: it takes its time, and may go wrong, like any other.
+    /// A call without work, to check that the runtime answers. It has latency and faults like any other.
     #[cfg(feature = "simulation")]
     pub(crate) async fn ask(&self, call: Call) -> Result<()> {
         self.look(call, Subject::default(), &(), || Ok(())).await
     }
 
-    /// A call that does its work in a moment, after the time it takes.
+    /// A call that does its work at once, after its latency.
     async fn look<Q, A>(
         &self,
         call: Call,
@@ -52,7 +52,7 @@ impl RuntimeService for MemoryCri {
         let inner = &self.inner;
         self.look(Call::Version, Subject::default(), &request, || {
             Ok(v1::VersionResponse {
-                // kubeRuntimeAPIVersion of the kubelet, as containerd gives it.
+                // kubeRuntimeAPIVersion of the kubelet, as containerd returns it.
                 version: "0.1.0".to_owned(),
                 runtime_name: inner.name.clone(),
                 runtime_version: inner.version.clone(),
@@ -390,7 +390,7 @@ impl RuntimeService for MemoryCri {
         .await
     }
 
-    /// Does nothing, as containerd without a template of a CNI configuration.
+    /// Does nothing, like containerd without a CNI configuration template.
     async fn update_runtime_config(
         &self,
         request: v1::UpdateRuntimeConfigRequest,
@@ -509,7 +509,7 @@ impl RuntimeService for MemoryCri {
         .await
     }
 
-    /// Keeps nothing: there is no call that would show it.
+    /// Stores nothing, because no call would show it.
     async fn update_pod_sandbox_resources(
         &self,
         request: v1::UpdatePodSandboxResourcesRequest,

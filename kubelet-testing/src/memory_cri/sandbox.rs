@@ -12,7 +12,7 @@ use super::Subject;
 #[derive(Debug)]
 pub(super) struct Sandbox {
     pub(super) id: String,
-    /// The name that it has reserved.
+    /// The name that is reserved for it.
     pub(super) name: String,
     pub(super) config: Arc<v1::PodSandboxConfig>,
     pub(super) handler: String,
@@ -20,12 +20,12 @@ pub(super) struct Sandbox {
     pub(super) created_at: i64,
     pub(super) ready: bool,
     pub(super) addresses: Vec<IpAddr>,
-    /// By number.
+    /// The containers, by number.
     pub(super) containers: BTreeSet<u64>,
 }
 
 impl Sandbox {
-    /// The name that no other sandbox may have: containerd's `makeSandboxName`.
+    /// The sandbox's unique name: containerd's `makeSandboxName`.
     pub(super) fn name_of(metadata: &v1::PodSandboxMetadata) -> String {
         let v1::PodSandboxMetadata {
             name,
@@ -48,7 +48,7 @@ impl Sandbox {
         Subject::sandbox(self.metadata())
     }
 
-    /// Whether containers without a PID namespace of their own die with it.
+    /// Whether containers that share the PID namespace of the sandbox end with it.
     pub(super) fn shares_pids(&self) -> bool {
         namespaces(&self.config).is_none_or(|options| options.pid() == v1::NamespaceMode::Pod)
     }

@@ -10,7 +10,7 @@ use super::{Call, MemoryCri};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// A name that is reserved for an id; given back when dropped, unless it is kept.
+/// A name reserved for an id. Dropping it releases the name, unless it is kept.
 pub(super) struct Reserved<'a> {
     runtime: &'a MemoryCri,
     kind: Kind,
@@ -53,7 +53,7 @@ impl<'a> Reserved<'a> {
         })
     }
 
-    /// It is the thing's own now.
+    /// Keeps the reservation.
     pub(super) fn keep(mut self) {
         self.kept = true;
     }
@@ -106,7 +106,7 @@ impl MemoryCri {
         Ok(id)
     }
 
-    /// Kills the containers, then ends the sandbox and gives its addresses back.
+    /// Kills the containers, ends the sandbox and releases its addresses.
     pub(super) async fn stop_sandbox(&self, call: Call, number: u64) {
         let containers: Vec<_> = {
             let state = self.settled(Instant::now());
@@ -128,7 +128,7 @@ impl MemoryCri {
         state.tear_down_network(number);
     }
 
-    /// Removes the sandbox with all its containers, ending first what runs.
+    /// Removes the sandbox with all its containers. It ends first what still runs.
     pub(super) async fn remove_sandbox(&self, number: u64) -> Result<()> {
         let call = Call::RemovePodSandbox;
         let ready = self

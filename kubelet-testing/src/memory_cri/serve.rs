@@ -1,4 +1,4 @@
-//! The way of every call: recorded, delayed, befallen by faults, cut off by a crash.
+//! The path of every call: recording, latency, faults, crashes.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{Call, CriCall, LOST, MemoryCri, Subject};
 type Result<T> = std::result::Result<T, Error>;
 
 impl MemoryCri {
-    /// Answers a call: `work` is what it does when nothing is in its way.
+    /// Answers a call. `work` does the work if there is no fault.
     pub(super) async fn serve<Q, A>(
         &self,
         call: Call,
@@ -100,13 +100,13 @@ impl MemoryCri {
             },
             Trouble::Crash(away) => {
                 self.crash_for(away);
-                // This call is cut off with all others.
+                // A crash ends this call, like all others.
                 pending().await
             }
         }
     }
 
-    /// Takes the time that this call takes.
+    /// Waits for the latency of a call.
     pub(super) async fn latency(&self, call: Call) {
         let takes = self.inner.latency.get(call);
         if !takes.is_zero() {

@@ -1,4 +1,4 @@
-//! What is looked at when a container starts, for those who know what the runtime does not.
+//! Custom checks when a container starts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,26 +7,26 @@ use super::container::{Container, State as ContainerState};
 use super::state::State;
 use super::{MemoryCri, Planned};
 
-/// A container that starts, and those of its sandbox.
+/// A container that starts, and the containers of its sandbox.
 pub(crate) struct Start<'a> {
     pub(crate) planned: &'a Planned,
     /// The sandbox's id.
     pub(crate) sandbox: &'a str,
-    /// All of the sandbox, the one that starts among them.
+    /// All containers of the sandbox, including the one that starts.
     pub(crate) containers: Vec<Beside<'a>>,
 }
 
-/// A container beside one that starts.
+/// A container in the sandbox of one that starts.
 pub(crate) struct Beside<'a> {
     pub(crate) name: &'a str,
     pub(crate) was_started: bool,
-    /// Once it has ended.
+    /// Set once it has ended.
     pub(crate) exit_code: Option<i32>,
 }
 
 type Check = dyn Fn(&Start<'_>) -> Vec<String> + Send + Sync;
 
-/// Says what is wrong with a start.
+/// Returns the problems of a start.
 #[derive(Clone)]
 pub(super) struct StartCheck(Arc<Check>);
 
@@ -37,7 +37,7 @@ impl fmt::Debug for StartCheck {
 }
 
 impl MemoryCri {
-    /// What this says of each start is a violation as well.
+    /// The problems that this check returns for each start count as violations.
     pub(crate) fn check_starts(&self, check: impl Fn(&Start<'_>) -> Vec<String> + Send + Sync + 'static) {
         self.inner.state.lock().start_check = Some(StartCheck(Arc::new(check)));
     }

@@ -1,4 +1,4 @@
-//! What the runtime knows, and how it changes.
+//! The state of the runtime, and its changes.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,20 +28,20 @@ pub(super) struct State {
     pub(super) seed: u64,
     pub(super) faults: Faults,
     pub(super) log_root: Option<PathBuf>,
-    /// What `ImageFsInfo` names.
+    /// The folder in `ImageFsInfo`.
     pub(super) images_dir: PathBuf,
     pub(super) sandboxes: Store<Sandbox>,
     pub(super) containers: Store<Container>,
     /// The sandboxes of each pod, by number.
     pub(super) pods: BTreeMap<PodUid, BTreeSet<u64>>,
-    /// Names of sandboxes and containers, and the ids they are reserved for.
+    /// The names of sandboxes and containers, and the ids for which they are reserved.
     pub(super) sandbox_names: BTreeMap<String, String>,
     pub(super) container_names: BTreeMap<String, String>,
-    /// Later ones win.
+    /// Later scripts win.
     pub(super) scripts: Vec<Script<Planned>>,
     pub(super) execs: Vec<ExecScript>,
     pub(super) images: Images,
-    /// One for each family.
+    /// One network for each address family.
     pub(super) addresses: Vec<AddressRange>,
     pub(super) watchers: Watchers,
     pub(super) tallies: BTreeMap<(PodUid, String), Tally>,
@@ -49,18 +49,18 @@ pub(super) struct State {
     #[cfg(feature = "simulation")]
     pub(super) start_check: Option<super::starts::StartCheck>,
     pub(super) away: Away,
-    /// Why the runtime is not ready, and why its network is not.
+    /// The messages of the conditions that are not ready.
     pub(super) runtime_trouble: Option<String>,
     pub(super) network_trouble: Option<String>,
-    /// When something is next to be done about which container.
+    /// When a change of a container is due.
     pub(super) due: BTreeSet<(Instant, u64)>,
     pub(super) ids: u64,
     pub(super) pids: u32,
-    /// No two things are made in the same nanosecond, so that their order is never in doubt.
+    /// The time of the last creation. No two are equal, so the order of creations is unambiguous.
     pub(super) last_made: i64,
 }
 
-/// An id that is written out where it is looked at.
+/// An id that is formatted only when it is needed.
 pub(super) struct NewId {
     seed: u64,
     number: u64,
@@ -72,7 +72,7 @@ impl NewId {
     }
 }
 
-/// Whether the runtime answers.
+/// Whether the runtime is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Away {
     No,
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// Does what has become due, in the order in which it did.
+    /// Processes what is due, in the order in which it became due.
     pub(super) fn settle(&mut self, now: Instant) {
         while let Some((at, number)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             self.due.pop_first();
@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    /// Sees to it that what a container does next is done.
+    /// Schedules the next change of a container.
     pub(super) fn schedule(&mut self, number: u64) {
         let Some(container) = self.containers.get_mut(number) else {
             return;
@@ -136,7 +136,7 @@ impl State {
         }
     }
 
-    /// A container ended, and it is told.
+    /// Ends a container and emits the event.
     pub(super) fn exited(&mut self, number: u64, at: Instant, exited: Exited) {
         let Some(container) = self.containers.get_mut(number) else {
             return;
@@ -150,7 +150,7 @@ impl State {
         self.container_event(number, v1::ContainerEventType::ContainerStoppedEvent, at, time);
     }
 
-    /// What this try of a container does.
+    /// The run of this attempt.
     pub(super) fn next_run(&mut self, planned: &Planned) -> Run {
         let tally = self.tally_of(planned);
         let number = tally.tries;
@@ -164,11 +164,11 @@ impl State {
             .or_default()
     }
 
-    /// A container runs from now on.
+    /// Starts a container.
     ///
     /// # Errors
     ///
-    /// When its log cannot be written.
+    /// Its log cannot be written.
     pub(super) fn start(&mut self, number: u64, run: Run, now: Instant) -> Result<(), String> {
         let Some(container) = self.containers.get_mut(number) else {
             return Err("container was removed".to_owned());
@@ -214,7 +214,7 @@ impl State {
 
     fn count_start(&mut self, planned: &Planned, sandbox: u64) {
         let (uid, name) = (planned.pod_uid(), planned.name());
-        // Of all sandboxes of the pod, not only of this one.
+        // Counts those in all sandboxes of the pod.
         let at_once: Vec<_> = self
             .containers_of(&uid)
             .filter(|container| container.is_running() && container.planned.name() == name)
@@ -252,11 +252,11 @@ impl State {
         numbers.filter_map(|number| self.sandboxes.get(*number))
     }
 
-    /// A sandbox is ready from now on, with its addresses.
+    /// Makes a sandbox ready and assigns its addresses.
     ///
     /// # Errors
     ///
-    /// When there is no network or no address for it.
+    /// There is no network, or no free address.
     pub(super) fn run_sandbox(&mut self, mut sandbox: Sandbox, now: Instant) -> Result<(), String> {
         let host_network = is_host_network(&sandbox.config);
         if !host_network {
@@ -285,7 +285,7 @@ impl State {
             self.violations
                 .push(format!("{about} is ready beside another sandbox of its pod"));
         }
-        // containerd tells of the creation of a sandbox only when it has a network of its own.
+        // containerd emits the creation of a sandbox only if it has its own network.
         let time = self.clock.now();
         if !host_network {
             self.sandbox_event(number, v1::ContainerEventType::ContainerCreatedEvent, now, time);
@@ -294,7 +294,7 @@ impl State {
         Ok(())
     }
 
-    /// A sandbox has ended; its addresses are its own until it is stopped.
+    /// Ends a sandbox. It keeps its addresses until it is stopped.
     pub(super) fn sandbox_ended(&mut self, number: u64, now: Instant) {
         let Some(sandbox) = self.sandboxes.get_mut(number).filter(|sandbox| sandbox.ready) else {
             return;
@@ -338,7 +338,7 @@ impl State {
                 pod.remove();
             }
         }
-        // containerd no longer knows anything of it by then.
+        // containerd has already forgotten it at this point.
         let event = v1::ContainerEventResponse {
             container_id: id,
             container_event_type: v1::ContainerEventType::ContainerDeletedEvent as i32,
@@ -385,14 +385,14 @@ impl State {
         );
     }
 
-    /// What it is about, for calls about a container by id.
+    /// The target of a call for a container by id.
     pub(super) fn container_subject(&self, id: &str) -> Subject {
         let found = self.containers.find(id).ok();
         let container = found.and_then(|number| self.containers.get(number));
         container.map_or_else(|| Subject::unknown(id), |container| container.planned.about())
     }
 
-    /// What it is about, for calls about a sandbox by id.
+    /// The target of a call for a sandbox by id.
     pub(super) fn sandbox_subject(&self, id: &str) -> Subject {
         let found = self.sandboxes.find(id).ok();
         let sandbox = found.and_then(|number| self.sandboxes.get(number));
@@ -473,7 +473,7 @@ impl State {
         self.watchers.break_all();
     }
 
-    /// As after a start of the host: nothing runs any more, and nobody saw it end.
+    /// Like a reboot of the host: nothing runs any more, and the runtime missed all ends.
     pub(super) fn power_cut(&mut self, back_at: Timestamp) {
         let running: Vec<_> = self
             .containers
@@ -497,7 +497,7 @@ impl State {
         }
     }
 
-    /// Has the running containers that are meant end now; says how many there were.
+    /// Ends the running containers that match, and returns how many there were.
     pub(super) fn end_where(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Statistics: what containers were scripted to use, no more.
+//! Statistics. They only show the scripted usage.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::{Call, MemoryCri};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Where containerd keeps images and what containers write.
+/// containerd's folder for images and container layers.
 pub(super) const CONTAINERD_IMAGES_DIR: &str = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs";
-/// What a pod sends and gets in a second, in bytes.
+/// The network traffic of a pod per second and direction, in bytes.
 const NETWORK_RATE: u64 = 1000;
 
-/// The names of the metrics, what they are, and whether they only grow.
+/// The metrics: name, description, and whether it is a counter.
 const METRICS: [(&str, &str, v1::MetricType); 2] = [
     (
         "container_cpu_usage_seconds_total",
@@ -57,7 +57,7 @@ impl MemoryCri {
         }
     }
 
-    /// Of all containers that are meant; of those that do not run, without CPU and memory.
+    /// The statistics of all matching containers. Those that do not run have no CPU and memory.
     pub(super) fn all_container_stats(
         &self,
         filter: Option<&v1::ContainerStatsFilter>,
@@ -248,7 +248,7 @@ fn pod_stats(state: &State, sandbox: &Sandbox, now: Instant) -> v1::PodSandboxSt
         tx_bytes: value(seconds * NETWORK_RATE),
         tx_errors: value(0),
     };
-    // A pod on the host's network has none of its own.
+    // A pod on the host's network has no network statistics.
     let network = (!sandbox.addresses.is_empty()).then(|| v1::NetworkUsage {
         timestamp,
         default_interface: Some(interface()),
@@ -297,7 +297,7 @@ fn metrics_of(state: &State, container: &Container, now: Instant) -> v1::Contain
     }
 }
 
-/// Of a verbose answer: `crictl inspect` shows it.
+/// The `info` of a verbose response, which `crictl inspect` shows.
 pub(super) fn info(verbose: bool, json: String) -> BTreeMap<String, String> {
     let info = verbose.then(|| ("info".to_owned(), json));
     info.into_iter().collect()

@@ -1,11 +1,11 @@
-//! Things with ids, in the order they were made.
+//! Objects with ids, in the order of their creation.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use kubelet_cri::Code;
 
-/// Things by number, the oldest first, that are found by their ids too.
+/// Objects by number, the oldest first, with an index of ids.
 #[derive(Debug)]
 pub(super) struct Store<T> {
     items: BTreeMap<u64, T>,
@@ -30,7 +30,7 @@ impl<T> Store<T> {
         self.items.remove(&number)
     }
 
-    /// The number of an id or of the beginning of one, where it is of one only.
+    /// The number for an id, or for a prefix of exactly one id.
     pub(super) fn find(&self, id: &str) -> Result<u64, Missing> {
         if id.is_empty() {
             return Err(Missing::Empty);
@@ -66,17 +66,17 @@ impl<T> Store<T> {
     }
 }
 
-/// Why an id stands for nothing.
+/// Why there is no object for an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
     NotFound,
-    /// It is the beginning of several.
+    /// It is a prefix of several ids.
     Ambiguous,
     Empty,
 }
 
 impl Missing {
-    /// As containerd answers it.
+    /// containerd's error.
     pub(super) fn code(self) -> Code {
         match self {
             Self::NotFound => Code::NotFound,

@@ -1,16 +1,16 @@
-//! The last words of a container.
+//! Termination messages.
 
 use std::path::Path;
 
 use super::Planned;
 use crate::run::Run;
 
-/// What is written into a termination message file at most: the kubelet's `MaxContainerTerminationMessageLength`.
+/// The maximum length of a termination message: the kubelet's `MaxContainerTerminationMessageLength`.
 const MAX_TERMINATION_MESSAGE: usize = 4096;
-/// Where the kubelet's annotation says the message belongs.
+/// The kubelet's annotation with the path of the message.
 const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
 
-/// Leaves the termination message where the kubelet looks for it: in the file that it made and asked to be mounted.
+/// Writes the termination message to the file that the kubelet created and mounted.
 pub(super) fn leave_message(planned: &Planned, run: &Run) {
     let Some(message) = &run.termination_message else {
         return;

@@ -23,12 +23,13 @@ use crate::Result;
 use crate::run::{Run, Script, Start};
 use crate::wait::patiently;
 
-/// A container runtime in memory, on the five verbs of `kubelet-cri`: containers are records that live and end on tokio's
-/// clock, as a test scripts them. With `CriAdapter` and `CriRuntime` on it a whole agent runs in virtual time.
+/// A container runtime in memory that implements the five verbs of `kubelet-cri`. A container is a record; the test
+/// scripts when it ends, on tokio's clock. With a `CriAdapter` and a `CriRuntime` on top, a whole agent runs in
+/// virtual time.
 ///
-/// A container that no script speaks of runs until it is stopped. Containers outlive agents and adapters for as long as
-/// a clone of the runtime is held. It says by itself when one ended ([`Events`]). Nothing is spawned: time passes when
-/// somebody looks.
+/// A container without a script runs until it is stopped. Containers outlive agents and adapters, as long as a clone
+/// of the runtime exists. The runtime emits events when containers end ([`Events`]). It spawns no task: it processes
+/// what is due when it is called.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,24 +56,24 @@ pub struct MemoryRuntime {
 struct Inner {
     clock: Clock,
     state: Mutex<State>,
-    /// Something was done that may change when a container ends, or whether.
+    /// Something has changed that may affect when a container ends.
     changes: watch::Sender<()>,
 }
 
-/// What became of one container of a pod, over all its attempts.
+/// What happened to a container of a pod, over all its attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tally {
-    /// How often its start was called for, without those calls that found it started.
+    /// How often a start was requested, without requests for a started container.
     pub tries: u32,
     /// How often it was started.
     pub starts: u32,
-    /// How many of it ran at once. More than one is a fault of the agent.
+    /// How many instances ran at the same time. More than one is a bug of the agent.
     pub most_at_once: u32,
 }
 
 impl MemoryRuntime {
-    /// A runtime without containers, whose timestamps are this clock's: give it the one that the agent has.
+    /// A runtime without containers. Its timestamps come from this clock; use the agent's.
     pub fn new(clock: Clock) -> Self {
         let inner = Inner {
             clock,
@@ -84,14 +85,14 @@ impl MemoryRuntime {
         }
     }
 
-    /// Scripts the containers of this name, in whichever pod: the first run is the first start's, the second the second's,
-    /// the last is repeated. Of several scripts for one container the latest counts.
+    /// Scripts the containers with this name, in all pods. The first start gets the first run, the second start the
+    /// second run; the last run repeats. If several scripts apply, the latest wins.
     pub fn script(&self, container: impl Into<String>, runs: impl IntoIterator<Item = Run>) {
         let container = container.into();
         self.script_where(move |spec| spec.key.container == container, runs);
     }
 
-    /// Scripts all containers of which a condition holds, such as an image, a command or a pod's name.
+    /// Scripts all containers that fulfil a condition, for example on the image, the command or the pod's name.
     pub fn script_where(
         &self,
         applies: impl Fn(&ContainerSpec) -> bool + Send + Sync + 'static,
@@ -100,8 +101,8 @@ impl MemoryRuntime {
         self.inner.state.lock().scripts.push(Script::new(applies, runs));
     }
 
-    /// Ends the running instances of a container with this code, as if by themselves: 137 for a `kill -9`. Says how many
-    /// there were.
+    /// Ends the running instances of a container with this code, as if they had exited: 137 for a `kill -9`. Returns
+    /// how many there were.
     pub fn end(&self, pod: &PodUid, container: &str, code: i32) -> usize {
         let now = Instant::now();
         let mut state = self.inner.state.lock();
@@ -121,17 +122,18 @@ impl MemoryRuntime {
         ended
     }
 
-    /// From now on every call fails as if nobody listened. Containers live on.
+    /// Stops answering: every call fails as if nothing listened. Containers continue to run.
     pub fn go_away(&self) {
         self.inner.state.lock().away = true;
     }
 
-    /// Calls are answered again.
+    /// Answers calls again.
     pub fn come_back(&self) {
         self.inner.state.lock().away = false;
     }
 
-    /// What became of a container; nothing if it was never called for. Kept when the container is removed.
+    /// What happened to a container. All zero if its start was never requested. It is kept when the container is
+    /// removed.
     pub fn tally(&self, pod: &PodUid, container: &str) -> Tally {
         let tallies = &self.inner.state.lock().tallies;
         tallies
@@ -140,7 +142,7 @@ impl MemoryRuntime {
             .unwrap_or_default()
     }
 
-    /// What became of each container that was ever called for, by pod and name.
+    /// What happened to each container whose start was ever requested, by pod and name.
     pub fn tallies(&self) -> Vec<(PodUid, String, Tally)> {
         let tallies = &self.inner.state.lock().tallies;
         tallies
@@ -149,7 +151,7 @@ impl MemoryRuntime {
             .collect()
     }
 
-    /// All that was started and not removed, as it is now.
+    /// All containers that were started and not removed, in their current state.
     pub fn containers(&self) -> Vec<Container> {
         self.inner
             .state
@@ -159,7 +161,8 @@ impl MemoryRuntime {
             .collect()
     }
 
-    /// Waits until the runtime is as wanted; looks at the start, when a verb did something, and when a container ends.
+    /// Waits until the runtime fulfils a condition. It checks at the start, after every verb that changes something,
+    /// and when a container ends.
     ///
     /// # Errors
     ///
@@ -178,7 +181,7 @@ impl MemoryRuntime {
         patiently(what, wait).await
     }
 
-    /// Until a verb did something or a container ends.
+    /// Waits for a verb that changes something, or the end of a container.
     async fn changed(&self, changes: &mut watch::Receiver<()>) {
         let end = self.inner.state.lock().next_end(Instant::now());
         let ended = async {

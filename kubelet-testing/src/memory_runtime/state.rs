@@ -1,4 +1,4 @@
-//! What the runtime knows of its containers.
+//! The state of the runtime.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::run::{Life, Run, Script};
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Later ones win.
+    /// Later scripts win.
     pub(super) scripts: Vec<Script<ContainerSpec>>,
     pub(super) records: BTreeMap<ContainerKey, Record>,
     pub(super) tallies: BTreeMap<(PodUid, String), Tally>,
@@ -28,7 +28,7 @@ pub(super) struct Record {
 }
 
 impl State {
-    /// What this try of a container does.
+    /// The run of this attempt.
     pub(super) fn next_run(&mut self, spec: &ContainerSpec) -> Run {
         let tally = self
             .tallies
@@ -74,7 +74,7 @@ impl State {
         self.records.values_mut().map(move |record| record.look(now))
     }
 
-    /// When the next container ends, as far as is known now.
+    /// When the next container ends, as far as known.
     pub(super) fn next_end(&mut self, now: Instant) -> Option<Instant> {
         let running = self.records.values_mut().filter_map(|record| record.end(now));
         running.min()
@@ -82,7 +82,7 @@ impl State {
 }
 
 impl Record {
-    /// The container as it is now: an end that is due has come.
+    /// The current state of the container. If its end is due, it has ended.
     pub(super) fn look(&mut self, now: Instant) -> &Container {
         if let Some((end, ending)) = self.life.end().filter(|(end, _)| *end <= now) {
             let finished_at = self
@@ -94,7 +94,7 @@ impl Record {
         &self.container
     }
 
-    /// When it ends, if it runs and that is known.
+    /// When it ends, if it runs and this is known.
     pub(super) fn end(&mut self, now: Instant) -> Option<Instant> {
         let runs = self.look(now).is_running();
         self.life.end().filter(|_| runs).map(|(end, _)| end)

@@ -1,4 +1,4 @@
-//! Containers that read like their manifests.
+//! Builds containers; the code reads like a manifest.
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, EnvVar, EnvVarSource, ExecAction, LifecycleHandler, ObjectFieldSelector, Probe,
@@ -44,7 +44,7 @@ impl ContainerBuilder {
         self
     }
 
-    /// One more of `env`.
+    /// Adds to `env`.
     pub fn env(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.variable(EnvVar {
             name: name.into(),
@@ -53,7 +53,7 @@ impl ContainerBuilder {
         })
     }
 
-    /// One more of `env`, from a field of the pod: `status.podIP`.
+    /// Adds to `env`, from a field of the pod: `status.podIP`.
     pub fn env_from_field(self, name: impl Into<String>, field_path: impl Into<String>) -> Self {
         let field = ObjectFieldSelector {
             api_version: Some("v1".to_owned()),
@@ -74,12 +74,12 @@ impl ContainerBuilder {
         self
     }
 
-    /// One more of `ports`, TCP.
+    /// Adds a TCP port to `ports`.
     pub fn port(self, port: u16) -> Self {
         self.container_port(None, port)
     }
 
-    /// One more of `ports`, TCP, with a name.
+    /// Adds a TCP port with a name to `ports`.
     pub fn named_port(self, name: impl Into<String>, port: u16) -> Self {
         self.container_port(Some(name.into()), port)
     }
@@ -95,7 +95,7 @@ impl ContainerBuilder {
         self
     }
 
-    /// One of `resources.requests`: `("cpu", "100m")`.
+    /// Adds to `resources.requests`: `("cpu", "100m")`.
     pub fn request(mut self, resource: impl Into<String>, quantity: impl Into<String>) -> Self {
         let resources = self.container.resources.get_or_insert_default();
         let requests = resources.requests.get_or_insert_default();
@@ -103,7 +103,7 @@ impl ContainerBuilder {
         self
     }
 
-    /// One of `resources.limits`: `("memory", "64Mi")`. The request is the same, unless said.
+    /// Adds to `resources.limits`: `("memory", "64Mi")`. The request defaults to the limit.
     pub fn limit(mut self, resource: impl Into<String>, quantity: impl Into<String>) -> Self {
         let resources = self.container.resources.get_or_insert_default();
         let limits = resources.limits.get_or_insert_default();
@@ -111,7 +111,7 @@ impl ContainerBuilder {
         self
     }
 
-    /// One more of `volumeMounts`.
+    /// Adds to `volumeMounts`.
     pub fn mount(mut self, volume: impl Into<String>, path: impl Into<String>) -> Self {
         let mount = VolumeMount {
             name: volume.into(),
@@ -122,7 +122,7 @@ impl ContainerBuilder {
         self
     }
 
-    /// `livenessProbe`; the module [`probe`](super::probe) makes them.
+    /// `livenessProbe`; the module [`probe`](super::probe) has functions for probes.
     pub fn liveness_probe(mut self, probe: Probe) -> Self {
         self.container.liveness_probe = Some(probe);
         self
@@ -140,37 +140,37 @@ impl ContainerBuilder {
         self
     }
 
-    /// `lifecycle.postStart`, a command.
+    /// `lifecycle.postStart`, with a command.
     pub fn post_start<S: Into<String>>(mut self, command: impl IntoIterator<Item = S>) -> Self {
         self.container.lifecycle.get_or_insert_default().post_start = Some(handler(command));
         self
     }
 
-    /// `lifecycle.preStop`, a command.
+    /// `lifecycle.preStop`, with a command.
     pub fn pre_stop<S: Into<String>>(mut self, command: impl IntoIterator<Item = S>) -> Self {
         self.container.lifecycle.get_or_insert_default().pre_stop = Some(handler(command));
         self
     }
 
-    /// `imagePullPolicy`; `IfNotPresent` if not set.
+    /// `imagePullPolicy`; the default is `IfNotPresent`.
     pub fn image_pull_policy(mut self, policy: &str) -> Self {
         self.container.image_pull_policy = Some(policy.to_owned());
         self
     }
 
-    /// `terminationMessagePolicy`; `File` if not set.
+    /// `terminationMessagePolicy`; the default is `File`.
     pub fn termination_message_policy(mut self, policy: &str) -> Self {
         self.container.termination_message_policy = Some(policy.to_owned());
         self
     }
 
-    /// `restartPolicy` of the container: `Always` makes a sidecar of an init container.
+    /// `restartPolicy` of the container: `Always` makes an init container a sidecar.
     pub fn restart_policy(mut self, policy: &str) -> Self {
         self.container.restart_policy = Some(policy.to_owned());
         self
     }
 
-    /// Whatever else it needs.
+    /// Edits any other field.
     pub fn with(mut self, edit: impl FnOnce(&mut Container)) -> Self {
         edit(&mut self.container);
         self

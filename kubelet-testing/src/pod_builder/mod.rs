@@ -1,4 +1,4 @@
-//! Pods that read like their manifests.
+//! Builds pods; the code reads like a manifest.
 
 mod container;
 pub mod probe;
@@ -16,10 +16,10 @@ pub use container::ContainerBuilder;
 /// `0644`
 const DEFAULT_MODE: i32 = 0o644;
 
-/// Builds a pod. What is not said is as the API server defaults it.
+/// Builds a pod, with the API server's defaults.
 ///
-/// There is a method for what tests often say; [`spec`](Self::spec), [`metadata`](Self::metadata) and
-/// [`ContainerBuilder::with`] hand out the API's own types for the rest.
+/// Methods set the fields that tests use often. [`spec`](Self::spec), [`metadata`](Self::metadata) and
+/// [`ContainerBuilder::with`] give access to the API types for all others.
 ///
 /// ```
 /// use kubelet_testing::PodBuilder;
@@ -54,7 +54,7 @@ pub struct PodBuilder {
 }
 
 impl PodBuilder {
-    /// A pod of this name in the namespace `default`.
+    /// A pod with this name in the namespace `default`.
     pub fn new(name: impl Into<String>) -> Self {
         let mut pod = Pod::default();
         pod.metadata.name = Some(name.into());
@@ -76,19 +76,19 @@ impl PodBuilder {
         self
     }
 
-    /// `metadata.uid`. Without it, it follows from seed, namespace and name: the same in each run.
+    /// `metadata.uid`. The default follows from seed, namespace and name, so it is the same in each run.
     pub fn uid(mut self, uid: impl Into<String>) -> Self {
         self.pod.metadata.uid = Some(uid.into());
         self
     }
 
-    /// Another number, another UID: for the successor of a pod of the same name. 0 if not set.
+    /// Sets the seed of the UID, for a new pod with the name of an old one. The default is 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// One of `metadata.labels`.
+    /// Adds to `metadata.labels`.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.pod
             .metadata
@@ -98,7 +98,7 @@ impl PodBuilder {
         self
     }
 
-    /// One of `metadata.annotations`.
+    /// Adds to `metadata.annotations`.
     pub fn annotation(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.pod
             .metadata
@@ -108,7 +108,7 @@ impl PodBuilder {
         self
     }
 
-    /// One more of `spec.containers`.
+    /// Adds to `spec.containers`.
     pub fn container(
         mut self,
         name: &str,
@@ -121,7 +121,7 @@ impl PodBuilder {
         self
     }
 
-    /// One more of `spec.initContainers`.
+    /// Adds to `spec.initContainers`.
     pub fn init_container(
         mut self,
         name: &str,
@@ -133,8 +133,7 @@ impl PodBuilder {
         self
     }
 
-    /// One more of `spec.initContainers`, with `restartPolicy: Always`: it starts in its turn and runs beside the
-    /// containers.
+    /// Adds a sidecar: an element of `spec.initContainers` with `restartPolicy: Always`.
     pub fn sidecar(
         self,
         name: &str,
@@ -144,13 +143,13 @@ impl PodBuilder {
         self.init_container(name, image, |container| build(container.restart_policy("Always")))
     }
 
-    /// `spec.restartPolicy`: `Always` (if not set), `OnFailure` or `Never`.
+    /// `spec.restartPolicy`: `Always` (the default), `OnFailure` or `Never`.
     pub fn restart_policy(mut self, policy: &str) -> Self {
         self.spec.restart_policy = Some(policy.to_owned());
         self
     }
 
-    /// `spec.terminationGracePeriodSeconds`; 30 if not set.
+    /// `spec.terminationGracePeriodSeconds`; the default is 30.
     pub fn termination_grace_period_seconds(mut self, seconds: i64) -> Self {
         self.spec.termination_grace_period_seconds = Some(seconds);
         self
@@ -180,7 +179,7 @@ impl PodBuilder {
         self
     }
 
-    /// `spec.priority`, as admission sets it of a priority class.
+    /// `spec.priority`, which admission sets from a priority class.
     pub fn priority(mut self, priority: i32) -> Self {
         self.spec.priority = Some(priority);
         self
@@ -192,7 +191,7 @@ impl PodBuilder {
         self
     }
 
-    /// One more of `spec.volumes`; the source is what `edit` sets.
+    /// Adds to `spec.volumes`; `edit` sets the source.
     pub fn volume(mut self, name: impl Into<String>, edit: impl FnOnce(&mut Volume)) -> Self {
         let mut volume = Volume {
             name: name.into(),
@@ -203,14 +202,14 @@ impl PodBuilder {
         self
     }
 
-    /// A volume of kind `emptyDir`.
+    /// Adds a volume of kind `emptyDir`.
     pub fn empty_dir_volume(self, name: impl Into<String>) -> Self {
         self.volume(name, |volume| {
             volume.empty_dir = Some(EmptyDirVolumeSource::default())
         })
     }
 
-    /// A volume of kind `hostPath`.
+    /// Adds a volume of kind `hostPath`.
     pub fn host_path_volume(self, name: impl Into<String>, path: impl Into<String>) -> Self {
         let source = HostPathVolumeSource {
             path: path.into(),
@@ -219,7 +218,7 @@ impl PodBuilder {
         self.volume(name, |volume| volume.host_path = Some(source))
     }
 
-    /// A volume of kind `configMap`.
+    /// Adds a volume of kind `configMap`.
     pub fn config_map_volume(self, name: impl Into<String>, config_map: impl Into<String>) -> Self {
         let source = ConfigMapVolumeSource {
             name: config_map.into(),
@@ -229,7 +228,7 @@ impl PodBuilder {
         self.volume(name, |volume| volume.config_map = Some(source))
     }
 
-    /// A volume of kind `secret`.
+    /// Adds a volume of kind `secret`.
     pub fn secret_volume(self, name: impl Into<String>, secret: impl Into<String>) -> Self {
         let source = SecretVolumeSource {
             secret_name: Some(secret.into()),
@@ -239,7 +238,7 @@ impl PodBuilder {
         self.volume(name, |volume| volume.secret = Some(source))
     }
 
-    /// One of `metadata.ownerReferences`: the controller that made it.
+    /// Adds the pod's controller to `metadata.ownerReferences`.
     pub fn controlled_by(
         mut self,
         api_version: impl Into<String>,
@@ -263,32 +262,32 @@ impl PodBuilder {
         self
     }
 
-    /// `metadata.deletionTimestamp` and `metadata.deletionGracePeriodSeconds`: it is being deleted, with this grace.
+    /// `metadata.deletionTimestamp` and `metadata.deletionGracePeriodSeconds`: the pod is being deleted.
     pub fn deleted(mut self, at: Time, grace_seconds: i64) -> Self {
         self.pod.metadata.deletion_timestamp = Some(at);
         self.pod.metadata.deletion_grace_period_seconds = Some(grace_seconds);
         self
     }
 
-    /// `status`: what the API has of it so far. See [`PodStatusBuilder`](crate::PodStatusBuilder).
+    /// `status`, as the API has it. See [`PodStatusBuilder`](crate::PodStatusBuilder).
     pub fn status(mut self, status: impl Into<k8s_openapi::api::core::v1::PodStatus>) -> Self {
         self.pod.status = Some(status.into());
         self
     }
 
-    /// Whatever else its metadata need.
+    /// Edits any other field of the metadata.
     pub fn metadata(mut self, edit: impl FnOnce(&mut ObjectMeta)) -> Self {
         edit(&mut self.pod.metadata);
         self
     }
 
-    /// Whatever else it needs.
+    /// Edits any other field of the spec.
     pub fn spec(mut self, edit: impl FnOnce(&mut PodSpec)) -> Self {
         edit(&mut self.spec);
         self
     }
 
-    /// The pod.
+    /// Returns the pod.
     pub fn build(mut self) -> Arc<Pod> {
         let metadata = &mut self.pod.metadata;
         if metadata.uid.is_none() {
@@ -305,8 +304,8 @@ impl PodBuilder {
     }
 }
 
-/// What the API server makes of the rest of a pod: a request is the limit unless it is said, and a port on the host's
-/// network is a port of the host.
+/// The API server's other defaults: a limit without a request is also the request, and on the host's network a
+/// container port is a host port.
 fn default_container(container: &mut Container, host_network: bool) {
     if let Some(resources) = &mut container.resources
         && let Some(limits) = &resources.limits
@@ -323,7 +322,7 @@ fn default_container(container: &mut Container, host_network: bool) {
     }
 }
 
-/// A UID that looks like one: a 128-bit FNV-1a hash.
+/// A text in the form of a UID: a 128-bit FNV-1a hash.
 fn uid(seed: u64, namespace: &str, name: &str) -> String {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

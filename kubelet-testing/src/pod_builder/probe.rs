@@ -1,4 +1,4 @@
-//! Probes as the API server defaults them: each 10 s, given 1 s, failed after three failures. Change a field for more:
+//! Probes with the API server's defaults: period 10 s, timeout 1 s, three failures. Change fields for other values:
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Probe;

@@ -1,4 +1,4 @@
-//! When a container ends, and how, as far as is known now.
+//! When and how a container ends, as far as known.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use tokio::time::Instant;
 
 use super::{Run, Stop};
 
-/// What a process comes to that SIGKILL ends.
+/// The exit code after SIGKILL.
 const SIGKILL_CODE: i32 = 128 + 9;
 
-/// How it ends.
+/// How a container ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
     pub(crate) code: i32,
-    /// For want of memory.
+    /// Killed because it ran out of memory.
     pub(crate) oom: bool,
 }
 
-/// A container that was started: it ends by itself, because it was asked to, or by force, whichever comes first.
+/// A started container. It ends by itself, on request or by force, whichever comes first.
 #[derive(Debug)]
 pub(crate) struct Life {
     ends: Option<(Instant, Ending)>,
@@ -47,17 +47,17 @@ impl Life {
         }
     }
 
-    /// When and how it ends, if that is known; may lie in the past.
+    /// When and how it ends, if known. This may be in the past.
     pub(crate) fn end(&self) -> Option<(Instant, Ending)> {
         self.ends
     }
 
-    /// Whether not even force ends it.
+    /// Whether SIGKILL has no effect.
     pub(crate) fn stop_hangs(&self) -> bool {
         self.stop == Stop::Hangs
     }
 
-    /// It was asked to end, by force after `grace`.
+    /// It gets SIGTERM, and SIGKILL after `grace`.
     pub(crate) fn ask_to_stop(&mut self, now: Instant, grace: Duration) {
         if !grace.is_zero() {
             self.terminate(now);
@@ -65,7 +65,7 @@ impl Life {
         self.end_by(now + grace, SIGKILL_CODE);
     }
 
-    /// It was asked to end.
+    /// It gets SIGTERM.
     pub(crate) fn terminate(&mut self, now: Instant) {
         if let (Stop::Ends(time, code), false) = (&self.stop, self.stopping) {
             self.end_by(now + *time, *code);
@@ -73,14 +73,14 @@ impl Life {
         self.stopping = true;
     }
 
-    /// It is ended by force, if force can do it.
+    /// It gets SIGKILL, and ends if that has an effect.
     pub(crate) fn kill(&mut self, now: Instant) {
         if !self.stop_hangs() {
             self.end_by(now, SIGKILL_CODE);
         }
     }
 
-    /// It ends then, unless it ends before.
+    /// It ends at this time, unless it ends earlier.
     pub(crate) fn end_by(&mut self, end: Instant, code: i32) {
         if self.ends.is_none_or(|(known, _)| end < known) {
             self.ends = Some((end, Ending::exit(code)));

@@ -1,4 +1,4 @@
-//! What a container does, as a test scripts it.
+//! The script of a container.
 
 mod life;
 
@@ -9,7 +9,7 @@ use kubelet_cri::verbs::ErrorClass;
 
 pub(crate) use self::life::{Ending, Life};
 
-/// One life of a container, from its start to its end. Times are on tokio's clock.
+/// One run of a container, from its start to its end. Times are on tokio's clock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,15 +40,15 @@ pub(crate) enum Start {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Stop {
-    /// With this code, so long after it was asked to.
+    /// Exits with this code, this long after SIGTERM.
     Ends(Duration, i32),
-    /// Only force ends it.
+    /// Only SIGKILL ends it.
     Ignored,
-    /// Not even force does.
+    /// SIGKILL does not end it, either.
     Hangs,
 }
 
-/// What it writes, and how long after its start.
+/// Its output, and how long after its start it writes it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Output {
     pub(crate) after: Duration,
@@ -56,19 +56,19 @@ pub(crate) struct Output {
     pub(crate) text: String,
 }
 
-/// What it uses while it runs.
+/// Its usage while it runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Usage {
     pub(crate) cpu_millis: u64,
     pub(crate) memory_bytes: u64,
 }
 
-/// What a process comes to that SIGTERM ends.
+/// The exit code after SIGTERM.
 const SIGTERM_CODE: i32 = 128 + 15;
 
 impl Run {
-    /// Starts at once, runs until it is stopped, and then ends at once with code 143, as a process that has no handler
-    /// of SIGTERM.
+    /// Starts at once and runs until it is stopped. Then it ends at once with code 143, like a process without a
+    /// handler for SIGTERM.
     pub fn forever() -> Self {
         Self {
             start: Start::Takes(Duration::ZERO),
@@ -83,7 +83,7 @@ impl Run {
         }
     }
 
-    /// Ends by itself with this code, as soon as it was started unless [`after`](Self::after) is given.
+    /// Exits by itself with this code, immediately after the start unless [`after`](Self::after) is set.
     pub fn exits(code: i32) -> Self {
         Self {
             ends: Some((Duration::ZERO, Ending::exit(code))),
@@ -91,8 +91,8 @@ impl Run {
         }
     }
 
-    /// The kernel kills it for want of memory: code 137, and on CRI the reason `OOMKilled`. As soon as it was started
-    /// unless [`after`](Self::after) is given.
+    /// The kernel kills it because it runs out of memory: code 137, and on CRI the reason `OOMKilled`. This happens
+    /// immediately after the start unless [`after`](Self::after) is set.
     pub fn oom_killed() -> Self {
         Self {
             ends: Some((Duration::ZERO, Ending::oom_killed())),
@@ -100,7 +100,7 @@ impl Run {
         }
     }
 
-    /// Does not start: the start fails with an error of this class.
+    /// Its start fails with an error of this class.
     pub fn fails_to_start(class: ErrorClass, message: impl Into<String>) -> Self {
         Self {
             start: Start::Fails(class, message.into()),
@@ -108,49 +108,50 @@ impl Run {
         }
     }
 
-    /// How long it runs before it ends by itself; with code 0 unless made by [`exits`](Self::exits).
+    /// Sets how long it runs before it exits by itself; with code 0 unless [`exits`](Self::exits) sets another.
     pub fn after(mut self, runs: Duration) -> Self {
         let ending = self.ends.map_or(Ending::exit(0), |(_, ending)| ending);
         self.ends = Some((runs, ending));
         self
     }
 
-    /// Its start takes this long. A start dropped before that starts nothing.
+    /// Its start takes this long. A start that is dropped earlier starts nothing.
     pub fn start_takes(mut self, time: Duration) -> Self {
         self.start = Start::Takes(time);
         self
     }
 
-    /// Its start never comes to an end, and starts nothing.
+    /// Its start hangs, and starts nothing.
     pub fn start_hangs(mut self) -> Self {
         self.start = Start::Hangs;
         self
     }
 
-    /// Asked to stop, it ends after this time with this code; killed with 137 if its grace is over before.
+    /// After SIGTERM it takes this time and exits with this code. If the grace period is shorter, it is killed with
+    /// 137.
     pub fn stop_takes(mut self, time: Duration, code: i32) -> Self {
         self.stop = Stop::Ends(time, code);
         self
     }
 
-    /// Asked to stop, it does nothing, and is killed with 137 when its grace is over.
+    /// It ignores SIGTERM, and is killed with 137 at the end of its grace period.
     pub fn ignores_stop(mut self) -> Self {
         self.stop = Stop::Ignored;
         self
     }
 
-    /// Its stop never comes to an end, and it runs on.
+    /// Its stop hangs, and it continues to run.
     pub fn stop_hangs(mut self) -> Self {
         self.stop = Stop::Hangs;
         self
     }
 
-    /// Writes these lines to standard output when it starts. For a runtime that keeps logs: `MemoryCri`.
+    /// Writes these lines to standard output when it starts. Needs a runtime with logs: `MemoryCri`.
     pub fn prints(self, lines: impl Into<String>) -> Self {
         self.prints_after(Duration::ZERO, lines)
     }
 
-    /// Writes these lines to standard output so long after its start, if it still runs then.
+    /// Writes these lines to standard output this long after its start, if it still runs then.
     pub fn prints_after(mut self, after: Duration, lines: impl Into<String>) -> Self {
         self.push_output(after, "stdout", lines.into());
         self
@@ -162,14 +163,14 @@ impl Run {
         self
     }
 
-    /// Leaves this termination message when it ends. For a runtime that mounts files: `MemoryCri`.
+    /// Leaves this termination message when it ends. Needs a runtime that mounts files: `MemoryCri`.
     pub fn leaves_message(mut self, message: impl Into<String>) -> Self {
         self.termination_message = Some(message.into());
         self
     }
 
-    /// What its statistics say while it runs: thousandths of a core, bytes of memory. 10 and 20 MiB if not set. For a
-    /// runtime that has statistics: `MemoryCri`.
+    /// Sets its statistics while it runs: thousandths of a core, bytes of memory. The defaults are 10 and 20 MiB.
+    /// Needs a runtime with statistics: `MemoryCri`.
     pub fn uses(mut self, cpu_millis: u64, memory_bytes: u64) -> Self {
         self.usage = Usage {
             cpu_millis,
@@ -180,14 +181,14 @@ impl Run {
 
     fn push_output(&mut self, after: Duration, stream: &'static str, text: String) {
         self.output.push(Output { after, stream, text });
-        // Stable: what is written at the same time stays in its order.
+        // A stable sort: lines of the same time stay in order.
         self.output.sort_by_key(|output| output.after);
     }
 }
 
 type Condition<C> = Arc<dyn Fn(&C) -> bool + Send + Sync>;
 
-/// Which containers do what, first, second and so on. `C` is what a runtime knows of a container before it starts.
+/// The scripts of containers. `C` is the information that a runtime has about a container before it starts.
 #[derive(Clone)]
 pub(crate) struct Script<C> {
     applies: Condition<C>,
@@ -205,7 +206,7 @@ impl<C> Script<C> {
         }
     }
 
-    /// What the try of this number does, from 0, by the latest script that applies; its last run goes on and on.
+    /// The run with this number, from 0, in the latest script that applies. The last run repeats.
     pub(crate) fn run(scripts: &[Self], container: &C, number: u32) -> Run {
         let script = scripts.iter().rev().find(|script| (script.applies)(container));
         let number = usize::try_from(number).unwrap_or(usize::MAX);

@@ -32,53 +32,54 @@ use super::prepared_lists::PreparedLists;
 use super::static_pods::StaticPods;
 use crate::memory_cri::{MemoryCri, hash};
 
-/// How often an agent tries to begin, and how long it pauses between.
+/// How often an agent tries to start, and the pause between attempts.
 const START_TRIES: u32 = 600;
 const START_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why an agent ended.
+/// The error of an agent.
 pub type AgentError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What an agent of a [`Simulation`](super::Simulation) is given to work with: its node. Or a hollow node of one's own, in a
-/// runtime of one's own: an agent whose containers are pretended.
+/// The node for an agent of a [`Simulation`](super::Simulation): everything that the agent needs. It can also be a
+/// hollow node: an agent with a runtime of your choice that only pretends to run containers.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SimulatedNode {
     /// The node's name. Its object exists.
     pub name: String,
-    /// Where the API server is, as this node's kubelet.
+    /// A client of the API server, with the rights of this node's kubelet.
     pub client: SimulatedClient,
     /// The container runtime.
     pub runtime: MemoryCri,
-    /// Its static pods, in place of a folder of manifests.
+    /// Its static pods, instead of a folder of manifests.
     pub static_pods: StaticPods,
-    /// The time of day, the same for all.
+    /// The clock, shared by all nodes.
     pub clock: Clock,
-    /// A folder of its own that outlives the agent's restarts.
+    /// The agent's folder, which outlives restarts of the agent.
     pub root_dir: PathBuf,
-    /// What its jitter is to follow from; another at each start of the agent.
+    /// The seed of its jitter. It differs at each start of the agent.
     pub seed: u64,
-    /// Where its events go: into the history.
+    /// The recorder that writes its events to the history.
     pub recorder: HistoryRecorder,
     pub(super) shown: Shown,
     pub(super) checkpoints: bool,
     pub(super) pace: Pace,
 }
 
-/// How often an agent looks at what nobody told it had changed.
+/// How often an agent does its periodic work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// It hears no events of its runtime, and lists it each second.
+    /// It gets no events from its runtime, and lists it every second.
     Generic,
-    /// As a kubelet by default, but for its PLEG.
+    /// The kubelet's default periods, except for the PLEG.
     Evented,
-    /// As rarely as may be: it must hear of all that happens.
+    /// The longest periods: it depends on events.
     Restful,
 }
 
 impl Pace {
-    /// One in eight of the first, three of the second; a quarter as many where there is more rest than work: what they do while
-    /// nothing changes is always the same, and most of what a day costs.
+    /// One agent in eight has the first, three in eight the second. With more quiet time than busy time it is a
+    /// quarter of that: periodic work is always the same while nothing changes, and most of the cost of a simulated
+    /// day.
     pub(super) fn drawn(seed: u64, is_by_turns: bool) -> Self {
         match seed % if is_by_turns { 32 } else { 8 } {
             0 => Self::Generic,
@@ -88,17 +89,17 @@ impl Pace {
     }
 }
 
-/// The periods of an agent that rests: in which pods are synced again, its runtime is asked how it is, and is listed while its
-/// events have told of nothing yet.
+/// The periods of an agent with long periods: resync of pods, status of the runtime, and lists of the runtime before
+/// its first event.
 const RESYNC: Duration = Duration::from_secs(600);
 const RUNTIME_STATUS: Duration = Duration::from_secs(120);
 const RELIST: Duration = Duration::from_secs(30);
 
-/// What an agent shows of itself.
+/// What an agent shows of its state.
 pub(super) type Shown = Arc<Mutex<Option<KubeletHandle>>>;
 
 impl SimulatedNode {
-    /// A hollow node on this API server, where its object is to be made beforehand. `root_dir` must be absolute.
+    /// A hollow node on this API server, where you must create the node's object first. `root_dir` must be absolute.
     pub fn new(name: impl Into<String>, client: Client, clock: Clock, root_dir: impl Into<PathBuf>) -> Self {
         let name = name.into();
         Self {
@@ -119,30 +120,34 @@ impl SimulatedNode {
         }
     }
 
-    /// What the agent shows of itself, once it does.
+    /// The state that the agent shows; `None` until it shows it.
     pub fn kubelet(&self) -> Option<KubeletHandle> {
         self.shown.lock().clone()
     }
 
-    /// Shows the simulation what this agent keeps in memory: nothing may stay of a pod that is gone.
+    /// Shows the simulation what this agent keeps in memory. The simulation checks that nothing stays of deleted
+    /// pods.
     pub fn show(&self, kubelet: KubeletHandle) {
         *self.shown.lock() = Some(kubelet);
     }
 
-    /// Runs this project's agent, from its pieces, until `shutdown`. In a simulation one in eight, by the seed, hears no events
-    /// of its runtime and lists it each second, and three in eight do all else as often as a kubelet does by default; where it
-    /// is busy [by turns](crate::Simulation::by_turns), of 32. The others rest as long as may be: they sync pods every ten minutes, ask their runtime how it is every two, and list it each half
-    /// minute until its events have told of something.
+    /// Runs this project's agent until `shutdown`, assembled from its parts.
+    ///
+    /// In a simulation the seed draws how the agent works. One agent in eight gets no events from its runtime and
+    /// lists it every second. Three in eight have the kubelet's default periods. If there is quiet time, by
+    /// [`by_turns`](crate::Simulation::by_turns), these are one and three in 32. The other agents have long periods:
+    /// they resync pods every ten minutes, ask their runtime for its status every two minutes, and list it every 30
+    /// seconds until the first event.
     ///
     /// # Errors
     ///
-    /// When the agent cannot be made, or cannot go on.
+    /// The agent cannot be assembled, or it fails.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it is as killing the agent.
+    /// Dropping the future kills the agent.
     pub async fn run_kubelet(self, shutdown: CancellationToken) -> Result<(), AgentError> {
-        // Boxed, since it is over when the agent runs.
+        // Boxed, because it is no longer needed while the agent runs.
         let assembled = Box::pin(self.assemble());
         match shutdown.run_until_cancelled(assembled).await {
             Some(kubelet) => Ok(kubelet?.run(shutdown).await?),
@@ -150,7 +155,7 @@ impl SimulatedNode {
         }
     }
 
-    /// Puts the agent together, once its runtime answers.
+    /// Assembles the agent, once its runtime answers.
     async fn assemble(self) -> Result<Kubelet, AgentError> {
         let Self {
             name,
@@ -202,7 +207,7 @@ impl SimulatedNode {
                 .statuses(statuses.reporter())
                 .build()
         };
-        // A service manager would start it again while the runtime is away.
+        // A service manager would restart it while the runtime is away.
         let starting = async {
             for _ in 1..START_TRIES {
                 if let Ok(runtime) = start().await {
@@ -252,7 +257,7 @@ impl SimulatedNode {
     }
 }
 
-/// The node as it is registered.
+/// The node object to register.
 pub(super) fn node_object(name: &str) -> Node {
     let quantity = |of: &str, amount: &str| (of.to_owned(), Quantity(amount.to_owned()));
     let mut node = Node::default();
@@ -272,7 +277,7 @@ pub(super) fn node_object(name: &str) -> Node {
     node
 }
 
-/// A [`Client`] that can be shown.
+/// A [`Client`] that implements `Debug`.
 #[derive(Clone)]
 pub struct SimulatedClient(pub(super) Client);
 
@@ -289,7 +294,7 @@ impl std::fmt::Debug for SimulatedClient {
     }
 }
 
-/// Starts an agent: called again when it was killed.
+/// Starts an agent. Called again after the agent was killed.
 pub(super) type StartAgent =
     Arc<dyn Fn(SimulatedNode, CancellationToken) -> BoxFuture<'static, Result<(), AgentError>> + Send + Sync>;
 
@@ -302,7 +307,7 @@ where
     Arc::new(move |node, shutdown| start(node, shutdown).boxed())
 }
 
-/// Whatever is probed over the network answers: there is none here.
+/// All network probes succeed, because there is no network.
 struct Reachable;
 
 #[async_trait]
@@ -312,11 +317,11 @@ impl Prober for Reachable {
     }
 }
 
-/// Notes events in the history; outside of a simulation, in the log.
+/// Writes events to the history; outside of a simulation, to the log.
 #[derive(Clone, Debug)]
 pub struct HistoryRecorder {
     pub(super) node: String,
-    /// None outside of a simulation.
+    /// `None` outside of a simulation.
     pub(super) journal: Option<Journal>,
 }
 
@@ -333,11 +338,11 @@ impl EventRecorder for HistoryRecorder {
     }
 }
 
-/// Every volume is an empty folder. What is in volumes is nothing that a simulated container looks at.
+/// Every volume is an empty folder, because simulated containers do not read volumes.
 #[derive(Debug)]
 struct EmptyVolumes {
     root_dir: RootDir,
-    /// The names of what is mounted.
+    /// The names of mounted volumes.
     pods: Mutex<BTreeMap<PodUid, Box<[Box<str>]>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Drives a simulation: starts the nodes, lets users and faults act when their time comes.
+//! Drives a simulation: starts the nodes, and lets users and faults act at their times.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,15 +28,15 @@ use super::{FaultPlan, Simulation};
 use crate::memory_cri::MemoryCri;
 use crate::{ApiServer, User};
 
-/// The date of every simulation's start: 2026-01-01T00:00:00Z.
+/// The start time of every simulation: 2026-01-01T00:00:00Z.
 const START: i64 = 1_767_225_600;
-/// How long calls to a runtime may take (`runtimeRequestTimeout`).
+/// The timeout of calls to a runtime (`runtimeRequestTimeout`).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// How often it is looked whether something went wrong. All that does is noted when it happens.
+/// How often to check for problems. Each is noted when it happens.
 const LOOK: Duration = Duration::from_secs(300);
-/// How often agents are told by the API server that nothing has changed.
+/// How often the API server sends agents a bookmark.
 const BOOKMARKS: Duration = Duration::from_secs(300);
-/// How long a node that lost power takes to be back.
+/// How long a node is down after a power loss.
 const REBOOT: Duration = Duration::from_secs(30);
 
 pub(super) struct Driver {
@@ -53,7 +53,7 @@ pub(super) struct Driver {
     pub(super) churn: Option<Churn>,
     pub(super) weather: Weather,
     pub(super) order: Order,
-    /// What is to be done when; the number keeps those of one moment apart, in order.
+    /// The actions by time. The number orders actions of the same time.
     pub(super) agenda: BTreeMap<(Instant, u64), Act>,
     acts: u64,
     pub(super) pods_made: u64,
@@ -79,9 +79,9 @@ pub(super) struct Running {
 #[derive(Clone, Debug)]
 pub(super) enum Act {
     Churn,
-    /// The pod of this name.
+    /// The pod with this name.
     Delete(String),
-    /// A static pod, on which node.
+    /// A static pod, and its node.
     PutBack(usize, Arc<Pod>),
     CrashContainer,
     CrashSandbox,
@@ -96,7 +96,7 @@ pub(super) enum Act {
 }
 
 impl Driver {
-    /// Runs a simulation, and says what happened and what should not have.
+    /// Runs a simulation, and returns its history and its problems.
     pub(super) async fn run(simulation: Simulation, time: Duration) -> (History, Vec<String>) {
         let folder = match folder() {
             Ok(folder) => folder,
@@ -188,7 +188,7 @@ impl Driver {
         }
     }
 
-    /// Nodes, pods and agents at the start.
+    /// Creates the nodes, pods and agents of the start.
     async fn prepare(&mut self, pods: Vec<Pod>) {
         for number in 0..self.nodes.len() {
             let name = self.nodes[number].name.clone();
@@ -226,7 +226,7 @@ impl Driver {
         }
     }
 
-    /// Once more, after about this time: half to one and a half of it. Quiet time does not count.
+    /// Schedules the action again after about this time: half to one and a half of it. Quiet time does not count.
     fn plan(&mut self, act: Act, every: Duration) {
         let after = every.mul_f64(0.5 + self.rng.f64());
         let at = self.turns.after(self.start.elapsed(), after);
@@ -238,7 +238,7 @@ impl Driver {
         self.agenda.insert((at, self.acts), act);
     }
 
-    /// Lets all happen that is due before `end`.
+    /// Runs everything that is due before `end`.
     async fn act_until(&mut self, end: Instant) {
         while self.problems.is_empty() {
             self.look();
@@ -251,7 +251,7 @@ impl Driver {
                     }
                 }
                 _ if now >= end => return,
-                // What goes wrong is to be seen before much else happens.
+                // Check for problems before much else happens.
                 next => sleep_until(next.unwrap_or(end).min(end).min(now + LOOK)).await,
             }
         }
@@ -318,7 +318,7 @@ impl Driver {
         self.plan_again(act);
     }
 
-    /// Faults come again.
+    /// Turns the faults on again.
     fn plan_again(&mut self, act: Act) {
         let faults = &self.faults;
         let every = match act {
@@ -337,7 +337,7 @@ impl Driver {
         }
     }
 
-    /// Half of what users do comes soon after what they did before.
+    /// Half of the users' actions come soon after the one before.
     fn plan_churn(&mut self) {
         let Some(Churn { every, .. }) = self.churn else {
             return;
@@ -460,12 +460,12 @@ impl Driver {
     }
 }
 
-/// Where nodes keep their files: in memory if there is such a place, since nobody reads them when all is over.
+/// The folder for the nodes' files. It is in memory if possible, since nobody reads it afterwards.
 fn folder() -> std::io::Result<tempfile::TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
 
-/// Tasks of the runtime that have not ended.
+/// The number of tasks of the tokio runtime that have not ended.
 pub(super) fn alive_tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }

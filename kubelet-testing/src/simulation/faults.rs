@@ -1,4 +1,4 @@
-//! What goes wrong in a simulation, and how often.
+//! The faults of a simulation, and their frequency.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::ApiServer;
 use crate::memory_cri::MemoryCri;
 use kubelet_apiserver::Verb;
 
-/// What goes wrong, drawn from the simulation's seed. Everything is off at first.
+/// The faults of a simulation, drawn from its seed. By default there are none.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,7 +35,7 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Nothing.
+    /// No faults.
     pub fn none() -> Self {
         Self {
             runtime_calls: 0.0,
@@ -52,7 +52,7 @@ impl FaultPlan {
         }
     }
 
-    /// Bad weather: of everything some.
+    /// A storm: some of every kind of fault.
     pub fn storm() -> Self {
         Self::none()
             .runtime_calls(0.05)
@@ -68,7 +68,7 @@ impl FaultPlan {
             .api_outages(Duration::from_secs(1500), Duration::from_secs(90))
     }
 
-    /// The weather of a day, drawn from a seed: of each kind nothing, a little, or much.
+    /// The faults of a day, drawn from a seed: none, a few or many of each kind.
     pub fn drawn(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut rate = |much: f64| [0.0, 0.0, much / 10.0, much][rng.usize(..4)];
@@ -93,75 +93,75 @@ impl FaultPlan {
         plan
     }
 
-    /// Of the calls to the runtimes this part meets a fault: an error before the work or after it, a lost reply, a delay before
-    /// the work or after it, no answer at all. 0 for none, 1 for all.
+    /// The fraction of calls to the runtimes that fail: an error before or after the work, a lost reply, a delay
+    /// before or after the work, no answer at all. 0 is none, 1 is all.
     pub fn runtime_calls(mut self, rate: f64) -> Self {
         self.runtime_calls = rate;
         self
     }
 
-    /// Of the agents' requests to the API server this part meets a fault: 429, 500, a lost reply, a dropped connection, a
-    /// delay before the work or after it, no answer at all.
+    /// The fraction of the agents' requests to the API server that fail: 429, 500, a lost reply, a dropped
+    /// connection, a delay before or after the work, no answer at all.
     pub fn api_requests(mut self, rate: f64) -> Self {
         self.api_requests = rate;
         self
     }
 
-    /// Of the runtimes' container events this part is lost, doubled, late or out of order.
+    /// The fraction of the runtimes' container events that are lost, doubled, late or out of order.
     pub fn container_events(mut self, rate: f64) -> Self {
         self.container_events = rate;
         self
     }
 
-    /// About so often a running container is killed from outside (137).
+    /// The mean time between kills of a running container from outside (137).
     pub fn container_crashes(mut self, every: Duration) -> Self {
         self.container_crashes = Some(every);
         self
     }
 
-    /// About so often an agent is killed, as by `kill -9`, and started anew a few seconds later.
+    /// The mean time between kills of an agent, as by `kill -9`. It starts again a few seconds later.
     pub fn agent_restarts(mut self, every: Duration) -> Self {
         self.agent_restarts = Some(every);
         self
     }
 
-    /// About so often an agent is asked to end, and started anew a few seconds after it did.
+    /// The mean time between shutdowns of an agent. It starts again a few seconds after its end.
     pub fn agent_stops(mut self, every: Duration) -> Self {
         self.agent_stops = Some(every);
         self
     }
 
-    /// About so often the processes of a pod's sandbox are killed from outside.
+    /// The mean time between kills of the processes of a pod's sandbox.
     pub fn sandbox_crashes(mut self, every: Duration) -> Self {
         self.sandbox_crashes = Some(every);
         self
     }
 
-    /// About so often a node loses power: agent, runtime and all that runs. What is on its disk stays.
+    /// The mean time between power losses of a node: agent, runtime and all containers end. Its disk stays.
     pub fn reboots(mut self, every: Duration) -> Self {
         self.reboots = Some(every);
         self
     }
 
-    /// About so often a runtime says for a while that it, or its network, is not ready.
+    /// The mean time between periods in which a runtime reports that it, or its network, is not ready.
     pub fn not_ready(mut self, every: Duration, length: Duration) -> Self {
         self.not_ready = Some((every, length));
         self
     }
 
-    /// About so often a runtime is away for a while, and its containers run on.
+    /// The mean time between outages of a runtime. Its containers continue to run.
     pub fn runtime_outages(mut self, every: Duration, length: Duration) -> Self {
         self.runtime_outages = Some((every, length));
         self
     }
 
-    /// About so often the API server is away for a while.
+    /// The mean time between outages of the API server.
     pub fn api_outages(mut self, every: Duration, length: Duration) -> Self {
         self.api_outages = Some((every, length));
         self
     }
 
-    /// How calls to a runtime and its events go wrong.
+    /// The faults of a runtime's calls and events.
     pub(super) fn befall_runtime(&self, runtime: &MemoryCri) {
         let faults = runtime.faults();
         if self.runtime_calls > 0.0 {
@@ -183,7 +183,7 @@ impl FaultPlan {
         }
     }
 
-    /// How a user's requests go wrong.
+    /// The faults of a user's requests.
     pub(super) fn befall_user(&self, api: &ApiServer, user: &str) {
         if self.api_requests <= 0.0 {
             return;
@@ -206,7 +206,7 @@ impl FaultPlan {
     }
 }
 
-/// As it is written in a test.
+/// Prints the code for it in a test.
 impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FaultPlan::none()")?;
@@ -243,7 +243,7 @@ impl fmt::Display for FaultPlan {
     }
 }
 
-/// A duration as it is written in a test.
+/// Prints the code for a duration.
 pub(super) struct Time(pub(super) Duration);
 
 impl fmt::Display for Time {

@@ -1,4 +1,4 @@
-//! What happened in a simulation.
+//! The history of a simulation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// All that happened, in order: one line each, with the simulated time since the start.
+/// All events of a simulation, in order, each with the simulated time since the start.
 ///
 /// Two runs of one seed have equal histories, to the byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,13 +15,13 @@ pub struct History {
     steps: Vec<Step>,
 }
 
-/// One thing that happened.
+/// An event of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Step {
-    /// When, counted from the start.
+    /// The time since the start.
     pub at: Duration,
-    /// What: `node-1 StartContainer default/web main#0`, `pod default/web: Running`…
+    /// The text: `node-1 StartContainer default/web main#0`, `pod default/web: Running`…
     pub what: String,
 }
 
@@ -31,7 +31,7 @@ impl History {
         &self.steps
     }
 
-    /// How many steps hold this text.
+    /// The number of steps that contain this text.
     pub fn count(&self, text: &str) -> usize {
         self.steps.iter().filter(|step| step.what.contains(text)).count()
     }
@@ -41,10 +41,10 @@ impl History {
         &self.steps[self.steps.len().saturating_sub(count)..]
     }
 
-    /// Steps from several witnesses, each in order; at one moment those of the first come first.
+    /// Merges the steps of several journals, each in order. At equal times, those of earlier journals come first.
     pub(super) fn merged(witnesses: impl IntoIterator<Item = Vec<Step>>) -> Self {
         let mut steps: Vec<Step> = witnesses.into_iter().flatten().collect();
-        // Stable.
+        // A stable sort.
         steps.sort_by_key(|step| step.at);
         Self { steps }
     }
@@ -68,7 +68,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// A witness's notes. Clones write into one book.
+/// A journal that collects steps. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
     start: Instant,
@@ -76,7 +76,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// One that counts from `start`.
+    /// A journal whose times count from `start`.
     pub(super) fn new(start: Instant) -> Self {
         Self {
             start,
@@ -84,7 +84,7 @@ impl Journal {
         }
     }
 
-    /// This happened now.
+    /// Adds a step at the current time.
     pub(super) fn note(&self, what: impl Into<String>) {
         let step = Step {
             at: self.start.elapsed(),
@@ -98,15 +98,15 @@ impl Journal {
     }
 }
 
-/// A simulation in which something went wrong that must not.
+/// A failed simulation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Failure {
-    /// What went wrong, a line each.
+    /// The problems, one a line.
     pub problems: Vec<String>,
-    /// How to have it again.
+    /// The code that reproduces it.
     pub replay: String,
-    /// All that happened until then.
+    /// The history up to the failure.
     pub history: History,
 }
 

@@ -1,4 +1,4 @@
-//! What must hold while a simulation runs, when it has come to rest, and at its end.
+//! The invariants of a simulation: while it runs, at rest, and at its end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::driver::{Driver, alive_tasks};
 use super::history::{History, Step};
 use super::witness::disagreement;
 
-/// How long all may take to come to rest: more than the longest back-off of the kubelet, and some.
+/// How long the cluster may take to come to rest: more than the longest back-off of the kubelet.
 pub(super) const REST: Duration = Duration::from_secs(30 * 60);
 
 impl Driver {
-    /// Looks for what should never be.
+    /// Checks for violations.
     pub(super) fn look(&mut self) {
         self.problems.extend(self.witness.problems());
         for node in &self.nodes {
@@ -27,7 +27,7 @@ impl Driver {
                     .into_iter()
                     .map(|violation| format!("{}: {violation}", node.name)),
             );
-            // An agent has no reason to end.
+            // An agent must not end by itself.
             if node
                 .running
                 .as_ref()
@@ -38,7 +38,7 @@ impl Driver {
         }
     }
 
-    /// Nothing goes wrong any more, and all comes to rest.
+    /// Stops all faults, and waits until the cluster is at rest.
     pub(super) async fn rest(&mut self) {
         if !self.problems.is_empty() {
             return;
@@ -56,7 +56,7 @@ impl Driver {
             self.start_agent(number);
         }
         let (mut agreed, end) = (BTreeSet::new(), Instant::now() + REST);
-        // What was seen when something was open the last time.
+        // The state at the last check that found something open.
         let mut seen = None;
         loop {
             let now = self.seen();
@@ -77,7 +77,7 @@ impl Driver {
                     pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(&node.name)
                 };
                 for pod in pods.iter().filter(is_here) {
-                    // A mirror shows what runs under its static pod's UID.
+                    // A mirror pod shows the containers with its static pod's UID.
                     let uid = match pod.annotation(CONFIG_MIRROR) {
                         None => pod.uid_str(),
                         hash => match static_pods.iter().find(|of| of.annotation(CONFIG_HASH) == hash) {
@@ -88,7 +88,8 @@ impl Driver {
                             }
                         },
                     };
-                    // Those that crash again and again agree now and then; once is enough, but for those that are to go.
+                    // Pods that crash again and again are correct only now and then. Once is enough, unless they are
+                    // to be deleted.
                     if agreed.contains(uid) && !pod.is_deleting() {
                         continue;
                     }
@@ -124,13 +125,13 @@ impl Driver {
         }
     }
 
-    /// What the API server and the runtimes have, by how often it changed.
+    /// How often the state of the API server and the runtimes has changed.
     fn seen(&self) -> Vec<u64> {
         let runtimes = self.nodes.iter().map(|node| node.runtime.version());
         runtimes.chain([self.witness.version()]).collect()
     }
 
-    /// Tells all, when nothing runs any more.
+    /// Returns everything, when nothing runs any more.
     pub(super) async fn finish(self, tasks_before: usize) -> (History, Vec<String>) {
         let Self {
             journal,
@@ -162,7 +163,7 @@ impl Driver {
         }
         witnesses.push(witness.steps());
         drop((nodes, admin, api, witness));
-        // What ends with the last handle is woken for it once more.
+        // Tasks that end with the last handle need one more turn.
         for _ in 0..100 {
             if alive_tasks() <= tasks_before {
                 break;

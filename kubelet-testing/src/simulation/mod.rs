@@ -47,23 +47,30 @@ use self::driver::Driver;
 use self::faults::Time;
 use self::turns::Turns;
 
-/// A cluster that is simulated: nodes with an agent and a [`MemoryCri`](crate::memory_cri::MemoryCri) each, one
-/// [`ApiServer`](crate::ApiServer), users and faults; one thread, one paused clock, one seed.
+/// A simulated cluster: nodes, each with an agent and a [`MemoryCri`](crate::memory_cri::MemoryCri), one
+/// [`ApiServer`](crate::ApiServer), users and faults. It has one thread, one paused clock and one seed.
 ///
-/// The same seed gives the same [`History`], to the byte: whatever happens follows from the seed, the setting and the agents.
-/// (An agent of one's own keeps it so if it takes its randomness from [`SimulatedNode::seed`], does file work
-/// [on the spot](kubelet_core::Disk::inline), and iterates over no map of random order.)
+/// The same seed gives the same [`History`], to the byte. Everything follows from the seed, the settings and the
+/// agents. Your own agent must be deterministic, too: take randomness from [`SimulatedNode::seed`], do file work
+/// [inline](kubelet_core::Disk::inline), and iterate over no map with random order.
 ///
-/// From the start to the end must hold: no container runs twice at a time, or before the init containers that precede it; a
-/// terminal phase is never left; counts of restarts only grow; the API server lets go of no pod whose containers run (unless a
-/// user would not wait for them), and none is started afterwards.
+/// The simulation always checks that
 ///
-/// When the time is over, the faults end. Within half an hour what the API server was told of each pod must be what its runtime
-/// shows, what should run must run and be ready, and nothing may be left of pods that are gone: in the runtimes, on the disks,
-/// in what agents [show](SimulatedNode::show) of their memory. Then every agent is replaced by another, which may show in no
-/// status of a pod whose containers stay as they are. Then all pods are deleted, and within half an hour nothing may be left
-/// of any, no task either beyond what new agents have. At last every agent must end when it is asked to, and leave no task
-/// behind.
+/// * no container runs twice at the same time, or before the init containers that precede it,
+/// * no pod leaves a terminal phase,
+/// * restart counts never decrease,
+/// * the API server deletes no pod whose containers run (unless a user forces it), and no container of a deleted pod
+///   starts.
+///
+/// At the end of the given time, the faults stop, and the simulation checks in this order:
+///
+/// 1. Within half an hour, the status of each pod in the API server agrees with its runtime, and what should run is
+///    running and ready. Nothing is left of deleted pods: in the runtimes, on the disks, in what agents
+///    [show](SimulatedNode::show) of their memory.
+/// 2. Every agent is replaced. This must change no status of a pod whose containers do not change.
+/// 3. All pods are deleted. Within half an hour nothing is left of them, and the agents have no more tasks than new
+///    ones.
+/// 4. Every agent gets a shutdown signal. It must end and leave no task.
 #[must_use]
 pub struct Simulation {
     seed: u64,
@@ -75,7 +82,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// One that follows from this seed, with no node yet.
+    /// A simulation with this seed, without nodes.
     pub fn seed(seed: u64) -> Self {
         Self {
             seed,
@@ -87,34 +94,35 @@ impl Simulation {
         }
     }
 
-    /// One node more.
+    /// Adds a node.
     pub fn node(mut self, name: impl Into<String>) -> Self {
         self.nodes.push(name.into());
         self
     }
 
-    /// What users do. Nothing by default.
+    /// Sets what users do. The default is nothing.
     pub fn workload(mut self, workload: Workload) -> Self {
         self.workload = workload;
         self
     }
 
-    /// What goes wrong. Nothing by default.
+    /// Sets the faults. The default is none.
     pub fn faults(mut self, faults: FaultPlan) -> Self {
         self.faults = faults;
         self
     }
 
-    /// Users and faults act for so long, then all is left alone for so long, by turns; at first they act. What
-    /// [`Workload::every`] and a [`FaultPlan`] say of how often counts the busy time alone, so a day of a busy hour in all has
-    /// an hour's changes. Calls and requests go wrong at all times. By default it is never quiet.
+    /// Alternates busy and quiet time, busy time first. In quiet time users and scheduled faults do nothing. The
+    /// frequencies of [`Workload::every`] and [`FaultPlan`] count busy time only, so a day with one busy hour has the
+    /// changes of one hour. Calls and requests can fail at any time. By default there is no quiet time.
     pub fn by_turns(mut self, busy: Duration, quiet: Duration) -> Self {
         self.turns = Turns::new(busy, quiet);
         self
     }
 
-    /// Runs this agent on the nodes in place of this project's. It is called for each start: at first, and again after it was
-    /// killed. Its future is dropped when it is killed, and is to end soon after the token is cancelled.
+    /// Runs this agent on the nodes instead of this project's. The simulation calls it for each start, also after a
+    /// kill. To kill an agent, the simulation drops its future. To shut it down, it cancels the token; the future
+    /// must then end soon.
     pub fn agent<F>(
         mut self,
         agent: impl Fn(SimulatedNode, CancellationToken) -> F + Send + Sync + 'static,
@@ -126,14 +134,14 @@ impl Simulation {
         self
     }
 
-    /// Runs it for this long, and until all has come to rest.
+    /// Runs the simulation for this time, and then until the cluster is at rest.
     ///
-    /// Makes a tokio runtime of its own, so it is called from a plain test, not from an async one. It has timers and no
-    /// sockets: while a packet is on its way nothing would keep the paused clock from running on.
+    /// It makes a tokio runtime of its own, so call it from a plain test, not from an async one. The tokio runtime
+    /// has timers but no sockets: the paused clock would jump while a packet is on its way.
     ///
     /// # Errors
     ///
-    /// A [`Failure`] tells what should never happen and did, the last steps before it, and how to have it again.
+    /// A [`Failure`] has the violations, the last steps before them, and the code that reproduces them.
     pub fn run(self, time: Duration) -> Result<History, Box<Failure>> {
         let replay = self.replay(time);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -160,7 +168,7 @@ impl Simulation {
         }
     }
 
-    /// As it is written in a test.
+    /// Prints the code for it in a test.
     fn replay(&self, time: Duration) -> String {
         let nodes: String = self.nodes.iter().map(|name| format!(".node({name:?})")).collect();
         let Self {

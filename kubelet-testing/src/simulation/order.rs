@@ -1,4 +1,4 @@
-//! What the simulation knows of pods that a runtime does not: which container comes after which, and who is gone.
+//! What the simulation knows about pods and a runtime does not: the order of containers, and which pods are deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::memory_cri::{MemoryCri, Start};
 
-/// The pods that were ever made. Clones share what they know.
+/// All pods that were ever created. Clones share the data.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Order(Arc<Mutex<Known>>);
 
@@ -17,9 +17,9 @@ pub(super) struct Order(Arc<Mutex<Known>>);
 struct Known {
     /// The init containers of each pod in their order.
     init: BTreeMap<PodUid, Vec<Init>>,
-    /// Sandboxes whose pods were initialized: some container of the pod's proper ones was started.
+    /// Sandboxes whose pods are initialized: one of their regular containers was started.
     initialized: BTreeSet<String>,
-    /// Pods that the API server let go of, once all of them had ended.
+    /// Pods that the API server deleted after all of their containers had ended.
     gone: BTreeSet<PodUid>,
 }
 
@@ -30,7 +30,7 @@ struct Init {
 }
 
 impl Order {
-    /// This pod may run.
+    /// Allows this pod to run.
     pub(super) fn add(&self, pod: &Pod) {
         let init = pod
             .spec
@@ -45,12 +45,12 @@ impl Order {
         known.init.insert(pod.uid(), init.collect());
     }
 
-    /// Nothing of this pod runs any more, or will.
+    /// Forbids this pod to run from now on.
     pub(super) fn gone(&self, uid: PodUid) {
         self.0.lock().gone.insert(uid);
     }
 
-    /// Holds a runtime to it.
+    /// Adds the checks to a runtime.
     pub(super) fn watch(&self, runtime: &MemoryCri) {
         let known = self.0.clone();
         runtime.check_starts(move |start| known.lock().wrong_with(start));
@@ -84,7 +84,7 @@ impl Known {
 }
 
 impl Init {
-    /// Those that come after it may start.
+    /// Whether later containers may start.
     fn is_done(&self, start: &Start<'_>) -> bool {
         let instances = start
             .containers

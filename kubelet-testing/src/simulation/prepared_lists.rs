@@ -1,4 +1,4 @@
-//! Lists of a runtime in memory that are made when there is something new, and not each second.
+//! Lists of a runtime in memory, built only after a change instead of every second.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 
 use crate::memory_cri::{Call, MemoryCri};
 
-/// What a PLEG reads. While nothing has changed it gets the list of before, and the runtime a call all the same, which may go
-/// wrong like any other.
+/// The runtime as a PLEG reads it. While nothing changes it returns the previous list. It still makes a call to the
+/// runtime, which can fail like any other.
 pub(super) struct PreparedLists {
     runtime: Arc<CriRuntime>,
     memory: Arc<MemoryCri>,
-    /// The last list, and what it is of.
+    /// The last list and its revision.
     last: Mutex<Option<(u64, Vec<Arc<RuntimePod>>)>>,
 }
 
@@ -45,7 +45,7 @@ impl RuntimeReader for PreparedLists {
         if self.unchanged().is_some() {
             let asked = self.memory.ask(Call::ListPodSandbox).await;
             asked.map_err(|error| Error::runtime("ListPodSandbox", error))?;
-            // It may have taken its time.
+            // The call may have taken time.
             if let Some(pods) = self.unchanged() {
                 return Ok(pods);
             }

@@ -1,4 +1,4 @@
-//! How a simulation ends, once all is at rest: agents are replaced, pods go, agents end.
+//! The end of a simulation, once the cluster is at rest: agents are replaced, pods are deleted, agents end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,16 +10,16 @@ use super::driver::{Driver, Running, alive_tasks};
 use super::judge::REST;
 use super::leftovers::leftovers;
 
-/// How long all was as it is before a moment counts as calm: what is to be told has been told by then.
+/// How long nothing must change until the cluster counts as calm. By then all reports are made.
 const CALM: Duration = Duration::from_secs(120);
-/// How long a new agent is looked at: long enough for each probe to be run, each pod to be synced.
+/// How long to watch a new agent: long enough to run each probe and sync each pod.
 const AFTERMATH: Duration = Duration::from_secs(1000);
 /// How long a node is without an agent.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How long an agent may take to end.
 const END: Duration = Duration::from_secs(5 * 60);
 
-/// Of each pod, the newest instance of each container, and in which state it is. What is removed of older ones shows nowhere.
+/// The newest instance of each container of each pod, and its state. Older ones that are removed are visible nowhere.
 type Fingerprint = BTreeMap<String, BTreeMap<String, Option<Instance>>>;
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +30,7 @@ struct Instance {
 }
 
 impl Driver {
-    /// Every agent is killed and another takes over. Where nothing changes in a pod's containers, nothing may in its status.
+    /// Kills and replaces every agent. If the containers of a pod do not change, its status must not change.
     pub(super) async fn replace_agents(&mut self) {
         if !self.problems.is_empty() {
             return;
@@ -45,7 +45,7 @@ impl Driver {
         for (pod, change) in self.witness.changes() {
             let uid = pod.uid_str();
             let is_same = calm.get(uid) == before.get(uid) && before.get(uid) == after.get(uid);
-            // Its end comes by the clock.
+            // It ends by the clock.
             let is_timed = pod
                 .spec
                 .as_ref()
@@ -58,7 +58,7 @@ impl Driver {
         self.look();
     }
 
-    /// Every agent is killed, and another one started on its node.
+    /// Kills every agent, and starts another one on its node.
     async fn take_over(&mut self) {
         self.journal.note("the agents are replaced by others");
         for node in &mut self.nodes {
@@ -91,8 +91,8 @@ impl Driver {
         pods
     }
 
-    /// All pods are deleted, and nothing stays of any: not in the runtimes, not on the disks, not in the agents' memory, and no
-    /// task more than a new agent has.
+    /// Deletes all pods, and checks that nothing stays of them: in the runtimes, on the disks, in the agents' memory,
+    /// and no more tasks than a new agent has.
     pub(super) async fn clear(&mut self) {
         if !self.problems.is_empty() {
             return;
@@ -137,7 +137,7 @@ impl Driver {
         self.look();
     }
 
-    /// What stays of pods that are not among the living, on all nodes.
+    /// What stays of deleted pods, on all nodes.
     pub(super) fn leftovers(&self, living: &BTreeSet<String>) -> Vec<String> {
         let gone = self.witness.gone();
         let nodes = self.nodes.iter();
@@ -152,14 +152,14 @@ impl Driver {
             .collect()
     }
 
-    /// All agents end.
+    /// Ends all agents.
     pub(super) async fn end(&mut self) {
         for number in 0..self.nodes.len() {
             self.end_agent(number).await;
         }
     }
 
-    /// Asks an agent to end, and waits until it did.
+    /// Shuts an agent down, and waits for its end.
     pub(super) async fn end_agent(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         let Some(Running { mut agent, shutdown }) = node.running.take() else {
@@ -179,7 +179,7 @@ impl Driver {
     }
 }
 
-/// The tasks that stay, of those that come and go beside them.
+/// The number of tasks that stay, without those that come and go.
 async fn fewest_tasks() -> usize {
     let mut fewest = usize::MAX;
     for _ in 0..10 {

@@ -10,12 +10,12 @@ use tokio::sync::watch;
 
 use crate::memory_cri::hex64;
 
-/// What a simulated node has in place of a folder of manifests. Clones show the same pods.
+/// The static pods of a simulated node, instead of a folder of manifests. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct StaticPods(watch::Sender<Vec<Arc<Pod>>>);
 
 impl StaticPods {
-    /// All of them, now and whenever they change: what a [`StreamSource`](kubelet_config::StreamSource) is made of.
+    /// All static pods, now and after each change, for a [`StreamSource`](kubelet_config::StreamSource).
     pub fn snapshots(&self) -> impl Stream<Item = Vec<Arc<Pod>>> + Send + use<> {
         unfold((self.0.subscribe(), true), |(mut pods, first)| async move {
             if !first {
@@ -30,7 +30,7 @@ impl StaticPods {
         self.0.borrow().clone()
     }
 
-    /// One more, in place of the one of its name.
+    /// Adds a static pod, or replaces the one with its name.
     pub(super) fn put(&self, pod: Arc<Pod>) {
         self.0.send_modify(|pods| {
             pods.retain(|other| other.key() != pod.key());
@@ -47,7 +47,7 @@ impl StaticPods {
     }
 }
 
-/// The pod as a source of manifests makes it of one: its hash and UID follow from what it says.
+/// The pod that a source makes of a manifest: its hash and UID follow from its content.
 pub(super) fn static_pod(mut manifest: Value, revision: u64) -> serde_json::Result<Pod> {
     let hash = hex64(revision, manifest.to_string())[..32].to_owned();
     manifest["metadata"]["uid"] = hash.clone().into();

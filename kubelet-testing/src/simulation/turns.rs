@@ -1,11 +1,11 @@
-//! When users and faults act: always, or by turns.
+//! Busy and quiet time.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::faults::Time;
 
-/// Busy stretches and quiet ones in between, the first busy one from the start on. Without any it is busy always.
+/// Alternating busy and quiet time, starting with busy time. By default all time is busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Turns(Option<Turn>);
 
@@ -20,18 +20,18 @@ impl Turns {
         Self((!busy.is_zero() && !quiet.is_zero()).then_some(Turn { busy, quiet }))
     }
 
-    /// Whether this moment, counted from the start, is a quiet one.
+    /// Whether this time since the start is quiet.
     pub(super) fn is_quiet(&self, at: Duration) -> bool {
         self.0.is_some_and(|turn| turn.within(at).1 >= turn.busy)
     }
 
-    /// The moment by which so much busy time has passed since another, both counted from the start.
+    /// The time at which this much busy time has passed since another time. Both count from the start.
     pub(super) fn after(&self, from: Duration, busy_time: Duration) -> Duration {
         let Some(turn) = self.0 else {
             return from + busy_time;
         };
         let (begun, into) = turn.within(from);
-        // As if all of it lay in one piece from the beginning of this turn on.
+        // As if all busy time since the beginning of this turn were in one piece.
         let busy_time = busy_time + into.min(turn.busy);
         let whole = busy_time.as_nanos() / turn.busy.as_nanos();
         let whole = u32::try_from(whole).unwrap_or(u32::MAX);
@@ -44,7 +44,7 @@ impl Turn {
         self.busy + self.quiet
     }
 
-    /// When the turn of a moment began, and how much of it has passed then.
+    /// When the turn of this time began, and how much of it has passed.
     fn within(&self, at: Duration) -> (Duration, Duration) {
         let turns = u32::try_from(at.as_nanos() / self.length().as_nanos()).unwrap_or(u32::MAX);
         let begun = self.length() * turns;
@@ -52,7 +52,7 @@ impl Turn {
     }
 }
 
-/// As it is written in a test.
+/// Prints the code for it in a test.
 impl fmt::Display for Turns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {

@@ -1,4 +1,4 @@
-//! The users of a simulated cluster: they make pods, change them and delete them.
+//! The users of a simulated cluster: they create, change and delete pods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,12 @@ use super::driver::{Act, Driver};
 use super::static_pods::static_pod;
 use super::workload::random_pod;
 
-/// About how many of the pods that are made are static ones.
+/// One in about this many created pods is static.
 const STATIC: u8 = 6;
 
 impl Driver {
-    /// A pod of a random kind, under a new name or the given one. Some are deleted again in the midst of their start.
+    /// Creates a pod of a random kind, with a new name or the given one. Users delete some of them during their
+    /// start.
     pub(super) async fn make_pod(&mut self, name: Option<String>) {
         let Some(number) = self.any_number() else {
             return;
@@ -42,7 +43,7 @@ impl Driver {
         format!("{kind}-{}", self.pods_made)
     }
 
-    /// From a millisecond to a minute, the short ones as likely as the long ones.
+    /// From a millisecond to a minute; short times are as likely as long ones.
     fn moment(&mut self) -> Duration {
         Duration::from_secs_f64(0.001 * 60_000_f64.powf(self.rng.f64()))
     }
@@ -68,7 +69,7 @@ impl Driver {
         Api::namespaced(self.admin.clone(), namespace)
     }
 
-    /// What users do: make one, delete one, replace one, change one.
+    /// A user's action: creates, deletes, replaces or changes a pod.
     pub(super) async fn change_a_pod(&mut self) {
         if self.rng.u8(..STATIC) == 0 && self.change_a_static_pod() {
             return;
@@ -100,7 +101,7 @@ impl Driver {
                 let label = self.rng.u16(..).to_string();
                 self.journal.note(format!("user labels {key}"));
                 let patch = Patch::Merge(json!({"metadata": {"labels": {"drawn": label}}}));
-                // It may be gone by now.
+                // It may have been deleted meanwhile.
                 let _ = self
                     .pods(&key.namespace)
                     .patch(&key.name, &PatchParams::default(), &patch)
@@ -118,14 +119,14 @@ impl Driver {
             .as_ref()
             .and_then(|spec| spec.termination_grace_period_seconds);
         if grace.map(i64::from).or(own) == Some(0) {
-            // It goes at once, whatever still runs.
+            // It is deleted at once, whatever still runs.
             self.witness.is_forced(pod);
         }
         let params = DeleteParams {
             grace_period_seconds: grace,
             ..DeleteParams::default()
         };
-        // It may be gone by now.
+        // It may have been deleted meanwhile.
         let _ = self.pods(&key.namespace).delete(&key.name, &params).await;
     }
 
@@ -143,7 +144,7 @@ impl Driver {
         self.write_manifest(number, &name);
     }
 
-    /// A manifest of this name, whatever it says.
+    /// Writes a random manifest with this name.
     fn write_manifest(&mut self, number: usize, name: &str) {
         let node = &self.nodes[number].name;
         self.pods_made += 1;
@@ -163,7 +164,7 @@ impl Driver {
         node.static_pods.put(pod);
     }
 
-    /// A manifest is edited, or removed; or it is gone for a moment, and is put back as it was. Says whether there is any.
+    /// Edits or removes a manifest, or removes it for a moment and restores it. Returns whether there is any.
     fn change_a_static_pod(&mut self) -> bool {
         let Some(number) = self.any_number() else {
             return false;

@@ -1,4 +1,4 @@
-//! Who sees what the API server is told of pods, and what must hold of it.
+//! Watches the pods in the API server, and checks invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,15 +22,15 @@ const POD_UID: &str = "io.kubernetes.pod.uid";
 /// The label of a container's name.
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 
-/// How long after its manifest was written a mirror may still tell of the pod that was there before.
+/// How long after its manifest was written a mirror pod may still show the previous pod.
 const NEXT_LIFE: Duration = Duration::from_secs(600);
 
-/// Watches all pods, notes each change that shows, and what should never be. Clones share what they saw.
+/// Watches all pods, and notes each visible change and each violation. Clones share the data.
 #[derive(Clone, Debug)]
 pub(super) struct Witness {
     journal: Journal,
     order: Order,
-    /// Of each node.
+    /// For each node.
     runtimes: Arc<BTreeMap<String, MemoryCri>>,
     seen: Arc<Mutex<Seen>>,
 }
@@ -38,16 +38,16 @@ pub(super) struct Witness {
 #[derive(Debug, Default)]
 struct Seen {
     pods: BTreeMap<String, Arc<Pod>>,
-    /// Pods that were there.
+    /// Pods that were deleted.
     gone: BTreeSet<String>,
-    /// Those of them that a user would not wait for.
+    /// Those of them whose deletion a user forced.
     forced: BTreeSet<String>,
     /// When the manifests of static pods were written, by the pods' names.
     written: BTreeMap<String, Instant>,
-    /// Changes of statuses since quiet was awaited, with each pod as it was after the change.
+    /// Changes of statuses since the cluster should be quiet, each with the pod after the change.
     changes: Option<Vec<(Arc<Pod>, String)>>,
     problems: Vec<String>,
-    /// Counts what was seen.
+    /// Counts changes.
     version: u64,
 }
 
@@ -61,7 +61,7 @@ impl Witness {
         }
     }
 
-    /// A user deletes this pod and does not wait for its containers.
+    /// A user forces the deletion of this pod, without waiting for its containers.
     pub(super) fn is_forced(&self, pod: &Pod) {
         self.seen.lock().forced.insert(pod.uid_str().to_owned());
     }
@@ -72,7 +72,7 @@ impl Witness {
         self.seen.lock().written.insert(name, Instant::now());
     }
 
-    /// The pods that were there and are no more.
+    /// The pods that existed and were deleted.
     pub(super) fn gone(&self) -> BTreeSet<String> {
         self.seen.lock().gone.clone()
     }
@@ -82,17 +82,17 @@ impl Witness {
         self.seen.lock().changes = Some(Vec::new());
     }
 
-    /// Which did, and how, since quiet was awaited.
+    /// The statuses that changed since then, and how.
     pub(super) fn changes(&self) -> Vec<(Arc<Pod>, String)> {
         self.seen.lock().changes.take().unwrap_or_default()
     }
 
-    /// Watches until it is dropped. It sees each change, whoever has it told what by then.
+    /// Watches until it is dropped. It sees each change, in order.
     pub(super) async fn run(self, api: ApiServer) {
         let (mut since, mut found) = (0, Vec::new());
         loop {
             let Ok(mut pods) = api.changes::<Pod>(since) else {
-                // So long ago that it is forgotten.
+                // This revision is no longer kept.
                 since = 0;
                 tokio::task::yield_now().await;
                 continue;
@@ -115,19 +115,19 @@ impl Witness {
                     }
                 }
             }
-            // The server went down, and watches with it.
+            // The server went down, and the watch with it.
             found.clear();
         }
     }
 
-    /// The pods as they were seen last, in the order of their names.
+    /// The pods as last seen, ordered by name.
     pub(super) fn pods(&self) -> Vec<Arc<Pod>> {
         let mut pods: Vec<Arc<Pod>> = self.seen.lock().pods.values().cloned().collect();
         pods.sort_by_key(|pod| pod.key());
         pods
     }
 
-    /// Grows with whatever is seen.
+    /// A number that grows with every change.
     pub(super) fn version(&self) -> u64 {
         self.seen.lock().version
     }
@@ -137,7 +137,7 @@ impl Witness {
         self.journal.steps()
     }
 
-    /// What was seen and should never be.
+    /// The violations.
     pub(super) fn problems(&self) -> Vec<String> {
         self.seen.lock().problems.clone()
     }
@@ -152,13 +152,13 @@ impl Witness {
             self.journal.note(format!("pod {key} {shown}"));
         }
         let mut wrong = before.map(|before| went_back(before, &pod)).unwrap_or_default();
-        // Where none is awaited nobody asks what it is.
+        // Only needed when statuses should not change.
         let told = before.filter(|_| seen.changes.is_some());
         let change = told.and_then(|before| change(&before.status, &pod.status));
         if let (Some(changes), Some(change)) = (&mut seen.changes, change) {
             changes.push((pod.clone(), change));
         }
-        // One mirror may tell of one life of its pod and then of the next.
+        // One mirror pod may show one life of its pod and then the next.
         let written = seen.written.get(&key.to_string());
         if pod.is_mirror() && written.is_some_and(|at| at.elapsed() < NEXT_LIFE) {
             wrong.clear();
@@ -170,7 +170,7 @@ impl Witness {
         seen.pods.insert(pod.uid_str().to_owned(), pod);
     }
 
-    /// The others went unseen.
+    /// Drops the pods that are not in this list: the watch missed their deletion.
     fn keep_only(&self, listed: &[Pod]) {
         let known = self.pods().into_iter();
         for gone in known.filter(|pod| listed.iter().all(|other| other.uid_str() != pod.uid_str())) {
@@ -202,16 +202,18 @@ impl Witness {
         if !names.is_empty() {
             let names = names.join(", ");
             self.journal.note(format!(
-                "WRONG: pod {} is gone, and there runs {names}",
+                "WRONG: pod {} is deleted, but {names} still runs",
                 pod.key()
             ));
-            seen.problems
-                .push(format!("pod {}: it is gone, and there runs {names}", pod.key()));
+            seen.problems.push(format!(
+                "pod {}: it is deleted, but {names} still runs",
+                pod.key()
+            ));
         }
     }
 }
 
-/// How a status differs: `containerStatuses.0.ready: true, then false`. Nothing where there was none before.
+/// The differences of a status: `containerStatuses.0.ready: true, then false`. Empty if there was none before.
 fn change(before: &Option<PodStatus>, after: &Option<PodStatus>) -> Option<String> {
     if before == after {
         return None;
@@ -244,7 +246,7 @@ fn differences(path: &str, before: &Value, after: &Value, found: &mut Vec<String
     }
 }
 
-/// What is noted of a pod: `uid 5f… Running 1/2 ready, 3 restarts, deleting`.
+/// The note of a pod: `uid 5f… Running 1/2 ready, 3 restarts, deleting`.
 fn shown(pod: &Pod) -> String {
     let no_status = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&no_status);
@@ -260,7 +262,7 @@ fn shown(pod: &Pod) -> String {
     )
 }
 
-/// What must not change in this direction, and did.
+/// The changes that must not happen in this direction.
 fn went_back(before: &Pod, after: &Pod) -> Vec<String> {
     let mut wrong = Vec::new();
     let (Some(before), Some(after)) = (&before.status, &after.status) else {
@@ -295,7 +297,7 @@ fn all(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
         .flatten()
 }
 
-/// Why a pod is not yet as the runtime has it, under that UID; `None` if the API server and the runtime agree.
+/// Why a pod in the API server does not agree with the runtime, for that UID; `None` if it does.
 pub(super) fn disagreement(
     pod: &Pod,
     uid: &str,
@@ -317,14 +319,17 @@ pub(super) fn disagreement(
     if was_turned_away {
         let mut its = containers.iter();
         let has_none = its.all(|container| container.labels.get(POD_UID).is_none_or(|of| of != uid));
-        return (!has_none).then(|| "was turned away, and has containers".to_owned());
+        return (!has_none).then(|| "was rejected, but has containers".to_owned());
     }
-    let unready = |told: &&ContainerStatus| {
-        let runs = told.state.as_ref().is_some_and(|state| state.running.is_some());
-        runs && !told.ready
+    let unready = |reported: &&ContainerStatus| {
+        let runs = reported
+            .state
+            .as_ref()
+            .is_some_and(|state| state.running.is_some());
+        runs && !reported.ready
     };
     if let Some(unready) = status.container_statuses.iter().flatten().find(unready) {
-        return Some(format!("tells that {} runs and is not ready", unready.name));
+        return Some(format!("reports that {} runs but is not ready", unready.name));
     }
     let names = pod
         .spec
@@ -337,40 +342,44 @@ pub(super) fn disagreement(
     {
         return Some(format!("has no status of container {missing}"));
     }
-    all(status).find_map(|told| {
+    all(status).find_map(|reported| {
         let running: Vec<&str> = containers
             .iter()
             .filter(|container| {
                 container.state() == v1::ContainerState::ContainerRunning
                     && container.labels.get(POD_UID).is_some_and(|of| of == uid)
-                    && container.labels.get(CONTAINER_NAME) == Some(&told.name)
+                    && container.labels.get(CONTAINER_NAME) == Some(&reported.name)
             })
             .map(|container| container.id.as_str())
             .collect();
-        let is_told = told.state.as_ref().is_some_and(|state| state.running.is_some());
-        let told_id = told
+        let runs_by_status = reported
+            .state
+            .as_ref()
+            .is_some_and(|state| state.running.is_some());
+        let reported_id = reported
             .container_id
             .as_deref()
             .and_then(|id| id.split_once("://"))
             .map(|(_, id)| id);
-        match (is_told, running.as_slice()) {
-            (true, [id]) if told_id == Some(*id) => None,
+        match (runs_by_status, running.as_slice()) {
+            (true, [id]) if reported_id == Some(*id) => None,
             (false, []) => None,
             (true, running) => Some(format!(
-                "tells that {} runs as {told_id:?}; there runs {running:?}",
-                told.name
+                "reports that {} runs as {reported_id:?}; running are {running:?}",
+                reported.name
             )),
             (false, running) => Some(format!(
-                "tells that {} does not run; there runs {running:?}",
-                told.name
+                "reports that {} does not run; running are {running:?}",
+                reported.name
             )),
         }
     })
 }
 
-/// It must not be run again, and lost its sandbox when one of its containers had been made and another was not yet started. The
-/// kubelet makes no other sandbox then, and what waits for its start keeps the pod `Pending`. Had none been made it would try
-/// again; had an init container failed the pod would have.
+/// A pod that must not be run again and lost its sandbox after one of its containers was created and before another
+/// one was started. The kubelet then makes no other sandbox, and the container that was not started keeps the pod
+/// `Pending`. If no container had been created, the kubelet would retry. If an init container had failed, the pod
+/// would have failed.
 fn was_cut_off(
     pod: &Pod,
     status: &PodStatus,
@@ -397,7 +406,7 @@ fn was_cut_off(
         && all(status).any(|container| exit_code(container).is_none())
 }
 
-/// An init container fails again and again: such a pod stays `Pending`.
+/// An init container that fails again and again keeps a pod `Pending`.
 fn is_initializing(pod: &Pod, status: &PodStatus) -> bool {
     let is_done = |init: &ContainerStatus| match is_sidecar(pod, init) {
         true => init.started == Some(true),
@@ -415,7 +424,7 @@ fn is_sidecar(pod: &Pod, init: &ContainerStatus) -> bool {
     specs.any(|spec| spec.name == init.name && spec.restart_policy.as_deref() == Some("Always"))
 }
 
-/// Of a container that has ended, and the last one of a container that waits to be started again.
+/// For an ended container, and the last state of a container that waits for its restart.
 fn exit_code(container: &ContainerStatus) -> Option<i32> {
     let ended = |state: &Option<ContainerState>| Some(state.as_ref()?.terminated.as_ref()?.exit_code);
     let runs = container

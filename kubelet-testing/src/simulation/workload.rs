@@ -1,4 +1,4 @@
-//! What the users of a simulated cluster do.
+//! The users of a simulated cluster.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::turns::Turns;
 use crate::Run;
 use crate::memory_cri::{ExecReply, MemoryCri, Planned, hash};
 
-/// What users do with pods while a simulation runs.
+/// What users do with pods during a simulation.
 ///
-/// Containers do what their image is named after: `sim/forever`, `sim/job` (ends well after half a minute), `sim/fails` (ends
-/// with 1 after 20 s), `sim/crashes` (at once), `sim/comes-round` (at its third start), `sim/stubborn` (ignores SIGTERM),
-/// `sim/slow` (takes its time to start and to stop), `sim/oom`; those that end do so at their first 16 starts, which is an
-/// hour of back-off, or at their first six if the image is called `sim/job-6` and so on. A container of any other image runs
-/// until it is stopped. The command `flaps` fails now and then, while it is [busy](crate::Simulation::by_turns) and until the
-/// faults end, any other succeeds.
+/// The image of a container defines what it does: `sim/forever`, `sim/job` (exits with 0 after half a minute),
+/// `sim/fails` (exits with 1 after 20 s), `sim/crashes` (at once), `sim/comes-round` (succeeds at its third start),
+/// `sim/stubborn` (ignores SIGTERM), `sim/slow` (starts and stops slowly), `sim/oom`. Containers that exit do so at
+/// their first 16 starts, which is an hour of back-off, or at their first six if the image is named `sim/job-6` and
+/// so on. A container with any other image runs until it is stopped. The command `flaps` fails now and then in
+/// [busy](crate::Simulation::by_turns) time, until the faults stop; any other command succeeds.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[must_use]
 pub struct Workload {
@@ -32,9 +32,9 @@ pub struct Workload {
 /// Pods of all kinds that come and go.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Churn {
-    /// About so many at a time.
+    /// The approximate number of pods at a time.
     pub(super) pods: usize,
-    /// About so often something is done with one.
+    /// The mean time between actions.
     pub(super) every: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Workload {
         Self::default()
     }
 
-    /// These pods from the start to the end. One without a node gets one.
+    /// Adds these pods, from the start to the end. A pod without a node gets one.
     pub fn pods(pods: impl IntoIterator<Item = Pod>) -> Self {
         Self {
             pods: pods.into_iter().collect(),
@@ -52,9 +52,10 @@ impl Workload {
         }
     }
 
-    /// Pods of all kinds, drawn from the seed, about this many at a time, static pods among them: about twice a minute, now
-    /// and then in quick succession, one is made, deleted with one grace period or another (now and then as soon as it was
-    /// made), made again under its name at once, or labelled anew; a static pod is edited, removed, or put back as it was.
+    /// Pods of all kinds, drawn from the seed, about this many at a time, including static pods. About twice a
+    /// minute, now and then in quick succession, a user creates a pod, deletes one with some grace period (now and
+    /// then right after its creation), replaces one with another of the same name, or changes its labels. A manifest
+    /// is edited, removed, or restored.
     pub fn churn(pods: usize) -> Self {
         Self {
             pods: Vec::new(),
@@ -65,7 +66,7 @@ impl Workload {
         }
     }
 
-    /// Something is done about so often.
+    /// Sets the mean time between actions.
     pub fn every(mut self, every: Duration) -> Self {
         if let Some(churn) = &mut self.churn {
             churn.every = every;
@@ -74,7 +75,7 @@ impl Workload {
     }
 }
 
-/// As it is written in a test.
+/// Prints the code for it in a test.
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.churn {
@@ -91,10 +92,10 @@ impl fmt::Display for Workload {
     }
 }
 
-/// Containers that fail for long do so at this many starts, most of them with the longest back-off between: they outlast a busy
-/// hour. There is nothing new in it after that.
+/// Containers that fail for long do so at this many starts, most of them with the longest back-off in between. They
+/// outlast a busy hour; more starts would show nothing new.
 const LONG: usize = 16;
-/// Images of containers that are drawn. Those that fail for long are rare.
+/// The images for random containers. Those that fail for long are rare.
 const IMAGES: [&str; 16] = [
     "sim/forever",
     "sim/forever",
@@ -113,13 +114,13 @@ const IMAGES: [&str; 16] = [
     "sim/oom-6",
     "sim/crashes",
 ];
-/// The command of probes that fail now and then, while there is weather.
+/// The command of probes that fail now and then, while there are faults.
 const FLAPS: &str = "flaps";
-/// Of so many such periods they fail in one.
+/// They fail in one of this many periods.
 const FLAP_PERIOD: Duration = Duration::from_secs(97);
 const FLAP_PERIODS: u64 = 40;
 
-/// Whether things go wrong. Clones are the same.
+/// Whether there are faults. Clones share the state.
 #[derive(Clone, Debug)]
 pub(super) struct Weather {
     start: Instant,
@@ -136,7 +137,7 @@ impl Weather {
         }
     }
 
-    /// Once and for all.
+    /// For good.
     pub(super) fn calm_down(&self) {
         self.has_calmed_down.store(true, Ordering::Relaxed);
     }
@@ -146,7 +147,7 @@ impl Weather {
     }
 }
 
-/// Teaches a runtime what the containers of each image do.
+/// Scripts the images in a runtime.
 pub(super) fn script(runtime: &MemoryCri, weather: &Weather) {
     let seconds = Duration::from_secs;
     let ends = [
@@ -181,7 +182,7 @@ pub(super) fn script(runtime: &MemoryCri, weather: &Weather) {
     runtime.script_exec_where(fails_now, [ExecReply::exits(1).stderr("not now")]);
 }
 
-/// A pod of a kind drawn from `rng`.
+/// A pod of a random kind.
 pub(super) fn random_pod(name: &str, node: &str, rng: &mut fastrand::Rng) -> Value {
     let containers: Vec<Value> = (0..rng.usize(1..=3))
         .map(|n| random_container(&format!("c{n}"), rng))
@@ -224,7 +225,7 @@ pub(super) fn random_pod(name: &str, node: &str, rng: &mut fastrand::Rng) -> Val
         spec["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
     }
     if rng.u8(..24) == 0 {
-        // More than there is: the agent turns it away.
+        // More than the node has, so the agent rejects it.
         spec["containers"][0]["resources"] = json!({"requests": {"cpu": "1k"}, "limits": {"cpu": "1k"}});
     }
     pod

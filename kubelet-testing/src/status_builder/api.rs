@@ -1,4 +1,4 @@
-//! The status of a pod in the API.
+//! Builds the status of a pod in the API.
 
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
-/// Builds the `status` of a pod as the API has it.
+/// Builds the `status` of a pod in the API.
 ///
 /// ```
 /// use kubelet_testing::{PodBuilder, PodStatusBuilder};
@@ -29,7 +29,7 @@ pub struct PodStatusBuilder {
 }
 
 impl PodStatusBuilder {
-    /// A status of this phase: `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
+    /// A status with this phase: `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub fn new(phase: &str) -> Self {
         let status = PodStatus {
             phase: Some(phase.to_owned()),
@@ -45,7 +45,7 @@ impl PodStatusBuilder {
         self
     }
 
-    /// `podIP`, the first of `podIPs`; a further one is added to these.
+    /// Adds to `podIPs`. The first one is also `podIP`.
     pub fn pod_ip(mut self, ip: impl Into<String>) -> Self {
         let ip = ip.into();
         self.status.pod_ip.get_or_insert_with(|| ip.clone());
@@ -71,12 +71,12 @@ impl PodStatusBuilder {
         self
     }
 
-    /// One more of `conditions`: `("Ready", "True")`.
+    /// Adds to `conditions`: `("Ready", "True")`.
     pub fn condition(self, condition: &str, status: &str) -> Self {
         self.condition_with(condition, status, |_| {})
     }
 
-    /// One more of `conditions`, with a reason, a message, times.
+    /// Adds to `conditions`, with a reason, a message, times.
     pub fn condition_with(
         mut self,
         condition: &str,
@@ -93,7 +93,7 @@ impl PodStatusBuilder {
         self
     }
 
-    /// One more of `containerStatuses`. It waits with reason `ContainerCreating` unless you say otherwise.
+    /// Adds to `containerStatuses`. The default is a container that waits with the reason `ContainerCreating`.
     pub fn container(
         mut self,
         name: &str,
@@ -107,7 +107,7 @@ impl PodStatusBuilder {
         self
     }
 
-    /// One more of `initContainerStatuses`.
+    /// Adds to `initContainerStatuses`.
     pub fn init_container(
         mut self,
         name: &str,
@@ -121,13 +121,13 @@ impl PodStatusBuilder {
         self
     }
 
-    /// Whatever else it needs.
+    /// Edits any other field.
     pub fn with(mut self, edit: impl FnOnce(&mut PodStatus)) -> Self {
         edit(&mut self.status);
         self
     }
 
-    /// The status.
+    /// Returns the status.
     pub fn build(self) -> PodStatus {
         self.status
     }
@@ -155,7 +155,7 @@ impl ContainerStatusBuilder {
         Self { status }.waiting("ContainerCreating", "")
     }
 
-    /// `state.waiting`; no message if it is empty.
+    /// `state.waiting`; an empty message is left out.
     pub fn waiting(mut self, reason: impl Into<String>, message: &str) -> Self {
         let waiting = ContainerStateWaiting {
             reason: Some(reason.into()),
@@ -220,7 +220,7 @@ impl ContainerStatusBuilder {
         self
     }
 
-    /// Whatever else it needs.
+    /// Edits any other field.
     pub fn with(mut self, edit: impl FnOnce(&mut ContainerStatus)) -> Self {
         edit(&mut self.status);
         self

@@ -1,4 +1,4 @@
-//! Statuses that read like what is shown of a pod: the API's, and a runtime's.
+//! Builders for statuses: the API's and a runtime's.
 
 mod api;
 mod runtime;

@@ -1,4 +1,4 @@
-//! What a runtime says of a pod.
+//! Builds the runtime's status of a pod.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -8,12 +8,13 @@ use kubelet_core::runtime::{
 use kubelet_core::{ContainerId, PodExt, PodKey, PodUid};
 use tokio::time::Instant;
 
-/// The first part of the ids that are made up here.
+/// The prefix of generated ids.
 const RUNTIME: &str = "test";
 
-/// Builds what a runtime says of a pod, as it lists it and in full: `kubelet_core`'s [`RuntimePod`] and [`PodStatus`].
+/// Builds the runtime's status of a pod, both as listed and in full: `kubelet_core`'s [`RuntimePod`] and
+/// [`PodStatus`].
 ///
-/// Ids that are not said are `test://NAME-ATTEMPT`; a container belongs to the sandbox that was named last before it.
+/// Generated ids are `test://NAME-ATTEMPT`. A container belongs to the last sandbox that was added before it.
 ///
 /// ```
 /// use kubelet_core::PodExt;
@@ -40,12 +41,12 @@ pub struct RuntimeStatusBuilder {
 }
 
 impl RuntimeStatusBuilder {
-    /// Nothing yet of this pod.
+    /// A pod without sandboxes and containers.
     pub fn of(pod: &Pod) -> Self {
         Self::new(pod.uid(), pod.key())
     }
 
-    /// Nothing yet of the pod of this UID.
+    /// A pod with this UID, without sandboxes and containers.
     pub fn new(uid: impl Into<PodUid>, key: PodKey) -> Self {
         Self {
             uid: uid.into(),
@@ -55,7 +56,8 @@ impl RuntimeStatusBuilder {
         }
     }
 
-    /// Another sandbox, ready, newer than those before, with this IP; on the host's network if it is empty.
+    /// Adds a sandbox that is ready and newer than the others. It has this IP, or is on the host's network if the IP
+    /// is empty.
     pub fn sandbox(self, ip: &str) -> Self {
         let ip = ip.to_owned();
         self.sandbox_with(|sandbox| {
@@ -64,7 +66,7 @@ impl RuntimeStatusBuilder {
         })
     }
 
-    /// Another sandbox, newer than those before.
+    /// Adds a sandbox that is newer than the others.
     pub fn sandbox_with(mut self, edit: impl FnOnce(&mut SandboxStatus)) -> Self {
         let attempt = u32::try_from(self.sandboxes.len()).unwrap_or(u32::MAX);
         let mut sandbox = SandboxStatus::new(format!("sandbox-{attempt}"), SandboxState::Ready);
@@ -75,7 +77,7 @@ impl RuntimeStatusBuilder {
         self
     }
 
-    /// Another container, newer than those before. It is created and not started, unless you say otherwise.
+    /// Adds a container that is newer than the others. It is created but not started, unless `edit` changes that.
     pub fn container(
         mut self,
         name: &str,
@@ -109,7 +111,7 @@ impl RuntimeStatusBuilder {
         status
     }
 
-    /// The pod as it is listed.
+    /// The pod as the runtime lists it.
     pub fn listed(&self) -> RuntimePod {
         let mut pod = RuntimePod::empty(self.uid.clone(), self.key.clone());
         pod.created_at = self.sandboxes.first().and_then(|sandbox| sandbox.created_at);
@@ -135,7 +137,7 @@ impl RuntimeStatusBuilder {
     }
 }
 
-/// Builds what a runtime says of a container: see [`RuntimeStatusBuilder`].
+/// Builds the runtime's status of a container: see [`RuntimeStatusBuilder`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct RuntimeContainerBuilder {
@@ -143,13 +145,13 @@ pub struct RuntimeContainerBuilder {
 }
 
 impl RuntimeContainerBuilder {
-    /// It runs since then.
+    /// It has been running since this time.
     pub fn running(mut self, since: Timestamp) -> Self {
         self.status.state = ContainerState::Running;
         self.began(since)
     }
 
-    /// It has ended, with this code.
+    /// It has exited with this code.
     pub fn exited(mut self, started: Timestamp, finished: Timestamp, code: i32) -> Self {
         self.status.state = ContainerState::Exited;
         self.status.finished_at = Some(finished);
@@ -163,25 +165,25 @@ impl RuntimeContainerBuilder {
         self
     }
 
-    /// How often it was started before, 0 if not said.
+    /// How often it was started before. The default is 0.
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.status.restart_count = attempt;
         self
     }
 
-    /// One word on why it ended.
+    /// The reason why it ended, in one word.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.status.reason = reason.into();
         self
     }
 
-    /// The kubelet's hash of its spec.
+    /// The kubelet's hash of the container spec.
     pub fn hash(mut self, hash: u64) -> Self {
         self.status.hash = hash;
         self
     }
 
-    /// Whatever else the runtime says.
+    /// Edits any other field.
     pub fn with(mut self, edit: impl FnOnce(&mut ContainerStatus)) -> Self {
         edit(&mut self.status);
         self

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// An agent, and all that it is made of.
+/// An agent and all its parts.
 struct Agent {
     pods: watch::Sender<Vec<Arc<Pod>>>,
     sink: MemorySink,
@@ -197,7 +197,7 @@ async fn a_hanging_start_of_one_pod_holds_up_no_other() {
     agent.pods.send_replace(vec![stuck.clone(), web.clone()]);
     agent.until(&web.uid(), "web runs", is("Running")).await;
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    // Its sync goes on, and that its sandbox is there is told already.
+    // Its sync continues, and the status already shows the sandbox.
     let has_sandbox = |status: &PodStatus| {
         let mut conditions = status.conditions.iter().flatten();
         conditions

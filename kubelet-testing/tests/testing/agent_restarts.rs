@@ -1,5 +1,5 @@
-//! What a restart of the agent, or of the whole host, shows of pods whose source keeps nothing of them: nothing.
-//! A whole agent over a CRI runtime in memory, in virtual time.
+//! Restarts of the agent or of the host do not show in pods whose source keeps no status. A whole agent with a CRI
+//! runtime in memory, in virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What stays when the agent does not: its disk, the clock, and those who look at statuses.
+/// What outlives the agent: its disk, the clock, and the watchers of statuses.
 struct Host {
     clock: Clock,
     root: TempDir,
@@ -117,7 +117,7 @@ impl Agent {
         self.sink.get(uid).unwrap()
     }
 
-    /// Nothing of the pod's status changes in this time.
+    /// Checks that the pod's status does not change in this time.
     async fn shows_nothing_of(&self, uid: &PodUid, before: &PodStatus, time: Duration) {
         let (begun, mut watched) = (Instant::now(), self.sink.watch());
         while begun.elapsed() < time {
@@ -187,7 +187,7 @@ fn each(period: i32, command: &str) -> Probe {
 
 #[tokio::test(start_paused = true)]
 async fn what_probes_found_stands_and_no_condition_moves() {
-    // Measured rarely: long after the restart the last agent's word is all there is.
+    // The probe is rare: long after the restart there is only the last agent's result.
     let pod = |name: &str| {
         PodBuilder::new(name)
             .container("main", "busybox:1.36", |c| {
@@ -213,7 +213,8 @@ async fn what_probes_found_stands_and_no_condition_moves() {
     };
     agent.until(&web.uid(), "ready", is_ready).await;
     agent.until(&sick.uid(), "started", started).await;
-    // Until both have been measured and told; less than the 10 s after which the kubelet itself spares a container.
+    // Until both have a result and it is reported; less than the 10 s for which the kubelet itself keeps the
+    // readiness.
     tokio::time::sleep(seconds(3)).await;
     let before = [web.uid(), sick.uid()].map(|uid| host.sink.get(&uid).unwrap());
     assert!(is_ready(&before[0]) && !is_ready(&before[1]));
@@ -230,7 +231,7 @@ async fn what_probes_found_stands_and_no_condition_moves() {
         agent.stop().await;
     }
 
-    // A result is a container's: the next one has to answer for itself.
+    // A result belongs to a container: the next container needs its own.
     cri.script_exec_where(|_, words| words == ["ready"], [ExecReply::exits(1)]);
     assert_eq!(cri.end(&web.uid(), "main", 1), 1);
     let agent = host.start(&cri).await;
@@ -253,7 +254,7 @@ async fn no_crash_loop_back_off_is_forgotten() {
     let mut agent = host.start(&cri).await;
     let mut until = agent.back_off(&pod.uid(), "CrashLoopBackOff", seconds(150)).await;
     let (before, made) = (host.sink.get(&pod.uid()).unwrap(), starts());
-    // The agent comes and goes while the container waits, and is away for a while.
+    // The agent restarts while the container waits, and is away for a while.
     for away in [0, 1, 20] {
         agent.stop().await;
         tokio::time::sleep(seconds(away)).await;
@@ -279,7 +280,7 @@ async fn no_crash_loop_back_off_is_forgotten() {
     assert_eq!(starts(), made + 1);
     assert!(Instant::now() >= until && Instant::now() < until + seconds(30));
 
-    // And the next wait is longer, as if nothing had been.
+    // The next back-off is longer, as if there had been no restart.
     until = agent.back_off(&pod.uid(), "CrashLoopBackOff", seconds(290)).await;
     assert!(until > Instant::now() + seconds(290));
     agent.stop().await;
@@ -316,8 +317,8 @@ async fn no_back_off_of_an_image_is_forgotten() {
     agent.stop().await;
 }
 
-/// The agent goes in the very moment of a start, before or after the runtime did it; then the host goes, and with it
-/// all that the runtime knew.
+/// The agent is killed at the very moment of a start, before or after the runtime did it; then the host restarts, and
+/// the runtime loses its state.
 #[tokio::test(start_paused = true)]
 async fn a_container_that_runs_once_is_not_run_twice_whenever_the_host_goes() {
     for it_ran in [true, false] {
@@ -381,7 +382,7 @@ async fn a_start_that_the_runtime_did_not_make_is_made_while_it_remembers() {
     );
     agent.stop().await;
     cri.faults().clear();
-    // The runtime has a container that was made and never ran.
+    // The runtime has a container that was created and never ran.
     let agent = host.start(&cri).await;
     agent
         .until(&once.uid(), "runs", |status| is_running(status, "main"))
@@ -468,7 +469,7 @@ async fn a_pod_that_has_ended_keeps_its_ips() {
     assert!(before.pod_ip.is_some(), "{before:?}");
     agent.stop().await;
 
-    // Its sandbox is not ready any more: the runtime has no word of them.
+    // Its sandbox is not ready any more: the runtime does not report IPs.
     let agent = host.start(&cri).await;
     agent.shows_nothing_of(&job.uid(), &before, seconds(60)).await;
     agent.stop().await;

@@ -1,4 +1,4 @@
-//! The kit catches runtimes that break its clauses: each fault here is one that a runtime may well have.
+//! The kit detects runtimes that break its clauses. Each fault here is one that a real runtime could have.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,45 +23,45 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// A second start makes a second container; the first is nowhere any more.
+    /// A second start makes a second container, and the first one is lost.
     StartsAnew,
     /// Ended containers leave the list by themselves.
     ForgetsTheEnded,
-    /// One that was removed can still be inspected.
+    /// A removed container can still be inspected.
     RemembersTheRemoved,
     /// A container is in the list twice.
     ListsTwice,
-    /// What is not there cannot be told from trouble.
+    /// A missing container returns another error than `Gone`.
     UnknownIsTrouble,
-    /// Stopping what is not there is an error.
+    /// Stopping a missing container is an error.
     StopIsStrict,
-    /// Removing what is not there is an error.
+    /// Removing a missing container is an error.
     RemoveIsStrict,
-    /// Stop asks, and does not wait.
+    /// Stop sends the signal and does not wait.
     StopReturnsAtOnce,
-    /// Stop kills, whatever the grace.
+    /// Stop kills without a grace period.
     StopIsAlwaysForce,
-    /// Stop waits for the whole grace.
+    /// Stop always waits for the whole grace period.
     StopSitsOutTheGrace,
-    /// Every program ends well.
+    /// Every program exits with 0.
     AllIsWell,
-    /// An end moves with the time at which one looks.
+    /// The end time changes with each call.
     TimesMove,
-    /// A start that is dropped goes on, and its container comes into the list a while later.
+    /// A start that is dropped continues, and its container appears in the list later.
     DroppedStartComesLater,
-    /// An attempt is the container of the one before.
+    /// An attempt returns the container of the previous one.
     AttemptsAreOne,
     /// Pods share their containers.
     PodsAreOne,
-    /// After a restart what had ended is unknown.
+    /// After a restart the exits are unknown.
     RestartForgetsTheEnded,
-    /// After a restart all time begins anew.
+    /// After a restart all times are new.
     RestartForgetsTimes,
-    /// It says that it has events, and tells none.
+    /// It reports the capability `events` and sends none.
     EventsAreSilent,
     /// Its name has more than one word.
     Name,
-    /// A program that is not there ends with 0.
+    /// A missing program exits with 0.
     MissingIsFine,
 }
 
@@ -115,8 +115,8 @@ const FAULTS: [(Fault, &[&str]); 20] = [
     (
         Fault::AllIsWell,
         &[
-            "ends::exit_codes_are_told_as_they_are",
-            "engine::a_container_that_ended_is_started_anew",
+            "ends::exit_codes_are_the_programs_own",
+            "engine::a_container_that_ended_is_restarted",
         ],
     ),
     (Fault::TimesMove, &["life_cycle::times_are_in_order_and_stay"]),
@@ -140,7 +140,7 @@ const FAULTS: [(Fault, &[&str]); 20] = [
         Fault::RestartForgetsTimes,
         &["restart::running_containers_are_found_again"],
     ),
-    (Fault::EventsAreSilent, &["events::an_end_is_told"]),
+    (Fault::EventsAreSilent, &["events::an_end_is_an_event"]),
     (Fault::Name, &["life_cycle::the_runtime_has_a_name"]),
     (
         Fault::MissingIsFine,
@@ -148,7 +148,7 @@ const FAULTS: [(Fault, &[&str]); 20] = [
     ),
 ];
 
-/// A runtime with a fault, on one without.
+/// A runtime with a fault, around one without.
 struct Bent {
     fault: Fault,
     sound: MemoryRuntime,
@@ -169,7 +169,7 @@ impl Bent {
         self.reopened.load(Ordering::SeqCst) > 0
     }
 
-    /// The key under which the sound runtime has it.
+    /// The key that the sound runtime uses.
     fn key(&self, key: &ContainerKey) -> ContainerKey {
         let mut key = key.clone();
         match self.fault {
@@ -180,7 +180,7 @@ impl Bent {
         key
     }
 
-    /// What it makes of a container; `None` if it hides it.
+    /// Its version of a container; `None` hides it.
     fn bend(&self, mut container: Container) -> Option<Container> {
         let reopened = self.was_reopened();
         match &mut container.state {
@@ -196,7 +196,7 @@ impl Bent {
         Some(container)
     }
 
-    /// Starts what was dropped a while ago.
+    /// Starts the containers whose start was dropped a while ago.
     async fn late_starts(&self) {
         let late: Vec<_> = {
             let mut dropped = self.dropped.lock();
@@ -283,7 +283,7 @@ impl ContainerRuntime for Bent {
         match self.fault {
             Fault::StopIsStrict => drop(self.sound.inspect(key).await?),
             Fault::StopReturnsAtOnce => {
-                // Asked, and not waited for.
+                // Signalled, but not awaited.
                 let _ = self
                     .sound
                     .stop(key, grace.max(Duration::from_secs(1)))
@@ -342,7 +342,7 @@ impl Drop for Late<'_> {
     }
 }
 
-/// The fault of this number; one more than there are is none.
+/// The fault with this number; one beyond the last is none.
 struct Faulty<const NUMBER: usize>(Arc<Bent>);
 
 #[async_trait]
@@ -445,11 +445,11 @@ catch! {
 }
 
 #[test]
-fn a_broken_clause_is_told_in_words() {
-    let broken = verbs::check::<Faulty<10>>("ends", "exit_codes_are_told_as_they_are", OFFERS).unwrap_err();
+fn a_broken_clause_is_a_readable_error() {
+    let broken = verbs::check::<Faulty<10>>("ends", "exit_codes_are_the_programs_own", OFFERS).unwrap_err();
     let told = format!("{broken:?}");
     for part in [
-        "ends::exit_codes_are_told_as_they_are is broken",
+        "ends::exit_codes_are_the_programs_own is broken",
         "The exit code is the program's own.",
         "a program that exits with 1 ended with",
     ] {

@@ -1,4 +1,4 @@
-//! Real containerds hold to the clauses; each clause has one of its own.
+//! Real containerds fulfil the clauses; each clause has its own containerd.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ macro_rules! fixture {
     };
 }
 
-/// The host's own: 1.6 has no events.
+/// The host's containerd: 1.6 has no events.
 mod of_the_host {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The runtime in memory holds to the clauses, in virtual time.
+//! The runtime in memory fulfils the clauses, in virtual time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ struct Memory {
     clock: Clock,
 }
 
-/// What a container does that is asked for a program by its words.
+/// The run of a container, by its program's words.
 fn run(program: &Program) -> Run {
     match program {
         Program::Exits(code) => Run::exits(*code).after(Duration::from_millis(50)),
         Program::Missing => Run::fails_to_start(ErrorClass::Permanent, "no such program"),
         Program::Heeds(code) => Run::forever().stop_takes(Duration::from_secs(1), *code),
         Program::Ignores => Run::forever().ignores_stop(),
-        // Slow, so that there is an await at which a start can be cut short.
+        // Slow, so that a start can be interrupted at an await.
         _ => Run::forever().start_takes(Duration::from_millis(20)),
     }
 }
@@ -42,7 +42,7 @@ impl Fixture for Memory {
         Subject::verbs(Arc::new(self.runtime.clone()))
     }
 
-    /// The agent goes; the runtime, that is its state in memory, stays.
+    /// The agent ends; the runtime's state in memory stays.
     async fn reopen(&mut self) -> Result<(), FixtureError> {
         Ok(())
     }

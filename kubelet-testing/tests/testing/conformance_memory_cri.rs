@@ -1,4 +1,4 @@
-//! The CRI runtime in memory holds to the clauses, in virtual time; and where something is wrong with it, the kit says so.
+//! The CRI runtime in memory fulfils the clauses, in virtual time; and the kit detects faults in it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use kubelet_testing::memory_cri::{Call, ExecReply, Latency, MemoryCri};
 
 const IMAGE: &str = "docker.io/library/busybox:1.36";
 
-/// With a fault of this number; with none for 0.
+/// With the fault of this number; 0 is none.
 struct Memory<const FAULT: usize = 0> {
     runtime: MemoryCri,
     clock: Clock,
 }
 
-/// What a container does that is asked for a program by its words.
+/// The run of a container, by its program's words.
 fn run(program: &Program) -> Run {
     match program {
         Program::Exits(code) => Run::exits(*code).after(Duration::from_millis(50)),
@@ -38,7 +38,7 @@ fn run(program: &Program) -> Run {
     }
 }
 
-/// What the same comes to as a command in a container.
+/// The same for a command in a container.
 fn reply(program: &Program) -> ExecReply {
     match program {
         Program::Exits(code) => ExecReply::exits(*code),
@@ -73,7 +73,7 @@ impl<const FAULT: usize> Fixture for Memory<FAULT> {
         Subject::cri(Arc::new(self.runtime.clone()))
     }
 
-    /// The runtime crashes and is there again; its containers run on.
+    /// The runtime crashes and comes back; its containers continue to run.
     async fn reopen(&mut self) -> Result<(), FixtureError> {
         match FAULT {
             LOSES_ALL => self.runtime.reboot(Duration::ZERO),
@@ -135,8 +135,8 @@ fn catches<const FAULT: usize>(clauses: &[&str]) {
 #[test]
 fn what_is_wrong_is_caught() {
     catches::<ALL_IS_WELL>(&[
-        "ends::exit_codes_are_told_as_they_are",
-        "engine::a_container_that_ended_is_started_anew",
+        "ends::exit_codes_are_the_programs_own",
+        "engine::a_container_that_ended_is_restarted",
     ]);
     catches::<DEAF>(&["signals::the_stop_signal_comes_first"]);
     catches::<LOSES_ALL>(&[
@@ -147,8 +147,8 @@ fn what_is_wrong_is_caught() {
     catches::<REMOVALS_FAIL>(&["containers::what_is_removed_is_not_found"]);
     catches::<STATUS_HANGS>(&["containers::what_is_started_runs"]);
     catches::<SILENT>(&[
-        "events::start_end_and_removal_are_told",
-        "events::an_end_by_itself_is_told",
+        "events::start_end_and_removal_are_events",
+        "events::an_end_by_itself_is_an_event",
     ]);
     catches::<SANDBOX_REPLIES_ARE_LOST>(&["sandboxes::a_sandbox_is_ready_once_it_was_run"]);
 }

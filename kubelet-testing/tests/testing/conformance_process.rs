@@ -1,4 +1,4 @@
-//! The process runtime of `kubelet-cri` holds to the clauses.
+//! The process runtime of `kubelet-cri` fulfils the clauses.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ struct Processes {
 }
 
 impl Processes {
-    /// The folder is in use until the starts are over that the last runtime on it had begun.
+    /// The folder is in use until the last runtime has finished its starts.
     async fn open_at(dir: &Path) -> std::io::Result<Option<Arc<ProcessRuntime>>> {
         loop {
             match ProcessRuntime::builder(dir.join("processes")).open().await {

@@ -1,4 +1,4 @@
-//! The fixture on the host's real containerd: what it promises is there, and nothing is left.
+//! The fixture on the host's real containerd: it works as documented, and leaves nothing.
 
 use std::collections::HashMap;
 use std::fs;
@@ -80,7 +80,7 @@ async fn pids(containerd: &Containerd) -> HashMap<String, u32> {
     tasks.into_iter().map(|Task { id, pid, .. }| (id, pid)).collect()
 }
 
-/// Whatever of this name is still mounted, running, or a network device.
+/// Everything with this name that is still mounted, running, or a network device.
 fn remains(name: &str) -> Vec<String> {
     let mut remains = Vec::new();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -193,7 +193,7 @@ async fn a_panic_takes_everything_along() {
 async fn what_a_killed_test_left_behind_goes_with_the_next() {
     const KILLED: &str = "KUBELET_TESTING_KILLED";
     if std::env::var_os(KILLED).is_some() {
-        // In the process that is killed: tells who runs, and waits for it.
+        // Runs in the process that is killed: prints what runs, and waits for the kill.
         let containerd = Containerd::start().await.unwrap().unwrap();
         let client = CriClient::connect(containerd.endpoint()).await.unwrap();
         run_pod(&client, "orphan").await;
@@ -206,7 +206,7 @@ async fn what_a_killed_test_left_behind_goes_with_the_next() {
     let Some(_skipped_if_missing) = Containerd::start().await.unwrap() else {
         return;
     };
-    let test = "what_a_killed_test_left_behind_goes_with_the_next";
+    let test = "containerd::what_a_killed_test_left_behind_goes_with_the_next";
     let mut killed = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env(KILLED, "1")
@@ -225,7 +225,7 @@ async fn what_a_killed_test_left_behind_goes_with_the_next() {
         .collect();
     assert_eq!(orphans.len(), 2, "{lines:?}");
 
-    // Another test's fixture may be at it already.
+    // Another test's fixture may be cleaning up already.
     let _next = Containerd::start().await.unwrap();
     let gone = async {
         while orphans.iter().any(|pid| runs(pid)) {

@@ -1,5 +1,5 @@
-//! The fakes by themselves, held against what they stand for, and whole agents on them. One program: to link one takes longer than
-//! most of the tests.
+//! Tests of the fakes, comparisons with the real ones, and whole agents with the fakes. One program, because linking
+//! takes longer than most of the tests.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

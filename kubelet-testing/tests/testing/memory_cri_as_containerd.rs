@@ -1,4 +1,4 @@
-//! The CRI runtime in memory held against a real containerd: the same calls, the same codes, words, states and events.
+//! Compares the CRI runtime in memory with a real containerd: the same calls, codes, messages, states and events.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use tokio::time::timeout;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// All that a runtime said, with what differs from run to run left out.
+/// All responses of a runtime, without values that differ from run to run.
 #[derive(Default)]
 struct Story {
     lines: Vec<String>,
-    /// Ids in the order they came up.
+    /// Ids in the order of their first occurrence.
     ids: Vec<String>,
 }
 

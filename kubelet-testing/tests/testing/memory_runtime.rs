@@ -1,4 +1,4 @@
-//! The runtime in memory keeps the promises of the five verbs, and its scripts.
+//! The runtime in memory follows the contract of the five verbs, and its scripts.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn each_try_has_its_run_and_the_last_is_repeated() {
     assert_eq!(exit(&runtime, 0).await, None);
     advance(5 * SECOND).await;
     assert_eq!(exit(&runtime, 0).await, Some((3, 1)));
-    // Started before: as it is, running or ended.
+    // Started before, so unchanged: running or ended.
     assert!(!runtime.start(&spec(0)).await.unwrap().is_running());
 
     let error = runtime.start(&spec(1)).await.unwrap_err();
@@ -195,6 +195,6 @@ async fn ends_are_told_and_waited_for() {
     let never = runtime.wait_until("a third container", |runtime| runtime.containers().len() == 3);
     assert_eq!(
         never.await.unwrap_err().to_string(),
-        "a third container: not within 3600s"
+        "a third container: not reached within 3600s"
     );
 }

@@ -1,5 +1,4 @@
-//! Probes of a whole agent in virtual time: commands in containers of a runtime in memory, and what follows from
-//! them.
+//! Probes of a whole agent in virtual time: commands in containers of a runtime in memory, and their effects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +97,7 @@ impl Agent {
         }
     }
 
-    /// The messages of all events of this reason.
+    /// The messages of all events with this reason.
     fn events(&self, reason: &str) -> Vec<String> {
         let all = self.recorder.all();
         let of_reason = all.into_iter().filter(|event| event.reason == reason);
@@ -124,7 +123,7 @@ fn each_second(command: &str) -> Probe {
     }
 }
 
-/// Only commands of this name answer so.
+/// Scripts the commands with this name.
 fn script(cri: &MemoryCri, command: &'static str, replies: impl IntoIterator<Item = ExecReply>) {
     cri.script_exec_where(move |_, words| words == [command], replies);
 }
@@ -174,7 +173,7 @@ async fn a_container_that_fails_its_liveness_probe_is_started_again() {
         agent.events("Killing"),
         ["Container main failed liveness probe, will be restarted"]
     );
-    // It lives on, and nothing is left of the first.
+    // The pod continues, and nothing is left of the first container.
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(agent.events("Killing").len(), 1);
     assert_eq!(agent.results.len(), 1);
@@ -225,7 +224,7 @@ async fn startup_gates_the_other_probes_and_the_regular_containers() {
     let cri = MemoryCri::new(clock);
     let slow = (0..6).map(|n| ExecReply::exits(if n < 5 { 1 } else { 0 }));
     script(&cri, "started", slow);
-    // Were it asked before the start, it would kill.
+    // A probe before the start would kill the container.
     let live = ExecReply::exits(0);
     script(&cri, "live", [live]);
     let agent = Agent::start(&cri, clock, &root).await;
@@ -300,7 +299,7 @@ async fn a_restart_of_the_agent_flips_no_readiness() {
     agent.stop().await;
     tokio::time::sleep(Duration::from_secs(60)).await;
 
-    // The API server has kept what was told of the pod.
+    // The API server has kept the pod's status.
     Arc::make_mut(&mut web).status = Some((*status).clone());
     let agent = Agent::start(&cri, clock, &root).await;
     agent.pods.send_replace(vec![web.clone()]);
@@ -317,7 +316,7 @@ async fn a_restart_of_the_agent_flips_no_readiness() {
         }
         let _ = tokio::time::timeout(Duration::from_secs(5), watched.changed()).await;
     }
-    // What has started is not asked again whether it has: the last agent's word stands.
+    // The startup probe does not run again for a started container: the last agent's result counts.
     assert_eq!(agent.results.len(), 2);
     agent.stop().await;
 }

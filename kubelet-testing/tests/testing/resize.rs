@@ -1,5 +1,5 @@
-//! Resizes in place by a whole agent, over an API server and a CRI runtime in memory, in virtual time: allocated, deferred
-//! until there is room, infeasible, failed; and an agent that is restarted between.
+//! In-place resizes with a whole agent, an API server and a CRI runtime in memory, in virtual time: allocated,
+//! deferred until there is room, infeasible, failed; also across a restart of the agent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What stays when the agent does not.
+/// What outlives the agent.
 struct Host {
     clock: Clock,
     root: TempDir,
@@ -125,7 +125,7 @@ impl Host {
         resized.unwrap();
     }
 
-    /// The pod on the server once it is so. Looked at each virtual second.
+    /// The pod on the server once it fulfils the condition; checked every virtual second.
     async fn until(&self, name: &str, what: &str, reached: impl Fn(&Shown) -> bool) -> Shown {
         let deadline = Instant::now() + Duration::from_secs(600);
         loop {
@@ -164,11 +164,11 @@ impl Agent {
     }
 }
 
-/// What is seen of a pod.
+/// What a test checks of a pod.
 #[derive(Debug)]
 struct Shown {
     phase: String,
-    /// CPU that it asks for, is allocated, and has.
+    /// CPU: requested, allocated, and in use.
     cpu: [Option<String>; 3],
     conditions: Vec<PodCondition>,
     restarts: i32,
@@ -236,7 +236,7 @@ async fn a_resize_is_allocated_deferred_and_allocated_over_restarts_of_the_agent
     ];
     assert_eq!(host.resizes(), granted);
 
-    // There is none; and of what it asks for nothing is kept from others.
+    // There is no room, and the request reserves nothing.
     host.resize("a", cpu("3")).await;
     let deferred = |shown: &Shown| shown.says("PodResizePending", Some("Deferred"));
     let told = host.until("a", "the resize is deferred", deferred).await;
@@ -253,7 +253,7 @@ async fn a_resize_is_allocated_deferred_and_allocated_over_restarts_of_the_agent
     let rejected = host.create("d", cpu("500m")).await;
     host.until("d", "d is rejected", |d| d.phase == "Failed").await;
 
-    // The next agent knows what was allocated, although the API server's spec says otherwise, and waits on.
+    // The next agent knows the allocation, although the API server's spec differs, and the resize still waits.
     agent.stop().await;
     agent = host.start(InPlaceResize::default()).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -265,7 +265,7 @@ async fn a_resize_is_allocated_deferred_and_allocated_over_restarts_of_the_agent
     );
     assert_eq!(host.updates(), 1);
 
-    // The other goes, and what it held is given to the one that waits, at once.
+    // When the other pod is deleted, its resources go to the waiting pod at once.
     let began = Instant::now();
     host.pods().delete("b", &DeleteParams::default()).await.unwrap();
     let done = host.until("a", "a has 3 CPUs", done(["3"; 3])).await;
@@ -280,7 +280,7 @@ async fn a_resize_is_allocated_deferred_and_allocated_over_restarts_of_the_agent
         ]
     );
 
-    // Nothing is kept of what is gone.
+    // Nothing is kept of deleted pods.
     for name in ["a", "c", "d"] {
         host.pods().delete(name, &DeleteParams::default()).await.unwrap();
     }
@@ -342,7 +342,7 @@ async fn what_the_runtime_fails_at_is_told_and_done_by_the_next_agent() {
     assert!(message.contains("no such cgroup"), "{message}");
     agent.stop().await;
 
-    // It was allocated and not done.
+    // It was allocated but not applied.
     host.cri.faults().clear();
     agent = host.start(InPlaceResize::default()).await;
     let done = |shown: &Shown| shown.has(["2", "2", "2"]) && shown.conditions.is_empty();

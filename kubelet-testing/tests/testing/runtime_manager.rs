@@ -1,4 +1,5 @@
-//! The runtime manager on a runtime in memory: streams, logs and stats of running pods; what an old runtime lacks.
+//! The runtime manager on a runtime in memory: streams, logs and stats of running pods; missing calls of old
+//! runtimes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -345,7 +346,7 @@ async fn a_runtime_without_stats_of_sandboxes_is_asked_once_and_tells_of_contain
         (1, 3)
     );
 
-    // What is broken is no reason to go on without it.
+    // A call that fails does not count as missing.
     let rig = Rig::new().await;
     rig.cri
         .faults()
@@ -416,7 +417,7 @@ async fn the_cgroup_driver_is_the_runtimes_where_it_tells() {
     assert_eq!(asked_of_none, 0, "pods in no cgroups need no driver");
 }
 
-/// The ids that the runtime was told for a pod: the first and their number. Sandbox, containers and mounts have the same.
+/// The id mapping in a pod's requests: first id and size. Sandbox, containers and mounts have the same.
 fn told_ids(cri: &MemoryCri, pod: &str) -> Vec<(u32, u32)> {
     let mut told = Vec::new();
     let mut tell = |options: &Option<v1::NamespaceOption>, mounts: &[v1::Mount]| {
@@ -494,7 +495,7 @@ fn of_size(cpu: &str, memory: &str) -> Arc<Pod> {
         .build()
 }
 
-/// The resizes that were asked for since: of the pod (shares, quota, memory), or of its container.
+/// The resize calls since then: for the pod (shares, quota, memory), or for its container.
 fn resizes(cri: &MemoryCri, since: usize) -> Vec<Option<[i64; 3]>> {
     let mut resizes = Vec::new();
     for call in &cri.calls().all()[since..] {

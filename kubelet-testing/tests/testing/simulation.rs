@@ -98,7 +98,7 @@ fn pods_come_and_go_in_good_weather_and_bad() {
     }
 }
 
-/// An agent that starts each container twice is caught, with what led there and how to have it again.
+/// An agent that starts each container twice is caught. The failure has the last steps and the code to reproduce it.
 #[test]
 fn what_should_never_be_is_told_with_the_steps_before_it() {
     let simulation = Simulation::seed(5)

@@ -1,4 +1,4 @@
-//! That a simulation catches what it is there to catch: for each thing that must hold, an agent that does not hold to it.
+//! The simulation detects violations: for each invariant there is an agent that violates it.
 use std::future::{Future, pending};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const TIME: Duration = Duration::from_secs(900);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What a simulation of one node says of an agent on which something is wrong.
+/// The error of a simulation of one node with a faulty agent.
 fn caught<F>(
     workload: Workload,
     agent: impl Fn(SimulatedNode, CancellationToken) -> F + Send + Sync + 'static,
@@ -29,7 +29,7 @@ where
     failure.problems.join("\n")
 }
 
-/// This project's agent, and beside it one who does not know how to behave.
+/// This project's agent, and a misbehaving actor beside it.
 async fn beside<F>(
     node: SimulatedNode,
     shutdown: CancellationToken,
@@ -66,7 +66,7 @@ fn pods(node: &SimulatedNode) -> Api<Pod> {
 
 async fn the_pod(node: &SimulatedNode) -> Result<Pod, AgentError> {
     loop {
-        // Before it is there, a node may not even ask for it.
+        // Before the node exists, it has no permission to ask for it.
         if let Ok(pod) = pods(node).get("web").await {
             return Ok(pod);
         }
@@ -264,7 +264,7 @@ fn a_pod_that_goes_before_its_containers() {
             Ok(())
         })
     });
-    assert!(told.contains("it is gone, and there runs main"), "{told}");
+    assert!(told.contains("it is deleted, but main still runs"), "{told}");
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn a_pod_that_does_not_run() {
 #[test]
 fn a_pod_that_runs_and_is_not_ready() {
     let told = caught(web("nginx"), |node, shutdown| {
-        // Nobody but the first agent looks at its network.
+        // Only the first agent checks its network.
         beside(node, shutdown, |node| async move {
             loop {
                 sleep(Duration::from_millis(100)).await;
@@ -317,13 +317,13 @@ fn a_pod_that_runs_and_is_not_ready() {
             }
         })
     });
-    assert!(told.contains("main runs and is not ready"), "{told}");
+    assert!(told.contains("main runs but is not ready"), "{told}");
 }
 
 #[test]
 fn a_pod_that_is_not_deleted() {
     let told = caught(web("nginx"), |node, shutdown| async move {
-        // It runs the pod, and does not see that it is deleted; nor does the one after it.
+        // It runs the pod, and does not notice its deletion; nor does the next agent.
         if !node.runtime.containers().is_empty() {
             shutdown.cancelled().await;
             return Ok(());
@@ -357,7 +357,7 @@ fn what_stays_in_the_runtime() {
         Ok(())
     });
     assert!(
-        told.contains("the runtime has a sandbox of 4d1, who is gone"),
+        told.contains("the runtime has a sandbox of the deleted pod 4d1"),
         "{told}"
     );
 }
@@ -371,10 +371,10 @@ fn what_stays_on_the_disk() {
         Ok(())
     });
     assert!(
-        told.contains("on the disk is a folder of 4d1, who is gone"),
+        told.contains("the disk has a folder of the deleted pod 4d1"),
         "{told}"
     );
-    assert!(told.contains("on the disk are logs default_web_4d2"), "{told}");
+    assert!(told.contains("the disk has logs default_web_4d2"), "{told}");
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn what_stays_in_memory() {
             let pod = the_pod(&node).await?;
             pods(&node).delete("web", &DeleteParams::default()).await?;
             sleep(5 * MINUTE).await;
-            // One more status of a pod that is gone.
+            // One more status of a deleted pod.
             let kubelet = node.kubelet().unwrap();
             let last = kubelet.cache().get(&pod.uid());
             kubelet.cache().set(&pod.uid(), last, tokio::time::Instant::now());
@@ -437,7 +437,7 @@ fn an_agent_that_ends_by_itself() {
 fn a_restart_that_shows() {
     let told = caught(web("nginx"), |node, shutdown| {
         beside(node, shutdown, |node| async move {
-            // As an agent that has forgotten what its probes found.
+            // Like an agent that has lost its probes' results.
             sleep(Duration::from_secs(2)).await;
             let conditions = json!([{"type": "Ready", "status": "False"}]);
             if pods(&node).get("web").await.is_err() {
@@ -452,7 +452,7 @@ fn a_restart_that_shows() {
     );
 }
 
-/// The plan of a failure is the one that it was run with.
+/// The failure prints the plan with which it ran.
 #[test]
 fn a_failure_says_how_to_have_it_again() {
     let simulation = Simulation::seed(3).node("node-1").faults(FaultPlan::drawn(3));

@@ -1,5 +1,5 @@
-//! What an agent does for a pod is in a span that names the pod, and what it does for a container in one that names the
-//! container. Alone in its program: which spans there are is decided for all threads together.
+//! An agent's work for a pod is in a span that names the pod, and its work for a container in one that names the
+//! container.
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Write as _};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tracing::subscriber;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
-/// For each span those that it was made in and itself: names, and names of fields.
+/// For each span its ancestors and itself: names, and names of fields.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<BTreeSet<String>>>);
 

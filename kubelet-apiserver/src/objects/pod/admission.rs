@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::super::request::{Attributes, View};
 use super::super::super::resource::Resource;
 use super::super::super::status_error::StatusError;
-use super::super::admission::told_name;
+use super::super::admission::display_name;
 use super::super::metadata;
 use super::super::value::Fields;
 use super::MIRROR_ANNOTATION;
@@ -19,7 +19,7 @@ const PRIORITY_CLASSES: [(&str, i64); 2] = [
     ("system-node-critical", 2_000_001_000),
     ("system-cluster-critical", 2_000_000_000),
 ];
-/// What pods get from their node's labels (`PodTopologyLabels`).
+/// The labels that pods get from their node (`PodTopologyLabels`).
 const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
 /// `ServiceAccount`: the default account, its token, its pull secrets.
@@ -32,7 +32,7 @@ pub(in super::super) fn admit_service_account(
     let forbid = |pod: &Value, why: &str| {
         Err(StatusError::forbidden(
             attributes.resource,
-            &told_name(attributes, pod),
+            &display_name(attributes, pod),
             why,
         ))
     };
@@ -71,14 +71,14 @@ pub(in super::super) fn admit_service_account(
     Ok(())
 }
 
-/// The rest of what plugins do with a new pod.
+/// The other admission plugins for a new pod.
 pub(in super::super) fn admit_create(
     attributes: &Attributes,
     view: &dyn View,
     pod: &mut Value,
 ) -> Result<(), StatusError> {
     let forbid = |pod: &Value, why: &str| {
-        StatusError::forbidden(attributes.resource, &told_name(attributes, pod), why)
+        StatusError::forbidden(attributes.resource, &display_name(attributes, pod), why)
     };
     set_priority(pod).map_err(|why| forbid(pod, &why))?;
     tolerate_node_troubles(&mut pod["spec"]);
@@ -100,7 +100,7 @@ pub(in super::super) fn admit_update(old: &Value, new: &mut Value) {
     tolerate_extended_resources(&mut new["spec"]);
 }
 
-/// What a binding brings along besides the node's name.
+/// What a binding sets besides the node's name.
 pub(in super::super) fn admit_binding(node: &str, view: &dyn View) -> Vec<(String, Value)> {
     topology_labels(node, view)
 }
@@ -214,16 +214,16 @@ fn set_priority(pod: &mut Value) -> Result<(), String> {
             .map(|(_, priority)| *priority)
             .ok_or_else(|| format!("no PriorityClass with name {class} was found"))?,
     };
-    if let Some(told) = spec.number("priority").filter(|told| *told != priority) {
+    if let Some(given) = spec.number("priority").filter(|given| *given != priority) {
         return Err(format!(
-            "the integer value of priority ({told}) must not be provided in pod spec; priority admission controller \
+            "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller \
              computed {priority} from the given PriorityClass name"
         ));
     }
-    let told = spec.text("preemptionPolicy");
-    if !matches!(told, "" | "PreemptLowerPriority") {
+    let given = spec.text("preemptionPolicy");
+    if !matches!(given, "" | "PreemptLowerPriority") {
         return Err(format!(
-            "the string value of PreemptionPolicy ({told}) must not be provided in pod spec; priority admission \
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission \
              controller computed PreemptLowerPriority from the given PriorityClass name"
         ));
     }
@@ -235,9 +235,9 @@ fn set_priority(pod: &mut Value) -> Result<(), String> {
 /// `DefaultTolerationSeconds`.
 fn tolerate_node_troubles(spec: &mut Value) {
     let mut tolerations = spec.list("tolerations").to_vec();
-    let told = tolerations.clone();
+    let given = tolerations.clone();
     for taint in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-        let tolerated = told.iter().any(|toleration| {
+        let tolerated = given.iter().any(|toleration| {
             let (key, effect) = (toleration.text("key"), toleration.text("effect"));
             (key == taint || key.is_empty()) && matches!(effect, "" | "NoExecute")
         });
@@ -247,7 +247,7 @@ fn tolerate_node_troubles(spec: &mut Value) {
             }));
         }
     }
-    if tolerations.len() > told.len() {
+    if tolerations.len() > given.len() {
         spec["tolerations"] = Value::Array(tolerations);
     }
 }
@@ -310,13 +310,13 @@ fn set_runtime_class(pod: &mut Value, view: &dyn View) -> Result<(), String> {
 
 fn set_scheduling(spec: &mut Value, scheduling: &Value) -> Result<(), String> {
     for (key, wanted) in scheduling.entries("nodeSelector") {
-        if let Some(told) = spec["nodeSelector"].get(key)
-            && told != wanted
+        if let Some(given) = spec["nodeSelector"].get(key)
+            && given != wanted
         {
             return Err(format!(
                 "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {}; pod.spec.nodeSelector[{key}] = {}",
                 wanted.as_str().unwrap_or_default(),
-                told.as_str().unwrap_or_default()
+                given.as_str().unwrap_or_default()
             ));
         }
     }

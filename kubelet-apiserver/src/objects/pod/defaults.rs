@@ -1,4 +1,4 @@
-//! Defaults of pods (`pkg/apis/core/v1/defaults.go`), and the values that are changed in any pod
+//! Defaults of pods (`pkg/apis/core/v1/defaults.go`), and the conversions that apply to every pod
 //! (`pkg/apis/core/v1/conversion.go`).
 
 use kubelet_core::image_name::default_pull_policy;
@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 use super::super::quantity::{self, Amounts, Quantity};
 use super::super::value::Fields;
 
-/// Readable by all.
+/// Readable by all users.
 const VOLUME_FILE_MODE: i32 = 0o644;
-/// Lists of resources: their amounts are in thousandths at the finest.
+/// Lists of resources: amounts are rounded up to thousandths.
 const RESOURCE_LISTS: [&str; 2] = ["limits", "requests"];
 
 /// Annotations that listed init containers before there was a field for them.
@@ -86,7 +86,7 @@ pub(in super::super) fn set_defaults(pod: &mut Value) {
     }
 }
 
-/// Of two fields for one thing the conversion to the API server's own types takes one.
+/// If two fields mean the same, the conversion to the API server's internal types keeps one.
 fn agree_on_twins(pod: &mut Value) {
     let account = pod["spec"].text("serviceAccount").to_owned();
     if pod["spec"].text("serviceAccountName").is_empty() && !account.is_empty() {
@@ -169,7 +169,7 @@ fn default_http_get(handler: &mut Value) {
     }
 }
 
-/// What selects a field or a resource of the pod.
+/// References to a field or a resource of the pod.
 fn default_selectors(from: &mut Value) {
     if let Some(field) = from.get_mut("fieldRef").filter(|field| field.is_object()) {
         field.default_text("apiVersion", "v1");
@@ -183,7 +183,7 @@ fn default_selectors(from: &mut Value) {
     }
 }
 
-/// What is limited but not requested is requested up to its limit.
+/// A limit without a request is also the request.
 fn default_requests(resources: &mut Value) {
     let Some(Value::Object(limits)) = resources.get("limits").cloned() else {
         return;
@@ -202,7 +202,7 @@ fn default_host_ports(container: &mut Value) {
     }
 }
 
-/// A pod with limits of its own requests what its containers request together, and else its limits.
+/// The requests of a pod with pod-level limits: the sum of its containers' requests, or else its limits.
 fn default_pod_requests(spec: &mut Value) {
     let limits = quantity::amounts(&spec["resources"], "limits");
     if limits.is_empty() {
@@ -222,7 +222,7 @@ fn default_pod_requests(spec: &mut Value) {
     set_list(spec, "requests", &requests);
 }
 
-/// Huge pages cannot be overcommitted: the limit is what the containers may have together.
+/// Huge pages cannot be overcommitted: the limit is the sum of the containers' limits.
 fn default_huge_page_limits(spec: &mut Value) {
     let mut limits = quantity::amounts(&spec["resources"], "limits");
     let requests = quantity::amounts(&spec["resources"], "requests");

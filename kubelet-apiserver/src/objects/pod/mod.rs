@@ -1,4 +1,4 @@
-//! Pods: what of a request is taken over and what is the server's (`pkg/registry/core/pod/strategy.go`).
+//! Pods: which fields of a request count and which are the server's (`pkg/registry/core/pod/strategy.go`).
 
 mod admission;
 mod defaults;
@@ -20,10 +20,10 @@ pub(super) use defaults::set_defaults;
 pub(super) use posted::{bind, evict};
 pub(super) use validation::{validate_overhead, validate_tolerations};
 
-/// What marks the mirror of a static pod.
+/// The annotation of mirror pods.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
-/// Clears what a user may not set on creation, and fills in what is the server's.
+/// Clears what a user may not set on creation, and sets the server's fields.
 pub(super) fn prepare_create(pod: &mut Value) {
     pod["metadata"]["generation"] = json!(1);
     pod["status"] = json!({"phase": "Pending", "qosClass": qos::of(&pod["spec"])});
@@ -41,7 +41,7 @@ pub(super) fn validate_create(pod: &Value, problems: &mut Problems) {
     validation::validate_create(pod, problems);
 }
 
-/// Takes from `old` what the request may not change.
+/// Copies from `old` what the request may not change.
 pub(super) fn prepare_update(attributes: &Attributes, old: &Value, new: &mut Value) {
     match attributes.subresource {
         "status" => status::prepare(old, new),

@@ -1,4 +1,4 @@
-//! The status of a pod: what its kubelet writes.
+//! The status of a pod, which its kubelet writes.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use super::super::problems::{Field, Problems};
 use super::super::value::Fields;
 use super::update;
 
-/// What of the stored pod stays.
+/// Copies from the stored pod what an update of the status may not change.
 pub(super) fn prepare(old: &Value, new: &mut Value) {
     metadata::copy_field(old, new, "spec");
     metadata::remove(new, "/metadata", "deletionTimestamp");
@@ -25,7 +25,7 @@ pub(super) fn prepare(old: &Value, new: &mut Value) {
     keep_observed_generations(old, new);
 }
 
-/// Who knows nothing of observed generations does not clear them.
+/// A client without the field `observedGeneration` does not clear it.
 fn keep_observed_generations(old: &Value, new: &mut Value) {
     if new.number("observedGeneration").unwrap_or(0) == 0 {
         metadata::copy_field(old, new, "observedGeneration");
@@ -102,7 +102,7 @@ fn validate_conditions(status: &Value, field: &Field, problems: &mut Problems) {
     }
 }
 
-/// What has ended for good does not come back.
+/// A container that has ended for good stays so.
 fn validate_transitions(old: &Value, new: &Value, problems: &mut Problems) {
     let spec = &old["spec"];
     for (list, containers) in [

@@ -1,4 +1,4 @@
-//! Changes of a pod's spec: most of it is fixed.
+//! Updates of a pod's spec: most fields are immutable.
 
 use serde_json::{Map, Value};
 
@@ -69,7 +69,7 @@ pub(super) fn validate_annotations(old: &Value, new: &Value, problems: &mut Prob
     validation::validate_annotations(new, problems);
 }
 
-/// `dropNonResizeUpdates`: of the new pod only resources count.
+/// `dropNonResizeUpdates`: only the new pod's resources count.
 pub(super) fn prepare_resize(old: &Value, new: &mut Value) {
     let fits = |new: &[Value], old: &[Value]| {
         new.len() == old.len() && new.iter().zip(old).all(|(new, old)| new["name"] == old["name"])
@@ -149,7 +149,7 @@ pub(super) fn validate_resize(old: &Value, new: &Value, problems: &mut Problems)
     }
 }
 
-/// `dropNonEphemeralContainerUpdates`: of the new pod only ephemeral containers count.
+/// `dropNonEphemeralContainerUpdates`: only the new pod's ephemeral containers count.
 pub(super) fn prepare_ephemeral_containers(old: &Value, new: &mut Value) {
     let mut spec = old["spec"].clone();
     metadata::copy_field(&new["spec"], &mut spec, "ephemeralContainers");
@@ -187,7 +187,7 @@ pub(super) fn validate_ephemeral_containers(old: &Value, new: &Value, problems: 
     }
 }
 
-/// A sub-resource's new pod: this spec, and for the rest the old one (`ResetObjectMetaForStatus`).
+/// The new pod of a sub-resource: this spec and otherwise the old pod (`ResetObjectMetaForStatus`).
 fn keep_all_but(spec: Value, old: &Value, new: &mut Value) {
     for key in [
         "deletionTimestamp",
@@ -242,7 +242,7 @@ fn validate_order(key: &str, old: &Value, new: &Value, field: &Field, problems: 
     ordered
 }
 
-/// False if there is no sense in looking further.
+/// False if further checks make no sense.
 fn validate_containers(old: &[Value], new: &[Value], field: &Field, problems: &mut Problems) -> bool {
     if old.len() != new.len() {
         problems.forbidden(field, "pod updates may not add or remove containers");
@@ -260,7 +260,7 @@ fn validate_containers(old: &[Value], new: &[Value], field: &Field, problems: &m
     true
 }
 
-/// False if there is no sense in looking further.
+/// False if further checks make no sense.
 fn validate_deadline(old: &Value, new: &Value, field: &Field, problems: &mut Problems) -> bool {
     let most = i64::from(i32::MAX);
     match (
@@ -319,7 +319,8 @@ fn validate_gates(old: &Value, new: &Value, field: &Field, problems: &mut Proble
     }
 }
 
-/// While a pod is gated, where it may go can be narrowed; of affinities only that there were none before is seen.
+/// While a pod has scheduling gates, its node selector may be narrowed. For affinities this checks only that there
+/// were none before.
 fn validate_narrowed(old: &Value, munged: &mut Value, field: &Field, problems: &mut Problems) {
     let at = field.child("nodeSelector");
     for (key, value) in old.entries("nodeSelector") {

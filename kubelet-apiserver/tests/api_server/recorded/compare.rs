@@ -1,4 +1,4 @@
-//! Comparing answers as a whole, with what differs from run to run mapped.
+//! Compares whole responses. Values that differ from run to run are mapped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 
 use super::replay::Answer;
 
-/// What differs from run to run: the recording's value, and the one here.
+/// Values that differ from run to run: the recording's value, and the one here.
 #[derive(Default)]
 pub(crate) struct Names {
     here: BTreeMap<String, String>,
     versions: BTreeMap<u64, u64>,
-    /// Versions that controllers made, which take their time there and none here.
+    /// Versions that controllers made. In the recording they come later than here.
     unordered: BTreeSet<u64>,
 }
 
@@ -32,9 +32,9 @@ const NOT_SERVED: [&str; 14] = [
     "namespaces/finalize",
     "pods/attach",
 ];
-/// Streaming from a node's kubelet is not served either.
+/// Streaming from a node's kubelet is not served, either.
 const NOT_STREAMED: [&str; 3] = ["pods/exec", "pods/log", "pods/portforward"];
-/// What tells of the build and the address of the recorded server.
+/// Values that depend on the build and the address of the recorded server.
 const OF_THE_BUILD: [&str; 8] = [
     "buildDate",
     "compiler",
@@ -95,7 +95,7 @@ impl Names {
         }
     }
 
-    /// All in which an answer differs from the recorded one.
+    /// All differences between a response and the recorded one.
     pub(crate) fn compare(&mut self, record: &Value, answer: Answer) -> Vec<String> {
         let mut differences = Vec::new();
         let path = record["path"].as_str().unwrap_or_default();

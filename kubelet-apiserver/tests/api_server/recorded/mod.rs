@@ -1,10 +1,10 @@
-//! Holds the API server in memory to the answers of a real one, v1.36.2: every request of a recording is made again, in
-//! its order, and every answer is compared as a whole.
+//! Compares the API server in memory with a real one, v1.36.2: it repeats every request of a recording in order, and
+//! compares every response as a whole.
 //!
-//! What differs from run to run (UIDs, resource versions, random suffixes, tokens, certificates) is mapped as it appears:
-//! one value of the recording is always the same value here, and resource versions grow alike. Times are equal: the clock
-//! stands where it stood when the recording was made. What others did to the objects meanwhile (a scheduler, a kubelet,
-//! the controller manager) is done here too, as far as the recording shows it.
+//! Values that differ from run to run (UIDs, resource versions, random suffixes, tokens, certificates) are mapped: each value
+//! of the recording is always the same value here, and resource versions grow in the same order. Times are equal, because
+//! the clock is set to the recording's time. The test also repeats what other clients did to the objects meanwhile (a
+//! scheduler, a kubelet, the controller manager), as far as the recording shows it.
 //!
 //! `RECORDED_API_SERVER` names another recording (JSON lines) to replay instead.
 
@@ -17,7 +17,7 @@ use std::io::Read;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-/// What is not compared, and why.
+/// Requests that are not compared, and why.
 const OUT_OF_SCOPE: &[(&str, &str)] = &[("get-pod", CHANGED_BY_CLIENT), ("csr-c-get", CHANGED_BY_CLIENT)];
 /// The recording client went on to change what it had got, for its next request, before it wrote it down.
 const CHANGED_BY_CLIENT: &str = "the recording shows the answer as its client changed it";

@@ -1,6 +1,6 @@
-//! What others did to the objects of a recording: a scheduler, a kubelet, controllers.
+//! Changes that other clients made to the objects of a recording: a scheduler, a kubelet, controllers.
 //!
-//! A version of an object that somebody saw, and that none of the recorded requests made, is somebody else's doing.
+//! If a response shows a version of an object that no recorded request made, another client made it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ pub(crate) struct Version {
 /// A request that makes it.
 pub(crate) struct Act {
     pub(crate) method: &'static str,
-    /// What goes behind the object's path.
+    /// The end of the path, after the object's.
     pub(crate) below: String,
     pub content_type: &'static str,
     pub(crate) body: Value,
@@ -36,7 +36,7 @@ pub(crate) fn versions(records: &[Value]) -> Vec<Version> {
     for event in seen.filter(|event| event["type"] == "MODIFIED") {
         let object = &event["object"];
         let Some(number) = number(object) else { continue };
-        // One that is being deleted was stored on the way to its end.
+        // An object that is being deleted was stored before it was removed.
         let ended = object["metadata"]["deletionGracePeriodSeconds"] == 0;
         if object["kind"] == "Pod" && !answered.contains(&number) && !ended {
             let meta = &object["metadata"];
@@ -55,7 +55,7 @@ pub(crate) fn due(versions: &[Version], record: &Value) -> usize {
     versions.iter().take_while(|version| version.number <= at).count()
 }
 
-/// What makes `recorded` of `current`.
+/// The request that changes `current` to `recorded`.
 pub(crate) fn act(current: &Value, recorded: &Value) -> Option<Act> {
     if current["spec"]["nodeName"].is_null() && !recorded["spec"]["nodeName"].is_null() {
         return Some(Act {
@@ -103,7 +103,7 @@ pub(crate) fn annotations(response: &Value) -> Vec<Act> {
     .collect()
 }
 
-/// Whether the object is not what a merge patch would make of it.
+/// Whether a merge patch would change the object.
 pub(crate) fn lacks(object: &Value, patch: &Value) -> bool {
     let wanted = patch["metadata"]["annotations"].as_object().into_iter().flatten();
     let mut wanted = wanted;

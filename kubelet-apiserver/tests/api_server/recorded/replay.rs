@@ -1,4 +1,4 @@
-//! Making the requests of a recording again.
+//! Repeats the requests of a recording.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Replay {
             .seed(1)
             .sign_certificates()
             .build();
-        // The recorded server had been running for a while: the first versions were gone.
+        // The recorded server had been running for a while, so its first versions were gone.
         server.compact();
         Replay {
             server,
@@ -49,7 +49,7 @@ impl Replay {
         }
     }
 
-    /// Makes one request; tells in what its answer differs from the recorded one.
+    /// Makes one request and returns how its response differs from the recorded one.
     pub(crate) async fn run(&mut self, record: &Value) -> Vec<String> {
         self.act_for_others(record).await;
         if let Some(moment) = moment(&record["response"]) {
@@ -134,7 +134,7 @@ impl Replay {
         }
     }
 
-    /// Does what others did before this request was answered.
+    /// Makes the changes that other clients made before this response.
     async fn act_for_others(&mut self, record: &Value) {
         let due = others::due(&self.others, record);
         for version in self.others.drain(..due).collect::<Vec<_>>() {
@@ -165,7 +165,7 @@ impl Replay {
         }
     }
 
-    /// Annotates as controllers did before this request was answered.
+    /// Adds the annotations that controllers added before this response.
     async fn annotate_for_others(&mut self, record: &Value) {
         let Some(path) = others::object_path(record) else {
             return;
@@ -183,7 +183,7 @@ impl Replay {
     }
 }
 
-/// When an object was written, as far as it tells.
+/// When an object was written, if it says so.
 fn moment(response: &Value) -> Option<Timestamp> {
     let meta = &response["metadata"];
     let time = |value: &Value| value.as_str().and_then(|text| text.parse::<Timestamp>().ok());

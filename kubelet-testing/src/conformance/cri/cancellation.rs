@@ -1,5 +1,4 @@
-//! Callers that go before they have their answer, as they do at a deadline. What they leave is found by its labels, and
-//! cleared away.
+//! Calls that their caller drops, as at a deadline. The engine finds what they leave by its labels, and removes it.
 
 use kubelet_cri::v1;
 use kubelet_cri::v1::ContainerState;
@@ -10,10 +9,10 @@ use crate::conformance::cut_short::cut_short;
 use crate::conformance::program::Program;
 use crate::conformance::verdict::{During, Outcome, ensure};
 
-/// At how many awaits a call is cut short at most.
+/// The maximum number of awaits at which a call is dropped.
 const AWAITS: u32 = 6;
 
-/// Clears a pod away until nothing is left; a runtime may take a while to know of what was cut short.
+/// Removes a pod until nothing is left. A runtime may need a while to list what an interrupted call made.
 async fn cleared_away(bench: &Bench, sandbox: &Sandbox) -> Outcome {
     bench
         .until("nothing is left of a pod whose call was cut short", async || {
@@ -36,7 +35,7 @@ pub(super) async fn a_run_of_a_sandbox_cut_short_can_be_tried_again(bench: &mut 
             id: String::new(),
             config,
         };
-        // What the first call has begun may stand in the way for a while; it must come to light and be gone then.
+        // What the first call made may block this one for a while. It must appear in the list and then be removed.
         sandbox.id = bench
             .until("another run of the sandbox", async || {
                 bench.clear_away(sandbox.uid()).await?;
@@ -60,7 +59,7 @@ pub(super) async fn a_run_of_a_sandbox_cut_short_can_be_tried_again(bench: &mut 
     Ok(())
 }
 
-pub(super) async fn a_creation_cut_short_leaves_no_name_taken_for_ever(bench: &mut Bench) -> Outcome {
+pub(super) async fn a_creation_cut_short_leaves_no_name_taken(bench: &mut Bench) -> Outcome {
     for polls in 1..=AWAITS {
         let (services, sandbox) = (bench.services(), bench.sandbox().await?);
         let request = bench.create_request(&sandbox, "main", 0, &Program::Forever)?;
@@ -70,8 +69,9 @@ pub(super) async fn a_creation_cut_short_leaves_no_name_taken_for_ever(bench: &m
             pod_sandbox_id: sandbox.id.clone(),
             ..Default::default()
         };
-        // It is in the list, or can be made. What is in the list may be only half made: a containerd gives it the namespaces
-        // of a process it had no time to look up. Then it does not start, but goes, and can be made.
+        // The container is in the list, or can be created. One in the list may be incomplete: containerd gives it the
+        // namespaces of a process that it had no time to look up. Then it does not start, but it can be removed and
+        // created again.
         let running = async || {
             let listed = bench.list_containers(filter.clone()).await?.pop();
             let id = match listed {
@@ -110,15 +110,15 @@ pub(super) async fn a_start_cut_short_shows_what_it_came_to(bench: &mut Bench) -
         };
         let start = cut_short(services.runtime.start_container(request), polls);
         let answer = bench.answer("StartContainer", start).await?;
-        // Made, running or ended; but in the list, and the next attempt runs once it is out of the way.
+        // It is created, running or ended, but it is in the list. The next attempt runs once it is removed.
         let listed = bench.listed_container(&id).await?;
-        ensure!(listed.is_some(), "a start that was cut short made it disappear");
+        ensure!(listed.is_some(), "an interrupted start made it disappear");
         let removed = async || {
             let stopped = bench.stop_container(&id, NO_GRACE).await;
             Ok(stopped.and(bench.remove_container(&id).await).ok())
         };
         bench
-            .until("the removal of a container whose start was cut short", removed)
+            .until("the removal of a container whose start was interrupted", removed)
             .await?;
         bench.container_is_gone(&id).await?;
         let next = bench.create_as(&sandbox, "main", 1, &Program::Forever).await?;

@@ -1,4 +1,4 @@
-//! What a runtime does not offer.
+//! Missing capabilities.
 
 use kubelet_cri::v1;
 

@@ -1,4 +1,4 @@
-//! Many at once.
+//! Concurrent calls.
 
 use futures::future::try_join_all;
 use kubelet_cri::v1::ContainerState;
@@ -8,7 +8,7 @@ use crate::conformance::bench::Bench;
 use crate::conformance::program::Program;
 use crate::conformance::verdict::{Outcome, ensure};
 
-/// How many pods there are at once.
+/// The number of concurrent pods.
 const PODS: i32 = 5;
 
 pub(super) async fn pods_live_and_die_side_by_side(bench: &mut Bench) -> Outcome {

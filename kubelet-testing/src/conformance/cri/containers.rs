@@ -23,27 +23,27 @@ pub(super) async fn what_is_started_runs(bench: &mut Bench) -> Outcome {
     Ok(())
 }
 
-pub(super) async fn a_container_is_told_as_it_was_asked_for(bench: &mut Bench) -> Outcome {
+pub(super) async fn a_container_is_reported_as_requested(bench: &mut Bench) -> Outcome {
     let (sandbox, id) = bench.start_pod(&Program::Forever).await?;
     let request = bench.create_request(&sandbox, "main", 0, &Program::Forever)?;
     let asked = request.config.unwrap_or_default();
     let status = bench.container_status(&id).await?;
     ensure!(
         status.metadata == asked.metadata,
-        "asked for {:?}, told {:?}",
+        "requested {:?}, got {:?}",
         asked.metadata,
         status.metadata
     );
     ensure!(
         status.labels == asked.labels,
-        "asked for {:?}, told {:?}",
+        "requested {:?}, got {:?}",
         asked.labels,
         status.labels
     );
     let (annotations, told) = (&asked.annotations, &status.annotations);
     ensure!(
         annotations == told,
-        "asked for annotations {annotations:?}, told {told:?}"
+        "requested annotations {annotations:?}, got {told:?}"
     );
     let image = status.image.as_ref().map_or("", |image| &image.image);
     ensure!(
@@ -77,10 +77,7 @@ pub(super) async fn nothing_is_started_twice(bench: &mut Bench) -> Outcome {
     let after = bench
         .container_is(&running, ContainerState::ContainerRunning)
         .await?;
-    ensure!(
-        before == after,
-        "a second start made of {before:?} this: {after:?}"
-    );
+    ensure!(before == after, "a second start changed {before:?} to {after:?}");
     bench
         .container_is(&ended, ContainerState::ContainerExited)
         .await?;
@@ -89,11 +86,11 @@ pub(super) async fn nothing_is_started_twice(bench: &mut Bench) -> Outcome {
 
 pub(super) async fn what_ended_stays_until_it_is_removed(bench: &mut Bench) -> Outcome {
     let (sandbox, id, ended) = bench.run_pod(&Program::Exits(3)).await?;
-    // A program that ends at once may have ended, by the clock, before a runtime notes that it was started.
+    // By the clock, a program that exits at once may have ended before the runtime notes its start.
     let after_creation =
         0 < ended.created_at && ended.created_at <= ended.started_at && ended.created_at <= ended.finished_at;
     ensure!(after_creation, "its times are out of order: {ended:?}");
-    // Others come and go.
+    // Other containers are created and removed.
     let other = bench.create_as(&sandbox, "side", 0, &Program::Exits(0)).await?;
     bench.start_container(&other).await?;
     bench.exited(&other).await?;
@@ -170,7 +167,7 @@ pub(super) async fn a_start_that_fails_can_be_cleaned_up(bench: &mut Bench) -> O
     let sandbox = bench.sandbox().await?;
     let id = match bench.create(&sandbox, &Program::Missing).await {
         Ok(id) => id,
-        // As well: it is not even made.
+        // Also allowed: it is not even created.
         Err(_) => return Ok(()),
     };
     if bench.start_container(&id).await.is_ok() {
@@ -185,7 +182,7 @@ pub(super) async fn a_start_that_fails_can_be_cleaned_up(bench: &mut Bench) -> O
     ensure!(!runs, "it failed to start, and it is {status:?}");
     bench.remove_container(&id).await?;
     bench.container_is_gone(&id).await?;
-    // Its name is free for the next try.
+    // Its name is free for the next attempt.
     let next = bench.create(&sandbox, &Program::Forever).await?;
     bench.start_container(&next).await?;
     bench

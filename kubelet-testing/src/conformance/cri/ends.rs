@@ -7,7 +7,7 @@ use crate::conformance::bench::Bench;
 use crate::conformance::program::Program;
 use crate::conformance::verdict::{Outcome, ensure};
 
-pub(super) async fn exit_codes_are_told_as_they_are(bench: &mut Bench) -> Outcome {
+pub(super) async fn exit_codes_are_the_programs_own(bench: &mut Bench) -> Outcome {
     let sandbox = bench.sandbox().await?;
     for (attempt, code) in [0, 1, 3, 127, 255].into_iter().enumerate() {
         let attempt = u32::try_from(attempt)?;

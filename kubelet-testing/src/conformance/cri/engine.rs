@@ -1,4 +1,4 @@
-//! The engine on a runtime: `CriRuntime`, and between that and the two services a wrapper that does faults.
+//! The engine on a runtime: `CriRuntime`, and between it and the two services a wrapper that injects faults.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Height for Cri {
             .collect();
         ensure!(
             names.len() == running.len(),
-            "of one container several run: {running:?}"
+            "several instances of one container run: {running:?}"
         );
         Ok(running.len())
     }
@@ -58,7 +58,7 @@ impl Height for Cri {
 
 at_height!(Cri:
     a_pod_runs_and_ends
-    a_container_that_ended_is_started_anew
+    a_container_that_ended_is_restarted
     a_lost_reply_of_start_is_one_container
     a_start_that_fails_or_hangs_is_tried_again
     a_stop_that_fails_or_hangs_is_tried_again

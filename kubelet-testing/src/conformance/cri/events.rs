@@ -1,4 +1,4 @@
-//! The runtime says by itself what becomes of containers. Optional: `events`.
+//! Events of containers. Optional: `events`.
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -22,8 +22,8 @@ async fn watch(bench: &Bench) -> Outcome<Stream> {
         .await??)
 }
 
-/// Waits for this event. Others may come before; none is wrong.
-async fn told(bench: &Bench, events: &mut Stream, id: &str, wanted: ContainerEventType) -> Outcome {
+/// Waits for this event. Other events may come before.
+async fn wait_for(bench: &Bench, events: &mut Stream, id: &str, wanted: ContainerEventType) -> Outcome {
     let what = format!("the event {wanted:?} of container {id}");
     loop {
         match bench.answer(&what, events.next()).await? {
@@ -38,24 +38,24 @@ async fn told(bench: &Bench, events: &mut Stream, id: &str, wanted: ContainerEve
     }
 }
 
-pub(super) async fn start_end_and_removal_are_told(bench: &mut Bench) -> Outcome {
+pub(super) async fn start_end_and_removal_are_events(bench: &mut Bench) -> Outcome {
     let mut events = watch(bench).await?;
     let (_, id) = bench.start_pod(&Program::Forever).await?;
-    told(bench, &mut events, &id, ContainerEventType::ContainerStartedEvent).await?;
+    wait_for(bench, &mut events, &id, ContainerEventType::ContainerStartedEvent).await?;
     bench.stop_container(&id, NO_GRACE).await?;
-    told(bench, &mut events, &id, ContainerEventType::ContainerStoppedEvent).await?;
+    wait_for(bench, &mut events, &id, ContainerEventType::ContainerStoppedEvent).await?;
     bench.remove_container(&id).await?;
-    told(bench, &mut events, &id, ContainerEventType::ContainerDeletedEvent).await
+    wait_for(bench, &mut events, &id, ContainerEventType::ContainerDeletedEvent).await
 }
 
-pub(super) async fn an_end_by_itself_is_told(bench: &mut Bench) -> Outcome {
+pub(super) async fn an_end_by_itself_is_an_event(bench: &mut Bench) -> Outcome {
     let mut events = watch(bench).await?;
     let (_, id) = bench.start_pod(&Program::Exits(3)).await?;
-    told(bench, &mut events, &id, ContainerEventType::ContainerStoppedEvent).await?;
-    // Whoever looks then sees the end, not a while later.
+    wait_for(bench, &mut events, &id, ContainerEventType::ContainerStoppedEvent).await?;
+    // After the event, the list shows the end at once.
     let status = bench.container_status(&id).await?;
     if status.state() == v1::ContainerState::ContainerExited {
         return Ok(());
     }
-    Err(Seen::new(format!("its end was told, and it is {status:?}")))
+    Err(Seen::new(format!("after the event of its end it is {status:?}")))
 }

@@ -7,7 +7,7 @@ use crate::conformance::bench::Bench;
 use crate::conformance::program::Program;
 use crate::conformance::verdict::{Outcome, Seen, ensure};
 
-/// Runs a program beside that of a container; 0 seconds: for as long as it takes.
+/// Runs a command in a container; 0 seconds means no timeout.
 async fn exec(
     bench: &Bench,
     id: &str,
@@ -53,7 +53,7 @@ pub(super) async fn a_command_needs_a_running_container(bench: &mut Bench) -> Ou
     Ok(())
 }
 
-pub(super) async fn a_command_that_takes_too_long_is_told_from_one_that_fails(bench: &mut Bench) -> Outcome {
+pub(super) async fn a_command_that_takes_too_long_is_a_timeout(bench: &mut Bench) -> Outcome {
     let (_, id) = bench.start_pod(&Program::Forever).await?;
     match exec(bench, &id, &Program::Forever, 1).await? {
         Err(error) if error.code() == Code::DeadlineExceeded => {}

@@ -1,4 +1,4 @@
-//! What is done twice is done once.
+//! Repeated and concurrent calls.
 
 use futures::future::join_all;
 use kubelet_cri::v1;
@@ -8,7 +8,7 @@ use crate::conformance::bench::Bench;
 use crate::conformance::program::Program;
 use crate::conformance::verdict::{During, Outcome, ensure};
 
-/// How many callers there are at once.
+/// The number of concurrent callers.
 const CALLERS: usize = 4;
 const NOBODY: &str = "there-is-no-such-thing";
 

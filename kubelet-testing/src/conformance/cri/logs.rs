@@ -1,4 +1,4 @@
-//! What containers write. Optional: `logs`.
+//! Logs of containers. Optional: `logs`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::conformance::log;
 use crate::conformance::program::Program;
 use crate::conformance::verdict::{During, Outcome, ensure};
 
-/// A container that counts, and has begun to.
+/// A container that counts and has begun to.
 async fn counting(bench: &Bench) -> Outcome<(String, PathBuf)> {
     let (sandbox, id) = bench.start_pod(&Program::Counts).await?;
     let path = bench.container_log(&sandbox)?;
@@ -18,7 +18,7 @@ async fn counting(bench: &Bench) -> Outcome<(String, PathBuf)> {
     Ok((id, path))
 }
 
-/// Waits for more lines, and looks at the runtime meanwhile as a kubelet does.
+/// Waits for more lines, and lists containers meanwhile as a kubelet does.
 async fn grows(bench: &Bench, id: &str, path: &Path) -> Outcome {
     let before = log::read(path)?.len();
     let what = format!("more lines in {}", path.display());
@@ -48,7 +48,7 @@ pub(super) async fn output_is_in_the_format_of_cri(bench: &mut Bench) -> Outcome
     let path = bench.container_log(&sandbox)?;
     ensure!(
         Path::new(&status.log_path) == path,
-        "asked for {}, it logs to {:?}",
+        "requested the log {}, it logs to {:?}",
         path.display(),
         status.log_path
     );

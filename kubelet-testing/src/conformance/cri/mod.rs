@@ -1,4 +1,4 @@
-//! The clauses for a runtime that is the two services of CRI: [`CLAUSES`].
+//! The clauses for a runtime with the two services of CRI: [`CLAUSES`].
 
 mod cancellation;
 mod capabilities;
@@ -27,8 +27,8 @@ use super::verdict::Verdict;
 use crate::__conformance_cri as clauses;
 use crate::conformance::{group, group_docs};
 
-/// All clauses by group: first those that each runtime must hold to; from `signals` on those that hold for who names their
-/// group in `offers`. A test is named `GROUP::CLAUSE`.
+/// All clauses by group. The groups before `signals` are required; the groups from `signals` on are optional, and
+/// apply if `offers` names them. A test is named `GROUP::CLAUSE`.
 ///
 #[doc = clauses!(runtime, [group_docs], {})]
 #[doc = clauses!(sandboxes, [group_docs], {})]
@@ -67,12 +67,12 @@ pub static CLAUSES: &[Group] = &[
     clauses!(events, [group], {}),
 ];
 
-/// Tries one clause on a fresh runtime: see [`verbs::check`](super::verbs::check). A fixture whose subject is on the five
-/// verbs is tried through a `CriAdapter`.
+/// Checks one clause on a new runtime: see [`verbs::check`](super::verbs::check). If the fixture's runtime has the
+/// five verbs, the check uses a `CriAdapter`.
 ///
 /// # Errors
 ///
-/// [`Broken`](super::Broken) says which clause was broken, and what was seen.
+/// [`Broken`](super::Broken) has the broken clause, and what it saw.
 pub fn check<F: Fixture>(group: &str, clause: &str, offers: &'static [&'static str]) -> Verdict {
     clause::check::<F>(CLAUSES, group, clause, offers)
 }

@@ -1,4 +1,4 @@
-//! The runtime goes and comes back, the containers stay. Optional: `restart`.
+//! Containers outlive the runtime. Optional: `restart`.
 
 use kubelet_cri::v1::{ContainerState, PodSandboxState};
 
@@ -62,7 +62,7 @@ pub(super) async fn what_was_not_started_can_be_started_or_cleared_away(bench: &
     let sandbox = bench.sandbox().await?;
     let id = bench.create(&sandbox, &Program::Forever).await?;
     bench.reopen().await?;
-    // A runtime may give up what it had only made; then it says so.
+    // A runtime may fail to start what was only created.
     if bench.start_container(&id).await.is_ok() {
         bench
             .container_is(&id, ContainerState::ContainerRunning)

@@ -5,7 +5,7 @@ use kubelet_cri::v1;
 use crate::conformance::bench::Bench;
 use crate::conformance::verdict::{Outcome, Seen, ensure};
 
-pub(super) async fn it_says_who_it_is(bench: &mut Bench) -> Outcome {
+pub(super) async fn it_has_a_name_and_a_version(bench: &mut Bench) -> Outcome {
     let services = bench.services();
     let request = v1::VersionRequest {
         version: "0.1.0".to_owned(),
@@ -25,7 +25,7 @@ pub(super) async fn it_says_who_it_is(bench: &mut Bench) -> Outcome {
     );
     ensure!(
         version.runtime_api_version == "v1",
-        "it speaks no CRI v1: {version:?}"
+        "its API version is not v1: {version:?}"
     );
     Ok(())
 }

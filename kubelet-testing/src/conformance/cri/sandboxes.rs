@@ -14,7 +14,7 @@ pub(super) async fn a_sandbox_is_ready_once_it_was_run(bench: &mut Bench) -> Out
     Ok(())
 }
 
-pub(super) async fn a_sandbox_is_told_as_it_was_asked_for(bench: &mut Bench) -> Outcome {
+pub(super) async fn a_sandbox_is_reported_as_requested(bench: &mut Bench) -> Outcome {
     let sandbox = bench.sandbox().await?;
     let status = bench
         .sandbox_is(&sandbox.id, PodSandboxState::SandboxReady)
@@ -22,18 +22,18 @@ pub(super) async fn a_sandbox_is_told_as_it_was_asked_for(bench: &mut Bench) -> 
     let config = &sandbox.config;
     ensure!(
         status.metadata == config.metadata,
-        "asked for {:?}, told {:?}",
+        "requested {:?}, got {:?}",
         config.metadata,
         status.metadata
     );
     ensure!(
         status.labels == config.labels,
-        "asked for {:?}, told {:?}",
+        "requested {:?}, got {:?}",
         config.labels,
         status.labels
     );
     let (asked, told) = (&config.annotations, &status.annotations);
-    ensure!(asked == told, "asked for annotations {asked:?}, told {told:?}");
+    ensure!(asked == told, "requested annotations {asked:?}, got {told:?}");
     ensure!(status.created_at > 0, "it was made at {}", status.created_at);
     let mut list = bench.list_sandboxes(Default::default()).await?;
     list.retain(|listed| listed.id == sandbox.id);
@@ -69,7 +69,7 @@ pub(super) async fn an_unknown_sandbox_is_not_found(bench: &mut Bench) -> Outcom
 pub(super) async fn a_stop_kills_its_containers(bench: &mut Bench) -> Outcome {
     let (sandbox, id) = bench.start_pod(&Program::Forever).await?;
     bench.stop_sandbox(&sandbox.id).await?;
-    // They stay, with how they ended.
+    // They stay in the list, with their exits.
     bench.container_is(&id, ContainerState::ContainerExited).await?;
     Ok(())
 }

@@ -81,7 +81,7 @@ pub(super) async fn a_stop_that_waits_can_be_given_up_and_hurried(bench: &mut Be
     let given_up = tokio::time::timeout(bench.pace(), services.runtime.stop_container(request)).await;
     ensure!(
         given_up.is_err(),
-        "who ignores its stop signal is stopped: {given_up:?}"
+        "a program that ignores its stop signal was stopped: {given_up:?}"
     );
     bench.stop_container(&id, NO_GRACE).await?;
     bench.container_is(&id, ContainerState::ContainerExited).await?;

@@ -1,4 +1,4 @@
-//! What containers use. Optional: `stats`.
+//! Resource usage of containers. Optional: `stats`.
 
 use kubelet_cri::v1;
 
@@ -19,7 +19,7 @@ pub(super) async fn a_running_container_is_measured(bench: &mut Bench) -> Outcom
             .stats;
         let stats = stats.ok_or_else(|| Seen::new("ContainerStats gave no stats"))?;
         let of = stats.attributes.as_ref().map_or("", |attributes| &attributes.id);
-        ensure!(of == id, "the stats of {id} are of {of:?}");
+        ensure!(of == id, "the stats of {id} belong to {of:?}");
         let cpu = stats.cpu.ok_or_else(|| Seen::new("the stats have no CPU"))?;
         let used = cpu.usage_core_nano_seconds.map_or(0, |used| used.value);
         Outcome::Ok((cpu.timestamp, used))

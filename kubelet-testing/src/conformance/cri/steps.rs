@@ -1,4 +1,4 @@
-//! What many clauses do with a runtime that is the two services of CRI.
+//! Steps that many clauses share, for a runtime with the two services of CRI.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use crate::conformance::bench::Bench;
 use crate::conformance::program::Program;
 use crate::conformance::verdict::{During, Outcome, Seen, ensure};
 
-/// Seconds. For stops of what does not care how it is stopped.
+/// Seconds. For stops where the grace period does not matter.
 pub(super) const NO_GRACE: i64 = 0;
-/// Longer than a clause is patient: whoever waits for the end of it is noticed.
+/// Longer than the time limit of a clause, so a clause that waits for its end fails.
 pub(super) const LONG_GRACE: i64 = 24 * 60 * 60;
-/// The label of sandboxes and containers by which a kubelet finds those of a pod.
+/// The label by which a kubelet finds the sandboxes and containers of a pod.
 const UID_LABEL: &str = "io.kubernetes.pod.uid";
 
-/// A sandbox, and what it was asked to be.
+/// A sandbox and its config.
 #[derive(Clone, Debug)]
 pub(super) struct Sandbox {
     pub(super) id: String,
@@ -35,7 +35,7 @@ pub(super) fn of_pod(uid: &str) -> std::collections::BTreeMap<String, String> {
 }
 
 impl Bench {
-    /// The first sandbox of a pod that was never seen before, on the host's network.
+    /// The first sandbox of a new pod, on the host's network.
     pub(super) fn sandbox_config(&self) -> v1::PodSandboxConfig {
         let uid = self.uid();
         v1::PodSandboxConfig {
@@ -85,7 +85,7 @@ impl Bench {
         program: &Program,
     ) -> Outcome<v1::CreateContainerRequest> {
         let workload = self.workload(program);
-        // Makes the folder.
+        // Creates the folder.
         self.log_path(sandbox.uid(), name, attempt)?;
         let env = workload.env.into_iter();
         let envs = env
@@ -154,7 +154,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs a pod of one container, up to its start.
+    /// Runs a pod with one container, and starts it.
     pub(super) async fn start_pod(&self, program: &Program) -> Outcome<(Sandbox, String)> {
         let sandbox = self.sandbox().await?;
         let id = self.create(&sandbox, program).await?;
@@ -162,14 +162,14 @@ impl Bench {
         Ok((sandbox, id))
     }
 
-    /// Runs a pod of one container that ends by itself, up to its end.
+    /// Runs a pod with one container that exits, and waits for its end.
     pub(super) async fn run_pod(&self, program: &Program) -> Outcome<(Sandbox, String, v1::ContainerStatus)> {
         let (sandbox, id) = self.start_pod(program).await?;
         let status = self.exited(&id).await?;
         Ok((sandbox, id, status))
     }
 
-    /// Runs a program that does something of its stop signal, and waits until it is ready for it.
+    /// Runs a program that handles or ignores its stop signal, and waits until it is ready for the signal.
     pub(super) async fn start_pod_ready(&self, program: &Program) -> Outcome<(Sandbox, String)> {
         let (sandbox, id) = self.start_pod(program).await?;
         if self.offers("logs") {
@@ -183,7 +183,7 @@ impl Bench {
         Ok((sandbox, id))
     }
 
-    /// The full status of a container; `None` if there is none of this id.
+    /// The full status of a container; `None` if the id is unknown.
     pub(super) async fn find(&self, id: &str) -> Outcome<Option<v1::ContainerStatus>> {
         let services = self.services();
         let request = v1::ContainerStatusRequest {
@@ -198,7 +198,11 @@ impl Bench {
                 let status = answer
                     .status
                     .ok_or_else(|| Seen::new("ContainerStatus gave no status"))?;
-                ensure!(status.id == id, "ContainerStatus of {id} is of {:?}", status.id);
+                ensure!(
+                    status.id == id,
+                    "ContainerStatus of {id} is the status of {:?}",
+                    status.id
+                );
                 Ok(Some(status))
             }
             Err(error) if error.is_not_found() => Ok(None),
@@ -229,7 +233,7 @@ impl Bench {
             .items)
     }
 
-    /// What the list has of a container, and that it is not more than one.
+    /// The container in the list; checks that the list has it at most once.
     pub(super) async fn listed_container(&self, id: &str) -> Outcome<Option<v1::Container>> {
         let mut list = self.list_containers(v1::ContainerFilter::default()).await?;
         list.retain(|container| container.id == id);
@@ -311,7 +315,7 @@ impl Bench {
         gone_is_fine(self.answer("RemovePodSandbox", remove).await?)
     }
 
-    /// Says that a container is in this state, in the list and by its status.
+    /// Checks that a container is in this state, in the list and in its status.
     pub(super) async fn container_is(&self, id: &str, state: ContainerState) -> Outcome<v1::ContainerStatus> {
         let status = self.container_status(id).await?;
         ensure!(
@@ -325,7 +329,7 @@ impl Bench {
         Ok(status)
     }
 
-    /// Says that a sandbox is in this state, in the list and by its status.
+    /// Checks that a sandbox is in this state, in the list and in its status.
     pub(super) async fn sandbox_is(&self, id: &str, state: PodSandboxState) -> Outcome<v1::PodSandboxStatus> {
         let status = self.sandbox_status(id).await?;
         let status =
@@ -342,7 +346,7 @@ impl Bench {
         Ok(status)
     }
 
-    /// Says that nothing is left of a container.
+    /// Checks that nothing is left of a container.
     pub(super) async fn container_is_gone(&self, id: &str) -> Outcome {
         let listed = self.listed_container(id).await?;
         ensure!(listed.is_none(), "the list still has {listed:?}");
@@ -351,7 +355,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Says that nothing is left of a sandbox.
+    /// Checks that nothing is left of a sandbox.
     pub(super) async fn sandbox_is_gone(&self, id: &str) -> Outcome {
         let mut list = self.list_sandboxes(v1::PodSandboxFilter::default()).await?;
         list.retain(|sandbox| sandbox.id == id);
@@ -361,8 +365,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Stops and removes all sandboxes of a pod, as a kubelet does that finds what it does not want; says whether none is
-    /// left.
+    /// Stops and removes all sandboxes of a pod, as a kubelet does with unwanted ones. Returns whether none is left.
     pub(super) async fn clear_away(&self, uid: &str) -> Outcome<bool> {
         let filter = v1::PodSandboxFilter {
             label_selector: of_pod(uid),
@@ -388,7 +391,7 @@ pub(super) fn run_request(config: &v1::PodSandboxConfig) -> v1::RunPodSandboxReq
     }
 }
 
-/// A kubelet takes what is not there any more for stopped and removed.
+/// For a kubelet, a missing container is stopped and removed.
 fn gone_is_fine<T>(answer: Result<T, kubelet_cri::Error>) -> Outcome {
     match answer {
         Err(error) if !error.is_not_found() => Err(error.into()),

@@ -1,4 +1,4 @@
-//! Stands between the engine and the services of a runtime, and does faults to the calls.
+//! A wrapper between the engine and the services of a runtime. It injects faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ type Result<T> = std::result::Result<T, Error>;
 pub(super) struct Wrapper {
     pub(super) runtime: Arc<dyn RuntimeService>,
     pub(super) faults: Arc<Faults>,
-    /// How long a call is waited for, as a client does.
+    /// The timeout of a call, as in a client.
     pub(super) deadline: Duration,
 }
 
@@ -24,7 +24,7 @@ impl Wrapper {
         self.call_with_grace(name, 0, call).await
     }
 
-    /// A call that is given a grace period, in seconds, on top.
+    /// A call whose grace period, in seconds, adds to its timeout.
     async fn call_with_grace<T>(
         &self,
         name: &'static str,

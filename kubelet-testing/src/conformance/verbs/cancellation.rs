@@ -1,4 +1,4 @@
-//! Callers that go before they have their answer, as they do at a deadline.
+//! Calls that their caller drops, as at a deadline.
 
 use kubelet_cri::verbs::ContainerKey;
 
@@ -8,10 +8,10 @@ use crate::conformance::cut_short::cut_short;
 use crate::conformance::program::Program;
 use crate::conformance::verdict::{During, Outcome, ensure};
 
-/// At how many awaits a call is cut short at most.
+/// The maximum number of awaits at which a call is dropped.
 const AWAITS: u32 = 12;
 
-/// A start that was cut short at each of its awaits in turn; the last one came to its end.
+/// Drops a start at each of its awaits in turn; the last start completes.
 async fn starts_cut_short(bench: &Bench) -> Outcome<Vec<ContainerKey>> {
     let (runtime, mut keys) = (bench.verbs()?, Vec::new());
     for polls in 1..=AWAITS {
@@ -55,7 +55,7 @@ pub(super) async fn a_start_cut_short_can_be_cleaned_up(bench: &mut Bench) -> Ou
         bench.stop(key, NO_GRACE).await?;
         bench.remove(key).await?;
     }
-    // Another start, to its end: what was still on its way had its time.
+    // Another start, which completes. By then everything from before is done.
     let (other, _) = bench.run(&Program::Exits(0)).await?;
     bench.remove(&other).await?;
     for key in &keys {
@@ -74,7 +74,7 @@ pub(super) async fn a_stop_cut_short_can_be_tried_again(bench: &mut Bench) -> Ou
         let answer = bench.answer("stop", stop).await?;
         // Running or ended, but in the list.
         let listed = bench.listed(&key).await?;
-        ensure!(listed.is_some(), "a stop that was cut short made it disappear");
+        ensure!(listed.is_some(), "an interrupted stop made it disappear");
         bench.stop(&key, NO_GRACE).await?;
         let container = bench.inspect(&key).await?;
         ensure!(!container.is_running(), "stopped again it is {container:?}");
@@ -90,11 +90,11 @@ pub(super) async fn a_removal_cut_short_can_be_tried_again(bench: &mut Bench) ->
         let (runtime, (key, exit)) = (bench.verbs()?, bench.run(&Program::Exits(3)).await?);
         let removal = cut_short(runtime.remove(&key), polls);
         let answer = bench.answer("remove", removal).await?;
-        // Gone, or as it was.
+        // Removed or unchanged.
         if let Some(left) = bench.listed(&key).await? {
             ensure!(
                 left.exit() == Some(&exit),
-                "a removal cut short left of {exit:?} this: {left:?}"
+                "an interrupted removal changed {exit:?} to {left:?}"
             );
         }
         bench.remove(&key).await?;

@@ -1,4 +1,4 @@
-//! What a runtime can do beside the five verbs, and says of itself.
+//! Capabilities beyond the five verbs.
 
 use kubelet_cri::{Code, v1};
 
@@ -17,7 +17,7 @@ pub(super) async fn the_runtime_offers_what_it_is_said_to(bench: &mut Bench) -> 
         let said = bench.offers(name);
         ensure!(
             said == offered,
-            "the test names it in `offers`: {said}; the runtime says that it has `{name}`: {offered}"
+            "capability `{name}`: in `offers` of the test: {said}; reported by the runtime: {offered}"
         );
     }
     Ok(())

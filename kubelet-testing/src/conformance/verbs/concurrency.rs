@@ -1,4 +1,4 @@
-//! Many at once.
+//! Concurrent calls.
 
 use futures::future::try_join_all;
 use kubelet_cri::verbs::ContainerKey;
@@ -8,7 +8,7 @@ use crate::conformance::bench::Bench;
 use crate::conformance::program::Program;
 use crate::conformance::verdict::{Outcome, ensure};
 
-/// How many pods there are at once.
+/// The number of concurrent pods.
 const PODS: i32 = 8;
 
 pub(super) async fn containers_of_the_same_name_in_two_pods_are_two(bench: &mut Bench) -> Outcome {
@@ -65,7 +65,7 @@ pub(super) async fn pods_live_and_die_side_by_side(bench: &mut Bench) -> Outcome
     Ok(())
 }
 
-pub(super) async fn looks_and_doings_do_not_meet(bench: &mut Bench) -> Outcome {
+pub(super) async fn reads_and_changes_do_not_interfere(bench: &mut Bench) -> Outcome {
     let bench = &*bench;
     let (runtime, key) = (bench.verbs()?, bench.key("main"));
     let spec = bench.spec(&key, &Program::Forever)?;

@@ -1,4 +1,5 @@
-//! The engine on a runtime: `CriRuntime` on `CriAdapter`, and between that and the runtime a wrapper that does faults.
+//! The engine on a runtime: `CriRuntime` on `CriAdapter`, and between it and the runtime a wrapper that injects
+//! faults.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ impl Height for Verbs {
         let names: BTreeSet<_> = running.iter().map(|container| &container.key.container).collect();
         ensure!(
             names.len() == running.len(),
-            "of one container several run: {running:?}"
+            "several instances of one container run: {running:?}"
         );
         Ok(running.len())
     }
@@ -46,7 +47,7 @@ impl Height for Verbs {
 
 at_height!(Verbs:
     a_pod_runs_and_ends
-    a_container_that_ended_is_started_anew
+    a_container_that_ended_is_restarted
     a_lost_reply_of_start_is_one_container
     a_start_that_fails_or_hangs_is_tried_again
     a_stop_that_fails_or_hangs_is_tried_again

@@ -1,4 +1,4 @@
-//! The runtime says by itself that a container ended. Optional: `events`.
+//! Events when containers end. Optional: `events`.
 
 use futures::StreamExt;
 use kubelet_cri::verbs::ContainerKey;
@@ -8,8 +8,8 @@ use crate::conformance::bench::Bench;
 use crate::conformance::program::Program;
 use crate::conformance::verdict::{Outcome, Seen, ensure};
 
-/// Waits until the end of this container is told. Other hints may come before; none is wrong.
-async fn told(
+/// Waits for the event of this container's end. Other hints may come before.
+async fn wait_for_end(
     bench: &Bench,
     hints: &mut (impl futures::Stream<Item = ContainerKey> + Unpin),
     key: &ContainerKey,
@@ -26,29 +26,29 @@ async fn told(
     }
 }
 
-pub(super) async fn an_end_is_told(bench: &mut Bench) -> Outcome {
+pub(super) async fn an_end_is_an_event(bench: &mut Bench) -> Outcome {
     let runtime = bench.verbs()?;
     let events = runtime.events().ok_or_else(|| Seen::new("it has no events"))?;
     let mut hints = events.watch();
     let exits = bench.start(&Program::Exits(3)).await?;
-    told(bench, &mut hints, &exits).await?;
-    // Whoever looks then sees the end, not a while later.
+    wait_for_end(bench, &mut hints, &exits).await?;
+    // After the event, the list shows the end at once.
     let container = bench.inspect(&exits).await?;
     ensure!(
         !container.is_running(),
-        "its end was told, and it is {container:?}"
+        "after the event of its end it is {container:?}"
     );
     let stopped = bench.start(&Program::Forever).await?;
     bench.stop(&stopped, NO_GRACE).await?;
-    told(bench, &mut hints, &stopped).await
+    wait_for_end(bench, &mut hints, &stopped).await
 }
 
-pub(super) async fn all_who_watch_are_told(bench: &mut Bench) -> Outcome {
+pub(super) async fn all_watchers_get_events(bench: &mut Bench) -> Outcome {
     let runtime = bench.verbs()?;
     let events = runtime.events().ok_or_else(|| Seen::new("it has no events"))?;
     let (mut one, mut other, dropped) = (events.watch(), events.watch(), events.watch());
     drop(dropped);
     let key = bench.start(&Program::Exits(0)).await?;
-    told(bench, &mut one, &key).await?;
-    told(bench, &mut other, &key).await
+    wait_for_end(bench, &mut one, &key).await?;
+    wait_for_end(bench, &mut other, &key).await
 }

@@ -8,7 +8,7 @@ use crate::conformance::cut_short::cut_short;
 use crate::conformance::program::Program;
 use crate::conformance::verdict::{During, Outcome, Seen, ensure};
 
-/// Runs a program beside that of a container.
+/// Runs a command in a container.
 async fn exec(bench: &Bench, key: &ContainerKey, program: &Program) -> Outcome<ExecOutput> {
     let (runtime, command) = (bench.verbs()?, command(bench, program));
     let exec = runtime.exec().ok_or_else(|| Seen::new("it has no exec"))?;
@@ -66,7 +66,7 @@ pub(super) async fn a_command_cut_short_leaves_the_container_alone(bench: &mut B
     let (runtime, forever) = (bench.verbs()?, command(bench, &Program::Forever));
     let exec_of = runtime.exec().ok_or_else(|| Seen::new("it has no exec"))?;
     for polls in 1..=3 {
-        // One that is not woken in the meantime is cut short as well.
+        // A command that is not woken meanwhile is interrupted as well.
         let call = cut_short(exec_of.exec_sync(&key, &forever), polls);
         if let Ok(Some(output)) = tokio::time::timeout(bench.pace(), call).await {
             return Err(Seen::new(format!(
@@ -90,7 +90,7 @@ pub(super) async fn a_command_ends_with_its_container(bench: &mut Bench) -> Outc
     };
     let (answer, stopped) = futures::join!(bench.answer("exec_sync", exec_of.exec_sync(&key, &forever)), end);
     stopped?;
-    // An error, or what a kill came to.
+    // An error, or the result of the kill.
     if let Ok(output) = answer? {
         ensure!(
             output.exit_code != 0,

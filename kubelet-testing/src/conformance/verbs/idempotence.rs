@@ -1,4 +1,4 @@
-//! What is done twice is done once.
+//! Repeated and concurrent calls.
 
 use futures::future::{join_all, try_join_all};
 
@@ -7,7 +7,7 @@ use crate::conformance::bench::Bench;
 use crate::conformance::program::Program;
 use crate::conformance::verdict::{During, Outcome, ensure};
 
-/// How many callers there are at once.
+/// The number of concurrent callers.
 const CALLERS: usize = 8;
 
 pub(super) async fn a_key_started_twice_is_one_container(bench: &mut Bench) -> Outcome {
@@ -49,7 +49,7 @@ pub(super) async fn a_container_that_ended_is_not_started_again(bench: &mut Benc
         again.exit() == Some(&exit),
         "it ended as {exit:?}; started again it is {again:?}"
     );
-    // Stopped is ended.
+    // A stopped container is an ended one.
     let key = bench.start(&Program::Forever).await?;
     bench.stop(&key, NO_GRACE).await?;
     let again = bench.start_as(&key, &Program::Forever).await?;

@@ -10,7 +10,11 @@ use crate::conformance::verdict::{Outcome, ensure};
 pub(super) async fn a_started_container_runs_and_is_listed_once(bench: &mut Bench) -> Outcome {
     let key = bench.key("main");
     let started = bench.start_as(&key, &Program::Forever).await?;
-    ensure!(started.key == key, "asked for {key}, start gave {}", started.key);
+    ensure!(
+        started.key == key,
+        "requested {key}, start returned {}",
+        started.key
+    );
     ensure!(started.is_running(), "start gave {started:?}");
     bench.runs_once(&key).await?;
     Ok(())
@@ -31,7 +35,7 @@ pub(super) async fn inspect_says_what_the_list_says(bench: &mut Bench) -> Outcom
 
 pub(super) async fn a_container_that_ended_stays_until_it_is_removed(bench: &mut Bench) -> Outcome {
     let (key, exit) = bench.run(&Program::Exits(0)).await?;
-    // Others come and go.
+    // Other containers are started and removed.
     let (other, _) = bench.run(&Program::Exits(1)).await?;
     bench.remove(&other).await?;
     let listed = bench.listed(&key).await?;
@@ -55,7 +59,7 @@ pub(super) async fn what_is_removed_is_gone(bench: &mut Bench) -> Outcome {
 
 pub(super) async fn an_unknown_container_is_gone(bench: &mut Bench) -> Outcome {
     bench.is_gone(&bench.key("main")).await?;
-    // Of a pod that is there, another container, and another attempt.
+    // Another container and another attempt of an existing pod.
     let key = bench.start(&Program::Forever).await?;
     bench
         .is_gone(&ContainerKey::new(key.pod.clone(), "other", 0))
@@ -67,9 +71,9 @@ pub(super) async fn times_are_in_order_and_stay(bench: &mut Bench) -> Outcome {
     let (key, first) = bench.run(&Program::Exits(0)).await?;
     ensure!(
         first.started_at <= first.finished_at,
-        "it ended before it began: {first:?}"
+        "it ended before it started: {first:?}"
     );
-    // Time goes by.
+    // Time passes.
     bench.run(&Program::Exits(0)).await?;
     let again = bench.ended(&key).await?;
     ensure!(
@@ -95,7 +99,7 @@ pub(super) async fn times_are_in_order_and_stay(bench: &mut Bench) -> Outcome {
     );
     ensure!(
         exit.started_at <= exit.finished_at,
-        "it ended before it began: {exit:?}"
+        "it ended before it started: {exit:?}"
     );
     Ok(())
 }
@@ -123,7 +127,7 @@ pub(super) async fn a_removed_key_is_free_again(bench: &mut Bench) -> Outcome {
     let (key, _) = bench.run(&Program::Exits(3)).await?;
     bench.remove(&key).await?;
     let started = bench.start_as(&key, &Program::Forever).await?;
-    ensure!(started.is_running(), "started anew, it is {started:?}");
+    ensure!(started.is_running(), "started again, it is {started:?}");
     bench.runs_once(&key).await?;
     Ok(())
 }
@@ -132,8 +136,8 @@ pub(super) async fn a_start_that_fails_leaves_nothing_running(bench: &mut Bench)
     let (runtime, key) = (bench.verbs()?, bench.key("main"));
     let spec = bench.spec(&key, &Program::Missing)?;
     match bench.answer("start", runtime.start(&spec)).await? {
-        Err(error) => ensure!(!error.message.is_empty(), "the error says nothing: {error:?}"),
-        // As well: it was started, and ended with an error.
+        Err(error) => ensure!(!error.message.is_empty(), "the error has no message: {error:?}"),
+        // Also allowed: it was started, and ended with an error.
         Ok(_) => {
             let exit = bench.ended(&key).await?;
             ensure!(exit.code != 0, "a program that is not there ended with {exit:?}");

@@ -1,4 +1,4 @@
-//! What containers write. Optional: `logs`.
+//! Logs of containers. Optional: `logs`.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ fn path(bench: &Bench, key: &ContainerKey) -> Outcome<PathBuf> {
     bench.log_path(key.pod.as_str(), &key.container, key.attempt)
 }
 
-/// A container that counts, and has begun to.
+/// A container that counts and has begun to.
 async fn counting(bench: &Bench) -> Outcome<(ContainerKey, PathBuf)> {
     let key = bench.start(&Program::Counts).await?;
     let path = path(bench, &key)?;
@@ -67,7 +67,7 @@ pub(super) async fn the_log_outlives_the_container(bench: &mut Bench) -> Outcome
     let lines = log::read(&path)?;
     ensure!(
         !lines.is_empty(),
-        "once the container was removed, its log {} is empty",
+        "after the removal of the container its log {} is empty",
         path.display()
     );
     Ok(())

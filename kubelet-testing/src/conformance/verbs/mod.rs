@@ -1,4 +1,4 @@
-//! The clauses for a runtime on the five verbs: [`CLAUSES`].
+//! The clauses for a runtime with the five verbs: [`CLAUSES`].
 
 mod cancellation;
 mod capabilities;
@@ -24,8 +24,8 @@ use super::verdict::Verdict;
 use crate::__conformance_verbs as clauses;
 use crate::conformance::{group, group_docs};
 
-/// All clauses by group: first those that each runtime must hold to; from `signals` on those that hold for who names their
-/// group in `offers`. A test is named `GROUP::CLAUSE`.
+/// All clauses by group. The groups before `signals` are required; the groups from `signals` on are optional, and
+/// apply if `offers` names them. A test is named `GROUP::CLAUSE`.
 ///
 #[doc = clauses!(life_cycle, [group_docs], {})]
 #[doc = clauses!(idempotence, [group_docs], {})]
@@ -58,14 +58,14 @@ pub static CLAUSES: &[Group] = &[
     clauses!(events, [group], {}),
 ];
 
-/// Tries one clause on a fresh runtime: what each test of [`conformance!`](crate::conformance!) does. `offers` are the
-/// names of the optional groups that hold for it.
+/// Checks one clause on a new runtime, as each test of [`conformance!`](crate::conformance!) does. `offers` has the
+/// names of the optional groups.
 ///
-/// Where the fixture lacks what it needs, it says so, and the clause counts as held.
+/// If the host lacks what the fixture needs, the clause counts as held; the fixture logs this.
 ///
 /// # Errors
 ///
-/// [`Broken`](super::Broken) says which clause was broken, and what was seen.
+/// [`Broken`](super::Broken) has the broken clause, and what it saw.
 pub fn check<F: Fixture>(group: &str, clause: &str, offers: &'static [&'static str]) -> Verdict {
     clause::check::<F>(CLAUSES, group, clause, offers)
 }

@@ -1,4 +1,4 @@
-//! The agent goes, the containers stay. Optional: `restart`.
+//! Containers outlive the agent. Optional: `restart`.
 
 use kubelet_cri::verbs::ContainerKey;
 

@@ -46,7 +46,7 @@ pub(super) async fn no_grace_is_a_kill_at_once(bench: &mut Bench) -> Outcome {
 pub(super) async fn a_second_stop_with_a_shorter_grace_is_heeded(bench: &mut Bench) -> Outcome {
     let key = bench.start_ready(&Program::Ignores).await?;
     let second = async {
-        // The first is on its way.
+        // The first stop is in progress.
         tokio::task::yield_now().await;
         bench.stop(&key, bench.pace()).await
     };

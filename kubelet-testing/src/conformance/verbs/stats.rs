@@ -1,4 +1,4 @@
-//! What containers use. Optional: `stats`.
+//! Resource usage of containers. Optional: `stats`.
 
 use kubelet_cri::verbs::{ContainerKey, ErrorClass, RuntimeError, Usage};
 

@@ -1,4 +1,4 @@
-//! What many clauses do with a runtime on the five verbs.
+//! Steps that many clauses share, for a runtime with the five verbs.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::conformance::bench::Bench;
 use crate::conformance::program::Program;
 use crate::conformance::verdict::{During, Outcome, Seen, ensure};
 
-/// For stops of what does not care how it is stopped.
+/// For stops where the grace period does not matter.
 pub(super) const NO_GRACE: Duration = Duration::ZERO;
-/// Longer than a clause is patient: whoever waits for the end of it is noticed.
+/// Longer than the time limit of a clause, so a clause that waits for its end fails.
 pub(super) const LONG_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Bench {
-    /// The first container of this name, of a pod that was never seen before.
+    /// The first container with this name, in a new pod.
     pub(super) fn key(&self, container: &str) -> ContainerKey {
         ContainerKey::new(self.uid(), container, 0)
     }
@@ -49,7 +49,7 @@ impl Bench {
         self.answer("start", runtime.start(&spec)).await?.during("start")
     }
 
-    /// Starts a container and waits until it ended by itself.
+    /// Starts a container and waits until it ends by itself.
     pub(super) async fn run(&self, program: &Program) -> Outcome<(ContainerKey, Exit)> {
         let key = self.start(program).await?;
         let exit = self.ended(&key).await?;
@@ -63,7 +63,7 @@ impl Bench {
             .during("inspect")
     }
 
-    /// What the list has under this key, and that it is not more than one.
+    /// The container with this key in the list; checks that the list has it at most once.
     pub(super) async fn listed(&self, key: &ContainerKey) -> Outcome<Option<Container>> {
         let runtime = self.verbs()?;
         let mut list = self.answer("list", runtime.list()).await?.during("list")?;
@@ -88,7 +88,7 @@ impl Bench {
         self.answer("remove", runtime.remove(key)).await?.during("remove")
     }
 
-    /// How it ended, once it has.
+    /// Its exit, if it has ended.
     pub(super) async fn ended(&self, key: &ContainerKey) -> Outcome<Exit> {
         let what = format!("the end of {key}");
         self.until(&what, async || Ok(self.inspect(key).await?.exit().cloned()))
@@ -107,7 +107,7 @@ impl Bench {
         self.until("the line `ready` in the log", ready).await
     }
 
-    /// Starts a program that does something of its stop signal, and waits until it is ready for it.
+    /// Starts a program that handles or ignores its stop signal, and waits until it is ready for the signal.
     pub(super) async fn start_ready(&self, program: &Program) -> Outcome<ContainerKey> {
         let key = self.key("main");
         let container = self.start_as(&key, program).await?;
@@ -116,7 +116,7 @@ impl Bench {
         Ok(key)
     }
 
-    /// Says that nothing is left of a container.
+    /// Checks that nothing is left of a container.
     pub(super) async fn is_gone(&self, key: &ContainerKey) -> Outcome {
         let listed = self.listed(key).await?;
         ensure!(listed.is_none(), "the list still has {listed:?}");
@@ -131,7 +131,7 @@ impl Bench {
         }
     }
 
-    /// Says that one container runs under this key.
+    /// Checks that one container runs with this key.
     pub(super) async fn runs_once(&self, key: &ContainerKey) -> Outcome<Container> {
         match self.listed(key).await? {
             Some(container) if container.is_running() => Ok(container),

@@ -1,4 +1,4 @@
-//! Stands between the adapter and a runtime, and does faults to its calls.
+//! A wrapper between the adapter and a runtime. It injects faults.
 
 use std::path::Path;
 use std::sync::Arc;

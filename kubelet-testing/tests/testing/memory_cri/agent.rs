@@ -1,5 +1,5 @@
-//! A whole agent in virtual time, straight on CRI: it gets through crash loops, lost replies and outages without losing a pod
-//! and without ever running a container twice.
+//! A whole agent in virtual time, directly on CRI: it survives crash loops, lost replies and outages without losing a
+//! pod or running a container twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// An agent, and all that it is made of.
+/// An agent and all its parts.
 pub(crate) struct Agent {
     pub(crate) pods: watch::Sender<Vec<Arc<Pod>>>,
     pub(crate) sink: MemorySink,
@@ -45,7 +45,7 @@ impl Agent {
         Self::start_in(TempDir::new().unwrap(), MemorySink::new(), runtime, clock, pleg).await
     }
 
-    /// Folder and sink outlive the agent.
+    /// The folder and the sink outlive the agent.
     async fn start_in(root: TempDir, sink: MemorySink, runtime: MemoryCri, clock: Clock, pleg: Pleg) -> Self {
         let pods = watch::Sender::new(Vec::new());
         let recorder = FakeRecorder::new();
@@ -120,7 +120,7 @@ impl Agent {
         }
     }
 
-    /// Nothing ran twice, nothing was left behind; then the end.
+    /// Checks that nothing ran twice and nothing is left, and ends.
     pub(crate) async fn stop(self) -> TempDir {
         self.runtime.assert_consistent();
         for (pod, container, tally) in self.runtime.tallies() {
@@ -218,7 +218,7 @@ async fn a_crash_loop_backs_off() {
     agent
         .until(&crash.uid(), "five restarts", |status| restarts(status) == 5)
         .await;
-    // 10 + 20 + 40 + 80 s of back-off lie between.
+    // 10 + 20 + 40 + 80 s of back-off in between.
     assert!(begun.elapsed() > 150 * SECOND, "{:?}", begun.elapsed());
     assert!(agent.recorder.count("BackOff") > 0);
     let starts = runtime.calls().matching("StartContainer crash");
@@ -389,7 +389,7 @@ async fn the_next_agent_takes_over() {
     sleep(60 * SECOND).await;
     assert!(runtime.calls().is_empty(), "{}", runtime.calls());
     assert_eq!(sink.get(&web.uid()), shown, "the change of agents shows nowhere");
-    // The pod is this agent's now.
+    // The pod belongs to this agent now.
     agent.pods.send_replace(Vec::new());
     let gone = wait_until(agent.sink.watch(), "web is gone", |pods| pods.is_empty());
     gone.await.unwrap();

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::rig::*;
 
-/// What a call came to: fine, or its code.
+/// The result of a call: success, or its code.
 fn code<T>(answer: std::result::Result<T, Error>) -> Code {
     answer.map_or_else(|error| error.code(), |_| Code::Ok)
 }
@@ -63,7 +63,7 @@ async fn every_call_is_answered_through_the_socket() {
         ($($method:ident($request:ident { $($field:ident: $value:expr),* }) $code:ident;)*) => {
             $(
                 let answer = client.$method(v1::$request { $($field: $value,)* ..Default::default() }).await;
-                // A stream may say it in its first item.
+                // A stream may return the error as its first item.
                 let answer = codes!(@first $method answer);
                 assert_eq!(code(answer), Code::$code, stringify!($method));
             )*

@@ -1,4 +1,4 @@
-//! The runtime goes away and comes back, with and without its containers.
+//! The runtime crashes and comes back, with and without its containers.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn a_crash_keeps_its_containers() {
         (ended.exit_code, ended.finished_at - ended.started_at),
         (3, 10_000_000_000)
     );
-    // The SIGTERM was sent, but nobody was there for the SIGKILL.
+    // The SIGTERM was sent, but the runtime crashed before the SIGKILL.
     assert_eq!(fate(&runtime, &patient).await.0, ContainerRunning);
 
     runtime.crash();

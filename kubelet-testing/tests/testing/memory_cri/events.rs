@@ -1,4 +1,4 @@
-//! Container events: as containerd 1.7.24 was seen to send them, and as faults have them.
+//! Container events: as containerd 1.7.24 sends them, and with faults.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ async fn a_pod_from_its_first_event_to_its_last() {
             "STOPPED - notready 10.88.0.2 [main#1 EXITED 137, side#0 CREATED 0]",
             "DELETED - notready  [side#0 CREATED 0]",
             "DELETED - notready  []",
-            // containerd knows nothing of the sandbox any more when it tells of its end.
+            // containerd has already forgotten the sandbox when it sends the event of its end.
             "DELETED - none []",
         ]
     );
@@ -148,7 +148,7 @@ async fn what_tells_nothing() {
     let sandbox = run_config(&runtime, config).await.unwrap();
     let id = create(&runtime, &sandbox, "broken", 0).await.unwrap();
     start(&runtime, &id).await.unwrap_err();
-    // Nothing of the past, no creation of a sandbox on the host's network, no end of what did not start.
+    // No earlier events, no creation of a sandbox on the host's network, no end of a container that did not start.
     assert_eq!(
         told(&runtime, &mut events).await,
         [

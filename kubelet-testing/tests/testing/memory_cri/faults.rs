@@ -11,7 +11,7 @@ use super::rig::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A runtime with a container that is created.
+/// A runtime with a created container.
 async fn created() -> (MemoryCri, String, String) {
     let runtime = instant();
     let sandbox = run(&runtime, "web", 0).await.unwrap();
@@ -156,7 +156,7 @@ async fn faults_befall_whom_they_are_meant_for() {
     faults.injected().assert_count("StartContainer", 1);
 }
 
-/// Which of the sandboxes could not be made.
+/// The sandboxes that could not be created.
 async fn draw(seed: u64, pods: impl IntoIterator<Item = u32>) -> Vec<u32> {
     let runtime = builder().seed(seed).latency(Latency::none()).build();
     runtime
@@ -179,7 +179,7 @@ async fn what_is_drawn_follows_from_the_seed() {
     let first = draw(1, 0..200).await;
     assert!((20..60).contains(&first.len()), "{first:?}");
     assert_eq!(draw(1, 0..200).await, first);
-    // In another order the same calls meet the same faults.
+    // In another order the same calls get the same faults.
     assert_eq!(draw(1, (0..200).rev()).await, first);
     assert_ne!(draw(2, 0..200).await, first);
     assert_eq!(draw(1, std::iter::repeat_n(7, 0)).await, [0; 0]);

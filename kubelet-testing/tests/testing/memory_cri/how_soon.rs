@@ -1,5 +1,5 @@
-//! How soon a whole agent gets a pod to run, sees it end and lets go of it: no later with events than with lists, however
-//! rare the lists are then.
+//! How fast a whole agent starts a pod, sees its end and removes it: no slower with events than with lists, even if
+//! lists are rare then.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use tokio::time::{Instant, sleep_until};
 
 use super::agent::{Agent, Pleg, clock, is};
 
-/// How long the steps of one pod's life took.
+/// The durations of the steps of one pod's life.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     created_to_running: Duration,
     ended_to_restarted: Duration,
     deleted_to_gone: Duration,
-    /// Of another pod, whose container ends by itself.
+    /// For another pod, whose container exits by itself.
     ended_to_succeeded: Duration,
 }
 
-/// Lets two pods live. Each step begins at one and the same time after the agent whatever the steps before it took, for
-/// an agent has periods of its own: it looks for pods that are to go every other second.
+/// Runs two pods. Each step begins at the same time after the agent's start, however long the earlier steps took,
+/// because the agent has periodic work: it checks for deleted pods every other second.
 async fn live(pleg: Pleg, moment: Duration) -> Life {
     let clock = clock();
     let begun = Instant::now();
@@ -109,7 +109,7 @@ impl Life {
 
 #[tokio::test(start_paused = true)]
 async fn events_are_no_slower_than_lists_however_rare_these_are() {
-    // At various moments between two lists of a generic PLEG.
+    // At various times between two lists of a generic PLEG.
     for moment in [0, 130, 410, 770, 990].map(Duration::from_millis) {
         let listed = live(Pleg::Generic, moment).await;
         for pleg in [Pleg::Evented, Pleg::EventedAlone] {
@@ -120,7 +120,7 @@ async fn events_are_no_slower_than_lists_however_rare_these_are() {
                     "{step}, {moment:?}: {pleg:?} {told:?}, generic {listed:?}"
                 );
             }
-            // Nothing waits for a list: these are the runtime's own times.
+            // Nothing waits for a list: these are the latencies of the runtime.
             assert!(
                 told.ended_to_succeeded < Duration::from_millis(50),
                 "{pleg:?} {told:?}"

@@ -1,4 +1,4 @@
-//! Images: there, pulled, refused, removed.
+//! Images: present, pulled, rejected, removed.
 
 use std::time::Duration;
 
@@ -164,7 +164,7 @@ async fn a_container_outlives_its_image() {
     );
 }
 
-/// A Go kubelet looks up its file system, so it must be one that exists.
+/// A Go kubelet looks up its file system, so the folder must exist.
 #[tokio::test(start_paused = true)]
 async fn the_folder_of_images_can_be_chosen() {
     let mountpoints = async |runtime: MemoryCri| {

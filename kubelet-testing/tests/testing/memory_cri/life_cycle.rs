@@ -1,5 +1,4 @@
-//! Sandboxes and containers from the first call to the last, and what is refused on the way: as containerd 1.7.24 was
-//! seen to answer.
+//! Sandboxes and containers from the first call to the last, and the errors on the way, as with containerd 1.7.24.
 
 use kubelet_core::PodUid;
 use kubelet_cri::{Code, RuntimeService, v1};
@@ -67,7 +66,7 @@ async fn a_pod_on_the_hosts_network_has_no_address() {
         (network.ip.as_str(), network.additional_ips[0].ip.as_str()),
         ("10.1.0.2", "fd00::2")
     );
-    // That was the only address; what failed has left nothing.
+    // That was the only address; the failed sandbox holds none.
     for _ in 0..2 {
         let words = "no IP addresses available in range set: 10.1.0.1-10.1.0.2";
         assert_refused(run(&runtime, "three", 0).await, Code::Unknown, words);
@@ -266,7 +265,7 @@ async fn what_is_refused_in_which_words() {
     );
     assert_eq!((failed.started_at, failed.finished_at > 0), (0, true));
 
-    // Of what is not there nothing need be stopped or removed.
+    // Stopping or removing missing things succeeds.
     stop(&runtime, unknown, 1).await.unwrap();
     remove(&runtime, unknown).await.unwrap();
     stop_sandbox(&runtime, unknown).await.unwrap();

@@ -1,4 +1,4 @@
-//! Container logs and termination messages, in the files that the kubelet looks into.
+//! Container logs and termination messages, in the files that the kubelet reads.
 
 use std::fs;
 use std::time::Duration;
@@ -67,7 +67,7 @@ async fn logs_are_written_as_cri_has_them() {
     let whole: String = parts.iter().map(|(_, text)| &text[9..]).collect();
     assert_eq!(whole, long);
 
-    // Rotated: until it is told, the runtime writes to the old file.
+    // After a rotation the runtime writes to the old file until `ReopenContainerLog`.
     let old = folder.path().join("pod/main/0.log.old");
     fs::rename(&log, &old).unwrap();
     advance(57 * SECOND - Duration::from_millis(1)).await;

@@ -1,4 +1,4 @@
-//! The CRI runtime in memory behaves as containerd does, and goes wrong as a test wants it to.
+//! The CRI runtime in memory behaves like containerd, and injects the faults of a test.
 
 mod agent;
 mod all_calls;

@@ -1,4 +1,4 @@
-//! The calls of an agent, short enough to read.
+//! Shortcuts for an agent's calls.
 
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::{Clock, PodUid};
@@ -14,7 +14,7 @@ pub(crate) fn builder() -> MemoryCriBuilder {
     MemoryCri::builder(Clock::starting_at(Timestamp::from_second(1_000_000).unwrap()))
 }
 
-/// A runtime that answers at once, with the image that all containers have.
+/// A runtime without latencies, with the image of all containers.
 pub(crate) fn instant() -> MemoryCri {
     with_image(builder().latency(Latency::none()).build())
 }
@@ -177,7 +177,7 @@ pub(crate) async fn fate(runtime: &MemoryCri, id: &str) -> (v1::ContainerState, 
     (status.state(), status.exit_code, status.reason)
 }
 
-/// Refused, with this code, in words that hold these.
+/// Checks that a call failed with this code and these words in its message.
 #[track_caller]
 pub(crate) fn assert_refused<T: std::fmt::Debug>(answer: Result<T>, code: Code, words: &str) {
     let error = answer.unwrap_err();

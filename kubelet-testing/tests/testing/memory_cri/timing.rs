@@ -1,4 +1,4 @@
-//! How long calls take, and that time passes only when somebody looks.
+//! Latencies of calls. The state changes when due, even if the next call comes later.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// What a call gives, and how long it takes.
+/// The result of a call, and how long it takes.
 async fn timed<T>(call: impl Future<Output = T>) -> (T, Duration) {
     let begun = Instant::now();
     let answer = call.await;
@@ -99,7 +99,7 @@ async fn a_stop_that_is_given_up_has_sent_its_sigterm_and_sends_no_more() {
     assert_eq!(soft.finished_at - soft.started_at, 20_000_000_000);
     assert_eq!(runtime.running(), ["web/hard#0"]);
 
-    // A second stop without patience ends the first one's wait.
+    // A second stop without grace period ends the first one's wait.
     let (patient, impatient) = tokio::join!(timed(stop(&runtime, &hard, 30)), async {
         tokio::time::sleep(SECOND).await;
         stop(&runtime, &hard, 0).await
@@ -134,7 +134,7 @@ async fn ends_are_seen_when_they_are_due_and_not_before() {
     let id = started(&runtime, &sandbox, "main", 0).await;
     advance(1800 * SECOND - millis(1)).await;
     assert_eq!(fate(&runtime, &id).await.0, v1::ContainerState::ContainerRunning);
-    // Somebody looks much later: it ended when it ended.
+    // The next call comes much later, but the end time is the real one.
     advance(7200 * SECOND).await;
     let status = status(&runtime, &id).await.unwrap();
     assert_eq!(

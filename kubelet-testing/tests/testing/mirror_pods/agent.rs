@@ -108,7 +108,7 @@ impl Agent {
         Api::namespaced(self.server.client(), "default")
     }
 
-    /// The pod `web` on the server, once it is as it should be. Looked at each virtual second.
+    /// The pod `web` on the server, once it fulfils the condition; checked every virtual second.
     pub(crate) async fn until(&self, what: &str, reached: impl Fn(Option<&Pod>) -> bool) -> Option<Pod> {
         let deadline = Instant::now() + Duration::from_secs(600);
         loop {
@@ -121,7 +121,7 @@ impl Agent {
         }
     }
 
-    /// The mirror that shows the static pod of this hash, and that it runs.
+    /// The mirror pod with this static pod's hash, once it shows the pod running.
     pub(crate) async fn mirror_of(&self, hash: &str) -> Pod {
         let shows = |pod: Option<&Pod>| {
             pod.is_some_and(|pod| {
@@ -146,7 +146,7 @@ pub(crate) fn node() -> Node {
     serde_json::from_value(node).unwrap()
 }
 
-/// As a source of manifests makes it: with a hash, and a UID that is made of it.
+/// As from a source of manifests: with a hash, and a UID derived from it.
 pub(crate) fn static_pod(hash: &str) -> Arc<Pod> {
     let pod = json!({
         "metadata": {

@@ -1,4 +1,4 @@
-//! Static pods and their mirrors: an agent of this project on an API server in memory.
+//! Static pods and their mirror pods: an agent of this project on an API server in memory.
 mod agent;
 mod kubectl;
 
@@ -27,13 +27,13 @@ async fn a_static_pod_is_shown_by_a_mirror_while_it_is_there() {
     );
     assert_ne!(first.uid_str(), "uid-of-one", "the mirror has a UID of its own");
 
-    // Somebody deletes it: there is another at once.
+    // A deleted mirror pod is created again at once.
     let now = DeleteParams::default().grace_period(0);
     agent.pods().delete("web", &now).await.unwrap();
     let second = agent.mirror_of("one").await;
     assert_ne!(second.uid_str(), first.uid_str());
 
-    // Somebody deletes it with a grace period: it is deleted for good and made anew.
+    // A mirror pod that is deleted with a grace period is deleted for good and created again.
     agent
         .pods()
         .delete("web", &DeleteParams::default())
@@ -46,13 +46,13 @@ async fn a_static_pod_is_shown_by_a_mirror_while_it_is_there() {
     agent.manifests.send_replace(vec![static_pod("two")]);
     agent.mirror_of("two").await;
 
-    // The manifest goes, and with it the mirror.
+    // The manifest is removed, and so is the mirror pod.
     agent.manifests.send_replace(vec![]);
     agent.until("no mirror", |pod| pod.is_none()).await;
     agent.stop().await;
 }
 
-/// No sync looks after it any more.
+/// Its worker has already ended.
 #[tokio::test(start_paused = true)]
 async fn a_static_pod_that_has_ended_is_shown_by_a_mirror() {
     let agent = Agent::start().await;
@@ -68,7 +68,7 @@ async fn a_static_pod_that_has_ended_is_shown_by_a_mirror() {
     agent.pods().delete("web", &now).await.unwrap();
     let again = agent.until("a mirror that tells of its end", has_ended).await;
 
-    // The next of its name is turned away: no other CPU is there.
+    // The next pod with the name is rejected, because there is no other CPU.
     let mut asks_too_much = Pod::clone(&static_pod("two"));
     let resources = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "1"}});
     asks_too_much.spec.get_or_insert_default().containers[0].resources =
@@ -98,7 +98,7 @@ async fn a_mirror_that_was_left_behind_is_deleted() {
     let left = agent.mirror_of("one").await;
     agent.manifests.send_replace(vec![]);
     agent.until("no mirror", |pod| pod.is_none()).await;
-    // As one of a former agent that was stopped before it could.
+    // As if left by an earlier agent that stopped before it deleted it.
     let mut left = left.clone();
     left.metadata.resource_version = None;
     left.metadata.uid = None;
@@ -122,7 +122,7 @@ async fn without_its_node_there_is_no_mirror() {
     agent.stop().await;
 }
 
-/// A source tells it with the version that it told first, so the version does not tell that it is news.
+/// A source sends the pod with its original `resourceVersion`, so the version does not show the change.
 #[tokio::test(start_paused = true)]
 async fn what_somebody_else_writes_into_a_status_is_put_right() {
     let runs = |pod: Option<&Pod>| pod.and_then(phase) == Some("Running");

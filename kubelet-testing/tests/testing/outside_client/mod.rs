@@ -1,5 +1,5 @@
-//! A CRI client that knows nothing of this workspace but the protocol file drives the runtime in memory: Python's gRPC, on
-//! messages that `protoc` makes.
+//! A CRI client that has only the protocol file calls the runtime in memory: Python's gRPC, with messages made by
+//! `protoc`.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
-/// The pyenv of a developer rarely has gRPC; the distribution's Python has, once it is installed.
+/// A Python from pyenv rarely has gRPC; the distribution's Python has it, once it is installed.
 const PYTHONS: [&str; 2] = ["/usr/bin/python3", "python3"];
 
-/// Where messages are made and which Python has gRPC; `None`, and said, where the host lacks them.
+/// The Python with gRPC. `None` if the host lacks something; this prints a line.
 async fn tools() -> Option<&'static str> {
     let works = async |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output().await;
@@ -36,7 +36,7 @@ async fn tools() -> Option<&'static str> {
         std::env::var_os("CI").is_none_or(|ci| ci != "true"),
         "the outside client needs {needs}"
     );
-    // Not `eprintln!`: the test harness would hide it.
+    // Not `eprintln!`: the test harness would capture it.
     let _ = writeln!(io::stderr(), "SKIPPED: the outside client needs {needs}");
     None
 }
@@ -47,7 +47,7 @@ fn protocol() -> PathBuf {
 
 /// The Python module `api_pb2`, in this folder.
 async fn make_messages(folder: &Path) {
-    // An option that older compilers do not know, and that changes nothing on the wire.
+    // An option that older compilers do not know. It does not change the messages.
     let text = std::fs::read_to_string(protocol())
         .unwrap()
         .replace(" [debug_redact = true]", "");

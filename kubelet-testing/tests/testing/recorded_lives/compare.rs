@@ -1,4 +1,4 @@
-//! Where what was lived differs from what was recorded.
+//! The differences between a replayed life and the recorded one.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -7,13 +7,13 @@ use kubelet_core::EventType;
 
 use super::replay::{Life, Lived};
 
-/// What the kubelet lets through of a pod's events in a burst (`spamBurst`): recorded is what reached the API server.
+/// The limit for a burst of a pod's events (`spamBurst`): the recording has the events that reached the API server.
 const SPAM_BURST: usize = 25;
 
-/// Of a probe whose container ended under it: a matter of moments.
+/// The events of a probe whose container ended meanwhile: these depend on timing.
 const CUT_SHORT: &str = "probe errored and resulted in unknown state";
 
-/// Events of tries. Where there are any, how often this and what goes before it came hangs on the jitter between tries.
+/// Events of retries. With any of these, the number of events depends on the jitter of the retries.
 const OF_TRIES: [&str; 6] = [
     "BackOff",
     "Failed",
@@ -51,7 +51,7 @@ pub(crate) fn differences(life: &Life, lived: &Lived) -> Vec<String> {
     );
 
     let ours = lived.events.iter().filter(|it| !it.message.contains(CUT_SHORT));
-    // Of more than that, those that are told side by side compete for the last place.
+    // With more events than that, concurrent ones compete for the last place.
     let compared = match ours.clone().count() > SPAM_BURST {
         true => SPAM_BURST - 1,
         false => SPAM_BURST,
@@ -93,13 +93,13 @@ pub(crate) fn differences(life: &Life, lived: &Lived) -> Vec<String> {
     differences
 }
 
-/// What is compared of calls.
+/// The calls to compare.
 struct Calls {
-    /// All others, in their order; those that are stopped side by side by name, one that failed and was tried again once.
+    /// All others in order; concurrent stops are ordered by name, and a failed one that was retried counts once.
     order: Vec<String>,
-    /// What is removed, in its order: it goes on beside all else, and some of it is done by two.
+    /// The removals in order. They run concurrently with everything else, and two parts of the agent do them.
     removals: Vec<String>,
-    /// Each once.
+    /// Each one once.
     probes: BTreeSet<String>,
 }
 
@@ -149,7 +149,7 @@ fn line(call: &str, container: Option<&str>, timeout: i64, cmd: &[String]) -> St
 
 type Told<'a> = (&'a str, &'a str, String, Option<&'a str>);
 
-/// Events in the order in which they came first, with how often each came; stops side by side as calls.
+/// Events in the order of their first occurrence, with counts; concurrent stops are ordered as in calls.
 fn counted<'a>(events: impl Iterator<Item = (Told<'a>, usize)>, tries: bool) -> Vec<String> {
     let mut counted: Vec<(Told<'_>, usize)> = Vec::new();
     for (event, count) in events {
@@ -173,7 +173,7 @@ fn counted<'a>(events: impl Iterator<Item = (Told<'a>, usize)>, tries: bool) -> 
     counted.into_iter().map(line).collect()
 }
 
-/// Without what is the run's own: the ids of containers, addresses.
+/// Without values of this run: ids of containers, addresses.
 fn normal(message: &str) -> String {
     let words = message.split(' ').map(|word| {
         let bare = word.trim_matches(|it: char| !it.is_ascii_alphanumeric());

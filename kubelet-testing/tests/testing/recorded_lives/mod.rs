@@ -1,20 +1,19 @@
-//! Whole lives of pods: what an agent made of these pieces does with a pod, from the moment it is seen until nothing is
-//! left of it, against what kubelet v1.36.2 did with the same pod.
+//! Whole lives of pods: compares what an agent of these crates does with a pod, from its first update until nothing
+//! is left of it, with what kubelet v1.36.2 did with the same pod.
 //!
-//! `data/lives.jsonl.gz` has, of each recorded pod that came to its node, the object, when it was deleted, how its
-//! containers ended, and what the kubelet did: the CRI calls that change something, in their order, and its events.
-//! The runtime in memory answers as the recorded one did. Compared are the calls, with their containers, attempts,
-//! timeouts and commands, and the events, with their type, reason, message, field and how often each came.
+//! `data/lives.jsonl.gz` has for each recorded pod the object, the time of its deletion, how its containers ended,
+//! and what the kubelet did: its events, and its CRI calls that change something, in order. The runtime in memory
+//! answers as the recorded one did. The test compares the calls, with containers, attempts, timeouts and commands,
+//! and the events, with type, reason, message, field and count.
 //!
-//! Left open, since it hangs on moments that no recording fixes: the order of containers that are stopped side by
-//! side, when between other calls dead containers are removed, how often a probe ran, and how often what fails was
-//! tried.
+//! It does not compare what depends on timing: the order of containers that stop concurrently, when dead containers
+//! are removed between other calls, how often a probe ran, and how often a failing call was retried.
 
 mod compare;
 mod replay;
 
-/// One test for each recording. After `differs`, why it is not equal yet: the test then sees to it that it is taken
-/// off the list once it is.
+/// One test for each recording. `differs` gives the reason why a recording is not equal yet; the test fails once it
+/// is equal, so that it is taken off the list.
 macro_rules! recordings {
     ($($name:ident $(differs $why:literal)?),* $(,)?) => {
         const NAMES: &[&str] = &[$(stringify!($name)),*];

@@ -1,4 +1,4 @@
-//! Lives a recorded pod's life again, in virtual time.
+//! Replays the life of a recorded pod in virtual time.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -42,7 +42,7 @@ pub(crate) static LIVES: LazyLock<BTreeMap<String, Life>> = LazyLock::new(|| {
     lives.map(|life| (life.name.clone(), life)).collect()
 });
 
-/// A life as it was recorded. Times are in seconds since the kubelet saw the pod.
+/// A recorded life. Times are in seconds since the kubelet got the pod.
 #[derive(Deserialize)]
 pub(crate) struct Life {
     name: String,
@@ -58,9 +58,9 @@ pub(crate) struct Life {
 #[derive(Deserialize)]
 struct RecordedRun {
     code: i32,
-    /// It ended by itself after this time.
+    /// It exited by itself after this time.
     after: Option<f64>,
-    /// It ended this long after it was asked to.
+    /// It exited this long after SIGTERM.
     after_stop: Option<f64>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct RecordedError {
     details: String,
 }
 
-/// An event, and how often it came.
+/// An event and its count.
 #[derive(Deserialize)]
 pub(crate) struct RecordedEvents {
     #[serde(rename = "type")]
@@ -183,14 +183,14 @@ pub(crate) async fn live(life: &Life) -> Lived {
         Some(Time(clock.now() + Duration::from_secs(life.grace.unsigned_abs())));
     pod.metadata.deletion_grace_period_seconds = Some(life.grace);
     pods.send_replace(vec![Arc::new(pod)]);
-    // As an API server shows it once the agent has said that the pod is done.
+    // As from an API server once the agent has reported that the pod has ended.
     wait_until(sink.watch(), "the pod is deleted", |pods| {
         !pods.contains_key(&uid)
     })
     .await
     .unwrap();
     pods.send_replace(Vec::new());
-    // What is left of it is collected once a minute.
+    // The garbage collector runs once a minute.
     for _ in 0..180 {
         if runtime.sandboxes().is_empty() && runtime.containers().is_empty() {
             break;
@@ -223,7 +223,7 @@ fn lived(call: &kubelet_testing::memory_cri::CriCall) -> LivedCall {
     }
 }
 
-/// Has the runtime do what the recorded one did.
+/// Scripts the runtime to behave like the recorded one.
 fn script(runtime: &MemoryCri, life: &Life) {
     let mut names: Vec<&str> = life
         .runs
@@ -261,7 +261,7 @@ fn script(runtime: &MemoryCri, life: &Life) {
                 _ => Code::Unknown,
             };
             let fault = runtime.faults().on(kind).container(name);
-            // What never succeeded goes on to fail, however often it is tried.
+            // What never succeeded keeps failing, however often it is retried.
             let fault = if life.ever_succeeded(&call.call, name) {
                 fault.nth(*nth)
             } else {
@@ -291,7 +291,7 @@ impl Life {
             .any(|it| it.call == call && it.error.is_none())
     }
 
-    /// Why this container could not be started.
+    /// The error of this container's start.
     fn start_error(&self, container: &str) -> Option<&str> {
         let of_container = |call: &&RecordedCall| call.container.as_deref() == Some(container);
         let start = self
@@ -300,7 +300,7 @@ impl Life {
             .filter(of_container)
             .find(|call| call.call == "StartContainer")?;
         let details = start.error.as_ref()?.details.as_str();
-        // The runtime in memory says this itself.
+        // The runtime in memory sets this itself.
         details.strip_prefix("failed to create containerd task: ")
     }
 }
@@ -311,14 +311,14 @@ fn run(recorded: &RecordedRun, start_error: Option<&str>) -> Run {
     }
     match (recorded.after, recorded.after_stop) {
         (Some(after), _) => Run::exits(recorded.code).after(Duration::from_secs_f64(after)),
-        // It was killed when its grace was over.
+        // It was killed at the end of its grace period.
         (None, Some(_)) if recorded.code == 137 => Run::forever().ignores_stop(),
         (None, Some(after)) => Run::forever().stop_takes(Duration::from_secs_f64(after), recorded.code),
         (None, None) => Run::forever(),
     }
 }
 
-/// There is no network here; recorded was one on which nobody listened.
+/// There is no network here; in the recording nothing listened.
 struct Refused;
 
 #[async_trait]
@@ -357,7 +357,7 @@ impl ConfigObjects for Objects {
     }
 }
 
-/// Volumes are folders: what is in them is another crate's.
+/// Volumes are folders; their contents are tested elsewhere.
 struct Folders(PathBuf);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Containers: what they have in common, and what only one kind may have.
+//! Containers: the rules for all of them, and those for each kind.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use super::{env, handler, resources, security};
 /// The volumes that containers may mount, by name.
 pub(super) type Volumes<'a> = HashMap<&'a str, &'a Value>;
 
-/// What an ephemeral container may not have.
+/// The fields that an ephemeral container may not have.
 const NOT_EPHEMERAL: [(&str, &str); 8] = [
     ("ports", "ports"),
     ("resources", "resources"),
@@ -92,7 +92,8 @@ fn validate_init<'a>(
         } else if !name.is_empty() {
             taken.insert(name);
         }
-        // They run one after the other: ports clash only within one, and the reference counts it as the first.
+        // They run one after the other, so ports clash only within one container. The reference reports it with the
+        // index 0.
         validate_host_ports(std::slice::from_ref(container), field, problems);
         if container.text("restartPolicy") == "Always" {
             handler::validate(container, spec, &at, problems);
@@ -253,7 +254,7 @@ fn validate_mounts(container: &Value, volumes: &Volumes<'_>, field: &Field, prob
                 problems.invalid(&at.child("mountPath"), path, why);
             }
         }
-        // These have no index in the reference either.
+        // The reference reports these without an index, too.
         let (sub_path, expression) = (mount.text("subPath"), mount.text("subPathExpr"));
         problems.unless_formed(&field.child("subPath"), sub_path, names::local_path);
         if !expression.is_empty() && !sub_path.is_empty() {

@@ -1,4 +1,4 @@
-//! Environment variables and where their values come from.
+//! Environment variables and their sources.
 
 use serde_json::Value;
 
@@ -109,7 +109,7 @@ fn validate_source(variable: &Value, field: &Field, problems: &mut Problems) {
     }
 }
 
-/// The field of a pod that a variable or a file shows.
+/// A reference to a field of the pod, in a variable or a file.
 pub(super) fn validate_field(selector: &Value, fields: &[&str], field: &Field, problems: &mut Problems) {
     let path = selector.text("fieldPath");
     let subscript = path
@@ -141,7 +141,7 @@ pub(super) fn validate_field(selector: &Value, fields: &[&str], field: &Field, p
     }
 }
 
-/// `ConvertDownwardAPIFieldLabel`: what variables and files together may show.
+/// `ConvertDownwardAPIFieldLabel`: the fields that both variables and files may refer to.
 fn is_downward(path: &str) -> bool {
     FIELDS.contains(&path)
         || matches!(
@@ -154,7 +154,7 @@ fn is_downward(path: &str) -> bool {
         )
 }
 
-/// The resource of a container that a variable or a file shows.
+/// A reference to a container's resource, in a variable or a file.
 pub(super) fn validate_resource(selector: &Value, named: bool, field: &Field, problems: &mut Problems) {
     let resource = selector.text("resource");
     let huge = resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");

@@ -1,7 +1,7 @@
-//! Whether a pod can be (`ValidatePodCreate` of `pkg/apis/core/validation`).
+//! Validation of pods (`ValidatePodCreate` of `pkg/apis/core/validation`).
 //!
-//! What concerns only a scheduler (affinity, topology spread), Windows, resource claims and the sources of volumes that a
-//! cloud provides is not looked at.
+//! It skips the fields that only matter to a scheduler (affinity, topology spread), Windows, resource claims and the
+//! volume sources of cloud providers.
 
 mod container;
 mod env;
@@ -20,7 +20,7 @@ use super::super::{metadata, names};
 pub(in super::super) use resources::validate_overhead;
 pub(in super::super) use spec::validate_tolerations;
 
-/// What the API server says to a new pod.
+/// The warnings for a new pod.
 pub(super) fn validate_create(pod: &Value, problems: &mut Problems) {
     validate(pod, problems);
     let (spec, field) = (&pod["spec"], Field::root("spec"));
@@ -33,7 +33,7 @@ pub(super) fn validate_create(pod: &Value, problems: &mut Problems) {
     }
 }
 
-/// `validatePodMetadataAndSpec`: what holds for new and changed pods alike.
+/// `validatePodMetadataAndSpec`: the rules for new and changed pods.
 pub(super) fn validate(pod: &Value, problems: &mut Problems) {
     metadata::validate(pod, true, names::dns_subdomain, problems);
     validate_annotations(pod, problems);

@@ -19,7 +19,7 @@ pub(in super::super::super) fn validate_overhead(overhead: &Value, field: &Field
     validate(&json!({"limits": overhead}), field, problems);
 }
 
-/// The resources of a pod, by themselves and beside those of its containers.
+/// The resources of a pod: their own validity, and their relation to the containers' resources.
 pub(super) fn validate_pod(spec: &Value, field: &Field, problems: &mut Problems) {
     let Some(resources) = spec.field("resources") else {
         return;

@@ -1,4 +1,4 @@
-//! Security contexts, and what shares what with the host.
+//! Security contexts, and namespaces shared with the host.
 
 use std::collections::HashSet;
 
@@ -85,7 +85,7 @@ pub(super) fn validate_container(container: &Value, spec: &Value, field: &Field,
     );
 }
 
-/// Users of its own go with no other namespace of the host.
+/// A user namespace excludes the other namespaces of the host.
 pub(super) fn validate_host_users(spec: &Value, field: &Field, problems: &mut Problems) {
     if spec["hostUsers"] != false {
         return;

@@ -1,4 +1,4 @@
-//! Volumes and what they are made from.
+//! Volumes and their sources.
 
 use std::collections::HashSet;
 
@@ -28,7 +28,7 @@ const HOST_PATH_TYPES: [&str; 8] = [
     "FileOrCreate",
     "Socket",
 ];
-/// The sources, in the order in which the reference counts them.
+/// The sources, in the order in which the reference checks them.
 const SOURCES: [&str; 30] = [
     "emptyDir",
     "hostPath",
@@ -63,7 +63,7 @@ const SOURCES: [&str; 30] = [
 ];
 const FILE_MODES: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 
-/// Validates the volumes; those in order can be mounted.
+/// Validates the volumes and returns the valid ones, which can be mounted.
 pub(super) fn validate<'a>(volumes: &'a [Value], field: &Field, problems: &mut Problems) -> Volumes<'a> {
     let mut good = Volumes::new();
     for (index, volume) in volumes.iter().enumerate() {
@@ -86,7 +86,7 @@ pub(super) fn validate<'a>(volumes: &'a [Value], field: &Field, problems: &mut P
     good
 }
 
-/// A token is a service account's, so there must be one.
+/// A projected token belongs to a service account, so the pod must have one.
 pub(super) fn refuse_tokens(spec: &Value, field: &Field, problems: &mut Problems) {
     for (index, volume) in spec.list("volumes").iter().enumerate() {
         let field = field
@@ -174,7 +174,7 @@ fn validate_nfs(source: &Value, field: &Field, problems: &mut Problems) {
     }
 }
 
-/// A volume of a secret's or a config map's keys.
+/// A volume with keys of a secret or a config map.
 fn validate_files(source: &Value, name: &str, field: &Field, problems: &mut Problems) {
     if source.text(name).is_empty() {
         problems.required(&field.child(name), "");
@@ -251,7 +251,7 @@ fn validate_token(token: &Value, field: &Field, volume: &Field, problems: &mut P
             "may not specify a duration larger than 2^32 seconds",
         );
     }
-    // This one is told of the volume, in the reference too.
+    // The reference, too, reports this one at the volume.
     match token.text("path") {
         "" => problems.required(&volume.child("path"), ""),
         path => problems.unless_formed(&volume.child("path"), path, names::local_non_reserved_path),
