@@ -130,6 +130,9 @@ impl QosClass {
     }
 }
 
+/// The lowest priority of a system pod (`scheduling.SystemCriticalPriority`).
+pub(crate) const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
+
 /// Helpers of the kubelet's `types` and `container` packages, as methods of the API type.
 pub trait PodExt {
     /// The pod's UID; empty if it has none.
@@ -146,6 +149,9 @@ pub trait PodExt {
     fn is_static(&self) -> bool;
     /// Whether this is a mirror pod (`types.IsMirrorPod`).
     fn is_mirror(&self) -> bool;
+    /// Whether the node needs this pod to work: a static pod, a mirror pod, or a pod with a system priority
+    /// (`types.IsCriticalPod`).
+    fn is_critical(&self) -> bool;
     /// Whether it is being deleted (`metadata.deletionTimestamp`).
     fn is_deleting(&self) -> bool;
     /// Whether the phase in its status is terminal: `Succeeded` or `Failed`.
@@ -191,6 +197,13 @@ impl PodExt for Pod {
 
     fn is_mirror(&self) -> bool {
         self.annotation(annotations::CONFIG_MIRROR).is_some()
+    }
+
+    fn is_critical(&self) -> bool {
+        let priority = self.spec.as_ref().and_then(|spec| spec.priority);
+        self.is_static()
+            || self.is_mirror()
+            || priority.is_some_and(|priority| priority >= SYSTEM_CRITICAL_PRIORITY)
     }
 
     fn is_deleting(&self) -> bool {

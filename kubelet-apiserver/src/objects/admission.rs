@@ -6,8 +6,8 @@ use super::super::authorize;
 use super::super::request::{Attributes, View};
 use super::super::resource::Resource;
 use super::super::status_error::StatusError;
-use super::pod;
 use super::value::Fields;
+use super::{metadata, pod};
 
 /// The namespaces that may not be deleted (`NamespaceLifecycle`).
 const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -63,16 +63,6 @@ pub(super) fn post(attributes: &Attributes, view: &dyn View, body: &Value) -> Re
     authorize::admit(attributes, None, Some(body), view)
 }
 
-/// The name of an object in admission's messages. A new object may not have one yet.
-pub(crate) fn display_name(attributes: &Attributes, object: &Value) -> String {
-    let meta = &object["metadata"];
-    [&attributes.name, meta.text("name"), meta.text("generateName")]
-        .into_iter()
-        .find(|name| !name.is_empty())
-        .unwrap_or("Unknown")
-        .to_owned()
-}
-
 /// `NamespaceLifecycle`.
 fn namespace_is_open(attributes: &Attributes, view: &dyn View, object: &Value) -> Result<(), StatusError> {
     let namespace = attributes.namespace.as_str();
@@ -88,7 +78,7 @@ fn namespace_is_open(attributes: &Attributes, view: &dyn View, object: &Value) -
     if found["status"].text("phase") != "Terminating" && found["metadata"]["deletionTimestamp"].is_null() {
         return Ok(());
     }
-    let name = display_name(attributes, object);
+    let name = metadata::display_name(attributes, object);
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
     let mut error = StatusError::forbidden(attributes.resource, &name, &why);
     if let Some(details) = &mut error.details {

@@ -7,7 +7,7 @@ use super::super::request::Attributes;
 use super::super::status_error::StatusError;
 use super::problems::{Field, Problems};
 use super::value::Fields;
-use super::{admission, metadata, names};
+use super::{metadata, names};
 
 const USAGES: [&str; 23] = [
     "any",
@@ -41,7 +41,7 @@ pub(super) fn admit_create(attributes: &Attributes, csr: &Value) -> Result<(), S
     if spec.text("signerName") != "kubernetes.io/kube-apiserver-client" {
         return Ok(());
     }
-    let name = admission::display_name(attributes, csr);
+    let name = metadata::display_name(attributes, csr);
     let forbid = |why: &str| Err(StatusError::forbidden(attributes.resource, &name, why));
     match request::parse(spec.text("request")) {
         Err(why) => forbid(&format!("unable to parse csr: {why}")),

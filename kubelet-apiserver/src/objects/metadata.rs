@@ -7,6 +7,7 @@ use super::super::request::Attributes;
 use super::super::status_error::StatusError;
 use super::names;
 use super::problems::{Field, Problems};
+use super::value::Fields;
 
 /// The letters of random suffixes: no vowels, and no letters that look alike.
 const ALPHANUMS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -260,4 +261,14 @@ pub(crate) fn uid(rng: &mut fastrand::Rng) -> String {
     let n = (rng.u128(..) & !(0xf << 76) & !(0x3 << 62)) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{n:032x}");
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// The name of an object in admission's messages. A new object may not have one yet.
+pub(crate) fn display_name(attributes: &Attributes, object: &Value) -> String {
+    let meta = &object["metadata"];
+    [&attributes.name, meta.text("name"), meta.text("generateName")]
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .unwrap_or("Unknown")
+        .to_owned()
 }

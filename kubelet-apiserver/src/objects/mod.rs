@@ -37,9 +37,9 @@ mod strategy;
 mod token_request;
 mod value;
 
-pub(crate) use admission::display_name;
 pub(crate) use decode::{Decoded, FieldValidation, check_applied, decode, decode_patched};
 pub(crate) use deletion::{Deletion, prepare_delete, removable, returns_deleted};
+pub(crate) use metadata::display_name;
 // Until the store shows events of one group in the other.
 #[allow(unused_imports)]
 pub(crate) use event::convert as convert_event;

@@ -30,7 +30,7 @@ pub(crate) fn post_subresource(
     body: Value,
 ) -> Result<Posted, StatusError> {
     match attributes.subresource {
-        "token" => token_request::grant(attributes, view, rng, parent, body),
+        "token" => token_request::grant(attributes, view, rng, parent, body).map(Posted::Answer),
         "binding" => {
             admission::post(attributes, view, &body)?;
             pod::bind(attributes, view, parent, &body)

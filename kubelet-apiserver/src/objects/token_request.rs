@@ -9,7 +9,6 @@ use super::super::status_error::StatusError;
 use super::super::tokens::{self, Grant};
 use super::admission;
 use super::metadata;
-use super::posted::Posted;
 use super::value::Fields;
 
 /// The expiration that the default token volume requests. Such a token lasts longer, and says when it should be
@@ -26,14 +25,14 @@ pub(super) fn set_defaults(request: &mut Value) {
     request["spec"].default_value("audiences", json!([]));
 }
 
-/// Grants a token for `account`.
+/// Grants a token for `account`; returns the answer.
 pub(super) fn grant(
     attributes: &Attributes,
     view: &dyn View,
     rng: &mut fastrand::Rng,
     account: &Value,
     mut request: Value,
-) -> Result<Posted, StatusError> {
+) -> Result<Value, StatusError> {
     let meta = &account["metadata"];
     for key in ["name", "namespace"] {
         let given = request["metadata"].text(key).to_owned();
@@ -96,7 +95,7 @@ pub(super) fn grant(
         "token": token,
         "expirationTimestamp": metadata::time(attributes.now + SignedDuration::from_secs(seconds)),
     });
-    Ok(Posted::Answer(request))
+    Ok(request)
 }
 
 /// The account and the request.

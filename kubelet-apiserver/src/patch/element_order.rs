@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use super::super::status_error::StatusError;
 use super::go::{go_interface, go_print};
-use super::strategic::{DIRECTIVE, internal};
-use super::unprocessable;
+use super::{DIRECTIVE, internal, unprocessable};
 
 /// The type of a list's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

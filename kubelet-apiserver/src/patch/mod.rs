@@ -20,6 +20,8 @@ use super::resource::Resource;
 use super::schema;
 use super::status_error::StatusError;
 
+/// `delete` or `replace`: what to do with the object or list element that contains the directive.
+const DIRECTIVE: &str = "$patch";
 /// The maximum nesting depth of objects and patches: the same as for JSON bodies, so a patch cannot exceed it.
 const MAX_DEPTH: usize = 128;
 
@@ -84,6 +86,11 @@ pub(crate) fn patch(
 }
 
 /// The error for a valid patch that cannot be applied. The API server does not report the cause.
+/// An error for which the API server has no better code.
+fn internal(message: impl Into<String>) -> StatusError {
+    StatusError::new(500, "", message)
+}
+
 fn unprocessable() -> StatusError {
     StatusError::new(
         422,

@@ -6,9 +6,8 @@ use super::super::schema::{self, Field, Kind, Type, json_type};
 use super::super::status_error::StatusError;
 use super::element_order::{self, Elements, ServerOrder, merge_value, position};
 use super::go::{go_interface, go_print};
+use super::{DIRECTIVE, internal};
 
-/// `delete` or `replace`: what to do with the object or list element that contains the directive.
-pub(super) const DIRECTIVE: &str = "$patch";
 /// `$deleteFromPrimitiveList/<field>`: the scalars to remove from a list.
 const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
 /// `$setElementOrder/<field>`: the order of a list's elements.
@@ -378,11 +377,6 @@ fn unknown_directive(patch: &Object) -> StatusError {
         go_print(directive),
         go_print(&Value::Object(patch.clone()))
     ))
-}
-
-/// An error for which the API server has no better code.
-pub(super) fn internal(message: impl Into<String>) -> StatusError {
-    StatusError::new(500, "", message)
 }
 
 #[cfg(test)]

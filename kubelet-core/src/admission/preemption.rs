@@ -25,8 +25,6 @@ pub struct CriticalPodAdmissionHandler {
 /// `events.PreemptContainer`
 const REASON: &str = "Preempting";
 const MESSAGE: &str = "Preempted in order to admit critical pod";
-/// `scheduling.SystemCriticalPriority`
-const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 impl CriticalPodAdmissionHandler {
     /// Ends pods through these workers, and records events.
@@ -59,7 +57,7 @@ impl AdmissionFailureHandler for CriticalPodAdmissionHandler {
         attributes: &PodAdmitAttributes<'_>,
         failures: Vec<PredicateFailure>,
     ) -> Result<Vec<PredicateFailure>, String> {
-        if !is_critical(attributes.pod) {
+        if !attributes.pod.is_critical() {
             return Ok(failures);
         }
         let (mut missing, mut others) = (Vec::new(), Vec::new());
@@ -113,18 +111,13 @@ fn preempted(pod: &Pod) -> PodStatusFn {
     })
 }
 
-/// Static pods, mirror pods, and pods with a system priority (`types.IsCriticalPod`).
-fn is_critical(pod: &Pod) -> bool {
-    pod.is_static() || pod.is_mirror() || priority(pod).is_some_and(|it| it >= SYSTEM_CRITICAL_PRIORITY)
-}
-
 fn priority(pod: &Pod) -> Option<i32> {
     pod.spec.as_ref()?.priority
 }
 
 /// `types.Preemptable`
 fn may_preempt(preemptor: &Pod, pod: &Pod) -> bool {
-    (is_critical(preemptor) && !is_critical(pod))
+    (preemptor.is_critical() && !pod.is_critical())
         || matches!((priority(preemptor), priority(pod)), (Some(a), Some(b)) if a > b)
 }
 
@@ -267,10 +260,15 @@ mod tests {
     fn by_name(name: &str) -> Arc<Pod> {
         let none = None;
         match name {
-            "cluster-critical" => pod(name, Some(SYSTEM_CRITICAL_PRIORITY), Some((100, 100)), false),
+            "cluster-critical" => pod(
+                name,
+                Some(crate::pod::SYSTEM_CRITICAL_PRIORITY),
+                Some((100, 100)),
+                false,
+            ),
             "node-critical" => pod(
                 name,
-                Some(SYSTEM_CRITICAL_PRIORITY + 1000),
+                Some(crate::pod::SYSTEM_CRITICAL_PRIORITY + 1000),
                 Some((100, 100)),
                 false,
             ),
@@ -368,7 +366,7 @@ mod tests {
         );
         assert!(!may_preempt(&by_name("guaranteed"), &fixed("best-effort")));
         assert!(may_preempt(&plain(2), &plain(1)) && !may_preempt(&plain(1), &plain(1)));
-        assert!(!is_critical(&plain(SYSTEM_CRITICAL_PRIORITY - 1)));
+        assert!(!plain(crate::pod::SYSTEM_CRITICAL_PRIORITY - 1).is_critical());
     }
 
     proptest! {

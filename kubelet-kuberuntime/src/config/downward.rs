@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, ObjectFieldSelector, Pod, ResourceFi
 use kubelet_core::PodExt;
 use kubelet_core::quantity::Amount;
 
-use super::resources::ResourceLists;
+use super::resource_lists::ResourceLists;
 use super::{ConfigError, ContainerInputs, NodeSettings, Result};
 
 /// The value of a field of the pod.

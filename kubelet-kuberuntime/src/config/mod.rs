@@ -25,6 +25,8 @@ mod mounts;
 mod namespaces;
 mod node;
 mod node_ips;
+mod oom_score;
+mod resource_lists;
 mod resources;
 mod sandbox;
 mod security_context;

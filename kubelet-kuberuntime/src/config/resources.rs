@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::quantity::Amount;
 use kubelet_core::restart_rules::is_restartable_init_container;
-use kubelet_core::{PodExt, QosClass, qos_class};
 
+use super::oom_score::oom_score_adj;
+use super::resource_lists::{ResourceList, ResourceLists, add, amounts, get, pod_owner, pod_total};
 use super::swap::swap_limit;
-use super::{ConfigError, NodeSettings, Result};
+use super::{NodeSettings, Result};
 use crate::pod_actions::ContainerAmounts;
 use kubelet_cri::v1::{HugepageLimit, LinuxContainerResources};
 
@@ -20,16 +21,6 @@ pub(crate) const SHARES: std::ops::RangeInclusive<i64> = 2..=262_144;
 const SHARES_PER_CPU: i64 = 1024;
 /// The least quota in microseconds (`MinQuotaPeriod`).
 const MIN_QUOTA_PERIOD: i64 = 1000;
-/// The score of pods that the kernel should kill last (`guaranteedOOMScoreAdj`).
-const GUARANTEED_OOM_SCORE_ADJ: i64 = -997;
-/// `besteffortOOMScoreAdj`
-const BEST_EFFORT_OOM_SCORE_ADJ: i64 = 1000;
-/// The lowest priority of a critical pod (`SystemCriticalPriority`).
-const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
-/// `SystemNodeCritical`
-const SYSTEM_NODE_CRITICAL: &str = "system-node-critical";
-
-type ResourceList = BTreeMap<String, Amount>;
 
 /// The resources of a container (`generateLinuxContainerResources`).
 pub(crate) fn container_resources(
@@ -246,84 +237,6 @@ pub(crate) fn milli_cpu_to_quota(milli_cpu: i64, period: i64) -> i64 {
     }
 }
 
-/// The OOM score adjustment of a container (`GetContainerOOMScoreAdjust`). The less memory a burstable container
-/// requests, the earlier the kernel kills it.
-fn oom_score_adj(node: &NodeSettings, pod: &Pod, container: &Container) -> Result<i64> {
-    if is_node_critical(pod) {
-        return Ok(GUARANTEED_OOM_SCORE_ADJ);
-    }
-    match qos_class(pod) {
-        QosClass::Guaranteed => return Ok(GUARANTEED_OOM_SCORE_ADJ),
-        QosClass::BestEffort => return Ok(BEST_EFFORT_OOM_SCORE_ADJ),
-        QosClass::Burstable => {}
-    }
-    let share = unclaimed_memory_per_container(pod)?;
-    let mut request = memory_request(container)?.saturating_add(share);
-    if is_sidecar(pod, container) {
-        // A sidecar must not be killed before the containers that it serves.
-        request = request.max(least_regular_memory_request(pod)?.saturating_add(share));
-    }
-    let adjust = match i64::try_from(node.memory_capacity) {
-        Ok(capacity) if capacity > 0 => {
-            let per_mille = i128::from(request) * 1000 / i128::from(capacity);
-            1000 - i64::try_from(per_mille).unwrap_or(1000)
-        }
-        _ => BEST_EFFORT_OOM_SCORE_ADJ,
-    };
-    // Between the scores of the two other classes, and never equal to the lower one.
-    Ok(adjust.clamp(1000 + GUARANTEED_OOM_SCORE_ADJ, BEST_EFFORT_OOM_SCORE_ADJ - 1))
-}
-
-/// `IsCriticalPod`
-pub(super) fn is_critical(pod: &Pod) -> bool {
-    let priority = pod.spec.as_ref().and_then(|spec| spec.priority);
-    pod.is_static()
-        || pod.is_mirror()
-        || priority.is_some_and(|priority| priority >= SYSTEM_CRITICAL_PRIORITY)
-}
-
-/// `IsNodeCriticalPod`
-fn is_node_critical(pod: &Pod) -> bool {
-    let class = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.priority_class_name.as_deref());
-    is_critical(pod) && class == Some(SYSTEM_NODE_CRITICAL)
-}
-
-/// The pod-level memory request beyond the containers' requests, divided among them (`remainingPodMemReqPerContainer`).
-fn unclaimed_memory_per_container(pod: &Pod) -> Result<i64> {
-    let of_pod = ResourceLists::of_pod(pod)?;
-    let (Some(spec), Some(total)) = (&pod.spec, of_pod.requests.get("memory")) else {
-        return Ok(0);
-    };
-    let claimed = get(&containers_total(spec, |lists| &lists.requests)?, "memory");
-    let containers = spec.containers.len() + spec.init_containers.iter().flatten().count();
-    let containers = i64::try_from(containers).unwrap_or(i64::MAX);
-    let unclaimed = total.value().saturating_sub(claimed.value()).max(0);
-    Ok(unclaimed / containers.max(1))
-}
-
-/// `minRegularContainerMemory`
-fn least_regular_memory_request(pod: &Pod) -> Result<i64> {
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let requests: Vec<i64> = containers.map(memory_request).collect::<Result<_>>()?;
-    Ok(requests.into_iter().min().unwrap_or(0))
-}
-
-fn memory_request(container: &Container) -> Result<i64> {
-    Ok(get(&ResourceLists::of_container(container)?.requests, "memory").value())
-}
-
-fn is_sidecar(pod: &Pod, container: &Container) -> bool {
-    let init = pod
-        .spec
-        .iter()
-        .flat_map(|spec| spec.init_containers.iter().flatten());
-    let mut names = init.map(|container| &container.name);
-    is_restartable_init_container(container) && names.any(|name| *name == container.name)
-}
-
 /// A limit for each page size that the kernel supports; 0 if the container requests none
 /// (`GetHugepageLimitsFromResources`).
 fn hugepage_limits(node: &NodeSettings, pod: &ResourceList, container: &ResourceList) -> Vec<HugepageLimit> {
@@ -356,119 +269,6 @@ fn page_size_name(bytes: i64) -> String {
         index += 1;
     }
     format!("{size}{}", units[index])
-}
-
-/// The requests or limits of the pod without its overhead (`PodRequests`, `PodLimits`): the pod-level amount if there
-/// is one, else the sum of its containers.
-fn pod_total(pod: &Pod, list: impl Fn(&ResourceLists) -> &ResourceList + Copy) -> Result<ResourceList> {
-    let Some(spec) = &pod.spec else {
-        return Ok(ResourceList::new());
-    };
-    let mut total = containers_total(spec, list)?;
-    let of_pod = ResourceLists::of_pod(pod)?;
-    total.extend(list(&of_pod).clone());
-    Ok(total)
-}
-
-/// The larger one of two sums (`AggregateContainerRequests`, `AggregateContainerLimits`): all regular containers and
-/// sidecars, or an init container and the sidecars that were started before it.
-fn containers_total(
-    spec: &PodSpec,
-    list: impl Fn(&ResourceLists) -> &ResourceList + Copy,
-) -> Result<ResourceList> {
-    let mut running = ResourceList::new();
-    for container in &spec.containers {
-        add(&mut running, list(&ResourceLists::of_container(container)?));
-    }
-    let mut sidecars = ResourceList::new();
-    let mut peak = ResourceList::new();
-    for container in spec.init_containers.iter().flatten() {
-        let lists = ResourceLists::of_container(container)?;
-        let mut now = sidecars.clone();
-        add(&mut now, list(&lists));
-        if is_restartable_init_container(container) {
-            add(&mut running, list(&lists));
-            sidecars.clone_from(&now);
-        }
-        raise(&mut peak, now);
-    }
-    raise(&mut running, peak);
-    Ok(running)
-}
-
-fn add(total: &mut ResourceList, list: &ResourceList) {
-    for (name, amount) in list {
-        let sum = total.entry(name.clone()).or_default();
-        *sum = *sum + *amount;
-    }
-}
-
-fn raise(total: &mut ResourceList, list: ResourceList) {
-    for (name, amount) in list {
-        let most = total.entry(name).or_default();
-        *most = amount.max(*most);
-    }
-}
-
-/// `requests` and `limits` as amounts.
-#[derive(Default)]
-pub(super) struct ResourceLists {
-    pub(super) requests: ResourceList,
-    pub(super) limits: ResourceList,
-}
-
-impl ResourceLists {
-    pub(super) fn of_container(container: &Container) -> Result<Self> {
-        Self::read(
-            &format!("container {}", container.name),
-            container.resources.as_ref(),
-        )
-    }
-
-    /// The supported pod-level resources (`IsSupportedPodLevelResource`).
-    pub(super) fn of_pod(pod: &Pod) -> Result<Self> {
-        let resources = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
-        let mut lists = Self::read(&pod_owner(pod), resources)?;
-        let supported =
-            |name: &String| matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-");
-        lists.requests.retain(|name, _| supported(name));
-        lists.limits.retain(|name, _| supported(name));
-        Ok(lists)
-    }
-
-    fn read(owner: &str, resources: Option<&ResourceRequirements>) -> Result<Self> {
-        Ok(Self {
-            requests: amounts(owner, "requests", resources.and_then(|r| r.requests.as_ref()))?,
-            limits: amounts(owner, "limits", resources.and_then(|r| r.limits.as_ref()))?,
-        })
-    }
-}
-
-fn amounts(
-    owner: &str,
-    list: &'static str,
-    quantities: Option<&BTreeMap<String, Quantity>>,
-) -> Result<ResourceList> {
-    let quantities = quantities.into_iter().flatten();
-    quantities
-        .map(|(name, quantity)| match Amount::try_from(quantity) {
-            Ok(amount) => Ok((name.clone(), amount)),
-            Err(_) => Err(ConfigError::Quantity {
-                owner: owner.to_owned(),
-                list,
-                resource: name.clone(),
-                text: quantity.0.clone(),
-            }),
-        })
-        .collect()
-}
-
-fn get(list: &ResourceList, name: &str) -> Amount {
-    list.get(name).copied().unwrap_or_default()
-}
-
-fn pod_owner(pod: &Pod) -> String {
-    format!("pod {}", pod.key())
 }
 
 #[cfg(test)]

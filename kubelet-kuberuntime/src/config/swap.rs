@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::{PodExt, QosClass, qos_class};
 
-use super::resources::{ResourceLists, is_critical};
+use super::resource_lists::ResourceLists;
 use super::{NodeSettings, Result};
 
 /// Whether a container may swap: with `LimitedSwap` and cgroup v2, a container of a burstable pod, if it requests some
@@ -15,7 +15,7 @@ pub(crate) fn may_swap(node: &NodeSettings, pod: &Pod, container: &Container) ->
     let lists = ResourceLists::of_container(container)?;
     let of = |list: &std::collections::BTreeMap<_, _>| list.get("memory").copied().unwrap_or_default();
     let (request, limit) = (of(&lists.requests), of(&lists.limits));
-    Ok(qos_class(pod) == QosClass::Burstable && request != limit && !is_critical(pod))
+    Ok(qos_class(pod) == QosClass::Burstable && request != limit && !pod.is_critical())
 }
 
 /// The container's swap in bytes: the same share of the node's swap as its request is of the node's memory

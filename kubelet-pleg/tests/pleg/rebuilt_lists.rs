@@ -53,7 +53,7 @@ impl Scripted {
         state.newest.insert(pod.uid.clone(), RuntimePod::clone(pod));
         match self.lists {
             Lists::Reused => pod.clone(),
-            Lists::Mixed if index % 2 == 0 => pod.clone(),
+            Lists::Mixed if index.is_multiple_of(2) => pod.clone(),
             _ => Arc::new(rebuilt(pod)),
         }
     }

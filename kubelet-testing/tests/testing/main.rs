@@ -17,8 +17,6 @@ mod conformance_memory;
 mod conformance_memory_cri;
 #[cfg(target_os = "linux")]
 mod conformance_process;
-#[cfg(target_os = "linux")]
-mod containerd;
 mod memory_cri;
 mod memory_cri_as_containerd;
 mod memory_runtime;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::super::super::request::{Attributes, View};
 use super::super::super::resource::Resource;
 use super::super::super::status_error::StatusError;
-use super::super::admission::display_name;
 use super::super::metadata;
+use super::super::metadata::display_name;
 use super::super::value::Fields;
 use super::MIRROR_ANNOTATION;
 

@@ -1,4 +1,8 @@
 //! The fixture on the host's real containerd: it works as documented, and leaves nothing.
+//!
+//! A program of its own: it checks that nothing is left on the host, and no other test may take over what was just freed.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
 use std::collections::HashMap;
 use std::fs;
@@ -206,7 +210,7 @@ async fn what_a_killed_test_left_behind_goes_with_the_next() {
     let Some(_skipped_if_missing) = Containerd::start().await.unwrap() else {
         return;
     };
-    let test = "containerd::what_a_killed_test_left_behind_goes_with_the_next";
+    let test = "what_a_killed_test_left_behind_goes_with_the_next";
     let mut killed = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env(KILLED, "1")
