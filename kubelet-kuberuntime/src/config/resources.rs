@@ -273,6 +273,8 @@ fn page_size_name(bytes: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
+
     use super::*;
 
     fn list(items: &[(&str, &str)]) -> Option<BTreeMap<String, Quantity>> {
