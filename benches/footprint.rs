@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p benches --bench footprint -- PROGRAM…` needs root and containerd, and prints a message if they are
 //! missing. A program must accept a kubelet's command line; for example, a release build of the example `node-agent`.
-//! Each program takes about six minutes. A kubelet exits after two minutes, because this API server does not serve
+//! Each program takes about seven minutes. A kubelet exits after two minutes, because this API server does not serve
 //! `CSINode`.
 //!
 //! Each program runs in its own process, with its own containerd and its own API server in memory, over TLS. The

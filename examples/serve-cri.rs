@@ -2,7 +2,7 @@
 //! of this machine; yours starts a microVM, a Wasm module or a batch job.
 //!
 //! ```console
-//! $ cargo run --example serve-cri
+//! $ cargo run --example serve-cri -- --root /tmp/serve-cri
 //! ```
 //!
 //! In another terminal, with [`crictl`](https://github.com/kubernetes-sigs/cri-tools):
@@ -21,7 +21,7 @@
 //! $ crictl rmp --all --force
 //! ```
 //!
-//! Or with a kubelet, here without an API server, as root. On a host with swap add `failSwapOn: false`, on a host
+//! Or with a kubelet, here without an API server, as root, in the root of this repository. On a host with swap add `failSwapOn: false`, on a host
 //! with cgroup v1 `failCgroupV1: false`:
 //!
 //! ```console
@@ -45,6 +45,10 @@ use kubelet_cri::process::ProcessRuntime;
 use kubelet_cri::{CriAdapter, CriServer, CriSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Serves the process runtime as a CRI socket.
 ///
@@ -68,8 +72,10 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let filter = std::env::var("RUST_LOG").ok().and_then(|filter| filter.parse::<Targets>().ok());
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(Level::INFO));
+    let log = tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(std::io::stderr);
+    log.finish().with(filter).init();
     let args = Args::parse();
     let root = args.root.unwrap_or_else(|| std::env::temp_dir().join("serve-cri"));
     let shutdown = CancellationToken::new();

@@ -7,7 +7,6 @@
 
 mod containerd;
 mod fifty_agents;
-mod hollow_nodes;
 mod node_agent;
 mod pleg;
 mod processes;

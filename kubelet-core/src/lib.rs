@@ -14,7 +14,7 @@
 //! | [`EventRecorder`], [`VolumeManager`] …      | [`Kubelet`]: all engines, assembled               |
 //!
 //! Implementations of the traits are in other crates: `kubelet-config` (sources), `kubelet-pleg`, `kubelet-status` and
-//! `kubelet-cri` (runtimes). Each is optional.
+//! `kubelet-kuberuntime` (a runtime on CRI). Each is optional.
 //!
 //! # Example: only the pod workers
 //!

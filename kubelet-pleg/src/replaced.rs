@@ -19,7 +19,8 @@ pub(crate) struct Replaced(Vec<Arc<RuntimePod>>);
 impl Replaced {
     /// Takes the pods of one more list. Those of an older one are freed now: never more than one list is kept.
     pub(crate) fn put(&mut self, pods: Vec<Arc<RuntimePod>>) {
-        self.0 = pods;
+        // An empty list may have room for all pods, and nothing would free it.
+        self.0 = if pods.is_empty() { Vec::new() } else { pods };
     }
 
     /// Lets other tasks run, then frees some pods. Waits for ever if there are none.

@@ -1,7 +1,4 @@
 //! Runs the example `standalone` as a process, reads its output, and ends it.
-//!
-//! `cargo test` builds the examples of this package before it runs these tests; with `cargo test --test …` alone,
-//! build it first: `cargo build --example standalone`.
 
 #![allow(dead_code, unused_imports, reason = "shared: each test program uses its part of it")]
 pub(crate) mod agent;

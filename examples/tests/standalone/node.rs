@@ -53,7 +53,7 @@ impl Node {
 
     /// Adds a sample manifest.
     pub(crate) fn add_sample(&self, name: &str) {
-        let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
+        let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests");
         let file = format!("{name}.yaml");
         let text = fs::read_to_string(samples.join(&file)).unwrap();
         self.write(&file, &text);

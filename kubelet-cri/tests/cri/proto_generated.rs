@@ -62,7 +62,7 @@ fn check(file: &str, generated: &str) {
     let committed = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         committed == generated,
-        "src/v1/{file} is not what the proto gives: run UPDATE_GENERATED=1 cargo test -p kubelet-cri --test cri proto_generated"
+        "src/v1/{file} is not what the proto gives: run UPDATE_GENERATED=1 cargo test -p kubelet-cri --all-features --test cri proto_generated"
     );
 }
 

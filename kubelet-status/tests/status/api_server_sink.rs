@@ -210,11 +210,15 @@ fn answers_to_a_patch() -> [(u16, &'static str, bool); 6] {
             true,
         ),
         (
-            409,
-            "Precondition failed: UID in precondition: 1, UID in object meta: 2",
+            422,
+            "Pod \"web\" is invalid: metadata.uid: Invalid value: \"1\": field is immutable",
             true,
         ),
-        (409, "the object has been modified", false),
+        (
+            422,
+            "Pod \"web\" is invalid: status.phase: Invalid value: \"Up\"",
+            false,
+        ),
         (
             403,
             "User \"system:node:one\" cannot patch resource \"pods/status\"",
@@ -292,4 +296,12 @@ async fn an_event_in_a_namespace_that_is_deleted_is_told_from_a_refusal() {
     script.answer(403, refusal(403, "Forbidden"));
     let error = events.create(&Default::default()).await.unwrap_err();
     assert!(matches!(error, EventSinkError::Refused(_)), "{error}");
+}
+
+#[tokio::test]
+async fn an_event_that_an_earlier_attempt_created_is_written() {
+    let script = Script::default();
+    let events = ApiServerEvents::new(script.client());
+    script.answer(409, refusal(409, "AlreadyExists"));
+    events.create(&Default::default()).await.unwrap();
 }

@@ -5,6 +5,9 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kubelet_core::Disk;
@@ -20,9 +23,28 @@ const MEASUREMENT_PERIOD: Duration = Duration::from_secs(10);
 /// `du` counts in these.
 const BLOCK_BYTES: u64 = 512;
 
-/// The last measurement of the containers' folder. Locked during a measurement, so that one task measures for all.
+/// The measurements of the containers' folder. Dropping it ends one that is under way.
 #[derive(Default)]
-pub(super) struct Measured(Mutex<Option<(Instant, v1::FilesystemUsage)>>);
+pub(super) struct Measured {
+    state: Mutex<State>,
+    dropped: Arc<AtomicBool>,
+}
+
+/// Locked during a measurement, so that one caller measures for all.
+#[derive(Default)]
+struct State {
+    last: Option<(Instant, v1::FilesystemUsage)>,
+    /// Outlives a caller that gives up: the next one waits for it and starts no second one.
+    running: Option<Measurement>,
+}
+
+type Measurement = Pin<Box<dyn Future<Output = io::Result<Size>> + Send>>;
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        self.dropped.store(true, Ordering::Relaxed);
+    }
+}
 
 /// The disk usage of a folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,22 +62,29 @@ impl CriAdapter {
         let Some(dir) = self.inner.runtime.data_dir().or(records.dir()) else {
             return Ok(self.usage(Path::new("/"), Size::default()));
         };
-        let mut last = self.inner.measured.0.lock().await;
-        if let Some((at, usage)) = &*last
+        let (id, after) = (dir.display().to_string(), self.inner.deadline);
+        match timeout(after, self.measured_usage(dir)).await {
+            Ok(usage) => usage.map_err(|error| Error::internal(call, &id, error.to_string())),
+            Err(_) => Err(Error::Timeout { call, id, after }),
+        }
+    }
+
+    async fn measured_usage(&self, dir: &Path) -> io::Result<v1::FilesystemUsage> {
+        let measured = &self.inner.measured;
+        let State { last, running } = &mut *measured.state.lock().await;
+        if let Some((at, usage)) = last
             && at.elapsed() < MEASUREMENT_PERIOD
         {
             return Ok(usage.clone());
         }
-        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-        let after = self.inner.deadline;
-        let measured = dir.clone();
-        let size = timeout(after, Disk::default().run(move || size_of(measured))).await;
-        let id = dir.display().to_string();
-        let size = match size {
-            Ok(size) => size.map_err(|error| Error::internal(call, &id, error.to_string()))?,
-            Err(_) => return Err(Error::Timeout { call, id, after }),
-        };
-        let usage = self.usage(&dir, size);
+        let size = running
+            .get_or_insert_with(|| {
+                let (dir, dropped) = (dir.to_owned(), measured.dropped.clone());
+                Box::pin(async move { Disk::default().run(move || size_of(dir, &dropped)).await })
+            })
+            .await;
+        *running = None;
+        let usage = self.usage(dir, size?);
         *last = Some((Instant::now(), usage.clone()));
         Ok(usage)
     }
@@ -81,6 +110,7 @@ impl CriAdapter {
     }
 
     fn usage(&self, dir: &Path, size: Size) -> v1::FilesystemUsage {
+        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
         v1::FilesystemUsage {
             timestamp: self.now(),
             fs_id: Some(v1::FilesystemIdentifier {
@@ -93,8 +123,8 @@ impl CriAdapter {
 }
 
 /// Counts as `du -sx` does: only on the folder's own file system, without files that cannot be read or that disappear
-/// meanwhile.
-fn size_of(dir: PathBuf) -> io::Result<Size> {
+/// meanwhile. Files below a path that is too long for the system are not counted. Stops when `dropped` is set.
+fn size_of(dir: PathBuf, dropped: &AtomicBool) -> io::Result<Size> {
     let root = std::fs::metadata(&dir)?;
     let mut size = Size::default();
     let mut linked = HashSet::new();
@@ -107,6 +137,9 @@ fn size_of(dir: PathBuf) -> io::Result<Size> {
     count(&root);
     let mut dirs = vec![dir];
     while let Some(dir) = dirs.pop() {
+        if dropped.load(Ordering::Relaxed) {
+            break;
+        }
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.dev() != root.dev() {
@@ -128,19 +161,19 @@ mod tests {
     #[test]
     fn hard_links_count_once() {
         let dir = tempfile::tempdir().unwrap();
-        let alone = size_of(dir.path().to_owned()).unwrap();
+        let alone = size_of(dir.path().to_owned(), &AtomicBool::new(false)).unwrap();
         assert_eq!(alone.inodes, 1);
         let file = dir.path().join("deep/file");
         std::fs::create_dir(dir.path().join("deep")).unwrap();
         std::fs::write(&file, [1; 8192]).unwrap();
         std::fs::hard_link(&file, dir.path().join("link")).unwrap();
         std::os::unix::fs::symlink("/usr", dir.path().join("usr")).unwrap();
-        let size = size_of(dir.path().to_owned()).unwrap();
+        let size = size_of(dir.path().to_owned(), &AtomicBool::new(false)).unwrap();
         assert_eq!(size.inodes, 4, "two folders, a file and a symbolic link");
         assert!(
             size.bytes >= alone.bytes + 8192 && size.bytes < alone.bytes + 65536,
             "{size:?}"
         );
-        assert!(size_of(dir.path().join("none")).is_err());
+        assert!(size_of(dir.path().join("none"), &AtomicBool::new(false)).is_err());
     }
 }

@@ -41,7 +41,11 @@ impl std::fmt::Debug for ApiServerEvents {
 impl EventSink for ApiServerEvents {
     async fn create(&self, event: &ApiEvent) -> Result<(), EventSinkError> {
         let made = self.events(event).create(&PostParams::default(), event).await;
-        made.map(drop).map_err(failed)
+        match made {
+            // By an earlier attempt, whose answer was lost.
+            Err(ClientError::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => Ok(()),
+            made => made.map(drop).map_err(failed),
+        }
     }
 
     async fn patch(&self, event: &ApiEvent, patch: &Value) -> Result<(), EventSinkError> {

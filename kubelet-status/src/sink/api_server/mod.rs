@@ -111,8 +111,8 @@ impl StatusSink for ApiServerSink {
 /// (`AuthorizeNodeWithSelectors`).
 const UNRELATED: &str = "no relationship found between node";
 
-/// The message for a patch whose UID is not that of the pod (`storage.Preconditions`).
-const OTHER_UID: &str = "Precondition failed: UID in precondition";
+/// The message for a patch whose UID is not that of the pod (`ValidateObjectMetaUpdate`).
+const OTHER_UID: &str = "metadata.uid: Invalid value";
 
 fn failed(pod: &Pod, error: ClientError) -> Error {
     let (pod, uid) = (pod.key(), pod.uid());
@@ -128,7 +128,7 @@ fn failed(pod: &Pod, error: ClientError) -> Error {
             // The pod, or its namespace.
             404 => true,
             403 => status.message.contains(UNRELATED),
-            409 => status.message.contains(OTHER_UID),
+            422 => status.message.contains(OTHER_UID),
             _ => false,
         },
         _ => false,

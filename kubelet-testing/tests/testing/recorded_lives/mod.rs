@@ -95,7 +95,7 @@ recordings! {
     termination_message_path,
     two_containers,
     two_one_fails_never,
-    volume_config_map_missing differs "volumes are mounted by a later crate",
+    volume_config_map_missing differs "volumes of config maps are not offered yet",
     volume_empty_dir,
     volume_host_path,
     volume_projected,

@@ -1,17 +1,18 @@
-//! The example `hollow-nodes`, run as the program it is.
+//! The program, run as users run it.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::program::program;
+const PROGRAM: &str = env!("CARGO_BIN_EXE_hollow-nodes");
 
 #[test]
 fn the_pods_of_hollow_nodes_run() {
     // It ends by itself, should the pods never run.
     let arguments = ["--nodes", "3", "--pods", "2", "--output", "json", "--seconds", "120"];
-    let mut hollow =
-        Command::new(program("hollow-nodes")).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut hollow = Command::new(PROGRAM).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
     let mut seen = Vec::new();
     let all_run = json!({"nodes": 3, "pods": 6, "phases": {"Running": 6}});
     for line in BufReader::new(hollow.stdout.take().unwrap()).lines() {
@@ -30,7 +31,7 @@ fn the_pods_of_hollow_nodes_run() {
 #[test]
 fn it_ends_in_good_order() {
     let arguments = ["--nodes", "2", "--pods", "1", "--output", "table", "--seconds", "3"];
-    let output = Command::new(program("hollow-nodes")).args(arguments).output().unwrap();
+    let output = Command::new(PROGRAM).args(arguments).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("NODES              2\nPODS               2\n"), "{text}");
