@@ -28,4 +28,3 @@ mod resize;
 mod runtime_manager;
 mod simulation;
 mod simulation_catches;
-mod spans;

@@ -1,5 +1,9 @@
 //! An agent's work for a pod is in a span that names the pod, and its work for a container in one that names the
 //! container.
+//!
+//! A program of its own: which spans are enabled is kept for all threads of a process.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Write as _};
 use std::sync::Arc;
