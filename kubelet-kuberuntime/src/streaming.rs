@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::RuntimePod;
+pub use kubelet_core::runtime::streaming::StreamOptions;
 use kubelet_core::{PodExt, PodKey};
 
 use crate::containers;
@@ -15,28 +16,13 @@ use crate::runtime::CriRuntime;
 use kubelet_cri::verbs::ExecOutput;
 use kubelet_cri::{Code, Error, v1};
 
-/// The requested streams of a command or container (`remotecommand.Options`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamOptions {
-    /// Its standard input.
-    pub stdin: bool,
-    /// Its standard output.
-    pub stdout: bool,
-    /// Its standard error. With a terminal, it is part of the standard output.
-    pub stderr: bool,
-    /// Whether a command gets a terminal. Attaching does not change whether a container has one.
-    pub tty: bool,
-}
-
-impl StreamOptions {
-    fn check(mut self, call: &'static str) -> Result<Self, Error> {
-        if !(self.stdin || self.stdout || self.stderr) {
-            let message = "you must specify at least 1 of stdin, stdout, stderr";
-            return Err(Error::invalid_argument(call, "", message));
-        }
-        self.stderr &= !self.tty;
-        Ok(self)
+fn check(mut streams: StreamOptions, call: &'static str) -> Result<StreamOptions, Error> {
+    if !(streams.stdin || streams.stdout || streams.stderr) {
+        let message = "you must specify at least 1 of stdin, stdout, stderr";
+        return Err(Error::invalid_argument(call, "", message));
     }
+    streams.stderr &= !streams.tty;
+    Ok(streams)
 }
 
 /// The runtime runs commands and serves streams. These methods return its results and URLs. They find a pod by its
@@ -97,7 +83,7 @@ impl CriRuntime {
         streams: StreamOptions,
     ) -> Result<String, Error> {
         const CALL: &str = "Exec";
-        let streams = streams.check(CALL)?;
+        let streams = check(streams, CALL)?;
         let id = self.find_container(CALL, pod, container).await?;
         let id = id.ok_or_else(|| not_found(CALL, pod, format!("container not found ({container:?})")))?;
         let request = v1::ExecRequest {
@@ -138,7 +124,7 @@ impl CriRuntime {
             .ok_or_else(missing)?;
         let (_, spec) = containers::find(pod, container).ok_or_else(missing)?;
         let tty = spec.tty.unwrap_or(false);
-        let streams = StreamOptions { tty, ..streams }.check(CALL)?;
+        let streams = check(StreamOptions { tty, ..streams }, CALL)?;
         let request = v1::AttachRequest {
             container_id: id.clone(),
             tty: streams.tty,

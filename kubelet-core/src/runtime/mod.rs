@@ -5,10 +5,12 @@
 //! [`Runtime`] for either.
 
 mod back_off;
+mod container_logs;
 mod pod;
 mod pod_status;
 mod resize;
 mod start_record;
+pub mod streaming;
 mod sync_result;
 
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
 
 pub use back_off::BackOff;
+pub use container_logs::{ContainerLogs, LogStreams, PodLogOptions};
 pub use pod::{Container, ContainerState, RuntimePod, Sandbox, SandboxState};
 pub use pod_status::{
     ContainerResources, ContainerStatus, ContainerUser, PodStatus, RestartCount, SandboxStatus,

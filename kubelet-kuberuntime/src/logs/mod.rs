@@ -30,7 +30,6 @@ mod changes;
 mod entry;
 mod files;
 mod lines;
-mod options;
 mod reader;
 mod rotation;
 mod tail;
@@ -39,11 +38,11 @@ mod writer;
 
 use std::io;
 
-pub use self::options::{LogStreams, PodLogOptions};
 pub use self::reader::{LogChunks, LogReader};
 pub use self::rotation::{ContainerLogManager, LogRotatePolicy};
 pub use self::which::container_of_logs;
 pub use self::writer::{LogChunk, LogStream};
+pub use kubelet_core::runtime::{LogStreams, PodLogOptions};
 
 /// An error of the operating system in Go's words: `no such file or directory`.
 fn go_text(error: &io::Error) -> String {

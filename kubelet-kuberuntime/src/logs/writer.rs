@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::entry::{Entry, Format};
-use super::options::{LogStreams, PodLogOptions};
+use super::{LogStreams, PodLogOptions};
 
 /// A part of a container's output, ready to print.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use kubelet_core::{Clock, Disk};
 
 use self::follow::{Follow, Next};
 use self::segment::{Open, Segment};
+use super::PodLogOptions;
 use super::lines::LineBuffer;
-use super::options::PodLogOptions;
 use super::tail::{count_lines, tail_start};
 use super::writer::{LogChunk, Writer};
 use super::{files, go_text};

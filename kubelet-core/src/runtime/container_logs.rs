@@ -1,14 +1,43 @@
-//! The options of a log request.
+//! The logs of containers, for a log request.
 
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::streaming::StreamError;
+
+/// Reads the logs of containers (`GetContainerLogs` of the kubelet's `container.Runtime`).
+#[async_trait]
+pub trait ContainerLogs: Send + Sync {
+    /// The log of a container of the pod, in pieces of any size, already filtered and formatted. `status` is the pod's
+    /// present API status: it decides which instance is read.
+    ///
+    /// The stream ends with the log. A log that is followed ends when its container has ended.
+    ///
+    /// # Errors
+    ///
+    /// If the container has no log: nothing was read yet, and the client receives the message. An error inside the stream
+    /// ends it.
+    ///
+    /// # Cancel safety
+    ///
+    /// The call and the stream may be dropped at any time.
+    async fn container_logs(
+        &self,
+        pod: &Pod,
+        status: &PodStatus,
+        container: &str,
+        options: PodLogOptions,
+    ) -> Result<BoxStream<'static, Result<Vec<u8>, StreamError>>, StreamError>;
+}
 
 /// The options of a log request: the fields of the API's `PodLogOptions`, with the same meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodLogOptions {
     /// Whether to follow the log until the container has ended.
     pub follow: bool,
-    /// Whether to read the previous instance's log. The reader ignores it; pass it to
-    /// [`container_of_logs`](super::container_of_logs).
+    /// Whether to read the previous instance's log.
     pub previous: bool,
     /// Only entries of the last seconds.
     pub since_seconds: Option<i64>,
@@ -78,8 +107,8 @@ impl PodLogOptions {
         problems
     }
 
-    /// The later one of both start times.
-    pub(super) fn since(&self, now: Timestamp) -> Option<Timestamp> {
+    /// The time from which entries are read: the later one of both start times.
+    pub fn since(&self, now: Timestamp) -> Option<Timestamp> {
         let seconds = self.since_seconds.map(SignedDuration::from_secs);
         let ago = seconds.map(|ago| now.checked_sub(ago).unwrap_or(Timestamp::MIN));
         ago.max(self.since_time)

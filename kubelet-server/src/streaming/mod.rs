@@ -1,0 +1,1 @@
+//! Serves the streams of a runtime.
