@@ -113,8 +113,6 @@
 pub mod certificate;
 mod error;
 mod facts;
-#[cfg(any(feature = "healthz", feature = "systemd"))]
-mod health;
 #[cfg(feature = "healthz")]
 mod healthz;
 mod heartbeat;
@@ -142,15 +140,13 @@ mod systemd;
 
 pub use error::{BoxError, Error, Result};
 pub use facts::{NoVolumesInUse, Pressure, ReadyCheck, VolumesInUse};
-#[cfg(any(feature = "healthz", feature = "systemd"))]
-pub use health::HealthChecks;
 #[cfg(feature = "healthz")]
 pub use healthz::HealthzServer;
 pub use heartbeat::HeartbeatClient;
 pub use host_network::{DefaultRoute, FixedNetwork, HostNetwork, Interface, SystemNetwork};
 pub use hostname::hostname;
 pub use informer::{NodeInformer, NodeInformerHandle};
-pub use kubelet_core::{NodeRuntime, RuntimeFeatures, RuntimeHandler, RuntimeImage};
+pub use kubelet_core::{HealthChecks, NodeRuntime, RuntimeFeatures, RuntimeHandler, RuntimeImage};
 pub use lease::{LeaseConfig, LeaseController};
 pub use local_node::{LocalNode, LocalNodeBuilder, NodeConfig};
 #[cfg(all(feature = "lock", target_os = "linux"))]

@@ -211,6 +211,11 @@ impl KubeletHandle {
         self.monitor.healthy(self.resync_interval)
     }
 
+    /// The API status that was reported last for a pod (`GetPodStatus` of the status manager).
+    pub fn pod_status(&self, uid: &PodUid) -> Option<Arc<k8s_openapi::api::core::v1::PodStatus>> {
+        self.explainer.statuses.pod_status(uid)
+    }
+
     /// Explains the state of a pod: what it has passed and what it waits for, in order.
     ///
     /// ```no_run

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use kubelet_core::KubeletHandle;
+use crate::KubeletHandle;
 
-use crate::BoxError;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A set of named health checks (`healthz.HealthChecker`). Clones share the checks.
 ///
 /// ```
-/// use kubelet_node::HealthChecks;
+/// use kubelet_core::HealthChecks;
 ///
 /// let checks = HealthChecks::new()
 ///     .check("disk", || Err("it is on fire".into()));
@@ -37,6 +37,11 @@ impl HealthChecks {
     /// The check `ping`, which always passes.
     pub fn new() -> Self {
         Self { checks: Arc::new([]) }.check("ping", || Ok(()))
+    }
+
+    /// The names of the checks, in the order in which they were added.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.checks.iter().map(|check| &*check.name)
     }
 
     /// The checks of a kubelet: the sync loop makes progress (`syncloop`), and the PLEG lists the runtime
@@ -70,8 +75,8 @@ impl HealthChecks {
         failed.map(|(name, _)| name.as_ref().to_owned()).collect()
     }
 
-    /// The result of each wanted check, by name.
-    pub(crate) fn look(&self, wanted: impl Fn(&str) -> bool) -> Vec<(Arc<str>, bool)> {
+    /// The result of each wanted check, by name, in the order in which they were added. The reasons of failures are logged.
+    pub fn look(&self, wanted: impl Fn(&str) -> bool) -> Vec<(Arc<str>, bool)> {
         let wanted = self.checks.iter().filter(|check| wanted(&check.name));
         wanted
             .map(|check| {
