@@ -2,5 +2,28 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
+pub mod authentication;
+pub mod authorization;
+mod body;
+mod error;
+mod node_api;
+mod pods;
+mod request_metrics;
+mod routes;
+mod server;
 #[cfg(feature = "streaming")]
 pub mod streaming;
+mod tls;
+
+pub use authentication::{Authentication, UserInfo};
+pub use authorization::Authorization;
+pub use body::Body;
+pub use error::{BoxError, Error};
+pub use node_api::{Handlers, NodeApi, NodeApiBuilder};
+pub use pods::NodePods;
+pub use routes::debug_flags::LogVerbosity;
+pub use routes::metrics::{MetricsSelection, MetricsSource};
+pub use routes::pprof::Profiler;
+pub use routes::zpages::AgentVersion;
+pub use server::Server;
+pub use tls::{CertificateFiles, ServingCertificate, TlsSettings};

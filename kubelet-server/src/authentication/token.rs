@@ -1,0 +1,150 @@
+//! Bearer tokens, reviewed by an API server and cached.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lru::LruCache;
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use super::UserInfo;
+use crate::BoxError;
+
+/// How many tokens are cached. A node has few clients; a flood of invalid tokens displaces the oldest.
+const CACHED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(4095);
+
+/// Reviews bearer tokens: the API server's `TokenReview`, or your own.
+#[async_trait]
+pub trait TokenReviewer: Send + Sync {
+    /// The user of a token; `None` if the token is not valid.
+    ///
+    /// # Errors
+    ///
+    /// If the token cannot be reviewed now, or the reviewer gave a reason against it. This is not cached.
+    ///
+    /// # Cancel safety
+    ///
+    /// The call is dropped when all clients that wait for it are gone.
+    async fn review(&self, token: &str) -> Result<Option<UserInfo>, BoxError>;
+}
+
+/// A [`TokenReviewer`] behind a cache (`authentication.webhook.cacheTTL`). Clones share the cache.
+///
+/// A token is reviewed once, however many requests bring it at the same time. The cache holds hashes of tokens.
+#[derive(Clone)]
+pub struct TokenCache {
+    reviewer: Arc<dyn TokenReviewer>,
+    ttl: Duration,
+    reviews: Arc<Mutex<LruCache<[u8; 32], Arc<Review>>>>,
+}
+
+/// The review of one token: under way, or ended at a time.
+type Review = OnceCell<(Option<UserInfo>, Instant)>;
+
+impl TokenCache {
+    /// Caches the answers of `reviewer` for `ttl`: the users, and that a token is not valid.
+    pub fn new(reviewer: Arc<dyn TokenReviewer>, ttl: Duration) -> Self {
+        Self {
+            reviewer,
+            ttl,
+            reviews: Arc::new(Mutex::new(LruCache::new(CACHED))),
+        }
+    }
+
+    /// The user of a token; `None` if it is not valid.
+    ///
+    /// # Errors
+    ///
+    /// The reviewer's.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn user(&self, token: &str) -> Result<Option<UserInfo>, BoxError> {
+        let review = self.review_of(Sha256::digest(token.as_bytes()).into());
+        let reviewed = review.get_or_try_init(|| async {
+            let user = self.reviewer.review(token).await?;
+            Ok::<_, BoxError>((user, Instant::now()))
+        });
+        Ok(reviewed.await?.0.clone())
+    }
+
+    fn review_of(&self, hash: [u8; 32]) -> Arc<Review> {
+        let mut reviews = self.reviews.lock();
+        let now = Instant::now();
+        match reviews.get(&hash) {
+            Some(review)
+                if review
+                    .get()
+                    .is_none_or(|(_, at)| now.duration_since(*at) < self.ttl) =>
+            {
+                review.clone()
+            }
+            _ => {
+                let review = Arc::new(Review::new());
+                reviews.put(hash, review.clone());
+                review
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Knows the token `good`, and is away for `away`.
+    #[derive(Default)]
+    struct Reviewer(AtomicUsize);
+
+    #[async_trait]
+    impl TokenReviewer for Reviewer {
+        async fn review(&self, token: &str) -> Result<Option<UserInfo>, BoxError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            match token {
+                "away" => Err("the API server is away".into()),
+                _ => Ok((token == "good").then(|| UserInfo {
+                    name: "jane".into(),
+                    ..UserInfo::default()
+                })),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_reviewed_once_until_its_time_is_over() {
+        let reviewer = Arc::new(Reviewer::default());
+        let cache = TokenCache::new(reviewer.clone(), Duration::from_secs(120));
+        let reviews = || reviewer.0.load(Ordering::Relaxed);
+        let (first, second) = tokio::join!(cache.user("good"), cache.user("good"));
+        assert_eq!(first.unwrap().unwrap().name, "jane");
+        assert_eq!(second.unwrap().unwrap().name, "jane");
+        assert_eq!(reviews(), 1, "requests at the same time share a review");
+        assert_eq!(cache.user("bad").await.unwrap(), None);
+        assert_eq!(cache.user("bad").await.unwrap(), None);
+        assert_eq!(reviews(), 2, "that a token is not valid is cached, too");
+        tokio::time::advance(Duration::from_secs(120)).await;
+        assert!(cache.user("good").await.unwrap().is_some());
+        assert_eq!(reviews(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_failed_review_is_not_cached() {
+        let reviewer = Arc::new(Reviewer::default());
+        let cache = TokenCache::new(reviewer.clone(), Duration::from_secs(120));
+        for expected in 1..4 {
+            assert_eq!(
+                cache.user("away").await.unwrap_err().to_string(),
+                "the API server is away"
+            );
+            assert_eq!(reviewer.0.load(Ordering::Relaxed), expected);
+        }
+    }
+}

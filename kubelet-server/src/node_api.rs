@@ -1,0 +1,556 @@
+//! The node's API as a tower service: authentication, authorization, metrics and the endpoints.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use kubelet_core::runtime::streaming::StreamingRuntime;
+use kubelet_core::runtime::{ContainerLogs, RuntimeReader};
+use kubelet_core::{Clock, HealthChecks, StatsProvider};
+use percent_encoding::percent_decode_str;
+use tower::Service;
+use tower::util::BoxCloneSyncService;
+
+use crate::BoxError;
+use crate::authentication::{Authentication, ClientCertificates, UserInfo};
+use crate::authorization::{Authorization, Refusal};
+use crate::body::{self, Body};
+use crate::pods::NodePods;
+use crate::request_metrics::RequestMetrics;
+use crate::routes::debug_flags::LogVerbosity;
+use crate::routes::metrics::MetricsSource;
+use crate::routes::pprof::Profiler;
+use crate::routes::table::{self, Endpoint, Found, Routes};
+use crate::routes::zpages::AgentVersion;
+use crate::routes::{self, streams};
+
+/// A service of the embedder.
+pub(crate) type Other = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
+/// A part that can serve `/logs/`.
+pub(crate) type SystemLogHandler =
+    Arc<dyn Fn(Request<()>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+
+/// The node's API (`pkg/kubelet/server.Server`): a tower service of HTTP requests. Cheap to clone.
+///
+/// [`Server`](crate::Server) serves it on the node's port. To mount it in a server of your own, put
+/// [`ClientCertificates`] into the extensions of each request.
+///
+/// # Cancel safety
+///
+/// The future of a call may be dropped at any time. What it began ends, too: a log is no longer read, a command that
+/// runs in a container is killed by its runtime.
+#[derive(Clone)]
+pub struct NodeApi {
+    parts: Arc<Parts>,
+}
+
+struct Parts {
+    access: Option<(Authentication, Authorization)>,
+    pods: Arc<dyn NodePods>,
+    routes: Routes,
+    logs: Option<Arc<dyn ContainerLogs>>,
+    runtime: Option<Arc<dyn StreamingRuntime>>,
+    running: Option<Arc<dyn RuntimeReader>>,
+    metrics: Option<Arc<dyn MetricsSource>>,
+    stats: Option<Arc<dyn StatsProvider>>,
+    configz: Option<Bytes>,
+    flags: Option<BTreeMap<String, String>>,
+    agent: Option<AgentVersion>,
+    system_logs: Option<SystemLogHandler>,
+    verbosity: Option<Arc<dyn LogVerbosity>>,
+    profiler: Option<Arc<dyn Profiler>>,
+    checkpoint_dir: PathBuf,
+    handlers: Handlers,
+    others: Vec<Other>,
+    streams: streams::Settings,
+    clock: Clock,
+}
+
+/// Which groups of endpoints are on. The defaults are the kubelet's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Handlers {
+    /// All endpoints but `/healthz`, `/pods`, `/stats/` and `/metrics` (`enableDebuggingHandlers`).
+    pub debugging: bool,
+    /// `/logs/` (`enableSystemLogHandler`).
+    pub system_logs: bool,
+    /// `/debug/pprof/` (`enableProfilingHandler`).
+    pub profiling: bool,
+    /// `/debug/flags/v` (`enableDebugFlagsHandler`).
+    pub debug_flags: bool,
+    /// `/checkpoint/` (the gate `ContainerCheckpoint`).
+    pub checkpoint: bool,
+    /// `/flagz` (the gate `ComponentFlagz`).
+    pub flagz: bool,
+    /// `/statusz` (the gate `ComponentStatusz`).
+    pub statusz: bool,
+    /// Whether a log request may name a stream (the gate `PodLogsQuerySplitStreams`).
+    pub split_log_streams: bool,
+    /// Whether the node translates WebSockets itself (the gate `ExtendWebSocketsToKubelet`).
+    pub websockets: bool,
+}
+
+impl Default for Handlers {
+    fn default() -> Self {
+        Self {
+            debugging: true,
+            system_logs: true,
+            profiling: true,
+            debug_flags: true,
+            checkpoint: true,
+            flagz: true,
+            statusz: true,
+            split_log_streams: false,
+            websockets: true,
+        }
+    }
+}
+
+/// Builds a [`NodeApi`]. What it is not given, it answers with status 404.
+#[must_use]
+pub struct NodeApiBuilder {
+    parts: Parts,
+}
+
+impl NodeApi {
+    /// The API of a node with these pods, for clients that pass authentication and authorization.
+    pub fn builder(
+        pods: Arc<dyn NodePods>,
+        authentication: Authentication,
+        authorization: Authorization,
+    ) -> NodeApiBuilder {
+        NodeApiBuilder::new(pods, Some((authentication, authorization)))
+    }
+
+    /// The API that everybody may read (`readOnlyPort`): health, pods, usage and metrics, and nothing else.
+    pub fn read_only(pods: Arc<dyn NodePods>) -> NodeApiBuilder {
+        let mut builder = NodeApiBuilder::new(pods, None);
+        builder.parts.handlers.debugging = false;
+        builder
+    }
+
+    pub(crate) fn authentication(&self) -> Option<&Authentication> {
+        self.parts
+            .access
+            .as_ref()
+            .map(|(authentication, _)| authentication)
+    }
+
+    async fn serve(self, mut request: Request<Body>) -> Response<Body> {
+        let parts = &*self.parts;
+        let Ok(decoded) = percent_decode_str(request.uri().path()).decode_utf8() else {
+            return body::http_error(StatusCode::BAD_REQUEST, "400 Bad Request");
+        };
+        let path = decoded.into_owned();
+        let clean = table::clean(&path);
+        if clean != path && request.method() != Method::CONNECT {
+            return redirect(&request, &clean);
+        }
+        let endpoint = match parts.routes.find(&path) {
+            None => return body::not_found(),
+            Some(Found::Redirect) => return redirect(&request, &format!("{path}/")),
+            Some(found) => found,
+        };
+        if let Some(access) = &parts.access
+            && let Err(refusal) = admit(access, &mut request, &path, parts.clock.now()).await
+        {
+            return refusal;
+        }
+        match endpoint {
+            Found::Endpoint(endpoint) => parts.dispatch(endpoint, &path, request).await,
+            _ => body::http_error(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled."),
+        }
+    }
+}
+
+/// Authenticates and authorizes a request. Its user is then in its extensions.
+async fn admit(
+    (authentication, authorization): &(Authentication, Authorization),
+    request: &mut Request<Body>,
+    path: &str,
+    now: k8s_openapi::jiff::Timestamp,
+) -> Result<(), Response<Body>> {
+    let certificates = request.extensions().get::<ClientCertificates>().cloned();
+    let user = authentication
+        .authenticate(certificates.as_ref(), request.headers_mut(), now)
+        .await;
+    let user: UserInfo = user.map_err(|error| {
+        tracing::debug!(path, %error, "Unable to authenticate the request");
+        body::text(StatusCode::UNAUTHORIZED, "Unauthorized")
+    })?;
+    match authorization.check(&user, request.method(), path).await {
+        Ok(()) => {}
+        Err(Refusal::Forbidden(text)) => return Err(body::text(StatusCode::FORBIDDEN, text)),
+        Err(Refusal::Failed(text)) => return Err(body::text(StatusCode::INTERNAL_SERVER_ERROR, text)),
+    }
+    request.extensions_mut().insert(user);
+    Ok(())
+}
+
+/// Go's answer that sends the client to another path.
+fn redirect(request: &Request<Body>, path: &str) -> Response<Body> {
+    let escaped = percent_encoding::utf8_percent_encode(path, PATH).to_string();
+    let target = match request.uri().query() {
+        Some(query) => format!("{escaped}?{query}"),
+        None => escaped,
+    };
+    let link = target
+        .replace('&', "&amp;")
+        .replace('"', "&#34;")
+        .replace('\'', "&#39;");
+    let mut response = match *request.method() {
+        Method::GET | Method::HEAD => {
+            let html = http::HeaderValue::from_static("text/html; charset=utf-8");
+            let text = format!("<a href=\"{link}\">Temporary Redirect</a>.\n\n");
+            body::answer(StatusCode::TEMPORARY_REDIRECT, html, text)
+        }
+        _ => {
+            let mut response = Response::new(body::full(""));
+            *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+            response
+        }
+    };
+    if let Ok(location) = target.try_into() {
+        response.headers_mut().insert(http::header::LOCATION, location);
+    }
+    response
+}
+
+/// What Go escapes in a path.
+const PATH: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b':')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b'@');
+
+impl Parts {
+    async fn dispatch(&self, endpoint: Endpoint, path: &str, request: Request<Body>) -> Response<Body> {
+        let method = request.method().clone();
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let (pods, stats) = (&*self.pods, self.stats.as_deref());
+        match endpoint {
+            Endpoint::Healthz => routes::healthz::serve(&self.routes.checks, path, &query),
+            Endpoint::Metrics => {
+                match routes::metrics::serve(self.metrics.as_deref(), path, request.headers()) {
+                    Some(answer) => answer,
+                    None => routes::stats::serve_metrics(stats, path).await,
+                }
+            }
+            Endpoint::Pods => routes::pods::serve(&self.pods, path, &method),
+            Endpoint::Stats => routes::stats::serve(stats, &method, path, &query).await,
+            Endpoint::ContainerLogs => match &self.logs {
+                Some(logs) => {
+                    let split = self.handlers.split_log_streams;
+                    routes::container_logs::serve(pods, &**logs, split, &method, path, &query).await
+                }
+                None => body::not_found(),
+            },
+            Endpoint::RunningPods => match &self.running {
+                Some(running) => routes::pods::serve_running(&**running, path, &method).await,
+                None => body::not_found(),
+            },
+            Endpoint::Exec
+            | Endpoint::Attach
+            | Endpoint::PortForward
+            | Endpoint::Run
+            | Endpoint::Checkpoint => match &self.runtime {
+                Some(runtime) => self.reach(endpoint, &**runtime, path, &query, request).await,
+                None => body::not_found(),
+            },
+            Endpoint::Configz => match &self.configz {
+                Some(configz) => {
+                    let answer = body::answer(StatusCode::OK, body::JSON, configz.clone());
+                    body::with(answer, http::header::X_CONTENT_TYPE_OPTIONS, "nosniff")
+                }
+                None => body::not_found(),
+            },
+            Endpoint::SystemLogs if !self.handlers.system_logs => disabled("logs endpoint is disabled."),
+            Endpoint::SystemLogs if method != Method::GET => body::method_not_allowed("GET"),
+            Endpoint::SystemLogs => match &self.system_logs {
+                Some(serve) => serve(request.map(|_| ())).await,
+                None => body::not_found(),
+            },
+            Endpoint::DebugFlags if !self.handlers.debug_flags => disabled("flags endpoint is disabled."),
+            Endpoint::DebugFlags => match &self.verbosity {
+                Some(verbosity) => {
+                    routes::debug_flags::serve(&**verbosity, &method, request.into_body()).await
+                }
+                None => body::not_found(),
+            },
+            Endpoint::Pprof if !self.handlers.profiling => disabled("profiling endpoint is disabled."),
+            Endpoint::Pprof => routes::pprof::serve(self.profiler.as_deref(), &method, path, &query).await,
+            Endpoint::Flagz => match &self.flags {
+                Some(flags) => routes::zpages::flagz(flags, request.headers()),
+                None => body::not_found(),
+            },
+            Endpoint::Statusz => match &self.agent {
+                Some(agent) => self.statusz(agent, request.headers()),
+                None => body::not_found(),
+            },
+            Endpoint::Other(place) => match self.others.get(place) {
+                Some(other) => match other.clone().call(request).await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                },
+                None => body::not_found(),
+            },
+        }
+    }
+
+    fn statusz(&self, agent: &AgentVersion, headers: &http::HeaderMap) -> Response<Body> {
+        routes::zpages::statusz(agent, &self.routes.listed(), self.clock.now(), headers)
+    }
+
+    /// Requests that reach into a container.
+    async fn reach(
+        &self,
+        endpoint: Endpoint,
+        runtime: &dyn StreamingRuntime,
+        path: &str,
+        query: &str,
+        request: Request<Body>,
+    ) -> Response<Body> {
+        let (pods, method) = (&*self.pods, request.method().clone());
+        match endpoint {
+            Endpoint::Run => routes::run::serve(pods, runtime, &method, path, query).await,
+            Endpoint::Checkpoint => {
+                let (dir, now) = (&self.checkpoint_dir, self.clock.now());
+                routes::checkpoint::serve(pods, runtime, dir, now, &method, path, query).await
+            }
+            Endpoint::PortForward => {
+                streams::port_forward(&self.streams, pods, runtime, path, query, request).await
+            }
+            Endpoint::Attach => streams::attach(&self.streams, pods, runtime, path, query, request).await,
+            _ => streams::exec(&self.streams, pods, runtime, path, query, request).await,
+        }
+    }
+}
+
+fn disabled(message: &str) -> Response<Body> {
+    body::http_error(StatusCode::METHOD_NOT_ALLOWED, message)
+}
+
+impl<B> Service<Request<B>> for NodeApi
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let api = self.clone();
+        let request = request.map(|sent| sent.map_err(Into::into).boxed_unsync());
+        let measured = RequestMetrics::begin(&request, api.parts.access.is_none());
+        async move {
+            let response = api.serve(request).await;
+            Ok(measured.end_with(response))
+        }
+        .boxed()
+    }
+}
+
+impl fmt::Debug for NodeApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeApi")
+            .field("access", &self.parts.access)
+            .field("handlers", &self.parts.handlers)
+            .finish_non_exhaustive()
+    }
+}
+
+impl NodeApiBuilder {
+    fn new(pods: Arc<dyn NodePods>, access: Option<(Authentication, Authorization)>) -> Self {
+        let handlers = Handlers::default();
+        let routes = Routes {
+            debugging: true,
+            checkpoint: true,
+            flagz: true,
+            statusz: true,
+            checks: HealthChecks::new(),
+            others: Vec::new(),
+        };
+        Self {
+            parts: Parts {
+                access,
+                pods,
+                routes,
+                logs: None,
+                runtime: None,
+                running: None,
+                metrics: None,
+                stats: None,
+                configz: None,
+                flags: None,
+                agent: None,
+                system_logs: None,
+                verbosity: None,
+                profiler: None,
+                checkpoint_dir: "/var/lib/kubelet/checkpoints".into(),
+                handlers,
+                others: Vec::new(),
+                streams: streams::Settings::default(),
+                clock: Clock::system(),
+            },
+        }
+    }
+
+    /// Which groups of endpoints are on. Those of a read-only API stay off.
+    pub fn handlers(mut self, handlers: Handlers) -> Self {
+        let debugging = handlers.debugging && self.parts.access.is_some();
+        self.parts.handlers = Handlers {
+            debugging,
+            ..handlers
+        };
+        self
+    }
+
+    /// The checks of `/healthz`.
+    pub fn health(mut self, checks: HealthChecks) -> Self {
+        self.parts.routes.checks = checks;
+        self
+    }
+
+    /// Serves `/containerLogs/`.
+    pub fn logs(mut self, logs: Arc<dyn ContainerLogs>) -> Self {
+        self.parts.logs = Some(logs);
+        self
+    }
+
+    /// Serves `/exec/`, `/attach/`, `/portForward/`, `/run/` and `/checkpoint/`.
+    pub fn runtime(mut self, runtime: Arc<dyn StreamingRuntime>) -> Self {
+        self.parts.runtime = Some(runtime);
+        self
+    }
+
+    /// Serves `/runningpods/`.
+    pub fn running_pods(mut self, runtime: Arc<dyn RuntimeReader>) -> Self {
+        self.parts.running = Some(runtime);
+        self
+    }
+
+    /// Serves `/metrics`, `/metrics/probes` and `/metrics/slis`.
+    pub fn metrics(mut self, metrics: Arc<dyn MetricsSource>) -> Self {
+        self.parts.metrics = Some(metrics);
+        self
+    }
+
+    /// Serves `/stats/summary`, `/metrics/cadvisor` and `/metrics/resource`.
+    pub fn stats(mut self, stats: Arc<dyn StatsProvider>) -> Self {
+        self.parts.stats = Some(stats);
+        self
+    }
+
+    /// Serves `/configz`: the configuration in force, as JSON.
+    pub fn configz(mut self, configz: impl Into<Bytes>) -> Self {
+        self.parts.configz = Some(configz.into());
+        self
+    }
+
+    /// Serves `/flagz`: the command line's flags and their values.
+    pub fn flags(mut self, flags: BTreeMap<String, String>) -> Self {
+        self.parts.flags = Some(flags);
+        self
+    }
+
+    /// Serves `/statusz`.
+    pub fn agent(mut self, agent: AgentVersion) -> Self {
+        self.parts.agent = Some(agent);
+        self
+    }
+
+    /// Serves `/logs/`. The function gets requests of the method `GET`.
+    pub fn system_logs<F, R>(mut self, serve: F) -> Self
+    where
+        F: Fn(Request<()>) -> R + Send + Sync + 'static,
+        R: Future<Output = Response<Body>> + Send + 'static,
+    {
+        self.parts.system_logs = Some(Arc::new(move |request| serve(request).boxed()));
+        self
+    }
+
+    /// Serves `/debug/flags/v`.
+    pub fn verbosity(mut self, verbosity: Arc<dyn LogVerbosity>) -> Self {
+        self.parts.verbosity = Some(verbosity);
+        self
+    }
+
+    /// Serves `/debug/pprof/`.
+    pub fn profiler(mut self, profiler: Arc<dyn Profiler>) -> Self {
+        self.parts.profiler = Some(profiler);
+        self
+    }
+
+    /// The folder of checkpoints; `/var/lib/kubelet/checkpoints` unless set.
+    pub fn checkpoint_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.parts.checkpoint_dir = dir.into();
+        self
+    }
+
+    /// Closes a stream after so long without a byte (`streamingConnectionIdleTimeout`); 4 hours unless set.
+    pub fn streaming_idle_timeout(mut self, timeout: std::time::Duration) -> Self {
+        self.parts.streams.idle_timeout = timeout;
+        self
+    }
+
+    /// Serves a path, and all below it, by a service of your own. Clients need a permission on `nodes/proxy` for it. It
+    /// comes before the paths of this crate, and finds the [`UserInfo`] in the extensions of a request.
+    pub fn route<S>(mut self, path: impl Into<String>, service: S) -> Self
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+    {
+        self.parts
+            .routes
+            .others
+            .push(path.into().trim_end_matches('/').to_owned());
+        self.parts.others.push(BoxCloneSyncService::new(service));
+        self
+    }
+
+    /// The clock by which certificates are verified.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.parts.clock = clock;
+        self
+    }
+
+    /// Builds the API.
+    pub fn build(mut self) -> NodeApi {
+        let handlers = self.parts.handlers;
+        let routes = &mut self.parts.routes;
+        routes.debugging = handlers.debugging;
+        routes.checkpoint = handlers.checkpoint;
+        routes.flagz = handlers.flagz && self.parts.flags.is_some();
+        routes.statusz = handlers.statusz && self.parts.agent.is_some();
+        self.parts.streams.websockets = handlers.websockets;
+        NodeApi {
+            parts: Arc::new(self.parts),
+        }
+    }
+}

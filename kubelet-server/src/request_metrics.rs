@@ -1,0 +1,122 @@
+//! The metrics of requests (`pkg/kubelet/server/metrics`).
+
+use http::{Request, Response};
+use metrics::{SharedString, counter, gauge, histogram};
+use tokio::time::Instant;
+
+const INFLIGHT: &str = "kubelet_http_inflight_requests";
+
+/// The roots of paths that have a label of their own (`addMetricsBucketMatcher`). All others are `other`.
+const PATHS: [&str; 19] = [
+    "attach",
+    "checkpoint",
+    "configz",
+    "containerLogs",
+    "debug",
+    "exec",
+    "flagz",
+    "healthz",
+    "logs",
+    "metrics",
+    "metrics/cadvisor",
+    "metrics/probes",
+    "metrics/resource",
+    "pods",
+    "portForward",
+    "run",
+    "runningpods",
+    "stats",
+    "statusz",
+];
+const METHODS: [&str; 8] = [
+    "OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT",
+];
+
+/// One request, counted from its begin to its end. A request that is dropped ends, too.
+pub(crate) struct RequestMetrics {
+    labels: [(&'static str, SharedString); 4],
+    begun: Instant,
+}
+
+impl RequestMetrics {
+    pub(crate) fn begin<B>(request: &Request<B>, read_only: bool) -> Self {
+        let path = request.uri().path();
+        let path = bucket(path);
+        let method = METHODS
+            .into_iter()
+            .find(|method| *method == request.method())
+            .unwrap_or("other");
+        // The kubelet compares with `portforward`; so its `portForward` is not long-running.
+        let long_running = matches!(path, "exec" | "attach" | "debug");
+        let labels = [
+            ("method", SharedString::const_str(method)),
+            ("path", SharedString::const_str(path)),
+            (
+                "server_type",
+                SharedString::const_str(if read_only { "readonly" } else { "readwrite" }),
+            ),
+            (
+                "long_running",
+                SharedString::const_str(if long_running { "true" } else { "false" }),
+            ),
+        ];
+        counter!("kubelet_http_requests_total", &labels).increment(1);
+        gauge!(INFLIGHT, &labels).increment(1.0);
+        Self {
+            labels,
+            begun: Instant::now(),
+        }
+    }
+
+    /// Ends the request when the body of its answer has ended.
+    pub(crate) fn end_with(self, response: Response<crate::Body>) -> Response<crate::Body> {
+        use http_body_util::BodyExt as _;
+        response.map(|body| {
+            body.map_frame(move |frame| {
+                let _ = &self;
+                frame
+            })
+            .boxed_unsync()
+        })
+    }
+}
+
+impl Drop for RequestMetrics {
+    fn drop(&mut self) {
+        gauge!(INFLIGHT, &self.labels).decrement(1.0);
+        histogram!("kubelet_http_requests_duration_seconds", &self.labels).record(self.begun.elapsed());
+    }
+}
+
+/// The label of a path (`getMetricBucket`).
+fn bucket(path: &str) -> &'static str {
+    let mut parts = path.trim_start_matches('/').splitn(3, '/');
+    let first = parts.next().unwrap_or_default();
+    let root = match (first, parts.next()) {
+        ("metrics", Some(second)) => &format!("metrics/{second}"),
+        _ => first,
+    };
+    PATHS.into_iter().find(|path| *path == root).unwrap_or("other")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_labels_of_paths() {
+        for (path, label) in [
+            ("/pods", "pods"),
+            ("/pods/", "pods"),
+            ("/exec/a/b/c", "exec"),
+            ("/metrics", "metrics"),
+            ("/metrics/cadvisor", "metrics/cadvisor"),
+            ("/metrics/slis", "other"),
+            ("/healthz/ping", "healthz"),
+            ("/", "other"),
+            ("/whatever", "other"),
+        ] {
+            assert_eq!(bucket(path), label, "{path}");
+        }
+    }
+}

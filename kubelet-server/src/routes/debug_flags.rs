@@ -1,0 +1,44 @@
+//! `/debug/flags/v`: sets how much the agent logs (`routes.StringFlagPutHandler`).
+
+use http::{HeaderValue, Method, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+
+use crate::body::{self, Body};
+
+/// The longest accepted value, in bytes.
+const MAX_VALUE: usize = 256;
+
+/// Sets how much the agent logs: `4`, or what else your agent understands. The kubelet's `-v`.
+pub trait LogVerbosity: Send + Sync {
+    /// Sets it and returns the answer: `successfully set klog.logging.verbosity to 4`.
+    ///
+    /// # Errors
+    ///
+    /// If the value is not valid. The client receives the message with status 400.
+    fn set(&self, value: &str) -> Result<String, String>;
+}
+
+/// The answer to `/debug/flags/v`.
+pub(crate) async fn serve(verbosity: &dyn LogVerbosity, method: &Method, sent: Body) -> Response<Body> {
+    let plain = |status, text: String| {
+        let text = format!("{text}\n");
+        let response = body::answer(status, HeaderValue::from_static("text/plain"), text);
+        body::with(response, http::header::X_CONTENT_TYPE_OPTIONS, "nosniff")
+    };
+    if method != Method::PUT {
+        return plain(StatusCode::NOT_ACCEPTABLE, "unsupported http method".into());
+    }
+    let value = match Limited::new(sent, MAX_VALUE).collect().await {
+        Ok(value) => value.to_bytes(),
+        Err(error) => {
+            return plain(
+                StatusCode::BAD_REQUEST,
+                format!("error reading request body: {error}"),
+            );
+        }
+    };
+    match verbosity.set(String::from_utf8_lossy(&value).trim()) {
+        Ok(answer) => body::answer(StatusCode::OK, HeaderValue::from_static("text/plain"), answer),
+        Err(error) => plain(StatusCode::BAD_REQUEST, error),
+    }
+}

@@ -1,0 +1,200 @@
+//! `/exec/`, `/attach/`, `/portForward/`: streams of containers, proxied to the runtime's streaming server.
+
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode};
+use kubelet_core::runtime::streaming::{StreamError, StreamErrorKind, StreamOptions, StreamingRuntime};
+use kubelet_core::{PodExt as _, PodKey};
+
+use super::{ContainerPath, parameter, parameters};
+use crate::authentication::is_websocket;
+use crate::body::{self, Body};
+use crate::pods::NodePods;
+
+/// How streams are served.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// A stream without a byte for so long is closed.
+    pub(crate) idle_timeout: Duration,
+    /// Whether WebSockets are translated here (the gate `ExtendWebSocketsToKubelet`).
+    pub(crate) websockets: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        // `streamingConnectionIdleTimeout`
+        Self {
+            idle_timeout: Duration::from_secs(4 * 60 * 60),
+            websockets: true,
+        }
+    }
+}
+
+/// The streams that a query asks for (`remotecommand.NewOptions`).
+pub(crate) fn stream_options(query: &str) -> Result<StreamOptions, Response<Body>> {
+    let is_set = |name| parameter(query, name).as_deref() == Some("1");
+    let tty = is_set("tty");
+    let streams = StreamOptions {
+        stdin: is_set("input"),
+        stdout: is_set("output"),
+        stderr: is_set("error") && !tty,
+        tty,
+    };
+    match streams.stdin || streams.stdout || streams.stderr {
+        true => Ok(streams),
+        false => {
+            let message = "you must specify at least 1 of stdin, stdout, stderr";
+            Err(body::text(StatusCode::BAD_REQUEST, message))
+        }
+    }
+}
+
+/// The answer where the runtime refused (`streaming.WriteError`).
+fn refused(error: StreamError) -> Response<Body> {
+    match error.kind {
+        StreamErrorKind::NotFound => body::text(StatusCode::NOT_FOUND, error.message),
+        StreamErrorKind::ResourceExhausted => {
+            let answer = body::text(StatusCode::TOO_MANY_REQUESTS, error.message);
+            body::with(answer, http::header::RETRY_AFTER, "60")
+        }
+        _ => body::text(StatusCode::INTERNAL_SERVER_ERROR, error.message),
+    }
+}
+
+/// The ports that a WebSocket request names (`portforward.NewV4Options`). With SPDY, the client names them later.
+fn ports(query: &str, is_websocket: bool) -> Result<Vec<u16>, Response<Body>> {
+    let refused = |message: String| body::text(StatusCode::BAD_REQUEST, message);
+    if !is_websocket {
+        return Ok(Vec::new());
+    }
+    let named: Vec<String> = parameters(query, "port").collect();
+    if named.is_empty() {
+        return Err(refused("query parameter \"port\" is required".into()));
+    }
+    let all = named.iter().flat_map(|ports| ports.split(','));
+    let parse = |port: &str| match port.parse::<u16>() {
+        Ok(0) => Err(refused(format!("port {port:?} must be > 0"))),
+        Ok(port) => Ok(port),
+        Err(error) => Err(refused(format!("unable to parse {port:?} as a port: {error}"))),
+    };
+    all.map(parse).collect()
+}
+
+/// The answer to `/exec/`.
+pub(crate) async fn exec(
+    settings: &Settings,
+    pods: &dyn NodePods,
+    runtime: &dyn StreamingRuntime,
+    path: &str,
+    query: &str,
+    request: Request<Body>,
+) -> Response<Body> {
+    let (path, streams) = match container(path, query, &request) {
+        Ok(parsed) => parsed,
+        Err(refusal) => return refusal,
+    };
+    if pods.pod(&path.pod).is_none() {
+        return body::text(StatusCode::NOT_FOUND, "pod does not exist");
+    }
+    let command: Vec<String> = parameters(query, "command").collect();
+    match runtime
+        .exec_url(&path.pod, &path.container, &command, streams)
+        .await
+    {
+        Ok(url) => forward(settings, "exec", &url, Some(streams), request).await,
+        Err(error) => refused(error),
+    }
+}
+
+/// The answer to `/attach/`.
+pub(crate) async fn attach(
+    settings: &Settings,
+    pods: &dyn NodePods,
+    runtime: &dyn StreamingRuntime,
+    path: &str,
+    query: &str,
+    request: Request<Body>,
+) -> Response<Body> {
+    let (path, streams) = match container(path, query, &request) {
+        Ok(parsed) => parsed,
+        Err(refusal) => return refusal,
+    };
+    let Some(pod) = pods.pod(&path.pod) else {
+        return body::text(StatusCode::NOT_FOUND, "pod does not exist");
+    };
+    match runtime.attach_url(&pod, &path.container, streams).await {
+        Ok(url) => forward(settings, "attach", &url, Some(streams), request).await,
+        Err(error) => refused(error),
+    }
+}
+
+/// The container and the streams of a request to `/exec/` or `/attach/`.
+fn container(
+    path: &str,
+    query: &str,
+    request: &Request<Body>,
+) -> Result<(ContainerPath, StreamOptions), Response<Body>> {
+    let path = ContainerPath::parse(path, true).ok_or_else(body::page_not_found)?;
+    check_method(request)?;
+    Ok((path, stream_options(query)?))
+}
+
+fn check_method(request: &Request<Body>) -> Result<(), Response<Body>> {
+    match *request.method() {
+        Method::GET | Method::POST => Ok(()),
+        _ => Err(body::method_not_allowed("GET, POST")),
+    }
+}
+
+/// The answer to `/portForward/NAMESPACE/POD[/UID]`.
+pub(crate) async fn port_forward(
+    settings: &Settings,
+    pods: &dyn NodePods,
+    runtime: &dyn StreamingRuntime,
+    path: &str,
+    query: &str,
+    request: Request<Body>,
+) -> Response<Body> {
+    let parts: Vec<&str> = path.trim_matches('/').split('/').skip(1).collect();
+    let (key, uid) = match *parts {
+        [namespace, name] => (PodKey::new(namespace, name), None),
+        [namespace, name, uid] => (PodKey::new(namespace, name), Some(uid)),
+        _ => return body::page_not_found(),
+    };
+    if let Err(refusal) = check_method(&request) {
+        return refusal;
+    }
+    let tunnelled = settings.websockets && asks_for(&request, TUNNEL);
+    let ports = match ports(query, is_websocket(request.headers()) && !tunnelled) {
+        Ok(ports) => ports,
+        Err(refusal) => return refusal,
+    };
+    let Some(pod) = pods.pod(&key) else {
+        return body::text(StatusCode::NOT_FOUND, "pod does not exist");
+    };
+    if uid.is_some_and(|uid| pod.uid().as_str() != uid) {
+        return body::text(StatusCode::NOT_FOUND, "pod not found");
+    }
+    match runtime.port_forward_url(&key, &ports).await {
+        Ok(url) => forward(settings, "portforward", &url, None, request).await,
+        Err(error) => refused(error),
+    }
+}
+
+const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+
+fn asks_for(request: &Request<Body>, protocol: &str) -> bool {
+    let _ = (request, protocol);
+    false
+}
+
+async fn forward(
+    settings: &Settings,
+    kind: &'static str,
+    url: &str,
+    streams: Option<StreamOptions>,
+    request: Request<Body>,
+) -> Response<Body> {
+    let _ = (settings.idle_timeout, kind, url, streams, request);
+    body::http_error(StatusCode::INTERNAL_SERVER_ERROR, "Upgrade request required")
+}

@@ -1,0 +1,248 @@
+//! Listens on the node's ports.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::Layer as _;
+
+use crate::authentication::ClientCertificates;
+use crate::{Error, NodeApi, TlsSettings};
+
+/// How long a TLS handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a client may take to send the head of a request, and how long a connection may wait for its next request.
+/// The kubelet waits 90 s for the next request, and 4 hours for a head.
+const HEAD: Duration = Duration::from_secs(30);
+/// The largest head of a request, in bytes (`MaxHeaderBytes`).
+const MAX_HEAD: usize = 1 << 20;
+/// How many requests a client may have on one HTTP/2 connection.
+const MAX_STREAMS: u32 = 250;
+/// How many connections are open at most, unless set.
+const CONNECTIONS: usize = 4096;
+/// How many connections wait to be accepted.
+const BACKLOG: u32 = 1024;
+/// The wait before the next try to bind an address that is in use.
+const TAKEN: Duration = Duration::from_secs(5);
+/// The wait after a failed `accept`.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long requests may go on after the shutdown.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Serves a [`NodeApi`] on one address (`ListenAndServeKubeletServer`): HTTP/1.1 and HTTP/2, with TLS or without.
+///
+/// A connection that sends nothing is closed, a head is bounded, and so is the number of connections. Further ones wait.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    api: NodeApi,
+    tls: Option<Arc<ServerConfig>>,
+    connections: usize,
+}
+
+impl Server {
+    /// Binds an address for HTTPS. `[::]` takes IPv4 connections, too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Listen`] if the address cannot be bound; [`Error::Setting`] if the TLS settings do not fit together.
+    pub fn bind(address: SocketAddr, api: NodeApi, tls: &TlsSettings) -> Result<Self, Error> {
+        let ca = api
+            .authentication()
+            .and_then(|authentication| authentication.certificate_authority());
+        let tls = tls.server_config(ca)?;
+        Self::listen(address, api, Some(tls))
+    }
+
+    /// Binds an address for HTTP: the read-only port.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Listen`] if the address cannot be bound.
+    pub fn bind_insecure(address: SocketAddr, api: NodeApi) -> Result<Self, Error> {
+        Self::listen(address, api, None)
+    }
+
+    fn listen(address: SocketAddr, api: NodeApi, tls: Option<Arc<ServerConfig>>) -> Result<Self, Error> {
+        let failed = |source| Error::Listen { address, source };
+        let listener = bind(address).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self {
+            listener,
+            address,
+            api,
+            tls,
+            connections: CONNECTIONS,
+        })
+    }
+
+    /// How many connections may be open; 4,096 unless set.
+    #[must_use]
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// The bound address.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `shutdown`. Then requests have two seconds to end.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time. Dropping it closes all connections.
+    pub async fn run(self, shutdown: CancellationToken) {
+        tracing::info!(address = %self.address, "Starting to listen");
+        let (places, mut open, graceful) = (
+            Arc::new(Semaphore::new(self.connections)),
+            JoinSet::new(),
+            GracefulShutdown::new(),
+        );
+        let tls = self.tls.map(TlsAcceptor::from);
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                Some(_) = open.join_next(), if !open.is_empty() => {}
+                accepted = accept(&self.listener, &places) => {
+                    let (stream, place) = accepted;
+                    let watcher = graceful.watcher();
+                    let (api, tls) = (self.api.clone(), tls.clone());
+                    open.spawn(async move {
+                        serve(stream, api, tls, watcher).await;
+                        drop(place);
+                    });
+                }
+            }
+        }
+        drop(self.listener);
+        // Whoever does not end in time is cut off when `open` is dropped.
+        drop(tokio::time::timeout(GRACE, graceful.shutdown()).await);
+    }
+
+    /// Binds an address and serves until `shutdown`. While another program has the address, for example an agent that is
+    /// about to end, it tries again every 5 s.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`run`](Self::run).
+    pub async fn serve(
+        address: SocketAddr,
+        api: NodeApi,
+        tls: Option<&TlsSettings>,
+        shutdown: CancellationToken,
+    ) {
+        loop {
+            let bound = match tls {
+                Some(tls) => Self::bind(address, api.clone(), tls),
+                None => Self::bind_insecure(address, api.clone()),
+            };
+            match bound {
+                Ok(server) => return server.run(shutdown).await,
+                Err(error) => tracing::error!(%error, "Failed to listen and serve"),
+            }
+            if shutdown
+                .run_until_cancelled(tokio::time::sleep(TAKEN))
+                .await
+                .is_none()
+            {
+                return;
+            }
+        }
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> (TcpStream, Option<tokio::sync::OwnedSemaphorePermit>) {
+    loop {
+        // A semaphore that is never closed.
+        let place = places.clone().acquire_owned().await.ok();
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, place),
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve(
+    stream: TcpStream,
+    api: NodeApi,
+    tls: Option<TlsAcceptor>,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    // Streams send small pieces that should arrive at once.
+    drop(stream.set_nodelay(true));
+    let Some(tls) = tls else {
+        return serve_http(stream, api, None, watcher).await;
+    };
+    match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let certificates = stream.get_ref().1.peer_certificates();
+            let certificates = certificates.and_then(ClientCertificates::new);
+            serve_http(stream, api, certificates, watcher).await;
+        }
+        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake error"),
+        Err(_) => tracing::debug!("TLS handshake timeout"),
+    }
+}
+
+async fn serve_http(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    api: NodeApi,
+    certificates: Option<ClientCertificates>,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let identify =
+        tower::util::MapRequestLayer::new(move |mut request: http::Request<hyper::body::Incoming>| {
+            if let Some(certificates) = &certificates {
+                request.extensions_mut().insert(certificates.clone());
+            }
+            request
+        });
+    let service = identify.layer(api);
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(MAX_HEAD)
+        .half_close(true);
+    http.http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(HEAD)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
+    let serving =
+        http.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
+    if let Err(error) = watcher.watch(serving.into_owned()).await {
+        tracing::debug!(%error, "connection ended");
+    }
+}
