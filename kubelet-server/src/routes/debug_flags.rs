@@ -1,8 +1,9 @@
 //! `/debug/flags/v`: sets how much the agent logs (`routes.StringFlagPutHandler`).
 
 use http::{HeaderValue, Method, Response, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::BodyExt as _;
 
+use crate::BoxError;
 use crate::body::{self, Body};
 
 /// The longest accepted value, in bytes.
@@ -28,8 +29,8 @@ pub(crate) async fn serve(verbosity: &dyn LogVerbosity, method: &Method, sent: B
     if method != Method::PUT {
         return plain(StatusCode::NOT_ACCEPTABLE, "unsupported http method".into());
     }
-    let value = match Limited::new(sent, MAX_VALUE).collect().await {
-        Ok(value) => value.to_bytes(),
+    let value = match read(sent).await {
+        Ok(value) => value,
         Err(error) => {
             return plain(
                 StatusCode::BAD_REQUEST,
@@ -41,4 +42,15 @@ pub(crate) async fn serve(verbosity: &dyn LogVerbosity, method: &Method, sent: B
         Ok(answer) => body::answer(StatusCode::OK, HeaderValue::from_static("text/plain"), answer),
         Err(error) => plain(StatusCode::BAD_REQUEST, error),
     }
+}
+
+async fn read(mut sent: Body) -> Result<Vec<u8>, BoxError> {
+    let mut value = Vec::new();
+    while let Some(frame) = sent.frame().await {
+        value.extend_from_slice(frame?.data_ref().map_or(&[], |data| data));
+        if value.len() > MAX_VALUE {
+            return Err("request body too large".into());
+        }
+    }
+    Ok(value)
 }
