@@ -1,0 +1,12 @@
+//! The node's API, against recordings of the kubelet and hostile clients.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test"
+)]
+
+mod logs;
+mod recorded;
+mod users;
