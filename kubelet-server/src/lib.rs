@@ -2,6 +2,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
+#[cfg(feature = "apiserver")]
+mod api_server_reviews;
 pub mod authentication;
 pub mod authorization;
 mod body;
@@ -15,6 +17,8 @@ mod server;
 pub mod streaming;
 mod tls;
 
+#[cfg(feature = "apiserver")]
+pub use api_server_reviews::ApiServerReviews;
 pub use authentication::{Authentication, UserInfo};
 pub use authorization::Authorization;
 pub use body::Body;

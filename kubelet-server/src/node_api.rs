@@ -137,6 +137,11 @@ impl NodeApi {
         builder
     }
 
+    /// Every path that the API may serve, without those below them: for tests that walk them.
+    pub fn paths(&self) -> Vec<String> {
+        self.parts.routes.all().collect()
+    }
+
     pub(crate) fn authentication(&self) -> Option<&Authentication> {
         self.parts
             .access

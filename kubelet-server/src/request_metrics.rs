@@ -1,8 +1,16 @@
 //! The metrics of requests (`pkg/kubelet/server/metrics`).
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use metrics::{SharedString, counter, gauge, histogram};
 use tokio::time::Instant;
+
+use crate::{Body, BoxError};
 
 const INFLIGHT: &str = "kubelet_http_inflight_requests";
 
@@ -69,15 +77,34 @@ impl RequestMetrics {
     }
 
     /// Ends the request when the body of its answer has ended.
-    pub(crate) fn end_with(self, response: Response<crate::Body>) -> Response<crate::Body> {
-        use http_body_util::BodyExt as _;
-        response.map(|body| {
-            body.map_frame(move |frame| {
-                let _ = &self;
-                frame
-            })
-            .boxed_unsync()
-        })
+    pub(crate) fn end_with(self, response: Response<Body>) -> Response<Body> {
+        response.map(|body| Measured { body, _request: self }.boxed_unsync())
+    }
+}
+
+/// The body of an answer, and its request.
+struct Measured {
+    body: Body,
+    _request: RequestMetrics,
+}
+
+impl http_body::Body for Measured {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -176,10 +176,14 @@ impl Routes {
         paths
     }
 
-    /// Every path of the table, for tests that walk it.
-    #[cfg(test)]
-    pub(crate) fn all() -> impl Iterator<Item = &'static str> {
-        ROUTES.iter().map(|route| route.path)
+    /// Every path that the server may serve, without those below them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = String> {
+        let checks = self.checks.names().map(|name| format!("/healthz/{name}"));
+        ROUTES
+            .iter()
+            .map(|route| route.path.to_owned())
+            .chain(checks)
+            .chain(self.others.iter().cloned())
     }
 }
 

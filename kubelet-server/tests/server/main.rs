@@ -7,6 +7,7 @@
     reason = "a test"
 )]
 
+mod https;
 mod logs;
 mod recorded;
 mod users;

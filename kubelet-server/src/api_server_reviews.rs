@@ -1,0 +1,137 @@
+//! Tokens and permissions, reviewed by an API server.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube_client::api::{Api, PostParams};
+use kube_client::{Client, Error};
+use kubelet_core::Jitter;
+
+use crate::BoxError;
+use crate::authentication::{TokenReviewer, UserInfo};
+use crate::authorization::{Attributes, SubjectAccessReviewer};
+
+/// How long an answer is waited for (`TokenAccessReviewTimeout`).
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How often a token is reviewed, and the waits between (`DefaultAuthWebhookRetryBackoff`).
+const TRIES: u32 = 5;
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+
+/// `TokenReview` and `SubjectAccessReview` of an API server (`authentication.webhook`, `authorization.mode: Webhook`).
+#[derive(Clone)]
+pub struct ApiServerReviews {
+    client: Client,
+    jitter: Jitter,
+}
+
+impl ApiServerReviews {
+    /// Reviews by the API server of `client`.
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            jitter: Jitter::from_entropy(),
+        }
+    }
+}
+
+async fn create<T>(client: &Client, review: &T) -> Result<T, BoxError>
+where
+    T: kube_client::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+        + Clone
+        + serde::Serialize
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug,
+{
+    let api = Api::<T>::all(client.clone());
+    match tokio::time::timeout(DEADLINE, api.create(&PostParams::default(), review)).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(format!("no answer within {DEADLINE:?}").into()),
+    }
+}
+
+/// Whether to try again (`webhook.DefaultShouldRetry`): the API server is away or busy.
+fn is_transient(error: &BoxError) -> bool {
+    match error.downcast_ref::<Error>() {
+        Some(Error::Api(status)) => matches!(status.code, 429 | 500 | 503 | 504),
+        _ => true,
+    }
+}
+
+#[async_trait]
+impl TokenReviewer for ApiServerReviews {
+    async fn review(&self, token: &str) -> Result<Option<UserInfo>, BoxError> {
+        let spec = TokenReviewSpec {
+            token: token.to_owned(),
+            audiences: None,
+        };
+        let review = TokenReview {
+            spec,
+            ..TokenReview::default()
+        };
+        let (mut tried, mut wait) = (1, FIRST_WAIT);
+        let status = loop {
+            match create(&self.client, &review).await {
+                Ok(review) => break review.status.unwrap_or_default(),
+                Err(error) if tried < TRIES && is_transient(&error) => {
+                    tracing::warn!(%error, "Failed to make webhook authenticator request; retry");
+                    tokio::time::sleep(self.jitter.apply(wait, 0.2)).await;
+                    (tried, wait) = (tried + 1, wait.mul_f64(1.5));
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        if !status.authenticated.unwrap_or(false) {
+            return match status.error.filter(|error| !error.is_empty()) {
+                Some(error) => Err(error.into()),
+                None => Ok(None),
+            };
+        }
+        let user = status.user.unwrap_or_default();
+        Ok(Some(UserInfo {
+            name: user.username.unwrap_or_default(),
+            uid: user.uid.unwrap_or_default(),
+            groups: user.groups.unwrap_or_default(),
+            extra: user.extra.unwrap_or_default().into_iter().collect(),
+        }))
+    }
+}
+
+#[async_trait]
+impl SubjectAccessReviewer for ApiServerReviews {
+    async fn review(&self, user: &UserInfo, attributes: &Attributes) -> Result<bool, BoxError> {
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let extra: BTreeMap<String, Vec<String>> = user.extra.clone();
+        let spec = SubjectAccessReviewSpec {
+            user: text(&user.name),
+            uid: text(&user.uid),
+            groups: Some(user.groups.clone()).filter(|groups| !groups.is_empty()),
+            extra: Some(extra).filter(|extra| !extra.is_empty()),
+            resource_attributes: Some(ResourceAttributes {
+                verb: text(attributes.verb),
+                version: text("v1"),
+                resource: text("nodes"),
+                subresource: text(attributes.subresource),
+                name: text(&attributes.node_name),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = create(
+            &self.client,
+            &SubjectAccessReview {
+                spec,
+                ..SubjectAccessReview::default()
+            },
+        )
+        .await?;
+        let status = review.status.unwrap_or_default();
+        Ok(status.allowed && !status.denied.unwrap_or(false))
+    }
+
+    fn is_transient(&self, error: &BoxError) -> bool {
+        is_transient(error)
+    }
+}
