@@ -236,6 +236,8 @@ impl CriRuntimeBuilder {
             user_namespaces: Default::default(),
             missing,
             cpu_times: Default::default(),
+            #[cfg(feature = "logs")]
+            log_watcher: Default::default(),
             node,
             runtime_classes: self.runtime_classes,
             images_by_handler,

@@ -1,10 +1,16 @@
-//! The logs of containers, by their ids (`GetContainerLogs`).
+//! The logs of containers, by their ids (`GetContainerLogs`), and by their names in the pod.
 
+use async_trait::async_trait;
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kubelet_core::ContainerId;
+use kubelet_core::runtime::ContainerLogs;
+use kubelet_core::runtime::streaming::StreamError;
 
 use crate::Error;
-use crate::logs::{LogChunks, LogReader, PodLogOptions};
+use crate::logs::{LogChunks, LogReader, PodLogOptions, container_of_logs};
 use crate::runtime::CriRuntime;
+use crate::streaming_runtime::runtime_error;
 use kubelet_cri::v1;
 
 impl CriRuntime {
@@ -24,6 +30,10 @@ impl CriRuntime {
         container: &ContainerId,
         options: PodLogOptions,
     ) -> Result<LogChunks, Error> {
+        Ok(self.log_reader(container, options).await?.read())
+    }
+
+    async fn log_reader(&self, container: &ContainerId, options: PodLogOptions) -> Result<LogReader, Error> {
         let id = container.id();
         let request = v1::ContainerStatusRequest {
             container_id: id.to_owned(),
@@ -46,11 +56,37 @@ impl CriRuntime {
                 return Err(kubelet_cri::Error::InvalidResponse { call, id, message }.into());
             }
         };
-        let reader = LogReader::new(log_path)
+        Ok(LogReader::new(log_path)
             .options(options)
             .container(self.runtime.clone(), id)
             .clock(self.clock)
-            .disk(self.node.disk);
-        Ok(reader.read())
+            .disk(self.node.disk)
+            .watcher(self.log_watcher.clone()))
+    }
+}
+
+#[async_trait]
+impl ContainerLogs for CriRuntime {
+    async fn container_logs(
+        &self,
+        pod: &Pod,
+        status: &PodStatus,
+        container: &str,
+        options: PodLogOptions,
+    ) -> Result<BoxStream<'static, Result<Vec<u8>, StreamError>>, StreamError> {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let id = container_of_logs(name, status, container, options.previous);
+        // The message is the kubelet's, not the runtime's.
+        let id = id.map_err(|error| StreamError::other(error.message()))?;
+        let reader = self.log_reader(&id, options).await;
+        let text = reader.map_err(|error| stream_error(&error))?.read_text();
+        Ok(text.map_err(|error| stream_error(&error)).boxed())
+    }
+}
+
+fn stream_error(error: &Error) -> StreamError {
+    match error {
+        Error::Cri(error) => runtime_error(error),
+        other => StreamError::other(other),
     }
 }

@@ -62,6 +62,7 @@ mod runtime;
 mod sandbox;
 mod stats;
 mod streaming;
+mod streaming_runtime;
 mod sync;
 
 pub use builder::CriRuntimeBuilder;

@@ -68,6 +68,8 @@ pub struct CriRuntime {
     pub(crate) images_by_handler: bool,
     pub(crate) container_log_links: Option<PathBuf>,
     pub(crate) clock: Clock,
+    #[cfg(feature = "logs")]
+    pub(crate) log_watcher: crate::logs::LogWatcher,
     pub(crate) recorder: Arc<dyn EventRecorder>,
     pub(crate) probes: Arc<dyn ProbeResults>,
     pub(crate) statuses: Option<Arc<dyn PodStatusReporter>>,

@@ -178,7 +178,7 @@ impl CriRuntime {
     }
 
     /// The id of a running container (`findContainer`).
-    async fn find_container(
+    pub(crate) async fn find_container(
         &self,
         call: &'static str,
         pod: &PodKey,

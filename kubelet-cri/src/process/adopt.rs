@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::attach::Input;
 use super::command::signal_named;
 use super::container::{self, Process, Running, unknown_exit};
 use super::group::Group;
@@ -102,11 +103,14 @@ fn take_over(shared: &Arc<Shared>, dir: PathBuf, record: Record, group: Group) -
     let stop_signal = record.stop_signal.as_deref().and_then(signal_named);
     tracing::info!(uid = %record.pod_uid, container = %record.container, pid = group.leader().as_raw_pid(),
         "took over a container of an earlier agent");
-    let (pump, reopen) = container::pump(shared, record.log_path.clone(), log_file, pipes);
+    let (pump, reopen, clients) = container::pump(shared, record.log_path.clone(), log_file, pipes);
     let running = Running {
         group,
         pump,
         reopen,
+        clients,
+        // With `stdinOnce`, the input has ended with the earlier agent.
+        input: Input::new(record.input, None),
         env,
         stop_signal: stop_signal.unwrap_or(Signal::TERM),
     };

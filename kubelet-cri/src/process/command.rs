@@ -35,15 +35,9 @@ impl Plan {
     /// Refuses a container that needs what a process does not have.
     pub(super) fn new(spec: &ContainerSpec, images: &ImageTable) -> Result<Self> {
         let refuse = |message: String| RuntimeError::permanent(&spec.key, message);
-        for (asked, what) in [
-            (spec.tty, "a terminal (tty)"),
-            (spec.stdin, "standard input (stdin)"),
-        ] {
-            if asked {
-                return Err(refuse(format!(
-                    "needs {what}, which the process runtime does not support"
-                )));
-            }
+        if spec.tty {
+            let message = "needs a terminal (tty), which the process runtime has only for commands";
+            return Err(refuse(message.to_owned()));
         }
         let own_user = i64::from(rustix::process::geteuid().as_raw());
         if let Some(user) = spec.run_as_user.filter(|user| *user != own_user) {
@@ -139,15 +133,29 @@ fn unmet_mounts(spec: &ContainerSpec) -> impl Iterator<Item = &Path> {
 
 /// A command that inherits nothing from the agent, in a new process group.
 pub(super) fn command(argv: &[String], env: &Environment, dir: &Path) -> Option<Command> {
+    let mut command = bare(argv, env, dir)?;
+    command.stdin(Stdio::null()).process_group(0);
+    Some(command)
+}
+
+/// The same for a command that gets a terminal: it becomes the leader of a session.
+pub(super) fn in_new_session(argv: &[String], env: &Environment, dir: &Path) -> Option<Command> {
+    let mut command = bare(argv, env, dir)?;
+    if env.iter().all(|(name, _)| name != "TERM") {
+        // As in containerd.
+        command.env("TERM", "xterm");
+    }
+    Some(command)
+}
+
+fn bare(argv: &[String], env: &Environment, dir: &Path) -> Option<Command> {
     let (program, args) = argv.split_first()?;
     let mut command = Command::new(program);
     command
         .args(args)
         .env_clear()
         .envs(env.iter().map(|(name, value)| (name, value)))
-        .current_dir(dir)
-        .stdin(Stdio::null())
-        .process_group(0);
+        .current_dir(dir);
     Some(command)
 }
 
@@ -252,7 +260,6 @@ mod tests {
         type Change = fn(&mut ContainerSpec);
         for (change, expected) in [
             ((|spec| spec.tty = true) as Change, "terminal"),
-            (|spec| spec.stdin = true, "standard input"),
             (
                 |spec| spec.run_as_user = Some(i64::from(u32::MAX) - 1),
                 "run as user",

@@ -10,10 +10,11 @@ use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio::net::unix::pipe::Receiver;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
+use super::attach::{self, Clients, Input, InputKind, Piece};
 use super::command::Environment;
 use super::group::{Group, exit_code};
 use super::log::{self, LogPump, Reopen};
@@ -27,6 +28,9 @@ const UNKNOWN_REASON: &str = "ContainerStatusUnknown";
 /// still hold the pipe open.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The named pipe of the standard input, in a container's folder.
+pub(super) const INPUT: &str = "stdin";
+
 /// A container that was started.
 pub(super) struct Process {
     key: ContainerKey,
@@ -39,6 +43,9 @@ pub(super) struct Process {
     stop_signal_sent: AtomicBool,
     state: watch::Sender<ContainerState>,
     reopen: mpsc::Sender<Reopen>,
+    /// Dropped once it has ended and all its output was read.
+    clients: Mutex<Option<Clients>>,
+    input: Input,
     /// The highest CPU time that was measured so far, in clock ticks.
     cpu_time: AtomicU64,
 }
@@ -49,6 +56,9 @@ pub(super) struct Running {
     pub(super) pump: LogPump,
     /// Sends requests to the pump.
     pub(super) reopen: mpsc::Sender<Reopen>,
+    /// The pump sends the output to them.
+    pub(super) clients: Clients,
+    pub(super) input: Input,
     pub(super) env: Environment,
     pub(super) stop_signal: Signal,
 }
@@ -73,6 +83,8 @@ impl Process {
             stop_signal_sent: AtomicBool::new(false),
             state: watch::Sender::new(ContainerState::Running { started_at }),
             reopen: running.reopen,
+            clients: Mutex::new(Some(running.clients)),
+            input: running.input,
             cpu_time: AtomicU64::new(0),
         });
         let task = {
@@ -98,6 +110,8 @@ impl Process {
             stop_signal_sent: AtomicBool::new(false),
             state: watch::Sender::new(ContainerState::Exited(exit)),
             reopen: mpsc::channel(1).0,
+            clients: Mutex::new(None),
+            input: Input::new(InputKind::None, None),
             cpu_time: AtomicU64::new(0),
         })
     }
@@ -112,6 +126,20 @@ impl Process {
 
     pub(super) fn env(&self) -> &Environment {
         &self.env
+    }
+
+    /// Its output from now on; `None` if it has ended.
+    pub(super) fn subscribe(&self) -> Option<broadcast::Receiver<Piece>> {
+        Some(self.clients.lock().as_ref()?.subscribe())
+    }
+
+    pub(super) fn input(&self) -> &Input {
+        &self.input
+    }
+
+    /// The named pipe of its standard input.
+    pub(super) fn input_path(&self) -> PathBuf {
+        self.dir.join(INPUT)
     }
 
     pub(super) fn working_dir(&self) -> PathBuf {
@@ -229,6 +257,7 @@ impl Process {
         }
         tracing::debug!(uid = %self.key.pod, container = %self.key.container, code = exit.code, "container ended");
         *self.group.lock() = None;
+        *self.clients.lock() = None;
         self.state.send_replace(ContainerState::Exited(exit));
         // An error means that there is no subscriber.
         let _ = shared.ended.send(self.key.clone());
@@ -247,17 +276,26 @@ pub(super) fn unknown_exit(started_at: Timestamp, finished_at: Timestamp) -> Exi
     }
 }
 
-/// A pump, and the sender of requests to reopen its file.
+/// A pump, the sender of requests to reopen its file, and its clients.
 pub(super) fn pump(
     shared: &Shared,
     log_path: Option<PathBuf>,
     log_file: Option<std::fs::File>,
     pipes: [Option<Receiver>; 2],
-) -> (LogPump, mpsc::Sender<Reopen>) {
+) -> (LogPump, mpsc::Sender<Reopen>, Clients) {
     let (sender, receiver) = mpsc::channel(1);
     let [stdout, stderr] = pipes;
-    let pump = LogPump::new(log_path, log_file, stdout, stderr, receiver, shared.clock);
-    (pump, sender)
+    let clients = attach::clients();
+    let pump = LogPump::new(
+        log_path,
+        log_file,
+        stdout,
+        stderr,
+        receiver,
+        clients.clone(),
+        shared.clock,
+    );
+    (pump, sender, clients)
 }
 
 #[cfg(test)]
@@ -274,6 +312,7 @@ mod tests {
             working_dir: "/".into(),
             log_path: None,
             stop_signal: None,
+            input: InputKind::None,
             started_at: now,
             process: None,
             exit: None,

@@ -18,13 +18,46 @@ use crate::verbs::{ExecOutput, Result, RuntimeError};
 /// How many bytes of each stream are kept; containerd's limit of `ExecSync`.
 const MAX_OUTPUT: usize = 16 << 20;
 
-/// Runs a command with the environment and in the working folder of a container. A task kills and reaps the command
-/// when the caller drops the call or the container ends.
+/// Runs a command with the environment and in the working folder of a container.
 pub(super) async fn exec_sync(
     shared: &Arc<Shared>,
     process: &Arc<Process>,
     argv: &[String],
 ) -> Result<ExecOutput> {
+    let argv = argv.to_vec();
+    in_container(shared, process, move |call| async move {
+        let command = call
+            .spawn(move |process, about| spawn(process, &argv, about))
+            .await?;
+        let gone = async {
+            tokio::select! {
+                () = call.gone() => {}
+                () = call.container_ended() => {}
+            }
+        };
+        command.run(gone, &call.about).await
+    })
+    .await
+}
+
+/// A call of a command.
+pub(super) struct Call {
+    shared: Arc<Shared>,
+    process: Arc<Process>,
+    about: String,
+    cancel: CancellationToken,
+}
+
+/// Does the work in a task, which kills and reaps the command when the caller drops the call.
+pub(super) async fn in_container<T, W>(
+    shared: &Arc<Shared>,
+    process: &Arc<Process>,
+    work: impl FnOnce(Call) -> W,
+) -> Result<T>
+where
+    T: Send + 'static,
+    W: Future<Output = Result<T>> + Send + 'static,
+{
     let about = format!("command in {}", process.key());
     if !process.container().is_running() {
         return Err(RuntimeError::permanent(about, "the container is not running"));
@@ -32,28 +65,49 @@ pub(super) async fn exec_sync(
     let cancel = CancellationToken::new();
     let _cancel_when_dropped = cancel.clone().drop_guard();
     let (answer, answered) = oneshot::channel();
-    let task = {
-        let (shared, process, argv, about) = (shared.clone(), process.clone(), argv.to_vec(), about.clone());
-        async move {
-            let gone = async {
-                tokio::select! {
-                    () = cancel.cancelled() => {}
-                    () = shared.abandon.cancelled() => {}
-                    () = process.exited() => {}
-                }
-            };
-            let output = match spawn(&shared, &process, argv, &about).await {
-                Ok(command) => command.run(gone, &about).await,
-                Err(error) => Err(error),
-            };
-            // An error means that the caller dropped the call.
-            let _ = answer.send(output);
-        }
-    };
-    shared.tasks.spawn(task);
+    let work = work(Call {
+        shared: shared.clone(),
+        process: process.clone(),
+        about: about.clone(),
+        cancel,
+    });
+    shared.tasks.spawn(async move {
+        // An error means that the caller dropped the call.
+        let _ = answer.send(work.await);
+    });
     answered
         .await
         .unwrap_or_else(|_| Err(RuntimeError::transient(about, "the process runtime has ended")))
+}
+
+impl Call {
+    /// Waits until nobody waits for the command any more.
+    pub(super) async fn gone(&self) {
+        tokio::select! {
+            () = self.cancel.cancelled() => {}
+            () = self.shared.abandon.cancelled() => {}
+        }
+    }
+
+    pub(super) async fn container_ended(&self) {
+        self.process.exited().await;
+    }
+
+    /// Spawns on its own thread: a hung working folder delays only this command.
+    pub(super) async fn spawn<T: Send + 'static>(
+        &self,
+        spawn: impl FnOnce(&Process, &str) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (process, about) = (self.process.clone(), self.about.clone());
+        let spawned = self.shared.tasks.spawn_blocking(move || spawn(&process, &about));
+        spawned
+            .await
+            .unwrap_or_else(|error| Err(self.error(&error.to_string())))
+    }
+
+    pub(super) fn error(&self, message: &str) -> RuntimeError {
+        RuntimeError::transient(&self.about, message)
+    }
 }
 
 struct Running {
@@ -62,18 +116,7 @@ struct Running {
     stderr: Receiver,
 }
 
-/// On its own thread: a hung working folder delays only this command.
-async fn spawn(shared: &Shared, process: &Arc<Process>, argv: Vec<String>, about: &str) -> Result<Running> {
-    let (process, about_) = (process.clone(), about.to_owned());
-    let spawned = shared
-        .tasks
-        .spawn_blocking(move || spawn_blocking(&process, &argv, &about_));
-    spawned
-        .await
-        .unwrap_or_else(|error| Err(RuntimeError::transient(about, error.to_string())))
-}
-
-fn spawn_blocking(process: &Process, argv: &[String], about: &str) -> Result<Running> {
+fn spawn(process: &Process, argv: &[String], about: &str) -> Result<Running> {
     let dir = process.working_dir();
     let Some(mut command) = command::command(argv, process.env(), &dir) else {
         return Err(RuntimeError::permanent(about, "the command is empty"));

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::Pid;
-use tokio::net::unix::pipe::{self, Receiver};
+use tokio::net::unix::pipe::{self, Receiver, Sender};
 
 use super::Shared;
+use super::attach::{Input, InputKind};
 use super::command::{self, Plan};
-use super::container::{self, Process, Running};
+use super::container::{self, INPUT, Process, Running};
 use super::group::Group;
 use super::log;
 use super::proc_fs::{self, Stat};
@@ -52,6 +53,11 @@ fn launch_in(shared: &Arc<Shared>, spec: &ContainerSpec, plan: Plan, dir: &Path)
         Some(path) => Some(log::open(path).map_err(|error| failed(key, "open", path, &error))?),
         None => None,
     };
+    let input_kind = match (spec.stdin, spec.stdin_once) {
+        (false, _) => InputKind::None,
+        (true, false) => InputKind::Open,
+        (true, true) => InputKind::Once,
+    };
     let mut record = Record {
         pod_uid: key.pod.to_string(),
         container: key.container.clone(),
@@ -59,12 +65,15 @@ fn launch_in(shared: &Arc<Shared>, spec: &ContainerSpec, plan: Plan, dir: &Path)
         working_dir: working_dir.clone(),
         log_path: spec.log_path.clone(),
         stop_signal: spec.stop_signal.clone(),
+        input: input_kind,
         started_at: shared.clock.now(),
         process: None,
         exit: None,
     };
     let ends = make_pipes(dir).map_err(|error| failed(key, "make pipes in", dir, &error))?;
     let pipes = open_pipes(dir).map_err(|error| failed(key, "open pipes in", dir, &error))?;
+    let (stdin, input) =
+        make_input(dir, input_kind).map_err(|error| failed(key, "make the input in", dir, &error))?;
     // Written before the process is spawned, and again after it. If the agent dies in between, the next agent finds the
     // process by its pipes.
     let write = |record: &Record| {
@@ -78,6 +87,9 @@ fn launch_in(shared: &Arc<Shared>, spec: &ContainerSpec, plan: Plan, dir: &Path)
     let Some(mut command) = command::command(&plan.argv, &plan.env, &working_dir) else {
         return Err(RuntimeError::permanent(key, "has no command"));
     };
+    if let Some(stdin) = stdin {
+        command.stdin(stdin);
+    }
     let spawned = command.stdout(stdout).stderr(stderr).spawn();
     // The command holds this process's writing ends of the pipes.
     drop(command);
@@ -97,11 +109,13 @@ fn launch_in(shared: &Arc<Shared>, spec: &ContainerSpec, plan: Plan, dir: &Path)
         return Err(error);
     }
     tracing::debug!(uid = %key.pod, container = %key.container, pid = group.leader().as_raw_pid(), "container started");
-    let (pump, reopen) = container::pump(shared, spec.log_path.clone(), log_file, pipes.map(Some));
+    let (pump, reopen, clients) = container::pump(shared, spec.log_path.clone(), log_file, pipes.map(Some));
     let running = Running {
         group,
         pump,
         reopen,
+        clients,
+        input: Input::new(input_kind, input),
         env: plan.env,
         stop_signal: plan.stop_signal,
     };
@@ -118,6 +132,22 @@ fn make_pipes(dir: &Path) -> io::Result<[File; 2]> {
     };
     let [stdout, stderr] = PIPES;
     Ok([make(stdout)?, make(stderr)?])
+}
+
+/// The child's end of its standard input, and with [`InputKind::Once`] the other end. The child's end of an input that
+/// stays open is open for writing, too. So it has no end, even without a client.
+fn make_input(dir: &Path, kind: InputKind) -> io::Result<(Option<File>, Option<Sender>)> {
+    if kind == InputKind::None {
+        return Ok((None, None));
+    }
+    let path = dir.join(INPUT);
+    mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR)?;
+    let both = OpenOptions::new().read(true).write(true).open(&path)?;
+    if kind == InputKind::Open {
+        return Ok((Some(both), None));
+    }
+    let input = pipe::OpenOptions::new().open_sender(&path)?;
+    Ok((Some(File::open(&path)?), Some(input)))
 }
 
 /// The pipes' reading ends.

@@ -10,6 +10,8 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::attach::{Clients, Piece};
+
 /// Longer lines are split. containerd's `max_container_log_line_size`.
 const MAX_LINE: usize = 16 * 1024;
 /// The most bytes that one read returns.
@@ -26,6 +28,8 @@ pub(super) struct LogPump {
     stdout: Stream,
     stderr: Stream,
     reopen: mpsc::Receiver<Reopen>,
+    /// Attached clients, which get the output as it is.
+    clients: Clients,
     clock: Clock,
     failed: bool,
 }
@@ -44,6 +48,7 @@ impl LogPump {
         stdout: Option<Receiver>,
         stderr: Option<Receiver>,
         reopen: mpsc::Receiver<Reopen>,
+        clients: Clients,
         clock: Clock,
     ) -> Self {
         let stream = |pipe, name| Stream {
@@ -57,6 +62,7 @@ impl LogPump {
             stdout: stream(stdout, "stdout"),
             stderr: stream(stderr, "stderr"),
             reopen,
+            clients,
             clock,
             failed: false,
         }
@@ -77,9 +83,11 @@ impl LogPump {
                     let _ = done.send(reopened);
                 }
                 read = self.stdout.read(), if self.stdout.pipe.is_some() => {
+                    self.stdout.show(&read, &self.clients, false);
                     self.stdout.split(read, &self.clock, &mut out);
                 }
                 read = self.stderr.read(), if self.stderr.pipe.is_some() => {
+                    self.stderr.show(&read, &self.clients, true);
                     self.stderr.split(read, &self.clock, &mut out);
                 }
             }
@@ -130,6 +138,16 @@ impl Stream {
         match &mut self.pipe {
             Some(pipe) => pipe.read(&mut self.buffer).await,
             None => Ok(0),
+        }
+    }
+
+    /// Sends what was read to the attached clients. It does not wait for them.
+    fn show(&self, read: &io::Result<usize>, clients: &Clients, is_stderr: bool) {
+        if let Ok(n @ 1..) = read
+            && clients.receiver_count() > 0
+        {
+            let bytes = self.buffer[..*n].into();
+            let _ = clients.send(Piece { is_stderr, bytes });
         }
     }
 

@@ -19,13 +19,26 @@
 //! * **Volumes.** Mounts are not made: a container sees what is at the path on the host. If that is not what its pod
 //!   declares, the agent logs a warning. The working folder is a new empty folder, unless the pod sets one, and is
 //!   removed with the container.
-//! * **Terminals and standard input.** `tty` and `stdin` are refused. The standard input of a container is empty.
+//! * **Terminals of containers.** A container with `tty` is refused, because a terminal ends with the agent that holds
+//!   it. A command in a container (`kubectl exec -it`) does get a terminal.
 //!
 //! # The environment of a container
 //!
 //! A container gets the pod's variables, the agent's `PATH`, and `HOSTNAME` if the pod has its own host name. It gets
 //! nothing else of the agent's environment. `/dev/termination-log` cannot be mounted, so `TERMINATION_LOG_PATH` has the
 //! path of the file from which the kubelet reads the termination message.
+//!
+//! # Exec, attach and port-forward
+//!
+//! A command runs as a child process of the agent, in a process group of its own, which is killed when its client goes
+//! away or its container ends. In a terminal it is the leader of a session, with `TERM=xterm`.
+//!
+//! An attached client gets the output from then on. The log has it, too. The container does not wait for a slow client:
+//! a client that is more than 1 MiB behind is disconnected with an error. A container with `stdin` reads what attached
+//! clients send. Its input stays open between clients and over a restart of the agent. With `stdinOnce`, its input ends
+//! when the first client has left, or with the agent that started it; a later client that sends input is refused.
+//!
+//! A forwarded port is the port of the host: `127.0.0.1`, else `::1`.
 //!
 //! # How a container ends
 //!
@@ -51,15 +64,19 @@
 //! runtime can open the folder as soon as all unfinished starts have ended.
 
 mod adopt;
+mod attach;
 mod command;
 mod container;
 mod exec;
+mod exec_streams;
 mod group;
 mod images;
 mod launch;
 mod log;
+mod port_forward;
 mod proc_fs;
 mod record;
+mod terminal;
 mod usage;
 
 use std::collections::BTreeMap;
@@ -74,7 +91,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::join_all;
 use futures::stream::{self, BoxStream, StreamExt};
-use kubelet_core::Clock;
+use kubelet_core::{Clock, PodUid};
 use parking_lot::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
@@ -82,8 +99,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::verbs::{
-    Container, ContainerKey, ContainerRuntime, ContainerSpec, Events, Exec, ExecOutput, Images, Logs, Result,
-    RuntimeError, Stats, Usage,
+    Attach, ByteStream, ClientStreams, Container, ContainerKey, ContainerRuntime, ContainerSpec, Events,
+    Exec, ExecOutput, Images, Logs, PortForward, Result, RuntimeError, Stats, Usage,
 };
 use container::Process;
 use images::ImageTable;
@@ -392,6 +409,14 @@ impl ContainerRuntime for ProcessRuntime {
         Some(self)
     }
 
+    fn attach(&self) -> Option<&dyn Attach> {
+        Some(self)
+    }
+
+    fn port_forward(&self) -> Option<&dyn PortForward> {
+        Some(self)
+    }
+
     fn stats(&self) -> Option<&dyn Stats> {
         Some(self)
     }
@@ -416,6 +441,29 @@ impl Exec for ProcessRuntime {
     async fn exec_sync(&self, key: &ContainerKey, command: &[String]) -> Result<ExecOutput> {
         let process = self.process(key).await?;
         exec::exec_sync(&self.shared, &process, command).await
+    }
+
+    async fn exec(&self, key: &ContainerKey, command: &[String], streams: ClientStreams) -> Result<i32> {
+        let process = self.process(key).await?;
+        exec_streams::exec(&self.shared, &process, command, streams).await
+    }
+}
+
+/// A client gets the output from now on. If it is more than about 1 MiB behind the container, it is disconnected with an
+/// error: the container and its log do not wait for it.
+#[async_trait]
+impl Attach for ProcessRuntime {
+    async fn attach(&self, key: &ContainerKey, streams: ClientStreams) -> Result<()> {
+        let process = self.process(key).await?;
+        attach::attach(&self.shared, &process, streams).await
+    }
+}
+
+/// Connects to the host's own address, because all pods use the host's ports.
+#[async_trait]
+impl PortForward for ProcessRuntime {
+    async fn connect(&self, _pod: &PodUid, port: u16) -> Result<Box<dyn ByteStream>> {
+        port_forward::connect(port).await
     }
 }
 

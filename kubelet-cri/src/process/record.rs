@@ -6,6 +6,7 @@ use std::path::Path;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::attach::InputKind;
 use crate::verbs::{ContainerKey, Exit};
 
 /// The file in a container's folder.
@@ -21,6 +22,8 @@ pub(super) struct Record {
     pub(super) log_path: Option<std::path::PathBuf>,
     /// The signal's name in CRI; `None`: `SIGTERM`.
     pub(super) stop_signal: Option<String>,
+    #[serde(default)]
+    pub(super) input: InputKind,
     pub(super) started_at: Timestamp,
     /// Its leader. `None` until the process is spawned.
     pub(super) process: Option<ProcessId>,

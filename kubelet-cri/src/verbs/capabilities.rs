@@ -7,12 +7,12 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::PodUid;
-use tokio::io::{AsyncRead, AsyncWrite};
+pub use kubelet_core::runtime::streaming::{ByteStream, ClientStreams};
 
 use super::container::ContainerKey;
-use super::error::Result;
+use super::error::{Result, RuntimeError};
 
-/// Runs commands in running containers (CRI `ExecSync`: exec probes and hooks).
+/// Runs commands in running containers: exec probes and hooks (CRI `ExecSync`), and `kubectl exec` (CRI `Exec`).
 #[async_trait]
 pub trait Exec: Send + Sync {
     /// Runs a command to its end and returns its output.
@@ -21,6 +21,28 @@ pub trait Exec: Send + Sync {
     ///
     /// At the timeout, the adapter drops the call: kill the command then.
     async fn exec_sync(&self, key: &ContainerKey, command: &[String]) -> Result<ExecOutput>;
+
+    /// Runs a command with these streams until it ends and all its output was written. Returns its exit code; 128+n if
+    /// signal n ended it. With [`terminal`](ClientStreams::terminal), the command gets a terminal.
+    ///
+    /// [`CriAdapter`](super::CriAdapter) offers it to clients through its
+    /// [streaming server](super::CriAdapterBuilder::streaming). By default it is refused as
+    /// [unsupported](super::ErrorClass::Unsupported).
+    ///
+    /// # Errors
+    ///
+    /// If the command cannot be started.
+    ///
+    /// # Cancel safety
+    ///
+    /// The adapter drops the call when the client is gone: kill the command then.
+    async fn exec(&self, key: &ContainerKey, command: &[String], streams: ClientStreams) -> Result<i32> {
+        let _ = (command, streams);
+        Err(RuntimeError::unsupported(
+            key,
+            "the runtime does not support streaming exec",
+        ))
+    }
 }
 
 /// The result of a command in a container.
@@ -34,40 +56,34 @@ pub struct ExecOutput {
     pub exit_code: i32,
 }
 
-/// Attaches to the standard streams of a running container (CRI `Attach`).
+/// Attaches clients to the standard streams of a running container (CRI `Attach`).
 ///
-/// To be served, it needs a streaming server; [`CriAdapter`](super::CriAdapter) runs none yet and refuses the call.
+/// [`CriAdapter`](super::CriAdapter) offers it to clients through its
+/// [streaming server](super::CriAdapterBuilder::streaming).
 #[async_trait]
 pub trait Attach: Send + Sync {
-    /// The streams of its main process, from now on.
-    async fn attach(&self, key: &ContainerKey) -> Result<Attached>;
-}
-
-/// The standard streams of a container; `None` for a stream that it does not have.
-#[derive(Default)]
-#[non_exhaustive]
-pub struct Attached {
-    /// Its standard input.
-    pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
-    /// Its standard output.
-    pub stdout: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    /// Its standard error.
-    pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    /// Connects these streams with those of the container's main process, from now on. Returns when the container has
+    /// ended and its output was written. A slow client must not stop the container.
+    ///
+    /// # Errors
+    ///
+    /// If the container does not run, or does not have a requested stream.
+    ///
+    /// # Cancel safety
+    ///
+    /// The adapter drops the call when the client is gone. The container runs on.
+    async fn attach(&self, key: &ContainerKey, streams: ClientStreams) -> Result<()>;
 }
 
 /// Connects to ports of a pod (CRI `PortForward`).
 ///
-/// To be served, it needs a streaming server; [`CriAdapter`](super::CriAdapter) runs none yet and refuses the call.
+/// [`CriAdapter`](super::CriAdapter) offers it to clients through its
+/// [streaming server](super::CriAdapterBuilder::streaming).
 #[async_trait]
 pub trait PortForward: Send + Sync {
     /// A connection to a TCP port of the pod.
     async fn connect(&self, pod: &PodUid, port: u16) -> Result<Box<dyn ByteStream>>;
 }
-
-/// Bytes in both directions, such as a TCP connection.
-pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// Follows the rotation of log files (CRI `ReopenContainerLog`).
 #[async_trait]

@@ -68,6 +68,8 @@ pub struct ContainerSpec {
     pub stop_signal: Option<String>,
     /// Whether its standard input stays open for an attach.
     pub stdin: bool,
+    /// Whether its standard input ends when the first attached client has left.
+    pub stdin_once: bool,
     /// Whether it gets a terminal.
     pub tty: bool,
     /// The numeric user, if the pod or the image sets one.
@@ -97,6 +99,7 @@ impl ContainerSpec {
             log_path: None,
             stop_signal: None,
             stdin: false,
+            stdin_once: false,
             tty: false,
             run_as_user: None,
             run_as_group: None,

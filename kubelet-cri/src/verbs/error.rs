@@ -38,6 +38,8 @@ pub enum ErrorClass {
     Permanent,
     /// The object does not exist. CRI: `NotFound`; for stop and remove: success.
     Gone,
+    /// The runtime does not support it. CRI: `Unimplemented`.
+    Unsupported,
 }
 
 impl RuntimeError {
@@ -70,6 +72,11 @@ impl RuntimeError {
         Self::new(ErrorClass::Gone, about, message)
     }
 
+    /// An error of the class [`ErrorClass::Unsupported`].
+    pub fn unsupported(about: impl fmt::Display, message: impl Into<String>) -> Self {
+        Self::new(ErrorClass::Unsupported, about, message)
+    }
+
     /// Converts it to the error of a CRI call about `id`.
     pub(crate) fn into_call(self, call: &'static str, id: &str) -> Error {
         let code = match self.class {
@@ -77,6 +84,7 @@ impl RuntimeError {
             ErrorClass::Throttled => Code::ResourceExhausted,
             ErrorClass::Permanent => Code::InvalidArgument,
             ErrorClass::Gone => Code::NotFound,
+            ErrorClass::Unsupported => Code::Unimplemented,
         };
         Error::call(code, call, id, self.to_string())
     }
@@ -105,6 +113,7 @@ mod tests {
             (ErrorClass::Throttled, Code::ResourceExhausted, true),
             (ErrorClass::Permanent, Code::InvalidArgument, false),
             (ErrorClass::Gone, Code::NotFound, false),
+            (ErrorClass::Unsupported, Code::Unimplemented, false),
         ] {
             let error = RuntimeError::new(class, "image x", "no").into_call("PullImage", "x");
             assert_eq!(

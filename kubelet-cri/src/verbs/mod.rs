@@ -71,7 +71,7 @@ use async_trait::async_trait;
 
 pub use adapter::{CriAdapter, CriAdapterBuilder};
 pub use capabilities::{
-    Attach, Attached, ByteStream, Events, Exec, ExecOutput, ImageInfo, Images, Logs, PortForward, Stats,
+    Attach, ByteStream, ClientStreams, Events, Exec, ExecOutput, ImageInfo, Images, Logs, PortForward, Stats,
     Usage,
 };
 pub use container::{

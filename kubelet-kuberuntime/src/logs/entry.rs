@@ -1,28 +1,21 @@
 //! Parses one line of a log file, in CRI's format or in Docker's.
 
-use k8s_openapi::jiff::civil::DateTime;
-use k8s_openapi::jiff::fmt::temporal::DateTimeParser;
-use k8s_openapi::jiff::tz::Offset;
-use k8s_openapi::jiff::{Timestamp, Zoned};
+use std::borrow::Cow;
+
 use serde::Deserialize;
+
+use super::time::LogTime;
 
 /// One line of a log file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
-    pub(super) time: LogTime,
+    pub(super) time: LogTime<'a>,
     /// `stdout` or `stderr`; in Docker's format any text.
-    pub(super) stream: String,
+    pub(super) stream: Cow<'a, str>,
     /// The container's output, with the line end if the container wrote it.
-    pub(super) text: std::borrow::Cow<'a, [u8]>,
+    pub(super) text: Cow<'a, [u8]>,
     /// Whether the container's line continues in the next entry.
     pub(super) partial: bool,
-}
-
-/// A time, in its original time zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LogTime {
-    pub(super) at: Timestamp,
-    offset: Offset,
 }
 
 /// The format of a log file.
@@ -57,29 +50,31 @@ fn cri(line: &[u8]) -> Result<Entry<'_>, String> {
     let time = LogTime::parse(time)
         .ok_or_else(|| format!("unexpected timestamp format {:?}", String::from_utf8_lossy(time)))?;
     let (stream, rest) = cut(rest).ok_or("stream type is not found")?;
-    if !matches!(stream, b"stdout" | b"stderr") {
-        return Err(format!(
-            "unexpected stream type {:?}",
-            String::from_utf8_lossy(stream)
-        ));
-    }
+    let stream = match stream {
+        b"stdout" => "stdout",
+        b"stderr" => "stderr",
+        other => {
+            let other = String::from_utf8_lossy(other);
+            return Err(format!("unexpected stream type {other:?}"));
+        }
+    };
     let (tags, text) = cut(rest).ok_or("log tag is not found")?;
     // A later version may have more tags.
-    let partial = tags.split(|byte| *byte == b':').next() == Some(b"P");
+    let partial = tags == b"P" || tags.starts_with(b"P:");
     let text = match text.strip_suffix(b"\n") {
         Some(text) if partial => text,
         _ => text,
     };
     Ok(Entry {
         time,
-        stream: String::from_utf8_lossy(stream).into_owned(),
+        stream: stream.into(),
         text: text.into(),
         partial,
     })
 }
 
 fn cut(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    let at = line.iter().position(|byte| *byte == b' ')?;
+    let at = memchr::memchr(b' ', line)?;
     Some((&line[..at], &line[at + 1..]))
 }
 
@@ -100,52 +95,15 @@ fn docker_json(line: &[u8]) -> Result<Entry<'_>, String> {
     let time = match &json.time {
         None => LogTime::ZERO,
         Some(time) => {
-            LogTime::parse(time.as_bytes()).ok_or_else(|| failed(format!("parsing time {time:?}")))?
+            LogTime::parse_any(time.as_bytes()).ok_or_else(|| failed(format!("parsing time {time:?}")))?
         }
     };
     Ok(Entry {
         time,
-        stream: json.stream.unwrap_or_default(),
+        stream: json.stream.unwrap_or_default().into(),
         text: json.log.unwrap_or_default().into_bytes().into(),
         partial: false,
     })
-}
-
-impl LogTime {
-    /// Go's zero time: the beginning of the year 1.
-    const ZERO: Self = Self {
-        at: Timestamp::constant(-62_135_596_800, 0),
-        offset: Offset::UTC,
-    };
-
-    /// Strict RFC 3339, with any number of digits after the seconds.
-    fn parse(text: &[u8]) -> Option<Self> {
-        static PARSER: DateTimeParser = DateTimeParser::new();
-        let zone = match text {
-            [.., b'Z'] => 1,
-            [.., b'+' | b'-', _, _, b':', _, _] => 6,
-            _ => return None,
-        };
-        let shape = text.get(..text.len() - zone)?;
-        if shape.len() < 19 || shape[10] != b'T' || shape[19..].first().is_some_and(|byte| *byte != b'.') {
-            return None;
-        }
-        let pieces = PARSER.parse_pieces(text).ok()?;
-        let offset = pieces.to_numeric_offset()?;
-        let local = DateTime::from_parts(pieces.date(), pieces.time()?);
-        let at = offset.to_timestamp(local).ok()?;
-        Some(Self { at, offset })
-    }
-
-    /// With nine digits after the seconds (`RFC3339NanoFixed`).
-    pub(super) fn fixed(&self) -> String {
-        let zoned: Zoned = self.at.to_zoned(self.offset.to_time_zone());
-        if self.offset == Offset::UTC {
-            zoned.strftime("%Y-%m-%dT%H:%M:%S.%9fZ").to_string()
-        } else {
-            zoned.strftime("%Y-%m-%dT%H:%M:%S.%9f%:z").to_string()
-        }
-    }
 }
 
 #[cfg(test)]
@@ -155,7 +113,13 @@ mod tests {
     fn entry(line: &str) -> Result<(String, String, String, bool), String> {
         let entry = Format::Cri.parse(line.as_bytes())?;
         let text = String::from_utf8_lossy(&entry.text).into_owned();
-        Ok((entry.time.fixed(), entry.stream, text, entry.partial))
+        Ok((fixed(&entry), entry.stream.into_owned(), text, entry.partial))
+    }
+
+    fn fixed(entry: &Entry<'_>) -> String {
+        let mut out = Vec::new();
+        entry.time.write_fixed(&mut out);
+        String::from_utf8(out).unwrap()
     }
 
     #[test]
@@ -238,13 +202,13 @@ mod tests {
         assert_eq!(Format::of(line), Some(Format::DockerJson));
         let entry = Format::DockerJson.parse(line).unwrap();
         assert_eq!(
-            (entry.stream.as_str(), entry.text.as_ref()),
+            (entry.stream.as_ref(), entry.text.as_ref()),
             ("stderr", "docker é\n".as_bytes())
         );
-        assert_eq!(entry.time.fixed(), "2016-10-20T18:39:20.576064430Z");
+        assert_eq!(fixed(&entry), "2016-10-20T18:39:20.576064430Z");
         let bare = Format::DockerJson.parse(b"{}").unwrap();
         assert_eq!(
-            (bare.stream.as_str(), bare.time.fixed()),
+            (bare.stream.as_ref(), fixed(&bare)),
             ("", "0001-01-01T00:00:00.000000000Z".into())
         );
         for line in [&b"neither\n"[..], b"1", br#"{"time":"today"}"#, b""] {

@@ -1,14 +1,21 @@
 //! Splits bytes into lines, with bounded memory.
 
+use std::io::{self, Read};
 use std::ops::Range;
 
 /// A line with more bytes is returned in pieces. Runtimes split lines at a lower limit.
 pub(super) const MAX_PIECE: usize = 256 * 1024;
 
+/// How much is read at once: at first little, because many logs are short and many are followed; then more.
+const FIRST_BLOCK: usize = 8 * 1024;
+const MAX_BLOCK: usize = 128 * 1024;
+
 /// Bytes that were read and not yet returned.
 #[derive(Default)]
 pub(super) struct LineBuffer {
     bytes: Vec<u8>,
+    /// Up to here there are bytes; after that, room for more.
+    end: usize,
     /// Where the next piece begins.
     start: usize,
     /// Up to here there is no line end.
@@ -18,6 +25,7 @@ pub(super) struct LineBuffer {
 }
 
 /// A line, or a piece of one.
+#[derive(Debug)]
 pub(super) struct Piece {
     range: Range<usize>,
     /// Whether it is the first of its line.
@@ -27,22 +35,48 @@ pub(super) struct Piece {
 }
 
 impl LineBuffer {
-    /// The buffer to add bytes to. Returned bytes are removed first.
-    pub(super) fn room(&mut self) -> &mut Vec<u8> {
-        self.bytes.drain(..self.start);
+    /// Reads more, and returns whether the source has ended.
+    pub(super) fn read_from(&mut self, source: &mut dyn Read) -> io::Result<bool> {
+        self.bytes.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
         self.searched -= self.start;
         self.start = 0;
-        &mut self.bytes
+        let block = (2 * self.bytes.len()).clamp(FIRST_BLOCK, MAX_BLOCK);
+        if self.bytes.len() < self.end + block {
+            self.bytes.resize(self.end + block, 0);
+        }
+        while self.end < self.bytes.len() {
+            match source.read(&mut self.bytes[self.end..]) {
+                Ok(0) => return Ok(true),
+                Ok(read) => self.end += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Frees the memory, if no bytes are left.
+    pub(super) fn release(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end, self.searched) = (0, 0, 0);
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// How many bytes are left.
+    pub(super) fn len(&self) -> usize {
+        self.end - self.start
     }
 
     /// The next line, or piece of a long one; `None` if more bytes are needed.
     pub(super) fn next(&mut self) -> Option<Piece> {
-        let end = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n');
-        match end {
-            Some(at) => Some(self.take(self.searched + at + 1, true)),
-            None if self.bytes.len() - self.start >= MAX_PIECE => Some(self.take(self.bytes.len(), false)),
-            None => {
-                self.searched = self.bytes.len();
+        let limit = self.start + MAX_PIECE;
+        match memchr::memchr(b'\n', &self.bytes[self.searched..self.end]) {
+            Some(at) if self.searched + at < limit => Some(self.take(self.searched + at + 1, true)),
+            _ if self.end >= limit => Some(self.take(limit, false)),
+            _ => {
+                self.searched = self.end;
                 None
             }
         }
@@ -50,9 +84,10 @@ impl LineBuffer {
 
     /// The rest, a line without an end.
     pub(super) fn rest(&mut self) -> Option<Piece> {
-        (self.start < self.bytes.len()).then(|| self.take(self.bytes.len(), true))
+        (self.start < self.end).then(|| self.take(self.end, true))
     }
 
+    /// The bytes of a piece, until more are read.
     pub(super) fn text(&self, piece: &Piece) -> &[u8] {
         &self.bytes[piece.range.clone()]
     }
@@ -70,10 +105,14 @@ impl LineBuffer {
 mod tests {
     use super::*;
 
+    fn read(lines: &mut LineBuffer, mut bytes: &[u8]) {
+        while !lines.read_from(&mut bytes).unwrap() {}
+    }
+
     #[test]
     fn lines_pieces_and_the_rest() {
         let mut lines = LineBuffer::default();
-        lines.room().extend_from_slice(b"a\n\nbc");
+        read(&mut lines, b"a\n\nbc");
         let mut taken = Vec::new();
         while let Some(piece) = lines.next() {
             taken.push((lines.text(&piece).to_vec(), piece.begins, piece.ends));
@@ -82,7 +121,7 @@ mod tests {
             taken,
             [(b"a\n".to_vec(), true, true), (b"\n".to_vec(), true, true)]
         );
-        lines.room().extend_from_slice(b"d\ne");
+        read(&mut lines, b"d\ne");
         let piece = lines.next().unwrap();
         assert_eq!(lines.text(&piece), b"bcd\n");
         assert!(lines.next().is_none());
@@ -97,10 +136,10 @@ mod tests {
     #[test]
     fn a_long_line_comes_in_pieces() {
         let mut lines = LineBuffer::default();
-        lines.room().extend_from_slice(&[b'x'; MAX_PIECE]);
+        read(&mut lines, &[b'x'; MAX_PIECE]);
         let piece = lines.next().unwrap();
         assert_eq!((piece.begins, piece.ends), (true, false));
-        lines.room().extend_from_slice(b"y\nz\n");
+        read(&mut lines, b"y\nz\n");
         let piece = lines.next().unwrap();
         assert_eq!(
             (lines.text(&piece), piece.begins, piece.ends),

@@ -33,11 +33,13 @@ mod lines;
 mod reader;
 mod rotation;
 mod tail;
+mod time;
 mod which;
 mod writer;
 
 use std::io;
 
+pub use self::changes::LogWatcher;
 pub use self::reader::{LogChunks, LogReader};
 pub use self::rotation::{ContainerLogManager, LogRotatePolicy};
 pub use self::which::container_of_logs;

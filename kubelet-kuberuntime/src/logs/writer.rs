@@ -2,7 +2,8 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::entry::{Entry, Format};
+use super::entry::Format;
+use super::time::LogTime;
 use super::{LogStreams, PodLogOptions};
 
 /// A part of a container's output, ready to print.
@@ -10,7 +11,7 @@ use super::{LogStreams, PodLogOptions};
 pub struct LogChunk {
     /// The stream of the output.
     pub stream: LogStream,
-    /// A line with its end, or a part of a line.
+    /// One or more lines with their ends, or a part of a line.
     pub bytes: Vec<u8>,
 }
 
@@ -43,7 +44,8 @@ pub(super) struct Writer {
 
 struct Unended {
     stream: LogStream,
-    time: Timestamp,
+    /// Whether its output is not wanted.
+    hidden: bool,
     partial: bool,
 }
 
@@ -68,10 +70,16 @@ impl Writer {
         self.full || self.lines == Some(0)
     }
 
-    /// The output of a line of the file. An error is the kubelet's message.
-    pub(super) fn line(&mut self, line: &[u8], begins: bool, ends: bool) -> Result<Option<LogChunk>, String> {
+    /// Adds the output of a line of the file. Returns its stream, if it has any. An error is the kubelet's message.
+    pub(super) fn line(
+        &mut self,
+        line: &[u8],
+        begins: bool,
+        ends: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<LogStream>, String> {
         if !begins {
-            return Ok(self.more(line, ends));
+            return Ok(self.more(line, ends, out));
         }
         let format = match self.format {
             Some(format) => format,
@@ -92,72 +100,68 @@ impl Writer {
                 return Ok(None);
             }
         };
-        let new_line = self.new_line;
-        let chunk = self.write(&entry, new_line)?;
+        let is_old = self.since.is_some_and(|since| entry.time.at() < since);
+        let stream = match &*entry.stream {
+            "stdout" => LogStream::Stdout,
+            "stderr" => LogStream::Stderr,
+            // Only the stream of a line that is shown is checked.
+            _ if is_old => LogStream::Stdout,
+            other => return Err(format!("unexpected stream type {other:?}")),
+        };
+        let hidden = is_old || !self.wants(stream);
+        let time = (self.timestamps && self.new_line).then_some(entry.time);
+        let shown = !hidden && self.send(time, &entry.text, out);
         self.new_line = entry.text.last().is_none_or(|byte| *byte == b'\n');
         self.ended(ends);
-        self.unended = (!ends).then(|| Unended {
-            stream: if entry.stream == "stderr" {
-                LogStream::Stderr
-            } else {
-                LogStream::Stdout
-            },
-            time: entry.time.at,
+        self.unended = (!ends).then_some(Unended {
+            stream,
+            hidden,
             partial: entry.partial,
         });
-        Ok(chunk)
+        Ok(shown.then_some(stream))
     }
 
     /// A further piece of a line.
-    fn more(&mut self, piece: &[u8], ends: bool) -> Option<LogChunk> {
+    fn more(&mut self, piece: &[u8], ends: bool, out: &mut Vec<u8>) -> Option<LogStream> {
         // The line could not be parsed.
         let unended = self.unended.take()?;
         let text = match piece.strip_suffix(b"\n") {
             Some(text) if unended.partial => text,
             _ => piece,
         };
-        let chunk = self.send(unended.stream, unended.time, text.to_vec());
+        let shown = !unended.hidden && self.send(None, text, out);
         self.new_line = text.last().is_some_and(|byte| *byte == b'\n');
         self.ended(ends);
+        let stream = unended.stream;
         if !ends {
             self.unended = Some(unended);
         }
-        chunk
+        shown.then_some(stream)
     }
 
-    fn write(&mut self, entry: &Entry<'_>, new_line: bool) -> Result<Option<LogChunk>, String> {
-        if self.since.is_some_and(|since| entry.time.at < since) {
-            return Ok(None);
-        }
-        let stream = match entry.stream.as_str() {
-            "stdout" => LogStream::Stdout,
-            "stderr" => LogStream::Stderr,
-            other => return Err(format!("unexpected stream type {other:?}")),
-        };
-        let mut bytes = Vec::with_capacity(entry.text.len() + 40);
-        if self.timestamps && new_line {
-            bytes.extend_from_slice(entry.time.fixed().as_bytes());
-            bytes.push(b' ');
-        }
-        bytes.extend_from_slice(&entry.text);
-        Ok(self.send(stream, entry.time.at, bytes))
-    }
-
-    fn send(&mut self, stream: LogStream, time: Timestamp, mut bytes: Vec<u8>) -> Option<LogChunk> {
-        let wanted = match self.wanted {
+    fn wants(&self, stream: LogStream) -> bool {
+        match self.wanted {
             LogStreams::All => true,
             LogStreams::Stdout => stream == LogStream::Stdout,
             LogStreams::Stderr => stream == LogStream::Stderr,
-        };
-        if !wanted || self.since.is_some_and(|since| time < since) {
-            return None;
         }
+    }
+
+    /// Adds a text, with its time, up to the limit. Returns whether anything was added.
+    fn send(&mut self, time: Option<LogTime<'_>>, text: &[u8], out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        if let Some(time) = time {
+            time.write_fixed(out);
+            out.push(b' ');
+        }
+        out.extend_from_slice(text);
         if let Some(remain) = &mut self.remain {
-            bytes.truncate(usize::try_from(*remain).unwrap_or(usize::MAX));
-            *remain -= bytes.len() as u64;
+            let most = usize::try_from(*remain).unwrap_or(usize::MAX);
+            out.truncate(start.saturating_add(most));
+            *remain -= (out.len() - start) as u64;
             self.full = *remain == 0;
         }
-        (!bytes.is_empty()).then_some(LogChunk { stream, bytes })
+        out.len() > start
     }
 
     fn ended(&mut self, ends: bool) {

@@ -373,6 +373,7 @@ fn code_of(class: ErrorClass) -> Code {
         ErrorClass::Throttled => Code::ResourceExhausted,
         ErrorClass::Permanent => Code::InvalidArgument,
         ErrorClass::Gone => Code::NotFound,
+        ErrorClass::Unsupported => Code::Unimplemented,
     }
 }
 

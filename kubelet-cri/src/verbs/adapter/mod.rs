@@ -8,6 +8,7 @@ mod records;
 mod request;
 mod response;
 mod runtime_service;
+mod streaming;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::Clock;
+use kubelet_core::runtime::streaming::StreamingServer;
 use tokio::sync::{OnceCell, broadcast};
 
 use super::{ContainerRuntime, Result as VerbResult};
@@ -48,6 +50,9 @@ const EVENT_BUFFER: usize = 1024;
 /// * **A file system**: `ImageFsInfo` reports the size of the runtime's [`data_dir`](ContainerRuntime::data_dir), or
 ///   that of the records' folder. The adapter measures it at most every ten seconds.
 ///
+/// * **Streams**: with a [streaming server](CriAdapterBuilder::streaming), `Exec`, `Attach` and `PortForward` return its
+///   URLs. The runtime's capability is called when a client has connected.
+///
 /// Records are kept in memory, and also in a folder if [`records_dir`](CriAdapterBuilder::records_dir) is set. Set it
 /// if containers outlive the agent; otherwise the next agent does not find them.
 ///
@@ -76,6 +81,7 @@ struct Inner {
     clock: Clock,
     changes: broadcast::Sender<Change>,
     measured: Measured,
+    streaming: Option<Arc<dyn StreamingServer>>,
 }
 
 impl CriAdapter {
@@ -92,6 +98,7 @@ impl CriAdapter {
             deadline: Duration::from_secs(120),
             pod_ip: "127.0.0.1".to_owned(),
             clock: Clock::system(),
+            streaming: None,
         }
     }
 
@@ -167,6 +174,7 @@ pub struct CriAdapterBuilder {
     deadline: Duration,
     pod_ip: String,
     clock: Clock,
+    streaming: Option<Arc<dyn StreamingServer>>,
 }
 
 impl CriAdapterBuilder {
@@ -196,6 +204,14 @@ impl CriAdapterBuilder {
         self
     }
 
+    /// The server that serves the streams of `Exec`, `Attach` and `PortForward` at URLs. Without it, the adapter refuses
+    /// these calls. The runtime needs the capabilities [`Exec`](super::Exec), [`Attach`](super::Attach) and
+    /// [`PortForward`](super::PortForward).
+    pub fn streaming(mut self, server: Arc<dyn StreamingServer>) -> Self {
+        self.streaming = Some(server);
+        self
+    }
+
     /// Returns the adapter. It reads, writes and calls nothing before its own first call.
     pub fn build(self) -> CriAdapter {
         CriAdapter {
@@ -207,6 +223,7 @@ impl CriAdapterBuilder {
                 deadline: self.deadline,
                 pod_ip: self.pod_ip,
                 clock: self.clock,
+                streaming: self.streaming,
                 changes: broadcast::Sender::new(EVENT_BUFFER),
             }),
         }

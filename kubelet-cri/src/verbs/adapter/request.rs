@@ -44,6 +44,7 @@ pub(super) fn container_spec(sandbox: &SandboxEntry, container: &ContainerEntry)
     spec.log_path = log_path(pod, config);
     spec.stop_signal = stop_signal(config);
     spec.stdin = config.stdin;
+    spec.stdin_once = config.stdin_once;
     spec.tty = config.tty;
     if let Some(linux) = &config.linux {
         let security = linux.security_context.as_ref();

@@ -348,22 +348,15 @@ impl RuntimeService for CriAdapter {
     }
 
     async fn exec(&self, request: v1::ExecRequest) -> Result<v1::ExecResponse> {
-        Err(self.missing("Exec", &request.container_id, "streaming exec"))
+        self.offer_exec(request).await
     }
 
     async fn attach(&self, request: v1::AttachRequest) -> Result<v1::AttachResponse> {
-        Err(match self.inner.runtime.attach() {
-            None => self.missing("Attach", &request.container_id, "attach"),
-            Some(_) => self.missing("Attach", &request.container_id, "a streaming server for attach"),
-        })
+        self.offer_attach(request).await
     }
 
     async fn port_forward(&self, request: v1::PortForwardRequest) -> Result<v1::PortForwardResponse> {
-        let id = request.pod_sandbox_id;
-        Err(match self.inner.runtime.port_forward() {
-            None => self.missing("PortForward", &id, "port-forward"),
-            Some(_) => self.missing("PortForward", &id, "a streaming server for port-forward"),
-        })
+        self.offer_port_forward(request).await
     }
 
     async fn container_stats(

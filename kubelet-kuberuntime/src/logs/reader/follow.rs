@@ -11,7 +11,7 @@ use std::time::Duration;
 use kubelet_core::Disk;
 use tokio::time::{Instant, sleep};
 
-use super::super::changes::Changes;
+use super::super::changes::{Changes, LogWatcher};
 use super::super::files::{COMPRESSED, RotatedFiles, has_suffix};
 use super::super::go_text;
 use super::log_error;
@@ -26,6 +26,7 @@ const FORCE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// The state of following.
 pub(super) struct Follow {
     container: Option<(Arc<dyn RuntimeService>, String)>,
+    watcher: LogWatcher,
     /// `None`: the system allows no more watches, or a watch was not tried yet.
     changes: Option<Changes>,
     watching: bool,
@@ -45,9 +46,10 @@ pub(super) enum Next {
 }
 
 impl Follow {
-    pub(super) fn new(container: Option<(Arc<dyn RuntimeService>, String)>) -> Self {
+    pub(super) fn new(container: Option<(Arc<dyn RuntimeService>, String)>, watcher: LogWatcher) -> Self {
         Self {
             container,
+            watcher,
             changes: None,
             watching: false,
             asked_at: None,
@@ -77,7 +79,7 @@ impl Follow {
         if !self.watching {
             self.watching = true;
             let folder = log.parent().unwrap_or(Path::new("/"));
-            match Changes::of(folder) {
+            match self.watcher.watch(folder) {
                 Ok(changes) => self.changes = Some(changes),
                 Err(error) => tracing::debug!(folder = %folder.display(), %error,
                     "cannot watch a folder of logs; checking it every second"),
@@ -90,7 +92,7 @@ impl Follow {
             return Ok(Next::Look);
         }
         let changed = async {
-            match &self.changes {
+            match &mut self.changes {
                 Some(changes) => changes.changed().await,
                 None => std::future::pending().await,
             }

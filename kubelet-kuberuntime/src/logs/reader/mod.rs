@@ -1,5 +1,6 @@
 //! Reads and follows a log.
 
+mod batch;
 mod follow;
 mod segment;
 
@@ -8,13 +9,15 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use kubelet_core::{Clock, Disk};
 
+use self::batch::Batch;
 use self::follow::{Follow, Next};
 use self::segment::{Open, Segment};
 use super::PodLogOptions;
-use super::lines::LineBuffer;
+use super::changes::LogWatcher;
+use super::lines::{LineBuffer, Piece};
 use super::tail::{count_lines, tail_start};
 use super::writer::{LogChunk, Writer};
 use super::{files, go_text};
@@ -27,8 +30,8 @@ pub type LogChunks = BoxStream<'static, Result<LogChunk, Error>>;
 
 /// Reads the log of a container: a file in CRI's format or in Docker's (`ReadLogs`).
 ///
-/// It reads only when the stream is polled, and only as much as needed. It holds at most about 300 KiB, for lines of
-/// any length. A line that cannot be parsed is logged and skipped.
+/// It reads only when the stream is polled, and only as much as needed. It holds at most about 650 KiB, for lines of
+/// any length, usually 200 KiB, and nothing while it waits for more. A line that cannot be parsed is logged and skipped.
 ///
 /// While it follows, it wakes with each change of the folder (inotify), and every second. After a rotation it continues
 /// in the new file. It loses output only if it is so slow that a file is removed before it was read.
@@ -40,6 +43,7 @@ pub struct LogReader {
     container: Option<(Arc<dyn RuntimeService>, String)>,
     clock: Clock,
     disk: Disk,
+    watcher: LogWatcher,
 }
 
 impl LogReader {
@@ -51,6 +55,7 @@ impl LogReader {
             container: None,
             clock: Clock::system(),
             disk: Disk::default(),
+            watcher: LogWatcher::default(),
         }
     }
 
@@ -79,7 +84,15 @@ impl LogReader {
         self
     }
 
-    /// Reads the log.
+    /// What watches the folder while it follows; a watcher of its own by default. Share one among all readers of a
+    /// process.
+    pub fn watcher(mut self, watcher: LogWatcher) -> Self {
+        self.watcher = watcher;
+        self
+    }
+
+    /// Reads the log. A chunk has as many lines of one stream as there are, up to 64 KiB, or one longer line. A
+    /// follower gets new lines at once.
     ///
     /// # Errors
     ///
@@ -87,11 +100,28 @@ impl LogReader {
     /// The runtime's errors, if the state of the container cannot be read. While the runtime is away, the container
     /// counts as running.
     pub fn read(self) -> LogChunks {
-        let start = State::Unopened(Box::new(self));
+        self.read_batches(Batch::of_one_stream())
+    }
+
+    /// Reads the log without the names of the streams. Then lines of both streams are in one piece.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    pub fn read_text(self) -> BoxStream<'static, Result<Vec<u8>, Error>> {
+        let chunks = self.read_batches(Batch::of_all_streams());
+        chunks.map_ok(|chunk| chunk.bytes).boxed()
+    }
+
+    fn read_batches(self, batch: Batch) -> LogChunks {
+        let start = State::Unopened(Box::new((self, batch)));
         let chunks = stream::try_unfold(start, |mut state| async move {
             loop {
                 state = match state {
-                    State::Unopened(reader) => State::Reading(Box::new(Reading::open(*reader).await?)),
+                    State::Unopened(unopened) => {
+                        let (reader, batch) = *unopened;
+                        State::Reading(Box::new(Reading::open(reader, batch).await?))
+                    }
                     State::Reading(mut reading) => {
                         let chunk = reading.next().await?;
                         return Ok(chunk.map(|chunk| (chunk, State::Reading(reading))));
@@ -104,7 +134,7 @@ impl LogReader {
 }
 
 enum State {
-    Unopened(Box<LogReader>),
+    Unopened(Box<(LogReader, Batch)>),
     Reading(Box<Reading>),
 }
 
@@ -118,19 +148,37 @@ struct Reading {
     /// The files after it, oldest first.
     ahead: VecDeque<Segment>,
     lines: LineBuffer,
+    /// A line that is written next.
+    held: Option<Piece>,
     writer: Writer,
+    batch: Batch,
     follow: Option<Follow>,
+    /// Whether the last read found the end of the file.
+    at_eof: bool,
     ended: bool,
+    /// Returned next.
+    failed: Option<Error>,
+}
+
+/// What to do next.
+enum Step {
+    /// Read more.
+    Read,
+    /// Return the chunk.
+    Return,
+    /// Return the chunk, and end.
+    End,
 }
 
 impl Reading {
-    async fn open(reader: LogReader) -> Result<Self, Error> {
+    async fn open(reader: LogReader, batch: Batch) -> Result<Self, Error> {
         let LogReader {
             path,
             options,
             container,
             clock,
             disk,
+            watcher,
         } = reader;
         let writer = Writer::new(&options, clock.now());
         let (tail, rotated) = (options.tail_lines, options.rotated);
@@ -140,49 +188,96 @@ impl Reading {
         let (path, ahead, open) = opened
             .unwrap_or_else(|error| Err(format!("failed to open log file {given:?}: {}", go_text(&error))))
             .map_err(|message| log_error(&given, message))?;
-        let follow = options.follow.then(|| Follow::new(container));
+        let follow = options.follow.then(|| Follow::new(container, watcher));
         Ok(Self {
             path,
             disk,
             open,
             ahead,
             lines: LineBuffer::default(),
+            held: None,
             writer,
+            batch,
             follow,
+            at_eof: false,
             ended: false,
+            failed: None,
         })
     }
 
     async fn next(&mut self) -> Result<Option<LogChunk>, Error> {
         loop {
-            if self.ended || self.writer.is_full() {
-                return Ok(None);
+            if let Some(error) = self.failed.take() {
+                return Err(error);
             }
-            let piece = match self.lines.next() {
-                Some(piece) => Some(piece),
-                None if self.fill().await? > 0 => continue,
-                None => self.at_end().await?,
+            let stepped = match self.write_lines() {
+                Ok(Step::Read) => self.read_more().await,
+                stepped => stepped,
             };
-            let Some(piece) = piece else { continue };
-            let written = self
-                .writer
-                .line(self.lines.text(&piece), piece.begins, piece.ends);
-            if let Some(chunk) = written.map_err(|message| log_error(&self.path, message))? {
-                return Ok(Some(chunk));
+            match stepped {
+                Ok(Step::Read) => {}
+                Ok(Step::End) => return Ok(self.batch.take()),
+                Ok(Step::Return) => return Ok(self.batch.take()),
+                Err(error) => match self.batch.take() {
+                    // Return this first.
+                    Some(chunk) => {
+                        self.failed = Some(error);
+                        return Ok(Some(chunk));
+                    }
+                    None => return Err(error),
+                },
             }
         }
     }
 
-    /// Reads more, and returns how many bytes.
-    async fn fill(&mut self) -> Result<usize, Error> {
-        let mut buffer = std::mem::take(self.lines.room());
+    /// Adds what was read to the output, as much as goes into one chunk.
+    fn write_lines(&mut self) -> Result<Step, Error> {
+        self.batch.reserve(self.lines.len());
+        loop {
+            if self.writer.is_full() {
+                return Ok(Step::End);
+            }
+            let Some(piece) = self.held.take().or_else(|| self.lines.next()) else {
+                return Ok(if self.ended { Step::End } else { Step::Read });
+            };
+            let text = self.lines.text(&piece);
+            if !self.batch.has_room(text.len()) {
+                self.held = Some(piece);
+                return Ok(Step::Return);
+            }
+            let written = self
+                .batch
+                .write(|out| self.writer.line(text, piece.begins, piece.ends, out));
+            if written.map_err(|message| log_error(&self.path, message))? {
+                return Ok(Step::Return);
+            }
+        }
+    }
+
+    /// All that was read is in the output: reads more, or finds out whether there is more.
+    async fn read_more(&mut self) -> Result<Step, Error> {
+        if !self.at_eof {
+            self.at_eof = self.fill().await?;
+            return Ok(Step::Read);
+        }
+        if self.follow.is_some() && !self.batch.is_empty() {
+            return Ok(Step::Return);
+        }
+        self.at_eof = false;
+        self.held = self.at_end().await?;
+        Ok(Step::Read)
+    }
+
+    /// Reads more, and returns whether the file has ended.
+    async fn fill(&mut self) -> Result<bool, Error> {
+        let mut lines = std::mem::take(&mut self.lines);
         let mut source = self.open.source.take();
         let read = self.disk.run(move || {
             let read = match &mut source {
-                Some(source) => segment::read_on(source, &mut buffer),
-                None => Ok(0),
+                Some(source) => lines.read_from(source),
+                None => Ok(true),
             };
-            Ok((read, source, buffer))
+            Ok((read, source, lines))
         });
         let failed = |path: &Path, error| {
             log_error(
@@ -194,15 +289,15 @@ impl Reading {
                 ),
             )
         };
-        let (read, source, buffer) = read.await.map_err(|error| failed(&self.path, error))?;
+        let (read, source, lines) = read.await.map_err(|error| failed(&self.path, error))?;
         self.open.source = source;
-        *self.lines.room() = buffer;
+        self.lines = lines;
         read.map_err(|error| failed(&self.path, error))
     }
 
     /// All content of the file was returned: continues with the next file, waits, or ends. The rest of a line without
     /// an end is returned when nothing can follow it.
-    async fn at_end(&mut self) -> Result<Option<super::lines::Piece>, Error> {
+    async fn at_end(&mut self) -> Result<Option<Piece>, Error> {
         if let Some(next) = self.ahead.pop_front() {
             let rest = self.lines.rest();
             if rest.is_some() {
@@ -226,6 +321,9 @@ impl Reading {
             self.ended = true;
             return Ok(self.lines.rest());
         };
+        // A follower may wait for long.
+        self.lines.release();
+        self.batch.release();
         match follow.next(&self.path, &self.open, self.disk).await? {
             Next::Look => {}
             Next::Segments(segments) => self.ahead = segments,

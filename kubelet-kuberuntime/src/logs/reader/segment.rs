@@ -8,9 +8,6 @@ use flate2::read::MultiGzDecoder;
 
 use super::super::files::{COMPRESSED, RotatedFiles, has_suffix, with_suffix};
 
-/// How much is read at once.
-const BLOCK: u64 = 32 * 1024;
-
 /// A file of a log that is not opened yet.
 #[derive(Debug)]
 pub(super) struct Segment {
@@ -104,15 +101,5 @@ impl Segment {
             id,
             known,
         })
-    }
-}
-
-/// Adds the next bytes to the buffer, and returns how many.
-pub(super) fn read_on(source: &mut Box<dyn Read + Send + Sync>, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    loop {
-        match source.by_ref().take(BLOCK).read_to_end(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => return read,
-        }
     }
 }

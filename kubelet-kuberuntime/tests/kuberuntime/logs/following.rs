@@ -56,9 +56,15 @@ async fn it_goes_on_until_the_container_has_ended() {
         writer.write("c", "2024-01-01T00:00:00Z stdout F without end");
         writer.end("c");
     });
-    for number in 0..20 {
-        assert_eq!(next(&mut chunks).await, format!("{number}\n"));
+    // A chunk has all lines that were written since the last one.
+    let (mut read, expected) = (
+        String::new(),
+        (0..20).map(|number| format!("{number}\n")).collect::<String>(),
+    );
+    while read.len() < expected.len() {
+        read += &next(&mut chunks).await;
     }
+    assert_eq!(read, expected);
     assert_eq!(rest(chunks).await, "whole\nlast words\n");
     writing.await.unwrap();
     let asked = runtime.take_calls().len();
