@@ -2,5 +2,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
 #[cfg(feature = "streaming")]
 pub mod streaming;
