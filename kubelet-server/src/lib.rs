@@ -10,6 +10,8 @@ mod body;
 mod error;
 mod node_api;
 mod pods;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
 mod request_metrics;
 mod routes;
 mod server;

@@ -251,7 +251,9 @@ impl Parts {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let (pods, stats) = (&*self.pods, self.stats.as_deref());
         match endpoint {
-            Endpoint::Healthz => routes::healthz::serve(&self.routes.checks, path, &query),
+            Endpoint::Healthz => {
+                routes::healthz::serve(&self.routes.checks, self.metrics.as_deref(), path, &query)
+            }
             Endpoint::Metrics => {
                 match routes::metrics::serve(self.metrics.as_deref(), path, request.headers()) {
                     Some(answer) => answer,

@@ -82,14 +82,14 @@ impl ResolvesServerCert for ServingCertificate {
 /// How the server speaks TLS.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
-    certificate: ServingCertificate,
+    certificate: Arc<dyn ResolvesServerCert>,
     versions: Vec<&'static SupportedProtocolVersion>,
     provider: CryptoProvider,
 }
 
 impl TlsSettings {
-    /// TLS 1.2 and 1.3 with all cipher suites of `rustls`.
-    pub fn new(certificate: ServingCertificate) -> Self {
+    /// TLS 1.2 and 1.3 with all cipher suites of `rustls`. `certificate` is a [`ServingCertificate`], or another resolver.
+    pub fn new(certificate: Arc<dyn ResolvesServerCert>) -> Self {
         Self {
             certificate,
             versions: rustls::ALL_VERSIONS.to_vec(),
@@ -174,7 +174,7 @@ impl TlsSettings {
                 builder.with_client_cert_verifier(Arc::new(AnyCertificate { hints, provider }))
             }
         };
-        let mut config = builder.with_cert_resolver(Arc::new(self.certificate.clone()));
+        let mut config = builder.with_cert_resolver(self.certificate.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }

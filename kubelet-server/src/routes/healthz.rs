@@ -5,14 +5,20 @@ use std::fmt::Write as _;
 use http::{Response, StatusCode};
 use kubelet_core::HealthChecks;
 
+use super::metrics::MetricsSource;
 use super::parameters;
 use crate::body::{self, Body};
 
 /// The answer to `/healthz` or `/healthz/NAME`.
-pub(crate) fn serve(checks: &HealthChecks, path: &str, query: &str) -> Response<Body> {
+pub(crate) fn serve(
+    checks: &HealthChecks,
+    metrics: Option<&dyn MetricsSource>,
+    path: &str,
+    query: &str,
+) -> Response<Body> {
     match path.strip_prefix("/healthz/") {
         Some(name) => one(checks, name),
-        None => all(checks, query),
+        None => all(checks, metrics, query),
     }
 }
 
@@ -27,11 +33,14 @@ fn one(checks: &HealthChecks, name: &str) -> Response<Body> {
     }
 }
 
-fn all(checks: &HealthChecks, query: &str) -> Response<Body> {
+fn all(checks: &HealthChecks, metrics: Option<&dyn MetricsSource>, query: &str) -> Response<Body> {
     let mut excluded: Vec<String> = parameters(query, "exclude").collect();
     excluded.sort();
     excluded.dedup();
     let found = checks.look(|name| !excluded.iter().any(|excluded| excluded == name));
+    for (name, healthy) in &found {
+        metrics.inspect(|metrics| metrics.observe_health_check(name, *healthy));
+    }
     let mut report = String::new();
     // Writing to a string does not fail.
     for name in checks.names() {

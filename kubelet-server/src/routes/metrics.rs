@@ -1,6 +1,5 @@
 //! `/metrics`, `/metrics/probes`, `/metrics/slis`: the metrics of the agent itself.
 
-use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use crate::body::{self, Body};
@@ -16,10 +15,15 @@ pub enum MetricsSelection {
     Slis,
 }
 
-/// The metrics of the agent, for instance those of [`Metrics`](crate::prometheus::Metrics).
+/// The metrics of the agent, for instance [`Metrics`](crate::prometheus::Metrics).
 pub trait MetricsSource: Send + Sync {
-    /// The metrics as text, and its content type. `accept` is what the client accepts, if it says so.
-    fn metrics(&self, selection: MetricsSelection, accept: Option<&str>) -> (HeaderValue, Vec<u8>);
+    /// The metrics as text, and its content type, in the format that the client prefers by its headers.
+    fn metrics(&self, selection: MetricsSelection, headers: &HeaderMap) -> (HeaderValue, Vec<u8>);
+
+    /// A health check passed or failed: for `/metrics/slis`. By default, it is not counted.
+    fn observe_health_check(&self, name: &str, healthy: bool) {
+        let _ = (name, healthy);
+    }
 }
 
 /// The answer to one of the paths; `None` if the path is not of the agent's own metrics.
@@ -37,7 +41,6 @@ pub(crate) fn serve(
     let Some(source) = source else {
         return Some(body::not_found());
     };
-    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    let (content_type, text) = source.metrics(selection, accept);
+    let (content_type, text) = source.metrics(selection, headers);
     Some(body::answer(StatusCode::OK, content_type, text))
 }

@@ -205,7 +205,7 @@ async fn certificates_of_clients() {
     let api = NodeApi::builder(pods(), authentication, authorization)
         .route("/whoami", whoami)
         .build();
-    let tls = TlsSettings::new(serving().0);
+    let tls = TlsSettings::new(Arc::new(serving().0));
     let server = Running::start(Server::bind(local(), api, &tls).unwrap());
 
     let good = ca.client("kubernetes-admin", "system:masters", |_| {});
@@ -276,7 +276,9 @@ async fn tls_versions_suites_and_certificates() {
     let (certificate, chain, key) = serving();
     let authorization = Authorization::new("n", Arc::new(AlwaysAllow));
     let api = NodeApi::builder(pods(), Authentication::anonymous(), authorization).build();
-    let tls = TlsSettings::new(certificate).min_version("VersionTLS13").unwrap();
+    let tls = TlsSettings::new(Arc::new(certificate))
+        .min_version("VersionTLS13")
+        .unwrap();
     let server = Running::start(Server::bind(local(), api.clone(), &tls).unwrap());
     assert!(
         connect(server.address, None, &[&rustls::version::TLS12])
@@ -292,8 +294,9 @@ async fn tls_versions_suites_and_certificates() {
     server.stop().await;
 
     let suite = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305".to_owned();
-    let tls = TlsSettings::new(serving().0)
-        .cipher_suites(&[suite, "TLS_RSA_WITH_RC4_128_SHA".into()])
+    let suites = [suite, "TLS_RSA_WITH_RC4_128_SHA".into()];
+    let tls = TlsSettings::new(Arc::new(serving().0))
+        .cipher_suites(&suites)
         .unwrap();
     let server = Running::start(Server::bind(local(), api.clone(), &tls).unwrap());
     let stream = connect(server.address, None, &[&rustls::version::TLS12])
@@ -306,11 +309,16 @@ async fn tls_versions_suites_and_certificates() {
     );
     drop(stream);
     server.stop().await;
-    assert!(TlsSettings::new(serving().0).min_version("VersionTLS14").is_err());
+    assert!(
+        TlsSettings::new(Arc::new(serving().0))
+            .min_version("VersionTLS14")
+            .is_err()
+    );
 
     // No certificate yet: handshakes fail, until there is one.
     let late = ServingCertificate::new();
-    let server = Running::start(Server::bind(local(), api, &TlsSettings::new(late.clone())).unwrap());
+    let server =
+        Running::start(Server::bind(local(), api, &TlsSettings::new(Arc::new(late.clone()))).unwrap());
     assert!(connect(server.address, None, rustls::ALL_VERSIONS).await.is_err());
     late.set_pem("late", &chain, &key).unwrap();
     assert_eq!(get(server.address, None, "/healthz").await, (200, "ok".into()));

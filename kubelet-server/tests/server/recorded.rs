@@ -85,7 +85,7 @@ impl StreamingRuntime for Runtime {
 struct NoMetrics;
 
 impl MetricsSource for NoMetrics {
-    fn metrics(&self, _: MetricsSelection, _: Option<&str>) -> (HeaderValue, Vec<u8>) {
+    fn metrics(&self, _: MetricsSelection, _: &http::HeaderMap) -> (HeaderValue, Vec<u8>) {
         (
             HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8; escaping=underscores"),
             Vec::new(),

@@ -1,0 +1,604 @@
+//! The metrics that the kubelet and the crates of this project have: name, type, help, labels and buckets.
+//!
+//! A help text with a stability in brackets is the kubelet's; the others are of metrics that the kubelet does not have.
+
+/// How a metric counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// The endpoint that shows a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    Main,
+    Probes,
+    Slis,
+}
+
+/// What is known of a metric before anybody emits it.
+#[derive(Debug)]
+pub(super) struct Definition {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) help: &'static str,
+    /// Sorted. Metrics without labels are shown from the start.
+    pub(super) labels: &'static [&'static str],
+    /// Upper bounds, ascending, without the infinite one.
+    pub(super) buckets: &'static [f64],
+    pub(super) page: Page,
+    pub(super) when_used: bool,
+}
+
+impl Definition {
+    const fn new(
+        name: &'static str,
+        kind: Kind,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> Self {
+        Self {
+            name,
+            kind,
+            help,
+            labels,
+            buckets: &[],
+            page: Page::Main,
+            when_used: false,
+        }
+    }
+
+    const fn page(self, page: Page) -> Self {
+        Self { page, ..self }
+    }
+
+    /// Not shown before its first value, though it has no labels: the kubelet registers it with the feature it is of.
+    const fn when_used(self) -> Self {
+        Self {
+            when_used: true,
+            ..self
+        }
+    }
+}
+
+const fn counter(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Definition {
+    Definition::new(name, Kind::Counter, help, labels)
+}
+
+const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Definition {
+    Definition::new(name, Kind::Gauge, help, labels)
+}
+
+const fn histogram(
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    buckets: &'static [f64],
+) -> Definition {
+    Definition {
+        buckets,
+        ..Definition::new(name, Kind::Histogram, help, labels)
+    }
+}
+
+/// The buckets of a histogram for which the kubelet names none.
+pub(super) const DEFAULT: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const CONTAINERS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
+const DELEGATED: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
+const IMAGE_PULL: &[f64] = &[
+    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0,
+    2700.0, 3600.0,
+];
+const POD_START: &[f64] = &[
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0,
+    480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+const RESIZE_MILLISECONDS: &[f64] = &[
+    10.0, 50.0, 100.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 20000.0, 30000.0, 60000.0, 120000.0, 300000.0,
+    600000.0,
+];
+const ROTATION: &[f64] = &[
+    60.0,
+    3600.0,
+    14400.0,
+    86400.0,
+    604800.0,
+    2592000.0,
+    7776000.0,
+    15552000.0,
+    31104000.0,
+    124416000.0,
+];
+const RUNTIME_OPERATIONS: &[f64] = &[
+    0.005,
+    0.0125,
+    0.03125,
+    0.078125,
+    0.1953125,
+    0.48828125,
+    1.220703125,
+    3.0517578125,
+    7.62939453125,
+    19.073486328125,
+    47.6837158203125,
+    119.20928955078125,
+    298.0232238769531,
+    745.0580596923828,
+];
+const STATUS_SYNC: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
+
+/// All of them, sorted by name.
+pub(super) const DEFINITIONS: &[Definition] = &[
+    histogram(
+        "apiserver_delegated_authn_request_duration_seconds",
+        "[ALPHA] Request latency in seconds. Broken down by status code.",
+        &["code"], DELEGATED,
+    ),
+    counter(
+        "apiserver_delegated_authn_request_total",
+        "[ALPHA] Number of HTTP requests partitioned by status code.",
+        &["code"],
+    ),
+    histogram(
+        "apiserver_delegated_authz_request_duration_seconds",
+        "[ALPHA] Request latency in seconds. Broken down by status code.",
+        &["code"], DELEGATED,
+    ),
+    counter(
+        "apiserver_delegated_authz_request_total",
+        "[ALPHA] Number of HTTP requests partitioned by status code.",
+        &["code"],
+    ),
+    gauge(
+        "authentication_token_cache_active_fetch_count",
+        "[ALPHA] ",
+        &["status"],
+    ),
+    counter(
+        "authentication_token_cache_fetch_total",
+        "[ALPHA] ",
+        &["status"],
+    ),
+    histogram(
+        "authentication_token_cache_request_duration_seconds",
+        "[ALPHA] ",
+        &["status"], DEFAULT,
+    ),
+    counter(
+        "authentication_token_cache_request_total",
+        "[ALPHA] ",
+        &["status"],
+    ),
+    gauge(
+        "kubelet_active_pods",
+        "[ALPHA] The number of pods the kubelet considers active and which are being considered when admitting new pods. static is true if the pod is not from the apiserver.",
+        &["static"],
+    ),
+    counter(
+        "kubelet_admission_rejections_total",
+        "[ALPHA] Cumulative number pod admission rejections by the Kubelet.",
+        &["reason"],
+    ),
+    counter(
+        "kubelet_certificate_manager_client_expiration_renew_errors",
+        "[ALPHA] Counter of certificate renewal errors.",
+        &[],
+    ).when_used(),
+    gauge(
+        "kubelet_certificate_manager_client_ttl_seconds",
+        "[ALPHA] Gauge of the TTL (time-to-live) of the Kubelet's client certificate. The value is in seconds until certificate expiry (negative if already expired). If client certificate is invalid or unused, the value will be +INF.",
+        &[],
+    ).when_used(),
+    histogram(
+        "kubelet_certificate_manager_server_rotation_seconds",
+        "[ALPHA] Histogram of the number of seconds the previous certificate lived before being rotated.",
+        &[], ROTATION,
+    ).when_used(),
+    gauge(
+        "kubelet_certificate_manager_server_ttl_seconds",
+        "[ALPHA] Gauge of the shortest TTL (time-to-live) of the Kubelet's serving certificate. The value is in seconds until certificate expiry (negative if already expired). If serving certificate is invalid or unused, the value will be +INF.",
+        &[],
+    ).when_used(),
+    histogram(
+        "kubelet_cgroup_manager_duration_seconds",
+        "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
+        &["operation_type"], DEFAULT,
+    ),
+    gauge(
+        "kubelet_cgroup_version",
+        "[ALPHA] cgroup version on the hosts.",
+        &[],
+    ),
+    counter(
+        "kubelet_container_requested_resizes_total",
+        "[ALPHA] Number of requested resizes, counted at the container level. Different resources on the same container are counted separately. The 'requirement' label refers to 'memory' or 'limits'; the 'operation' label can be one of 'add', 'remove', 'increase' or 'decrease'.",
+        &["operation", "requirement", "resource"],
+    ),
+    histogram(
+        "kubelet_containers_per_pod_count",
+        "[ALPHA] The number of containers per pod.",
+        &[], CONTAINERS,
+    ),
+    histogram(
+        "kubelet_credential_provider_plugin_duration",
+        "[ALPHA] Duration of execution in seconds for credential provider plugin",
+        &["plugin_name"], DEFAULT,
+    ),
+    counter(
+        "kubelet_credential_provider_plugin_errors_total",
+        "[ALPHA] Number of errors from credential provider plugin",
+        &["plugin_name"],
+    ),
+    counter(
+        "kubelet_deadlines_exceeded_total",
+        "Calls that were given up at their deadline.",
+        &["operation"],
+    ),
+    gauge(
+        "kubelet_desired_pods",
+        "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.",
+        &["static"],
+    ),
+    counter(
+        "kubelet_evented_pleg_connection_error_count",
+        "[ALPHA] The number of errors encountered during the establishment of streaming connection with the CRI runtime.",
+        &[],
+    ),
+    histogram(
+        "kubelet_evented_pleg_connection_latency_seconds",
+        "[ALPHA] The latency of streaming connection with the CRI runtime, measured in seconds.",
+        &[], DEFAULT,
+    ),
+    counter(
+        "kubelet_evented_pleg_connection_success_count",
+        "[ALPHA] The number of times a streaming client was obtained to receive CRI Events.",
+        &[],
+    ),
+    counter(
+        "kubelet_evented_pleg_missed_changes_total",
+        "Changes of containers that a relist found and for which the runtime sent no event.",
+        &[],
+    ).when_used(),
+    gauge(
+        "kubelet_first_network_pod_start_sli_duration_seconds",
+        "[INTERNAL] Duration in seconds to start the first network pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch",
+        &[],
+    ),
+    histogram(
+        "kubelet_housekeeping_duration_seconds",
+        "Duration in seconds of a clean-up of pods.",
+        &[], DEFAULT,
+    ),
+    gauge(
+        "kubelet_http_inflight_requests",
+        "[ALPHA] Number of the inflight http requests",
+        &["long_running", "method", "path", "server_type"],
+    ),
+    histogram(
+        "kubelet_http_requests_duration_seconds",
+        "[ALPHA] Duration in seconds to serve http requests",
+        &["long_running", "method", "path", "server_type"], DEFAULT,
+    ),
+    counter(
+        "kubelet_http_requests_total",
+        "[ALPHA] Number of the http requests received since the server started",
+        &["long_running", "method", "path", "server_type"],
+    ),
+    counter(
+        "kubelet_image_garbage_collected_total",
+        "[ALPHA] Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
+        &["reason"],
+    ),
+    counter(
+        "kubelet_image_manager_ensure_image_requests_total",
+        "[ALPHA] Number of ensure-image requests processed by the kubelet.",
+        &["present_locally", "pull_policy", "pull_required"],
+    ),
+    histogram(
+        "kubelet_image_pull_duration_seconds",
+        "[ALPHA] Duration in seconds to pull an image.",
+        &["image_size_in_bytes"], IMAGE_PULL,
+    ),
+    counter(
+        "kubelet_image_volume_mounted_errors_total",
+        "[BETA] Number of failed image volume mounts.",
+        &[],
+    ),
+    counter(
+        "kubelet_image_volume_mounted_succeed_total",
+        "[BETA] Number of successful image volume mounts.",
+        &[],
+    ),
+    counter(
+        "kubelet_image_volume_requested_total",
+        "[BETA] Number of requested image volumes.",
+        &[],
+    ),
+    counter(
+        "kubelet_imagemanager_image_mustpull_checks_total",
+        "[ALPHA] Counter for how many times kubelet checked whether credentials need to be re-verified to access an image",
+        &["result"],
+    ),
+    gauge(
+        "kubelet_imagemanager_ondisk_pulledrecords",
+        "[ALPHA] Number of ImagePulledRecords stored on disk.",
+        &[],
+    ),
+    gauge(
+        "kubelet_imagemanager_ondisk_pullintents",
+        "[ALPHA] Number of ImagePullIntents stored on disk.",
+        &[],
+    ),
+    counter(
+        "kubelet_lifecycle_handler_http_fallbacks_total",
+        "[ALPHA] The number of times lifecycle handlers successfully fell back to http from https.",
+        &[],
+    ),
+    gauge(
+        "kubelet_managed_ephemeral_containers",
+        "[ALPHA] Current number of ephemeral containers in pods managed by this kubelet.",
+        &[],
+    ),
+    gauge(
+        "kubelet_metrics_provider",
+        "[ALPHA] Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'",
+        &["provider"],
+    ),
+    gauge(
+        "kubelet_mirror_pods",
+        "[ALPHA] The number of mirror pods the kubelet will try to create (one per admitted static pod)",
+        &[],
+    ),
+    gauge(
+        "kubelet_node_name",
+        "[ALPHA] The node's name. The count is always 1.",
+        &["node"],
+    ),
+    gauge(
+        "kubelet_node_startup_duration_seconds",
+        "[ALPHA] Duration in seconds of node startup in total.",
+        &[],
+    ),
+    gauge(
+        "kubelet_node_startup_post_registration_duration_seconds",
+        "[ALPHA] Duration in seconds of node startup after registration.",
+        &[],
+    ),
+    gauge(
+        "kubelet_node_startup_pre_kubelet_duration_seconds",
+        "[ALPHA] Duration in seconds of node startup before kubelet starts.",
+        &[],
+    ),
+    gauge(
+        "kubelet_node_startup_pre_registration_duration_seconds",
+        "[ALPHA] Duration in seconds of node startup before registration.",
+        &[],
+    ),
+    gauge(
+        "kubelet_node_startup_registration_duration_seconds",
+        "[ALPHA] Duration in seconds of node startup during registration.",
+        &[],
+    ),
+    counter(
+        "kubelet_orphaned_runtime_pods_total",
+        "[ALPHA] Number of pods that have been detected in the container runtime without being already known to the pod worker. This typically indicates the kubelet was restarted while a pod was force deleted in the API or in the local configuration, which is unusual.",
+        &[],
+    ),
+    counter(
+        "kubelet_pleg_discard_events",
+        "[ALPHA] The number of discard events in PLEG.",
+        &[],
+    ),
+    gauge(
+        "kubelet_pleg_last_seen_seconds",
+        "[ALPHA] Timestamp in seconds when PLEG was last seen active.",
+        &[],
+    ),
+    histogram(
+        "kubelet_pleg_pod_relist_duration_seconds",
+        "[ALPHA] Duration in seconds for relisting a single pod in PLEG.",
+        &[], DEFAULT,
+    ),
+    histogram(
+        "kubelet_pleg_relist_duration_seconds",
+        "[ALPHA] Duration in seconds for relisting pods in PLEG.",
+        &[], DEFAULT,
+    ),
+    histogram(
+        "kubelet_pleg_relist_interval_seconds",
+        "[ALPHA] Interval in seconds between relisting in PLEG.",
+        &[], DEFAULT,
+    ),
+    counter(
+        "kubelet_pod_deferrals_total",
+        "Number of times that the work on a pod was put off, by reason.",
+        &["reason"],
+    ),
+    counter(
+        "kubelet_pod_deferred_accepted_resizes_total",
+        "[ALPHA] Cumulative number of resizes that were accepted after being deferred.",
+        &["retry_trigger"],
+    ),
+    gauge(
+        "kubelet_pod_in_progress_resizes",
+        "[ALPHA] Number of in-progress resizes for pods.",
+        &[],
+    ),
+    counter(
+        "kubelet_pod_infeasible_resizes_total",
+        "[ALPHA] Number of infeasible resizes for pods.",
+        &["reason_detail"],
+    ),
+    gauge(
+        "kubelet_pod_pending_resizes",
+        "[ALPHA] Number of pending resizes for pods.",
+        &["reason"],
+    ),
+    histogram(
+        "kubelet_pod_resize_duration_milliseconds",
+        "[ALPHA] Duration in milliseconds to actuate a pod resize",
+        &["success"], RESIZE_MILLISECONDS,
+    ),
+    histogram(
+        "kubelet_pod_start_duration_seconds",
+        "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
+        &[], POD_START,
+    ),
+    histogram(
+        "kubelet_pod_start_sli_duration_seconds",
+        "[ALPHA] Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch",
+        &[], POD_START,
+    ),
+    histogram(
+        "kubelet_pod_start_total_duration_seconds",
+        "[ALPHA] Duration in seconds to start a pod since creation, including time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch",
+        &[], POD_START,
+    ),
+    histogram(
+        "kubelet_pod_status_sync_duration_seconds",
+        "[ALPHA] Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status until the API is successfully updated for that pod, even if multiple intevening changes to pod status occur.",
+        &[], STATUS_SYNC,
+    ),
+    counter(
+        "kubelet_pod_watch_events_dropped_total",
+        "[ALPHA] Cumulative number of pod watch events dropped.",
+        &[],
+    ),
+    histogram(
+        "kubelet_pod_worker_duration_seconds",
+        "[ALPHA] Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
+        &["operation_type"], DEFAULT,
+    ),
+    histogram(
+        "kubelet_pod_worker_start_duration_seconds",
+        "[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.",
+        &[], DEFAULT,
+    ),
+    counter(
+        "kubelet_preemptions",
+        "[ALPHA] Cumulative number of pod preemptions by preemption resource",
+        &["preemption_signal"],
+    ),
+    counter(
+        "kubelet_restarted_pods_total",
+        "[ALPHA] Number of pods that have been restarted because they were deleted and recreated with the same UID while the kubelet was watching them (common for static pods, extremely uncommon for API pods)",
+        &["static"],
+    ),
+    histogram(
+        "kubelet_run_podsandbox_duration_seconds",
+        "[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
+        &["runtime_handler"], DEFAULT,
+    ),
+    counter(
+        "kubelet_run_podsandbox_errors_total",
+        "[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.",
+        &["runtime_handler"],
+    ),
+    gauge(
+        "kubelet_running_containers",
+        "[ALPHA] Number of containers currently running",
+        &["container_state"],
+    ),
+    gauge(
+        "kubelet_running_pods",
+        "[ALPHA] Number of pods that have a running pod sandbox",
+        &[],
+    ),
+    histogram(
+        "kubelet_runtime_operations_duration_seconds",
+        "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.",
+        &["operation_type"], RUNTIME_OPERATIONS,
+    ),
+    counter(
+        "kubelet_runtime_operations_errors_total",
+        "[ALPHA] Cumulative number of runtime operation errors by operation type.",
+        &["operation_type"],
+    ),
+    counter(
+        "kubelet_runtime_operations_total",
+        "[ALPHA] Cumulative number of runtime operations by operation type.",
+        &["operation_type"],
+    ),
+    counter(
+        "kubelet_server_expiration_renew_errors",
+        "[ALPHA] Counter of certificate renewal errors.",
+        &[],
+    ).when_used(),
+    counter(
+        "kubelet_started_containers_errors_total",
+        "[ALPHA] Cumulative number of errors when starting containers",
+        &["code", "container_type"],
+    ),
+    counter(
+        "kubelet_started_containers_total",
+        "[ALPHA] Cumulative number of containers started",
+        &["container_type"],
+    ),
+    counter(
+        "kubelet_started_pods_errors_total",
+        "[ALPHA] Cumulative number of errors when starting pods",
+        &[],
+    ),
+    counter(
+        "kubelet_started_pods_total",
+        "[ALPHA] Cumulative number of pods started",
+        &[],
+    ),
+    counter(
+        "kubelet_started_user_namespaced_pods_errors_total",
+        "[ALPHA] Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux.",
+        &[],
+    ),
+    counter(
+        "kubelet_started_user_namespaced_pods_total",
+        "[ALPHA] Cumulative number of pods with user namespaces started. This metric will only be collected on Linux.",
+        &[],
+    ),
+    counter(
+        "kubelet_terminated_containers_total",
+        "[ALPHA] Cumulative number of container terminations.",
+        &["container_type", "exit_code", "reason"],
+    ),
+    counter(
+        "kubelet_websocket_streaming_requests_total",
+        "[ALPHA] Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.",
+        &["subresource"],
+    ),
+    gauge(
+        "kubelet_working_pods",
+        "[ALPHA] Number of pods the kubelet is actually running, broken down by lifecycle phase, whether the pod is desired, orphaned, or runtime only (also orphaned), and whether the pod is static. An orphaned pod has been removed from local configuration or force deleted in the API and consumes resources that are not otherwise visible.",
+        &["config", "lifecycle", "static"],
+    ),
+    gauge(
+        "kubernetes_build_info",
+        "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+        &["build_date", "compiler", "git_commit", "git_tree_state", "git_version", "go_version", "major", "minor", "platform"],
+    ),
+    gauge(
+        "kubernetes_feature_enabled",
+        "[BETA] This metric records the data about the stage and enablement of a k8s feature.",
+        &["name", "stage"],
+    ),
+    gauge(
+        "kubernetes_healthcheck",
+        "[STABLE] This metric records the result of a single healthcheck.",
+        &["name", "type"],
+    ).page(Page::Slis),
+    counter(
+        "kubernetes_healthchecks_total",
+        "[STABLE] This metric records the results of all healthcheck.",
+        &["name", "status", "type"],
+    ).page(Page::Slis),
+    histogram(
+        "prober_probe_duration_seconds",
+        "[ALPHA] Duration in seconds for a probe response.",
+        &["container", "namespace", "pod", "probe_type"], DEFAULT,
+    ).page(Page::Probes),
+    counter(
+        "prober_probe_total",
+        "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+        &["container", "namespace", "pod", "pod_uid", "probe_type", "result"],
+    ).page(Page::Probes),
+];
