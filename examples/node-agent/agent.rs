@@ -25,6 +25,7 @@ use kubelet_status::{
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::{self, Process};
 use crate::settings::{self, count, time};
 use crate::{Error, node};
 
@@ -32,6 +33,7 @@ use crate::{Error, node};
 pub(crate) async fn run(
     server: &KubeletServer,
     version: &str,
+    process: &Process,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let KubeletServer { flags, configuration: config, feature_gates: gates, .. } = server;
@@ -142,6 +144,7 @@ pub(crate) async fn run(
     }));
 
     // The sources of pods.
+    let mut addresses = None;
     let mut pods = PodConfig::builder().recorder(recorder.clone()).static_pods(config, &node_name)?;
     match (&access, &client) {
         (Some(access), Some(client)) => {
@@ -149,6 +152,7 @@ pub(crate) async fn run(
             let beats = access.connections().heartbeats(heartbeat.timeout());
             let heartbeat = NodeHeartbeat::new(client.clone(), beats, local.clone(), heartbeat);
             let node = heartbeat.informer();
+            addresses = Some(node.addresses());
             let (watched, statuses, ends) = (node.clone(), statuses.handle(), shutdown.clone());
             tasks.spawn(ok(node::follow_addresses(watched, node_ips, statuses, facts, ends)));
             pods = pods.source(ApiServerSource::new(client.clone(), &node_name).node_synced(node.synced()));
@@ -186,11 +190,25 @@ pub(crate) async fn run(
     let (handle, health) = (kubelet.handle(), HealthChecks::of(&kubelet.handle()));
     let logs = ContainerLogManager::new(services, settings::log_rotation(config)?)?;
     tasks.spawn(ok(logs.run(shutdown.clone())));
-    let image_gc = ImageGcManager::new(runtime.clone(), settings::image_gc(config), runtime, node_recorder)?;
+    let image_gc =
+        ImageGcManager::new(runtime.clone(), settings::image_gc(config), runtime.clone(), node_recorder)?;
     node_runtime.set_images(image_gc.clone());
     tasks.spawn(ok(image_gc.run(shutdown.clone())));
     if let Some(manager) = object_manager {
         tasks.spawn(ok(manager.run(move || handle.pods().pods(), shutdown.clone())));
+    }
+    if config.enable_server {
+        let kubelet = kubelet.handle();
+        let parts = api::Parts {
+            client,
+            health: HealthChecks::of(&kubelet).check("log", || Ok(())),
+            kubelet,
+            runtime,
+            node_name,
+            addresses,
+            root_dir,
+        };
+        api::start(server, process, parts, &mut tasks, &shutdown).await?;
     }
     if config.healthz_port > 0 {
         let address = SocketAddr::new(config.healthz_bind_address.parse()?, config.healthz_port.try_into()?);

@@ -1,24 +1,52 @@
 //! The agent's own log: text or JSON, on stderr.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 
 use kubelet_config::kubelet_configuration::LoggingConfiguration;
+use kubelet_server::LogVerbosity;
 use tracing_subscriber::EnvFilter;
 
 use crate::Error;
 
-/// Logs as configured in the section `logging`. The variable `RUST_LOG` overrides it and can be more specific.
-pub(crate) fn init(logging: &LoggingConfiguration) -> Result<(), Error> {
-    // klog's numbers have no exact counterpart here. Up to 3 they are for the operators of a node.
-    let level = match logging.verbosity {
+/// Logs as configured in the section `logging`. The variable `RUST_LOG` overrides it and can be more specific. What is
+/// returned changes the verbosity later (`/debug/flags/v`).
+pub(crate) fn init(logging: &LoggingConfiguration) -> Result<Arc<dyn LogVerbosity>, Error> {
+    let filter = EnvFilter::try_from_default_env();
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new(level(logging.verbosity.into())));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    match logging.format.as_str() {
+        "json" => {
+            let log = log.json().flatten_event(true).with_filter_reloading();
+            let handle = log.reload_handle();
+            log.try_init()?;
+            Ok(Arc::new(Reload(move |filter| Ok(handle.reload(filter)?))))
+        }
+        _ => {
+            let log = log.with_ansi(io::stderr().is_terminal()).with_filter_reloading();
+            let handle = log.reload_handle();
+            log.try_init()?;
+            Ok(Arc::new(Reload(move |filter| Ok(handle.reload(filter)?))))
+        }
+    }
+}
+
+/// klog's numbers have no exact counterpart here. Up to 3 they are for the operators of a node.
+fn level(verbosity: u64) -> &'static str {
+    match verbosity {
         0..=3 => "info",
         4..=5 => "debug",
         _ => "trace",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    match logging.format.as_str() {
-        "json" => log.json().flatten_event(true).try_init(),
-        _ => log.with_ansi(io::stderr().is_terminal()).try_init(),
+    }
+}
+
+struct Reload<F>(F);
+
+impl<F: Fn(EnvFilter) -> Result<(), Error> + Send + Sync> LogVerbosity for Reload<F> {
+    fn set(&self, value: &str) -> Result<String, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("failed set klog.logging {value}: {error}");
+        let number: u32 = value.parse().map_err(|error| failed(&error))?;
+        self.0(EnvFilter::new(level(number.into()))).map_err(|error| failed(&error))?;
+        Ok(format!("successfully set klog.logging.verbosity to {value}"))
     }
 }

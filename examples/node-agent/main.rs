@@ -10,6 +10,7 @@
 //! the next agent takes them over.
 
 mod agent;
+mod api;
 mod log;
 mod node;
 mod settings;
@@ -20,9 +21,13 @@ use std::process::ExitCode;
 
 use kubelet_config::flags::{CommandLine, Version};
 use kubelet_config::kubelet_configuration::validation::Host;
+use kubelet_config::{FeatureGates, FeatureStage};
 use kubelet_node::LockFile;
+use kubelet_server::prometheus::Metrics;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+use crate::api::Process;
 
 /// It returns free memory to the system at once and has one arena, as `.cargo/config.toml` sets it. With 110 pods the agent is
 /// 2 MB smaller than with glibc's allocator.
@@ -62,7 +67,7 @@ async fn run() -> Result<ExitCode, Error> {
         _ => return Ok(writeln!(std::io::stdout(), "Kubernetes {VERSION}").map(|()| ExitCode::SUCCESS)?),
     };
     let server = command_line.load(&Host::detect())?;
-    log::init(&server.configuration.logging)?;
+    let verbosity = log::init(&server.configuration.logging)?;
     if only_preflight {
         return node::preflight(&server, version).await;
     }
@@ -91,7 +96,12 @@ async fn run() -> Result<ExitCode, Error> {
         },
     };
     set_oom_score(server.configuration.oom_score_adj);
-    let agent = agent::run(&server, version, shutdown.clone());
+    let metrics = Metrics::new();
+    describe(&metrics, &server.feature_gates);
+    metrics::set_global_recorder(metrics.recorder())?;
+    let flags = command_line.values().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let process = Process { flags, metrics, verbosity };
+    let agent = agent::run(&server, version, &process, shutdown.clone());
     let ended = match lock {
         None => agent.await,
         Some(lock) => {
@@ -103,6 +113,21 @@ async fn run() -> Result<ExitCode, Error> {
         }
     };
     ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// The version and the feature gates, as metrics.
+fn describe(metrics: &Metrics, gates: &FeatureGates) {
+    let platform = format!("linux/{}", std::env::consts::ARCH);
+    metrics.set_build_info(&[("git_version", VERSION), ("platform", &platform), ("compiler", "rustc")]);
+    for gate in FeatureGates::known() {
+        let stage = match gate.stage {
+            FeatureStage::Alpha => "ALPHA",
+            FeatureStage::Beta => "BETA",
+            FeatureStage::Deprecated => "DEPRECATED",
+            _ => "",
+        };
+        metrics.set_feature(gate.name, stage, gates.enabled(gate.name));
+    }
 }
 
 /// Sets when the kernel kills the agent if memory is short: after its containers (`ApplyOOMScoreAdj`).

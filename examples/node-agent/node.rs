@@ -21,7 +21,8 @@ use crate::settings::{count, time};
 
 /// The declared features that this agent supports. The scheduler places pods that need one only on nodes that
 /// declare it.
-const DECLARED_FEATURES: [&str; 3] = [
+const DECLARED_FEATURES: [&str; 4] = [
+    "ExtendWebSocketsToKubelet",
     "InPlacePodLevelResourcesVerticalScaling",
     "InPlacePodVerticalScalingInitContainers",
     "RestartAllContainersOnContainerExits",
@@ -125,8 +126,7 @@ pub(crate) fn heartbeat(config: &KubeletConfiguration) -> NodeHeartbeatConfig {
 pub(crate) async fn preflight(server: &KubeletServer, version: &str) -> Result<ExitCode, Error> {
     let local = local(server, version)?.build();
     let access = access(server)?.ok_or("preflight needs --kubeconfig")?;
-    // The agent has no server yet, so it requests no serving certificate.
-    let findings = access.preflight(&local, false).await?;
+    let findings = access.preflight(&local, server.configuration.server_tls_bootstrap).await?;
     let mut out = std::io::stdout();
     for finding in &findings {
         writeln!(out, "{finding}\n    {}", finding.advice())?;

@@ -46,7 +46,7 @@ pub use kubelet_flags::KubeletFlags;
 pub use program::Version;
 pub use server::KubeletServer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 
 use flag::{Cadvisor, Target};
@@ -141,6 +141,29 @@ impl CommandLine {
     /// All flags that were given, with the text of their values, in order.
     pub fn given(&self) -> impl Iterator<Item = (&'static Flag, &str)> {
         self.given.iter().map(|(flag, value)| (*flag, value.as_str()))
+    }
+
+    /// All flags of the kubelet and their values, given or not, as `/flagz` shows them. A value that only the file of
+    /// `--config` sets is not among them.
+    pub fn values(&self) -> BTreeMap<&'static str, String> {
+        let (mut flags, mut program) = (self.flags.clone(), self.program.clone());
+        let mut configuration = KubeletConfiguration::without_file();
+        // The values were read before, so they are valid.
+        drop(self.apply(&mut configuration));
+        let value = |flag: &'static Flag| match flag.target {
+            Target::Kubelet(slot) => slot(&mut flags).show(),
+            Target::Configuration { slot, .. } => slot(&mut configuration).show(),
+            Target::Program(slot) => slot(&mut program).show(),
+            Target::Cadvisor { default, .. } => {
+                let given = self
+                    .given()
+                    .filter(|(given, _)| given.name() == flag.name())
+                    .last();
+                given.map_or(default, |(_, value)| value).to_owned()
+            }
+        };
+        let names = Flag::all().map(Flag::name);
+        names.zip(Flag::all().map(value)).collect()
     }
 
     /// The deprecated flags that were given. [`Flag::deprecated`] says why.

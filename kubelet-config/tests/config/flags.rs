@@ -507,3 +507,29 @@ proptest! {
         prop_assert_eq!(format!("{joined:?}"), format!("{apart:?}"));
     }
 }
+
+/// What a kubelet v1.36.2 answered to `/flagz`.
+#[test]
+fn all_values_are_those_of_the_kubelet() {
+    let args = [
+        "--config=/var/lib/kubelet.yaml",
+        "--hostname-override=node1",
+        "--kubeconfig=/srv/state/node1.kubeconfig",
+        "--node-ip=10.99.0.1",
+    ];
+    let command_line = CommandLine::parse(args).unwrap();
+    let found: String = command_line
+        .values()
+        .iter()
+        .map(|(name, value)| format!("{name}={value}\n"))
+        .collect();
+    let differences: Vec<_> = include_str!("../data/flagz.txt")
+        .lines()
+        .filter(|line| !found.lines().any(|found| found == *line))
+        .map(|line| {
+            let name = line.split('=').next().unwrap();
+            (line, command_line.values().get(name).cloned())
+        })
+        .collect();
+    assert!(differences.is_empty(), "{differences:#?}");
+}
