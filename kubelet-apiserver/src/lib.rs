@@ -60,6 +60,7 @@ mod outage;
 mod patch;
 mod request;
 mod resource;
+mod reviews;
 mod schema;
 mod server;
 mod status_error;

@@ -60,6 +60,33 @@ pub(crate) static RESOURCES: &[Resource] = &[
         &[],
         &[],
     ),
+    named(
+        "authentication.k8s.io",
+        "tokenreviews",
+        "tokenreview",
+        "TokenReview",
+        false,
+        &[],
+        &[],
+    ),
+    named(
+        "authorization.k8s.io",
+        "subjectaccessreviews",
+        "subjectaccessreview",
+        "SubjectAccessReview",
+        false,
+        &[],
+        &[],
+    ),
+    named(
+        "authorization.k8s.io",
+        "selfsubjectaccessreviews",
+        "selfsubjectaccessreview",
+        "SelfSubjectAccessReview",
+        false,
+        &[],
+        &[],
+    ),
     #[cfg(feature = "signing")]
     named(
         "certificates.k8s.io",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::resource::{RESOURCES, Resource};
+use crate::reviews::is_review;
 
 /// The version of Kubernetes whose behaviour this server has.
 pub(super) fn version() -> Value {
@@ -158,6 +159,9 @@ fn group_of(name: &str, version: &str) -> Value {
 }
 
 fn verbs(resource: &Resource) -> Value {
+    if is_review(resource) {
+        return json!(["create"]);
+    }
     if resource.plural == "namespaces" {
         return json!(["create", "delete", "get", "list", "patch", "update", "watch"]);
     }

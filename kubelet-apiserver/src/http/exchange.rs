@@ -21,9 +21,11 @@ use crate::call::{ApiCall, Verb};
 use crate::objects::FieldValidation;
 use crate::patch::PatchType;
 use crate::request::{Attributes, User};
+use crate::reviews::is_review;
 use crate::server::Shared;
 use crate::status_error::StatusError;
 use crate::store::{Ending, FieldSelector, ListOptions, line, parse_revision};
+use crate::tokens::ISSUER;
 use crate::write::{Written, name_of, required_field_manager};
 
 /// The shortest duration of a watch without a timeout (`--min-request-timeout`); the duration is up to twice as long.
@@ -58,7 +60,7 @@ impl Exchange {
         let (token, path) = token_in(head.uri.path());
         let user = match (user, token) {
             (Some(user), _) => user,
-            (None, Some(token)) => shared.authenticate(token).ok_or_else(unauthorized)?,
+            (None, Some(token)) => owner(&shared, token).ok_or_else(unauthorized)?,
             (None, None) => bearer(&shared, &head.headers)?,
         };
         let target = Target::of(path);
@@ -112,7 +114,7 @@ impl Exchange {
 
     fn objects(&self, path: &ObjectPath, body: Bytes) -> Result<Response<ApiBody>, StatusError> {
         let attributes = self.attributes(path);
-        authorize::authorize(&by_selected_name(&attributes), &*self.shared)?;
+        authorize::authorize(&by_selected_name(&attributes), &self.shared.grants, &*self.shared)?;
         if !is_allowed(path, &attributes, &self.method) {
             return Err(no_such_method());
         }
@@ -124,7 +126,9 @@ impl Exchange {
             "watch" => self.watch(&attributes),
             "create" => {
                 let body = media::json_body(content_type, body)?;
-                let written = if attributes.subresource.is_empty() {
+                let written = if is_review(attributes.resource) {
+                    self.shared.review(&attributes, &body, validation)
+                } else if attributes.subresource.is_empty() {
                     self.shared.create(&attributes, &body, validation)
                 } else {
                     self.shared.post_subresource(&attributes, &body, validation)
@@ -370,6 +374,9 @@ fn is_allowed(path: &ObjectPath, attributes: &Attributes, method: &Method) -> bo
             _ => false,
         };
     }
+    if is_review(path.resource) {
+        return verb == "create" && collection;
+    }
     match verb {
         "get" | "list" | "watch" => true,
         "create" => collection && !everywhere,
@@ -391,8 +398,14 @@ fn bearer(shared: &Shared, headers: &HeaderMap) -> Result<User, StatusError> {
         .to_str()
         .ok()
         .and_then(|value| value.strip_prefix("Bearer "))
-        .and_then(|token| shared.authenticate(token.trim()))
+        .and_then(|token| owner(shared, token.trim()))
         .ok_or_else(unauthorized)
+}
+
+/// The user of a token for this server.
+fn owner(shared: &Shared, token: &str) -> Option<User> {
+    let identity = shared.authenticate(token, &[ISSUER]).ok()?;
+    Some(identity.user)
 }
 
 /// The token at the start of a path. Our kubeconfigs put it there because kubectl sends no credentials over plain

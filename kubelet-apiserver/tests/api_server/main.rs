@@ -9,6 +9,7 @@ mod listing;
 mod loopback;
 mod recorded;
 mod recorded_pods;
+mod reviews;
 mod tls;
 mod watching;
 
