@@ -55,6 +55,8 @@ mod http;
 mod kubectl;
 mod listener;
 mod managed_fields;
+#[cfg(feature = "tls")]
+mod nodes;
 mod objects;
 mod outage;
 mod patch;

@@ -18,6 +18,8 @@ use super::watch::Watch;
 use super::{discovery, openapi};
 use crate::authorize;
 use crate::call::{ApiCall, Verb};
+#[cfg(feature = "tls")]
+use crate::nodes::{self, NodeRequest};
 use crate::objects::FieldValidation;
 use crate::patch::PatchType;
 use crate::request::{Attributes, User};
@@ -39,6 +41,8 @@ pub(super) struct Exchange {
     shared: Arc<Shared>,
     user: User,
     method: Method,
+    #[cfg(feature = "tls")]
+    uri: http::Uri,
     pub(super) target: Target,
     parameters: Parameters,
     headers: HeaderMap,
@@ -67,11 +71,15 @@ impl Exchange {
         // These documents choose their media type themselves.
         let accepted = match target {
             Target::OpenApiV2 | Target::Health => Ok(media::PLAIN),
+            // Nodes choose it.
+            Target::Objects(ref path) if discovery::is_forwarded(path.subresource) => Ok(media::PLAIN),
             _ => Accepted::of(&head.headers),
         };
         Ok(Exchange {
             user,
             method: head.method.clone(),
+            #[cfg(feature = "tls")]
+            uri: head.uri.clone(),
             target,
             parameters,
             headers: head.headers.clone(),
@@ -153,6 +161,45 @@ impl Exchange {
                 Ok(self.json(200, &self.presenter(&attributes).list(&listed)))
             }
         }
+    }
+
+    /// Whether a node answers this request.
+    #[cfg(feature = "tls")]
+    pub(super) fn is_for_node(&self) -> bool {
+        matches!(&self.target, Target::Objects(path) if discovery::is_forwarded(path.subresource))
+    }
+
+    /// Forwards the request to a node.
+    #[cfg(feature = "tls")]
+    pub(super) async fn forward(
+        &self,
+        body: ApiBody,
+        upgrade: Option<(hyper::upgrade::OnUpgrade, crate::listener::Streams)>,
+    ) -> Result<Response<ApiBody>, StatusError> {
+        let Target::Objects(path) = &self.target else {
+            return Err(no_such_resource());
+        };
+        let mut attributes = self.attributes(path);
+        authorize::authorize(&attributes, &self.shared.grants, &*self.shared)?;
+        if !is_allowed(path, &attributes, &self.method) {
+            return Err(no_such_method());
+        }
+        // A stream needs the permission to create, also when it starts with GET.
+        if discovery::is_stream(path.subresource) && attributes.verb != "create" {
+            attributes.verb = "create";
+            authorize::authorize(&attributes, &self.shared.grants, &*self.shared)?;
+        }
+        let request = NodeRequest {
+            shared: &self.shared,
+            attributes: &attributes,
+            method: &self.method,
+            uri: &self.uri,
+            tail: &path.tail,
+            headers: &self.headers,
+            body,
+            upgrade,
+        };
+        nodes::forward(request).await
     }
 
     fn get(&self, attributes: &Attributes) -> Result<Response<ApiBody>, StatusError> {
@@ -267,7 +314,7 @@ impl Exchange {
     fn verb(&self, path: &ObjectPath) -> Option<Verb> {
         let collection = path.name.is_empty();
         Some(match self.method.as_str() {
-            "GET" | "HEAD" if self.parameters.is_true("watch") => Verb::Watch,
+            "GET" | "HEAD" if path.subresource.is_empty() && self.parameters.is_true("watch") => Verb::Watch,
             "GET" | "HEAD" if collection => Verb::List,
             "GET" | "HEAD" => Verb::Get,
             "POST" => Verb::Create,
@@ -368,11 +415,9 @@ fn is_allowed(path: &ObjectPath, attributes: &Attributes, method: &Method) -> bo
     let (collection, verb) = (path.name.is_empty(), attributes.verb);
     let everywhere = path.resource.namespaced && path.namespace.is_empty();
     if !path.subresource.is_empty() {
-        return match verb {
-            "create" => discovery::is_posted(path.subresource),
-            "get" | "update" | "patch" => !discovery::is_posted(path.subresource),
-            _ => false,
-        };
+        return discovery::subresource_of(path.resource, path.subresource)
+            .verbs
+            .contains(&verb);
     }
     if is_review(path.resource) {
         return verb == "create" && collection;

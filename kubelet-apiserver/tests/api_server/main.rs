@@ -7,6 +7,7 @@ mod faults;
 mod kubectl;
 mod listing;
 mod loopback;
+mod nodes;
 mod recorded;
 mod recorded_pods;
 mod reviews;
