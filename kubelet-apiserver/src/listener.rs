@@ -110,11 +110,15 @@ where
             Some(_) = connections.join_next() => continue,
         };
         let open = open(stream);
-        let (server, streams) = (auto::Builder::new(streams.clone()), streams.clone());
+        let server = auto::Builder::new(streams.clone());
+        #[cfg(feature = "tls")]
+        let streams = streams.clone();
         connections.spawn(async move {
             // A connection that breaks, or never comes to be, is the client's to notice.
             if let Ok((stream, service)) = open.await {
-                let service = TowerToHyperService::new(service.with_streams(streams));
+                #[cfg(feature = "tls")]
+                let service = service.with_streams(streams);
+                let service = TowerToHyperService::new(service);
                 let _ = server
                     .serve_connection_with_upgrades(TokioIo::new(stream), service)
                     .await;

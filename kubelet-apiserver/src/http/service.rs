@@ -17,6 +17,7 @@ use super::exchange::Exchange;
 #[cfg(feature = "tls")]
 use super::exchange::unauthorized;
 use super::target::Target;
+#[cfg(feature = "tls")]
 use crate::listener::Streams;
 use crate::request::User;
 use crate::server::Shared;
@@ -28,7 +29,7 @@ const MAX_REQUEST_BODY_BYTES: usize = 3 * 1024 * 1024;
 
 /// The server as an HTTP service. Clones share one server.
 ///
-/// A response that is not a watch arrives whole. If you drop the response future, the server has processed the request
+/// A response arrives whole, unless it is a watch or comes from a node. If you drop the response future, the server has processed the request
 /// either completely or not at all.
 #[derive(Clone, Debug)]
 pub struct ApiService {
@@ -56,13 +57,9 @@ impl ApiService {
     }
 
     /// The service for a connection that can be upgraded.
+    #[cfg(feature = "tls")]
     pub(crate) fn with_streams(mut self, streams: Streams) -> Self {
-        #[cfg(feature = "tls")]
-        {
-            self.streams = Some(streams);
-        }
-        #[cfg(not(feature = "tls"))]
-        drop(streams);
+        self.streams = Some(streams);
         self
     }
 
