@@ -129,6 +129,12 @@ async fn refusal(status: StatusCode, body: ApiBody, pod: &str) -> StatusError {
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource".into(),
         ),
+        406 => ("NotAcceptable", text),
+        415 => ("UnsupportedMediaType", text),
+        422 => (
+            "Invalid",
+            "the server rejected our request due to an error in our request".into(),
+        ),
         409 => ("Conflict", "the server reported a conflict".into()),
         429 => (
             "TooManyRequests",

@@ -193,6 +193,11 @@ async fn the_refusals_of_a_node_become_a_status() {
             "the server could not find the requested resource ( pods/log web)",
         ),
         (403, "Forbidden", "no such luck ( pods/log web)"),
+        (
+            422,
+            "Invalid",
+            "the server rejected our request due to an error in our request ( pods/log web)",
+        ),
         (500, "InternalError", "Internal error occurred: no such luck"),
         (
             502,
