@@ -41,6 +41,26 @@
 //! | stop or restart the server | [`restart`](ApiServer::restart), [`stop`](ApiServer::stop), [`down_for`](ApiServer::down_for), [`compact`](ApiServer::compact) |
 //! | read and write objects without HTTP | [`get`](ApiServer::get), [`list`](ApiServer::list), [`create`](ApiServer::create), [`changes`](ApiServer::changes) and others |
 //! | assert on requests | [`calls`](ApiServer::calls) |
+//! | allow users more | [`grant`](ApiServer::grant), [`revoke`](ApiServer::revoke) |
+//! | connect nodes | [`certificate_authority`](ApiServer::certificate_authority) for their `clientCAFile`, [`token_for`](ApiServer::token_for) for their reviews; logs, streams and `nodes/proxy` go to their servers with the feature `tls` |
+//!
+//! A node's server trusts this API server, and asks it about its clients:
+//!
+//! ```
+//! # #[cfg(feature = "tls")]
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use kubelet_apiserver::{ApiServer, User};
+//!
+//! let server = ApiServer::builder().sign_certificates().build();
+//! // The node's `clientCAFile`.
+//! std::fs::write("ca.crt", server.certificate_authority().unwrap_or_default())?;
+//! // Creates the node's `TokenReview` and `SubjectAccessReview` objects.
+//! let client = server.client_as(User::node("one"));
+//! server.grant("prometheus", &["get"], &["nodes/metrics"]);
+//! # drop(client);
+//! # Ok(())
+//! # }
+//! ```
 
 mod authorize;
 mod call;
@@ -55,11 +75,14 @@ mod http;
 mod kubectl;
 mod listener;
 mod managed_fields;
+#[cfg(feature = "tls")]
+mod nodes;
 mod objects;
 mod outage;
 mod patch;
 mod request;
 mod resource;
+mod reviews;
 mod schema;
 mod server;
 mod status_error;

@@ -17,15 +17,15 @@ use super::http::{ApiService, TOKEN_PATH};
 use super::request::User;
 use super::server::ApiServer;
 
-/// Runs the streams of HTTP/2 connections until `stop`.
-#[derive(Clone)]
-struct Streams {
+/// Runs the streams of HTTP/2 connections, and upgraded connections, until `stop`.
+#[derive(Clone, Debug)]
+pub(crate) struct Streams {
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
-    fn execute(&self, stream: F) {
+impl Streams {
+    pub(crate) fn spawn(&self, stream: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             tokio::select! {
@@ -33,6 +33,12 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
                 () = stream => {}
             }
         });
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        self.spawn(stream);
     }
 }
 
@@ -105,11 +111,17 @@ where
         };
         let open = open(stream);
         let server = auto::Builder::new(streams.clone());
+        #[cfg(feature = "tls")]
+        let streams = streams.clone();
         connections.spawn(async move {
             // A connection that breaks, or never comes to be, is the client's to notice.
             if let Ok((stream, service)) = open.await {
+                #[cfg(feature = "tls")]
+                let service = service.with_streams(streams);
                 let service = TowerToHyperService::new(service);
-                let _ = server.serve_connection(TokioIo::new(stream), service).await;
+                let _ = server
+                    .serve_connection_with_upgrades(TokioIo::new(stream), service)
+                    .await;
             }
         });
     };

@@ -18,6 +18,26 @@ pub(crate) struct Resource {
     pub(crate) subresources: &'static [&'static str],
 }
 
+// What nodes serve needs TLS.
+#[cfg(feature = "tls")]
+const NODE_SUBRESOURCES: &[&str] = &["status", "proxy"];
+#[cfg(not(feature = "tls"))]
+const NODE_SUBRESOURCES: &[&str] = &["status"];
+#[cfg(feature = "tls")]
+const POD_SUBRESOURCES: &[&str] = &[
+    "status",
+    "binding",
+    "eviction",
+    "ephemeralcontainers",
+    "resize",
+    "log",
+    "exec",
+    "attach",
+    "portforward",
+];
+#[cfg(not(feature = "tls"))]
+const POD_SUBRESOURCES: &[&str] = &["status", "binding", "eviction", "ephemeralcontainers", "resize"];
+
 /// All resources that are served.
 pub(crate) static RESOURCES: &[Resource] = &[
     core(
@@ -28,15 +48,8 @@ pub(crate) static RESOURCES: &[Resource] = &[
         &["ns"],
         &["status"],
     ),
-    core("nodes", "node", "Node", false, &["no"], &["status"]),
-    core(
-        "pods",
-        "pod",
-        "Pod",
-        true,
-        &["po"],
-        &["status", "binding", "eviction", "ephemeralcontainers", "resize"],
-    ),
+    core("nodes", "node", "Node", false, &["no"], NODE_SUBRESOURCES),
+    core("pods", "pod", "Pod", true, &["po"], POD_SUBRESOURCES),
     core("events", "event", "Event", true, &["ev"], &[]),
     core("secrets", "secret", "Secret", true, &[], &[]),
     core("configmaps", "configmap", "ConfigMap", true, &["cm"], &[]),
@@ -56,6 +69,33 @@ pub(crate) static RESOURCES: &[Resource] = &[
         "runtimeclasses",
         "runtimeclass",
         "RuntimeClass",
+        false,
+        &[],
+        &[],
+    ),
+    named(
+        "authentication.k8s.io",
+        "tokenreviews",
+        "tokenreview",
+        "TokenReview",
+        false,
+        &[],
+        &[],
+    ),
+    named(
+        "authorization.k8s.io",
+        "subjectaccessreviews",
+        "subjectaccessreview",
+        "SubjectAccessReview",
+        false,
+        &[],
+        &[],
+    ),
+    named(
+        "authorization.k8s.io",
+        "selfsubjectaccessreviews",
+        "selfsubjectaccessreview",
+        "SelfSubjectAccessReview",
         false,
         &[],
         &[],

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use k8s_openapi::jiff::Timestamp;
 
+use super::authorize::Grants;
 use super::call::ApiCall;
 #[cfg(feature = "signing")]
 use super::certificates::{Signer, Signing};
@@ -23,6 +24,7 @@ use super::request::{User, View};
 use super::resource::Resource;
 use super::status_error::StatusError;
 use super::store::{ListOptions, Listed, Raced, Selection, Store};
+use super::tokens::{self, Identity};
 use super::trouble::Trouble;
 use super::write::name_of;
 use kubelet_core::Calls;
@@ -58,6 +60,7 @@ pub(crate) struct Shared {
     clock: Clock,
     /// Users by bearer token.
     tokens: Mutex<BTreeMap<String, User>>,
+    pub(crate) grants: Grants,
     #[cfg(feature = "signing")]
     pub(crate) signer: Option<Signer>,
     #[cfg(feature = "faults")]
@@ -215,6 +218,7 @@ impl ApiServerBuilder {
                 rng: Mutex::new(rng),
                 clock: self.clock,
                 tokens: Mutex::new(BTreeMap::new()),
+                grants: Grants::default(),
                 #[cfg(feature = "signing")]
                 signer,
                 #[cfg(feature = "faults")]
@@ -301,12 +305,17 @@ impl Shared {
         token
     }
 
-    /// The user of a token; `None` for an unknown token.
-    pub(crate) fn authenticate(&self, token: &str) -> Option<User> {
+    /// The owner of a token, for some audiences: the server's own, or those of a `TokenReview`.
+    ///
+    /// # Errors
+    ///
+    /// Why the token has no owner, in the API server's words.
+    pub(crate) fn authenticate(&self, token: &str, audiences: &[&str]) -> Result<Identity, String> {
         if let Some(user) = self.tokens.lock().get(token) {
-            return Some(user.clone());
+            let identity = Identity::of(user.clone());
+            return identity.filter(audiences).ok_or_else(|| tokens::INVALID.into());
         }
-        super::tokens::authenticate(token, self, self.now())
+        tokens::authenticate(token, audiences, self, self.now())
     }
 }
 

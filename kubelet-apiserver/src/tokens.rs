@@ -14,6 +14,8 @@ use super::resource::Resource;
 
 /// The issuer of tokens, and their default audience.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
+/// The error for a token that is not this server's.
+pub(crate) const INVALID: &str = "invalid bearer token";
 const HEADER: &str = r#"{"alg":"none","kid":"kubelet-apiserver"}"#;
 const CLAIMS: &str = "kubernetes.io";
 
@@ -68,29 +70,103 @@ pub(crate) fn issue(grant: &Grant<'_>) -> String {
     )
 }
 
-/// The user of a token. `None` for a token that is not this server's, has expired, has another audience, or whose
-/// account or bound object is gone.
-pub(crate) fn authenticate(token: &str, view: &dyn View, now: Timestamp) -> Option<User> {
+/// The owner of a token.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) user: User,
+    /// Empty for a user who has none.
+    pub(crate) uid: String,
+    pub(crate) extra: Vec<(&'static str, String)>,
+    /// The audiences that were asked for and that the token is for.
+    pub(crate) audiences: Vec<String>,
+}
+
+impl Identity {
+    /// The owner of a token for this server.
+    pub(crate) fn of(user: User) -> Self {
+        Identity {
+            user,
+            uid: String::new(),
+            extra: Vec::new(),
+            audiences: vec![ISSUER.to_owned()],
+        }
+    }
+
+    /// Leaves of the audiences those that were asked for. `None` if there are none.
+    pub(crate) fn filter(mut self, asked: &[&str]) -> Option<Self> {
+        self.audiences
+            .retain(|audience| asked.contains(&audience.as_str()));
+        (!self.audiences.is_empty()).then_some(self)
+    }
+}
+
+/// The owner of a service account's token.
+///
+/// # Errors
+///
+/// The token is not this server's, has expired, has none of these audiences, or its account or bound object is gone.
+pub(crate) fn authenticate(
+    token: &str,
+    audiences: &[&str],
+    view: &dyn View,
+    now: Timestamp,
+) -> Result<Identity, String> {
+    let claims = claims(token).ok_or(INVALID)?;
+    let own: Vec<&str> = claims.list("aud").iter().filter_map(Value::as_str).collect();
+    if !own.iter().any(|audience| audiences.contains(audience)) {
+        let (own, asked) = (quoted(&own), quoted(audiences));
+        return Err(refused(&format!(
+            "token audiences {own} is invalid for the target audiences {asked}"
+        )));
+    }
+    let time = |claim: &str| claims.number(claim).ok_or(INVALID);
+    if time("exp")? <= now.as_second() {
+        return Err(refused("service account token has expired"));
+    }
+    if time("nbf")? > now.as_second() {
+        return Err(refused("service account token is not valid yet"));
+    }
+    let private = &claims[CLAIMS];
+    check_bound(private, view).map_err(|why| refused(&why))?;
+    let namespace = private.text("namespace");
+    let user = User {
+        name: format!(
+            "system:serviceaccount:{namespace}:{}",
+            private["serviceaccount"].text("name")
+        ),
+        groups: vec![
+            "system:serviceaccounts".into(),
+            format!("system:serviceaccounts:{namespace}"),
+            "system:authenticated".into(),
+        ],
+    };
+    let asked = own.into_iter().filter(|audience| audiences.contains(audience));
+    Ok(Identity {
+        user,
+        uid: private["serviceaccount"].text("uid").to_owned(),
+        extra: extra(&claims),
+        audiences: asked.map(str::to_owned).collect(),
+    })
+}
+
+/// The claims of a token that this server issued.
+fn claims(token: &str) -> Option<Value> {
     let mut parts = token.split('.');
     let (header, claims) = (parts.next()?, parts.next()?);
     if URL_SAFE_NO_PAD.decode(header).ok()? != HEADER.as_bytes() {
         return None;
     }
     let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
-    let now = now.as_second();
-    if claims.text("iss") != ISSUER
-        || claims.number("exp")? <= now
-        || claims.number("nbf")? > now
-        || !claims.list("aud").iter().any(|audience| audience == ISSUER)
-    {
-        return None;
-    }
-    let private = &claims[CLAIMS];
+    (claims.text("iss") == ISSUER).then_some(claims)
+}
+
+/// The account, and the object that the token is bound to, must still be there.
+fn check_bound(private: &Value, view: &dyn View) -> Result<(), String> {
     let namespace = private.text("namespace");
     for (key, plural, namespaced) in [
         ("serviceaccount", "serviceaccounts", true),
-        ("pod", "pods", true),
         ("secret", "secrets", true),
+        ("pod", "pods", true),
         ("node", "nodes", false),
     ] {
         let Some(object) = private.field(key) else {
@@ -100,23 +176,60 @@ pub(crate) fn authenticate(token: &str, view: &dyn View, now: Timestamp) -> Opti
         if key == "node" && private.has("pod") {
             continue;
         }
-        let resource = Resource::find("", "v1", plural)?;
-        let found = view.get(
-            resource,
-            if namespaced { namespace } else { "" },
-            object.text("name"),
-        )?;
-        if found["metadata"]["uid"] != object["uid"] {
-            return None;
+        let resource = Resource::find("", "v1", plural).ok_or(INVALID)?;
+        let (namespace, name) = (if namespaced { namespace } else { "" }, object.text("name"));
+        let Some(found) = view.get(resource, namespace, name) else {
+            return Err(match key {
+                "serviceaccount" => format!("serviceaccounts {name:?} not found"),
+                _ => "service account token has been invalidated".into(),
+            });
+        };
+        let (found, claimed) = (found["metadata"].text("uid"), object.text("uid"));
+        if found != claimed {
+            return Err(match key {
+                "serviceaccount" => format!("service account UID ({found}) does not match claim ({claimed})"),
+                key => {
+                    format!("{key} UID ({found}) does not match service account {key} ref claim ({claimed})")
+                }
+            });
         }
     }
-    let name = private["serviceaccount"].text("name");
-    Some(User {
-        name: format!("system:serviceaccount:{namespace}:{name}"),
-        groups: vec![
-            "system:serviceaccounts".into(),
-            format!("system:serviceaccounts:{namespace}"),
-            "system:authenticated".into(),
-        ],
-    })
+    Ok(())
+}
+
+/// What the token says beside its user (`UserInfo.Extra`).
+fn extra(claims: &Value) -> Vec<(&'static str, String)> {
+    let (pod, node) = (&claims[CLAIMS]["pod"], &claims[CLAIMS]["node"]);
+    let id = match claims.text("jti") {
+        "" => String::new(),
+        id => format!("JTI={id}"),
+    };
+    let all = [
+        ("authentication.kubernetes.io/credential-id", id),
+        (
+            "authentication.kubernetes.io/node-name",
+            node.text("name").to_owned(),
+        ),
+        (
+            "authentication.kubernetes.io/node-uid",
+            node.text("uid").to_owned(),
+        ),
+        (
+            "authentication.kubernetes.io/pod-name",
+            pod.text("name").to_owned(),
+        ),
+        ("authentication.kubernetes.io/pod-uid", pod.text("uid").to_owned()),
+    ];
+    all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// The authenticators' errors, as the API server joins them.
+fn refused(why: &str) -> String {
+    format!("[{INVALID}, {why}]")
+}
+
+/// A list as Go's `%q` writes it.
+fn quoted(list: &[&str]) -> String {
+    let list: Vec<String> = list.iter().map(|item| format!("{item:?}")).collect();
+    format!("[{}]", list.join(" "))
 }

@@ -33,7 +33,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    fn new(code: u16, object: impl Into<Arc<Value>>) -> Self {
+    pub(crate) fn new(code: u16, object: impl Into<Arc<Value>>) -> Self {
         Written {
             code,
             object: object.into(),
@@ -41,7 +41,7 @@ impl Written {
         }
     }
 
-    fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+    pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
         self.warnings = warnings;
         self
     }

@@ -1,50 +1,107 @@
 //! Authorization: the Node authorizer, the RBAC rules that an agent meets, and `NodeRestriction`.
 
+mod access;
+mod grants;
 mod node;
 mod restriction;
 
-use std::borrow::Cow;
-
 use serde_json::Value;
+
+pub(crate) use access::Access;
+pub(crate) use grants::Grants;
 
 use super::request::{Attributes, User, View};
 use super::status_error::StatusError;
 
+/// The paths that the role `system:discovery` opens to every authenticated user.
+const DISCOVERY: [&str; 11] = [
+    "/api",
+    "/api/*",
+    "/apis",
+    "/apis/*",
+    "/healthz",
+    "/livez",
+    "/openapi",
+    "/openapi/*",
+    "/readyz",
+    "/version",
+    "/version/",
+];
+/// The paths that the role `system:public-info-viewer` opens to everybody.
+const PUBLIC: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
+
 /// Authorizes a request by its attributes alone, before its body is read.
-///
-/// Masters may do everything. Nodes may do what the Node authorizer allows. Users who bootstrap a node may create and
-/// read certificate signing requests. There are no other roles.
 ///
 /// # Errors
 ///
 /// 403 `Forbidden`.
-pub(crate) fn authorize(attributes: &Attributes, view: &dyn View) -> Result<(), StatusError> {
-    let is_in = |group: &str| attributes.user.groups.iter().any(|own| own == group);
-    if is_in("system:masters") {
-        return Ok(());
+pub(crate) fn authorize(
+    attributes: &Attributes,
+    grants: &Grants,
+    view: &dyn View,
+) -> Result<(), StatusError> {
+    let access = Access::of(attributes);
+    match decide(&access, grants, view) {
+        Ok(_) => Ok(()),
+        Err(reason) => Err(forbidden(attributes, &access, &reason)),
     }
-    let attributes = &*of_selected_name(attributes);
-    let reason = match node_name(&attributes.user) {
-        Some(node) => match node::authorize(node, attributes, view) {
-            Ok(()) => return Ok(()),
-            Err(reason) => reason,
-        },
-        None if is_in("system:bootstrappers") && is_bootstrap(attributes) => return Ok(()),
-        None => String::new(),
-    };
-    Err(forbidden(attributes, &reason))
 }
 
-/// A collection request whose field selector names one object counts as a request for that object (`RequestInfo`).
-fn of_selected_name(attributes: &Attributes) -> Cow<'_, Attributes> {
-    let requirements = attributes.field_selector.split(',').map(str::trim);
-    let mut names = requirements.filter_map(|requirement| requirement.strip_prefix("metadata.name="));
-    match names.next() {
-        Some(name) if attributes.name.is_empty() => Cow::Owned(Attributes {
-            name: name.strip_prefix('=').unwrap_or(name).to_owned(),
-            ..attributes.clone()
-        }),
-        _ => Cow::Borrowed(attributes),
+/// Whether a user may do something, and why; as an error, why there is no authorizer that allows it. Both reasons may
+/// be empty.
+///
+/// Masters may do everything. Nodes may do what the Node authorizer allows. Users who bootstrap a node may create and
+/// read certificate signing requests. Everybody may do what the default roles allow and what a test
+/// [granted](crate::ApiServer::grant).
+pub(crate) fn decide(access: &Access<'_>, grants: &Grants, view: &dyn View) -> Result<String, String> {
+    if access.is_in("system:masters") {
+        return Ok(String::new());
+    }
+    let reason = match node_name(access.user) {
+        Some(node) => match node::authorize(node, access, view) {
+            Ok(()) => return Ok(String::new()),
+            Err(reason) => reason,
+        },
+        None => String::new(),
+    };
+    by_default_role(access)
+        .or_else(|| grants.allow(access))
+        .ok_or(reason)
+}
+
+/// The reason that RBAC gives for a permission.
+fn bound(role: &str, kind: &str, subject: &str) -> String {
+    format!("RBAC: allowed by ClusterRoleBinding {role:?} of ClusterRole {role:?} to {kind} {subject:?}")
+}
+
+/// The permissions of the roles that every cluster binds.
+fn by_default_role(access: &Access<'_>) -> Option<String> {
+    let group = |role: &str, group: &str| access.is_in(group).then(|| bound(role, "Group", group));
+    let Some(path) = access.path else {
+        return if is_bootstrap(access) {
+            group("kubeadm:kubelet-bootstrap", "system:bootstrappers")
+        } else if is_self_review(access) {
+            group("system:basic-user", "system:authenticated")
+        } else {
+            None
+        };
+    };
+    let is_one_of =
+        |paths: &[&str]| access.verb == "get" && paths.iter().any(|rule| path_matches(rule, path));
+    let discovery = || group("system:discovery", "system:authenticated").filter(|_| is_one_of(&DISCOVERY));
+    let public = || {
+        let role = "system:public-info-viewer";
+        let everybody = group(role, "system:authenticated").or_else(|| group(role, "system:unauthenticated"));
+        everybody.filter(|_| is_one_of(&PUBLIC))
+    };
+    discovery().or_else(public)
+}
+
+/// Whether a rule of `nonResourceURLs` covers a path.
+fn path_matches(rule: &str, path: &str) -> bool {
+    match rule.strip_suffix('*') {
+        Some(prefix) => path.starts_with(prefix),
+        None => rule == path,
     }
 }
 
@@ -78,23 +135,32 @@ fn node_name(user: &User) -> Option<&str> {
 }
 
 /// The permissions of the role `system:node-bootstrapper`.
-fn is_bootstrap(attributes: &Attributes) -> bool {
-    attributes.resource.plural == "certificatesigningrequests"
-        && attributes.subresource.is_empty()
-        && matches!(attributes.verb, "create" | "get" | "list" | "watch")
+fn is_bootstrap(access: &Access<'_>) -> bool {
+    access.resource == "certificatesigningrequests"
+        && access.subresource.is_empty()
+        && matches!(access.verb, "create" | "get" | "list" | "watch")
 }
 
-fn forbidden(attributes: &Attributes, reason: &str) -> StatusError {
-    let Attributes {
+/// The permissions of the role `system:basic-user`, as far as this server has its resources.
+fn is_self_review(access: &Access<'_>) -> bool {
+    access.group == "authorization.k8s.io"
+        && access.resource == "selfsubjectaccessreviews"
+        && access.subresource.is_empty()
+        && access.verb == "create"
+}
+
+fn forbidden(attributes: &Attributes, access: &Access<'_>, reason: &str) -> StatusError {
+    let Access {
         user,
         verb,
+        group,
         resource,
         subresource,
         namespace,
         name,
         ..
-    } = attributes;
-    let mut plural = resource.plural.to_owned();
+    } = access;
+    let mut plural = (*resource).to_owned();
     if !subresource.is_empty() {
         plural = format!("{plural}/{subresource}");
     }
@@ -105,8 +171,8 @@ fn forbidden(attributes: &Attributes, reason: &str) -> StatusError {
     };
     let colon = if reason.is_empty() { "" } else { ": " };
     let why = format!(
-        "User {:?} cannot {verb} resource {plural:?} in API group {:?} {place}{colon}{reason}",
-        user.name, resource.group
+        "User {:?} cannot {verb} resource {plural:?} in API group {group:?} {place}{colon}{reason}",
+        user.name
     );
-    StatusError::forbidden(resource, name, &why)
+    StatusError::forbidden(attributes.resource, name, &why)
 }

@@ -3,26 +3,31 @@
 use serde_json::Value;
 
 use super::super::objects::Fields;
-use super::super::request::{Attributes, View};
+use super::super::request::View;
 use super::super::resource::Resource;
+use super::access::Access;
 
 const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// Whether the kubelet of `node` may do this. If not, the reason, where there is one.
-pub(super) fn authorize(node: &str, attributes: &Attributes, view: &dyn View) -> Result<(), String> {
-    let Attributes {
+pub(super) fn authorize(node: &str, access: &Access<'_>, view: &dyn View) -> Result<(), String> {
+    if access.path.is_some() {
+        return Err(String::new());
+    }
+    let Access {
         verb,
+        group,
         resource,
         subresource,
         ..
-    } = attributes;
-    match (resource.group, resource.plural) {
-        ("", "secrets" | "configmaps") => read_referenced(node, attributes, view),
-        ("", "serviceaccounts") => service_account(node, attributes, view),
-        ("coordination.k8s.io", "leases") => lease(node, attributes),
-        ("", "nodes") => own_node(node, attributes),
-        ("", "pods") => pod(node, attributes, view),
+    } = access;
+    match (*group, *resource) {
+        ("", "secrets" | "configmaps") => read_referenced(node, access, view),
+        ("", "serviceaccounts") => service_account(node, access, view),
+        ("coordination.k8s.io", "leases") => lease(node, access),
+        ("", "nodes") => own_node(node, access),
+        ("", "pods") => pod(node, access, view),
         // The role `system:node` decides the rest.
         (group, plural) => {
             let verbs: &[&str] = match (group, plural, *subresource) {
@@ -30,6 +35,10 @@ pub(super) fn authorize(node: &str, attributes: &Attributes, view: &dyn View) ->
                 (_, "events", "") => &["create", "update", "patch"],
                 ("certificates.k8s.io", "certificatesigningrequests", "") => {
                     &["create", "get", "list", "watch"]
+                }
+                ("authentication.k8s.io", "tokenreviews", "")
+                | ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews", "") => {
+                    &["create"]
                 }
                 ("node.k8s.io", "runtimeclasses", "") => &["get", "list", "watch"],
                 _ => &[],
@@ -43,51 +52,51 @@ fn allow_if(allowed: bool, why: &str) -> Result<(), String> {
     if allowed { Ok(()) } else { Err(why.to_owned()) }
 }
 
-fn read_referenced(node: &str, attributes: &Attributes, view: &dyn View) -> Result<(), String> {
-    let reads = matches!(attributes.verb, "get" | "list" | "watch");
+fn read_referenced(node: &str, access: &Access<'_>, view: &dyn View) -> Result<(), String> {
+    let reads = matches!(access.verb, "get" | "list" | "watch");
     allow_if(reads, "can only read resources of this type")?;
-    allow_if(attributes.subresource.is_empty(), "cannot read subresource")?;
+    allow_if(access.subresource.is_empty(), "cannot read subresource")?;
     allow_if(
-        !attributes.namespace.is_empty(),
+        !access.namespace.is_empty(),
         "can only read namespaced object of this type",
     )?;
-    related(node, attributes, view)
+    related(node, access, view)
 }
 
-fn service_account(node: &str, attributes: &Attributes, view: &dyn View) -> Result<(), String> {
-    if attributes.verb == "get" && attributes.subresource.is_empty() {
-        return read_referenced(node, attributes, view);
+fn service_account(node: &str, access: &Access<'_>, view: &dyn View) -> Result<(), String> {
+    if access.verb == "get" && access.subresource.is_empty() {
+        return read_referenced(node, access, view);
     }
     allow_if(
-        attributes.verb == "create" && !attributes.name.is_empty(),
+        access.verb == "create" && !access.name.is_empty(),
         "can only create tokens for individual service accounts",
     )?;
     allow_if(
-        attributes.subresource == "token",
+        access.subresource == "token",
         "can only create token subresource of serviceaccount",
     )?;
-    related(node, attributes, view)
+    related(node, access, view)
 }
 
-fn lease(node: &str, attributes: &Attributes) -> Result<(), String> {
-    let verb = attributes.verb;
+fn lease(node: &str, access: &Access<'_>) -> Result<(), String> {
+    let verb = access.verb;
     allow_if(
         matches!(verb, "get" | "create" | "update" | "patch" | "delete"),
         "can only get, create, update, patch, or delete a node lease",
     )?;
     allow_if(
-        attributes.namespace == NODE_LEASE_NAMESPACE,
+        access.namespace == NODE_LEASE_NAMESPACE,
         &format!("can only access leases in the {NODE_LEASE_NAMESPACE:?} system namespace"),
     )?;
     allow_if(
-        verb == "create" || attributes.name == node,
+        verb == "create" || access.name == node,
         "can only access node lease with the same name as the requesting node",
     )
 }
 
-fn own_node(node: &str, attributes: &Attributes) -> Result<(), String> {
-    let name = attributes.name.as_str();
-    match (attributes.subresource, attributes.verb) {
+fn own_node(node: &str, access: &Access<'_>) -> Result<(), String> {
+    let name = &*access.name;
+    match (access.subresource, access.verb) {
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
         ("", "get" | "list" | "watch") if name == node => Ok(()),
         ("", "get" | "list" | "watch") if name.is_empty() => Err(format!(
@@ -100,19 +109,19 @@ fn own_node(node: &str, attributes: &Attributes) -> Result<(), String> {
     }
 }
 
-fn pod(node: &str, attributes: &Attributes, view: &dyn View) -> Result<(), String> {
-    match (attributes.subresource, attributes.verb) {
-        ("", "get") => related(node, attributes, view),
+fn pod(node: &str, access: &Access<'_>, view: &dyn View) -> Result<(), String> {
+    match (access.subresource, access.verb) {
+        ("", "get") => related(node, access, view),
         ("", "list" | "watch") => {
             let selects = |requirement: &str| {
                 let value = requirement.trim().strip_prefix("spec.nodeName=");
                 value.is_some_and(|value| value.strip_prefix('=').unwrap_or(value) == node)
             };
-            if attributes.field_selector.split(',').any(selects) {
+            if access.field_selector.split(',').any(selects) {
                 return Ok(());
             }
-            if !attributes.name.is_empty() {
-                return related(node, attributes, view);
+            if !access.name.is_empty() {
+                return related(node, access, view);
             }
             Err("can only list/watch pods with spec.nodeName field selector".into())
         }
@@ -122,10 +131,10 @@ fn pod(node: &str, attributes: &Attributes, view: &dyn View) -> Result<(), Strin
 }
 
 /// Whether one of the node's pods refers to the object, or is it.
-fn related(node: &str, attributes: &Attributes, view: &dyn View) -> Result<(), String> {
-    let (namespace, name) = (attributes.namespace.as_str(), attributes.name.as_str());
+fn related(node: &str, access: &Access<'_>, view: &dyn View) -> Result<(), String> {
+    let (namespace, name) = (access.namespace, &*access.name);
     allow_if(!name.is_empty(), "No Object name found")?;
-    let is_related = match (attributes.resource.plural, Resource::find("", "v1", "pods")) {
+    let is_related = match (access.resource, Resource::find("", "v1", "pods")) {
         (_, None) => false,
         ("pods", Some(pods)) => view
             .get(pods, namespace, name)

@@ -138,6 +138,26 @@ impl Signer {
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok((certificate.der().to_vec(), key.serialize_der()))
     }
+
+    /// A client certificate of a user in a group and its key, both as DER.
+    #[cfg(feature = "tls")]
+    pub(crate) fn client(
+        &self,
+        user: &str,
+        group: &str,
+        now: Timestamp,
+    ) -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, user);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        set_validity(&mut params, now - BACKDATE, now + DURATION);
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok((certificate.der().to_vec(), key.serialize_der()))
+    }
 }
 
 fn set_validity(params: &mut CertificateParams, from: Timestamp, until: Timestamp) {

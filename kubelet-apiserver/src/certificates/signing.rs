@@ -66,7 +66,9 @@ impl ApiServerBuilder {
 }
 
 impl ApiServer {
-    /// The certificate of the authority, as PEM. `None` without
+    /// The certificate of the authority, as PEM. It signs the certificates of nodes, and the one that the server uses for
+    /// its requests to nodes (the user `kube-apiserver-kubelet-client` in the group `system:masters`). A node that has it
+    /// as `clientCAFile` trusts both. `None` without
     /// [`sign_certificates`](ApiServerBuilder::sign_certificates).
     pub fn certificate_authority(&self) -> Option<&str> {
         self.shared.signer.as_ref().map(Signer::certificate)

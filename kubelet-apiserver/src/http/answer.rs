@@ -13,7 +13,7 @@ use futures::{Stream, TryStreamExt};
 
 use crate::status_error::StatusError;
 
-/// The body of a response: whole, or the stream of a watch.
+/// The body of a response: whole, or the stream of a watch or of a node.
 pub type ApiBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// A response of one JSON document.

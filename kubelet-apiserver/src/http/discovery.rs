@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::resource::{RESOURCES, Resource};
+use crate::reviews::is_review;
 
 /// The version of Kubernetes whose behaviour this server has.
 pub(super) fn version() -> Value {
@@ -158,6 +159,9 @@ fn group_of(name: &str, version: &str) -> Value {
 }
 
 fn verbs(resource: &Resource) -> Value {
+    if is_review(resource) {
+        return json!(["create"]);
+    }
     if resource.plural == "namespaces" {
         return json!(["create", "delete", "get", "list", "patch", "update", "watch"]);
     }
@@ -173,25 +177,34 @@ fn verbs(resource: &Resource) -> Value {
     ])
 }
 
-struct Subresource {
+/// A sub-resource: the kind that it reads and writes, and its verbs.
+pub(super) struct Subresource {
     kind: &'static str,
     group: &'static str,
     version: &'static str,
-    verbs: &'static [&'static str],
+    pub(super) verbs: &'static [&'static str],
 }
 
-/// The kind that a sub-resource reads and writes.
-fn subresource_of(resource: &Resource, name: &str) -> Subresource {
-    let posted = |kind, group| Subresource {
+pub(super) fn subresource_of(resource: &Resource, name: &str) -> Subresource {
+    let of_kind = |kind, group, verbs| Subresource {
         kind,
         group,
         version: "v1",
-        verbs: &["create"],
+        verbs,
     };
     match name {
-        "binding" => posted("Binding", ""),
-        "eviction" => posted("Eviction", "policy"),
-        "token" => posted("TokenRequest", "authentication.k8s.io"),
+        "binding" => of_kind("Binding", "", &["create"]),
+        "eviction" => of_kind("Eviction", "policy", &["create"]),
+        "token" => of_kind("TokenRequest", "authentication.k8s.io", &["create"]),
+        "log" => of_kind("Pod", "", &["get"]),
+        "exec" => of_kind("PodExecOptions", "", &["create", "get"]),
+        "attach" => of_kind("PodAttachOptions", "", &["create", "get"]),
+        "portforward" => of_kind("PodPortForwardOptions", "", &["create", "get"]),
+        "proxy" => of_kind(
+            "NodeProxyOptions",
+            "",
+            &["create", "delete", "get", "patch", "update"],
+        ),
         _ => Subresource {
             kind: resource.kind,
             group: resource.group,
@@ -201,7 +214,12 @@ fn subresource_of(resource: &Resource, name: &str) -> Subresource {
     }
 }
 
-/// Whether a sub-resource takes `POST`; the others take `GET`, `PUT` and `PATCH`.
-pub(super) fn is_posted(subresource: &str) -> bool {
-    matches!(subresource, "binding" | "eviction" | "token")
+/// Whether a sub-resource is one that nodes serve.
+pub(super) fn is_forwarded(subresource: &str) -> bool {
+    is_stream(subresource) || matches!(subresource, "log" | "proxy")
+}
+
+/// Whether a sub-resource is a stream into a pod.
+pub(super) fn is_stream(subresource: &str) -> bool {
+    matches!(subresource, "exec" | "attach" | "portforward")
 }

@@ -18,12 +18,16 @@ use super::watch::Watch;
 use super::{discovery, openapi};
 use crate::authorize;
 use crate::call::{ApiCall, Verb};
+#[cfg(feature = "tls")]
+use crate::nodes::{self, NodeRequest};
 use crate::objects::FieldValidation;
 use crate::patch::PatchType;
 use crate::request::{Attributes, User};
+use crate::reviews::is_review;
 use crate::server::Shared;
 use crate::status_error::StatusError;
 use crate::store::{Ending, FieldSelector, ListOptions, line, parse_revision};
+use crate::tokens::ISSUER;
 use crate::write::{Written, name_of, required_field_manager};
 
 /// The shortest duration of a watch without a timeout (`--min-request-timeout`); the duration is up to twice as long.
@@ -37,6 +41,8 @@ pub(super) struct Exchange {
     shared: Arc<Shared>,
     user: User,
     method: Method,
+    #[cfg(feature = "tls")]
+    uri: http::Uri,
     pub(super) target: Target,
     parameters: Parameters,
     headers: HeaderMap,
@@ -58,18 +64,22 @@ impl Exchange {
         let (token, path) = token_in(head.uri.path());
         let user = match (user, token) {
             (Some(user), _) => user,
-            (None, Some(token)) => shared.authenticate(token).ok_or_else(unauthorized)?,
+            (None, Some(token)) => owner(&shared, token).ok_or_else(unauthorized)?,
             (None, None) => bearer(&shared, &head.headers)?,
         };
         let target = Target::of(path);
         // These documents choose their media type themselves.
         let accepted = match target {
             Target::OpenApiV2 | Target::Health => Ok(media::PLAIN),
+            // Nodes choose it.
+            Target::Objects(ref path) if discovery::is_forwarded(path.subresource) => Ok(media::PLAIN),
             _ => Accepted::of(&head.headers),
         };
         Ok(Exchange {
             user,
             method: head.method.clone(),
+            #[cfg(feature = "tls")]
+            uri: head.uri.clone(),
             target,
             parameters,
             headers: head.headers.clone(),
@@ -112,7 +122,7 @@ impl Exchange {
 
     fn objects(&self, path: &ObjectPath, body: Bytes) -> Result<Response<ApiBody>, StatusError> {
         let attributes = self.attributes(path);
-        authorize::authorize(&by_selected_name(&attributes), &*self.shared)?;
+        authorize::authorize(&by_selected_name(&attributes), &self.shared.grants, &*self.shared)?;
         if !is_allowed(path, &attributes, &self.method) {
             return Err(no_such_method());
         }
@@ -124,7 +134,9 @@ impl Exchange {
             "watch" => self.watch(&attributes),
             "create" => {
                 let body = media::json_body(content_type, body)?;
-                let written = if attributes.subresource.is_empty() {
+                let written = if is_review(attributes.resource) {
+                    self.shared.review(&attributes, &body, validation)
+                } else if attributes.subresource.is_empty() {
                     self.shared.create(&attributes, &body, validation)
                 } else {
                     self.shared.post_subresource(&attributes, &body, validation)
@@ -149,6 +161,45 @@ impl Exchange {
                 Ok(self.json(200, &self.presenter(&attributes).list(&listed)))
             }
         }
+    }
+
+    /// Whether a node answers this request.
+    #[cfg(feature = "tls")]
+    pub(super) fn is_for_node(&self) -> bool {
+        matches!(&self.target, Target::Objects(path) if discovery::is_forwarded(path.subresource))
+    }
+
+    /// Forwards the request to a node.
+    #[cfg(feature = "tls")]
+    pub(super) async fn forward(
+        &self,
+        body: ApiBody,
+        upgrade: Option<(hyper::upgrade::OnUpgrade, crate::listener::Streams)>,
+    ) -> Result<Response<ApiBody>, StatusError> {
+        let Target::Objects(path) = &self.target else {
+            return Err(no_such_resource());
+        };
+        let mut attributes = self.attributes(path);
+        authorize::authorize(&attributes, &self.shared.grants, &*self.shared)?;
+        if !is_allowed(path, &attributes, &self.method) {
+            return Err(no_such_method());
+        }
+        // A stream needs the permission to create, also when it starts with GET.
+        if discovery::is_stream(path.subresource) && attributes.verb != "create" {
+            attributes.verb = "create";
+            authorize::authorize(&attributes, &self.shared.grants, &*self.shared)?;
+        }
+        let request = NodeRequest {
+            shared: &self.shared,
+            attributes: &attributes,
+            method: &self.method,
+            uri: &self.uri,
+            tail: &path.tail,
+            headers: &self.headers,
+            body,
+            upgrade,
+        };
+        nodes::forward(request).await
     }
 
     fn get(&self, attributes: &Attributes) -> Result<Response<ApiBody>, StatusError> {
@@ -263,7 +314,7 @@ impl Exchange {
     fn verb(&self, path: &ObjectPath) -> Option<Verb> {
         let collection = path.name.is_empty();
         Some(match self.method.as_str() {
-            "GET" | "HEAD" if self.parameters.is_true("watch") => Verb::Watch,
+            "GET" | "HEAD" if path.subresource.is_empty() && self.parameters.is_true("watch") => Verb::Watch,
             "GET" | "HEAD" if collection => Verb::List,
             "GET" | "HEAD" => Verb::Get,
             "POST" => Verb::Create,
@@ -364,11 +415,12 @@ fn is_allowed(path: &ObjectPath, attributes: &Attributes, method: &Method) -> bo
     let (collection, verb) = (path.name.is_empty(), attributes.verb);
     let everywhere = path.resource.namespaced && path.namespace.is_empty();
     if !path.subresource.is_empty() {
-        return match verb {
-            "create" => discovery::is_posted(path.subresource),
-            "get" | "update" | "patch" => !discovery::is_posted(path.subresource),
-            _ => false,
-        };
+        return discovery::subresource_of(path.resource, path.subresource)
+            .verbs
+            .contains(&verb);
+    }
+    if is_review(path.resource) {
+        return verb == "create" && collection;
     }
     match verb {
         "get" | "list" | "watch" => true,
@@ -391,8 +443,14 @@ fn bearer(shared: &Shared, headers: &HeaderMap) -> Result<User, StatusError> {
         .to_str()
         .ok()
         .and_then(|value| value.strip_prefix("Bearer "))
-        .and_then(|token| shared.authenticate(token.trim()))
+        .and_then(|token| owner(shared, token.trim()))
         .ok_or_else(unauthorized)
+}
+
+/// The user of a token for this server.
+fn owner(shared: &Shared, token: &str) -> Option<User> {
+    let identity = shared.authenticate(token, &[ISSUER]).ok()?;
+    Some(identity.user)
 }
 
 /// The token at the start of a path. Our kubeconfigs put it there because kubectl sends no credentials over plain

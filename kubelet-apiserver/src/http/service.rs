@@ -4,6 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+#[cfg(feature = "tls")]
+use bytes::Buf;
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -14,6 +17,8 @@ use super::exchange::Exchange;
 #[cfg(feature = "tls")]
 use super::exchange::unauthorized;
 use super::target::Target;
+#[cfg(feature = "tls")]
+use crate::listener::Streams;
 use crate::request::User;
 use crate::server::Shared;
 use crate::status_error::StatusError;
@@ -24,7 +29,7 @@ const MAX_REQUEST_BODY_BYTES: usize = 3 * 1024 * 1024;
 
 /// The server as an HTTP service. Clones share one server.
 ///
-/// A response that is not a watch arrives whole. If you drop the response future, the server has processed the request
+/// A response arrives whole, unless it is a watch or comes from a node. If you drop the response future, the server has processed the request
 /// either completely or not at all.
 #[derive(Clone, Debug)]
 pub struct ApiService {
@@ -34,6 +39,9 @@ pub struct ApiService {
     /// When the certificate of this connection expires.
     #[cfg(feature = "tls")]
     until: Option<k8s_openapi::jiff::Timestamp>,
+    /// What runs the upgraded connections of a listener; `None` without a listener.
+    #[cfg(feature = "tls")]
+    streams: Option<Streams>,
 }
 
 impl ApiService {
@@ -43,7 +51,16 @@ impl ApiService {
             user,
             #[cfg(feature = "tls")]
             until: None,
+            #[cfg(feature = "tls")]
+            streams: None,
         }
+    }
+
+    /// The service for a connection that can be upgraded.
+    #[cfg(feature = "tls")]
+    pub(crate) fn with_streams(mut self, streams: Streams) -> Self {
+        self.streams = Some(streams);
+        self
     }
 
     /// Refuses requests from this time on, because the client certificate of the connection has expired.
@@ -86,15 +103,28 @@ impl ApiService {
         if self.until.is_some_and(|until| shared.now() > until) {
             return Ok(refusal(&unauthorized(), "application/json", false));
         }
-        let (head, body) = request.into_parts();
+        #[cfg_attr(not(feature = "tls"), allow(unused_mut))]
+        let (mut head, body) = request.into_parts();
         let mut exchange = match Exchange::new(self.shared, self.user, &head) {
             Ok(exchange) => exchange,
             Err(error) => return Ok(refusal(&error, "application/json", false)),
         };
-        let body = match Limited::new(body, MAX_REQUEST_BODY_BYTES).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => return Ok(exchange.refuse(&too_large())),
-            Err(error) => return Err(error),
+        #[cfg(feature = "tls")]
+        let (for_node, body) = if exchange.is_for_node() {
+            let upgrade = head.extensions.remove().zip(self.streams);
+            (Some((streamed(body), upgrade)), None)
+        } else {
+            (None, Some(body))
+        };
+        #[cfg(not(feature = "tls"))]
+        let body = Some(body);
+        let body = match body.map(|body| Limited::new(body, MAX_REQUEST_BODY_BYTES)) {
+            None => Bytes::new(),
+            Some(body) => match body.collect().await {
+                Ok(body) => body.to_bytes(),
+                Err(error) if error.is::<LengthLimitError>() => return Ok(exchange.refuse(&too_large())),
+                Err(error) => return Err(error),
+            },
         };
         let Target::Objects(path) = &exchange.target else {
             return Ok(exchange
@@ -134,7 +164,14 @@ impl ApiService {
                 None
             }
         };
+        #[cfg(not(feature = "tls"))]
         let answer = refused.map_or_else(|| exchange.answer(body), Err);
+        #[cfg(feature = "tls")]
+        let answer = match (refused, for_node) {
+            (Some(error), _) => Err(error),
+            (None, Some((body, upgrade))) => exchange.forward(body, upgrade).await,
+            (None, None) => exchange.answer(body),
+        };
         let response = answer.unwrap_or_else(|error| exchange.refuse(&error));
         match trouble {
             Some(Trouble::ReplyLost) => return Err(io::Error::from(lost).into()),
@@ -145,6 +182,23 @@ impl ApiService {
         shared.answered(record, response.status().as_u16());
         Ok(response)
     }
+}
+
+/// A body that is passed on as it arrives.
+#[cfg(feature = "tls")]
+fn streamed<B>(body: B) -> ApiBody
+where
+    B: http_body::Body + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let owned = |mut data: B::Data| {
+        let length = data.remaining();
+        data.copy_to_bytes(length)
+    };
+    ApiBody::new(
+        body.map_frame(move |frame| frame.map_data(owned))
+            .map_err(Into::into),
+    )
 }
 
 /// The end of a wait that can only fail.

@@ -45,6 +45,8 @@ pub(super) struct ObjectPath {
     pub(super) namespace: String,
     /// Empty for collections.
     pub(super) name: String,
+    /// What follows `nodes/<name>/proxy`, as it was written; otherwise empty.
+    pub(super) tail: String,
 }
 
 impl Target {
@@ -63,11 +65,23 @@ impl Target {
             ["openapi", "v2"] => Target::OpenApiV2,
             ["openapi", "v3"] => Target::OpenApiV3Index,
             ["openapi", "v3", rest @ ..] => Target::OpenApiV3(rest.join("/")),
+            ["api", "v1", "nodes", name, "proxy", ..] => proxy(path, name),
             ["api", version, rest @ ..] => below("", version, rest),
             ["apis", group] => known_group(group).map_or(Target::Nothing, Target::Group),
             ["apis", group, version, rest @ ..] => below(group, version, rest),
             _ => Target::Nothing,
         }
+    }
+}
+
+fn proxy(path: &str, name: &str) -> Target {
+    let tail = path.trim_start_matches('/').splitn(6, '/').nth(5);
+    match cluster_wide(Resource::find("", "v1", "nodes"), name, "proxy") {
+        None => Target::UnknownResource,
+        Some(proxied) => Target::Objects(ObjectPath {
+            tail: tail.map(|tail| format!("/{tail}")).unwrap_or_default(),
+            ..proxied
+        }),
     }
 }
 
@@ -135,6 +149,7 @@ fn object(
         subresource,
         namespace: namespace.to_owned(),
         name: name.to_owned(),
+        tail: String::new(),
     })
 }
 
@@ -166,6 +181,24 @@ mod tests {
             ),
         ] {
             assert_eq!(objects(path), (kind, namespace.into(), name.into(), subresource));
+        }
+        #[cfg(feature = "tls")]
+        for (path, name, tail) in [
+            ("/api/v1/nodes/n/proxy", "n", ""),
+            ("/api/v1/nodes/n:10250/proxy/", "n:10250", "/"),
+            (
+                "/api/v1/nodes/https:n:/proxy/logs/a%2Fb//c/",
+                "https:n:",
+                "/logs/a%2Fb//c/",
+            ),
+        ] {
+            let Target::Objects(found) = Target::of(path) else {
+                panic!("{path}")
+            };
+            assert_eq!(
+                (&*found.name, found.subresource, &*found.tail),
+                (name, "proxy", tail)
+            );
         }
         for (path, target) in [
             ("/version", Target::Version),

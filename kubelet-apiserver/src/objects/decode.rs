@@ -199,6 +199,8 @@ fn wanted(attributes: &Attributes) -> Wanted {
                 "coordination.k8s.io" => "coordination",
                 "node.k8s.io" => "node",
                 "certificates.k8s.io" => "certificates",
+                "authentication.k8s.io" => "authentication",
+                "authorization.k8s.io" => "authorization",
                 _ => "core",
             };
             (attributes.resource.group, attributes.resource.kind, package)

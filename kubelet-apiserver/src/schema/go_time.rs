@@ -10,7 +10,7 @@ const PIECES: [&str; 11] = ["2006", "-", "01", "-", "02", "T", "15", ":", "04", 
 /// # Errors
 ///
 /// The part that cannot be read, in Go's words.
-pub(super) fn parse(text: &str, micro: bool) -> Result<Timestamp, String> {
+pub(crate) fn parse(text: &str, micro: bool) -> Result<Timestamp, String> {
     let layout = if micro {
         "2006-01-02T15:04:05.000000Z07:00"
     } else {
@@ -75,7 +75,7 @@ fn out_of_range(piece: &str, digits: &str) -> Option<&'static str> {
 }
 
 /// Writes a time.
-pub(super) fn format(at: Timestamp, micro: bool) -> String {
+pub(crate) fn format(at: Timestamp, micro: bool) -> String {
     if micro {
         at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
     } else {

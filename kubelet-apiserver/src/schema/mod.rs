@@ -15,6 +15,8 @@ mod unknown;
 use serde_json::Value;
 
 pub(crate) use check::json_type;
+#[cfg(feature = "tls")]
+pub(crate) use go_time::{format as format_time, parse as parse_time};
 pub(crate) use table::{Field, Kind, Topology, Type};
 
 use super::resource::Resource;

@@ -7,8 +7,10 @@ mod faults;
 mod kubectl;
 mod listing;
 mod loopback;
+mod nodes;
 mod recorded;
 mod recorded_pods;
+mod reviews;
 mod tls;
 mod watching;
 

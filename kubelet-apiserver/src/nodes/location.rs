@@ -1,0 +1,160 @@
+//! [`Location`]: the server of a node, and the container of a pod.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use super::plain_error;
+use crate::objects::Fields;
+use crate::resource::Resource;
+use crate::server::Shared;
+use crate::status_error::StatusError;
+
+/// The types of addresses, the preferred one first. As kubeadm sets `--kubelet-preferred-address-types`.
+const PREFERRED: [&str; 3] = ["InternalIP", "ExternalIP", "Hostname"];
+/// The port of a node that does not report one (`--kubelet-port`).
+const KUBELET_PORT: i64 = 10250;
+const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+
+/// A server on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Location {
+    pub(super) https: bool,
+    pub(super) host: String,
+    pub(super) port: String,
+    /// Whether it is the kubelet, which gets the API server's certificate.
+    pub(super) is_kubelet: bool,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.https { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.authority())
+    }
+}
+
+impl Location {
+    /// The kubelet of a node.
+    ///
+    /// # Errors
+    ///
+    /// The node does not exist, or has no address.
+    pub(super) fn kubelet(shared: &Shared, name: &str) -> Result<Self, StatusError> {
+        let resource =
+            Resource::find("", "v1", "nodes").ok_or_else(|| plain_error("nodes are not served".into()))?;
+        let node = shared.lookup(resource, "", name);
+        let node = node.ok_or_else(|| StatusError::not_found(resource, name))?;
+        let status = &node["status"];
+        let port = status["daemonEndpoints"]["kubeletEndpoint"].number("Port");
+        Ok(Location {
+            https: true,
+            host: address(status.list("addresses"))?,
+            port: port.filter(|port| *port > 0).unwrap_or(KUBELET_PORT).to_string(),
+            is_kubelet: true,
+        })
+    }
+
+    /// The server that the name in `nodes/<name>/proxy` means: `one`, `one:10255`, `https:one:10250`, `https:one:`.
+    ///
+    /// # Errors
+    ///
+    /// The name has another form, or the node does not exist, has no address, or has one that is not proxied to.
+    pub(super) fn of_proxy(shared: &Shared, name: &str) -> Result<Self, StatusError> {
+        let invalid = || StatusError::bad_request(format!("invalid node request {name:?}"));
+        let parts: Vec<&str> = name.split(':').collect();
+        let (scheme, node, port) = match *parts.as_slice() {
+            [node] => ("", node, ""),
+            [node, port] => ("", node, port),
+            [scheme, node, port] => (scheme, node, port),
+            _ => return Err(invalid()),
+        };
+        if node.is_empty() || !matches!(scheme, "" | "http" | "https") {
+            return Err(invalid());
+        }
+        let kubelet = Self::kubelet(shared, node)?;
+        if !is_proxyable(&kubelet.host) {
+            return Err(StatusError::bad_request("address not allowed"));
+        }
+        if port.is_empty() || port == kubelet.port {
+            return Ok(kubelet);
+        }
+        Ok(Location {
+            https: scheme == "https",
+            port: port.to_owned(),
+            is_kubelet: false,
+            ..kubelet
+        })
+    }
+
+    /// `host:port`.
+    pub(super) fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+fn address(addresses: &[Value]) -> Result<String, StatusError> {
+    let of_type = |kind: &&str| addresses.iter().find(|address| address.text("type") == *kind);
+    if let Some(address) = PREFERRED.iter().find_map(of_type) {
+        return Ok(address.text("address").to_owned());
+    }
+    let known: Vec<String> = addresses
+        .iter()
+        .map(|address| format!("{{{} {}}}", address.text("type"), address.text("address")))
+        .collect();
+    let known = known.join(" ");
+    Err(plain_error(format!(
+        "no preferred addresses found; known addresses: [{known}]"
+    )))
+}
+
+/// Whether the address may be that of a node (`isProxyableHostname`). Unlike in the API server, a node may be on this
+/// host.
+fn is_proxyable(host: &str) -> bool {
+    host.parse().is_ok_and(|address: IpAddr| match address {
+        IpAddr::V4(address) => {
+            !address.is_unspecified()
+                && !address.is_multicast()
+                && !address.is_link_local()
+                && !address.is_broadcast()
+        }
+        IpAddr::V6(address) => {
+            !address.is_unspecified() && !address.is_multicast() && !address.is_unicast_link_local()
+        }
+    }) || host.parse::<IpAddr>().is_err()
+}
+
+/// The container that a request is for: the named one, or the only one (`validateContainer`).
+///
+/// # Errors
+///
+/// The pod has no such container, or more than one container and none is named.
+pub(super) fn container(pod: &Value, name: &str, asked: &str) -> Result<String, StatusError> {
+    let spec = &pod["spec"];
+    let all: Vec<&str> = CONTAINER_LISTS
+        .iter()
+        .flat_map(|list| spec.list(list))
+        .map(|container| container.text("name"))
+        .collect();
+    if !asked.is_empty() {
+        if all.contains(&asked) {
+            return Ok(asked.to_owned());
+        }
+        let message = format!("container {asked} is not valid for pod {name}");
+        return Err(StatusError::bad_request(message));
+    }
+    match spec.list("containers") {
+        [only] => Ok(only.text("name").to_owned()),
+        [] => Err(StatusError::bad_request(format!(
+            "a container name must be specified for pod {name}"
+        ))),
+        _ => Err(StatusError::bad_request(format!(
+            "a container name must be specified for pod {name}, choose one of: [{}]",
+            all.join(" ")
+        ))),
+    }
+}
