@@ -49,7 +49,9 @@ pub(super) async fn exec(
                     .await
             }
             Some(sizes) => {
-                let spawned = call.spawn(move |process, about| spawn_in_terminal(process, &argv, about));
+                let size = *sizes.borrow();
+                let spawned =
+                    call.spawn(move |process, about| spawn_in_terminal(process, &argv, size, about));
                 let (group, terminal) = spawned.await?;
                 let output = streams.stdout.or(streams.stderr);
                 run_in_terminal(terminal, sizes, &group, &call, streams.stdin, output).await
@@ -110,14 +112,19 @@ fn spawn(process: &Process, argv: &[String], ends: Ends, about: &str) -> Result<
     }
 }
 
-fn spawn_in_terminal(process: &Process, argv: &[String], about: &str) -> Result<(Group, Terminal)> {
+fn spawn_in_terminal(
+    process: &Process,
+    argv: &[String],
+    size: Option<TerminalSize>,
+    about: &str,
+) -> Result<(Group, Terminal)> {
     let dir = process.working_dir();
     let program = argv.first().map_or("", String::as_str);
     let failed = |error: &io::Error| command::spawn_failed(about, program, &dir, error);
     let Some(command) = command::in_new_session(argv, process.env(), &dir) else {
         return Err(RuntimeError::permanent(about, "the command is empty"));
     };
-    let (terminal, child) = Terminal::spawn(command).map_err(|error| failed(&error))?;
+    let (terminal, child) = Terminal::spawn(command, size).map_err(|error| failed(&error))?;
     let group = Group::of_child(child).map_err(|error| failed(&error))?;
     Ok((group, terminal))
 }

@@ -16,12 +16,15 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Spawns a command as the leader of a new session with a new controlling terminal.
-    pub(super) fn spawn(command: Command) -> io::Result<(Self, Child)> {
+    /// Spawns a command as the leader of a new session with a new controlling terminal, of this size if it is known.
+    pub(super) fn spawn(command: Command, size: Option<TerminalSize>) -> io::Result<(Self, Child)> {
         let (pty, pts) = pty_process::blocking::open().map_err(io_error)?;
         let fd = OwnedFd::from(pty);
         fcntl_setfl(&fd, fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
         let terminal = Self { fd: watch(fd)? };
+        if let Some(size) = size {
+            terminal.resize(size);
+        }
         let child = pty_process::blocking::Command::from(command).spawn(pts);
         Ok((terminal, child.map_err(io_error)?))
     }

@@ -20,7 +20,7 @@ impl CriAdapter {
         const CALL: &str = "Exec";
         let id = request.container_id;
         if self.inner.runtime.exec().is_none() {
-            return Err(self.missing(CALL, &id, "exec"));
+            return Err(self.missing(CALL, &id, "streaming exec"));
         }
         let server = self.streaming(CALL, &id, "streaming exec")?;
         let streams = StreamOptions {

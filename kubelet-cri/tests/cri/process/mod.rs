@@ -7,4 +7,5 @@ mod node;
 mod output;
 mod restart;
 mod served;
+mod streams;
 mod usage;
