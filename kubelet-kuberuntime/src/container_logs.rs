@@ -1,7 +1,7 @@
 //! The logs of containers, by their ids (`GetContainerLogs`), and by their names in the pod.
 
 use async_trait::async_trait;
-use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kubelet_core::ContainerId;
 use kubelet_core::runtime::ContainerLogs;
@@ -78,9 +78,11 @@ impl ContainerLogs for CriRuntime {
         let id = container_of_logs(name, status, container, options.previous);
         // The message is the kubelet's, not the runtime's.
         let id = id.map_err(|error| StreamError::other(error.message()))?;
-        let reader = self.log_reader(&id, options).await;
-        let text = reader.map_err(|error| stream_error(&error))?.read_text();
-        Ok(text.map_err(|error| stream_error(&error)).boxed())
+        // From here on the kubelet has answered with the status 200: an error follows what was read.
+        Ok(match self.log_reader(&id, options).await {
+            Ok(reader) => reader.read_text().map_err(|error| stream_error(&error)).boxed(),
+            Err(error) => stream::iter([Err(stream_error(&error))]).boxed(),
+        })
     }
 }
 
