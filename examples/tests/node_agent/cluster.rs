@@ -34,6 +34,8 @@ pub(crate) struct Cluster {
     pub(crate) dir: TempDir,
     endpoint: String,
     healthz: u16,
+    /// The port of the node's server.
+    port: u16,
     address: SocketAddr,
     tls: bool,
     serving: Option<(CancellationToken, JoinHandle<()>)>,
@@ -84,8 +86,8 @@ impl Cluster {
             false => server,
         };
         let server = server.build();
-        let (address, healthz) = (free_port(), free_port().port());
-        let mut cluster = Self { server, dir, endpoint, healthz, address, tls, serving: None, runtime: None };
+        let (address, healthz, port) = (free_port(), free_port().port(), free_port().port());
+        let mut cluster = Self { server, dir, endpoint, healthz, port, address, tls, serving: None, runtime: None };
         let node = if tls { User::bootstrapper("abcdef") } else { User::node(NODE) };
         for (file, user) in [("kubeconfig", node), ("admin", User::admin())] {
             let text = match tls {
@@ -127,7 +129,7 @@ impl Cluster {
 
     /// The command of the agent, without a choice of API server. `config` is added to its configuration file.
     pub(crate) fn command(&self, config: &str) -> Command {
-        let (endpoint, healthz) = (&self.endpoint, self.healthz);
+        let (endpoint, healthz, port) = (&self.endpoint, self.healthz, self.port);
         let config = format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -135,6 +137,8 @@ containerRuntimeEndpoint: {endpoint}
 staticPodPath: manifests
 podLogsDir: logs
 healthzPort: {healthz}
+address: 127.0.0.1
+port: {port}
 failCgroupV1: false
 failSwapOn: false
 cgroupsPerQOS: false
