@@ -1,1 +1,3 @@
 //! Serves the streams of a runtime.
+
+pub mod spdy;
