@@ -27,7 +27,10 @@ impl Default for Decoder {
 impl Decoder {
     /// At the start of a connection.
     pub fn new() -> Self {
-        Self { headers: Decompressor::new(), rest: None }
+        Self {
+            headers: Decompressor::new(),
+            rest: None,
+        }
     }
 
     /// Takes the next frame from the front of `input`. `None` if more bytes are needed.
@@ -93,25 +96,47 @@ impl Decoder {
         if left > 0 {
             self.rest = Some((stream, fin, left));
         }
-        Some(Frame::Data { stream, fin: fin && left == 0, data })
+        Some(Frame::Data {
+            stream,
+            fin: fin && left == 0,
+            data,
+        })
     }
 
     fn control(&mut self, kind: Kind, flags: u8, payload: &[u8]) -> Result<Frame, SpdyError> {
         let frame = kind.name();
         let fin = flags & FIN != 0;
-        let mut reader = Payload { frame, length: payload.len(), rest: payload };
+        let mut reader = Payload {
+            frame,
+            length: payload.len(),
+            rest: payload,
+        };
         let result = match kind {
             Kind::SynStream => {
                 let (stream, associated) = (reader.id()?, reader.u32()? & ID);
                 let (priority, slot) = (reader.u8()? >> 5, reader.u8()?);
                 let headers = self.headers(&mut reader)?;
                 let unidirectional = flags & UNIDIRECTIONAL != 0;
-                Frame::SynStream { stream, associated, priority, slot, fin, unidirectional, headers }
+                Frame::SynStream {
+                    stream,
+                    associated,
+                    priority,
+                    slot,
+                    fin,
+                    unidirectional,
+                    headers,
+                }
             }
-            Kind::SynReply => {
-                Frame::SynReply { stream: reader.id()?, fin, headers: self.headers(&mut reader)? }
-            }
-            Kind::Headers => Frame::Headers { stream: reader.id()?, fin, headers: self.headers(&mut reader)? },
+            Kind::SynReply => Frame::SynReply {
+                stream: reader.id()?,
+                fin,
+                headers: self.headers(&mut reader)?,
+            },
+            Kind::Headers => Frame::Headers {
+                stream: reader.id()?,
+                fin,
+                headers: self.headers(&mut reader)?,
+            },
             Kind::RstStream => {
                 let (stream, status) = (reader.id()?, reader.u32()?);
                 if status == 0 {
@@ -135,7 +160,10 @@ impl Decoder {
                 0 => return Err(SpdyError::ZeroId { frame }),
                 id => Frame::Ping { id },
             },
-            Kind::GoAway => Frame::GoAway { last: reader.u32()? & ID, status: reader.u32()? },
+            Kind::GoAway => Frame::GoAway {
+                last: reader.u32()? & ID,
+                status: reader.u32()?,
+            },
             Kind::WindowUpdate => {
                 let (stream, delta) = (reader.u32()? & ID, reader.u32()? & ID);
                 Frame::WindowUpdate { stream, delta }
@@ -150,7 +178,9 @@ impl Decoder {
     fn headers(&mut self, reader: &mut Payload<'_>) -> Result<Headers, SpdyError> {
         let block = std::mem::take(&mut reader.rest);
         let frame = reader.frame;
-        self.headers.decompress(block).map_err(|reason| SpdyError::HeaderBlock { frame, reason })
+        self.headers
+            .decompress(block)
+            .map_err(|reason| SpdyError::HeaderBlock { frame, reason })
     }
 }
 
@@ -163,7 +193,10 @@ struct Payload<'a> {
 
 impl Payload<'_> {
     fn wrong_length(&self) -> SpdyError {
-        SpdyError::Length { frame: self.frame, length: self.length }
+        SpdyError::Length {
+            frame: self.frame,
+            length: self.length,
+        }
     }
 
     fn u8(&mut self) -> Result<u8, SpdyError> {
@@ -196,7 +229,9 @@ impl Default for Encoder {
 impl Encoder {
     /// At the start of a connection.
     pub fn new() -> Self {
-        Self { headers: Compressor::new() }
+        Self {
+            headers: Compressor::new(),
+        }
     }
 
     /// Writes a frame to the end of `out`.
@@ -206,7 +241,15 @@ impl Encoder {
     /// If it is longer than its length field can say.
     pub fn encode(&mut self, frame: &Frame, out: &mut BytesMut) -> Result<(), SpdyError> {
         match frame {
-            Frame::SynStream { stream, associated, priority, slot, fin, unidirectional, headers } => {
+            Frame::SynStream {
+                stream,
+                associated,
+                priority,
+                slot,
+                fin,
+                unidirectional,
+                headers,
+            } => {
                 let block = self.block(Kind::SynStream, headers)?;
                 let flags = if *unidirectional { UNIDIRECTIONAL } else { 0 };
                 head(out, Kind::SynStream, u8::from(*fin) | flags, 10 + block.len())?;
@@ -259,7 +302,10 @@ impl Encoder {
 
     fn block(&mut self, kind: Kind, headers: &Headers) -> Result<Bytes, SpdyError> {
         let frame = kind.name();
-        let block = self.headers.compress(headers).map_err(|reason| SpdyError::HeaderBlock { frame, reason })?;
+        let block = self
+            .headers
+            .compress(headers)
+            .map_err(|reason| SpdyError::HeaderBlock { frame, reason })?;
         Ok(block.into())
     }
 }
@@ -267,7 +313,10 @@ impl Encoder {
 /// Writes a data frame. It needs no [`Encoder`], for data is not compressed.
 pub(super) fn encode_data(stream: u32, fin: bool, data: &[u8], out: &mut BytesMut) -> Result<(), SpdyError> {
     if data.len() > 0xff_ffff {
-        return Err(SpdyError::TooLong { frame: "DATA", length: data.len() });
+        return Err(SpdyError::TooLong {
+            frame: "DATA",
+            length: data.len(),
+        });
     }
     out.reserve(HEAD + data.len());
     out.put_u32(stream);
@@ -278,7 +327,10 @@ pub(super) fn encode_data(stream: u32, fin: bool, data: &[u8], out: &mut BytesMu
 
 fn head(out: &mut BytesMut, kind: Kind, flags: u8, length: usize) -> Result<(), SpdyError> {
     if length > MAX_CONTROL_LENGTH {
-        return Err(SpdyError::TooLong { frame: kind.name(), length });
+        return Err(SpdyError::TooLong {
+            frame: kind.name(),
+            length,
+        });
     }
     out.put_u32(CONTROL | 3 << 16 | kind as u32);
     out.put_u32(u32::from(flags) << 24 | length as u32);

@@ -46,8 +46,18 @@ impl<T: AsyncRead + AsyncWrite> Connection<T> {
 
     fn new(io: T, server: bool) -> (Self, Handle) {
         let shared = State::shared(server);
-        let handle = Handle { shared: shared.clone() };
-        (Self { io, shared, idle: None, ping: None }, handle)
+        let handle = Handle {
+            shared: shared.clone(),
+        };
+        (
+            Self {
+                io,
+                shared,
+                idle: None,
+                ping: None,
+            },
+            handle,
+        )
     }
 
     /// Ends the connection when so long no byte came or went. Zero means never.
@@ -74,7 +84,12 @@ impl<T: AsyncRead + AsyncWrite> Connection<T> {
     ///
     /// If it is dropped, the connection ends, and with it all streams.
     pub async fn run(self) -> Result<(), SpdyError> {
-        let Self { io, shared, idle, ping } = self;
+        let Self {
+            io,
+            shared,
+            idle,
+            ping,
+        } = self;
         let _end = EndOnDrop(shared.clone());
         let (mut reader, mut writer) = tokio::io::split(io);
         let activity = Activity::new();
@@ -134,6 +149,11 @@ impl Handle {
     pub fn open(&self, headers: Headers) -> Option<Stream> {
         let id = self.shared.lock().open(headers.clone())?;
         Some(Stream::new(id, headers, self.shared.clone()))
+    }
+
+    /// Ends our side of a stream, even if the [`Stream`] was dropped.
+    pub fn finish(&self, stream: u32) {
+        self.shared.lock().finish(stream);
     }
 
     /// Resets the streams whose our side has not ended, and ends the connection once all was sent.
@@ -220,7 +240,9 @@ async fn write_frames(
 }
 
 async fn send_pings(shared: &Shared, period: Option<Duration>) -> SpdyError {
-    let Some(period) = period else { return std::future::pending().await };
+    let Some(period) = period else {
+        return std::future::pending().await;
+    };
     let mut id = 1;
     loop {
         tokio::time::sleep(period).await;
@@ -242,16 +264,22 @@ pub(crate) struct Activity {
 
 impl Activity {
     pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), millis: AtomicU64::new(0) }
+        Self {
+            start: Instant::now(),
+            millis: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn note(&self) {
-        self.millis.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
+        self.millis
+            .store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
     /// Returns when nothing was noted for so long. `None` means never.
     pub(crate) async fn idle_for(&self, limit: Option<Duration>) {
-        let Some(limit) = limit else { return std::future::pending().await };
+        let Some(limit) = limit else {
+            return std::future::pending().await;
+        };
         loop {
             let last = self.start + Duration::from_millis(self.millis.load(Ordering::Relaxed));
             let until = last + limit;

@@ -99,7 +99,9 @@ impl Compressor {
             Some(stream) => stream,
             none => {
                 let mut stream = Compress::new(Compression::best(), true);
-                stream.set_dictionary(DICTIONARY).map_err(|_| "the dictionary is refused")?;
+                stream
+                    .set_dictionary(DICTIONARY)
+                    .map_err(|_| "the dictionary is refused")?;
                 none.insert(stream)
             }
         };
@@ -150,7 +152,9 @@ impl Decompressor {
                 Ok(_) if progress || out.len() == out.capacity() => {}
                 Ok(_) => return Err("it cannot be decompressed"),
                 Err(error) if error.needs_dictionary().is_some() => {
-                    stream.set_dictionary(DICTIONARY).map_err(|_| "it needs another dictionary")?;
+                    stream
+                        .set_dictionary(DICTIONARY)
+                        .map_err(|_| "it needs another dictionary")?;
                 }
                 Err(_) => return Err("it cannot be decompressed"),
             }

@@ -157,31 +157,61 @@ impl State {
         }
         let stream = self.next_id;
         self.next_id += 2;
-        self.streams.insert(stream, StreamState { send_window: self.initial_window, ..Default::default() });
+        self.streams.insert(
+            stream,
+            StreamState {
+                send_window: self.initial_window,
+                ..Default::default()
+            },
+        );
         let (associated, priority, slot) = (0, 0, 0);
         let (fin, unidirectional) = (false, false);
-        self.send_or_die(&Frame::SynStream { stream, associated, priority, slot, fin, unidirectional, headers });
+        self.send_or_die(&Frame::SynStream {
+            stream,
+            associated,
+            priority,
+            slot,
+            fin,
+            unidirectional,
+            headers,
+        });
         Some(stream)
     }
 
     /// Does what a frame of the peer asks for.
     pub(super) fn receive(&mut self, frame: Frame) -> Result<(), SpdyError> {
         match frame {
-            Frame::SynStream { stream, fin, unidirectional, headers, .. } => {
+            Frame::SynStream {
+                stream,
+                fin,
+                unidirectional,
+                headers,
+                ..
+            } => {
                 if self.closing || self.gone {
                     return Ok(());
                 }
                 let theirs = (stream % 2 == 1) == self.server;
                 if !theirs || stream <= self.last_received {
-                    return self.send(&Frame::RstStream { stream, status: PROTOCOL_ERROR });
+                    return self.send(&Frame::RstStream {
+                        stream,
+                        status: PROTOCOL_ERROR,
+                    });
                 }
                 self.last_received = stream;
                 if self.streams.len() >= MAX_STREAMS {
-                    return self.send(&Frame::RstStream { stream, status: REFUSED_STREAM });
+                    return self.send(&Frame::RstStream {
+                        stream,
+                        status: REFUSED_STREAM,
+                    });
                 }
                 let send_window = self.initial_window;
-                let state =
-                    StreamState { remote_fin: fin, local_fin: unidirectional, send_window, ..Default::default() };
+                let state = StreamState {
+                    remote_fin: fin,
+                    local_fin: unidirectional,
+                    send_window,
+                    ..Default::default()
+                };
                 self.streams.insert(stream, state);
                 self.accepted.push_back((stream, headers));
                 if let Some(waker) = self.acceptor.take() {
@@ -257,7 +287,9 @@ impl State {
             self.buffered += length;
             state.inbound.push_back(data);
         }
-        let Some(state) = self.streams.get_mut(&stream) else { return };
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return;
+        };
         state.remote_fin |= fin;
         if let Some(waker) = state.reader.take() {
             waker.wake();
@@ -267,7 +299,10 @@ impl State {
 
     /// Whether so much waits to be read that no more frames are to be received. `stream` is the one that got bytes last.
     pub(super) fn full(&self, stream: u32) -> bool {
-        let waits = self.streams.get(&stream).is_some_and(|s| !s.dropped && s.buffered > MAX_BUFFERED);
+        let waits = self
+            .streams
+            .get(&stream)
+            .is_some_and(|s| !s.dropped && s.buffered > MAX_BUFFERED);
         !self.dead && (waits || self.buffered > MAX_BUFFERED_ALL)
     }
 
@@ -330,29 +365,42 @@ impl State {
     /// Ends our side of a stream.
     pub(super) fn finish(&mut self, stream: u32) {
         let dead = self.dead;
-        let Some(state) = self.streams.get_mut(&stream).filter(|s| !dead && !s.local_fin) else { return };
+        let Some(state) = self.streams.get_mut(&stream).filter(|s| !dead && !s.local_fin) else {
+            return;
+        };
         state.local_fin = true;
-        self.send_or_die(&Frame::Data { stream, fin: true, data: Bytes::new() });
+        self.send_or_die(&Frame::Data {
+            stream,
+            fin: true,
+            data: Bytes::new(),
+        });
         self.forget_closed(stream);
     }
 
     /// Ends both sides of a stream. What was received can still be read.
     pub(super) fn reset(&mut self, stream: u32) {
         let dead = self.dead;
-        let Some(state) = self.streams.get_mut(&stream) else { return };
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return;
+        };
         let send = !state.local_fin && !dead;
         state.local_fin = true;
         state.remote_fin = true;
         state.wake();
         if send {
-            self.send_or_die(&Frame::RstStream { stream, status: CANCEL });
+            self.send_or_die(&Frame::RstStream {
+                stream,
+                status: CANCEL,
+            });
         }
         self.forget_closed(stream);
     }
 
     /// Nobody holds the stream any more. What it still receives is thrown away.
     pub(super) fn release(&mut self, stream: u32) {
-        let Some(state) = self.streams.get_mut(&stream) else { return };
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return;
+        };
         state.dropped = true;
         state.inbound.clear();
         let buffered = std::mem::take(&mut state.buffered);
@@ -385,7 +433,10 @@ impl State {
             self.reset(stream);
         }
         self.accepted.clear();
-        self.send_or_die(&Frame::GoAway { last: self.last_received, status: 0 });
+        self.send_or_die(&Frame::GoAway {
+            last: self.last_received,
+            status: 0,
+        });
         self.closing = true;
         if let Some(waker) = self.acceptor.take() {
             waker.wake();
@@ -400,7 +451,15 @@ impl State {
             state.local_fin = true;
             state.wake();
         }
-        let wakers = [self.acceptor.take(), self.driver_reader.take(), self.driver_writer.take()];
-        wakers.into_iter().flatten().chain(self.waiting.drain(..)).for_each(Waker::wake);
+        let wakers = [
+            self.acceptor.take(),
+            self.driver_reader.take(),
+            self.driver_writer.take(),
+        ];
+        wakers
+            .into_iter()
+            .flatten()
+            .chain(self.waiting.drain(..))
+            .for_each(Waker::wake);
     }
 }

@@ -43,7 +43,11 @@ impl Stream {
             Some(stream) if !stream.replied && !stream.local_fin => stream.replied = true,
             _ => return,
         }
-        state.send_or_die(&Frame::SynReply { stream: self.id, fin: false, headers: Headers::new() });
+        state.send_or_die(&Frame::SynReply {
+            stream: self.id,
+            fin: false,
+            headers: Headers::new(),
+        });
     }
 
     /// Waits until the peer accepted a stream of ours. `false` if it did not, or the connection ended.
@@ -72,7 +76,10 @@ impl Stream {
 
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stream").field("id", &self.id).field("headers", &self.headers).finish_non_exhaustive()
+        f.debug_struct("Stream")
+            .field("id", &self.id)
+            .field("headers", &self.headers)
+            .finish_non_exhaustive()
     }
 }
 
@@ -89,7 +96,9 @@ impl AsyncRead for Stream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let mut state = self.shared.lock();
-        let Some(stream) = state.streams.get_mut(&self.id) else { return Poll::Ready(Ok(())) };
+        let Some(stream) = state.streams.get_mut(&self.id) else {
+            return Poll::Ready(Ok(()));
+        };
         let Some(front) = stream.inbound.front_mut() else {
             if stream.remote_fin {
                 return Poll::Ready(Ok(()));
