@@ -157,7 +157,6 @@ async fn serve(socket: TcpStream, shared: Arc<Shared>) {
         .max_buf_size(MAX_HEAD)
         .auto_date_header(false)
         .title_case_headers(true)
-        .keep_alive(false)
         .serve_connection(TokioIo::new(socket), service)
         .with_upgrades();
     if let Err(error) = connection.await {

@@ -1,0 +1,4 @@
+//! The node's server, from outside.
+
+#[cfg(feature = "streaming")]
+mod streams;
