@@ -15,6 +15,7 @@ pub mod prometheus;
 mod request_metrics;
 mod routes;
 mod server;
+mod sessions;
 #[cfg(feature = "streaming")]
 pub mod streaming;
 mod tls;
@@ -32,4 +33,5 @@ pub use routes::metrics::{MetricsSelection, MetricsSource};
 pub use routes::pprof::Profiler;
 pub use routes::zpages::AgentVersion;
 pub use server::Server;
+pub use sessions::Sessions;
 pub use tls::{CertificateFiles, ServingCertificate, TlsSettings};

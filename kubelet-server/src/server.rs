@@ -5,21 +5,24 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Layer as _;
+use tower::util::MapRequestLayer;
 
 use crate::authentication::ClientCertificates;
-use crate::{Error, NodeApi, TlsSettings};
+use crate::{Error, NodeApi, Sessions, TlsSettings};
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -113,17 +116,19 @@ impl Server {
             GracefulShutdown::new(),
         );
         let tls = self.tls.map(TlsAcceptor::from);
+        let sessions = Sessions::new();
+        let _ends_with_this_future = sessions.guard();
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
                 Some(_) = open.join_next(), if !open.is_empty() => {}
                 accepted = accept(&self.listener, &places) => {
-                    let (stream, place) = accepted;
+                    let (stream, client, place) = accepted;
                     let watcher = graceful.watcher();
-                    let (api, tls) = (self.api.clone(), tls.clone());
+                    let (api, tls, sessions) = (self.api.clone(), tls.clone(), sessions.clone());
                     open.spawn(async move {
-                        serve(stream, api, tls, watcher).await;
+                        serve(stream, Connection { client, api, sessions }, tls, watcher).await;
                         drop(place);
                     });
                 }
@@ -132,6 +137,7 @@ impl Server {
         drop(self.listener);
         // Whoever does not end in time is cut off when `open` is dropped.
         drop(tokio::time::timeout(GRACE, graceful.shutdown()).await);
+        sessions.end().await;
     }
 
     /// Binds an address and serves until `shutdown`. While another program has the address, for example an agent that is
@@ -179,12 +185,12 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> (TcpStream, Option<tokio::sync::OwnedSemaphorePermit>) {
+) -> (TcpStream, SocketAddr, Option<OwnedSemaphorePermit>) {
     loop {
         // A semaphore that is never closed.
         let place = places.clone().acquire_owned().await.ok();
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, place),
+            Ok((stream, client)) => return (stream, client, place),
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(PAUSE).await;
@@ -193,22 +199,24 @@ async fn accept(
     }
 }
 
-async fn serve(
-    stream: TcpStream,
+/// What the requests of a connection have in common.
+struct Connection {
+    client: SocketAddr,
     api: NodeApi,
-    tls: Option<TlsAcceptor>,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
+    sessions: Sessions,
+}
+
+async fn serve(stream: TcpStream, connection: Connection, tls: Option<TlsAcceptor>, watcher: Watcher) {
     // Streams send small pieces that should arrive at once.
     drop(stream.set_nodelay(true));
     let Some(tls) = tls else {
-        return serve_http(stream, api, None, watcher).await;
+        return serve_http(stream, connection, None, watcher).await;
     };
     match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
         Ok(Ok(stream)) => {
             let certificates = stream.get_ref().1.peer_certificates();
             let certificates = certificates.and_then(ClientCertificates::new);
-            serve_http(stream, api, certificates, watcher).await;
+            serve_http(stream, connection, certificates, watcher).await;
         }
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake error"),
         Err(_) => tracing::debug!("TLS handshake timeout"),
@@ -217,18 +225,23 @@ async fn serve(
 
 async fn serve_http(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    api: NodeApi,
+    Connection {
+        client,
+        api,
+        sessions,
+    }: Connection,
     certificates: Option<ClientCertificates>,
-    watcher: hyper_util::server::graceful::Watcher,
+    watcher: Watcher,
 ) {
-    let identify =
-        tower::util::MapRequestLayer::new(move |mut request: http::Request<hyper::body::Incoming>| {
-            if let Some(certificates) = &certificates {
-                request.extensions_mut().insert(certificates.clone());
-            }
-            request
-        });
-    let service = identify.layer(api);
+    let identify = MapRequestLayer::new(move |mut request: Request<Incoming>| {
+        let extensions = request.extensions_mut();
+        extensions.insert(client);
+        extensions.insert(sessions.clone());
+        if let Some(certificates) = &certificates {
+            extensions.insert(certificates.clone());
+        }
+        request
+    });
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
@@ -240,8 +253,8 @@ async fn serve_http(
         .keep_alive_interval(HEAD)
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
-    let serving =
-        http.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
+    let service = TowerToHyperService::new(identify.layer(api));
+    let serving = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(serving.into_owned()).await {
         tracing::debug!(%error, "connection ended");
     }

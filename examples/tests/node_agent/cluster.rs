@@ -87,7 +87,8 @@ impl Cluster {
         };
         let server = server.build();
         let (address, healthz, port) = (free_port(), free_port().port(), free_port().port());
-        let mut cluster = Self { server, dir, endpoint, healthz, port, address, tls, serving: None, runtime: None };
+        let mut cluster =
+            Self { server, dir, endpoint, healthz, port, address, tls, serving: None, runtime: None };
         let node = if tls { User::bootstrapper("abcdef") } else { User::node(NODE) };
         for (file, user) in [("kubeconfig", node), ("admin", User::admin())] {
             let text = match tls {

@@ -44,7 +44,8 @@ pub struct TerminalSize {
 pub struct ClientStreams {
     /// What the client sends. At its end, the command's input is closed; the other streams go on.
     pub stdin: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    /// Where the standard output goes. A write waits while the client reads slowly.
+    /// Where the standard output goes. A write waits while the client reads slowly. The client sees the end when it is shut
+    /// down, or when the command ends.
     pub stdout: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     /// Where the standard error goes. `None` with a terminal.
     pub stderr: Option<Box<dyn AsyncWrite + Send + Unpin>>,
@@ -123,6 +124,12 @@ pub trait RemoteCommand: Send {
     ///
     /// The server drops the call when the client is gone. A command must then be killed; a container runs on.
     async fn run(self: Box<Self>, streams: ClientStreams) -> Result<i32, StreamError>;
+
+    /// The command and its arguments, for the message that a client gets with an exit code that is not zero. By default
+    /// nothing.
+    fn command(&self) -> &[String] {
+        &[]
+    }
 }
 
 /// Connects to ports of a pod.
@@ -134,6 +141,11 @@ pub trait PortForwarder: Send + Sync {
     ///
     /// If nothing listens there. The client receives the message; its other connections go on.
     async fn connect(&self, port: u16) -> Result<Box<dyn ByteStream>, StreamError>;
+
+    /// The pod's id or name, for the message that a client gets with an error. By default nothing.
+    fn pod(&self) -> &str {
+        ""
+    }
 }
 
 /// Bytes in both directions, such as a TCP connection.

@@ -51,7 +51,7 @@ pub(super) fn of_websocket_protocol(headers: &mut HeaderMap) -> Result<Option<St
 }
 
 /// Whether the client asks for a WebSocket (`wsstream.IsWebSocketRequest`).
-pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
+fn is_websocket(headers: &HeaderMap) -> bool {
     let has = |name, wanted: &str| {
         headers
             .get(name)

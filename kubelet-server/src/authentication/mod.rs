@@ -10,7 +10,6 @@ use std::fmt;
 use http::HeaderMap;
 use k8s_openapi::jiff::Timestamp;
 
-pub(crate) use self::bearer::is_websocket;
 pub use self::certificate::{ClientCa, ClientCertificates};
 pub use self::token::{TokenCache, TokenReviewer};
 

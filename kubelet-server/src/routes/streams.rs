@@ -1,15 +1,18 @@
 //! `/exec/`, `/attach/`, `/portForward/`: streams of containers, proxied to the runtime's streaming server.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Uri};
 use kubelet_core::runtime::streaming::{StreamError, StreamErrorKind, StreamOptions, StreamingRuntime};
 use kubelet_core::{PodExt as _, PodKey};
+use metrics::counter;
 
 use super::{ContainerPath, parameter, parameters};
-use crate::authentication::is_websocket;
 use crate::body::{self, Body};
 use crate::pods::NodePods;
+use crate::sessions::Sessions;
+use crate::streaming::{self, StreamTimeouts};
 
 /// How streams are served.
 #[derive(Clone, Debug)]
@@ -164,8 +167,8 @@ pub(crate) async fn port_forward(
     if let Err(refusal) = check_method(&request) {
         return refusal;
     }
-    let tunnelled = settings.websockets && asks_for(&request, TUNNEL);
-    let ports = match ports(query, is_websocket(request.headers()) && !tunnelled) {
+    let named = streaming::is_websocket(request.headers()) && !is_tunnel(settings, &request);
+    let ports = match ports(query, named) {
         Ok(ports) => ports,
         Err(refusal) => return refusal,
     };
@@ -181,20 +184,57 @@ pub(crate) async fn port_forward(
     }
 }
 
-const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
-
-fn asks_for(request: &Request<Body>, protocol: &str) -> bool {
-    let _ = (request, protocol);
-    false
+/// Whether the request is for a tunnel of SPDY through WebSocket, and the gate allows it.
+fn is_tunnel(settings: &Settings, request: &Request<Body>) -> bool {
+    settings.websockets && streaming::wants_tunnel(request.headers())
 }
 
+/// Hands the streams on to the URL of the runtime. `streams` is `None` for ports.
 async fn forward(
     settings: &Settings,
-    kind: &'static str,
+    subresource: &'static str,
     url: &str,
     streams: Option<StreamOptions>,
     request: Request<Body>,
 ) -> Response<Body> {
-    let _ = (settings.idle_timeout, kind, url, streams, request);
-    body::http_error(StatusCode::INTERNAL_SERVER_ERROR, "Upgrade request required")
+    let target = match url.parse::<Uri>() {
+        Ok(target) if target.authority().is_some() => target,
+        _ => {
+            let message = format!("the runtime returned the URL {url:?}, which is not valid");
+            return body::http_error(StatusCode::INTERNAL_SERVER_ERROR, &message);
+        }
+    };
+    let counted =
+        || counter!("kubelet_websocket_streaming_requests_total", "subresource" => subresource).increment(1);
+    let sessions = request.extensions().get::<Sessions>().cloned();
+    let idle = settings.idle_timeout;
+    let answer = match streams {
+        Some(streams) if settings.websockets && streaming::wants_close_signal(request.headers()) => {
+            counted();
+            let timeouts = StreamTimeouts {
+                idle,
+                ..StreamTimeouts::default()
+            };
+            streaming::serve_translated(request, target, streams, timeouts)
+        }
+        None if is_tunnel(settings, &request) => {
+            counted();
+            streaming::serve_tunnel(request, &target, idle).await
+        }
+        _ => {
+            let client = request.extensions().get::<SocketAddr>().map(SocketAddr::ip);
+            streaming::proxy_upgrade(request, &target, client, idle).await
+        }
+    };
+    if let Some(session) = answer.session {
+        let Some(sessions) = sessions else {
+            tracing::error!("a request without `Sessions` in its extensions cannot have streams");
+            return body::http_error(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "unable to upgrade the connection",
+            );
+        };
+        sessions.run(session);
+    }
+    answer.response
 }

@@ -10,4 +10,6 @@
 mod https;
 mod logs;
 mod recorded;
+#[cfg(feature = "streaming")]
+mod streams;
 mod users;
