@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kubelet_core::PodExt;
 use kubelet_cri::process::ProcessRuntime;
 use kubelet_cri::{CriAdapter, CriServer, CriSocket};
+use kubelet_server::streaming::{StreamServer, StreamServerOptions};
 use kubelet_testing::{ApiServer, User};
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
@@ -27,6 +28,17 @@ use crate::program::program;
 use crate::standalone::{Agent, GUARD, until};
 
 pub(crate) const NODE: &str = "node-1";
+
+/// How the parts of a cluster know each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Security {
+    /// By tokens, without TLS.
+    None,
+    /// The node has a bootstrap token, and gets certificates of one minute.
+    Bootstrap,
+    /// By tokens over TLS. The node trusts client certificates of the API server.
+    Tls,
+}
 
 /// What outlives the agent.
 pub(crate) struct Cluster {
@@ -45,51 +57,72 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// A node that runs pods as processes.
     pub(crate) async fn on_processes() -> Self {
-        Self::with_processes(false).await
+        Self::with_processes(Security::None).await
+    }
+
+    /// A node that runs pods as processes, and trusts the API server's authority.
+    pub(crate) async fn secure_on_processes() -> Self {
+        Self::with_processes(Security::Tls).await
+    }
+
+    /// A node with the runtime at this endpoint, which trusts the API server's authority.
+    pub(crate) async fn secure_on(dir: TempDir, endpoint: String) -> Self {
+        Self::at(dir, endpoint, Security::Tls).await
     }
 
     /// A node that runs pods as processes and has only a bootstrap token. Its kubeconfig does not exist yet.
     ///
     /// Its certificates are backdated by five minutes and expire in one minute, so it always rotates.
     pub(crate) async fn bootstrapping() -> Self {
-        let cluster = Self::with_processes(true).await;
+        let cluster = Self::with_processes(Security::Bootstrap).await;
         fs::rename(cluster.path("kubeconfig"), cluster.path("bootstrap-kubeconfig")).unwrap();
         cluster
     }
 
-    async fn with_processes(tls: bool) -> Self {
+    async fn with_processes(security: Security) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let processes = ProcessRuntime::builder(dir.path().join("processes")).open().await.unwrap();
         let processes = Arc::new(processes);
+        let streams = StreamServer::bind(StreamServerOptions::default()).await.unwrap();
         let adapter = CriAdapter::builder(processes.clone()).records_dir(dir.path().join("cri"));
-        let adapter = Arc::new(adapter.build());
+        let adapter = Arc::new(adapter.streaming(Arc::new(streams.handle())).build());
         let socket = dir.path().join("cri.sock");
         let endpoint = format!("unix://{}", socket.display());
         let (server, stop) = (CriServer::new(adapter.clone(), adapter), CancellationToken::new());
         let socket = CriSocket::bind(socket, 0o600).await.unwrap();
         let token = stop.clone();
-        let serving = tokio::spawn(async move { server.serve(socket, token).await.unwrap() });
-        let mut cluster = Self::at(dir, endpoint, tls).await;
+        let serving = tokio::spawn(async move {
+            let (served, ()) = tokio::join!(server.serve(socket, token.clone()), streams.run(token));
+            served.unwrap();
+        });
+        let mut cluster = Self::at(dir, endpoint, security).await;
         cluster.runtime = Some((processes, stop, serving));
         cluster
     }
 
     /// A node with the runtime at this endpoint.
     pub(crate) async fn on(dir: TempDir, endpoint: String) -> Self {
-        Self::at(dir, endpoint, false).await
+        Self::at(dir, endpoint, Security::None).await
     }
 
-    async fn at(dir: TempDir, endpoint: String, tls: bool) -> Self {
+    async fn at(dir: TempDir, endpoint: String, security: Security) -> Self {
         let server = ApiServer::builder().record_reads();
-        let server = match tls {
-            true => server.sign_certificates().signing_duration(Duration::from_secs(60)),
-            false => server,
+        let server = match security {
+            Security::Bootstrap => server.sign_certificates().signing_duration(Duration::from_secs(60)),
+            Security::Tls => server.sign_certificates(),
+            Security::None => server,
         };
-        let server = server.build();
+        let (server, tls) = (server.build(), security != Security::None);
         let (address, healthz, port) = (free_port(), free_port().port(), free_port().port());
         let mut cluster =
             Self { server, dir, endpoint, healthz, port, address, tls, serving: None, runtime: None };
-        let node = if tls { User::bootstrapper("abcdef") } else { User::node(NODE) };
+        let node = match security {
+            Security::Bootstrap => User::bootstrapper("abcdef"),
+            _ => User::node(NODE),
+        };
+        if let Some(authority) = cluster.server.certificate_authority() {
+            fs::write(cluster.path("ca.crt"), authority).unwrap();
+        }
         for (file, user) in [("kubeconfig", node), ("admin", User::admin())] {
             let text = match tls {
                 true => cluster.server.kubeconfig_tls(address, user),
@@ -131,6 +164,10 @@ impl Cluster {
     /// The command of the agent, without a choice of API server. `config` is added to its configuration file.
     pub(crate) fn command(&self, config: &str) -> Command {
         let (endpoint, healthz, port) = (&self.endpoint, self.healthz, self.port);
+        let authority = match self.tls {
+            true => self.path("ca.crt").display().to_string(),
+            false => "\"\"".to_owned(),
+        };
         let config = format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -138,8 +175,10 @@ containerRuntimeEndpoint: {endpoint}
 staticPodPath: manifests
 podLogsDir: logs
 healthzPort: {healthz}
-address: 127.0.0.1
 port: {port}
+authentication:
+  x509:
+    clientCAFile: {authority}
 failCgroupV1: false
 failSwapOn: false
 cgroupsPerQOS: false
@@ -185,15 +224,22 @@ enforceNodeAllocatable: []
 
     /// What this `kubectl` prints; it must succeed. Spaces are flattened.
     pub(crate) async fn kubectl(&self, program: &Path, args: &[&str]) -> String {
-        let mut command = Command::new(program);
-        command.arg("--kubeconfig").arg(self.path("admin")).arg("--cache-dir").arg(self.path("cache"));
-        command.args(args).env("HOME", self.dir.path()).stdin(Stdio::null()).kill_on_drop(true);
+        let mut command = self.kubectl_command(program, args);
+        command.stdin(Stdio::null());
         let output = tokio::time::timeout(GUARD, command.output()).await.expect("kubectl hangs");
         let output = output.expect("kubectl starts");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "kubectl {args:?}: {text}{error}");
         text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// A `kubectl` for the administrator.
+    pub(crate) fn kubectl_command(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.arg("--kubeconfig").arg(self.path("admin")).arg("--cache-dir").arg(self.path("cache"));
+        command.args(args).env("HOME", self.dir.path()).kill_on_drop(true);
+        command
     }
 
     /// Waits until the node fulfils the condition.

@@ -8,3 +8,4 @@ mod life;
 mod on_containerd;
 mod pods;
 mod restart;
+mod server;
