@@ -1,7 +1,7 @@
 //! The runtime manager on a runtime in memory: streams, logs and stats of running pods; missing calls of old
 //! runtimes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::TryStreamExt;
@@ -339,7 +339,10 @@ async fn logs_are_found_by_the_containers_name() {
 #[tokio::test(start_paused = true)]
 async fn a_streaming_server_runs_scripted_commands() {
     #[derive(Default)]
-    struct Offers(std::sync::Mutex<(Vec<Box<dyn RemoteCommand>>, Vec<Box<dyn PortForwarder>>)>);
+    struct Offers {
+        commands: Mutex<Vec<Box<dyn RemoteCommand>>>,
+        forwarders: Mutex<Vec<Box<dyn PortForwarder>>>,
+    }
     impl StreamingServer for Offers {
         fn offer_command(
             &self,
@@ -347,7 +350,7 @@ async fn a_streaming_server_runs_scripted_commands() {
             _streams: StreamOptions,
             command: Box<dyn RemoteCommand>,
         ) -> Result<String, StreamError> {
-            self.0.lock().unwrap().0.push(command);
+            self.commands.lock().unwrap().push(command);
             Ok(format!("http://here/{kind:?}"))
         }
 
@@ -356,7 +359,7 @@ async fn a_streaming_server_runs_scripted_commands() {
             ports: &[u16],
             forwarder: Box<dyn PortForwarder>,
         ) -> Result<String, StreamError> {
-            self.0.lock().unwrap().1.push(forwarder);
+            self.forwarders.lock().unwrap().push(forwarder);
             Ok(format!("http://here/{ports:?}"))
         }
     }
@@ -376,7 +379,7 @@ async fn a_streaming_server_runs_scripted_commands() {
     let (mut stdout, theirs) = tokio::io::duplex(64);
     let mut streams = ClientStreams::default();
     streams.stdout = Some(Box::new(theirs));
-    let command = offers.0.lock().unwrap().0.pop().unwrap();
+    let command = offers.commands.lock().unwrap().pop().unwrap();
     assert_eq!(command.run(streams).await, Ok(3));
     let mut text = String::new();
     stdout.read_to_string(&mut text).await.unwrap();
@@ -384,14 +387,14 @@ async fn a_streaming_server_runs_scripted_commands() {
 
     let url = rig.manager.attach_url(&web, "once", ALL).await.unwrap();
     assert_eq!(url, "http://here/Attach");
-    let attached = offers.0.lock().unwrap().0.pop().unwrap();
+    let attached = offers.commands.lock().unwrap().pop().unwrap();
     let at = Instant::now();
     assert_eq!(attached.run(ClientStreams::default()).await, Ok(0));
     assert_eq!(at.elapsed().as_secs(), 5);
 
     let url = rig.manager.port_forward_url(&web.key(), &[80]).await.unwrap();
     assert_eq!(url, "http://here/[80]");
-    let forwarder = offers.0.lock().unwrap().1.pop().unwrap();
+    let forwarder = offers.forwarders.lock().unwrap().pop().unwrap();
     let mut port = forwarder.connect(80).await.unwrap();
     port.write_all(b"ping").await.unwrap();
     port.shutdown().await.unwrap();
