@@ -206,12 +206,17 @@ async fn show(mut chunks: LogChunks, prefix: String) {
     while let Some(chunk) = chunks.next().await {
         let written = match chunk {
             Ok(chunk) => {
-                let mut line = if new_line { prefix.clone().into_bytes() } else { Vec::new() };
-                new_line = chunk.bytes.ends_with(b"\n");
-                line.extend(chunk.bytes);
+                let mut text = Vec::with_capacity(chunk.bytes.len());
+                for line in chunk.bytes.split_inclusive(|byte| *byte == b'\n') {
+                    if new_line {
+                        text.extend_from_slice(prefix.as_bytes());
+                    }
+                    new_line = line.ends_with(b"\n");
+                    text.extend_from_slice(line);
+                }
                 match chunk.stream {
-                    LogStream::Stdout => std::io::stdout().lock().write_all(&line),
-                    LogStream::Stderr => std::io::stderr().lock().write_all(&line),
+                    LogStream::Stdout => std::io::stdout().lock().write_all(&text),
+                    LogStream::Stderr => std::io::stderr().lock().write_all(&text),
                 }
             }
             Err(error) => return say(format_args!("{error}")),

@@ -10,7 +10,7 @@
 //! | to read, follow and rotate logs | `logs` (feature `logs`) |
 //! | to remove unused images | [`ImageGcManager`] |
 //! | usage of pods | [`CriRuntime::pod_stats`] |
-//! | exec, attach and port-forward | [`CriRuntime::run_in_container`], [`CriRuntime::exec_url`] and the methods beside it |
+//! | exec, attach and port-forward | [`CriRuntime::run_in_container`], [`CriRuntime::exec_url`] and the methods beside it; [`StreamingRuntime`](kubelet_core::runtime::streaming::StreamingRuntime) |
 //! | cgroups of pods | [`PodCgroups`] |
 //! | the runtime's part of the node status | [`CriNodeRuntime`] |
 //!
@@ -29,7 +29,7 @@
 //! | `hooks/`, `probe/` | run hooks and probes | `pkg/kubelet/lifecycle`, `pkg/probe` |
 //! | `kill/` | stops containers and pods | `killContainer`, `killPodWithSyncResult` |
 //! | `read/`, `events.rs`, `stats.rs` | read pods, events and usage back from the runtime | `GetPods`, `GetPodStatus`, `pkg/kubelet/stats` |
-//! | `logs/`, `streaming.rs` | logs, and the streams of exec, attach and port-forward | `pkg/kubelet/logs`, `GetExec` |
+//! | `logs/`, `streaming.rs`, `streaming_runtime.rs` | logs, and the streams of exec, attach and port-forward | `pkg/kubelet/logs`, `GetExec` |
 //! | `gc/`, `image_gc/` | remove dead containers, old logs and unused images | `kuberuntime_gc.go`, `image_gc_manager.go` |
 //! | `cgroups/` | the cgroups of pods | `pkg/kubelet/cm` |
 //! | `calls/` | metrics and fallbacks of the calls to the runtime | `instrumented_services.go` |

@@ -200,7 +200,8 @@ pub trait StreamingRuntime: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`StreamErrorKind::NotFound`] if the container does not run; else the runtime's error.
+    /// [`StreamErrorKind::Other`] if the container does not run, because the kubelet answers that with the status 500;
+    /// else the runtime's error.
     async fn exec_url(
         &self,
         pod: &PodKey,
@@ -225,7 +226,7 @@ pub trait StreamingRuntime: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`StreamErrorKind::NotFound`] if the pod does not run; else the runtime's error.
+    /// [`StreamErrorKind::Other`] if the pod does not run; else the runtime's error.
     async fn port_forward_url(&self, pod: &PodKey, ports: &[u16]) -> Result<String, StreamError>;
 
     /// Runs a command in a container to its end (`RunInContainer`). Returns its standard output and then its standard

@@ -11,6 +11,9 @@
 //! [`Images`], [`Events`]. Each has a method that returns `None` by default. A call that needs a missing capability
 //! fails with [`Code::Unimplemented`](crate::Code::Unimplemented) and a message that names the capability.
 //!
+//! `kubectl exec`, `attach` and `port-forward` also need a streaming server, which serves the capabilities at URLs
+//! ([`CriAdapterBuilder::streaming`]).
+//!
 //! # A runtime in thirty lines
 //!
 //! ```

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::Clock;
+use kubelet_core::runtime::streaming::StreamingServer;
 use kubelet_cri::v1;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -17,6 +18,7 @@ use super::images::Images;
 use super::state::{Away, State};
 use super::stats::CONTAINERD_IMAGES_DIR;
 use super::store::Store;
+use super::streams::Streaming;
 use super::{Faults, Inner, Latency, MemoryCri};
 use crate::Calls;
 
@@ -48,7 +50,7 @@ pub struct MemoryCriBuilder {
     log_root: Option<PathBuf>,
     images_dir: PathBuf,
     open_registry: bool,
-    streaming_url: Option<String>,
+    streaming: Option<Streaming>,
     record_looks: bool,
     request_timeout: Option<Duration>,
 }
@@ -68,7 +70,7 @@ impl MemoryCriBuilder {
             log_root: None,
             images_dir: CONTAINERD_IMAGES_DIR.into(),
             open_registry: true,
-            streaming_url: None,
+            streaming: None,
             record_looks: false,
             request_timeout: None,
         }
@@ -143,7 +145,15 @@ impl MemoryCriBuilder {
     /// The URL in the responses of `Exec`, `Attach` and `PortForward`, `http://host:port`. The test must listen
     /// there. Without this setting, these calls return `Unimplemented`.
     pub fn streaming_url(mut self, base: impl Into<String>) -> Self {
-        self.streaming_url = Some(base.into());
+        self.streaming = Some(Streaming::At(base.into()));
+        self
+    }
+
+    /// The server of the streams of `Exec`, `Attach` and `PortForward`, whose URLs they return. A command has the output
+    /// and exit code of [`script_exec`](MemoryCri::script_exec); its input is read and dropped. An attached container has
+    /// no output; the client is connected until it ends. A forwarded port returns what it gets.
+    pub fn streaming(mut self, server: Arc<dyn StreamingServer>) -> Self {
+        self.streaming = Some(Streaming::By(server));
         self
     }
 
@@ -208,7 +218,7 @@ impl MemoryCriBuilder {
             handlers: self.handlers,
             user_namespaces: self.user_namespaces,
             cgroup_driver: self.cgroup_driver,
-            streaming_url: self.streaming_url,
+            streaming: self.streaming,
             record_looks: self.record_looks,
             request_timeout: self.request_timeout,
             calls: Calls::new(),

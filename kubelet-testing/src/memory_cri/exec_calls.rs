@@ -3,11 +3,13 @@
 use std::future::pending;
 use std::time::Duration;
 
+use kubelet_core::runtime::streaming::{StreamError, StreamingServer};
 use kubelet_cri::{Code, Error, v1};
 use tokio::time::{Instant, sleep};
 
 use super::exec::{ExecReply, ExecScript};
 use super::random::hex64;
+use super::streams::Streaming;
 use super::{Call, MemoryCri};
 
 type Result<T> = std::result::Result<T, Error>;
@@ -86,8 +88,24 @@ impl MemoryCri {
         }
     }
 
+    /// Waits until a container has ended.
+    pub(super) async fn container_end(&self, id: &str) -> Result<()> {
+        let call = Call::Attach;
+        let number = self.find(&self.settled(Instant::now()), call.name(), id, |id| {
+            format!("failed to find container {id:?} in store: ")
+        })?;
+        self.wait_for_end(number).await;
+        Ok(())
+    }
+
     /// The streaming URL for a running container or a sandbox.
-    pub(super) fn stream_url(&self, call: Call, path: &str, id: &str) -> Result<String> {
+    pub(super) fn stream_url(
+        &self,
+        call: Call,
+        path: &str,
+        id: &str,
+        offer: impl FnOnce(&dyn StreamingServer) -> std::result::Result<String, StreamError>,
+    ) -> Result<String> {
         let state = self.settled(Instant::now());
         if call == Call::PortForward {
             state.sandboxes.find(id).map_err(|missing| {
@@ -105,9 +123,16 @@ impl MemoryCri {
             }
         }
         drop(state);
-        let Some(base) = &self.inner.streaming_url else {
-            let message = format!("the runtime in memory has no streams: {call} leads nowhere");
-            return Err(Error::call(Code::Unimplemented, call.name(), id, message));
+        let base = match &self.inner.streaming {
+            Some(Streaming::At(base)) => base,
+            Some(Streaming::By(server)) => {
+                let url = offer(&**server);
+                return url.map_err(|error| Error::call(Code::Unknown, call.name(), id, error.message));
+            }
+            None => {
+                let message = format!("the runtime in memory has no streams: {call} leads nowhere");
+                return Err(Error::call(Code::Unimplemented, call.name(), id, message));
+            }
         };
         let mut state = self.inner.state.lock();
         state.ids += 1;

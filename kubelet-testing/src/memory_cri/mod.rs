@@ -25,6 +25,7 @@ mod starts;
 mod state;
 mod stats;
 mod store;
+mod streams;
 mod termination_message;
 
 use std::collections::BTreeSet;
@@ -52,6 +53,7 @@ pub(crate) use self::random::{hash, hex64};
 #[cfg(feature = "simulation")]
 pub(crate) use self::starts::Start;
 use self::state::{Away, State};
+use self::streams::Streaming;
 use crate::run::{Ending, Run, Script};
 use crate::wait::patiently;
 use crate::{Calls, Result, Tally};
@@ -120,7 +122,8 @@ const LOST: &str = "error reading from server: EOF";
 ///
 /// That version lacks `RuntimeConfig`, `UpdatePodSandboxResources`, the metrics and the `Stream…` calls. Here they
 /// follow the protocol. `CheckpointContainer` returns `Unimplemented`. So do `Exec`, `Attach` and `PortForward`,
-/// unless the builder has a [`streaming_url`](MemoryCriBuilder::streaming_url).
+/// unless the builder has a [`streaming_url`](MemoryCriBuilder::streaming_url) or a
+/// [streaming server](MemoryCriBuilder::streaming).
 ///
 /// Not modelled: what a real process would do by itself (containers follow their scripts), mounts, security, host
 /// ports. Limits are stored and reported, but not enforced.
@@ -146,7 +149,7 @@ struct Inner {
     handlers: BTreeSet<String>,
     user_namespaces: bool,
     cgroup_driver: v1::CgroupDriver,
-    streaming_url: Option<String>,
+    streaming: Option<Streaming>,
     record_looks: bool,
     request_timeout: Option<Duration>,
     calls: Calls<CriCall>,

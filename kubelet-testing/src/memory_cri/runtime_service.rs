@@ -292,7 +292,7 @@ impl RuntimeService for MemoryCri {
         let call = Call::Exec;
         let about = self.about_container(&request.container_id);
         self.look(call, about, &request, || {
-            let url = self.stream_url(call, "exec", &request.container_id)?;
+            let url = self.exec_url(&request)?;
             Ok(v1::ExecResponse { url })
         })
         .await
@@ -302,7 +302,7 @@ impl RuntimeService for MemoryCri {
         let call = Call::Attach;
         let about = self.about_container(&request.container_id);
         self.look(call, about, &request, || {
-            let url = self.stream_url(call, "attach", &request.container_id)?;
+            let url = self.attach_url(&request)?;
             Ok(v1::AttachResponse { url })
         })
         .await
@@ -312,7 +312,7 @@ impl RuntimeService for MemoryCri {
         let call = Call::PortForward;
         let about = self.about_sandbox(&request.pod_sandbox_id);
         self.look(call, about, &request, || {
-            let url = self.stream_url(call, "portforward", &request.pod_sandbox_id)?;
+            let url = self.port_forward_url(&request)?;
             Ok(v1::PortForwardResponse { url })
         })
         .await

@@ -1,12 +1,16 @@
 //! The runtime manager on a runtime in memory: streams, logs and stats of running pods; missing calls of old
 //! runtimes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use k8s_openapi::api::core::v1::Pod;
-use kubelet_core::runtime::PodStatus;
+use k8s_openapi::api::core::v1::{self as api, Pod};
+use kubelet_core::runtime::streaming::{
+    ClientStreams, CommandKind, PortForwarder, RemoteCommand, StreamError, StreamErrorKind, StreamingRuntime,
+    StreamingServer,
+};
+use kubelet_core::runtime::{ContainerLogs, PodStatus};
 use kubelet_core::{Clock, NodeRuntime, PodExt, PodKey, RootDir, Runtime, RuntimeReader};
 use kubelet_cri::{Code, Error, v1};
 use kubelet_kuberuntime::logs::{ContainerLogManager, LogRotatePolicy, PodLogOptions};
@@ -16,6 +20,7 @@ use kubelet_kuberuntime::{
 use kubelet_testing::memory_cri::{Call, ExecReply, Latency, MemoryCri, MemoryCriBuilder};
 use kubelet_testing::{PodBuilder, Run};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -221,6 +226,181 @@ async fn the_runtime_tells_where_it_serves_streams() {
         .await;
     let message = "you must specify at least 1 of stdin, stdout, stderr";
     assert_eq!(told(nothing), (Code::InvalidArgument, message.to_owned()));
+}
+
+/// The calls of the node's server.
+#[tokio::test(start_paused = true)]
+async fn the_nodes_server_gets_the_kubelets_messages() {
+    let rig = Rig::new().await;
+    rig.cri.script("once", [Run::exits(0)]);
+    let web = pod("web");
+    rig.sync(&web).await;
+    let (manager, key): (&dyn StreamingRuntime, _) = (&rig.manager, web.key());
+    rig.cri.script_exec(
+        "main",
+        [
+            ExecReply::exits(0).stdout("out").stderr("err"),
+            ExecReply::exits(2).stdout("out").stderr("bad"),
+            ExecReply::hangs(),
+            ExecReply::no_such_program(),
+        ],
+    );
+    let run = |container: &'static str| {
+        let (key, command) = (key.clone(), words("ls -x"));
+        async move {
+            manager
+                .run_in_container(&key, container, &command, 2 * SECOND)
+                .await
+        }
+    };
+    let error = |kind, message: &str| Err::<Vec<u8>, _>(StreamError::new(kind, message));
+    assert_eq!(run("main").await.unwrap(), b"outerr");
+    let exited = "command 'ls -x' exited with 2: bad";
+    assert_eq!(run("main").await, error(StreamErrorKind::Other, exited));
+    let late = "command timed out: \"ls -x\" timed out after 2s";
+    assert_eq!(run("main").await, error(StreamErrorKind::DeadlineExceeded, late));
+    let failed = run("main").await.unwrap_err();
+    assert_eq!(failed.kind, StreamErrorKind::Other);
+    let text = "rpc error: code = Unknown desc = failed to exec in container: failed to start exec";
+    assert!(failed.message.starts_with(text), "{failed}");
+    // The kubelet answers these with the status 500.
+    let missing = "container not found (\"none\")";
+    assert_eq!(run("none").await, error(StreamErrorKind::Other, missing));
+    let sh = words("sh");
+    let url = manager.exec_url(&key, "main", &sh, ALL).await.unwrap();
+    assert!(url.starts_with("http://127.0.0.1:1/exec/"), "{url}");
+    let nothing = manager
+        .exec_url(&key, "main", &sh, StreamOptions::default())
+        .await;
+    let message = "you must specify at least 1 of stdin, stdout, stderr";
+    assert_eq!(
+        nothing,
+        Err(StreamError::new(StreamErrorKind::InvalidArgument, message))
+    );
+    let attach = manager.attach_url(&web, "once", ALL).await.unwrap_err();
+    assert_eq!(
+        attach,
+        StreamError::other("container once not found in pod web_default")
+    );
+    let none = PodKey::new("default", "none");
+    let forward = manager.port_forward_url(&none, &[80]).await.unwrap_err();
+    assert_eq!(forward, StreamError::other("pod not found (\"none_default\")"));
+
+    let location = std::path::Path::new("/var/lib/kubelet/checkpoints/x.tar");
+    let checkpoint = manager.checkpoint_container(&key, "main", location, SECOND).await;
+    let checkpoint = checkpoint.unwrap_err();
+    assert_eq!(checkpoint.kind, StreamErrorKind::Unimplemented);
+    assert!(
+        checkpoint
+            .message
+            .starts_with("rpc error: code = Unimplemented desc = "),
+        "{checkpoint}"
+    );
+    let checkpoint = manager.checkpoint_container(&key, "none", location, SECOND).await;
+    assert_eq!(checkpoint, Err(StreamError::other("container none not found")));
+}
+
+/// The logs by the containers' names, as the node's server reads them.
+#[tokio::test(start_paused = true)]
+async fn logs_are_found_by_the_containers_name() {
+    let rig = Rig::new().await;
+    rig.cri
+        .script("main", [Run::exits(0).after(10 * SECOND).prints("one\ntwo")]);
+    let pod = pod("web");
+    let status = rig.sync(&pod).await;
+    let id = status.container("main").unwrap().id.to_string();
+    let status: api::PodStatus = serde_json::from_value(serde_json::json!({ "containerStatuses": [{
+        "name": "main", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+        "containerID": id, "state": { "running": {} },
+    }] }))
+    .unwrap();
+    let logs: &dyn ContainerLogs = &rig.manager;
+    let options = PodLogOptions {
+        follow: true,
+        ..Default::default()
+    };
+    let text = logs.container_logs(&pod, &status, "main", options).await.unwrap();
+    let text: Vec<Vec<u8>> = text.try_collect().await.unwrap();
+    assert_eq!(text.concat(), b"one\ntwo\n");
+    let previous = PodLogOptions {
+        previous: true,
+        ..Default::default()
+    };
+    let error = logs
+        .container_logs(&pod, &status, "main", previous)
+        .await
+        .err()
+        .unwrap();
+    let message = "previous terminated container \"main\" in pod \"web\" not found";
+    assert_eq!(error, StreamError::other(message));
+}
+
+/// Streams of the runtime in memory.
+#[tokio::test(start_paused = true)]
+async fn a_streaming_server_runs_scripted_commands() {
+    #[derive(Default)]
+    struct Offers {
+        commands: Mutex<Vec<Box<dyn RemoteCommand>>>,
+        forwarders: Mutex<Vec<Box<dyn PortForwarder>>>,
+    }
+    impl StreamingServer for Offers {
+        fn offer_command(
+            &self,
+            kind: CommandKind,
+            _streams: StreamOptions,
+            command: Box<dyn RemoteCommand>,
+        ) -> Result<String, StreamError> {
+            self.commands.lock().unwrap().push(command);
+            Ok(format!("http://here/{kind:?}"))
+        }
+
+        fn offer_port_forward(
+            &self,
+            ports: &[u16],
+            forwarder: Box<dyn PortForwarder>,
+        ) -> Result<String, StreamError> {
+            self.forwarders.lock().unwrap().push(forwarder);
+            Ok(format!("http://here/{ports:?}"))
+        }
+    }
+    let offers = Arc::new(Offers::default());
+    let rig = Rig::with(|builder| builder.streaming(offers.clone())).await;
+    rig.cri.script("once", [Run::exits(0).after(5 * SECOND)]);
+    rig.cri
+        .script_exec("main", [ExecReply::exits(3).stdout("out").stderr("err")]);
+    let web = pod("web");
+    rig.sync(&web).await;
+    let url = rig
+        .manager
+        .exec_url(&web.key(), "main", &words("sh"), ALL)
+        .await
+        .unwrap();
+    assert_eq!(url, "http://here/Exec");
+    let (mut stdout, theirs) = tokio::io::duplex(64);
+    let mut streams = ClientStreams::default();
+    streams.stdout = Some(Box::new(theirs));
+    let command = offers.commands.lock().unwrap().pop().unwrap();
+    assert_eq!(command.run(streams).await, Ok(3));
+    let mut text = String::new();
+    stdout.read_to_string(&mut text).await.unwrap();
+    assert_eq!(text, "out");
+
+    let url = rig.manager.attach_url(&web, "once", ALL).await.unwrap();
+    assert_eq!(url, "http://here/Attach");
+    let attached = offers.commands.lock().unwrap().pop().unwrap();
+    let at = Instant::now();
+    assert_eq!(attached.run(ClientStreams::default()).await, Ok(0));
+    assert_eq!(at.elapsed().as_secs(), 5);
+
+    let url = rig.manager.port_forward_url(&web.key(), &[80]).await.unwrap();
+    assert_eq!(url, "http://here/[80]");
+    let forwarder = offers.forwarders.lock().unwrap().pop().unwrap();
+    let mut port = forwarder.connect(80).await.unwrap();
+    port.write_all(b"ping").await.unwrap();
+    port.shutdown().await.unwrap();
+    let mut pong = String::new();
+    port.read_to_string(&mut pong).await.unwrap();
+    assert_eq!(pong, "ping");
 }
 
 #[tokio::test(start_paused = true)]
