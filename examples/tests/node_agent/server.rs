@@ -235,7 +235,7 @@ impl Client<'_> {
     }
 
     async fn port_forward(&self, port: u16) {
-        let listening = format!("nc -lk -p {port} -e cat");
+        let listening = format!("nc -ll -p {port} -e cat");
         let mut listener = self.command(&["exec", "talks", "--", "sh", "-c", &listening]).spawn().unwrap();
         let mut child = self.command(&["port-forward", "talks", &format!(":{port}")]).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
