@@ -6,3 +6,5 @@
 pub mod prometheus;
 #[cfg(feature = "streaming")]
 pub mod streaming;
+#[cfg(feature = "system-logs")]
+pub mod system_logs;
