@@ -2,6 +2,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
+#[cfg(feature = "pods-api")]
+pub mod pods_api;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
 #[cfg(feature = "streaming")]
