@@ -26,8 +26,10 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
 }
 
 /// A body of pieces that come one after the other.
-pub(crate) fn streamed(pieces: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static) -> Body {
-    StreamBody::new(pieces.map(|piece| piece.map(Frame::data))).boxed_unsync()
+pub(crate) fn streamed<E: Into<BoxError>>(
+    pieces: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
+) -> Body {
+    StreamBody::new(pieces.map(|piece| piece.map(Frame::data).map_err(Into::into))).boxed_unsync()
 }
 
 /// An answer of these bytes.

@@ -10,6 +10,8 @@ mod body;
 mod error;
 mod node_api;
 mod pods;
+#[cfg(feature = "pods-api")]
+pub mod pods_api;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
 mod request_metrics;
@@ -18,6 +20,8 @@ mod server;
 mod sessions;
 #[cfg(feature = "streaming")]
 pub mod streaming;
+#[cfg(feature = "system-logs")]
+pub mod system_logs;
 mod tls;
 
 #[cfg(feature = "apiserver")]

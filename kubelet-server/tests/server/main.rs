@@ -9,6 +9,8 @@
 
 mod https;
 mod logs;
+#[cfg(feature = "pods-api")]
+mod pods_proto_generated;
 mod recorded;
 #[cfg(feature = "streaming")]
 mod streams;
