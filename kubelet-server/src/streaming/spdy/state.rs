@@ -232,7 +232,6 @@ impl State {
                 if let Some(state) = self.streams.get_mut(&stream) {
                     state.remote_fin = true;
                     state.local_fin = true;
-                    state.replied = true;
                     state.wake();
                 }
                 self.forget_closed(stream);
