@@ -151,6 +151,16 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "[ALPHA] Number of HTTP requests partitioned by status code.",
         &["code"],
     ),
+    counter(
+        "apiserver_stream_translator_requests_total",
+        "[ALPHA] Total number of requests that were handled by the StreamTranslatorProxy, which processes streaming RemoteCommand/V5",
+        &["code"],
+    ),
+    counter(
+        "apiserver_stream_tunnel_requests_total",
+        "[ALPHA] Total number of requests that were handled by the StreamTunnelProxy, which processes streaming PortForward/V2",
+        &["code"],
+    ),
     gauge(
         "authentication_token_cache_active_fetch_count",
         "[ALPHA] ",

@@ -103,8 +103,12 @@ impl Dialed {
     pub(super) async fn collect(self) -> Response<Body> {
         let (mut parts, body) = self.response.into_parts();
         let collect = async {
-            let body = Limited::new(body, MAX_BODY).collect();
-            let (body, ()) = tokio::join!(body, timeout(BODY_TIMEOUT, self.connection).map(|_| ()));
+            let mut body = pin!(Limited::new(body, MAX_BODY).collect());
+            let body = tokio::select! {
+                biased;
+                body = &mut body => body,
+                () = self.connection => body.await,
+            };
             body.map(http_body_util::Collected::to_bytes).unwrap_or_default()
         };
         let body = timeout(BODY_TIMEOUT, collect).await.unwrap_or_default();

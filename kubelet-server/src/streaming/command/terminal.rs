@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn what_is_no_size_ends_it() {
-        assert_eq!(take(&mut b"[1]".to_vec()), Err(()));
+        assert_eq!(take(&mut b"true ".to_vec()), Err(()));
         assert_eq!(take(&mut vec![b' '; MAX_SIZE + 1]), Err(()));
         assert_eq!(take(&mut br#"{"Width":70000}"#.to_vec()), Err(()));
     }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::codec::Decoder;
-use super::frame::{Frame, SpdyError};
+use super::frame::{Frame, INITIAL_WINDOW, SETTING_INITIAL_WINDOW, SpdyError};
 use super::headers::Headers;
 use super::state::{Shared, State};
 use super::stream::Stream;
@@ -39,9 +39,15 @@ impl<T: AsyncRead + AsyncWrite> Connection<T> {
         Self::new(io, true)
     }
 
-    /// The client's end.
+    /// The client's end. It says at once that it keeps windows, so that a stream that is not read holds up no other.
     pub fn client(io: T) -> (Self, Handle) {
-        Self::new(io, false)
+        let (connection, handle) = Self::new(io, false);
+        let entries = vec![(0, SETTING_INITIAL_WINDOW, INITIAL_WINDOW)];
+        handle.shared.lock().send_or_die(&Frame::Settings {
+            clear: false,
+            entries,
+        });
+        (connection, handle)
     }
 
     fn new(io: T, server: bool) -> (Self, Handle) {

@@ -232,7 +232,6 @@ impl State {
                 if let Some(state) = self.streams.get_mut(&stream) {
                     state.remote_fin = true;
                     state.local_fin = true;
-                    state.replied = true;
                     state.wake();
                 }
                 self.forget_closed(stream);
@@ -277,19 +276,17 @@ impl State {
 
     fn receive_data(&mut self, stream: u32, fin: bool, data: Bytes) {
         let length = data.len();
+        // The window of the connection opens at once: if it waited for readers, a stream that nobody reads would hold up
+        // the others. The windows of the streams bound what waits.
+        self.consume_connection(length);
         let Some(state) = self.streams.get_mut(&stream) else {
-            return self.consume_connection(length);
+            return;
         };
-        if state.remote_fin || state.dropped {
-            self.consume_connection(length);
-        } else if length > 0 {
+        if length > 0 && !state.remote_fin && !state.dropped {
             state.buffered += length;
             self.buffered += length;
             state.inbound.push_back(data);
         }
-        let Some(state) = self.streams.get_mut(&stream) else {
-            return;
-        };
         state.remote_fin |= fin;
         if let Some(waker) = state.reader.take() {
             waker.wake();
@@ -317,7 +314,6 @@ impl State {
                 self.send_or_die(&Frame::WindowUpdate { stream, delta });
             }
         }
-        self.consume_connection(length);
         if let Some(waker) = self.driver_reader.take() {
             waker.wake();
         }
@@ -405,7 +401,6 @@ impl State {
         state.inbound.clear();
         let buffered = std::mem::take(&mut state.buffered);
         self.buffered -= buffered;
-        self.consume_connection(buffered);
         self.forget_closed(stream);
         if let Some(waker) = self.driver_reader.take() {
             waker.wake();

@@ -56,8 +56,8 @@ impl Stream {
             let mut state = self.shared.lock();
             let dead = state.dead;
             match state.streams.get_mut(&self.id) {
-                Some(stream) if stream.local_fin || dead => Poll::Ready(false),
                 Some(stream) if stream.replied => Poll::Ready(true),
+                Some(stream) if stream.local_fin || dead => Poll::Ready(false),
                 Some(stream) => {
                     stream.writer = Some(context.waker().clone());
                     Poll::Pending

@@ -433,3 +433,69 @@ async fn an_unread_stream_is_bounded() {
     assert_eq!(total, 4 << 20);
     writing.await.unwrap();
 }
+
+/// A stream that our client does not read holds up no other.
+#[tokio::test]
+async fn a_slow_reader_slows_its_stream_only() {
+    let (ours, theirs) = tokio::io::duplex(1 << 10);
+    let (connection, server) = Connection::server(ours);
+    tokio::spawn(connection.run());
+    let (client_connection, client) = Connection::client(theirs);
+    tokio::spawn(client_connection.run());
+    let mut unread = client.open(Headers::new()).unwrap();
+    let mut read = client.open(Headers::new()).unwrap();
+    for _ in 0..2 {
+        let mut stream = server.accept().await.unwrap();
+        stream.reply();
+        tokio::spawn(async move {
+            stream.write_all(&vec![1; 3 << 20]).await.unwrap();
+            stream.shutdown().await.unwrap();
+        });
+    }
+    let sink = &mut tokio::io::sink();
+    assert_eq!(tokio::io::copy(&mut read, sink).await.unwrap(), 3 << 20);
+    assert_eq!(tokio::io::copy(&mut unread, sink).await.unwrap(), 3 << 20);
+}
+
+/// Streams that have ended make room for others.
+#[tokio::test]
+async fn a_connection_forwards_without_end() {
+    let server = Running::start(StreamServerOptions::default()).await;
+    let answers = vec![("/index.html".to_owned(), b"hello".to_vec())];
+    let forwarder = Pod {
+        name: String::new(),
+        answers,
+        refusal: String::new(),
+    };
+    let url = server
+        .handle
+        .offer_port_forward(&[], Box::new(forwarder))
+        .unwrap();
+    let path = url.strip_prefix(&format!("http://{}", server.address)).unwrap();
+    let head = SPDY.replace("v4.channel", "portforward");
+    let (_, socket) = server
+        .request(&format!("POST {path} HTTP/1.1\r\nHost: x\r\n{head}\r\n"))
+        .await;
+    let (connection, client) = Connection::client(socket);
+    let running = tokio::spawn(connection.run());
+    for number in 0..3000 {
+        let open = |kind| {
+            let headers = Headers::new().with("streamType", kind).with("port", "8080");
+            client
+                .open(headers.with("requestID", &number.to_string()))
+                .unwrap()
+        };
+        let (mut error, mut data) = (open("error"), open("data"));
+        error.shutdown().await.unwrap();
+        data.write_all(b"GET /index.html HTTP/1.1\r\n\r\n").await.unwrap();
+        data.shutdown().await.unwrap();
+        let mut answer = String::new();
+        data.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "hello");
+        error.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "hello");
+    }
+    client.close();
+    running.await.unwrap().unwrap();
+    server.stop().await;
+}
