@@ -10,7 +10,7 @@ use kubelet_core::admission::{AppArmorAdmitHandler, DeclaredFeatures, SysctlAllo
 use kubelet_core::{
     ConfigObjects, EventRecorder, FixedNode, Kubelet, LocalVolumes, LogEvents, NoConfigObjects,
     NoServiceAccountTokens, NoServices, NodeEventRecorder, NodeRuntime as _, PodCache, PodStatusManager as _,
-    PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services,
+    PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services, StatusSink,
 };
 use kubelet_cri::CriClient;
 use kubelet_kuberuntime::logs::ContainerLogManager;
@@ -19,13 +19,14 @@ use kubelet_node::certificate::ApiServerAccess;
 use kubelet_node::{HealthChecks, HealthzServer, NoVolumesInUse, NodeHeartbeat, SystemdNotifier};
 use kubelet_pleg::EventedPleg;
 use kubelet_status::{
-    ApiServerEvents, ApiServerMirrorClient, ApiServerSink, EventBroadcaster, LogSink, StatusManager,
+    ApiServerEvents, ApiServerMirrorClient, ApiServerSink, EventBroadcaster, FanOut, LogSink, StatusManager,
     StatusManagerConfig,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Process};
+use crate::pods_api::{self, StatusChanges};
 use crate::settings::{self, count, time};
 use crate::{Error, node};
 
@@ -106,15 +107,23 @@ pub(crate) async fn run(
         node::set_host_ips(&mut status_config.node, node_ips.get());
     }
     let facts = status_config.node.clone();
-    let statuses = match &client {
-        Some(client) => StatusManager::with_config(ApiServerSink::new(client.clone()), status_config),
-        None => StatusManager::with_config(LogSink::new(), status_config),
+    let sink: Arc<dyn StatusSink> = match &client {
+        Some(client) => Arc::new(ApiServerSink::new(client.clone())),
+        None => Arc::new(LogSink::new()),
+    };
+    let changes = gates.enabled("PodsAPI").then(StatusChanges::default);
+    let statuses = match &changes {
+        Some(changes) => {
+            let both: Vec<Arc<dyn StatusSink>> = vec![sink, Arc::new(changes.clone())];
+            StatusManager::with_config(FanOut::new(both), status_config)
+        }
+        None => StatusManager::with_config(sink, status_config),
     };
     let volumes = LocalVolumes::new(&root_dir)
         .recorder(recorder.clone())
         .config_objects(objects.clone())
         .tokens(tokens);
-    let (volumes, probes) = (Arc::new(volumes), ProbeResultCache::new());
+    let (volumes, probes, reporter) = (Arc::new(volumes), ProbeResultCache::new(), statuses.reporter());
     let (first_wait, longest_wait) = config.restart_back_off(gates);
     let mut runtime = CriRuntime::builder(services.clone(), images)
         .node(node_settings)
@@ -196,6 +205,11 @@ pub(crate) async fn run(
     tasks.spawn(ok(image_gc.run(shutdown.clone())));
     if let Some(manager) = object_manager {
         tasks.spawn(ok(manager.run(move || handle.pods().pods(), shutdown.clone())));
+    }
+    if let Some(changes) = changes {
+        let (pods, statuses) = (kubelet.handle().pods().clone(), reporter);
+        let (root_dir, shutdown) = (root_dir.clone(), shutdown.clone());
+        tasks.spawn(async move { pods_api::serve(&root_dir, pods, statuses, changes, shutdown).await });
     }
     if config.enable_server {
         let kubelet = kubelet.handle();

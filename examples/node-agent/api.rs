@@ -15,6 +15,7 @@ use kubelet_node::hostname;
 use kubelet_server::authentication::TokenCache;
 use kubelet_server::authorization::{AlwaysAllow, Authorizer, WebhookAuthorizer};
 use kubelet_server::prometheus::Metrics;
+use kubelet_server::system_logs::SystemLogs;
 use kubelet_server::{
     AgentVersion, ApiServerReviews, Authentication, Authorization, CertificateFiles, Handlers, LogVerbosity,
     NodeApi, Server, ServingCertificate, TlsSettings,
@@ -109,6 +110,7 @@ pub(crate) async fn start(
         .configz(serde_json::to_vec(&config.configz())?)
         .flags(process.flags.clone())
         .agent(AgentVersion::new(crate::VERSION, Clock::system().now()))
+        .system_logs(SystemLogs::new("/var/log").journal(config.enable_system_log_query))
         .verbosity(process.verbosity.clone())
         .checkpoint_dir(parts.root_dir.join("checkpoints"))
         .streaming_idle_timeout(time(config.streaming_connection_idle_timeout))

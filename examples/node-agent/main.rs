@@ -13,6 +13,7 @@ mod agent;
 mod api;
 mod log;
 mod node;
+mod pods_api;
 mod settings;
 
 use std::io::{ErrorKind, Write as _};
@@ -24,6 +25,7 @@ use kubelet_config::kubelet_configuration::validation::Host;
 use kubelet_config::{FeatureGates, FeatureStage};
 use kubelet_node::LockFile;
 use kubelet_server::prometheus::Metrics;
+use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -96,6 +98,7 @@ async fn run() -> Result<ExitCode, Error> {
         },
     };
     set_oom_score(server.configuration.oom_score_adj);
+    set_max_open_files(server.configuration.max_open_files);
     let metrics = Metrics::new();
     describe(&metrics, &server.feature_gates);
     metrics::set_global_recorder(metrics.recorder())?;
@@ -113,6 +116,15 @@ async fn run() -> Result<ExitCode, Error> {
         }
     };
     ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// Sets how many files the agent may open (`rlimit.SetNumFiles`). A log that is followed is one.
+fn set_max_open_files(files: i64) {
+    let files = u64::try_from(files).ok();
+    let wanted = Rlimit { current: files, maximum: files };
+    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        tracing::error!(?files, %error, "Failed to set rlimit on max file handles");
+    }
 }
 
 /// The version and the feature gates, as metrics.

@@ -9,6 +9,8 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use kube_client::api::{Api, PostParams};
 use kube_client::{Client, Error};
 use kubelet_core::Jitter;
+use metrics::{counter, histogram};
+use tokio::time::Instant;
 
 use crate::BoxError;
 use crate::authentication::{TokenReviewer, UserInfo};
@@ -37,7 +39,7 @@ impl ApiServerReviews {
     }
 }
 
-async fn create<T>(client: &Client, review: &T) -> Result<T, BoxError>
+async fn create<T>(client: &Client, review: &T, metrics: &Names) -> Result<T, BoxError>
 where
     T: kube_client::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
         + Clone
@@ -45,12 +47,37 @@ where
         + serde::de::DeserializeOwned
         + std::fmt::Debug,
 {
-    let api = Api::<T>::all(client.clone());
-    match tokio::time::timeout(DEADLINE, api.create(&PostParams::default(), review)).await {
-        Ok(answer) => Ok(answer?),
+    let (api, begun) = (Api::<T>::all(client.clone()), Instant::now());
+    let answer = match tokio::time::timeout(DEADLINE, api.create(&PostParams::default(), review)).await {
+        Ok(answer) => answer.map_err(BoxError::from),
         Err(_) => Err(format!("no answer within {DEADLINE:?}").into()),
-    }
+    };
+    let code = match &answer {
+        Ok(_) => "201".to_owned(),
+        Err(error) => match error.downcast_ref::<Error>() {
+            Some(Error::Api(status)) => status.code.to_string(),
+            _ => "<error>".to_owned(),
+        },
+    };
+    counter!(metrics.requests, "code" => code.clone()).increment(1);
+    histogram!(metrics.seconds, "code" => code).record(begun.elapsed());
+    answer
 }
+
+/// The names of the metrics of one kind of review.
+struct Names {
+    requests: &'static str,
+    seconds: &'static str,
+}
+
+const AUTHENTICATION: Names = Names {
+    requests: "apiserver_delegated_authn_request_total",
+    seconds: "apiserver_delegated_authn_request_duration_seconds",
+};
+const AUTHORIZATION: Names = Names {
+    requests: "apiserver_delegated_authz_request_total",
+    seconds: "apiserver_delegated_authz_request_duration_seconds",
+};
 
 /// Whether to try again (`webhook.DefaultShouldRetry`): the API server is away or busy.
 fn is_transient(error: &BoxError) -> bool {
@@ -73,7 +100,7 @@ impl TokenReviewer for ApiServerReviews {
         };
         let (mut tried, mut wait) = (1, FIRST_WAIT);
         let status = loop {
-            match create(&self.client, &review).await {
+            match create(&self.client, &review, &AUTHENTICATION).await {
                 Ok(review) => break review.status.unwrap_or_default(),
                 Err(error) if tried < TRIES && is_transient(&error) => {
                     tracing::warn!(%error, "Failed to make webhook authenticator request; retry");
@@ -119,14 +146,11 @@ impl SubjectAccessReviewer for ApiServerReviews {
             }),
             ..SubjectAccessReviewSpec::default()
         };
-        let review = create(
-            &self.client,
-            &SubjectAccessReview {
-                spec,
-                ..SubjectAccessReview::default()
-            },
-        )
-        .await?;
+        let review = SubjectAccessReview {
+            spec,
+            ..SubjectAccessReview::default()
+        };
+        let review = create(&self.client, &review, &AUTHORIZATION).await?;
         let status = review.status.unwrap_or_default();
         Ok(status.allowed && !status.denied.unwrap_or(false))
     }

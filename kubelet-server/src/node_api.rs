@@ -34,9 +34,6 @@ use crate::routes::{self, streams};
 
 /// A service of the embedder.
 pub(crate) type Other = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
-/// A part that can serve `/logs/`.
-pub(crate) type SystemLogHandler =
-    Arc<dyn Fn(Request<()>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
 /// The node's API (`pkg/kubelet/server.Server`): a tower service of HTTP requests. Cheap to clone.
 ///
@@ -64,7 +61,8 @@ struct Parts {
     configz: Option<Bytes>,
     flags: Option<BTreeMap<String, String>>,
     agent: Option<AgentVersion>,
-    system_logs: Option<SystemLogHandler>,
+    #[cfg(feature = "system-logs")]
+    system_logs: Option<crate::system_logs::SystemLogs>,
     verbosity: Option<Arc<dyn LogVerbosity>>,
     profiler: Option<Arc<dyn Profiler>>,
     checkpoint_dir: PathBuf,
@@ -255,6 +253,11 @@ impl Parts {
                 routes::healthz::serve(&self.routes.checks, self.metrics.as_deref(), path, &query)
             }
             Endpoint::Metrics => {
+                if path == "/metrics/probes"
+                    && let Some(metrics) = &self.metrics
+                {
+                    metrics.retain_pods(&pods.pods());
+                }
                 match routes::metrics::serve(self.metrics.as_deref(), path, request.headers()) {
                     Some(answer) => answer,
                     None => routes::stats::serve_metrics(stats, path).await,
@@ -290,10 +293,7 @@ impl Parts {
             },
             Endpoint::SystemLogs if !self.handlers.system_logs => disabled("logs endpoint is disabled."),
             Endpoint::SystemLogs if method != Method::GET => body::method_not_allowed("GET"),
-            Endpoint::SystemLogs => match &self.system_logs {
-                Some(serve) => serve(request.map(|_| ())).await,
-                None => body::not_found(),
-            },
+            Endpoint::SystemLogs => self.system_logs(path, request).await,
             Endpoint::DebugFlags if !self.handlers.debug_flags => disabled("flags endpoint is disabled."),
             Endpoint::DebugFlags => match &self.verbosity {
                 Some(verbosity) => {
@@ -319,6 +319,20 @@ impl Parts {
                 None => body::not_found(),
             },
         }
+    }
+
+    #[cfg(feature = "system-logs")]
+    async fn system_logs(&self, path: &str, request: Request<Body>) -> Response<Body> {
+        let Some(logs) = &self.system_logs else {
+            return body::not_found();
+        };
+        let below = path.strip_prefix("/logs/").unwrap_or_default();
+        logs.serve(below, &request.into_parts().0).await
+    }
+
+    #[cfg(not(feature = "system-logs"))]
+    async fn system_logs(&self, _: &str, _: Request<Body>) -> Response<Body> {
+        body::not_found()
     }
 
     fn statusz(&self, agent: &AgentVersion, headers: &http::HeaderMap) -> Response<Body> {
@@ -412,6 +426,7 @@ impl NodeApiBuilder {
                 configz: None,
                 flags: None,
                 agent: None,
+                #[cfg(feature = "system-logs")]
                 system_logs: None,
                 verbosity: None,
                 profiler: None,
@@ -488,13 +503,10 @@ impl NodeApiBuilder {
         self
     }
 
-    /// Serves `/logs/`. The function gets requests of the method `GET`.
-    pub fn system_logs<F, R>(mut self, serve: F) -> Self
-    where
-        F: Fn(Request<()>) -> R + Send + Sync + 'static,
-        R: Future<Output = Response<Body>> + Send + 'static,
-    {
-        self.parts.system_logs = Some(Arc::new(move |request| serve(request).boxed()));
+    /// Serves `/logs/`.
+    #[cfg(feature = "system-logs")]
+    pub fn system_logs(mut self, logs: crate::system_logs::SystemLogs) -> Self {
+        self.parts.system_logs = Some(logs);
         self
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lru::LruCache;
+use metrics::{counter, histogram};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
@@ -65,12 +66,20 @@ impl TokenCache {
     ///
     /// Cancel safe.
     pub async fn user(&self, token: &str) -> Result<Option<UserInfo>, BoxError> {
+        let begun = Instant::now();
         let review = self.review_of(Sha256::digest(token.as_bytes()).into());
+        let status = if review.initialized() { "hit" } else { "miss" };
         let reviewed = review.get_or_try_init(|| async {
-            let user = self.reviewer.review(token).await?;
-            Ok::<_, BoxError>((user, Instant::now()))
+            let user = self.reviewer.review(token).await;
+            let status = if user.is_ok() { "ok" } else { "error" };
+            counter!("authentication_token_cache_fetch_total", "status" => status).increment(1);
+            Ok::<_, BoxError>((user?, Instant::now()))
         });
-        Ok(reviewed.await?.0.clone())
+        let user = reviewed.await.map(|(user, _)| user.clone());
+        counter!("authentication_token_cache_request_total", "status" => status).increment(1);
+        histogram!("authentication_token_cache_request_duration_seconds", "status" => status)
+            .record(begun.elapsed());
+        user
     }
 
     fn review_of(&self, hash: [u8; 32]) -> Arc<Review> {

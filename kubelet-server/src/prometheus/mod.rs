@@ -29,7 +29,11 @@ mod registry;
 mod table;
 mod text;
 
+use std::collections::HashSet;
 use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::PodExt as _;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
@@ -195,6 +199,22 @@ impl crate::MetricsSource for Metrics {
             http::HeaderValue::from_static(format.content_type()),
             text.into_bytes(),
         )
+    }
+
+    fn retain_pods(&self, pods: &[Arc<Pod>]) {
+        let key = |pod: &Arc<Pod>| {
+            let key = pod.key();
+            (key.namespace.to_string(), key.name.to_string(), pod.uid())
+        };
+        let known: HashSet<_> = pods.iter().map(key).collect();
+        let names: HashSet<_> = known
+            .iter()
+            .map(|(namespace, name, _)| (&**namespace, &**name))
+            .collect();
+        Metrics::retain_pods(self, |namespace, name, uid| match uid {
+            Some(uid) => known.contains(&(namespace.to_owned(), name.to_owned(), uid.into())),
+            None => names.contains(&(namespace, name)),
+        });
     }
 
     fn observe_health_check(&self, name: &str, healthy: bool) {

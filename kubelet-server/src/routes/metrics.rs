@@ -1,6 +1,10 @@
 //! `/metrics`, `/metrics/probes`, `/metrics/slis`: the metrics of the agent itself.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use k8s_openapi::api::core::v1::Pod;
 
 use crate::body::{self, Body};
 
@@ -19,6 +23,12 @@ pub enum MetricsSelection {
 pub trait MetricsSource: Send + Sync {
     /// The metrics as text, and its content type, in the format that the client prefers by its headers.
     fn metrics(&self, selection: MetricsSelection, headers: &HeaderMap) -> (HeaderValue, Vec<u8>);
+
+    /// These pods are the desired ones: forget the probes of all others. Called before `/metrics/probes` is written. By
+    /// default, nothing is forgotten.
+    fn retain_pods(&self, pods: &[Arc<Pod>]) {
+        let _ = pods;
+    }
 
     /// A health check passed or failed: for `/metrics/slis`. By default, it is not counted.
     fn observe_health_check(&self, name: &str, healthy: bool) {
