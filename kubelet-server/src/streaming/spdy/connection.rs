@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::codec::Decoder;
-use super::frame::{Frame, INITIAL_WINDOW, SETTING_INITIAL_WINDOW, SpdyError};
+use super::frame::{Frame, SpdyError};
 use super::headers::Headers;
 use super::state::{Shared, State};
 use super::stream::Stream;
@@ -39,15 +39,11 @@ impl<T: AsyncRead + AsyncWrite> Connection<T> {
         Self::new(io, true)
     }
 
-    /// The client's end. It says at once that it keeps windows, so that a stream that is not read holds up no other.
+    /// The client's end. It keeps no windows and sends none, like the clients of Kubernetes: a runtime closes the
+    /// connection as soon as it has sent everything, and a frame that arrives after that makes the kernel drop what was
+    /// not read yet.
     pub fn client(io: T) -> (Self, Handle) {
-        let (connection, handle) = Self::new(io, false);
-        let entries = vec![(0, SETTING_INITIAL_WINDOW, INITIAL_WINDOW)];
-        handle.shared.lock().send_or_die(&Frame::Settings {
-            clear: false,
-            entries,
-        });
-        (connection, handle)
+        Self::new(io, false)
     }
 
     fn new(io: T, server: bool) -> (Self, Handle) {
@@ -253,7 +249,8 @@ async fn send_pings(shared: &Shared, period: Option<Duration>) -> SpdyError {
     loop {
         tokio::time::sleep(period).await;
         let mut state = shared.lock();
-        if !state.closing {
+        // While what came waits for its reader, the connection is alive, and the peer may already have closed it.
+        if !state.closing && state.driver_reader.is_none() {
             if let Err(error) = state.send(&Frame::Ping { id }) {
                 return error;
             }

@@ -308,8 +308,8 @@ impl State {
         self.buffered -= length;
         if let Some(state) = self.streams.get_mut(&stream) {
             state.buffered -= length;
-            state.consumed += length as u32;
-            if !state.remote_fin && state.consumed >= INITIAL_WINDOW / 2 {
+            state.consumed = state.consumed.saturating_add(length as u32);
+            if self.server && !state.remote_fin && state.consumed >= INITIAL_WINDOW / 2 {
                 let delta = std::mem::take(&mut state.consumed);
                 self.send_or_die(&Frame::WindowUpdate { stream, delta });
             }
@@ -320,8 +320,8 @@ impl State {
     }
 
     fn consume_connection(&mut self, length: usize) {
-        self.consumed += length as u32;
-        if self.consumed >= INITIAL_WINDOW / 2 {
+        self.consumed = self.consumed.saturating_add(length as u32);
+        if self.server && self.consumed >= INITIAL_WINDOW / 2 {
             let delta = std::mem::take(&mut self.consumed);
             self.send_or_die(&Frame::WindowUpdate { stream: 0, delta });
         }
