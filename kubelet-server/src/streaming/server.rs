@@ -87,6 +87,10 @@ impl StreamServer {
     /// # Errors
     ///
     /// If the address cannot be bound.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
     pub async fn bind(options: StreamServerOptions) -> std::io::Result<Self> {
         let listener = TcpListener::bind(options.address).await?;
         let address = listener.local_addr()?;
