@@ -4,7 +4,7 @@
 //! It is for node agents. You bring the pods ([`NodePods`]) and what runs them. `kubectl logs` needs [`ContainerLogs`], one method.
 //! `kubectl exec` needs [`StreamingRuntime`]. No CRI is necessary, and no API server.
 //!
-//! This example serves the pods and the logs of a runtime of its own, and reads a log:
+//! This example serves the pods and the logs of a runtime of its own in thirty lines. Then it reads a log:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -47,6 +47,7 @@
 //! let (address, shutdown) = (server.local_addr(), tokio_util::sync::CancellationToken::new());
 //! let serving = tokio::spawn(server.run(shutdown.clone()));
 //!
+//! // A client, as `kubectl logs --tail=1` by way of the API server:
 //! let mut client = tokio::net::TcpStream::connect(address).await?;
 //! let path = "/containerLogs/default/web/nginx?tailLines=1";
 //! client.write_all(format!("GET {path} HTTP/1.1\r\nHost: node-1\r\nConnection: close\r\n\r\n").as_bytes()).await?;
@@ -175,13 +176,13 @@
 //!
 //! [`Server::run`] ends when its token is cancelled. It closes its port, gives open requests two seconds, ends the streams and joins its tasks.
 //! Every future of this crate may be dropped at any time. A dropped request ends what it began: a log is no longer read, and a
-//! runtime kills the command. To drop the future of `Server::run` closes all connections.
+//! runtime kills the command. If the future of `Server::run` is dropped, all connections close.
 //!
 //! # Limits
 //!
-//! Each client can use only so much: 4,096 connections ([`Server::max_connections`]), 10 s for a TLS handshake, 30 s for the head of a
-//! request and for the next request, 1 MiB for a head, 250 requests at once on a connection of HTTP/2. A log is sent as fast as
-//! its reader reads, in pieces.
+//! [`Server`] bounds what clients use: 4,096 connections in all ([`Server::max_connections`]), 10 s for a TLS handshake, 30 s for the
+//! head of a request and for the next request, 1 MiB for a head, 250 requests at once on a connection of HTTP/2. A log is read in
+//! pieces, as fast as its client takes them.
 //!
 //! # Features
 //!
