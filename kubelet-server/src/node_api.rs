@@ -37,8 +37,9 @@ pub(crate) type Other = BoxCloneSyncService<Request<Body>, Response<Body>, Infal
 
 /// The node's API (`pkg/kubelet/server.Server`): a tower service of HTTP requests. Cheap to clone.
 ///
-/// [`Server`](crate::Server) serves it on the node's port. To mount it in a server of your own, put
-/// [`ClientCertificates`] into the extensions of each request.
+/// [`Server`](crate::Server) serves it on the node's port. To mount it in a server of your own, put three values into the
+/// extensions of each request: the [`ClientCertificates`] of its connection, [`Sessions`](crate::Sessions), and the
+/// [`SocketAddr`](std::net::SocketAddr) of the client. Without `Sessions`, requests for streams are answered with status 500.
 ///
 /// # Cancel safety
 ///
@@ -112,7 +113,7 @@ impl Default for Handlers {
     }
 }
 
-/// Builds a [`NodeApi`]. What it is not given, it answers with status 404.
+/// Builds a [`NodeApi`]. An endpoint answers with status 404 until its method here was called.
 #[must_use]
 pub struct NodeApiBuilder {
     parts: Parts,
@@ -439,7 +440,7 @@ impl NodeApiBuilder {
         }
     }
 
-    /// Which groups of endpoints are on. Those of a read-only API stay off.
+    /// Which groups of endpoints are on. On a read-only API, `debugging` stays off.
     pub fn handlers(mut self, handlers: Handlers) -> Self {
         let debugging = handlers.debugging && self.parts.access.is_some();
         self.parts.handlers = Handlers {
@@ -503,7 +504,7 @@ impl NodeApiBuilder {
         self
     }
 
-    /// Serves `/logs/`.
+    /// Serves `/logs/`: files of the node, and its journal.
     #[cfg(feature = "system-logs")]
     pub fn system_logs(mut self, logs: crate::system_logs::SystemLogs) -> Self {
         self.parts.system_logs = Some(logs);
@@ -528,14 +529,18 @@ impl NodeApiBuilder {
         self
     }
 
-    /// Closes a stream after so long without a byte (`streamingConnectionIdleTimeout`); 4 hours unless set.
+    /// Closes a stream on which no byte came or went for so long (`streamingConnectionIdleTimeout`): 4 hours unless set, zero
+    /// for never.
     pub fn streaming_idle_timeout(mut self, timeout: std::time::Duration) -> Self {
         self.parts.streams.idle_timeout = timeout;
         self
     }
 
-    /// Serves a path, and all below it, by a service of your own. Clients need a permission on `nodes/proxy` for it. It
-    /// comes before the paths of this crate, and finds the [`UserInfo`] in the extensions of a request.
+    /// Serves a path, and all below it, by a service of your own. It comes before the paths of this crate, and finds the
+    /// [`UserInfo`] in the extensions of a request.
+    ///
+    /// Clients need a permission on `nodes/proxy`; below a path of this crate, that path's permission. On a read-only API
+    /// everybody may use it.
     pub fn route<S>(mut self, path: impl Into<String>, service: S) -> Self
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>

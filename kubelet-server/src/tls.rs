@@ -267,6 +267,10 @@ impl CertificateFiles {
     /// # Errors
     ///
     /// [`Error::File`] or [`Error::Certificate`] if they cannot be read now.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
     pub async fn serving(
         mut self,
         chain: PathBuf,
@@ -284,6 +288,10 @@ impl CertificateFiles {
     /// # Errors
     ///
     /// [`Error::File`] or [`Error::Certificate`] if it cannot be read now.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
     pub async fn client_ca(mut self, bundle: PathBuf) -> Result<(Self, ClientCa), Error> {
         let ca = ClientCa::from_pem(&bundle.display().to_string(), &read(&bundle).await?)?;
         self.client_ca = Some((ca.clone(), bundle));

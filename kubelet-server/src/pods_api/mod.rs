@@ -19,7 +19,7 @@
 //! ```
 //!
 //! A watch reads at its own pace. If a pod changes often before it is read, the watch gets the last state only. So no watch
-//! misses a pod's last state, none needs more memory than there are pods, and a slow one is not ended, as the kubelet does.
+//! misses a pod's last state, and none needs more memory than there are pods. A slow watch is not ended, unlike in the kubelet.
 
 mod encode;
 mod fields;

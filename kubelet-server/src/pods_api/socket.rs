@@ -39,7 +39,11 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl PodsApi {
-    /// Serves until the shutdown, which ends all watches.
+    /// Serves until `shutdown`, which ends all watches.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time. Dropping it closes all connections.
     pub async fn serve(&self, listener: UnixListener, shutdown: CancellationToken) {
         let mut connections = JoinSet::new();
         loop {

@@ -9,7 +9,7 @@ use crate::body::{self, Body};
 /// The longest accepted value, in bytes.
 const MAX_VALUE: usize = 256;
 
-/// Sets how much the agent logs: `4`, or what else your agent understands. The kubelet's `-v`.
+/// Sets how much the agent logs (the kubelet's flag `-v`). The value is `4`, or any other text that your agent understands.
 pub trait LogVerbosity: Send + Sync {
     /// Sets it and returns the answer: `successfully set klog.logging.verbosity to 4`.
     ///

@@ -13,8 +13,12 @@ const SECONDS: Duration = Duration::from_secs(30);
 /// The longest profile.
 const MAX_SECONDS: u64 = 600;
 
-/// Profiles of the agent, in the format of `pprof` (compressed protobuf). A program in Rust has no goroutines, threads
-/// created or mutex profile: these are answered with 404.
+/// Makes profiles of the agent, in the format of `pprof` (compressed protobuf). A Rust program has no profile of goroutines, of
+/// created threads or of mutexes: requests for these are answered with status 404.
+///
+/// # Cancel safety
+///
+/// A call is dropped when the client is gone.
 #[async_trait]
 pub trait Profiler: Send + Sync {
     /// Where the agent spends its CPU time in the next `duration`; `None` if that cannot be measured.

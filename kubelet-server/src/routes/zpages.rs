@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::body::{self, Body};
 
-/// What the agent says of itself at `/statusz`.
+/// What `/statusz` reports of the agent (`statusz` of `k8s.io/component-base/zpages`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AgentVersion {
@@ -26,7 +26,7 @@ pub struct AgentVersion {
 }
 
 impl AgentVersion {
-    /// An agent of this version that was started now.
+    /// An agent of this version, built with `rustc`, that emulates Kubernetes 1.36.
     pub fn new(binary_version: impl Into<String>, start_time: Timestamp) -> Self {
         let binary_version = binary_version.into();
         Self {

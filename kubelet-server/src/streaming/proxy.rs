@@ -19,9 +19,14 @@ const HALF_CLOSED_IDLE: Duration = Duration::from_secs(30);
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Hands a request for an upgrade on to `target`, and its answer back. After an upgrade, the session copies the bytes of both
-/// directions, until both have ended or no byte came for `idle` (zero: for ever).
+/// directions, until both have ended or no byte came for `idle`; zero means never. Once one direction has ended, the other may
+/// be silent for 30 seconds.
 ///
 /// An error of the runtime is the answer to the client. The request must be one that a hyper server received.
+///
+/// # Cancel safety
+///
+/// The future and the session may be dropped at any time. Dropping them closes the connection to the runtime.
 pub async fn proxy_upgrade<B>(
     mut request: Request<B>,
     target: &Uri,

@@ -62,7 +62,8 @@ enum Offer {
     },
 }
 
-/// Serves the streams of a runtime over HTTP, at URLs that hold a token. A token is for one client and lasts a minute.
+/// Serves the streams of a runtime over HTTP, at URLs that hold a token (`streaming.Server` of `k8s.io/cri-streaming`). A token
+/// is for one client and lasts a minute.
 pub struct StreamServer {
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -74,18 +75,22 @@ struct Shared {
     offers: Offers<Offer>,
 }
 
-/// Makes the offers of a [`StreamServer`].
+/// Takes the offers of a runtime for a [`StreamServer`], and returns their URLs. Clones are for the same server.
 #[derive(Clone)]
 pub struct StreamServerHandle {
     shared: Arc<Shared>,
 }
 
 impl StreamServer {
-    /// Listens. Clients are served once [`run`](Self::run) runs.
+    /// Binds the address. Clients are served while [`run`](Self::run) runs.
     ///
     /// # Errors
     ///
     /// If the address cannot be bound.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
     pub async fn bind(options: StreamServerOptions) -> std::io::Result<Self> {
         let listener = TcpListener::bind(options.address).await?;
         let address = listener.local_addr()?;
@@ -105,7 +110,7 @@ impl StreamServer {
         self.shared.address
     }
 
-    /// Makes its offers.
+    /// The handle through which a runtime makes its offers.
     pub fn handle(&self) -> StreamServerHandle {
         StreamServerHandle {
             shared: self.shared.clone(),
@@ -113,6 +118,11 @@ impl StreamServer {
     }
 
     /// Serves clients until `shutdown`. Then all streams end.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time. Then no new client is served. Open streams go on until they end, or until
+    /// `shutdown`.
     pub async fn run(self, shutdown: CancellationToken) {
         let tasks = TaskTracker::new();
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));

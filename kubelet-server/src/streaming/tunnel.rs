@@ -21,9 +21,13 @@ use super::proxy;
 use super::websocket::socket;
 
 /// Answers a request for a tunnel (`SPDY/3.1+portforward.k8s.io`) from the URL of a runtime. See
-/// [`wants_tunnel`](negotiate::wants_tunnel). Nothing comes for `idle` (zero: for ever), and the tunnel ends.
+/// [`wants_tunnel`](negotiate::wants_tunnel). The tunnel ends when no byte came for `idle`; zero means never.
 ///
 /// The request must be one that a hyper server received.
+///
+/// # Cancel safety
+///
+/// The future and the session may be dropped at any time. Dropping them closes the connection to the runtime.
 pub async fn serve_tunnel<B>(mut request: Request<B>, target: &Uri, idle: Duration) -> Answer {
     let protocols: Vec<String> = negotiate::tunnel_protocols(request.headers())
         .into_iter()

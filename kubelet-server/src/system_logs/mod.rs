@@ -71,6 +71,10 @@ impl SystemLogs {
 
     /// Answers a request for the logs. `logpath` is the decoded path after `/logs/`; of the request only headers, method and
     /// query count.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future and the body of the answer may be dropped at any time. Dropping them kills `journalctl`.
     pub async fn serve(&self, logpath: &str, request: &Parts) -> Response<Body> {
         if self.journal {
             let query = match Query::parse(request.uri.query().unwrap_or_default()) {

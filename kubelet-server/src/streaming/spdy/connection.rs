@@ -131,7 +131,11 @@ impl<T: AsyncRead + AsyncWrite> Connection<T> {
 }
 
 impl Handle {
-    /// The next stream that the peer opens. `None` once there will be no more.
+    /// The next stream that the peer opens. `None` once there will be no more. Only one task at a time may wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no stream is lost.
     pub async fn accept(&self) -> Option<Stream> {
         poll_fn(|context| {
             let mut state = self.shared.lock();

@@ -51,6 +51,10 @@ impl Stream {
     }
 
     /// Waits until the peer accepted a stream of ours. `false` if it did not, or the connection ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
     pub async fn replied(&self) -> bool {
         std::future::poll_fn(|context| {
             let mut state = self.shared.lock();
