@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::codec::Decoder;
-use super::frame::{Frame, SpdyError};
+use super::frame::{Frame, INITIAL_WINDOW, SETTING_INITIAL_WINDOW, SpdyError};
 use super::headers::Headers;
 use super::state::{Shared, State};
 use super::stream::Stream;
@@ -44,6 +44,22 @@ impl<T: AsyncRead + AsyncWrite> Connection<T> {
     /// not read yet.
     pub fn client(io: T) -> (Self, Handle) {
         Self::new(io, false)
+    }
+
+    /// Keeps windows at the client's end, too, so that a stream that is not read holds up no other. Only for a server that
+    /// does not close the connection while the client may still send.
+    #[must_use]
+    pub fn keep_windows(self) -> Self {
+        let entries = vec![(0, SETTING_INITIAL_WINDOW, INITIAL_WINDOW)];
+        {
+            let mut state = self.shared.lock();
+            state.sends_updates = true;
+            state.send_or_die(&Frame::Settings {
+                clear: false,
+                entries,
+            });
+        }
+        self
     }
 
     fn new(io: T, server: bool) -> (Self, Handle) {

@@ -73,6 +73,8 @@ pub(super) struct State {
     /// Whether the peer keeps windows. The SPDY library of Kubernetes does not; it never sends `WINDOW_UPDATE`, so that a
     /// sender that waits for it waits for ever.
     keeps_windows: bool,
+    /// Whether we send `WINDOW_UPDATE`.
+    pub(super) sends_updates: bool,
     initial_window: i64,
     send_window: i64,
     consumed: u32,
@@ -109,6 +111,7 @@ impl State {
             last_received: 0,
             next_id: if server { 2 } else { 1 },
             keeps_windows: false,
+            sends_updates: server,
             initial_window: i64::from(INITIAL_WINDOW),
             send_window: i64::from(INITIAL_WINDOW),
             consumed: 0,
@@ -309,7 +312,7 @@ impl State {
         if let Some(state) = self.streams.get_mut(&stream) {
             state.buffered -= length;
             state.consumed = state.consumed.saturating_add(length as u32);
-            if self.server && !state.remote_fin && state.consumed >= INITIAL_WINDOW / 2 {
+            if self.sends_updates && !state.remote_fin && state.consumed >= INITIAL_WINDOW / 2 {
                 let delta = std::mem::take(&mut state.consumed);
                 self.send_or_die(&Frame::WindowUpdate { stream, delta });
             }
@@ -321,7 +324,7 @@ impl State {
 
     fn consume_connection(&mut self, length: usize) {
         self.consumed = self.consumed.saturating_add(length as u32);
-        if self.server && self.consumed >= INITIAL_WINDOW / 2 {
+        if self.sends_updates && self.consumed >= INITIAL_WINDOW / 2 {
             let delta = std::mem::take(&mut self.consumed);
             self.send_or_die(&Frame::WindowUpdate { stream: 0, delta });
         }

@@ -441,7 +441,7 @@ async fn a_slow_reader_slows_its_stream_only() {
     let (connection, server) = Connection::server(ours);
     tokio::spawn(connection.run());
     let (client_connection, client) = Connection::client(theirs);
-    tokio::spawn(client_connection.run());
+    tokio::spawn(client_connection.keep_windows().run());
     let mut unread = client.open(Headers::new()).unwrap();
     let mut read = client.open(Headers::new()).unwrap();
     for _ in 0..2 {
