@@ -100,6 +100,7 @@ pub(crate) async fn start(
     handlers.statusz = gates.enabled("ComponentStatusz");
     handlers.split_log_streams = gates.enabled("PodLogsQuerySplitStreams");
     handlers.websockets = gates.enabled("ExtendWebSocketsToKubelet");
+    let query = config.enable_system_log_query && gates.enabled("NodeLogQuery");
     let api = NodeApi::builder(pods.clone(), authentication, authorization)
         .handlers(handlers)
         .health(parts.health.clone())
@@ -110,7 +111,7 @@ pub(crate) async fn start(
         .configz(serde_json::to_vec(&config.configz())?)
         .flags(process.flags.clone())
         .agent(AgentVersion::new(crate::VERSION, Clock::system().now()))
-        .system_logs(SystemLogs::new("/var/log").journal(config.enable_system_log_query))
+        .system_logs(SystemLogs::new("/var/log").journal(query))
         .verbosity(process.verbosity.clone())
         .checkpoint_dir(parts.root_dir.join("checkpoints"))
         .streaming_idle_timeout(time(config.streaming_connection_idle_timeout))
@@ -151,17 +152,11 @@ pub(crate) async fn start(
         Ok(())
     });
     let (port, ends) = (SocketAddr::new(address, config.port.try_into()?), shutdown.clone());
-    tasks.spawn(async move {
-        Server::serve(port, api, Some(&tls), ends).await;
-        Ok(())
-    });
+    tasks.spawn(async move { Ok(Server::serve(port, api, Some(&tls), ends).await?) });
     if config.read_only_port > 0 {
         let api = NodeApi::read_only(pods).health(parts.health).metrics(metrics).build();
         let (port, ends) = (SocketAddr::new(address, config.read_only_port.try_into()?), shutdown.clone());
-        tasks.spawn(async move {
-            Server::serve(port, api, None, ends).await;
-            Ok(())
-        });
+        tasks.spawn(async move { Ok(Server::serve(port, api, None, ends).await?) });
     }
     Ok(())
 }

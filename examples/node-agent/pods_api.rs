@@ -34,9 +34,6 @@ pub(crate) async fn serve(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let path = root_dir.join(pods_api::SOCKET);
-    if let Some(dir) = path.parent() {
-        tokio::fs::create_dir_all(dir).await?;
-    }
     let (socket, api) = (pods_api::bind(&path)?, PodsApi::new(pods, statuses));
     // It is set once: there is one agent.
     drop(changes.0.set(api.clone()));

@@ -1,6 +1,7 @@
 //! Tokens and permissions, reviewed by an API server.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -80,11 +81,29 @@ const AUTHORIZATION: Names = Names {
 };
 
 /// Whether to try again (`webhook.DefaultShouldRetry`): the API server is away or busy.
+///
+/// A connection that is refused, or no answer in time, is not tried again: the client waits.
 fn is_transient(error: &BoxError) -> bool {
-    match error.downcast_ref::<Error>() {
-        Some(Error::Api(status)) => matches!(status.code, 429 | 500 | 503 | 504),
-        _ => true,
+    if let Some(Error::Api(status)) = error.downcast_ref::<Error>() {
+        return matches!(status.code, 429 | 500 | 503 | 504);
     }
+    let broken = |error: &std::io::Error| {
+        matches!(
+            error.kind(),
+            ErrorKind::ConnectionReset
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::BrokenPipe
+                | ErrorKind::UnexpectedEof
+        )
+    };
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&**error);
+    while let Some(error) = cause {
+        if error.downcast_ref().is_some_and(broken) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 #[async_trait]
@@ -152,7 +171,10 @@ impl SubjectAccessReviewer for ApiServerReviews {
         };
         let review = create(&self.client, &review, &AUTHORIZATION).await?;
         let status = review.status.unwrap_or_default();
-        Ok(status.allowed && !status.denied.unwrap_or(false))
+        match (status.allowed, status.denied.unwrap_or(false)) {
+            (true, true) => Err("webhook subject access review returned both allow and deny response".into()),
+            (allowed, _) => Ok(allowed),
+        }
     }
 
     fn is_transient(&self, error: &BoxError) -> bool {

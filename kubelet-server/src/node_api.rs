@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use kubelet_core::runtime::streaming::StreamingRuntime;
 use kubelet_core::runtime::{ContainerLogs, RuntimeReader};
@@ -25,12 +25,14 @@ use crate::authorization::{Authorization, Refusal};
 use crate::body::{self, Body};
 use crate::pods::NodePods;
 use crate::request_metrics::RequestMetrics;
+use crate::routes;
 use crate::routes::debug_flags::LogVerbosity;
 use crate::routes::metrics::MetricsSource;
 use crate::routes::pprof::Profiler;
+#[cfg(feature = "streaming")]
+use crate::routes::streams;
 use crate::routes::table::{self, Endpoint, Found, Routes};
 use crate::routes::zpages::AgentVersion;
-use crate::routes::{self, streams};
 
 /// A service of the embedder.
 pub(crate) type Other = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
@@ -69,6 +71,7 @@ struct Parts {
     checkpoint_dir: PathBuf,
     handlers: Handlers,
     others: Vec<Other>,
+    #[cfg(feature = "streaming")]
     streams: streams::Settings,
     clock: Clock,
 }
@@ -163,8 +166,13 @@ impl NodeApi {
             Some(Found::Redirect) => return redirect(&request, &format!("{path}/")),
             Some(found) => found,
         };
+        // A path of the embedder needs a permission on `nodes/proxy`, whatever it looks like.
+        let asked = match endpoint {
+            Found::Endpoint(Endpoint::Other(_)) => "/",
+            _ => &path,
+        };
         if let Some(access) = &parts.access
-            && let Err(refusal) = admit(access, &mut request, &path, parts.clock.now()).await
+            && let Err(refusal) = admit(access, &mut request, asked, parts.clock.now()).await
         {
             return refusal;
         }
@@ -195,6 +203,10 @@ async fn admit(
         Err(Refusal::Forbidden(text)) => return Err(body::text(StatusCode::FORBIDDEN, text)),
         Err(Refusal::Failed(text)) => return Err(body::text(StatusCode::INTERNAL_SERVER_ERROR, text)),
     }
+    // Credentials are for this server, and not for the runtime or a service of the embedder.
+    for name in [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION] {
+        request.headers_mut().remove(name);
+    }
     request.extensions_mut().insert(user);
     Ok(())
 }
@@ -223,7 +235,7 @@ fn redirect(request: &Request<Body>, path: &str) -> Response<Body> {
         }
     };
     if let Ok(location) = target.try_into() {
-        response.headers_mut().insert(http::header::LOCATION, location);
+        response.headers_mut().insert(header::LOCATION, location);
     }
     response
 }
@@ -288,7 +300,7 @@ impl Parts {
             Endpoint::Configz => match &self.configz {
                 Some(configz) => {
                     let answer = body::answer(StatusCode::OK, body::JSON, configz.clone());
-                    body::with(answer, http::header::X_CONTENT_TYPE_OPTIONS, "nosniff")
+                    body::with(answer, header::X_CONTENT_TYPE_OPTIONS, "nosniff")
                 }
                 None => body::not_found(),
             },
@@ -356,11 +368,15 @@ impl Parts {
                 let (dir, now) = (&self.checkpoint_dir, self.clock.now());
                 routes::checkpoint::serve(pods, runtime, dir, now, &method, path, query).await
             }
+            #[cfg(feature = "streaming")]
             Endpoint::PortForward => {
                 streams::port_forward(&self.streams, pods, runtime, path, query, request).await
             }
+            #[cfg(feature = "streaming")]
             Endpoint::Attach => streams::attach(&self.streams, pods, runtime, path, query, request).await,
-            _ => streams::exec(&self.streams, pods, runtime, path, query, request).await,
+            #[cfg(feature = "streaming")]
+            Endpoint::Exec => streams::exec(&self.streams, pods, runtime, path, query, request).await,
+            _ => body::not_found(),
         }
     }
 }
@@ -384,8 +400,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let api = self.clone();
-        let request = request.map(|sent| sent.map_err(Into::into).boxed_unsync());
-        let measured = RequestMetrics::begin(&request, api.parts.access.is_none());
+        let mut request = request.map(|sent| sent.map_err(Into::into).boxed_unsync());
+        let measured = RequestMetrics::begin(&mut request, api.parts.access.is_none());
         async move {
             let response = api.serve(request).await;
             Ok(measured.end_with(response))
@@ -434,6 +450,7 @@ impl NodeApiBuilder {
                 checkpoint_dir: "/var/lib/kubelet/checkpoints".into(),
                 handlers,
                 others: Vec::new(),
+                #[cfg(feature = "streaming")]
                 streams: streams::Settings::default(),
                 clock: Clock::system(),
             },
@@ -531,6 +548,7 @@ impl NodeApiBuilder {
 
     /// Closes a stream on which no byte came or went for so long (`streamingConnectionIdleTimeout`): 4 hours unless set, zero
     /// for never.
+    #[cfg(feature = "streaming")]
     pub fn streaming_idle_timeout(mut self, timeout: std::time::Duration) -> Self {
         self.parts.streams.idle_timeout = timeout;
         self
@@ -572,7 +590,10 @@ impl NodeApiBuilder {
         routes.checkpoint = handlers.checkpoint;
         routes.flagz = handlers.flagz && self.parts.flags.is_some();
         routes.statusz = handlers.statusz && self.parts.agent.is_some();
-        self.parts.streams.websockets = handlers.websockets;
+        #[cfg(feature = "streaming")]
+        {
+            self.parts.streams.websockets = handlers.websockets;
+        }
         NodeApi {
             parts: Arc::new(self.parts),
         }

@@ -1,6 +1,7 @@
 //! The metrics of requests (`pkg/kubelet/server/metrics`).
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -40,16 +41,27 @@ const METHODS: [&str; 8] = [
     "OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "CONNECT",
 ];
 
-/// One request, counted from its begin to its end. A request that is dropped ends, too.
+/// Shows that a request of a connection goes on.
+#[derive(Clone)]
+pub(crate) struct OpenRequest(#[expect(dead_code, reason = "it is only counted")] Arc<()>);
+
+impl OpenRequest {
+    /// One more request of the connection that counts these.
+    pub(crate) fn of(open: &Arc<()>) -> Self {
+        Self(open.clone())
+    }
+}
+
+/// One request, counted from its begin to its end: until its last clone is dropped. A session holds one.
 pub(crate) struct RequestMetrics {
     labels: [(&'static str, SharedString); 4],
     begun: Instant,
+    _open: Option<OpenRequest>,
 }
 
 impl RequestMetrics {
-    pub(crate) fn begin<B>(request: &Request<B>, read_only: bool) -> Self {
-        let path = request.uri().path();
-        let path = bucket(path);
+    pub(crate) fn begin<B>(request: &mut Request<B>, read_only: bool) -> Arc<Self> {
+        let path = bucket(request.uri().path());
         let method = METHODS
             .into_iter()
             .find(|method| *method == request.method())
@@ -70,14 +82,18 @@ impl RequestMetrics {
         ];
         counter!("kubelet_http_requests_total", &labels).increment(1);
         gauge!(INFLIGHT, &labels).increment(1.0);
-        Self {
+        let open = request.extensions().get::<OpenRequest>().cloned();
+        let measured = Arc::new(Self {
             labels,
             begun: Instant::now(),
-        }
+            _open: open,
+        });
+        request.extensions_mut().insert(measured.clone());
+        measured
     }
 
     /// Ends the request when the body of its answer has ended.
-    pub(crate) fn end_with(self, response: Response<Body>) -> Response<Body> {
+    pub(crate) fn end_with(self: Arc<Self>, response: Response<Body>) -> Response<Body> {
         response.map(|body| Measured { body, _request: self }.boxed_unsync())
     }
 }
@@ -85,7 +101,7 @@ impl RequestMetrics {
 /// The body of an answer, and its request.
 struct Measured {
     body: Body,
-    _request: RequestMetrics,
+    _request: Arc<RequestMetrics>,
 }
 
 impl http_body::Body for Measured {

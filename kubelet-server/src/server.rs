@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +20,10 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Layer as _;
-use tower::util::MapRequestLayer;
+use tower::util::{MapRequest, MapRequestLayer};
 
 use crate::authentication::ClientCertificates;
+use crate::request_metrics::OpenRequest;
 use crate::{Error, NodeApi, Sessions, TlsSettings};
 
 /// How long a TLS handshake may take.
@@ -29,6 +31,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long a client may take to send the head of a request, and how long a connection may wait for its next request.
 /// The kubelet waits 90 s for the next request, and 4 hours for a head.
 const HEAD: Duration = Duration::from_secs(30);
+/// How long an HTTP/2 connection may have no request (`IdleTimeout`).
+const IDLE: Duration = Duration::from_secs(90);
 /// The largest head of a request, in bytes (`MaxHeaderBytes`).
 const MAX_HEAD: usize = 1 << 20;
 /// How many requests a client may have on one HTTP/2 connection.
@@ -143,6 +147,10 @@ impl Server {
     /// Binds an address and serves until `shutdown`. While another program has the address, for example an agent that is
     /// about to end, it tries again every 5 s.
     ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] if the TLS settings do not fit together.
+    ///
     /// # Cancel safety
     ///
     /// As for [`run`](Self::run).
@@ -151,22 +159,27 @@ impl Server {
         api: NodeApi,
         tls: Option<&TlsSettings>,
         shutdown: CancellationToken,
-    ) {
+    ) -> Result<(), Error> {
         loop {
             let bound = match tls {
                 Some(tls) => Self::bind(address, api.clone(), tls),
                 None => Self::bind_insecure(address, api.clone()),
             };
             match bound {
-                Ok(server) => return server.run(shutdown).await,
-                Err(error) => tracing::error!(%error, "Failed to listen and serve"),
+                Ok(server) => {
+                    server.run(shutdown).await;
+                    return Ok(());
+                }
+                // The address may be free later.
+                Err(error @ Error::Listen { .. }) => tracing::error!(%error, "Failed to listen and serve"),
+                Err(error) => return Err(error),
             }
             if shutdown
                 .run_until_cancelled(tokio::time::sleep(TAKEN))
                 .await
                 .is_none()
             {
-                return;
+                return Ok(());
             }
         }
     }
@@ -178,6 +191,8 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
         SocketAddr::V6(_) => TcpSocket::new_v6()?,
     };
     socket.set_reuseaddr(true)?;
+    // Accepted connections have it, too: a client that vanished is noticed.
+    socket.set_keepalive(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
@@ -210,52 +225,92 @@ async fn serve(stream: TcpStream, connection: Connection, tls: Option<TlsAccepto
     // Streams send small pieces that should arrive at once.
     drop(stream.set_nodelay(true));
     let Some(tls) = tls else {
-        return serve_http(stream, connection, None, watcher).await;
+        return serve_http1(stream, connection, None, watcher).await;
     };
     match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
         Ok(Ok(stream)) => {
-            let certificates = stream.get_ref().1.peer_certificates();
-            let certificates = certificates.and_then(ClientCertificates::new);
-            serve_http(stream, connection, certificates, watcher).await;
+            let session = stream.get_ref().1;
+            let certificates = session.peer_certificates().and_then(ClientCertificates::new);
+            match session.alpn_protocol() {
+                Some(b"h2") => serve_http2(stream, connection, certificates, watcher).await,
+                _ => serve_http1(stream, connection, certificates, watcher).await,
+            }
         }
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake error"),
         Err(_) => tracing::debug!("TLS handshake timeout"),
     }
 }
 
-async fn serve_http(
+async fn serve_http1(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    Connection {
-        client,
-        api,
-        sessions,
-    }: Connection,
+    connection: Connection,
     certificates: Option<ClientCertificates>,
     watcher: Watcher,
 ) {
-    let identify = MapRequestLayer::new(move |mut request: Request<Incoming>| {
-        let extensions = request.extensions_mut();
-        extensions.insert(client);
-        extensions.insert(sessions.clone());
-        if let Some(certificates) = &certificates {
-            extensions.insert(certificates.clone());
-        }
-        request
-    });
-    let mut http = auto::Builder::new(TokioExecutor::new());
+    // Not detected from the first bytes: hyper would wait for them for ever.
+    let mut http = auto::Builder::new(TokioExecutor::new()).http1_only();
     http.http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
-        .max_buf_size(MAX_HEAD)
-        .half_close(true);
+        .max_buf_size(MAX_HEAD);
+    let service = connection.service(certificates, Arc::default());
+    let serving = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(serving.into_owned()).await {
+        tracing::debug!(%error, "connection ended");
+    }
+}
+
+async fn serve_http2(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    connection: Connection,
+    certificates: Option<ClientCertificates>,
+    watcher: Watcher,
+) {
+    let mut http = auto::Builder::new(TokioExecutor::new()).http2_only();
     http.http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(HEAD)
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
-    let service = TowerToHyperService::new(identify.layer(api));
-    let serving = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    if let Err(error) = watcher.watch(serving.into_owned()).await {
-        tracing::debug!(%error, "connection ended");
+    let open = Arc::new(());
+    let service = connection.service(certificates, open.clone());
+    let serving = http.serve_connection(TokioIo::new(stream), service);
+    let mut serving = pin!(watcher.watch(serving.into_owned()));
+    loop {
+        // A client that only answers pings is idle, too.
+        match tokio::time::timeout(IDLE, &mut serving).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => return tracing::debug!(%error, "connection ended"),
+            // One is here, one in the service, the others in requests that go on.
+            Err(_) if Arc::strong_count(&open) > 2 => {}
+            Err(_) => return tracing::debug!("connection is idle"),
+        }
+    }
+}
+
+impl Connection {
+    /// The service of its requests. Each request that goes on holds a clone of `open`.
+    fn service(
+        self,
+        certificates: Option<ClientCertificates>,
+        open: Arc<()>,
+    ) -> TowerToHyperService<MapRequest<NodeApi, impl FnMut(Request<Incoming>) -> Request<Incoming> + Clone>>
+    {
+        let Self {
+            client,
+            api,
+            sessions,
+        } = self;
+        let identify = MapRequestLayer::new(move |mut request: Request<Incoming>| {
+            let extensions = request.extensions_mut();
+            extensions.insert(client);
+            extensions.insert(sessions.clone());
+            extensions.insert(OpenRequest::of(&open));
+            if let Some(certificates) = &certificates {
+                extensions.insert(certificates.clone());
+            }
+            request
+        });
+        TowerToHyperService::new(identify.layer(api))
     }
 }

@@ -1,7 +1,7 @@
 //! TLS of the server: its certificate, versions and cipher suites, and the request for client certificates.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -169,10 +169,7 @@ impl TlsSettings {
         let builder = builder.with_protocol_versions(&self.versions).map_err(invalid)?;
         let builder = match client_ca {
             None => builder.with_no_client_auth(),
-            Some(ca) => {
-                let (hints, provider) = (ca.names(), provider);
-                builder.with_client_cert_verifier(Arc::new(AnyCertificate { hints, provider }))
-            }
+            Some(_) => builder.with_client_cert_verifier(Arc::new(AnyCertificate { provider })),
         };
         let mut config = builder.with_cert_resolver(self.certificate.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -199,7 +196,6 @@ fn names_suite(name: &str, suite: &str) -> bool {
 /// 401, as from the kubelet.
 #[derive(Debug)]
 struct AnyCertificate {
-    hints: Vec<DistinguishedName>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -209,7 +205,8 @@ impl ClientCertVerifier for AnyCertificate {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &self.hints
+        // The authorities may change while the server runs: clients then find their certificate themselves.
+        &[]
     }
 
     fn verify_client_cert(
@@ -252,8 +249,23 @@ impl ClientCertVerifier for AnyCertificate {
 /// `tlsCertFile`).
 #[derive(Debug, Default)]
 pub struct CertificateFiles {
-    serving: Option<(ServingCertificate, PathBuf, PathBuf)>,
-    client_ca: Option<(ClientCa, PathBuf)>,
+    serving: Option<ServingFiles>,
+    client_ca: Option<CaFile>,
+}
+
+#[derive(Debug)]
+struct ServingFiles {
+    certificate: ServingCertificate,
+    chain: PathBuf,
+    key: PathBuf,
+    loaded: (Vec<u8>, Vec<u8>),
+}
+
+#[derive(Debug)]
+struct CaFile {
+    ca: ClientCa,
+    bundle: PathBuf,
+    loaded: Vec<u8>,
 }
 
 impl CertificateFiles {
@@ -267,19 +279,20 @@ impl CertificateFiles {
     /// # Errors
     ///
     /// [`Error::File`] or [`Error::Certificate`] if they cannot be read now.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe.
     pub async fn serving(
         mut self,
         chain: PathBuf,
         key: PathBuf,
     ) -> Result<(Self, ServingCertificate), Error> {
         let certificate = ServingCertificate::new();
-        let pem = (read(&chain).await?, read(&key).await?);
-        certificate.set_pem(&chain.display().to_string(), &pem.0, &pem.1)?;
-        self.serving = Some((certificate.clone(), chain, key));
+        let loaded = (read(&chain).await?, read(&key).await?);
+        certificate.set_pem(&chain.display().to_string(), &loaded.0, &loaded.1)?;
+        self.serving = Some(ServingFiles {
+            certificate: certificate.clone(),
+            chain,
+            key,
+            loaded,
+        });
         Ok((self, certificate))
     }
 
@@ -288,76 +301,78 @@ impl CertificateFiles {
     /// # Errors
     ///
     /// [`Error::File`] or [`Error::Certificate`] if it cannot be read now.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe.
     pub async fn client_ca(mut self, bundle: PathBuf) -> Result<(Self, ClientCa), Error> {
-        let ca = ClientCa::from_pem(&bundle.display().to_string(), &read(&bundle).await?)?;
-        self.client_ca = Some((ca.clone(), bundle));
+        let loaded = read(&bundle).await?;
+        let ca = ClientCa::from_pem(&bundle.display().to_string(), &loaded)?;
+        self.client_ca = Some(CaFile {
+            ca: ca.clone(),
+            bundle,
+            loaded,
+        });
         Ok((self, ca))
     }
 
-    /// Reads the files every minute until `shutdown`. Files that are not valid are logged, and what was read before is
-    /// kept.
+    /// Reads the files every minute until `shutdown`. Files that are not valid are logged, and what was loaded before is
+    /// kept. They are read again a minute later.
     ///
     /// # Cancel safety
     ///
     /// The future may be dropped at any time.
-    pub async fn run(self, shutdown: CancellationToken) {
-        let mut known = self.contents().await.ok();
-        loop {
-            if shutdown
-                .run_until_cancelled(tokio::time::sleep(REFRESH))
-                .await
-                .is_none()
-            {
-                return;
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        while shutdown
+            .run_until_cancelled(tokio::time::sleep(REFRESH))
+            .await
+            .is_some()
+        {
+            if let Some(files) = &mut self.serving {
+                report(files.load().await, &files.chain);
             }
-            let found = match self.contents().await {
-                Ok(found) if known.as_ref() == Some(&found) => continue,
-                Ok(found) => found,
-                Err(error) => {
-                    tracing::error!(%error, "certificate files cannot be read; the earlier content is kept");
-                    continue;
-                }
-            };
-            match self.apply(&found) {
-                Ok(()) => tracing::info!("certificate files changed and were loaded"),
-                Err(error) => {
-                    tracing::error!(%error, "certificate files are not valid; the earlier content is kept")
-                }
+            if let Some(file) = &mut self.client_ca {
+                report(file.load().await, &file.bundle);
             }
-            known = Some(found);
         }
-    }
-
-    async fn contents(&self) -> Result<Vec<Vec<u8>>, Error> {
-        let mut contents = Vec::new();
-        let serving = self.serving.iter().flat_map(|(_, chain, key)| [chain, key]);
-        for file in serving.chain(self.client_ca.iter().map(|(_, bundle)| bundle)) {
-            contents.push(read(file).await?);
-        }
-        Ok(contents)
-    }
-
-    fn apply(&self, contents: &[Vec<u8>]) -> Result<(), Error> {
-        let mut contents = contents.iter();
-        if let (Some((certificate, chain, _)), Some(pem), Some(key)) = (
-            &self.serving,
-            self.serving.as_ref().and_then(|_| contents.next()),
-            self.serving.as_ref().and_then(|_| contents.next()),
-        ) {
-            certificate.set_pem(&chain.display().to_string(), pem, key)?;
-        }
-        if let (Some((ca, bundle)), Some(pem)) = (&self.client_ca, contents.next()) {
-            ca.set_pem(&bundle.display().to_string(), pem)?;
-        }
-        Ok(())
     }
 }
 
-async fn read(file: &std::path::Path) -> Result<Vec<u8>, Error> {
+impl ServingFiles {
+    /// Loads the files if they changed, and returns whether they did.
+    async fn load(&mut self) -> Result<bool, Error> {
+        let found = (read(&self.chain).await?, read(&self.key).await?);
+        if found == self.loaded {
+            return Ok(false);
+        }
+        self.certificate
+            .set_pem(&self.chain.display().to_string(), &found.0, &found.1)?;
+        self.loaded = found;
+        Ok(true)
+    }
+}
+
+impl CaFile {
+    /// Loads the file if it changed, and returns whether it did.
+    async fn load(&mut self) -> Result<bool, Error> {
+        let found = read(&self.bundle).await?;
+        if found == self.loaded {
+            return Ok(false);
+        }
+        self.ca.set_pem(&self.bundle.display().to_string(), &found)?;
+        self.loaded = found;
+        Ok(true)
+    }
+}
+
+fn report(loaded: Result<bool, Error>, file: &Path) {
+    let file = file.display();
+    match loaded {
+        Ok(true) => tracing::info!(%file, "certificate file changed and was loaded"),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::error!(%file, %error, "cannot load a certificate file; the earlier content is kept")
+        }
+    }
+}
+
+async fn read(file: &Path) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::File {
         file: file.to_owned(),
         source,

@@ -53,14 +53,13 @@ pub(super) fn of_websocket_protocol(headers: &mut HeaderMap) -> Result<Option<St
 /// Whether the client asks for a WebSocket (`wsstream.IsWebSocketRequest`).
 fn is_websocket(headers: &HeaderMap) -> bool {
     let has = |name, wanted: &str| {
-        headers
-            .get(name)
-            .and_then(|value: &HeaderValue| value.to_str().ok())
-            .is_some_and(|value| {
-                value
-                    .split(',')
-                    .any(|word| word.trim().eq_ignore_ascii_case(wanted))
-            })
+        let values = headers
+            .get_all(name)
+            .into_iter()
+            .filter_map(|value| value.to_str().ok());
+        values
+            .flat_map(|value| value.split(','))
+            .any(|word| word.trim().eq_ignore_ascii_case(wanted))
     };
     has(UPGRADE, "websocket") && has(CONNECTION, "upgrade")
 }

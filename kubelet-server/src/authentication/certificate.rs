@@ -75,8 +75,7 @@ impl ClientCa {
         Ok(())
     }
 
-    /// The names of the authorities: hints for clients with several certificates.
-    pub(crate) fn names(&self) -> Vec<DistinguishedName> {
+    fn names(&self) -> Vec<DistinguishedName> {
         self.verifier.read().root_hint_subjects().to_vec()
     }
 

@@ -149,15 +149,17 @@ impl Authentication {
             }
         }
         if let Some(tokens) = &self.tokens {
-            for found in [
-                bearer::of_authorization(headers),
-                bearer::of_websocket_protocol(headers)?,
-            ] {
-                let Some(token) = found else { continue };
-                match tokens.user(&token).await {
+            let of_protocol = bearer::of_websocket_protocol(headers);
+            let found = [Ok(bearer::of_authorization(headers)), of_protocol];
+            for token in found.into_iter().filter_map(Result::transpose) {
+                let user = match token {
+                    Ok(token) => tokens.user(&token).await,
+                    Err(problem) => Err(problem.0),
+                };
+                match user {
                     Ok(Some(user)) => return Ok(user.authenticated()),
                     Ok(None) => problems.push("invalid bearer token".into()),
-                    Err(problem) => problems.push(problem.to_string()),
+                    Err(problem) => problems.push(problem),
                 }
             }
         }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
 use lru::LruCache;
 use metrics::{counter, histogram};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::UserInfo;
@@ -35,16 +36,20 @@ pub trait TokenReviewer: Send + Sync {
 
 /// A [`TokenReviewer`] behind a cache (`authentication.webhook.cacheTTL`). Clones share the cache.
 ///
-/// A token is reviewed once, however many requests bring it at the same time. The cache holds hashes of tokens.
+/// Requests that bring a token at the same time share one review, and its error. The cache holds hashes of tokens.
 #[derive(Clone)]
 pub struct TokenCache {
     reviewer: Arc<dyn TokenReviewer>,
     ttl: Duration,
-    reviews: Arc<Mutex<LruCache<[u8; 32], Arc<Review>>>>,
+    reviews: Arc<Mutex<LruCache<[u8; 32], Review>>>,
 }
 
-/// The review of one token: under way, or ended at a time.
-type Review = OnceCell<(Option<UserInfo>, Instant)>;
+/// The review of one token: under way, or ended.
+#[derive(Clone)]
+struct Review {
+    begun: Instant,
+    answer: Shared<BoxFuture<'static, Result<Option<UserInfo>, String>>>,
+}
 
 impl TokenCache {
     /// Caches the answers of `reviewer` for `ttl`: the users, and that a token is not valid.
@@ -60,44 +65,56 @@ impl TokenCache {
     ///
     /// # Errors
     ///
-    /// The reviewer's.
+    /// The reviewer's, as text.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe.
-    pub async fn user(&self, token: &str) -> Result<Option<UserInfo>, BoxError> {
-        let begun = Instant::now();
-        let review = self.review_of(Sha256::digest(token.as_bytes()).into());
-        let status = if review.initialized() { "hit" } else { "miss" };
-        let reviewed = review.get_or_try_init(|| async {
-            let user = self.reviewer.review(token).await;
-            let status = if user.is_ok() { "ok" } else { "error" };
-            counter!("authentication_token_cache_fetch_total", "status" => status).increment(1);
-            Ok::<_, BoxError>((user?, Instant::now()))
-        });
-        let user = reviewed.await.map(|(user, _)| user.clone());
+    /// Cancel safe. A review goes on while a request waits for it.
+    pub async fn user(&self, token: &str) -> Result<Option<UserInfo>, String> {
+        let (begun, hash) = (Instant::now(), Sha256::digest(token.as_bytes()).into());
+        let (review, status) = self.review_of(hash, token);
+        let user = review.answer.clone().await;
+        if user.is_err() {
+            self.forget(&hash, &review);
+        }
         counter!("authentication_token_cache_request_total", "status" => status).increment(1);
         histogram!("authentication_token_cache_request_duration_seconds", "status" => status)
             .record(begun.elapsed());
         user
     }
 
-    fn review_of(&self, hash: [u8; 32]) -> Arc<Review> {
+    /// The review of a token, and whether it was known.
+    fn review_of(&self, hash: [u8; 32], token: &str) -> (Review, &'static str) {
         let mut reviews = self.reviews.lock();
-        let now = Instant::now();
-        match reviews.get(&hash) {
-            Some(review)
-                if review
-                    .get()
-                    .is_none_or(|(_, at)| now.duration_since(*at) < self.ttl) =>
-            {
-                review.clone()
-            }
-            _ => {
-                let review = Arc::new(Review::new());
-                reviews.put(hash, review.clone());
-                review
-            }
+        if let Some(review) = reviews.get(&hash)
+            && review.begun.elapsed() < self.ttl
+        {
+            return (review.clone(), "hit");
+        }
+        let (reviewer, token) = (self.reviewer.clone(), token.to_owned());
+        let answer = async move {
+            let user = reviewer.review(&token).await;
+            let status = if user.is_ok() { "ok" } else { "error" };
+            counter!("authentication_token_cache_fetch_total", "status" => status).increment(1);
+            user.map_err(|error| error.to_string())
+        };
+        let answer = answer.boxed().shared();
+        let review = Review {
+            begun: Instant::now(),
+            answer,
+        };
+        reviews.put(hash, review.clone());
+        (review, "miss")
+    }
+
+    /// A review that failed is not kept. A newer one may have taken its place.
+    fn forget(&self, hash: &[u8; 32], failed: &Review) {
+        let mut reviews = self.reviews.lock();
+        if reviews
+            .peek(hash)
+            .is_some_and(|known| known.answer.ptr_eq(&failed.answer))
+        {
+            reviews.pop(hash);
         }
     }
 }
@@ -149,10 +166,9 @@ mod tests {
         let reviewer = Arc::new(Reviewer::default());
         let cache = TokenCache::new(reviewer.clone(), Duration::from_secs(120));
         for expected in 1..4 {
-            assert_eq!(
-                cache.user("away").await.unwrap_err().to_string(),
-                "the API server is away"
-            );
+            let (one, other) = tokio::join!(cache.user("away"), cache.user("away"));
+            assert_eq!(one.unwrap_err(), "the API server is away");
+            assert_eq!(other.unwrap_err(), "the API server is away");
             assert_eq!(reviewer.0.load(Ordering::Relaxed), expected);
         }
     }

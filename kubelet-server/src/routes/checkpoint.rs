@@ -57,7 +57,14 @@ pub(crate) async fn serve(
     ));
     let made = async {
         let cannot = |error: std::io::Error| format!("cannot create {}: {error}", dir.display());
-        tokio::fs::create_dir_all(dir).await.map_err(cannot)?;
+        // A checkpoint has the memory of the container.
+        let mut builder = tokio::fs::DirBuilder::new();
+        builder
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .await
+            .map_err(cannot)?;
         let written = runtime
             .checkpoint_container(&key, &container, &location, timeout)
             .await;

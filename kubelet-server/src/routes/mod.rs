@@ -10,6 +10,7 @@ pub(crate) mod pods;
 pub(crate) mod pprof;
 pub(crate) mod run;
 pub(crate) mod stats;
+#[cfg(feature = "streaming")]
 pub(crate) mod streams;
 pub(crate) mod table;
 pub(crate) mod zpages;
@@ -43,10 +44,22 @@ impl ContainerPath {
 
 /// The values of a parameter of the query, decoded.
 pub(crate) fn parameters<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
-    let pairs = form_urlencoded::parse(query.as_bytes());
+    let pairs = query
+        .split('&')
+        .filter(|pair| !pair.contains(';') && has_valid_escapes(pair));
+    let pairs = pairs.flat_map(|pair| form_urlencoded::parse(pair.as_bytes()));
     pairs
         .filter(move |(key, _)| key == name)
         .map(|(_, value)| value.into_owned())
+}
+
+/// Go drops a parameter with an escape that is not valid.
+fn has_valid_escapes(pair: &str) -> bool {
+    pair.split('%').skip(1).all(|rest| {
+        rest.as_bytes()
+            .get(..2)
+            .is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    })
 }
 
 /// The first value of a parameter of the query.

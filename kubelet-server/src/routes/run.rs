@@ -32,6 +32,8 @@ pub(crate) async fn serve(
         .run_in_container(&path.pod, &path.container, &command, Duration::ZERO)
         .await
     {
+        // Without output there is nothing whose type could be named.
+        Ok(output) if output.is_empty() => http::Response::new(body::full("")),
         Ok(output) => body::answer(StatusCode::OK, body::JSON, output),
         Err(error) => body::text(StatusCode::INTERNAL_SERVER_ERROR, error.message),
     }

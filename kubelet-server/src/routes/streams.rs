@@ -1,6 +1,7 @@
 //! `/exec/`, `/attach/`, `/portForward/`: streams of containers, proxied to the runtime's streaming server.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, Uri};
@@ -11,6 +12,7 @@ use metrics::counter;
 use super::{ContainerPath, parameter, parameters};
 use crate::body::{self, Body};
 use crate::pods::NodePods;
+use crate::request_metrics::RequestMetrics;
 use crate::sessions::Sessions;
 use crate::streaming::{self, StreamTimeouts};
 
@@ -33,8 +35,11 @@ impl Default for Settings {
     }
 }
 
+/// An answer instead of streams.
+type Refusal = Box<Response<Body>>;
+
 /// The streams that a query asks for (`remotecommand.NewOptions`).
-pub(crate) fn stream_options(query: &str) -> Result<StreamOptions, Response<Body>> {
+pub(crate) fn stream_options(query: &str) -> Result<StreamOptions, Refusal> {
     let is_set = |name| parameter(query, name).as_deref() == Some("1");
     let tty = is_set("tty");
     let streams = StreamOptions {
@@ -47,7 +52,7 @@ pub(crate) fn stream_options(query: &str) -> Result<StreamOptions, Response<Body
         true => Ok(streams),
         false => {
             let message = "you must specify at least 1 of stdin, stdout, stderr";
-            Err(body::text(StatusCode::BAD_REQUEST, message))
+            Err(body::text(StatusCode::BAD_REQUEST, message).into())
         }
     }
 }
@@ -65,8 +70,8 @@ fn refused(error: StreamError) -> Response<Body> {
 }
 
 /// The ports that a WebSocket request names (`portforward.NewV4Options`). With SPDY, the client names them later.
-fn ports(query: &str, is_websocket: bool) -> Result<Vec<u16>, Response<Body>> {
-    let refused = |message: String| body::text(StatusCode::BAD_REQUEST, message);
+fn ports(query: &str, is_websocket: bool) -> Result<Vec<u16>, Refusal> {
+    let refused = |message: String| Refusal::new(body::text(StatusCode::BAD_REQUEST, message));
     if !is_websocket {
         return Ok(Vec::new());
     }
@@ -94,7 +99,7 @@ pub(crate) async fn exec(
 ) -> Response<Body> {
     let (path, streams) = match container(path, query, &request) {
         Ok(parsed) => parsed,
-        Err(refusal) => return refusal,
+        Err(refusal) => return *refusal,
     };
     if pods.pod(&path.pod).is_none() {
         return body::text(StatusCode::NOT_FOUND, "pod does not exist");
@@ -120,7 +125,7 @@ pub(crate) async fn attach(
 ) -> Response<Body> {
     let (path, streams) = match container(path, query, &request) {
         Ok(parsed) => parsed,
-        Err(refusal) => return refusal,
+        Err(refusal) => return *refusal,
     };
     let Some(pod) = pods.pod(&path.pod) else {
         return body::text(StatusCode::NOT_FOUND, "pod does not exist");
@@ -136,16 +141,16 @@ fn container(
     path: &str,
     query: &str,
     request: &Request<Body>,
-) -> Result<(ContainerPath, StreamOptions), Response<Body>> {
-    let path = ContainerPath::parse(path, true).ok_or_else(body::page_not_found)?;
+) -> Result<(ContainerPath, StreamOptions), Refusal> {
+    let path = ContainerPath::parse(path, true).ok_or_else(|| Refusal::new(body::page_not_found()))?;
     check_method(request)?;
     Ok((path, stream_options(query)?))
 }
 
-fn check_method(request: &Request<Body>) -> Result<(), Response<Body>> {
+fn check_method(request: &Request<Body>) -> Result<(), Refusal> {
     match *request.method() {
         Method::GET | Method::POST => Ok(()),
-        _ => Err(body::method_not_allowed("GET, POST")),
+        _ => Err(body::method_not_allowed("GET, POST").into()),
     }
 }
 
@@ -165,12 +170,12 @@ pub(crate) async fn port_forward(
         _ => return body::page_not_found(),
     };
     if let Err(refusal) = check_method(&request) {
-        return refusal;
+        return *refusal;
     }
     let named = streaming::is_websocket(request.headers()) && !is_tunnel(settings, &request);
     let ports = match ports(query, named) {
         Ok(ports) => ports,
-        Err(refusal) => return refusal,
+        Err(refusal) => return *refusal,
     };
     let Some(pod) = pods.pod(&key) else {
         return body::text(StatusCode::NOT_FOUND, "pod does not exist");
@@ -206,7 +211,17 @@ async fn forward(
     };
     let counted =
         || counter!("kubelet_websocket_streaming_requests_total", "subresource" => subresource).increment(1);
-    let sessions = request.extensions().get::<Sessions>().cloned();
+    if !streaming::is_upgrade(request.headers()) {
+        return body::http_error(StatusCode::INTERNAL_SERVER_ERROR, "Upgrade request required");
+    }
+    let Some(sessions) = request.extensions().get::<Sessions>().cloned() else {
+        tracing::error!("a request without `Sessions` in its extensions cannot have streams");
+        return body::http_error(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "unable to upgrade the connection",
+        );
+    };
+    let measured = request.extensions().get::<Arc<RequestMetrics>>().cloned();
     let idle = settings.idle_timeout;
     let answer = match streams {
         Some(streams) if settings.websockets && streaming::wants_close_signal(request.headers()) => {
@@ -227,14 +242,10 @@ async fn forward(
         }
     };
     if let Some(session) = answer.session {
-        let Some(sessions) = sessions else {
-            tracing::error!("a request without `Sessions` in its extensions cannot have streams");
-            return body::http_error(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "unable to upgrade the connection",
-            );
-        };
-        sessions.run(session);
+        sessions.run(Box::pin(async move {
+            session.await;
+            drop(measured);
+        }));
     }
     answer.response
 }

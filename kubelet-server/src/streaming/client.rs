@@ -53,6 +53,19 @@ pub(super) async fn dial(target: &Uri, method: Method, mut headers: HeaderMap) -
         .map_err(|_| DialError::Timeout)?
         .map_err(DialError::Connect)?;
     let _ = io.set_nodelay(true);
+    // There is no body, whatever the client announced.
+    for name in [
+        header::CONTENT_LENGTH,
+        header::TRANSFER_ENCODING,
+        header::EXPECT,
+        header::TE,
+        header::TRAILER,
+    ] {
+        headers.remove(name);
+    }
+    if method == Method::POST {
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
     if !headers.contains_key(header::HOST)
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
     {

@@ -148,6 +148,15 @@ async fn connect(
     identity: Option<&(String, String)>,
     versions: &[&'static rustls::SupportedProtocolVersion],
 ) -> std::io::Result<TlsStream<TcpStream>> {
+    connect_with(address, identity, versions, &[]).await
+}
+
+async fn connect_with(
+    address: SocketAddr,
+    identity: Option<&(String, String)>,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+    protocols: &[Vec<u8>],
+) -> std::io::Result<TlsStream<TcpStream>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
@@ -155,7 +164,7 @@ async fn connect(
     let config = config
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Trusting));
-    let config = match identity {
+    let mut config = match identity {
         None => config.with_no_client_auth(),
         Some((chain, key)) => {
             let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
@@ -165,6 +174,7 @@ async fn connect(
             config.with_client_auth_cert(chain, key).unwrap()
         }
     };
+    config.alpn_protocols = protocols.to_vec();
     let stream = TcpStream::connect(address).await?;
     TlsConnector::from(Arc::new(config))
         .connect(ServerName::try_from("node1").unwrap(), stream)
@@ -367,25 +377,120 @@ async fn certificate_files_are_read_again() {
 #[tokio::test]
 async fn http2_and_the_read_only_port() {
     let api = NodeApi::read_only(pods()).build();
-    let server = Running::start(Server::bind_insecure(local(), api).unwrap());
-    let ask = async |path: &str| {
-        let stream = TcpStream::connect(server.address).await.unwrap();
-        let io = hyper_util::rt::TokioIo::new(stream);
-        let executor = hyper_util::rt::TokioExecutor::new();
-        let (mut send, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
-        let connection = tokio::spawn(connection);
-        let uri = format!("http://{}{path}", server.address);
+    let tls = TlsSettings::new(Arc::new(serving().0));
+    let server = Running::start(Server::bind(local(), api.clone(), &tls).unwrap());
+    let stream = connect_with(server.address, None, rustls::ALL_VERSIONS, &[b"h2".to_vec()])
+        .await
+        .unwrap();
+    let (io, executor) = (
+        hyper_util::rt::TokioIo::new(stream),
+        hyper_util::rt::TokioExecutor::new(),
+    );
+    let (mut send, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    for (path, status) in [
+        ("/healthz", 200),
+        ("/pods", 200),
+        ("/exec/ns/pod/c", 405),
+        ("/configz", 404),
+    ] {
+        let uri = format!("https://{}{path}", server.address);
         let request = http::Request::get(uri)
             .body(http_body_util::Empty::<bytes::Bytes>::new())
             .unwrap();
-        let status = send.send_request(request).await.unwrap().status().as_u16();
-        connection.abort();
-        status
-    };
-    assert_eq!(ask("/healthz").await, 200);
-    assert_eq!(ask("/pods").await, 200);
-    assert_eq!(ask("/exec/ns/pod/c").await, 405);
-    assert_eq!(ask("/configz").await, 404);
+        assert_eq!(
+            send.send_request(request).await.unwrap().status(),
+            status,
+            "{path}"
+        );
+    }
+    connection.abort();
+    server.stop().await;
+
+    let server = Running::start(Server::bind_insecure(local(), api).unwrap());
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("\r\n\r\nok"), "{answer}");
+    server.stop().await;
+}
+
+/// Also one that sends a part of a head, and one that begins as HTTP/2 does.
+#[tokio::test(start_paused = true)]
+async fn a_silent_client_is_cut_off() {
+    let server = Running::start(Server::bind_insecure(local(), NodeApi::read_only(pods()).build()).unwrap());
+    for sent in ["", "GET /healthz HTTP/1.1\r\nHost", "PRI * HTTP/2"] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(sent.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        drop(stream.read_to_end(&mut answer).await);
+        assert!(
+            answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"),
+            "{sent:?}: {answer:?}"
+        );
+    }
+    server.stop().await;
+}
+
+/// A log without end and without lines.
+struct Quiet(Arc<tokio::sync::Notify>);
+
+#[async_trait::async_trait]
+impl kubelet_core::runtime::ContainerLogs for Quiet {
+    async fn container_logs(
+        &self,
+        _: &Pod,
+        _: &k8s_openapi::api::core::v1::PodStatus,
+        _: &str,
+        _: kubelet_core::runtime::PodLogOptions,
+    ) -> Result<
+        futures::stream::BoxStream<'static, Result<Vec<u8>, kubelet_core::runtime::streaming::StreamError>>,
+        kubelet_core::runtime::streaming::StreamError,
+    > {
+        use futures::StreamExt as _;
+        struct Dropped(Arc<tokio::sync::Notify>);
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                self.0.notify_one();
+            }
+        }
+        let dropped = Dropped(self.0.clone());
+        let first = futures::stream::iter([Ok(b"first\n".to_vec())]);
+        let rest = futures::stream::poll_fn(move |_| {
+            let _ = &dropped;
+            std::task::Poll::Pending
+        });
+        Ok(first.chain(rest).boxed())
+    }
+}
+
+#[tokio::test]
+async fn a_log_is_followed_no_longer_when_its_client_is_gone() {
+    let pod = serde_json::json!({
+        "metadata": {"name": "pod", "namespace": "ns"}, "spec": {"containers": [{"name": "c"}]}
+    });
+    let pods: Vec<Arc<Pod>> = vec![Arc::new(serde_json::from_value(pod).unwrap())];
+    let gone = Arc::new(tokio::sync::Notify::new());
+    let authorization = Authorization::new("n", Arc::new(AlwaysAllow));
+    let api = NodeApi::builder(Arc::new(pods), Authentication::anonymous(), authorization)
+        .logs(Arc::new(Quiet(gone.clone())))
+        .build();
+    let server = Running::start(Server::bind_insecure(local(), api).unwrap());
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream
+        .write_all(b"GET /containerLogs/ns/pod/c?follow=true HTTP/1.1\r\nHost: n\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"first\n\r\n") {
+        assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "{answer:?}");
+    }
+    drop(stream);
+    gone.notified().await;
     server.stop().await;
 }
 

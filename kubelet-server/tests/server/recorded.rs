@@ -283,7 +283,7 @@ impl RuntimeReader for Running {
         &self,
         _: &RuntimePod,
     ) -> kubelet_core::Result<Arc<kubelet_core::runtime::PodStatus>> {
-        unimplemented!("no status is read")
+        Err(kubelet_core::Error::Unsupported { what: "status" })
     }
 }
 

@@ -346,7 +346,10 @@ impl State {
             length = length.min(usize::try_from(window).unwrap_or(usize::MAX));
         }
         if self.out.len() >= MAX_OUT {
-            self.waiting.push(waker.clone());
+            // A task that waits for something else, too, comes here often.
+            if !self.waiting.iter().any(|waiting| waiting.will_wake(waker)) {
+                self.waiting.push(waker.clone());
+            }
             return Taken::Wait;
         }
         if length == 0 {
