@@ -19,6 +19,7 @@
 )]
 
 mod member;
+mod process;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -34,6 +35,7 @@ use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use crate::member::{NODE, configuration, is_ready};
+use crate::process::{cpu_seconds, megabytes, proc};
 
 const PODS: [usize; 4] = [0, 30, 110, 0];
 /// The time for the effects of a change to settle.
@@ -41,8 +43,6 @@ const SETTLING: Duration = Duration::from_secs(30);
 const REST: Duration = Duration::from_secs(60);
 /// A timeout longer than anything here takes.
 const GUARD: Duration = Duration::from_secs(180);
-/// `USER_HZ`, the unit of CPU time in `/proc`.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 fn pod(number: usize) -> Pod {
     let pod = serde_json::json!({
@@ -145,7 +145,7 @@ impl Agent {
     /// Measures it for a while.
     async fn tell(&self, pods: usize) {
         tokio::time::sleep(SETTLING).await;
-        let (cpu, calls, begun) = (self.cpu_seconds(), self.calls(), Instant::now());
+        let (cpu, calls, begun) = (cpu_seconds(self.pid()), self.calls(), Instant::now());
         let mut most = Memory::default();
         while begun.elapsed() < REST {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -159,34 +159,21 @@ impl Agent {
             "| {pods} | {:.1} MB | {:.1} MB | {:.2} s | {:.1} |",
             most.rss,
             most.anonymous,
-            (self.cpu_seconds() - cpu) / minutes,
+            (cpu_seconds(self.pid()) - cpu) / minutes,
             (self.calls() - calls) as f64 / minutes
         );
     }
 
-    fn proc(&self, file: &str) -> String {
-        let pid = self.process.id().expect("the program has ended");
-        fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap()
+    fn pid(&self) -> u32 {
+        self.process.id().expect("the program has ended")
     }
 
     fn memory(&self) -> Memory {
-        let rollup = self.proc("smaps_rollup");
-        let megabytes = |name: &str| {
-            let line = rollup.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-            line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0 / 1e6
-        };
+        let rollup = proc(self.pid(), "smaps_rollup");
         Memory {
-            rss: megabytes("Rss:"),
-            anonymous: megabytes("Anonymous:"),
+            rss: megabytes(&rollup, "Rss:"),
+            anonymous: megabytes(&rollup, "Anonymous:"),
         }
-    }
-
-    fn cpu_seconds(&self) -> f64 {
-        let stat = self.proc("stat");
-        // The program's name, in parentheses, may contain spaces; `utime` and `stime` are the fields 14 and 15.
-        let (_, fields) = stat.rsplit_once(") ").unwrap();
-        let ticks = fields.split(' ').skip(11).take(2);
-        ticks.map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / TICKS_PER_SECOND
     }
 
     fn calls(&self) -> usize {
@@ -197,8 +184,11 @@ impl Agent {
 
     /// Ends the program with SIGTERM, so that it can write a profile.
     async fn end(mut self) {
-        let pid = self.process.id().expect("the program has ended");
-        kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
+        kill_process(
+            Pid::from_raw(self.pid().try_into().unwrap()).unwrap(),
+            Signal::TERM,
+        )
+        .unwrap();
         let ended = tokio::time::timeout(GUARD, self.process.wait()).await;
         ended.expect("the program did not end in time").unwrap();
         self.stop_server.cancel();

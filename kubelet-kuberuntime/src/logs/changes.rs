@@ -5,7 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
+use notify::event::ModifyKind;
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -21,14 +22,19 @@ struct Shared {
     /// `None` as long as nothing is watched.
     watcher: Mutex<Option<RecommendedWatcher>>,
     /// Locked after `watcher`. The watcher's thread locks only this.
-    folders: Arc<Mutex<HashMap<PathBuf, watch::Sender<()>>>>,
+    folders: Arc<Mutex<Folders>>,
 }
+
+/// The followed folders. The value counts the changes after which a name may have another file.
+type Folders = HashMap<PathBuf, watch::Sender<u64>>;
 
 /// A watch on a folder. It ends when it is dropped.
 pub(super) struct Changes {
     folder: PathBuf,
     /// `None` while it is dropped.
-    changed: Option<watch::Receiver<()>>,
+    changed: Option<watch::Receiver<u64>>,
+    /// How many changes of names were returned.
+    names: u64,
     shared: Arc<Shared>,
 }
 
@@ -44,9 +50,11 @@ impl LogWatcher {
             let mut folders = self.shared.folders.lock();
             folders.entry(folder.to_owned()).or_default().subscribe()
         };
+        let names = *changed.borrow();
         let changes = Changes {
             folder: folder.to_owned(),
             changed: Some(changed),
+            names,
             shared: self.shared.clone(),
         };
         // Again for each follower: a folder may have been removed and made again.
@@ -59,33 +67,38 @@ impl LogWatcher {
     }
 }
 
-fn wake(folders: &Mutex<HashMap<PathBuf, watch::Sender<()>>>, event: notify::Result<Event>) {
+fn wake(folders: &Mutex<Folders>, event: notify::Result<Event>) {
     let folders = folders.lock();
     match event {
         // A read does not count as a change, because otherwise each read would cause the next one.
         Ok(event) if event.kind.is_access() => {}
         Ok(event) if !event.need_rescan() => {
+            let content = matches!(event.kind, EventKind::Modify(ModifyKind::Data(_)));
             for path in &event.paths {
                 let of_file = path.parent().and_then(|folder| folders.get(folder));
                 for folder in [of_file, folders.get(path)].into_iter().flatten() {
-                    folder.send_replace(());
+                    folder.send_modify(|names| *names += u64::from(!content));
                 }
             }
         }
         // Events were lost.
         Ok(_) | Err(_) => folders.values().for_each(|folder| {
-            folder.send_replace(());
+            folder.send_modify(|names| *names += 1);
         }),
     }
 }
 
 impl Changes {
-    /// Waits until something has changed since this was last called. May be dropped at any time.
-    pub(super) async fn changed(&mut self) {
-        if let Some(changed) = &mut self.changed {
-            // The sender lives as long as its receivers.
-            let _ = changed.changed().await;
-        }
+    /// Waits until something has changed since this was last called. Returns whether more than the content of files has
+    /// changed. May be dropped at any time.
+    pub(super) async fn changed(&mut self) -> bool {
+        let Some(changed) = &mut self.changed else {
+            return true;
+        };
+        // The sender lives as long as its receivers.
+        let _ = changed.changed().await;
+        let names = *changed.borrow_and_update();
+        std::mem::replace(&mut self.names, names) != names
     }
 }
 

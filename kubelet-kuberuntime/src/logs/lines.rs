@@ -1,7 +1,10 @@
 //! Splits bytes into lines, with bounded memory.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
+
+use rustix::io::{Errno, ReadWriteFlags};
 
 /// A line with more bytes is returned in pieces. Runtimes split lines at a lower limit.
 pub(super) const MAX_PIECE: usize = 256 * 1024;
@@ -9,6 +12,11 @@ pub(super) const MAX_PIECE: usize = 256 * 1024;
 /// How much is read at once: at first little, because many logs are short and many are followed; then more.
 const FIRST_BLOCK: usize = 8 * 1024;
 const MAX_BLOCK: usize = 128 * 1024;
+/// How much is read at once of what is there without a wait. A follower keeps this memory.
+const READY_BLOCK: usize = 2 * 1024;
+
+/// The offset with which `preadv2` reads at the position of the file, and moves it.
+const AT_POSITION: u64 = u64::MAX;
 
 /// Bytes that were read and not yet returned.
 #[derive(Default)]
@@ -56,11 +64,37 @@ impl LineBuffer {
         Ok(false)
     }
 
-    /// Frees the memory, if no bytes are left.
+    /// Reads what the system has in memory, a few lines at most, and returns whether the file has ended. This does not wait
+    /// for a disk. It fails if it would have to, and then nothing was read.
+    pub(super) fn read_ready(&mut self, file: &File) -> io::Result<bool> {
+        self.bytes.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.searched -= self.start;
+        self.start = 0;
+        if self.bytes.len() < self.end + READY_BLOCK {
+            self.bytes.resize(self.end + READY_BLOCK, 0);
+        }
+        let before = self.end;
+        while self.end < self.bytes.len() {
+            let mut room = [io::IoSliceMut::new(&mut self.bytes[self.end..])];
+            match rustix::io::preadv2(file, &mut room, AT_POSITION, ReadWriteFlags::NOWAIT) {
+                Ok(0) => return Ok(true),
+                Ok(read) => self.end += read,
+                Err(Errno::INTR) => {}
+                Err(_) if self.end > before => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Frees the memory, if no bytes are left and it is more than a few lines need.
     pub(super) fn release(&mut self) {
         if self.start == self.end {
             (self.start, self.end, self.searched) = (0, 0, 0);
-            self.bytes = Vec::new();
+            if self.bytes.len() > READY_BLOCK {
+                self.bytes = Vec::new();
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::Disk;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::changes::{Changes, LogWatcher};
 use super::super::files::{COMPRESSED, RotatedFiles, has_suffix};
@@ -23,6 +23,9 @@ use kubelet_cri::{Code, RuntimeService, v1};
 /// often than this.
 const FORCE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
+/// A log that changes more often is read only so often: then many lines cost as much as one. Nobody reads faster.
+const MIN_PERIOD: Duration = Duration::from_millis(50);
+
 /// The state of following.
 pub(super) struct Follow {
     container: Option<(Arc<dyn RuntimeService>, String)>,
@@ -30,6 +33,10 @@ pub(super) struct Follow {
     /// `None`: the system allows no more watches, or a watch was not tried yet.
     changes: Option<Changes>,
     watching: bool,
+    /// Whether the log's path may have another file since it was last checked.
+    names_changed: bool,
+    /// When the last wait ended.
+    woken_at: Option<Instant>,
     asked_at: Option<Instant>,
     /// Whether the container has ended: the log has only the content that is there by now.
     ended: bool,
@@ -52,6 +59,8 @@ impl Follow {
             watcher,
             changes: None,
             watching: false,
+            names_changed: true,
+            woken_at: None,
             asked_at: None,
             ended: false,
             rotated: false,
@@ -68,7 +77,7 @@ impl Follow {
                 .map(Next::Segments)
                 .map_err(|error| failed(log, &error, "list rotated logs"));
         }
-        if is_another(log, open.id, disk).await? {
+        if self.names_changed && is_another(log, open.id, disk).await? {
             // The runtime may have written to the old file between the last read and this check.
             self.rotated = true;
             return Ok(Next::Look);
@@ -76,8 +85,11 @@ impl Follow {
         if self.ended {
             return Ok(Next::End);
         }
+        self.names_changed = false;
         if !self.watching {
             self.watching = true;
+            // It may have been rotated before the watch.
+            self.names_changed = true;
             let folder = log.parent().unwrap_or(Path::new("/"));
             match self.watcher.watch(folder) {
                 Ok(changes) => self.changes = Some(changes),
@@ -89,20 +101,30 @@ impl Follow {
         }
         if !self.is_running().await? {
             self.ended = true;
+            self.names_changed = true;
             return Ok(Next::Look);
         }
         let changed = async {
             match &mut self.changes {
                 Some(changes) => changes.changed().await,
-                None => std::future::pending().await,
+                None => std::future::pending::<bool>().await,
             }
         };
         tokio::select! {
             biased;
-            () = changed => {}
-            () = sleep(FORCE_CHECK_PERIOD) => {}
+            names = changed => self.names_changed = names,
+            () = sleep(FORCE_CHECK_PERIOD) => self.names_changed = true,
         }
+        if let Some(woken_at) = self.woken_at {
+            sleep_until(woken_at + MIN_PERIOD).await;
+        }
+        self.woken_at = Some(Instant::now());
         Ok(Next::Look)
+    }
+
+    /// Whether it waits for changes: what it reads next is short.
+    pub(super) fn is_watching(&self) -> bool {
+        self.watching
     }
 
     /// `isContainerRunning`

@@ -14,7 +14,7 @@ use kubelet_core::{Clock, Disk};
 
 use self::batch::Batch;
 use self::follow::{Follow, Next};
-use self::segment::{Open, Segment};
+use self::segment::{Open, Segment, Source};
 use super::PodLogOptions;
 use super::changes::LogWatcher;
 use super::lines::{LineBuffer, Piece};
@@ -31,9 +31,9 @@ pub type LogChunks = BoxStream<'static, Result<LogChunk, Error>>;
 /// Reads the log of a container: a file in CRI's format or in Docker's (`ReadLogs`).
 ///
 /// It reads only when the stream is polled, and only as much as needed. It holds at most about 650 KiB, for lines of
-/// any length, usually 200 KiB, and nothing while it waits for more. A line that cannot be parsed is logged and skipped.
+/// any length, usually 200 KiB, and 2 KiB while it waits for more. A line that cannot be parsed is logged and skipped.
 ///
-/// While it follows, it wakes with each change of the folder (inotify), and every second. After a rotation it continues
+/// While it follows, it wakes with each change of the folder (inotify), up to 20 times a second, and every second. After a rotation it continues
 /// in the new file. It loses output only if it is so slow that a file is removed before it was read.
 #[derive(Clone)]
 #[must_use]
@@ -92,7 +92,7 @@ impl LogReader {
     }
 
     /// Reads the log. A chunk has as many lines of one stream as there are, up to 64 KiB, or one longer line. A
-    /// follower gets new lines at once.
+    /// follower gets new lines at once, or 50 ms after the last ones.
     ///
     /// # Errors
     ///
@@ -270,6 +270,12 @@ impl Reading {
 
     /// Reads more, and returns whether the file has ended.
     async fn fill(&mut self) -> Result<bool, Error> {
+        if self.follow.as_ref().is_some_and(Follow::is_watching)
+            && let Some(Source::Plain(file)) = &self.open.source
+            && let Ok(ended) = self.lines.read_ready(file)
+        {
+            return Ok(ended);
+        }
         let mut lines = std::mem::take(&mut self.lines);
         let mut source = self.open.source.take();
         let read = self.disk.run(move || {

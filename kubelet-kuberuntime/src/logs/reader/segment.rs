@@ -20,10 +20,25 @@ pub(super) struct Segment {
     pub(super) skip_lines: u64,
 }
 
+/// Where the bytes of a file come from.
+pub(super) enum Source {
+    Plain(File),
+    Compressed(Box<dyn Read + Send + Sync>),
+}
+
+impl Read for Source {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(file) => file.read(bytes),
+            Self::Compressed(source) => source.read(bytes),
+        }
+    }
+}
+
 /// An open file of a log.
 pub(super) struct Open {
     /// `None` during a read.
-    pub(super) source: Option<Box<dyn Read + Send + Sync>>,
+    pub(super) source: Option<Source>,
     /// Its id, if it is the current file.
     pub(super) id: Option<FileId>,
     /// The rotated files that existed when it was opened.
@@ -86,7 +101,7 @@ impl Segment {
                 source.skip_until(b'\n')?;
             }
             return Ok(Open {
-                source: Some(Box::new(source)),
+                source: Some(Source::Compressed(Box::new(source))),
                 id: None,
                 known,
             });
@@ -97,7 +112,7 @@ impl Segment {
         };
         file.seek(SeekFrom::Start(self.start))?;
         Ok(Open {
-            source: Some(Box::new(file)),
+            source: Some(Source::Plain(file)),
             id,
             known,
         })

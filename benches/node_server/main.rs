@@ -1,0 +1,369 @@
+//! The node's server: logs, followers, exec, `/metrics` and `/pods`, over TLS.
+//!
+//! `cargo bench -p benches --bench node_server -- PROGRAM…` needs root and containerd, and prints a message if they are
+//! missing. A program must accept a kubelet's command line; for example, a release build of the example `node-agent`.
+//! Each program takes about four minutes. With two programs, the bench prints the ratio of the first to the second.
+//!
+//! Each program runs static pods (`sleep`) in its own process on its own containerd, without an API server. CPU is the user
+//! and system time of its process, minus that of an idle program in the same time. Memory is the peak of the resident
+//! memory above the memory before.
+//!
+//! `FOLLOWERS` sets how many clients follow a log at once. The Go kubelet needs an inotify instance for each. The system
+//! allows a user few of them (`fs.inotify.max_user_instances`, 128 by default), and the other clients get an error.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a bench"
+)]
+
+mod client;
+#[allow(dead_code, reason = "there is no API server here")]
+#[path = "../member.rs"]
+mod member;
+#[path = "../process.rs"]
+mod process;
+mod program;
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use http::{Method, StatusCode};
+use kubelet_cri::{RuntimeService, v1};
+use kubelet_testing::Containerd;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use crate::client::{Client, Lines};
+use crate::member::NODE;
+use crate::program::{Program, Used};
+
+const PODS: usize = 110;
+const LOG_BYTES: usize = 1_000_000_000;
+const FOLLOWERS: usize = 500;
+const LINES_PER_SECOND: usize = 100;
+const FOLLOWED_SECONDS: usize = 20;
+const COMMANDS: usize = 50;
+const REQUESTS: usize = 200;
+/// The time for the effects of a change to settle.
+const SETTLING: Duration = Duration::from_secs(15);
+const IDLE: Duration = Duration::from_secs(15);
+/// How long followers may be late.
+const LATE: Duration = Duration::from_secs(30);
+
+/// A line of a log in CRI's format, 120 bytes long.
+fn line(number: usize) -> String {
+    let mark = Lines::MARK as char;
+    let text = "the quick brown fox jumps over the lazy dog again and";
+    format!(
+        "2026-01-02T03:04:05.678901234Z stdout F {mark} line {number:>12} {text} {:>6}\n",
+        "end"
+    )
+}
+
+/// A measured value.
+struct Figure {
+    what: String,
+    value: f64,
+    unit: &'static str,
+}
+
+/// The figures of a program.
+struct Report {
+    figures: Vec<Figure>,
+    /// The CPU time that the idle program uses in a second.
+    idle: f64,
+}
+
+impl Report {
+    fn add(&mut self, what: impl Into<String>, value: f64, unit: &'static str) {
+        let what = what.into();
+        println!("| {what} | {value:.2} {unit} |");
+        self.figures.push(Figure { what, value, unit });
+    }
+
+    /// Measures the idle program.
+    async fn rest(&mut self, program: &Program, pods: usize) {
+        sleep(SETTLING).await;
+        let meter = program.meter();
+        sleep(IDLE).await;
+        let used = meter.used();
+        self.idle = used.cpu / used.seconds;
+        self.add(format!("{pods} pods, idle: CPU a second"), self.idle * 1e3, "ms");
+        self.add(format!("{pods} pods, idle: peak of the memory"), used.peak, "MB");
+    }
+
+    /// The CPU time of work, without that of an idle program.
+    fn cpu(&self, used: &Used) -> f64 {
+        used.cpu - self.idle * used.seconds
+    }
+}
+
+/// One log of a gigabyte.
+async fn one_log(program: &Program, report: &mut Report) {
+    let mut log = BufWriter::new(
+        File::options()
+            .append(true)
+            .open(program.log_file("log"))
+            .unwrap(),
+    );
+    let lines = LOG_BYTES / line(0).len();
+    for number in 0..lines {
+        log.write_all(line(number).as_bytes()).unwrap();
+    }
+    log.into_inner().unwrap().sync_all().unwrap();
+    let path = format!("/containerLogs/default/log-{NODE}/main");
+    // What is needed for any log is there before.
+    program
+        .client
+        .open(&format!("{path}?tailLines=10"))
+        .await
+        .unwrap()
+        .read(10)
+        .await;
+
+    let meter = program.meter();
+    let mut answer = program.client.open(&path).await.unwrap().fast();
+    let (found, bytes) = answer.read(usize::MAX).await;
+    let used = meter.used();
+    assert_eq!(found, lines, "lines of the log");
+    report.add(
+        "log of 1 GB: read by the client",
+        bytes as f64 / used.seconds / 1e6,
+        "MB/s",
+    );
+    report.add("log of 1 GB: time", used.seconds, "s");
+    report.add("log of 1 GB: CPU", report.cpu(&used), "s");
+    report.add("log of 1 GB: CPU of the client", used.clients_cpu, "s");
+    report.add("log of 1 GB: more memory", used.growth, "MB");
+}
+
+/// Many clients that follow one log.
+async fn followers(program: &Program, report: &mut Report) {
+    let count = std::env::var("FOLLOWERS").map_or(FOLLOWERS, |count| count.parse().unwrap());
+    let mut log = File::options()
+        .append(true)
+        .open(program.log_file("follow"))
+        .unwrap();
+    log.write_all(line(0).as_bytes()).unwrap();
+    let path = format!("/containerLogs/default/follow-{NODE}/main?follow=true&tailLines=1");
+    drop(
+        follower(&program.client, &path)
+            .await
+            .expect("no log is followed"),
+    );
+
+    let meter = program.meter();
+    let opened = join_all((0..count).map(|_| follower(&program.client, &path))).await;
+    let begin = meter.used();
+    let mut open = JoinSet::new();
+    let lines = LINES_PER_SECOND * FOLLOWED_SECONDS;
+    for mut follower in opened.into_iter().flatten() {
+        open.spawn(async move { follower.read(lines).await.0 == lines });
+    }
+    let followers = open.len();
+    let (writing, mut ticks) = (
+        program.meter_within(),
+        interval(Duration::from_secs(1) / LINES_PER_SECOND as u32),
+    );
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    for number in 0..lines {
+        ticks.tick().await;
+        log.write_all(line(number).as_bytes()).unwrap();
+    }
+    let mut served = 0;
+    let all = async {
+        while let Some(complete) = open.join_next().await {
+            served += usize::from(complete.unwrap());
+        }
+    };
+    drop(timeout(LATE, all).await);
+    let (written, used) = (writing.used(), meter.used());
+    let what = format!("{count} followers");
+    report.add(format!("{what}: got the first line"), followers as f64, "");
+    report.add(format!("{what}: got all lines"), served as f64, "");
+    report.add(format!("{what}: CPU to begin"), report.cpu(&begin), "s");
+    report.add(
+        format!("{what}: CPU for {lines} lines in {FOLLOWED_SECONDS} s"),
+        report.cpu(&written),
+        "s",
+    );
+    report.add(format!("{what}: time until all have them"), written.seconds, "s");
+    report.add(format!("{what}: CPU of the clients"), written.clients_cpu, "s");
+    report.add(format!("{what}: more memory"), used.growth, "MB");
+}
+
+/// A client that has the first line, unless it gets an error.
+async fn follower(client: &Client, path: &str) -> Option<Lines> {
+    let mut follower = client.open(path).await.ok()?;
+    let (found, _) = timeout(LATE, follower.read(1)).await.ok()?;
+    (found == 1).then_some(follower)
+}
+
+/// Commands in a container, in turns with the runtime's own calls.
+async fn commands(program: &Program, report: &mut Report) {
+    let container = program.container("exec").await;
+    let mut connection = program.client.connect().await;
+    let run_path = format!("/run/default/exec-{NODE}/main?cmd=true");
+    let exec_path = format!("/exec/default/exec-{NODE}/main?command=true&output=1&error=1");
+    let mut run = async || {
+        let (status, body) = connection.send(Method::POST, &run_path).await;
+        assert_eq!(status, StatusCode::OK, "{body:?}");
+    };
+    let exec = async || program.client.exec(&exec_path).await;
+    let run_by_hand = async || {
+        let request = v1::ExecSyncRequest {
+            container_id: container.clone(),
+            cmd: vec!["true".to_owned()],
+            timeout: 0,
+        };
+        assert_eq!(program.runtime.exec_sync(request).await.unwrap().exit_code, 0);
+    };
+    let exec_by_hand = async || {
+        let request = v1::ExecRequest {
+            container_id: container.clone(),
+            cmd: vec!["true".to_owned()],
+            stdout: true,
+            stderr: true,
+            ..v1::ExecRequest::default()
+        };
+        let url = program.runtime.exec(request).await.unwrap().url;
+        let (authority, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+        let stream = TcpStream::connect(authority).await.unwrap();
+        client::exec(stream, &format!("/{path}")).await;
+    };
+    in_turns("run", program, report, &mut run, run_by_hand).await;
+    in_turns("exec", program, report, exec, exec_by_hand).await;
+}
+
+async fn in_turns(
+    what: &str,
+    program: &Program,
+    report: &mut Report,
+    mut through: impl AsyncFnMut(),
+    mut by_hand: impl AsyncFnMut(),
+) {
+    through().await;
+    by_hand().await;
+    let (mut times, mut times_by_hand) = (Vec::new(), Vec::new());
+    let meter = program.meter();
+    for _ in 0..COMMANDS {
+        times.push(timed(&mut through).await);
+        times_by_hand.push(timed(&mut by_hand).await);
+    }
+    let used = meter.used();
+    let (time, by_hand) = (middle(times), middle(times_by_hand));
+    report.add(format!("{what}: median"), time, "ms");
+    report.add(
+        format!("{what}: beyond the runtime's own {by_hand:.1} ms"),
+        time - by_hand,
+        "ms",
+    );
+    report.add(
+        format!("{what}: CPU of one"),
+        report.cpu(&used) / COMMANDS as f64 * 1e3,
+        "ms",
+    );
+    report.add(format!("{what}: more memory"), used.growth, "MB");
+}
+
+async fn timed(call: &mut impl AsyncFnMut()) -> Duration {
+    let begun = Instant::now();
+    call().await;
+    begun.elapsed()
+}
+
+/// The median, in milliseconds.
+fn middle(mut times: Vec<Duration>) -> f64 {
+    times.sort_unstable();
+    times[times.len() / 2].as_secs_f64() * 1e3
+}
+
+/// Requests one after the other on one connection.
+async fn requests(path: &str, program: &Program, report: &mut Report) {
+    let mut connection = program.client.connect().await;
+    let size = connection.get(path).await.len();
+    let meter = program.meter();
+    for _ in 0..REQUESTS {
+        connection.get(path).await;
+    }
+    let used = meter.used();
+    report.add(format!("{path}: size"), size as f64 / 1e3, "kB");
+    report.add(
+        format!("{path}: time"),
+        used.seconds / REQUESTS as f64 * 1e3,
+        "ms",
+    );
+    report.add(
+        format!("{path}: CPU"),
+        report.cpu(&used) / REQUESTS as f64 * 1e3,
+        "ms",
+    );
+    report.add(format!("{path}: more memory"), used.growth, "MB");
+}
+
+async fn measure(program: &str) -> Option<Vec<Figure>> {
+    let containerd = Containerd::start().await.unwrap()?;
+    println!("{program}:\n| measured | |\n|---|---|");
+    let mut report = Report {
+        figures: Vec::new(),
+        idle: 0.0,
+    };
+    let mut names: Vec<String> = ["log", "follow", "exec"].map(str::to_owned).into();
+    let mut program = Program::start(program, containerd).await;
+    program.run(&names, names.len()).await;
+    report.rest(&program, names.len()).await;
+    one_log(&program, &mut report).await;
+    followers(&program, &mut report).await;
+    commands(&program, &mut report).await;
+    names.extend((names.len()..PODS).map(|number| format!("pod-{number}")));
+    program.run(&names, PODS).await;
+    report.rest(&program, PODS).await;
+    for path in ["/metrics", "/pods"] {
+        requests(path, &program, &mut report).await;
+    }
+    program.end().await;
+    println!();
+    Some(report.figures)
+}
+
+/// How the first program compares with the second.
+fn compare(first: &[Figure], second: &[Figure]) {
+    println!("| measured | first | second | ratio |\n|---|---|---|---|");
+    for (one, other) in first.iter().zip(second) {
+        let ratio = one.value / other.value;
+        println!(
+            "| {} | {:.2} {} | {:.2} {} | {ratio:.3} |",
+            one.what, one.value, one.unit, other.value, other.unit
+        );
+    }
+}
+
+fn main() {
+    // Cargo's own arguments start with a dash.
+    let programs: Vec<_> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
+    if programs.is_empty() {
+        println!("name the programs to measure: cargo bench -p benches --bench node_server -- PROGRAM…");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut measured = Vec::new();
+        for program in &programs {
+            measured.extend(measure(program).await);
+        }
+        if let [first, second, ..] = &measured[..] {
+            compare(first, second);
+        }
+    });
+}

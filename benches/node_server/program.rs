@@ -1,0 +1,222 @@
+//! A running program with a kubelet's command line, its runtime and its static pods.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use kubelet_cri::{CriClient, RuntimeService, v1};
+use kubelet_testing::Containerd;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+
+use crate::client::Client;
+use crate::member::{NODE, configuration};
+use crate::process::{cpu_seconds, megabytes, proc};
+
+/// A timeout longer than anything here takes.
+const GUARD: Duration = Duration::from_secs(300);
+
+/// A program on a containerd of its own. It has no API server: everybody may do everything.
+pub(crate) struct Program {
+    pub(crate) client: Client,
+    pub(crate) runtime: CriClient,
+    process: Child,
+    dir: TempDir,
+    _containerd: Containerd,
+}
+
+impl Program {
+    /// Waits until the server answers.
+    pub(crate) async fn start(program: &str, containerd: Containerd) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        fs::create_dir(path("manifests")).unwrap();
+        let certified = rcgen::generate_simple_self_signed([NODE.to_owned()]).unwrap();
+        fs::write(path("tls.crt"), certified.cert.pem()).unwrap();
+        fs::write(path("tls.key"), certified.signing_key.serialize_pem()).unwrap();
+        let address = free_port().await;
+        let config = configuration(&containerd.endpoint(), &path("logs"))
+            + &format!(
+                "staticPodPath: {}
+address: {}
+port: {}
+tlsCertFile: {}
+tlsPrivateKeyFile: {}
+authentication: {{anonymous: {{enabled: true}}, webhook: {{enabled: false}}}}
+authorization: {{mode: AlwaysAllow}}
+containerLogMaxSize: 100Gi
+evictionHard: {{nodefs.available: 1%}}
+imageGCHighThresholdPercent: 100
+",
+                path("manifests"),
+                address.ip(),
+                address.port(),
+                path("tls.crt"),
+                path("tls.key"),
+            );
+        fs::write(path("config.yaml"), config).unwrap();
+        let log = File::create(path("log")).unwrap();
+        let process = Command::new(program)
+            .args(["--config", &path("config.yaml")])
+            .args(["--root-dir", &path("root")])
+            .args(["--cert-dir", &path("pki")])
+            .args(["--hostname-override", NODE])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the program does not start");
+        let mut program = Self {
+            client: Client::new(address, NODE, certified.cert.der().clone()),
+            runtime: CriClient::connect(containerd.endpoint()).await.unwrap(),
+            process,
+            dir,
+            _containerd: containerd,
+        };
+        let listening = async |_: &Self| tokio::net::TcpStream::connect(address).await.is_ok();
+        program.until("it listens", listening).await;
+        program
+    }
+
+    /// Adds static pods with these names, and waits until this many run.
+    pub(crate) async fn run(&mut self, names: &[String], pods: usize) {
+        for name in names {
+            let pod = serde_json::json!({
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": { "name": name, "namespace": "default" },
+                "spec": {
+                    "hostNetwork": true,
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{
+                        "name": "main",
+                        "image": Containerd::BUSYBOX,
+                        "imagePullPolicy": "IfNotPresent",
+                        "command": ["sleep", "10000"],
+                    }],
+                },
+            });
+            let file = self.dir.path().join("manifests").join(format!("{name}.json"));
+            fs::write(file, pod.to_string()).unwrap();
+        }
+        let all_run = async |program: &Self| {
+            let list = program.client.connect().await.get("/pods").await;
+            memchr::memmem::find_iter(&list, br#""phase":"Running""#).count() == pods
+        };
+        self.until("the pods run", all_run).await;
+    }
+
+    async fn until(&mut self, what: &str, reached: impl AsyncFn(&Self) -> bool) {
+        let begun = Instant::now();
+        while !reached(self).await {
+            let log = self.dir.path().join("log");
+            let last = || {
+                fs::read_to_string(&log)
+                    .unwrap()
+                    .lines()
+                    .last()
+                    .map(str::to_owned)
+            };
+            assert!(begun.elapsed() < GUARD, "not in time: {what}: {:?}", last());
+            if let Some(ended) = self.process.try_wait().unwrap() {
+                panic!("the program has ended, {ended}, before {what}: {:?}", last());
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// The log file of the container of this static pod.
+    pub(crate) fn log_file(&self, pod: &str) -> PathBuf {
+        let start = format!("default_{pod}-{NODE}_");
+        let of_pod = |folder: &Path| {
+            let name = folder.file_name().unwrap_or_default();
+            name.to_string_lossy().starts_with(&start)
+        };
+        let folders = fs::read_dir(self.dir.path().join("logs")).unwrap();
+        let mut folders = folders.map(|entry| entry.unwrap().path());
+        folders.find(|folder| of_pod(folder)).unwrap().join("main/0.log")
+    }
+
+    /// The id of the container of this static pod.
+    pub(crate) async fn container(&self, pod: &str) -> String {
+        let filter = v1::ContainerFilter {
+            label_selector: [("io.kubernetes.pod.name".to_owned(), format!("{pod}-{NODE}"))].into(),
+            ..v1::ContainerFilter::default()
+        };
+        let request = v1::ListContainersRequest { filter: Some(filter) };
+        let listed = self.runtime.list_containers(request).await.unwrap();
+        listed.containers[0].id.clone()
+    }
+
+    /// Starts to measure the process, and its memory anew.
+    pub(crate) fn meter(&self) -> Meter {
+        let pid = self.process.id().expect("the program has ended");
+        // It makes the present memory the peak.
+        fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
+        self.meter_within()
+    }
+
+    /// Starts to measure a part of what another meter measures. The memory's peak may be from before.
+    pub(crate) fn meter_within(&self) -> Meter {
+        let pid = self.process.id().expect("the program has ended");
+        Meter {
+            pid,
+            rss: megabytes(&proc(pid, "status"), "VmRSS:"),
+            cpu: cpu_seconds(pid),
+            clients_cpu: cpu_seconds(std::process::id()),
+            begun: Instant::now(),
+        }
+    }
+
+    /// Ends the program with SIGTERM, so that it can write a profile.
+    pub(crate) async fn end(mut self) {
+        let pid = self.process.id().expect("the program has ended");
+        kill_process(Pid::from_raw(pid.try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
+        let ended = tokio::time::timeout(GUARD, self.process.wait()).await;
+        ended.expect("the program did not end in time").unwrap();
+    }
+}
+
+/// Measures a process from a moment on.
+pub(crate) struct Meter {
+    pid: u32,
+    rss: f64,
+    cpu: f64,
+    clients_cpu: f64,
+    begun: Instant,
+}
+
+/// What a process used.
+pub(crate) struct Used {
+    pub(crate) seconds: f64,
+    pub(crate) cpu: f64,
+    /// The CPU time of the bench itself.
+    pub(crate) clients_cpu: f64,
+    /// How much the peak of the resident memory is above the memory at the begin, in megabytes.
+    pub(crate) growth: f64,
+    /// The peak of the resident memory, in megabytes.
+    pub(crate) peak: f64,
+}
+
+impl Meter {
+    pub(crate) fn used(&self) -> Used {
+        let peak = megabytes(&proc(self.pid, "status"), "VmHWM:");
+        Used {
+            seconds: self.begun.elapsed().as_secs_f64(),
+            cpu: cpu_seconds(self.pid) - self.cpu,
+            clients_cpu: cpu_seconds(std::process::id()) - self.clients_cpu,
+            growth: peak - self.rss,
+            peak,
+        }
+    }
+}
+
+async fn free_port() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap()
+}
