@@ -31,8 +31,6 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long a client may take to send the head of a request, and how long a connection may wait for its next request.
 /// The kubelet waits 90 s for the next request, and 4 hours for a head.
 const HEAD: Duration = Duration::from_secs(30);
-/// How long an HTTP/2 connection may have no request (`IdleTimeout`).
-const IDLE: Duration = Duration::from_secs(90);
 /// The largest head of a request, in bytes (`MaxHeaderBytes`).
 const MAX_HEAD: usize = 1 << 20;
 /// How many requests a client may have on one HTTP/2 connection.
@@ -225,48 +223,38 @@ async fn serve(stream: TcpStream, connection: Connection, tls: Option<TlsAccepto
     // Streams send small pieces that should arrive at once.
     drop(stream.set_nodelay(true));
     let Some(tls) = tls else {
-        return serve_http1(stream, connection, None, watcher).await;
+        return serve_http(stream, connection, None, false, watcher).await;
     };
     match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
         Ok(Ok(stream)) => {
             let session = stream.get_ref().1;
             let certificates = session.peer_certificates().and_then(ClientCertificates::new);
-            match session.alpn_protocol() {
-                Some(b"h2") => serve_http2(stream, connection, certificates, watcher).await,
-                _ => serve_http1(stream, connection, certificates, watcher).await,
-            }
+            let is_http2 = session.alpn_protocol() == Some(b"h2");
+            serve_http(stream, connection, certificates, is_http2, watcher).await;
         }
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake error"),
         Err(_) => tracing::debug!("TLS handshake timeout"),
     }
 }
 
-async fn serve_http1(
+async fn serve_http(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     connection: Connection,
     certificates: Option<ClientCertificates>,
+    is_http2: bool,
     watcher: Watcher,
 ) {
     // Not detected from the first bytes: hyper would wait for them for ever.
-    let mut http = auto::Builder::new(TokioExecutor::new()).http1_only();
+    let http = auto::Builder::new(TokioExecutor::new());
+    let mut http = if is_http2 {
+        http.http2_only()
+    } else {
+        http.http1_only()
+    };
     http.http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_buf_size(MAX_HEAD);
-    let service = connection.service(certificates, Arc::default());
-    let serving = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    if let Err(error) = watcher.watch(serving.into_owned()).await {
-        tracing::debug!(%error, "connection ended");
-    }
-}
-
-async fn serve_http2(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    connection: Connection,
-    certificates: Option<ClientCertificates>,
-    watcher: Watcher,
-) {
-    let mut http = auto::Builder::new(TokioExecutor::new()).http2_only();
     http.http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(HEAD)
@@ -274,11 +262,11 @@ async fn serve_http2(
         .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
     let open = Arc::new(());
     let service = connection.service(certificates, open.clone());
-    let serving = http.serve_connection(TokioIo::new(stream), service);
+    let serving = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut serving = pin!(watcher.watch(serving.into_owned()));
     loop {
-        // A client that only answers pings is idle, too.
-        match tokio::time::timeout(IDLE, &mut serving).await {
+        // A client that sends nothing, or only answers pings, is idle. hyper waits for its first byte for ever.
+        match tokio::time::timeout(HEAD, &mut serving).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => return tracing::debug!(%error, "connection ended"),
             // One is here, one in the service, the others in requests that go on.
