@@ -1,6 +1,6 @@
 //! An API server in memory, and a node that the node agent runs.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,12 +13,14 @@ use kube_client::Api;
 use kube_client::api::{WatchEvent, WatchParams};
 use kubelet_config::flags::CommandLine;
 use kubelet_config::kubelet_configuration::validation::Host;
+use kubelet_server::prometheus::Metrics;
 use kubelet_testing::{ApiServer, User};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::Process;
 use crate::member::{NODE, configuration, is_ready};
 
 /// A timeout longer than anything here takes.
@@ -62,11 +64,17 @@ impl Cluster {
         let settings = command_line.load(&Host::detect()).unwrap();
         let shutdown = CancellationToken::new();
         let token = shutdown.clone();
+        let process = Process {
+            version: "v1.36.2".to_owned(),
+            flags: BTreeMap::new(),
+            metrics: Metrics::new(),
+            verbosity: None,
+        };
         let agent = std::thread::spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_multi_thread();
             let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
             runtime
-                .block_on(crate::agent::run(&settings, "v1.36.2", token))
+                .block_on(crate::agent::run(&settings, "v1.36.2", &process, token))
                 .unwrap();
         });
         let cluster = Self {

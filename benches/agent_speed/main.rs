@@ -26,6 +26,9 @@
 #[path = "../../examples/node-agent/agent.rs"]
 #[rustfmt::skip]
 mod agent;
+#[path = "../../examples/node-agent/api.rs"]
+#[rustfmt::skip]
+mod api;
 #[path = "../by_hand.rs"]
 mod by_hand;
 mod cluster;
@@ -35,6 +38,9 @@ mod member;
 #[path = "../../examples/node-agent/node.rs"]
 #[rustfmt::skip]
 mod node;
+#[path = "../../examples/node-agent/pods_api.rs"]
+#[rustfmt::skip]
+mod pods_api;
 #[path = "../../examples/node-agent/settings.rs"]
 #[rustfmt::skip]
 mod settings;

@@ -29,12 +29,14 @@ use crate::settings::time;
 
 /// What the server reports of this process.
 pub(crate) struct Process {
+    /// The version of the kubelet whose behaviour it has.
+    pub(crate) version: String,
     /// The flags and their values.
     pub(crate) flags: BTreeMap<String, String>,
     /// All metrics.
     pub(crate) metrics: Metrics,
     /// Sets how much is logged.
-    pub(crate) verbosity: Arc<dyn LogVerbosity>,
+    pub(crate) verbosity: Option<Arc<dyn LogVerbosity>>,
 }
 
 /// What the server needs of the agent.
@@ -110,12 +112,15 @@ pub(crate) async fn start(
         .metrics(metrics.clone())
         .configz(serde_json::to_vec(&config.configz())?)
         .flags(process.flags.clone())
-        .agent(AgentVersion::new(crate::VERSION, Clock::system().now()))
+        .agent(AgentVersion::new(&*process.version, Clock::system().now()))
         .system_logs(SystemLogs::new("/var/log").journal(query))
-        .verbosity(process.verbosity.clone())
         .checkpoint_dir(parts.root_dir.join("checkpoints"))
-        .streaming_idle_timeout(time(config.streaming_connection_idle_timeout))
-        .build();
+        .streaming_idle_timeout(time(config.streaming_connection_idle_timeout));
+    let api = match &process.verbosity {
+        Some(verbosity) => api.verbosity(verbosity.clone()),
+        None => api,
+    };
+    let api = api.build();
 
     let tls = if config.server_tls_bootstrap {
         let mut store = CertificateStore::new(CertificateStore::SERVER, &flags.cert_directory);

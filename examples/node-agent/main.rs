@@ -25,7 +25,7 @@ use kubelet_config::kubelet_configuration::validation::Host;
 use kubelet_config::{FeatureGates, FeatureStage};
 use kubelet_node::LockFile;
 use kubelet_server::prometheus::Metrics;
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -103,7 +103,7 @@ async fn run() -> Result<ExitCode, Error> {
     describe(&metrics, &server.feature_gates);
     metrics::set_global_recorder(metrics.recorder())?;
     let flags = command_line.values().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let process = Process { flags, metrics, verbosity };
+    let process = Process { version: version.to_owned(), flags, metrics, verbosity: Some(verbosity) };
     let agent = agent::run(&server, version, &process, shutdown.clone());
     let ended = match lock {
         None => agent.await,
@@ -121,9 +121,16 @@ async fn run() -> Result<ExitCode, Error> {
 /// Sets how many files the agent may open (`rlimit.SetNumFiles`). A log that is followed is one.
 fn set_max_open_files(files: i64) {
     let files = u64::try_from(files).ok();
+    let allowed = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: files, maximum: files };
-    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
-        tracing::error!(?files, %error, "Failed to set rlimit on max file handles");
+    let Err(error) = setrlimit(Resource::Nofile, wanted) else { return };
+    // Without privilege, the most that is allowed is better than nothing.
+    let most = Rlimit { current: allowed.maximum, ..allowed };
+    match setrlimit(Resource::Nofile, most) {
+        Ok(()) => {
+            tracing::info!(?files, most = ?allowed.maximum, %error, "the agent may open fewer files than maxOpenFiles")
+        }
+        Err(error) => tracing::error!(?files, %error, "Failed to set rlimit on max file handles"),
     }
 }
 
