@@ -21,6 +21,8 @@
 //! $ crictl rmp --all --force
 //! ```
 //!
+//! With `--features streaming` also `crictl exec -it`, `crictl attach` and `crictl port-forward` work.
+//!
 //! Or with a kubelet, here without an API server, as root, in the root of this repository. On a host with swap add `failSwapOn: false`, on a host
 //! with cgroup v1 `failCgroupV1: false`:
 //!
@@ -43,6 +45,8 @@ use std::time::Duration;
 use clap::Parser;
 use kubelet_cri::process::ProcessRuntime;
 use kubelet_cri::{CriAdapter, CriServer, CriSocket};
+#[cfg(feature = "streaming")]
+use kubelet_server::streaming::{StreamServer, StreamServerOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::Level;
@@ -84,9 +88,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Any `ContainerRuntime` works here.
     let processes = Arc::new(ProcessRuntime::builder(root.join("processes")).open().await?);
     // A kubelet needs sandboxes and images. The adapter adds both, and keeps records of them.
-    let services = Arc::new(CriAdapter::builder(processes.clone()).records_dir(root.join("records")).build());
+    let services = CriAdapter::builder(processes.clone()).records_dir(root.join("records"));
+    // Clients of exec, attach and port-forward get a URL of this server.
+    #[cfg(feature = "streaming")]
+    let streams = StreamServer::bind(StreamServerOptions::default()).await?;
+    #[cfg(feature = "streaming")]
+    let services = services.streaming(Arc::new(streams.handle()));
+    let services = Arc::new(services.build());
     let socket = CriSocket::bind(args.socket.unwrap_or_else(|| root.join("cri.sock")), 0o600).await?;
-    CriServer::new(services.clone(), services).serve(socket, shutdown).await?;
+    let serving = CriServer::new(services.clone(), services).serve(socket, shutdown.clone());
+    #[cfg(feature = "streaming")]
+    let serving = async { tokio::join!(serving, streams.run(shutdown)).0 };
+    serving.await?;
 
     if !args.keep {
         processes.shutdown(Duration::from_secs(10)).await;
