@@ -39,7 +39,7 @@ async fn kubectl_reaches_into_processes() {
             });
         }
     });
-    everything(&cluster, &kubectl, port).await;
+    everything(&cluster, &kubectl, port, None).await;
     echo.abort();
     cluster.end().await;
 }
@@ -49,12 +49,12 @@ async fn kubectl_reaches_into_containers() {
     let Some(kubectl) = find_kubectl().unwrap() else { return };
     let Some(containerd) = Containerd::start().await.unwrap() else { return };
     let cluster = Cluster::secure_on(tempfile::tempdir().unwrap(), containerd.endpoint()).await;
-    everything(&cluster, &kubectl, 7070).await;
+    everything(&cluster, &kubectl, 7070, Some("nc -ll -p 7070 -e cat")).await;
     cluster.end().await;
 }
 
-/// `port` is one of the pod on which an echo server listens. In a container it is of the pod itself.
-async fn everything(cluster: &Cluster, kubectl: &Path, port: u16) {
+/// An echo server listens on the port of the pod, or is started there by this command.
+async fn everything(cluster: &Cluster, kubectl: &Path, port: u16, listen: Option<&str>) {
     let mut agent = cluster.start();
     cluster.node_is_ready().await;
     let mut talks = pod("talks", ECHO, json!({}));
@@ -72,7 +72,7 @@ async fn everything(cluster: &Cluster, kubectl: &Path, port: u16) {
         client.terminal().await;
         client.copy().await;
         client.attach().await;
-        client.port_forward(port).await;
+        client.port_forward(port, listen).await;
     }
     raw(cluster, kubectl).await;
     debug(cluster, kubectl).await;
@@ -234,9 +234,15 @@ impl Client<'_> {
         until("the line in the log", logged).await;
     }
 
-    async fn port_forward(&self, port: u16) {
-        let listening = format!("nc -ll -p {port} -e cat");
-        let mut listener = self.command(&["exec", "talks", "--", "sh", "-c", &listening]).spawn().unwrap();
+    async fn port_forward(&self, port: u16, listen: Option<&str>) {
+        // `kubectl` ends with the first connection that is refused, so the server must listen before. Only the first one can.
+        let listener =
+            listen.map(|listen| self.command(&["exec", "talks", "--", "sh", "-c", listen]).spawn().unwrap());
+        if listener.is_some() {
+            let listens = format!("until netstat -ltn | grep -q :{port}; do sleep 0.1; done");
+            let output = self.run(&["exec", "talks", "--", "sh", "-c", &listens], b"").await;
+            assert!(output.status.success(), "{output:?}");
+        }
         let mut child = self.command(&["port-forward", "talks", &format!(":{port}")]).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let first = timeout(GUARD, lines.next_line()).await.unwrap().unwrap().expect("port-forward ended");
@@ -248,14 +254,12 @@ impl Client<'_> {
             timeout(GUARD, stream.read_exact(&mut answer)).await.ok()?.ok()?;
             (answer == word.as_bytes()).then_some(())
         };
-        // `nc` may not listen yet.
-        until("the first echo", async || ask("hello").await).await;
         for number in 0..50 {
             let word = format!("{number}").repeat(1000);
             ask(&word).await.unwrap_or_else(|| panic!("no echo of connection {number}"));
         }
         child.kill().await.unwrap();
-        listener.kill().await.unwrap();
+        drop(listener);
     }
 }
 
