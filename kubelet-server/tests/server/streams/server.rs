@@ -499,3 +499,43 @@ async fn a_connection_forwards_without_end() {
     running.await.unwrap().unwrap();
     server.stop().await;
 }
+
+/// A runtime closes the connection as soon as it has sent everything. A client that writes to it then would lose what it
+/// has not read.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_runtime_sent_before_it_closed_is_read() {
+    const SENT: usize = 20_000_000;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let runtime = tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let (mut input, mut decoder) = (BytesMut::new(), Decoder::new());
+        let stream = loop {
+            assert!(socket.read_buf(&mut input).await.unwrap() > 0);
+            if let Some(Frame::SynStream { stream, .. }) = decoder.decode(&mut input).unwrap() {
+                break stream;
+            }
+        };
+        let (mut encoder, mut out) = (Encoder::new(), BytesMut::new());
+        let (fin, headers) = (false, Headers::new());
+        encoder
+            .encode(&Frame::SynReply { stream, fin, headers }, &mut out)
+            .unwrap();
+        for place in 0..SENT / 10_000 {
+            let (fin, data) = (place == SENT / 10_000 - 1, Bytes::from(vec![7; 10_000]));
+            encoder
+                .encode(&Frame::Data { stream, fin, data }, &mut out)
+                .unwrap();
+            socket.write_all(&out.split()).await.unwrap();
+        }
+    });
+    let (connection, client) = Connection::client(TcpStream::connect(address).await.unwrap());
+    let running = tokio::spawn(connection.run());
+    let mut stream = client.open(Headers::new()).unwrap();
+    let read = tokio::io::copy(&mut stream, &mut tokio::io::sink())
+        .await
+        .unwrap();
+    assert_eq!(usize::try_from(read).unwrap(), SENT);
+    runtime.await.unwrap();
+    drop(running.await.unwrap());
+}
