@@ -30,7 +30,7 @@ pub trait TokenReviewer: Send + Sync {
     ///
     /// # Cancel safety
     ///
-    /// The call is dropped when all clients that wait for it are gone.
+    /// When all clients that wait for it are gone, the call is not polled again. It is dropped with its place in the cache.
     async fn review(&self, token: &str) -> Result<Option<UserInfo>, BoxError>;
 }
 
@@ -49,6 +49,13 @@ pub struct TokenCache {
 struct Review {
     begun: Instant,
     answer: Shared<BoxFuture<'static, Result<Option<UserInfo>, String>>>,
+}
+
+impl Review {
+    /// Whether it has ended, or somebody waits for it besides the cache. Nobody polls a review that was left.
+    fn is_alive(&self) -> bool {
+        self.answer.peek().is_some() || self.answer.strong_count().is_some_and(|count| count > 1)
+    }
 }
 
 impl TokenCache {
@@ -88,6 +95,7 @@ impl TokenCache {
         let mut reviews = self.reviews.lock();
         if let Some(review) = reviews.get(&hash)
             && review.begun.elapsed() < self.ttl
+            && review.is_alive()
         {
             return (review.clone(), "hit");
         }
@@ -159,6 +167,16 @@ mod tests {
         tokio::time::advance(Duration::from_secs(120)).await;
         assert!(cache.user("good").await.unwrap().is_some());
         assert_eq!(reviews(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_review_that_was_left_begins_again() {
+        let reviewer = Arc::new(Reviewer::default());
+        let cache = TokenCache::new(reviewer.clone(), Duration::from_secs(120));
+        // It has begun when its client leaves.
+        assert!(cache.user("good").now_or_never().is_none());
+        assert!(cache.user("good").await.unwrap().is_some());
+        assert_eq!(reviewer.0.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test]
