@@ -24,7 +24,7 @@ use tower::util::{MapRequest, MapRequestLayer};
 
 use crate::authentication::ClientCertificates;
 use crate::request_metrics::OpenRequest;
-use crate::{Error, NodeApi, Sessions, TlsSettings};
+use crate::{Authentication, Error, NodeApi, Sessions, TlsSettings};
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -64,10 +64,10 @@ impl Server {
     ///
     /// [`Error::Listen`] if the address cannot be bound; [`Error::Setting`] if the TLS settings do not fit together.
     pub fn bind(address: SocketAddr, api: NodeApi, tls: &TlsSettings) -> Result<Self, Error> {
-        let ca = api
+        let asks_clients = api
             .authentication()
-            .and_then(|authentication| authentication.certificate_authority());
-        let tls = tls.server_config(ca)?;
+            .is_some_and(Authentication::verifies_certificates);
+        let tls = tls.server_config(asks_clients)?;
         Self::listen(address, api, Some(tls))
     }
 

@@ -158,8 +158,8 @@ impl TlsSettings {
         Ok(self)
     }
 
-    /// The configuration of `rustls`. It asks clients for a certificate if there is an authority to verify it by.
-    pub(crate) fn server_config(&self, client_ca: Option<&ClientCa>) -> Result<Arc<ServerConfig>, Error> {
+    /// The configuration of `rustls`. With `asks_clients` it asks clients for a certificate.
+    pub(crate) fn server_config(&self, asks_clients: bool) -> Result<Arc<ServerConfig>, Error> {
         let provider = Arc::new(self.provider.clone());
         let invalid = |error: rustls::Error| Error::Setting {
             setting: "tlsCipherSuites",
@@ -167,9 +167,9 @@ impl TlsSettings {
         };
         let builder = ServerConfig::builder_with_provider(provider.clone());
         let builder = builder.with_protocol_versions(&self.versions).map_err(invalid)?;
-        let builder = match client_ca {
-            None => builder.with_no_client_auth(),
-            Some(_) => builder.with_client_cert_verifier(Arc::new(AnyCertificate { provider })),
+        let builder = match asks_clients {
+            false => builder.with_no_client_auth(),
+            true => builder.with_client_cert_verifier(Arc::new(AnyCertificate { provider })),
         };
         let mut config = builder.with_cert_resolver(self.certificate.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -119,8 +119,9 @@ impl Authentication {
         self
     }
 
-    pub(crate) fn certificate_authority(&self) -> Option<&ClientCa> {
-        self.client_ca.as_ref()
+    /// Whether there is an authority to verify client certificates by.
+    pub(crate) fn verifies_certificates(&self) -> bool {
+        self.client_ca.is_some()
     }
 
     /// The sender of a request with these headers, over a connection with these certificates.

@@ -32,12 +32,14 @@ pub(crate) fn serve(pods: &Arc<dyn NodePods>, path: &str, method: &Method) -> Re
     let items = all.into_iter().enumerate().map(move |(place, pod)| {
         // A static pod has no status but the reported one.
         let reported = pod.is_static().then(|| pods.status(&pod)).flatten();
+        let none = PodStatus::default();
+        let status = reported.as_deref().or(pod.status.as_ref()).unwrap_or(&none);
         let mut piece = if place == 0 {
             [HEAD, b"["].concat()
         } else {
             b",".to_vec()
         };
-        serde_json::to_writer(&mut piece, &Item::of(&pod, reported.as_deref()))?;
+        serde_json::to_writer(&mut piece, &Item::of(&pod, status))?;
         Ok::<_, BoxError>(Bytes::from(piece))
     });
     let end = std::iter::once_with(|| Ok(Bytes::from_static(b"]}\n")));
@@ -53,10 +55,10 @@ pub(crate) fn serve(pods: &Arc<dyn NodePods>, path: &str, method: &Method) -> Re
 struct Item<'a> {
     metadata: &'a k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     spec: Spec<'a>,
-    status: Option<&'a PodStatus>,
+    status: &'a PodStatus,
 }
 
-/// An empty status is written as `{}`.
+/// A missing spec is written as `{}`.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Spec<'a> {
@@ -65,12 +67,11 @@ enum Spec<'a> {
 }
 
 impl<'a> Item<'a> {
-    fn of(pod: &'a Pod, reported: Option<&'a PodStatus>) -> Self {
-        static NO_STATUS: std::sync::LazyLock<PodStatus> = std::sync::LazyLock::new(PodStatus::default);
+    fn of(pod: &'a Pod, status: &'a PodStatus) -> Self {
         Self {
             metadata: &pod.metadata,
             spec: pod.spec.as_ref().map_or(Spec::Unknown {}, Spec::Known),
-            status: reported.or(pod.status.as_ref()).or(Some(&NO_STATUS)),
+            status,
         }
     }
 }

@@ -203,8 +203,7 @@ pub(crate) fn clean(path: &str) -> String {
         }
     }
     let mut clean = format!("/{}", parts.join("/"));
-    let is_folder = path.ends_with('/') || path.ends_with("/.") || path.ends_with("/..");
-    if path.ends_with('/') && clean != "/" || is_folder && clean != "/" && path.ends_with('/') {
+    if path.ends_with('/') && clean != "/" {
         clean.push('/');
     }
     clean
