@@ -8,9 +8,9 @@ use kubelet_config::flags::KubeletServer;
 use kubelet_config::{ApiServerSource, ApiServerTokens, ConfigObjectManager, Informer, PodConfig};
 use kubelet_core::admission::{AppArmorAdmitHandler, DeclaredFeatures, SysctlAllowlist};
 use kubelet_core::{
-    ConfigObjects, EventRecorder, FixedNode, Kubelet, LocalVolumes, LogEvents, NoConfigObjects,
-    NoServiceAccountTokens, NoServices, NodeEventRecorder, NodeRuntime as _, PodCache, PodStatusManager as _,
-    PodWorkersConfig, ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services, StatusSink,
+    ConfigObjects, EventRecorder, FixedNode, Kubelet, LogEvents, NoConfigObjects, NoServiceAccountTokens,
+    NoServices, NodeEventRecorder, NodeRuntime as _, PodCache, PodStatusManager as _, PodWorkersConfig,
+    ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services, StatusSink,
 };
 use kubelet_cri::CriClient;
 use kubelet_kuberuntime::logs::ContainerLogManager;
@@ -22,6 +22,7 @@ use kubelet_status::{
     ApiServerEvents, ApiServerMirrorClient, ApiServerSink, EventBroadcaster, FanOut, LogSink, StatusManager,
     StatusManagerConfig,
 };
+use kubelet_volume::LocalVolumes;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

@@ -160,14 +160,16 @@ pub mod restart_rules;
 pub mod runtime;
 mod runtime_classes;
 mod runtime_state;
+mod service_account_tokens;
 mod services;
 mod start_failures;
 mod stats;
 mod status;
 mod strategic_merge_patch;
+mod sub_paths;
 mod sync_loop;
 mod sync_pod;
-mod volume;
+mod volume_manager;
 
 pub use admission::{Admission, PodAdmitAttributes, PodAdmitHandler, Rejection};
 pub use allocation::{AllocationManager, AllocationState, InPlaceResize, RetryTrigger};
@@ -175,7 +177,9 @@ pub use allocation::{AllocationManager, AllocationState, InPlaceResize, RetryTri
 pub use calls::Calls;
 pub use checkpoint::Checkpoints;
 pub use clock::Clock;
-pub use config_objects::{ConfigObjects, NoConfigObjects};
+pub use config_objects::{
+    ConfigObjectChanges, ConfigObjectKind, ConfigObjectRef, ConfigObjects, NoConfigObjects,
+};
 pub use container_id::{ContainerId, ParseContainerIdError};
 pub use disk::Disk;
 pub use error::{Error, Result};
@@ -212,6 +216,7 @@ pub use qos::{compute_qos_class, qos_class};
 pub use runtime::{PodStateProvider, Runtime, RuntimeReader};
 pub use runtime_classes::RuntimeClasses;
 pub use runtime_state::RuntimeState;
+pub use service_account_tokens::{NoServiceAccountTokens, ServiceAccountToken, ServiceAccountTokens};
 pub use services::{NoServices, Services};
 pub use start_failures::StartFailures;
 pub use stats::StatsProvider;
@@ -219,4 +224,6 @@ pub use status::{Eviction, PodStatusInput, PodStatusManager, PodStatusReporter, 
 pub use strategic_merge_patch::strategic_merge_patch;
 pub use sync_loop::{SyncLoop, SyncLoopMonitor};
 pub use sync_pod::RuntimePodSyncer;
-pub use volume::{LocalVolumes, NoServiceAccountTokens, NoVolumes, ServiceAccountTokens, VolumeManager};
+pub use volume_manager::{
+    MountedVolume, NoVolumes, NoVolumesInUse, VolumeManager, VolumeUsage, VolumeUsages, VolumesInUse,
+};

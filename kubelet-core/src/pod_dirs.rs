@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::changes::Changes;
 use crate::deadline::within;
-use crate::volume::clean_sub_paths;
+use crate::sub_paths::clean_sub_paths;
 use crate::{Disk, PodCache, PodContainerManager, PodUid, PodWorkersHandle, RootDir, VolumeManager};
 
 /// The first clean-up after this time checks all folders, in case another process left one.

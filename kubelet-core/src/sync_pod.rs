@@ -20,7 +20,7 @@ use crate::restart_rules::runs_once;
 use crate::runtime::{PodStatus, Runtime, RuntimePod, SyncAction, SyncFailure, SyncResult};
 use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
-use crate::volume::clean_sub_paths;
+use crate::sub_paths::clean_sub_paths;
 use crate::{
     AllocationState, Checkpoints, Clock, Disk, Error, Event, EventRecorder, EventType, MirrorPods,
     PlegHandle, PodContainerManager, PodExt, PodStatusInput, PodStatusReporter, PodUid, ProbeManagerHandle,

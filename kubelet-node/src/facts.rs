@@ -94,26 +94,3 @@ pub trait Pressure: Send + Sync {
 pub(crate) struct NoPressure;
 
 impl Pressure for NoPressure {}
-
-/// The attached volumes that are in use (the volume manager).
-pub trait VolumesInUse: Send + Sync {
-    /// Their unique names; `None` until they are known (`ReconcilerStatesHasBeenSynced`, `GetVolumesInUse`).
-    fn volumes_in_use(&self) -> Option<Vec<String>>;
-
-    /// The node's status in the API server now lists these volumes, so they may be mounted
-    /// (`MarkVolumesAsReportedInUse`).
-    fn mark_reported(&self, volumes: &[String]) {
-        let _ = volumes;
-    }
-}
-
-/// For an agent that attaches no volumes: it reports an empty list, and so clears what an earlier agent
-/// reported.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoVolumesInUse;
-
-impl VolumesInUse for NoVolumesInUse {
-    fn volumes_in_use(&self) -> Option<Vec<String>> {
-        Some(Vec::new())
-    }
-}

@@ -139,7 +139,7 @@ mod status;
 mod systemd;
 
 pub use error::{BoxError, Error, Result};
-pub use facts::{NoVolumesInUse, Pressure, ReadyCheck, VolumesInUse};
+pub use facts::{Pressure, ReadyCheck};
 #[cfg(feature = "healthz")]
 pub use healthz::HealthzServer;
 pub use heartbeat::HeartbeatClient;
@@ -147,6 +147,7 @@ pub use host_network::{DefaultRoute, FixedNetwork, HostNetwork, Interface, Syste
 pub use hostname::hostname;
 pub use informer::{NodeInformer, NodeInformerHandle};
 pub use kubelet_core::{HealthChecks, NodeRuntime, RuntimeFeatures, RuntimeHandler, RuntimeImage};
+pub use kubelet_core::{NoVolumesInUse, VolumesInUse};
 pub use lease::{LeaseConfig, LeaseController};
 pub use local_node::{LocalNode, LocalNodeBuilder, NodeConfig};
 #[cfg(all(feature = "lock", target_os = "linux"))]

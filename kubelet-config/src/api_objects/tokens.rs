@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube_client::Client;
 use kube_client::api::{Api, PostParams};
-use kubelet_core::{Clock, Error, Jitter, PodExt, PodUid, Result, ServiceAccountTokens};
+use kubelet_core::{Clock, Error, Jitter, PodExt, PodUid, Result, ServiceAccountToken, ServiceAccountTokens};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
@@ -95,7 +95,7 @@ impl ApiServerTokens {
         account_uid: &str,
         wanted: &ServiceAccountTokenProjection,
     ) -> Result<String> {
-        self.get(pod, Some(account_uid), wanted).await
+        Ok(self.get(pod, Some(account_uid), wanted).await?.text)
     }
 
     /// `GetServiceAccountToken`
@@ -104,7 +104,7 @@ impl ApiServerTokens {
         pod: &Pod,
         account_uid: Option<&str>,
         wanted: &ServiceAccountTokenProjection,
-    ) -> Result<String> {
+    ) -> Result<Token> {
         let key = Key {
             pod: pod.uid(),
             account: account_uid.map(str::to_owned),
@@ -116,13 +116,12 @@ impl ApiServerTokens {
         let now = self.clock.now();
         let soon = now.checked_add(sooner).unwrap_or(now);
         if let Some(kept) = kept.as_ref().filter(|kept| soon <= kept.renew_at) {
-            return Ok(kept.text.clone());
+            return Ok(kept.clone());
         }
         let why = match self.request(pod, &key).await {
             Ok(token) => {
-                let text = token.text.clone();
-                self.kept.lock().insert(key, token);
-                return Ok(text);
+                self.kept.lock().insert(key, token.clone());
+                return Ok(token);
             }
             Err(why) => why,
         };
@@ -131,7 +130,7 @@ impl ApiServerTokens {
             Some(kept) if now > kept.expires_at => format!("token expired and refresh failed: {why}"),
             Some(kept) => {
                 tracing::error!(pod = %pod.key(), uid = pod.uid_str(), error = why, "Couldn't update token");
-                return Ok(kept.text);
+                return Ok(kept);
             }
         };
         Err(Error::SyncPod {
@@ -206,8 +205,15 @@ impl fmt::Debug for ApiServerTokens {
 
 #[async_trait]
 impl ServiceAccountTokens for ApiServerTokens {
-    async fn token(&self, pod: &Arc<Pod>, wanted: &ServiceAccountTokenProjection) -> Result<String> {
-        self.get(pod, None, wanted).await
+    async fn token(
+        &self,
+        pod: &Arc<Pod>,
+        wanted: &ServiceAccountTokenProjection,
+    ) -> Result<ServiceAccountToken> {
+        let token = self.get(pod, None, wanted).await?;
+        let mut issued = ServiceAccountToken::new(token.text);
+        (issued.renew_at, issued.expires_at) = (Some(token.renew_at), Some(token.expires_at));
+        Ok(issued)
     }
 
     fn forget(&self, uid: &PodUid) {

@@ -208,12 +208,12 @@ async fn a_token_is_renewed_when_four_fifths_of_its_life_are_over() {
         ..Default::default()
     };
     let requests = || server.calls().count("create serviceaccounts/token");
-    let first = tokens.token(&pod, &wanted).await.unwrap();
+    let first = tokens.token(&pod, &wanted).await.unwrap().text;
     advance(Duration::from_secs(785)).await;
-    assert_eq!(tokens.token(&pod, &wanted).await.unwrap(), first);
+    assert_eq!(tokens.token(&pod, &wanted).await.unwrap().text, first);
     assert_eq!(requests(), 1);
     advance(Duration::from_secs(16)).await;
-    let second = tokens.token(&pod, &wanted).await.unwrap();
+    let second = tokens.token(&pod, &wanted).await.unwrap().text;
     assert_ne!(second, first);
     assert_eq!(requests(), 2);
 
@@ -222,7 +222,7 @@ async fn a_token_is_renewed_when_four_fifths_of_its_life_are_over() {
         audience: Some("vault".to_owned()),
         ..wanted.clone()
     };
-    assert_ne!(tokens.token(&pod, &other).await.unwrap(), second);
+    assert_ne!(tokens.token(&pod, &other).await.unwrap().text, second);
 
     // It is given as long as it holds, and then no longer.
     server
@@ -231,7 +231,7 @@ async fn a_token_is_renewed_when_four_fifths_of_its_life_are_over() {
         .resource("serviceaccounts/token")
         .fails(500, "tired");
     advance(Duration::from_secs(900)).await;
-    assert_eq!(tokens.token(&pod, &wanted).await.unwrap(), second);
+    assert_eq!(tokens.token(&pod, &wanted).await.unwrap().text, second);
     advance(Duration::from_secs(200)).await;
     let error = tokens.token(&pod, &wanted).await.unwrap_err().to_string();
     assert!(
@@ -275,7 +275,7 @@ async fn an_account_that_was_made_anew_gets_tokens_of_its_own() {
         of_first
     );
     assert_eq!(requests(), 1);
-    let for_volumes = tokens.token(&pod, &wanted).await.unwrap();
+    let for_volumes = tokens.token(&pod, &wanted).await.unwrap().text;
     assert_eq!(requests(), 2, "who names no UID has a token of its own");
 
     server.delete::<ServiceAccount>("default", "builder").unwrap();
@@ -287,7 +287,7 @@ async fn an_account_that_was_made_anew_gets_tokens_of_its_own() {
         of_second
     );
     assert_eq!(requests(), 3);
-    assert_eq!(tokens.token(&pod, &wanted).await.unwrap(), for_volumes);
+    assert_eq!(tokens.token(&pod, &wanted).await.unwrap().text, for_volumes);
 
     // The one before is gone: once its tokens are over there are no more.
     advance(Duration::from_secs(3601)).await;

@@ -210,7 +210,7 @@ impl VolumeManager for Full {
             None => Ok(()),
         }
     }
-    fn mounted_volumes(&self, _: &PodUid) -> BTreeMap<String, PathBuf> {
+    fn mounted_volumes(&self, _: &PodUid) -> BTreeMap<String, kubelet_core::MountedVolume> {
         BTreeMap::new()
     }
     async fn wait_for_unmount(&self, _: &Arc<Pod>) -> Result<()> {

@@ -1,18 +1,21 @@
 //! The assembly over a runtime of pods, in virtual time: who is started, killed, told and forgotten, and when.
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::rig::{Node, Pods, gone, pod};
 use async_trait::async_trait;
 use futures::stream;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_config::PodConfig;
 use kubelet_core::runtime::{PodStatus, SyncFailure};
 use kubelet_core::{
-    AllocationState, Clock, Disk, Error, Kubelet, KubeletBuilder, LocalVolumes, LogEvents, MirrorPods,
+    AllocationState, Clock, Disk, Error, Kubelet, KubeletBuilder, LogEvents, MirrorPods, MountedVolume,
     NoPodContainers, NoProbes, NoVolumes, PlegHandle, PodCache, PodExt, PodLifecycleEventGenerator,
-    PodStatusManager, PodSyncer, RootDir, RuntimePodSyncer, RuntimeReader, RuntimeState, StartFailures,
-    StreamSource, SyncPodType,
+    PodStatusManager, PodSyncer, PodUid, Result, RootDir, RuntimePodSyncer, RuntimeReader, RuntimeState,
+    StartFailures, StreamSource, SyncPodType, VolumeManager,
 };
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager};
@@ -268,12 +271,35 @@ async fn the_folder_of_a_pod_that_went_while_no_agent_ran_goes_with_its_volumes(
         std::fs::create_dir_all(&volume).unwrap();
         std::fs::write(volume.join("file"), "kept").unwrap();
     }
-    let (root_dir, volumes) = (root.path().to_owned(), Arc::new(LocalVolumes::new(root.path())));
+    let (root_dir, volumes) = (
+        root.path().to_owned(),
+        Arc::new(LeftVolumes(root.path().to_owned())),
+    );
     let more = |builder: KubeletBuilder| builder.root_dir(root_dir).volumes(volumes);
     let (node, [file]) = Node::start_with(Pods::default(), ["file"], more);
     file.send(vec![]).unwrap();
     gone(&folder).await;
     node.stop().await;
+}
+
+/// Mounts nothing, and removes what an earlier agent left in the folders of pods.
+struct LeftVolumes(PathBuf);
+
+#[async_trait]
+impl VolumeManager for LeftVolumes {
+    async fn wait_for_attach_and_mount(&self, _: &Arc<Pod>) -> Result<()> {
+        Ok(())
+    }
+    fn mounted_volumes(&self, _: &PodUid) -> BTreeMap<String, MountedVolume> {
+        BTreeMap::new()
+    }
+    async fn wait_for_unmount(&self, _: &Arc<Pod>) -> Result<()> {
+        Ok(())
+    }
+    async fn unmount_orphaned(&self, uid: &PodUid) -> Result<()> {
+        let volumes = RootDir::new(&self.0).pod_volumes_dir(uid);
+        std::fs::remove_dir_all(&volumes).map_err(|error| Error::io(&volumes, Some(uid), error))
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,6 @@ mod cgroups;
 mod deadlines;
 mod explain;
 mod kubelet;
-mod local_volumes;
 mod metrics;
 mod restarts;
 mod rig;

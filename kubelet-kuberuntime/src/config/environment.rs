@@ -145,10 +145,10 @@ async fn value_from_file(
         )));
     };
     let (volume, path, key) = (volume.clone(), selector.path.clone(), selector.key.clone());
-    let file = volume.join(&path);
+    let file = volume.path.join(&path);
     let read = node
         .disk
-        .run(move || env_file::read(&volume, path.as_ref(), &key))
+        .run(move || env_file::read(&volume.path, path.as_ref(), &key))
         .await;
     match read {
         Ok(value) if !value.is_empty() => Ok(Some(value)),

@@ -291,11 +291,11 @@ async fn container_like(
         if mount.sub_path.is_some() {
             let volume = node.files.path().join("root/pods/volumes").join(&mount.name);
             std::fs::create_dir_all(&volume).unwrap();
-            volumes.insert(mount.name.clone(), volume);
+            volumes.insert(mount.name.clone(), MountedVolume::new(volume));
         } else if let Some(image) = &at.image {
             image_volumes.insert(mount.name.clone(), image.clone());
         } else {
-            volumes.insert(mount.name.clone(), PathBuf::from(&at.host_path));
+            volumes.insert(mount.name.clone(), MountedVolume::new(&at.host_path));
         }
     }
     let inputs = ContainerInputs {
@@ -332,7 +332,7 @@ async fn refused(node: &Node, pod: &Pod, pod_ips: &[String]) -> Option<String> {
             image_ref: "",
             image_user: &ImageUser::default(),
             volumes: &volumes
-                .map(|mount| (mount.name.clone(), PathBuf::from("/v")))
+                .map(|mount| (mount.name.clone(), MountedVolume::new("/v")))
                 .collect(),
             image_volumes: &BTreeMap::new(),
             services: &services_of_the_recording(),

@@ -35,10 +35,9 @@ mod subpath;
 mod swap;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kubelet_core::{ConfigObjects, Services};
+use kubelet_core::{ConfigObjects, MountedVolume, Services};
 
 use kubelet_cri::v1;
 
@@ -92,8 +91,8 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) image_ref: &'a str,
     /// The user of the image.
     pub(crate) image_user: &'a ImageUser,
-    /// The paths of the pod's volumes on the host, by volume name.
-    pub(crate) volumes: &'a BTreeMap<String, PathBuf>,
+    /// The pod's mounted volumes, by volume name.
+    pub(crate) volumes: &'a BTreeMap<String, MountedVolume>,
     /// The pulled images that are mounted as volumes, by volume name.
     pub(crate) image_volumes: &'a BTreeMap<String, v1::ImageSpec>,
     /// The services for environment variables.

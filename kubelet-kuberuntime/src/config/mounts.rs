@@ -64,7 +64,7 @@ fn plan_mount(
 ) -> Result<PlannedMount> {
     let container = &inputs.container.name;
     let image = inputs.image_volumes.get(&mount.name);
-    let host_path = inputs.volumes.get(&mount.name);
+    let host_path = inputs.volumes.get(&mount.name).map(|volume| &volume.path);
     if image.is_none() && host_path.is_none() {
         return Err(ConfigError::Spec(format!(
             "cannot find volume {:?} to mount into container {container:?}",

@@ -20,8 +20,8 @@ impl VolumeManager for Shared {
         Ok(())
     }
 
-    fn mounted_volumes(&self, _: &PodUid) -> BTreeMap<String, PathBuf> {
-        BTreeMap::from([("shared".to_owned(), self.0.clone())])
+    fn mounted_volumes(&self, _: &PodUid) -> BTreeMap<String, kubelet_core::MountedVolume> {
+        BTreeMap::from([("shared".to_owned(), kubelet_core::MountedVolume::new(&self.0))])
     }
 
     async fn wait_for_unmount(&self, _: &Arc<Pod>) -> Result<()> {

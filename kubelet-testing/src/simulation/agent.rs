@@ -14,9 +14,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube_client::Client;
 use kubelet_config::{ApiServerSource, PodConfig, StreamSource};
 use kubelet_core::{
-    Clock, Disk, Event, EventRecorder, Jitter, Kubelet, KubeletHandle, LogEvents, PodCache, PodExt,
-    PodStatusManager as _, PodUid, PodWorkersConfig, ProbeOutcome, ProbeResultCache, ProbeTarget, Prober,
-    RootDir, VolumeManager, annotations,
+    Clock, Disk, Event, EventRecorder, Jitter, Kubelet, KubeletHandle, LogEvents, MountedVolume, PodCache,
+    PodExt, PodStatusManager as _, PodUid, PodWorkersConfig, ProbeOutcome, ProbeResultCache, ProbeTarget,
+    Prober, RootDir, VolumeManager, annotations,
 };
 use kubelet_kuberuntime::{CriRuntime, NodeProber, NodeSettings};
 use kubelet_pleg::{EventedPleg, GenericPleg};
@@ -367,11 +367,11 @@ impl VolumeManager for EmptyVolumes {
         Ok(())
     }
 
-    fn mounted_volumes(&self, uid: &PodUid) -> BTreeMap<String, PathBuf> {
+    fn mounted_volumes(&self, uid: &PodUid) -> BTreeMap<String, MountedVolume> {
         let (dir, pods) = (self.dir(uid), self.pods.lock());
         let mounted = pods.get(uid).into_iter().flatten();
         mounted
-            .map(|name| (name.to_string(), dir.join(&**name)))
+            .map(|name| (name.to_string(), MountedVolume::new(dir.join(&**name))))
             .collect()
     }
 

@@ -371,10 +371,15 @@ impl VolumeManager for Folders {
         Ok(())
     }
 
-    fn mounted_volumes(&self, _: &PodUid) -> BTreeMap<String, PathBuf> {
+    fn mounted_volumes(&self, _: &PodUid) -> BTreeMap<String, kubelet_core::MountedVolume> {
         let folders = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
         folders
-            .filter_map(|it| Some((it.file_name().into_string().ok()?, it.path())))
+            .filter_map(|it| {
+                Some((
+                    it.file_name().into_string().ok()?,
+                    kubelet_core::MountedVolume::new(it.path()),
+                ))
+            })
             .collect()
     }
 

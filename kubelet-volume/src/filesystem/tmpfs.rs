@@ -7,7 +7,7 @@ use std::path::Path;
 /// (`emptyDir.setupTmpfs`). Returns whether the files are in memory: without the permission to mount they are on the
 /// disk, and existing files stay there.
 #[cfg(target_os = "linux")]
-pub(super) fn mount(folder: &Path, size: Option<u64>) -> io::Result<bool> {
+pub(crate) fn mount(folder: &Path, size: Option<u64>) -> io::Result<bool> {
     use std::ffi::CString;
 
     use rustix::io::Errno;
@@ -38,7 +38,7 @@ pub(super) fn mount(folder: &Path, size: Option<u64>) -> io::Result<bool> {
 
 /// Whether the folder is on another file system than its parent.
 #[cfg(target_os = "linux")]
-pub(super) fn is_mounted(folder: &Path) -> io::Result<bool> {
+pub(crate) fn is_mounted(folder: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt as _;
 
     let device = |path: &Path| path.symlink_metadata().map(|metadata| metadata.dev());
@@ -48,7 +48,7 @@ pub(super) fn is_mounted(folder: &Path) -> io::Result<bool> {
 
 /// Unmounts whatever is mounted on the folder of a volume, by this agent or by a kubelet that ran here before.
 #[cfg(target_os = "linux")]
-pub(super) fn unmount(folder: &Path) -> io::Result<()> {
+pub(crate) fn unmount(folder: &Path) -> io::Result<()> {
     use rustix::io::Errno;
     use rustix::mount::{UnmountFlags, unmount};
 
@@ -60,16 +60,16 @@ pub(super) fn unmount(folder: &Path) -> io::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn mount(_: &Path, _: Option<u64>) -> io::Result<bool> {
+pub(crate) fn mount(_: &Path, _: Option<u64>) -> io::Result<bool> {
     Ok(false)
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn is_mounted(_: &Path) -> io::Result<bool> {
+pub(crate) fn is_mounted(_: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn unmount(_: &Path) -> io::Result<()> {
+pub(crate) fn unmount(_: &Path) -> io::Result<()> {
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Checks that `path` matches the volume's `type`, and creates it if the type says so (`checkType`).
-pub(super) fn check(path: &Path, kind: &str) -> io::Result<()> {
+pub(crate) fn check(path: &Path, kind: &str) -> io::Result<()> {
     let wrong = |what: &str| {
         let message = format!("hostPath type check failed: {} is not {what}", path.display());
         Err(io::Error::other(message))

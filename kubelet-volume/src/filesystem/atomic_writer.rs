@@ -16,20 +16,20 @@ const NEW_DATA: &str = "..data_tmp";
 
 /// A file of a volume (`FileProjection`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ProjectedFile {
-    pub(super) data: Vec<u8>,
-    pub(super) mode: u32,
+pub(crate) struct ProjectedFile {
+    pub(crate) data: Vec<u8>,
+    pub(crate) mode: u32,
     /// The owner; by default, the agent's user.
-    pub(super) owner: Option<u32>,
+    pub(crate) owner: Option<u32>,
 }
 
 /// The files of a volume by path. Paths contain no `..`.
-pub(super) type Payload = BTreeMap<String, ProjectedFile>;
+pub(crate) type Payload = BTreeMap<String, ProjectedFile>;
 
 /// Makes `payload` the content of the volume in `folder`, atomically for readers. Each top-level name is a link into
 /// `..data`, which is a link to a timestamped folder that is replaced as a whole (`AtomicWriter.Write`). Unchanged
 /// files are not written again. `finish` is called on the new files before they become visible.
-pub(super) fn write(
+pub(crate) fn write(
     folder: &Path,
     payload: &Payload,
     now: Timestamp,

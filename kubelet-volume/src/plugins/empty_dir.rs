@@ -5,15 +5,15 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, Pod, ResourceRequirements};
 
-use super::dir::make_dir;
-use super::ownership::give_to_group;
-use super::tmpfs;
-use crate::quantity::Amount;
-use crate::restart_rules::is_restartable_init_container;
+use crate::filesystem::dir::make_dir;
+use crate::filesystem::ownership::give_to_group;
+use crate::filesystem::tmpfs;
+use kubelet_core::quantity::Amount;
+use kubelet_core::restart_rules::is_restartable_init_container;
 
 /// Where the files are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Medium {
+pub(crate) enum Medium {
     Disk,
     /// At most this many bytes; by default, the kernel's limit.
     Memory(Option<u64>),
@@ -21,7 +21,7 @@ pub(super) enum Medium {
 
 impl Medium {
     /// The medium of the source; `None` for huge pages, which are not supported.
-    pub(super) fn of(source: &EmptyDirVolumeSource, pod: &Pod) -> Option<Self> {
+    pub(crate) fn of(source: &EmptyDirVolumeSource, pod: &Pod) -> Option<Self> {
         match source.medium.as_deref().unwrap_or_default() {
             "" => Some(Self::Disk),
             "Memory" => Some(Self::Memory(size_in_memory(source, pod))),
@@ -31,7 +31,7 @@ impl Medium {
 }
 
 /// Creates it once; later calls keep its content (`emptyDir.SetUpAt`).
-pub(super) fn make(dir: &Path, medium: Medium, group: Option<u32>) -> io::Result<()> {
+pub(crate) fn make(dir: &Path, medium: Medium, group: Option<u32>) -> io::Result<()> {
     match medium {
         Medium::Disk => make_on_disk(dir, group),
         Medium::Memory(size) => {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccountTokenProjection};
 use kubelet_core::{
-    ConfigObjects, Disk, Event, EventRecorder, LocalVolumes, PodExt, PodUid, Result, ServiceAccountTokens,
-    VolumeManager,
+    ConfigObjects, Disk, Event, EventRecorder, PodExt, PodUid, Result, ServiceAccountToken,
+    ServiceAccountTokens, VolumeManager,
 };
+use kubelet_volume::LocalVolumes;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -34,9 +35,9 @@ impl ConfigObjects for World {
 
 #[async_trait]
 impl ServiceAccountTokens for World {
-    async fn token(&self, _: &Arc<Pod>, _: &ServiceAccountTokenProjection) -> Result<String> {
+    async fn token(&self, _: &Arc<Pod>, _: &ServiceAccountTokenProjection) -> Result<ServiceAccountToken> {
         *self.tokens.lock() += 1;
-        Ok(format!("token-{}", self.tokens.lock()))
+        Ok(ServiceAccountToken::new(format!("token-{}", self.tokens.lock())))
     }
     fn forget(&self, uid: &PodUid) {
         self.forgotten.lock().push(uid.clone());
@@ -110,7 +111,9 @@ async fn the_default_token_volume_waits_for_its_parts_and_follows_them() {
     );
     assert_eq!(world.events.lock().len(), 4, "after 0, 0.5, 1.5 and 3.5 seconds");
 
-    let dir = volumes.mounted_volumes(&pod.uid())["kube-api-access-x"].clone();
+    let dir = volumes.mounted_volumes(&pod.uid())["kube-api-access-x"]
+        .path
+        .clone();
     assert_eq!(
         dir,
         root.path()
@@ -178,8 +181,8 @@ async fn an_empty_dir_outlasts_the_agent_and_goes_with_its_pod() {
     let volumes = world.volumes(root.path());
     volumes.wait_for_attach_and_mount(&pod).await.unwrap();
     let mounted = volumes.mounted_volumes(&pod.uid());
-    assert_eq!(mounted["host"], Path::new("/tmp"));
-    let scratch = &mounted["scratch"];
+    assert_eq!(mounted["host"].path, Path::new("/tmp"));
+    let scratch = &mounted["scratch"].path;
     assert_eq!(fs::metadata(scratch).unwrap().permissions().mode() & 0o777, 0o777);
     fs::write(scratch.join("kept"), "mine").unwrap();
 
@@ -209,7 +212,9 @@ async fn projected_files_are_in_memory_where_that_may_be_mounted() {
     let volumes = world.volumes(root.path()).in_memory(true);
     let pod = pod(json!([token_volume()]));
     volumes.wait_for_attach_and_mount(&pod).await.unwrap();
-    let dir = volumes.mounted_volumes(&pod.uid())["kube-api-access-x"].clone();
+    let dir = volumes.mounted_volumes(&pod.uid())["kube-api-access-x"]
+        .path
+        .clone();
     let in_memory = is_mounted(&dir);
     println!("in memory: {in_memory}");
     let token = || fs::read_to_string(dir.join("token")).unwrap();
@@ -240,7 +245,7 @@ async fn an_empty_dir_in_memory_is_bounded_and_goes_with_its_pod() {
     let pod = pod(json!([{"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]));
     let volumes = world.volumes(root.path()).in_memory(true);
     volumes.wait_for_attach_and_mount(&pod).await.unwrap();
-    let dir = volumes.mounted_volumes(&pod.uid())["m"].clone();
+    let dir = volumes.mounted_volumes(&pod.uid())["m"].path.clone();
     assert_eq!(
         dir,
         root.path().join("pods/1-2-3/volumes/kubernetes.io~empty-dir/m")

@@ -8,10 +8,9 @@ use k8s_openapi::api::core::v1::{
     VolumeProjection,
 };
 
-use super::ServiceAccountTokens;
-use super::atomic_writer::{Payload, ProjectedFile};
-use super::ownership::{fs_group, fs_user};
-use crate::{ConfigObjects, Error, PodExt};
+use crate::filesystem::atomic_writer::{Payload, ProjectedFile};
+use crate::filesystem::ownership::{fs_group, fs_user};
+use kubelet_core::{ConfigObjects, Error, PodExt, ServiceAccountTokens};
 
 /// `ProjectedVolumeSourceDefaultMode`
 const DEFAULT_MODE: i32 = 0o644;
@@ -19,7 +18,7 @@ const DEFAULT_MODE: i32 = 0o644;
 const OWN_MODE: u32 = 0o600;
 
 /// Whether all sources of the volume are supported.
-pub(super) fn is_offered(volume: &ProjectedVolumeSource) -> bool {
+pub(crate) fn is_offered(volume: &ProjectedVolumeSource) -> bool {
     volume.sources.iter().flatten().all(|source| {
         let names = source
             .downward_api
@@ -33,7 +32,7 @@ pub(super) fn is_offered(volume: &ProjectedVolumeSource) -> bool {
 }
 
 /// All files of the volume, or the first error (`collectData`).
-pub(super) async fn payload(
+pub(crate) async fn payload(
     pod: &Arc<Pod>,
     volume: &ProjectedVolumeSource,
     objects: &dyn ConfigObjects,
@@ -52,7 +51,7 @@ pub(super) async fn payload(
             let token = tokens.token(pod, wanted).await.map_err(in_words)?;
             let (owner, has_owner) = (fs_user(pod), fs_user(pod).is_some() || fs_group(pod).is_some());
             let file = ProjectedFile {
-                data: token.into_bytes(),
+                data: token.text.into_bytes(),
                 mode: if has_owner { OWN_MODE } else { bits(mode) },
                 owner,
             };

@@ -13,7 +13,7 @@ const READ_ONLY: u32 = 0o440;
 const FOLDER: u32 = 0o2110;
 
 /// Gives everything below `folder`, and then `folder` itself, to the pod's group. Failures are logged.
-pub(super) fn give_to_group(folder: &Path, group: u32, read_only: bool) -> io::Result<()> {
+pub(crate) fn give_to_group(folder: &Path, group: u32, read_only: bool) -> io::Result<()> {
     let metadata = fs::symlink_metadata(folder)?;
     if metadata.is_dir() {
         for entry in fs::read_dir(folder)? {
@@ -34,13 +34,13 @@ pub(super) fn give_to_group(folder: &Path, group: u32, read_only: bool) -> io::R
 }
 
 /// `securityContext.fsGroup`
-pub(super) fn fs_group(pod: &Pod) -> Option<u32> {
+pub(crate) fn fs_group(pod: &Pod) -> Option<u32> {
     let context = pod.spec.as_ref()?.security_context.as_ref()?;
     u32::try_from(context.fs_group?).ok()
 }
 
 /// The user of all containers of the pod, if they have the same one (`FsUserFrom`).
-pub(super) fn fs_user(pod: &Pod) -> Option<u32> {
+pub(crate) fn fs_user(pod: &Pod) -> Option<u32> {
     let spec = pod.spec.as_ref()?;
     let of_pod = spec
         .security_context

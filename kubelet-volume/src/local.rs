@@ -12,15 +12,15 @@ use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::dir::make_dir;
-use super::empty_dir::{self, Medium};
-use super::ownership::{fs_group, give_to_group};
-use super::{
-    NoServiceAccountTokens, ServiceAccountTokens, VolumeManager, atomic_writer, host_path, projection, tmpfs,
-};
-use crate::{
-    Clock, ConfigObjects, Disk, Error, Event, EventRecorder, EventType, LogEvents, NoConfigObjects, PodExt,
-    PodUid, Result, RootDir,
+use crate::filesystem::dir::make_dir;
+use crate::filesystem::ownership::{fs_group, give_to_group};
+use crate::filesystem::{atomic_writer, tmpfs};
+use crate::plugins::empty_dir::{self, Medium};
+use crate::plugins::{host_path, projected as projection};
+use kubelet_core::{
+    Clock, ConfigObjects, Disk, Error, Event, EventRecorder, EventType, LogEvents, MountedVolume,
+    NoConfigObjects, NoServiceAccountTokens, PodExt, PodUid, Result, RootDir, ServiceAccountTokens,
+    VolumeManager,
 };
 
 /// How long volumes are retried before the pod's sync fails (`podAttachAndMountTimeout`, minus three seconds, since the
@@ -277,8 +277,12 @@ impl VolumeManager for LocalVolumes {
         }
     }
 
-    fn mounted_volumes(&self, uid: &PodUid) -> BTreeMap<String, PathBuf> {
-        self.mounted.lock().get(uid).cloned().unwrap_or_default()
+    fn mounted_volumes(&self, uid: &PodUid) -> BTreeMap<String, MountedVolume> {
+        let mounted = self.mounted.lock().get(uid).cloned().unwrap_or_default();
+        mounted
+            .into_iter()
+            .map(|(name, path)| (name, MountedVolume::new(path)))
+            .collect()
     }
 
     async fn wait_for_unmount(&self, pod: &Arc<Pod>) -> Result<()> {

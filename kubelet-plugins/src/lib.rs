@@ -1,0 +1,1 @@
+//! The plugin watcher of a kubelet (`pkg/kubelet/pluginmanager`).

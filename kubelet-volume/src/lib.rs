@@ -1,0 +1,22 @@
+//! The volumes of a Kubernetes node (`pkg/kubelet/volumemanager` and `pkg/volume`).
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_docs)]
+
+mod error;
+mod filesystem;
+mod local;
+mod mounter;
+mod plugin;
+mod plugins;
+mod spec;
+mod volume_objects;
+
+pub use error::{Error, Result};
+pub use local::LocalVolumes;
+pub use mounter::{MountPoint, Mounter};
+pub use plugin::{
+    AttachableVolumePlugin, Attributes, BlockVolumePlugin, DeviceMount, DeviceMountableVolumePlugin,
+    Expansion, FsGroupChangePolicy, NodeExpandableVolumePlugin, OnDisk, PodMount, SetUp, VolumePlugin,
+};
+pub use spec::{VolumeSource, VolumeSpec};
+pub use volume_objects::{NoVolumeObjects, VolumeObjects};

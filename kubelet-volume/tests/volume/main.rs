@@ -1,0 +1,4 @@
+//! The integration tests of `kubelet-volume`, as one binary.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod local_volumes;
