@@ -177,6 +177,13 @@ pub enum Error {
         source: Source,
     },
 
+    /// Trust anchors or a certificate for pods could not be provided.
+    #[error("{message}")]
+    Certificates {
+        /// The bundle, signer or pod, and why.
+        message: String,
+    },
+
     /// A file or folder of a pod could not be read or written.
     #[error("{path}{}: {source}", about(.pod))]
     Io {

@@ -124,6 +124,7 @@ mod calls;
 mod changes;
 mod checkpoint;
 pub mod clock;
+mod cluster_trust_bundles;
 mod config_objects;
 mod container_deletor;
 mod container_id;
@@ -145,6 +146,7 @@ mod paths;
 mod pleg;
 mod pod;
 mod pod_cache;
+mod pod_certificates;
 mod pod_container_manager;
 mod pod_dirs;
 mod pod_manager;
@@ -177,6 +179,7 @@ pub use allocation::{AllocationManager, AllocationState, InPlaceResize, RetryTri
 pub use calls::Calls;
 pub use checkpoint::Checkpoints;
 pub use clock::Clock;
+pub use cluster_trust_bundles::{ClusterTrustBundles, NoClusterTrustBundles};
 pub use config_objects::{
     ConfigObjectChanges, ConfigObjectKind, ConfigObjectRef, ConfigObjects, NoConfigObjects,
 };
@@ -198,6 +201,7 @@ pub use pleg::{
 };
 pub use pod::{PodExt, PodKey, PodUid, QosClass};
 pub use pod_cache::PodCache;
+pub use pod_certificates::{PodCertificates, PodCredential};
 pub use pod_container_manager::{NoPodContainers, PodContainerManager};
 pub use pod_manager::PodManager;
 pub use pod_source::{
