@@ -1,0 +1,4 @@
+//! `NodeVolumes`, with plugins in memory.
+
+mod fake;
+mod lives;
