@@ -288,7 +288,13 @@ impl VolumeManager for LocalVolumes {
         let mounted = self.mounted.lock().get(uid).cloned().unwrap_or_default();
         mounted
             .into_iter()
-            .map(|(name, path)| (name, MountedVolume::new(path)))
+            .map(|(name, path)| {
+                let is_of = |plugin| path.parent().is_some_and(|parent| parent.ends_with(plugin));
+                let mut volume = MountedVolume::new(&path);
+                volume.read_only = is_of(PROJECTED);
+                volume.selinux_relabel = is_of(PROJECTED) || is_of(EMPTY_DIR);
+                (name, volume)
+            })
             .collect()
     }
 
