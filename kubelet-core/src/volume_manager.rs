@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::watch;
 
 use crate::{Error, PodExt, PodUid, Result};
 
@@ -52,6 +53,9 @@ pub struct MountedVolume {
     /// The container runtime must label its files for SELinux: its plugin supports that, and it is not mounted with a
     /// context.
     pub selinux_relabel: bool,
+    /// The name of the volume on the host: that of the persistent volume, or the name in the pod's spec
+    /// (`InnerVolumeSpecName`). The folders of its sub-paths have this name.
+    pub inner_name: String,
 }
 
 impl MountedVolume {
@@ -62,6 +66,7 @@ impl MountedVolume {
             is_block: false,
             read_only: false,
             selinux_relabel: false,
+            inner_name: String::new(),
         }
     }
 }
@@ -75,6 +80,12 @@ pub trait VolumesInUse: Send + Sync {
     /// (`MarkVolumesAsReportedInUse`).
     fn mark_reported(&self, volumes: &[String]) {
         let _ = volumes;
+    }
+
+    /// Changes whenever [`volumes_in_use`](Self::volumes_in_use) does: the node then reports its status at once, because
+    /// a pod waits for it. `None`, the default: changes are reported with the next status of the node.
+    fn changes(&self) -> Option<watch::Receiver<u64>> {
+        None
     }
 }
 

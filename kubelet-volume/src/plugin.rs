@@ -35,6 +35,13 @@ pub trait VolumePlugin: Send + Sync {
     /// Properties of the mount (the kubelet's `volume.Attributes`).
     fn attributes(&self, mount: &PodMount) -> Attributes;
 
+    /// Checks the volume before anything is mounted (`NewMounter`). The manager calls it before
+    /// [`set_up`](Self::set_up), and reports its error as `MountVolume.NewMounter initialization failed`.
+    async fn prepare(&self, mount: &PodMount) -> Result<()> {
+        let _ = mount;
+        Ok(())
+    }
+
     /// Mounts the volume for a pod, or brings its files up to date.
     ///
     /// # Errors
@@ -58,6 +65,12 @@ pub trait VolumePlugin: Send + Sync {
     fn depends_on_pod(&self, spec: &VolumeSpec) -> bool {
         let _ = spec;
         false
+    }
+
+    /// Whether it applies the mount options of a persistent volume (`SupportsMountOption`). Otherwise a volume that has
+    /// some cannot be mounted.
+    fn supports_mount_options(&self) -> bool {
+        true
     }
 
     /// Finds out what is mounted in a folder that an earlier agent left, without an API server
@@ -174,6 +187,13 @@ pub trait AttachableVolumePlugin: Send + Sync {
 
     /// Requests that the volume is detached. `volume_name` is without the name of the plugin.
     async fn detach(&self, volume_name: &str, node_name: &str) -> Result<()>;
+
+    /// Whether the volume is not attached because the node has as many as it can have (`VerifyExhaustedResource`): a pod
+    /// that waits for it is then rejected. By default, `false`.
+    async fn is_exhausted(&self, spec: &VolumeSpec) -> bool {
+        let _ = spec;
+        false
+    }
 }
 
 /// A plugin that mounts a volume once for all pods of the node (the kubelet's `DeviceMountableVolumePlugin`).
@@ -193,6 +213,12 @@ pub trait DeviceMountableVolumePlugin: Send + Sync {
 
     /// Unmounts the device (`UnmountDevice`).
     async fn unmount_device(&self, device_mount_path: &Path) -> Result<()>;
+
+    /// The devices that an earlier agent mounted for the node, without an API server. The manager unmounts those that no
+    /// pod uses. By default, there are none.
+    async fn mounted_devices(&self) -> Result<Vec<VolumeSpec>> {
+        Ok(Vec::new())
+    }
 }
 
 /// A volume for the node.
@@ -247,6 +273,11 @@ pub trait NodeExpandableVolumePlugin: Send + Sync {
     async fn requires_expansion(&self, spec: &VolumeSpec) -> bool;
 
     /// Grows the file system. Returns whether anything was done; `false`: the driver has nothing to do on the node.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::FailedPrecondition`](crate::Error::FailedPrecondition) if the volume cannot grow while it is in use,
+    /// [`Error::Infeasible`](crate::Error::Infeasible) if it can never have this size.
     async fn node_expand(&self, expansion: &Expansion) -> Result<bool>;
 }
 

@@ -1,18 +1,22 @@
-//! Volume files that are updated atomically.
+//! Volume files that are updated atomically (`AtomicWriter`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::jiff::Timestamp;
-use k8s_openapi::jiff::fmt::strtime;
+use jiff::Timestamp;
+use jiff::fmt::strtime;
+
+use super::remove_all::remove_all;
 
 /// The link to the folder with the current files (`dataDirName`).
 const DATA: &str = "..data";
 /// The next link, before it is renamed (`newDataDirName`).
 const NEW_DATA: &str = "..data_tmp";
+/// The longest path, and the longest name in it (`maxPathLength`, `maxFileNameLength`).
+const LONGEST: (usize, usize) = (4096, 255);
 
 /// A file of a volume (`FileProjection`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,70 +27,118 @@ pub(crate) struct ProjectedFile {
     pub(crate) owner: Option<u32>,
 }
 
-/// The files of a volume by path. Paths contain no `..`.
+/// The files of a volume by path.
 pub(crate) type Payload = BTreeMap<String, ProjectedFile>;
 
+/// Whether files were ever published in the folder.
+pub(crate) fn is_written(folder: &Path) -> bool {
+    fs::symlink_metadata(folder.join(DATA)).is_ok()
+}
+
 /// Makes `payload` the content of the volume in `folder`, atomically for readers. Each top-level name is a link into
-/// `..data`, which is a link to a timestamped folder that is replaced as a whole (`AtomicWriter.Write`). Unchanged
-/// files are not written again. `finish` is called on the new files before they become visible.
+/// `..data`, which is a link to a timestamped folder that is replaced as a whole (`AtomicWriter.Write`). Nothing is
+/// written if nothing changed. `finish` is called on the new files before they become visible.
 pub(crate) fn write(
     folder: &Path,
     payload: &Payload,
     now: Timestamp,
     finish: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
-    payload.keys().try_for_each(|path| check(path))?;
+    let payload = &cleaned(payload)?;
     let old = match fs::read_link(folder.join(DATA)) {
         Ok(old) => Some(folder.join(old)),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    let surplus = old
-        .as_ref()
-        .map(|old| surplus(old, payload))
-        .transpose()?
-        .unwrap_or_default();
-    let replaced = if surplus.is_empty() && old.as_ref().is_some_and(|old| holds(old, payload)) {
-        None
-    } else {
+    let surplus = old.as_ref().map(|old| surplus(old, payload)).transpose()?;
+    let surplus = surplus.unwrap_or_default();
+    let is_current = surplus.is_empty() && old.as_ref().is_some_and(|old| holds(old, payload));
+    if !is_current {
         let new = new_folder(folder, now)?;
-        publish(folder, &new, payload, finish).inspect_err(|_| _ = fs::remove_dir_all(&new))?;
-        old
-    };
+        publish(folder, &new, payload, finish).inspect_err(|_| _ = remove_all(&new))?;
+    }
     link_all(folder, payload)?;
     for gone in surplus {
-        fs::remove_file(folder.join(gone))?;
+        match fs::remove_file(folder.join(gone)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
-    replaced.map_or(Ok(()), fs::remove_dir_all)
+    if is_current { Ok(()) } else { remove_old(folder) }
+}
+
+/// The payload with the shortest form of each path (`validatePayload`).
+fn cleaned(payload: &Payload) -> io::Result<Payload> {
+    let clean = |(path, file): (&String, &ProjectedFile)| {
+        validate(path)?;
+        let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+        let path = parts.collect::<Vec<_>>().join("/");
+        match path.is_empty() {
+            true => Err(invalid(format!("must not be empty: {path:?}"))),
+            false => Ok((path, file.clone())),
+        }
+    };
+    payload.iter().map(clean).collect()
 }
 
 /// `validatePath`
-fn check(path: &str) -> io::Result<()> {
-    let parts = || path.split('/');
-    let is_good = !path.is_empty()
-        && path.len() <= 4096
-        && !path.starts_with("..")
-        && parts().all(|part| !part.is_empty() && !matches!(part, "." | "..") && part.len() <= 255);
-    if is_good {
-        return Ok(());
+fn validate(path: &str) -> io::Result<()> {
+    if path.is_empty() {
+        return Err(invalid(format!("must not be empty: {path:?}")));
     }
-    Err(io::Error::other(format!(
-        "invalid path: must be relative and without '..': {path}"
-    )))
+    if path.starts_with('/') {
+        return Err(invalid(format!("must be relative path: {path}")));
+    }
+    if path.len() > LONGEST.0 {
+        let longest = LONGEST.0;
+        return Err(invalid(format!(
+            "must be less than or equal to {longest} characters"
+        )));
+    }
+    for part in path.split('/') {
+        if part == ".." {
+            return Err(invalid(format!("must not contain '..': {path}")));
+        }
+        if part.len() > LONGEST.1 {
+            let longest = LONGEST.1;
+            let message = format!("filenames must be less than or equal to {longest} characters");
+            return Err(invalid(message));
+        }
+    }
+    // `./..x` is `..x` too.
+    let first = path.split('/').find(|part| !matches!(*part, "" | "."));
+    if first.is_some_and(|first| first.starts_with("..")) {
+        return Err(invalid(format!("must not start with '..': {path}")));
+    }
+    Ok(())
 }
 
-/// Top-level names in the volume's folder that are no longer among its files.
+fn invalid(why: String) -> io::Error {
+    io::Error::other(format!("invalid path: {why}"))
+}
+
+/// The top-level names that are no longer wanted, if anything below the old folder is not (`pathsToRemove`). A path that
+/// goes while its top-level name stays counts, so that the files are written again.
 fn surplus(old: &Path, payload: &Payload) -> io::Result<BTreeSet<PathBuf>> {
-    let wanted: BTreeSet<&str> = payload.keys().filter_map(|path| path.split('/').next()).collect();
-    let there = match fs::read_dir(old) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        there => there?,
-    };
+    let mut wanted = BTreeSet::new();
+    for path in payload.keys() {
+        wanted.extend(Path::new(path).ancestors().map(Path::to_owned));
+    }
     let mut surplus = BTreeSet::new();
-    for entry in there {
-        let name = entry?.file_name();
-        if name.to_str().is_none_or(|name| !wanted.contains(name)) {
-            surplus.insert(name.into());
+    let mut pending = vec![PathBuf::new()];
+    while let Some(dir) = pending.pop() {
+        let entries = match fs::read_dir(old.join(&dir)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let path = dir.join(entry.file_name());
+            if !wanted.contains(&path) {
+                surplus.insert(path);
+            } else if entry.file_type()?.is_dir() {
+                pending.push(path);
+            }
         }
     }
     Ok(surplus)
@@ -125,12 +177,12 @@ fn publish(
     for (path, file) in payload {
         let path = new.join(path);
         if let Some(parent) = path.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o777).create(parent)?;
+            DirBuilder::new().recursive(true).mode(0o777).create(parent)?;
         }
         let mut options = OpenOptions::new();
         let mut opened = options.write(true).create_new(true).mode(0o600).open(&path)?;
         opened.write_all(&file.data)?;
-        fs::set_permissions(&path, Permissions::from_mode(file.mode))?;
+        opened.set_permissions(Permissions::from_mode(file.mode))?;
         if let Some(owner) = file.owner {
             lchown(&path, Some(owner), None)?;
         }
@@ -158,6 +210,20 @@ fn link_all(folder: &Path, payload: &Payload) -> io::Result<()> {
         symlink(Path::new(DATA).join(name), &link)?;
         if let Some(owner) = file.owner {
             lchown(&link, Some(owner), None)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the timestamped folders that are not current: the last one, and those of an agent that was killed.
+fn remove_old(folder: &Path) -> io::Result<()> {
+    let current = fs::read_link(folder.join(DATA))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_timestamped = name.as_encoded_bytes().starts_with(b"..") && entry.file_type()?.is_dir();
+        if is_timestamped && name != current.as_os_str() {
+            remove_all(&entry.path())?;
         }
     }
     Ok(())
@@ -193,16 +259,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let now = Timestamp::from_second(1_767_225_600).unwrap();
-        let first = payload(&[("token", "a"), ("deep/er", "b")]);
+        let first = payload(&[("token", "a"), ("deep/er", "b"), ("deep//./est", "x")]);
         write(folder, &first, now, || Ok(())).unwrap();
+        assert!(is_written(folder));
         assert_eq!(
             names(folder),
             ["..2026_01_01_00_00_00.0", "..data", "deep", "token"]
         );
-        assert_eq!(
-            fs::read_link(folder.join("token")).unwrap(),
-            Path::new("..data/token")
-        );
+        let link = fs::read_link(folder.join("token")).unwrap();
+        assert_eq!(link, Path::new("..data/token"));
         assert_eq!(fs::read_to_string(folder.join("deep/er")).unwrap(), "b");
         let mode = fs::metadata(folder.join("token")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o640);
@@ -211,14 +276,58 @@ mod tests {
         write(folder, &first, now, || panic!("nothing to finish")).unwrap();
         assert_eq!(names(folder)[0], "..2026_01_01_00_00_00.0");
 
-        // An open file keeps what it had; the old folder and what is no more a file go.
+        // A file in a folder goes: everything is written again.
+        write(folder, &payload(&[("token", "a"), ("deep/er", "b")]), now, || {
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(names(folder)[0], "..2026_01_01_00_00_00.1");
+        assert_eq!(names(&folder.join("deep")), ["er"]);
+
+        // The old folder goes, what is no longer a file, and what a killed agent left.
+        fs::create_dir(folder.join("..2025_01_01_00_00_00.7")).unwrap();
+        symlink("..2025_01_01_00_00_00.7", folder.join(NEW_DATA)).unwrap();
         let second = payload(&[("token", "c"), ("ca.crt", "d")]);
         write(folder, &second, now, || Ok(())).unwrap();
         assert_eq!(
             names(folder),
-            ["..2026_01_01_00_00_00.1", "..data", "ca.crt", "token"]
+            ["..2026_01_01_00_00_00.0", "..data", "ca.crt", "token"]
         );
         assert_eq!(fs::read_to_string(folder.join("token")).unwrap(), "c");
+
+        // A link that is missing is made again.
+        fs::remove_file(folder.join("token")).unwrap();
+        write(folder, &second, now, || panic!("nothing to finish")).unwrap();
+        assert_eq!(fs::read_to_string(folder.join("token")).unwrap(), "c");
+    }
+
+    #[test]
+    fn a_reader_sees_one_version_or_the_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().to_owned();
+        let version = |number: u32| payload(&[("a", &number.to_string()), ("b/c", &number.to_string())]);
+        write(&folder, &version(0), Timestamp::UNIX_EPOCH, || Ok(())).unwrap();
+        let reader = std::thread::spawn({
+            let folder = folder.clone();
+            move || {
+                // A reader that opens the folder keeps one version, as long as that exists.
+                let (mut same, mut last) = (0, 0);
+                while last < 300 {
+                    let data = fs::read_link(folder.join(DATA)).unwrap();
+                    let read = |name| fs::read_to_string(folder.join(&data).join(name));
+                    if let (Ok(a), Ok(b)) = (read("a"), read("b/c")) {
+                        assert_eq!(a, b);
+                        (same, last) = (same + 1, a.parse().unwrap());
+                    }
+                    assert!(fs::symlink_metadata(folder.join("a")).is_ok());
+                }
+                same
+            }
+        });
+        for number in 1..=300 {
+            write(&folder, &version(number), Timestamp::UNIX_EPOCH, || Ok(())).unwrap();
+        }
+        assert!(reader.join().unwrap() > 0);
     }
 
     #[test]
@@ -228,15 +337,51 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         write(folder, &payload(&[("a", "1")]), now, || Ok(())).unwrap();
         let before = names(folder);
-        let failed = write(folder, &payload(&[("a", "2")]), now, || {
-            Err(io::Error::other("no"))
-        });
+        let refuse = || Err(io::Error::other("no"));
+        let failed = write(folder, &payload(&[("a", "2")]), now, refuse);
         assert_eq!(failed.unwrap_err().to_string(), "no");
+        write(folder, &payload(&[("a", "2"), ("a/b", "2")]), now, || Ok(())).unwrap_err();
         assert_eq!(names(folder), before);
         assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "1");
-        for bad in ["", "/a", "../a", "a/../b", "..a"] {
-            write(folder, &payload(&[(bad, "")]), now, || Ok(())).unwrap_err();
+    }
+
+    #[test]
+    fn hostile_paths_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (long_name, long_path) = ("n".repeat(256), "n/".repeat(2049));
+        for (path, why) in [
+            ("", "invalid path: must not be empty: \"\""),
+            (".", "invalid path: must not be empty: \"\""),
+            ("/a", "invalid path: must be relative path: /a"),
+            ("../a", "invalid path: must not contain '..': ../a"),
+            ("a/../b", "invalid path: must not contain '..': a/../b"),
+            ("..a", "invalid path: must not start with '..': ..a"),
+            ("./..data", "invalid path: must not start with '..': ./..data"),
+            (
+                &long_name,
+                "invalid path: filenames must be less than or equal to 255 characters",
+            ),
+            (
+                &long_path,
+                "invalid path: must be less than or equal to 4096 characters",
+            ),
+        ] {
+            let payload = payload(&[(path, "")]);
+            let error = write(folder.path(), &payload, Timestamp::UNIX_EPOCH, || Ok(()));
+            assert_eq!(error.unwrap_err().to_string(), why);
         }
-        assert_eq!(names(folder), before);
+        assert!(names(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn large_payloads_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = Payload::new();
+        for number in 0..10_000 {
+            files.extend(payload(&[(&format!("file-{number}"), "x")]));
+        }
+        files.extend(payload(&[("large", &"y".repeat(1 << 20))]));
+        write(folder.path(), &files, Timestamp::UNIX_EPOCH, || Ok(())).unwrap();
+        assert_eq!(names(folder.path()).len(), 10_000 + 1 + 2);
     }
 }
