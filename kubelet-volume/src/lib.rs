@@ -21,5 +21,6 @@ pub use plugin::{
     AttachableVolumePlugin, Attributes, BlockVolumePlugin, DeviceMount, DeviceMountableVolumePlugin,
     Expansion, FsGroupChangePolicy, NodeExpandableVolumePlugin, OnDisk, PodMount, SetUp, VolumePlugin,
 };
+pub use plugins::InTreePlugins;
 pub use spec::{VolumeSource, VolumeSpec};
 pub use volume_objects::{NoVolumeObjects, VolumeObjects};

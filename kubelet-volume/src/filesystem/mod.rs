@@ -1,6 +1,7 @@
 //! Work on files, folders and mounts that several plugins share.
 
 pub(crate) mod atomic_writer;
+pub(crate) mod clean_path;
 pub(crate) mod fs_group;
 pub(crate) mod host_mounter;
 pub(crate) mod make_dir;
