@@ -2,6 +2,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
+#[cfg(feature = "apiserver")]
+mod api_server_volume_objects;
 mod error;
 mod filesystem;
 mod local;
@@ -12,6 +14,8 @@ mod plugins;
 mod spec;
 mod volume_objects;
 
+#[cfg(feature = "apiserver")]
+pub use api_server_volume_objects::ApiServerVolumeObjects;
 pub use error::{Error, Result};
 pub use filesystem::host_mounter::HostMounter;
 pub use local::LocalVolumes;
