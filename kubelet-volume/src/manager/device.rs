@@ -1,6 +1,8 @@
 //! Mounts and unmounts a volume for the node, once for all its pods.
 
 use super::block;
+use std::path::Path;
+
 use super::mount::{Mounting, Problem, before};
 use super::next_step::Presence;
 use super::operation::{Failure, change, failed};
@@ -77,6 +79,9 @@ pub(crate) async fn unmount(shared: &Shared, key: &VolumeKey) -> Result<(), Fail
             Ok(path) => path,
             Err(error) => path.ok_or(Failure::new("GetDeviceMountPath failed", error))?,
         };
+        check_references(shared, &path)
+            .await
+            .map_err(failed("GetDeviceMountRefs check failed"))?;
         device
             .unmount_device(&path)
             .await
@@ -87,4 +92,21 @@ pub(crate) async fn unmount(shared: &Shared, key: &VolumeKey) -> Result<(), Fail
         record.device_was_found = false;
     });
     Ok(())
+}
+
+/// A pod that this agent does not know of may use the device, too.
+async fn check_references(shared: &Shared, path: &Path) -> crate::Result<()> {
+    let Some(mounter) = &shared.mounter else {
+        return Ok(());
+    };
+    let mut references = mounter.references(path).await?;
+    references.retain(|reference| !reference.starts_with(path));
+    if references.is_empty() {
+        return Ok(());
+    }
+    let references: Vec<String> = references.iter().map(|path| path.display().to_string()).collect();
+    Err(Error::failed(format!(
+        "the device mount path {path:?} is still mounted by other references [{}]",
+        references.join(" ")
+    )))
 }

@@ -115,9 +115,11 @@ impl Engine {
         }
         let now = Instant::now();
         while let Some(key) = state.dirty.pop_first() {
+            let device_is_held = state.device_is_held(&key);
             let Some(record) = state.records.get_mut(&key) else {
                 continue;
             };
+            record.situation.device_is_held = device_is_held;
             let step = next_step(&record.situation, shared.controller_attaches, now);
             let wakes_at = match step {
                 Step::WaitUntil(at) => Some(at),

@@ -114,6 +114,8 @@ async fn set_up(shared: &Shared, key: &VolumeKey, mounting: &mut Mounting) -> Re
     let spec = mounting.mount.spec.clone();
     let affinity = node_affinity::check(&*shared.node, &spec).await;
     affinity.map_err(before("MountVolume.NodeAffinity check failed"))?;
+    let prepared = plugin.prepare(&mounting.mount).await;
+    prepared.map_err(before("MountVolume.NewMounter initialization failed"))?;
     if !spec.mount_options().is_empty() && !plugin.supports_mount_options() {
         let error = Error::failed("mount options are not supported for this volume type");
         return Err(before("MountVolume.MountOptionSupport check failed")(error));

@@ -21,6 +21,8 @@ pub(crate) struct Situation {
     pub(crate) has_device: bool,
     /// Whether the node has mounted or mapped it.
     pub(crate) device: Presence,
+    /// A pod may use the device that is not among the mounts.
+    pub(crate) device_is_held: bool,
     /// The mounts of pods that want it, or for which something is mounted.
     pub(crate) mounts: BTreeMap<PodUid, MountSituation>,
     /// An operation is running.
@@ -114,7 +116,7 @@ pub(crate) fn next_step(volume: &Situation, controller_attaches: bool, now: Inst
         return waits.or(None);
     }
     if volume.has_device && volume.device != Presence::Absent {
-        let may_start = waits.may_start(&volume.back_off, Kind::UnmountDevice);
+        let may_start = !volume.device_is_held && waits.may_start(&volume.back_off, Kind::UnmountDevice);
         return waits.or(may_start.then_some(Step::UnmountDevice));
     }
     if volume.attachable && volume.attached && !controller_attaches {
@@ -187,3 +189,6 @@ impl Waits {
         step.unwrap_or(self.earliest.map_or(Step::Rest, Step::WaitUntil))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,6 +104,7 @@ impl State {
             .get(&uid)
             .is_some_and(|mount| mount.wanted == Wanted::Yes);
         let was_attachable = record.situation.attachable;
+        let was_unknown = record.mounts.get(&uid).is_some_and(|mount| mount.is_unknown);
         record.want(pod, wanted, on_disk, Instant::now());
         if was_left
             && let Some(mount) = record.situation.mounts.get_mut(&uid)
@@ -119,6 +120,9 @@ impl State {
         let is_in_use_now = (is_new || !was_attachable) && record.situation.attachable;
         let changed = self.update_sources(pod, before, &key, refresh);
         self.pod(pod).names.insert(outer_name, key.clone());
+        if was_unknown {
+            self.release_devices();
+        }
         if is_in_use_now {
             self.note_in_use();
         }
@@ -280,13 +284,18 @@ impl State {
             .iter()
             .map(|(uid, mount)| (uid.clone(), mount.sources.objects.clone()))
             .collect();
+        let had_unknown = record.mounts.values().any(|mount| mount.is_unknown);
         let gone = record.drop_gone();
+        let has_unknown = record.mounts.values().any(|mount| mount.is_unknown);
         for (uid, objects) in objects.into_iter().filter(|(uid, _)| gone.contains(uid)) {
             for object in objects {
                 remove_user(&mut self.users, &object, key, &uid);
             }
         }
         self.dirty.insert(key.clone());
+        if had_unknown && !has_unknown {
+            self.release_devices();
+        }
         for uid in uids {
             if let Some(entry) = self.pods.get(&uid) {
                 entry.changed.send_modify(|count| *count += 1);
@@ -298,6 +307,26 @@ impl State {
                 self.pods.remove(&uid);
             }
         }
+    }
+
+    /// Whether a pod may use a device that an earlier agent mounted, although no mount of it is known: some volume of the
+    /// plugin could not be reconstructed.
+    pub(crate) fn device_is_held(&self, key: &VolumeKey) -> bool {
+        let Some(record) = self.records.get(key).filter(|record| record.device_was_found) else {
+            return false;
+        };
+        let mut others = self
+            .records
+            .values()
+            .filter(|other| other.plugin.name() == record.plugin.name());
+        others.any(|other| other.mounts.values().any(|mount| mount.is_unknown))
+    }
+
+    /// A volume that could not be reconstructed is gone, or known by now.
+    fn release_devices(&mut self) {
+        let found = self.records.iter().filter(|(_, record)| record.device_was_found);
+        let found: Vec<VolumeKey> = found.map(|(key, _)| key.clone()).collect();
+        self.dirty.extend(found);
     }
 
     /// Nothing of the volume is left, and no pod wants it.
@@ -327,6 +356,7 @@ impl State {
         record.mounts.remove(uid);
         record.situation.mounts.remove(uid);
         self.dirty.insert(other.clone());
+        self.release_devices();
         true
     }
 }

@@ -62,7 +62,6 @@ pub(crate) async fn tear_down(shared: &Shared, key: &VolumeKey, uid: &PodUid) ->
         }
         if let Some(mount) = record.mounts.get_mut(uid) {
             mount.was_found = false;
-            mount.is_unknown = false;
             mount.mounted = None;
         }
     });
