@@ -2,6 +2,9 @@
 
 pub(crate) mod atomic_writer;
 pub(crate) mod clean_path;
+pub(crate) mod commands;
+pub(crate) mod device;
+pub(crate) mod file_kind;
 pub(crate) mod fs_group;
 pub(crate) mod host_mounter;
 pub(crate) mod make_dir;

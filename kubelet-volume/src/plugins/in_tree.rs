@@ -17,7 +17,11 @@ use super::config_map::ConfigMapPlugin;
 use super::downward_api::DownwardApiPlugin;
 use super::empty_dir::EmptyDirPlugin;
 use super::errors::in_words;
+use super::git_repo::GitRepoPlugin;
 use super::host_path::HostPathPlugin;
+use super::image::ImagePlugin;
+use super::local_volume::LocalVolumePlugin;
+use super::nfs::NfsPlugin;
 use super::projected::ProjectedPlugin;
 use super::secret::SecretPlugin;
 use crate::filesystem::path_error::reason;
@@ -143,7 +147,11 @@ impl InTreePlugins {
             Arc::new(DownwardApiPlugin::new(host.clone())),
             Arc::new(ProjectedPlugin::new(host.clone())),
             Arc::new(EmptyDirPlugin::new(host.clone())),
-            Arc::new(HostPathPlugin::new(host)),
+            Arc::new(HostPathPlugin::new(host.clone())),
+            Arc::new(LocalVolumePlugin::new(host.clone())),
+            Arc::new(NfsPlugin::new(host.clone())),
+            Arc::new(ImagePlugin),
+            Arc::new(GitRepoPlugin::new(host)),
         ]
     }
 }
