@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::watch;
 
 use crate::{Error, PodExt, PodUid, Result};
 
@@ -75,6 +76,12 @@ pub trait VolumesInUse: Send + Sync {
     /// (`MarkVolumesAsReportedInUse`).
     fn mark_reported(&self, volumes: &[String]) {
         let _ = volumes;
+    }
+
+    /// Changes whenever [`volumes_in_use`](Self::volumes_in_use) does: the node then reports its status at once, because
+    /// a pod waits for it. `None`, the default: changes are reported with the next status of the node.
+    fn changes(&self) -> Option<watch::Receiver<u64>> {
+        None
     }
 }
 

@@ -32,6 +32,21 @@ pub enum Error {
         message: String,
     },
 
+    /// The volume cannot grow to this size, however often it is retried (`InfeasibleError`).
+    #[error("{message}")]
+    Infeasible {
+        /// The reason, in the driver's words.
+        message: String,
+    },
+
+    /// The volume cannot grow while pods use it: it is not retried before it is mounted again
+    /// (`FailedPreconditionError`).
+    #[error("{message}")]
+    FailedPrecondition {
+        /// The reason, in the driver's words.
+        message: String,
+    },
+
     /// A call to the file system failed.
     #[error("{}: {source}", .path.display())]
     Io {

@@ -12,11 +12,18 @@ use k8s_openapi::api::core::v1::{Pod, ProjectedVolumeSource, Volume};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use crate::filesystem::dir::make_dir;
-use crate::filesystem::ownership::{fs_group, give_to_group};
-use crate::filesystem::{atomic_writer, tmpfs};
-use crate::plugins::empty_dir::{self, Medium};
-use crate::plugins::{host_path, projected as projection};
+mod atomic_writer;
+mod dir;
+mod empty_dir;
+mod host_path;
+mod ownership;
+mod projected;
+mod tmpfs;
+
+use self::dir::make_dir;
+use self::empty_dir::Medium;
+use self::ownership::{fs_group, give_to_group};
+use self::projected as projection;
 use kubelet_core::{
     Clock, ConfigObjects, Disk, Error, Event, EventRecorder, EventType, LogEvents, MountedVolume,
     NoConfigObjects, NoServiceAccountTokens, PodExt, PodUid, Result, RootDir, ServiceAccountTokens,

@@ -60,6 +60,12 @@ pub trait VolumePlugin: Send + Sync {
         false
     }
 
+    /// Whether it applies the mount options of a persistent volume (`SupportsMountOption`). Otherwise a volume that has
+    /// some cannot be mounted.
+    fn supports_mount_options(&self) -> bool {
+        true
+    }
+
     /// Finds out what is mounted in a folder that an earlier agent left, without an API server
     /// (`ConstructVolumeSpec`).
     ///
@@ -193,6 +199,12 @@ pub trait DeviceMountableVolumePlugin: Send + Sync {
 
     /// Unmounts the device (`UnmountDevice`).
     async fn unmount_device(&self, device_mount_path: &Path) -> Result<()>;
+
+    /// The devices that an earlier agent mounted for the node, without an API server. The manager unmounts those that no
+    /// pod uses. By default, there are none.
+    async fn mounted_devices(&self) -> Result<Vec<VolumeSpec>> {
+        Ok(Vec::new())
+    }
 }
 
 /// A volume for the node.
@@ -247,6 +259,11 @@ pub trait NodeExpandableVolumePlugin: Send + Sync {
     async fn requires_expansion(&self, spec: &VolumeSpec) -> bool;
 
     /// Grows the file system. Returns whether anything was done; `false`: the driver has nothing to do on the node.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::FailedPrecondition`](crate::Error::FailedPrecondition) if the volume cannot grow while it is in use,
+    /// [`Error::Infeasible`](crate::Error::Infeasible) if it can never have this size.
     async fn node_expand(&self, expansion: &Expansion) -> Result<bool>;
 }
 

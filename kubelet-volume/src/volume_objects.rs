@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use tokio::sync::watch;
 
 use crate::Result;
 
@@ -31,6 +32,12 @@ pub trait VolumeObjects: Send + Sync {
     /// The unique names and device paths of the volumes that the controller has attached to this node
     /// (`status.volumesAttached` of the node), read from the API server.
     async fn attached(&self) -> Result<Vec<(String, String)>>;
+
+    /// Changes whenever [`attached`](Self::attached) may differ. `None`, the default: changes are not observed, and the
+    /// manager reads the list again after a back-off.
+    fn attached_changes(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
 }
 
 /// No claims and persistent volumes: for an agent without an API server.

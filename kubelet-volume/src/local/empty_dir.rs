@@ -5,9 +5,9 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, Pod, ResourceRequirements};
 
-use crate::filesystem::dir::make_dir;
-use crate::filesystem::ownership::give_to_group;
-use crate::filesystem::tmpfs;
+use super::dir::make_dir;
+use super::ownership::give_to_group;
+use super::tmpfs;
 use kubelet_core::quantity::Amount;
 use kubelet_core::restart_rules::is_restartable_init_container;
 

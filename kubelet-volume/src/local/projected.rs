@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{
     VolumeProjection,
 };
 
-use crate::filesystem::atomic_writer::{Payload, ProjectedFile};
-use crate::filesystem::ownership::{fs_group, fs_user};
+use super::atomic_writer::{Payload, ProjectedFile};
+use super::ownership::{fs_group, fs_user};
 use kubelet_core::{ConfigObjects, Error, PodExt, ServiceAccountTokens};
 
 /// `ProjectedVolumeSourceDefaultMode`
