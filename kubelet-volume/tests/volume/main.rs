@@ -2,3 +2,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod local_volumes;
+#[cfg(feature = "csi")]
+mod csi;
