@@ -47,6 +47,13 @@ pub enum Error {
         message: String,
     },
 
+    /// This process may not mount. Files that should be in memory are then on the disk.
+    #[error("{message}")]
+    NotPermitted {
+        /// What failed, in the kubelet's words.
+        message: String,
+    },
+
     /// A call to the file system failed.
     #[error("{}: {source}", .path.display())]
     Io {

@@ -12,6 +12,7 @@ mod spec;
 mod volume_objects;
 
 pub use error::{Error, Result};
+pub use filesystem::host_mounter::HostMounter;
 pub use local::LocalVolumes;
 pub use mounter::{MountPoint, Mounter};
 pub use plugin::{

@@ -15,6 +15,10 @@ use crate::Result;
 #[async_trait]
 pub trait Mounter: Send + Sync {
     /// Mounts `source` on the folder or file `target`. Options are those of `mount -o`, e.g. `bind`, `ro`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPermitted`](crate::Error::NotPermitted) if this process may not mount.
     async fn mount(&self, source: &str, target: &Path, fs_type: &str, options: &[String]) -> Result<()>;
 
     /// Unmounts what is mounted on `target` last. If nothing is mounted there, it does nothing.
@@ -26,6 +30,16 @@ pub trait Mounter: Send + Sync {
 
     /// All mounts at `below` or below it, the newest last.
     async fn mounts(&self, below: &Path) -> Result<Vec<MountPoint>>;
+
+    /// Where else the file or folder `path` is mounted, e.g. all bind mounts of it (`GetMountRefs`). By default, the
+    /// mounts that have it as their source.
+    async fn references(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let all = self.mounts(Path::new("/")).await?.into_iter();
+        Ok(all
+            .filter(|mount| Path::new(&mount.source) == path)
+            .map(|mount| mount.path)
+            .collect())
+    }
 }
 
 /// One line of the mount table.

@@ -35,6 +35,13 @@ pub trait VolumePlugin: Send + Sync {
     /// Properties of the mount (the kubelet's `volume.Attributes`).
     fn attributes(&self, mount: &PodMount) -> Attributes;
 
+    /// Checks the volume before anything is mounted (`NewMounter`). The manager calls it before
+    /// [`set_up`](Self::set_up), and reports its error as `MountVolume.NewMounter initialization failed`.
+    async fn prepare(&self, mount: &PodMount) -> Result<()> {
+        let _ = mount;
+        Ok(())
+    }
+
     /// Mounts the volume for a pod, or brings its files up to date.
     ///
     /// # Errors

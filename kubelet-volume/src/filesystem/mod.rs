@@ -1,1 +1,13 @@
-//! Work on files and folders that several plugins share.
+//! Work on files, folders and mounts that several plugins share.
+
+pub(crate) mod atomic_writer;
+pub(crate) mod fs_group;
+pub(crate) mod host_mounter;
+pub(crate) mod make_dir;
+pub(crate) mod mount_table;
+pub(crate) mod ownership;
+pub(crate) mod path_error;
+pub(crate) mod ready;
+pub(crate) mod remove_all;
+pub(crate) mod usage;
+pub(crate) mod walk;

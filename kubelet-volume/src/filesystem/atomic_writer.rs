@@ -1,0 +1,387 @@
+//! Volume files that are updated atomically (`AtomicWriter`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, lchown, symlink};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use jiff::fmt::strtime;
+
+use super::remove_all::remove_all;
+
+/// The link to the folder with the current files (`dataDirName`).
+const DATA: &str = "..data";
+/// The next link, before it is renamed (`newDataDirName`).
+const NEW_DATA: &str = "..data_tmp";
+/// The longest path, and the longest name in it (`maxPathLength`, `maxFileNameLength`).
+const LONGEST: (usize, usize) = (4096, 255);
+
+/// A file of a volume (`FileProjection`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProjectedFile {
+    pub(crate) data: Vec<u8>,
+    pub(crate) mode: u32,
+    /// The owner; by default, the agent's user.
+    pub(crate) owner: Option<u32>,
+}
+
+/// The files of a volume by path.
+pub(crate) type Payload = BTreeMap<String, ProjectedFile>;
+
+/// Whether files were ever published in the folder.
+pub(crate) fn is_written(folder: &Path) -> bool {
+    fs::symlink_metadata(folder.join(DATA)).is_ok()
+}
+
+/// Makes `payload` the content of the volume in `folder`, atomically for readers. Each top-level name is a link into
+/// `..data`, which is a link to a timestamped folder that is replaced as a whole (`AtomicWriter.Write`). Nothing is
+/// written if nothing changed. `finish` is called on the new files before they become visible.
+pub(crate) fn write(
+    folder: &Path,
+    payload: &Payload,
+    now: Timestamp,
+    finish: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let payload = &cleaned(payload)?;
+    let old = match fs::read_link(folder.join(DATA)) {
+        Ok(old) => Some(folder.join(old)),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let surplus = old.as_ref().map(|old| surplus(old, payload)).transpose()?;
+    let surplus = surplus.unwrap_or_default();
+    let is_current = surplus.is_empty() && old.as_ref().is_some_and(|old| holds(old, payload));
+    if !is_current {
+        let new = new_folder(folder, now)?;
+        publish(folder, &new, payload, finish).inspect_err(|_| _ = remove_all(&new))?;
+    }
+    link_all(folder, payload)?;
+    for gone in surplus {
+        match fs::remove_file(folder.join(gone)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    if is_current { Ok(()) } else { remove_old(folder) }
+}
+
+/// The payload with the shortest form of each path (`validatePayload`).
+fn cleaned(payload: &Payload) -> io::Result<Payload> {
+    let clean = |(path, file): (&String, &ProjectedFile)| {
+        validate(path)?;
+        let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+        let path = parts.collect::<Vec<_>>().join("/");
+        match path.is_empty() {
+            true => Err(invalid(format!("must not be empty: {path:?}"))),
+            false => Ok((path, file.clone())),
+        }
+    };
+    payload.iter().map(clean).collect()
+}
+
+/// `validatePath`
+fn validate(path: &str) -> io::Result<()> {
+    if path.is_empty() {
+        return Err(invalid(format!("must not be empty: {path:?}")));
+    }
+    if path.starts_with('/') {
+        return Err(invalid(format!("must be relative path: {path}")));
+    }
+    if path.len() > LONGEST.0 {
+        let longest = LONGEST.0;
+        return Err(invalid(format!(
+            "must be less than or equal to {longest} characters"
+        )));
+    }
+    for part in path.split('/') {
+        if part == ".." {
+            return Err(invalid(format!("must not contain '..': {path}")));
+        }
+        if part.len() > LONGEST.1 {
+            let longest = LONGEST.1;
+            let message = format!("filenames must be less than or equal to {longest} characters");
+            return Err(invalid(message));
+        }
+    }
+    // `./..x` is `..x` too.
+    let first = path.split('/').find(|part| !matches!(*part, "" | "."));
+    if first.is_some_and(|first| first.starts_with("..")) {
+        return Err(invalid(format!("must not start with '..': {path}")));
+    }
+    Ok(())
+}
+
+fn invalid(why: String) -> io::Error {
+    io::Error::other(format!("invalid path: {why}"))
+}
+
+/// The top-level names that are no longer wanted, if anything below the old folder is not (`pathsToRemove`). A path that
+/// goes while its top-level name stays counts, so that the files are written again.
+fn surplus(old: &Path, payload: &Payload) -> io::Result<BTreeSet<PathBuf>> {
+    let mut wanted = BTreeSet::new();
+    for path in payload.keys() {
+        wanted.extend(Path::new(path).ancestors().map(Path::to_owned));
+    }
+    let mut surplus = BTreeSet::new();
+    let mut pending = vec![PathBuf::new()];
+    while let Some(dir) = pending.pop() {
+        let entries = match fs::read_dir(old.join(&dir)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let path = dir.join(entry.file_name());
+            if !wanted.contains(&path) {
+                surplus.insert(path);
+            } else if entry.file_type()?.is_dir() {
+                pending.push(path);
+            }
+        }
+    }
+    Ok(surplus)
+}
+
+/// `shouldWritePayload`
+fn holds(old: &Path, payload: &Payload) -> bool {
+    payload
+        .iter()
+        .all(|(path, file)| fs::read(old.join(path)).is_ok_and(|data| data == file.data))
+}
+
+/// `..2006_01_02_15_04_05.NNN`: a folder that does not exist yet (`newTimestampDir`).
+fn new_folder(folder: &Path, now: Timestamp) -> io::Result<PathBuf> {
+    let time = strtime::format("..%Y_%m_%d_%H_%M_%S", now).map_err(io::Error::other)?;
+    let mut number = now.subsec_nanosecond().unsigned_abs();
+    loop {
+        let new = folder.join(format!("{time}.{number}"));
+        match fs::create_dir(&new) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(error),
+            Ok(()) => {
+                fs::set_permissions(&new, Permissions::from_mode(0o755))?;
+                return Ok(new);
+            }
+        }
+    }
+}
+
+fn publish(
+    folder: &Path,
+    new: &Path,
+    payload: &Payload,
+    finish: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    for (path, file) in payload {
+        let path = new.join(path);
+        if let Some(parent) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o777).create(parent)?;
+        }
+        let mut options = OpenOptions::new();
+        let mut opened = options.write(true).create_new(true).mode(0o600).open(&path)?;
+        opened.write_all(&file.data)?;
+        opened.set_permissions(Permissions::from_mode(file.mode))?;
+        if let Some(owner) = file.owner {
+            lchown(&path, Some(owner), None)?;
+        }
+    }
+    finish()?;
+    let next = folder.join(NEW_DATA);
+    match fs::remove_file(&next) {
+        // Left by an agent that was killed.
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    symlink(new.file_name().unwrap_or_default(), &next)?;
+    fs::rename(&next, folder.join(DATA))
+}
+
+/// `createUserVisibleFiles`
+fn link_all(folder: &Path, payload: &Payload) -> io::Result<()> {
+    for (path, file) in payload {
+        let name = path.split('/').next().unwrap_or_default();
+        let link = folder.join(name);
+        if fs::symlink_metadata(&link).is_ok() {
+            continue;
+        }
+        symlink(Path::new(DATA).join(name), &link)?;
+        if let Some(owner) = file.owner {
+            lchown(&link, Some(owner), None)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the timestamped folders that are not current: the last one, and those of an agent that was killed.
+fn remove_old(folder: &Path) -> io::Result<()> {
+    let current = fs::read_link(folder.join(DATA))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_timestamped = name.as_encoded_bytes().starts_with(b"..") && entry.file_type()?.is_dir();
+        if is_timestamped && name != current.as_os_str() {
+            remove_all(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(files: &[(&str, &str)]) -> Payload {
+        let file = |text: &str| ProjectedFile {
+            data: text.into(),
+            mode: 0o640,
+            owner: None,
+        };
+        files
+            .iter()
+            .map(|(path, text)| ((*path).to_owned(), file(text)))
+            .collect()
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn files_change_all_at_once_and_only_when_they_differ() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let now = Timestamp::from_second(1_767_225_600).unwrap();
+        let first = payload(&[("token", "a"), ("deep/er", "b"), ("deep//./est", "x")]);
+        write(folder, &first, now, || Ok(())).unwrap();
+        assert!(is_written(folder));
+        assert_eq!(
+            names(folder),
+            ["..2026_01_01_00_00_00.0", "..data", "deep", "token"]
+        );
+        let link = fs::read_link(folder.join("token")).unwrap();
+        assert_eq!(link, Path::new("..data/token"));
+        assert_eq!(fs::read_to_string(folder.join("deep/er")).unwrap(), "b");
+        let mode = fs::metadata(folder.join("token")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+
+        // The same once more is no change.
+        write(folder, &first, now, || panic!("nothing to finish")).unwrap();
+        assert_eq!(names(folder)[0], "..2026_01_01_00_00_00.0");
+
+        // A file in a folder goes: everything is written again.
+        write(folder, &payload(&[("token", "a"), ("deep/er", "b")]), now, || {
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(names(folder)[0], "..2026_01_01_00_00_00.1");
+        assert_eq!(names(&folder.join("deep")), ["er"]);
+
+        // The old folder goes, what is no longer a file, and what a killed agent left.
+        fs::create_dir(folder.join("..2025_01_01_00_00_00.7")).unwrap();
+        symlink("..2025_01_01_00_00_00.7", folder.join(NEW_DATA)).unwrap();
+        let second = payload(&[("token", "c"), ("ca.crt", "d")]);
+        write(folder, &second, now, || Ok(())).unwrap();
+        assert_eq!(
+            names(folder),
+            ["..2026_01_01_00_00_00.0", "..data", "ca.crt", "token"]
+        );
+        assert_eq!(fs::read_to_string(folder.join("token")).unwrap(), "c");
+
+        // A link that is missing is made again.
+        fs::remove_file(folder.join("token")).unwrap();
+        write(folder, &second, now, || panic!("nothing to finish")).unwrap();
+        assert_eq!(fs::read_to_string(folder.join("token")).unwrap(), "c");
+    }
+
+    #[test]
+    fn a_reader_sees_one_version_or_the_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().to_owned();
+        let version = |number: u32| payload(&[("a", &number.to_string()), ("b/c", &number.to_string())]);
+        write(&folder, &version(0), Timestamp::UNIX_EPOCH, || Ok(())).unwrap();
+        let reader = std::thread::spawn({
+            let folder = folder.clone();
+            move || {
+                // A reader that opens the folder keeps one version, as long as that exists.
+                let (mut same, mut last) = (0, 0);
+                while last < 300 {
+                    let data = fs::read_link(folder.join(DATA)).unwrap();
+                    let read = |name| fs::read_to_string(folder.join(&data).join(name));
+                    if let (Ok(a), Ok(b)) = (read("a"), read("b/c")) {
+                        assert_eq!(a, b);
+                        (same, last) = (same + 1, a.parse().unwrap());
+                    }
+                    assert!(fs::symlink_metadata(folder.join("a")).is_ok());
+                }
+                same
+            }
+        });
+        for number in 1..=300 {
+            write(&folder, &version(number), Timestamp::UNIX_EPOCH, || Ok(())).unwrap();
+        }
+        assert!(reader.join().unwrap() > 0);
+    }
+
+    #[test]
+    fn what_fails_before_the_end_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let now = Timestamp::UNIX_EPOCH;
+        write(folder, &payload(&[("a", "1")]), now, || Ok(())).unwrap();
+        let before = names(folder);
+        let refuse = || Err(io::Error::other("no"));
+        let failed = write(folder, &payload(&[("a", "2")]), now, refuse);
+        assert_eq!(failed.unwrap_err().to_string(), "no");
+        write(folder, &payload(&[("a", "2"), ("a/b", "2")]), now, || Ok(())).unwrap_err();
+        assert_eq!(names(folder), before);
+        assert_eq!(fs::read_to_string(folder.join("a")).unwrap(), "1");
+    }
+
+    #[test]
+    fn hostile_paths_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (long_name, long_path) = ("n".repeat(256), "n/".repeat(2049));
+        for (path, why) in [
+            ("", "invalid path: must not be empty: \"\""),
+            (".", "invalid path: must not be empty: \"\""),
+            ("/a", "invalid path: must be relative path: /a"),
+            ("../a", "invalid path: must not contain '..': ../a"),
+            ("a/../b", "invalid path: must not contain '..': a/../b"),
+            ("..a", "invalid path: must not start with '..': ..a"),
+            ("./..data", "invalid path: must not start with '..': ./..data"),
+            (
+                &long_name,
+                "invalid path: filenames must be less than or equal to 255 characters",
+            ),
+            (
+                &long_path,
+                "invalid path: must be less than or equal to 4096 characters",
+            ),
+        ] {
+            let payload = payload(&[(path, "")]);
+            let error = write(folder.path(), &payload, Timestamp::UNIX_EPOCH, || Ok(()));
+            assert_eq!(error.unwrap_err().to_string(), why);
+        }
+        assert!(names(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn large_payloads_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = Payload::new();
+        for number in 0..10_000 {
+            files.extend(payload(&[(&format!("file-{number}"), "x")]));
+        }
+        files.extend(payload(&[("large", &"y".repeat(1 << 20))]));
+        write(folder.path(), &files, Timestamp::UNIX_EPOCH, || Ok(())).unwrap();
+        assert_eq!(names(folder.path()).len(), 10_000 + 1 + 2);
+    }
+}

@@ -1,0 +1,154 @@
+//! The mount table of the kernel (`/proc/self/mountinfo`). Reading it never waits for a file system.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::MountPoint;
+
+/// The mounts that this process sees.
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    pub(crate) id: u64,
+    /// The device of the file system, `major:minor`.
+    pub(crate) device: String,
+    /// The folder of the file system that is mounted.
+    pub(crate) root: PathBuf,
+    pub(crate) point: MountPoint,
+}
+
+/// All mounts, the newest last.
+pub(crate) fn read() -> io::Result<Vec<Mount>> {
+    Ok(std::fs::read_to_string(TABLE)?
+        .lines()
+        .filter_map(parse)
+        .collect())
+}
+
+/// `ParseMountInfo`
+fn parse(line: &str) -> Option<Mount> {
+    let (of_mount, of_file_system) = line.split_once(" - ")?;
+    let mut of_mount = of_mount.split(' ');
+    let id = of_mount.next()?.parse().ok()?;
+    let device = of_mount.nth(1)?.to_owned();
+    let root = PathBuf::from(unescaped(of_mount.next()?));
+    let path = PathBuf::from(unescaped(of_mount.next()?));
+    let own = of_mount.next()?;
+    let mut of_file_system = of_file_system.split(' ');
+    let fs_type = of_file_system.next()?.to_owned();
+    let source = unescaped(of_file_system.next()?);
+    let of_super_block = of_file_system.next().unwrap_or_default();
+    let mut options: Vec<String> = own.split(',').map(str::to_owned).collect();
+    for option in of_super_block.split(',') {
+        // The mount's own `ro` or `rw` counts.
+        if !matches!(option, "" | "ro" | "rw") && !options.iter().any(|known| known == option) {
+            options.push(option.to_owned());
+        }
+    }
+    let point = MountPoint {
+        source,
+        path,
+        fs_type,
+        options,
+    };
+    Some(Mount {
+        id,
+        device,
+        root,
+        point,
+    })
+}
+
+/// White space and backslashes are written as octal numbers.
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, others)) = rest.split_first() {
+        let code = (first == b'\\').then(|| others.get(..3)).flatten();
+        let code = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok());
+        match code {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &others[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = others;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Where else the file or folder is mounted (`SearchMountPoints`). `path` has no links.
+pub(crate) fn references(mounts: &[Mount], path: &Path) -> Vec<PathBuf> {
+    let holder = mounts
+        .iter()
+        .rev()
+        .find(|mount| path.starts_with(&mount.point.path));
+    let Some(holder) = holder else { return Vec::new() };
+    let below = path.strip_prefix(&holder.point.path).unwrap_or(path);
+    let root = match below.as_os_str().is_empty() {
+        true => holder.root.clone(),
+        false => holder.root.join(below),
+    };
+    let is_same =
+        |mount: &&Mount| mount.root == root && mount.device == holder.device && mount.id != holder.id;
+    let same = mounts.iter().filter(is_same);
+    same.map(|mount| mount.point.path.clone()).collect()
+}
+
+/// The path as the table shows it. Only its parent is looked at, because the file system on the path itself may hang.
+pub(crate) fn as_in_table(path: &Path) -> PathBuf {
+    let resolved = path.parent().and_then(|parent| parent.canonicalize().ok());
+    match (resolved, path.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_parsed_and_references_found() {
+        let table = "\
+            22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard\n\
+            40 22 0:35 / /k/pods/1/volumes/x\\040y rw,relatime shared:9 master:2 - tmpfs tmpfs rw,size=1024k\n\
+            41 22 254:0 /srv/local /k/pods/2/volumes/local ro,relatime shared:10 - ext4 /dev/vda rw,discard\n\
+            42 22 254:0 /srv/local /k/pods/3/volumes/local rw,relatime shared:11 - ext4 /dev/vda rw,discard\n\
+            broken\n";
+        let mounts: Vec<Mount> = table.lines().filter_map(parse).collect();
+        assert_eq!(mounts.len(), 4);
+        assert_eq!(mounts[1].point.path, Path::new("/k/pods/1/volumes/x y"));
+        assert_eq!(mounts[1].point.options, ["rw", "relatime", "size=1024k"]);
+        assert_eq!(mounts[2].point.options, ["ro", "relatime", "discard"]);
+        let references = |path: &str| references(&mounts, Path::new(path));
+        assert_eq!(
+            references("/srv/local"),
+            [
+                Path::new("/k/pods/2/volumes/local"),
+                Path::new("/k/pods/3/volumes/local")
+            ]
+        );
+        assert_eq!(
+            references("/k/pods/3/volumes/local"),
+            [Path::new("/k/pods/2/volumes/local")]
+        );
+        assert!(references("/srv").is_empty());
+        assert!(references("/k/pods/1/volumes/x y").is_empty());
+    }
+
+    #[test]
+    fn the_table_of_this_host_is_read() {
+        assert!(
+            read()
+                .unwrap()
+                .iter()
+                .any(|mount| mount.point.path == Path::new("/"))
+        );
+    }
+}
