@@ -2,6 +2,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
+#[cfg(feature = "csi")]
+#[cfg_attr(docsrs, doc(cfg(feature = "csi")))]
+pub mod csi;
 mod error;
 mod filesystem;
 mod local;

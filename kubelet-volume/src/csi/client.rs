@@ -85,8 +85,9 @@ impl Session {
     }
 
     pub(crate) async fn info(&mut self) -> Result<NodeGetInfoResponse, CallError> {
-        let call =
-            |mut client: NodeClient<Channel>| async move { client.node_get_info(NodeGetInfoRequest {}).await };
+        let call = |mut client: NodeClient<Channel>| async move {
+            client.node_get_info(NodeGetInfoRequest {}).await
+        };
         self.call("NodeGetInfo", call).await
     }
 
@@ -106,7 +107,8 @@ impl Session {
     }
 
     pub(crate) async fn unpublish(&mut self, request: NodeUnpublishVolumeRequest) -> Result<(), CallError> {
-        let call = |mut client: NodeClient<Channel>| async move { client.node_unpublish_volume(request).await };
+        let call =
+            |mut client: NodeClient<Channel>| async move { client.node_unpublish_volume(request).await };
         self.call("NodeUnpublishVolume", call).await.map(|_| ())
     }
 
@@ -119,7 +121,8 @@ impl Session {
         &mut self,
         request: NodeGetVolumeStatsRequest,
     ) -> Result<NodeGetVolumeStatsResponse, CallError> {
-        let call = |mut client: NodeClient<Channel>| async move { client.node_get_volume_stats(request).await };
+        let call =
+            |mut client: NodeClient<Channel>| async move { client.node_get_volume_stats(request).await };
         self.call("NodeGetVolumeStats", call).await
     }
 
@@ -138,7 +141,9 @@ impl Session {
             let client = self.connected().await?;
             Ok(call(client).await?.into_inner())
         });
-        let outcome = outcome.await.unwrap_or_else(|_| Err(CallError::deadline_exceeded()));
+        let outcome = outcome
+            .await
+            .unwrap_or_else(|_| Err(CallError::deadline_exceeded()));
         let code = outcome.as_ref().err().map_or(Code::Ok, |error| error.code);
         metrics::histogram!(
             "csi_operations_seconds",
@@ -176,7 +181,8 @@ impl Session {
         });
         let endpoint = Endpoint::from_static("http://localhost");
         let channel = endpoint.connect_with_connector(connector).await;
-        let channel = channel.map_err(|error| CallError::new(Code::Unavailable, format!("connection error: {error}")))?;
+        let channel = channel
+            .map_err(|error| CallError::new(Code::Unavailable, format!("connection error: {error}")))?;
         let client = NodeClient::new(channel);
         self.client = Some(client.clone());
         Ok(client)

@@ -216,7 +216,10 @@ impl CsiNodeReporter {
     async fn ensure_owned(&self, csi_node: &CSINode, uid: &str) -> Result<()> {
         let owners = csi_node.metadata.owner_references.iter().flatten();
         let mut nodes = owners.filter(|owner| owner.kind == "Node");
-        if nodes.clone().any(|owner| owner.name == self.node_name && owner.uid == uid) {
+        if nodes
+            .clone()
+            .any(|owner| owner.name == self.node_name && owner.uid == uid)
+        {
             return Ok(());
         }
         self.objects.delete_csi_node().await?;
@@ -229,12 +232,14 @@ impl CsiNodeReporter {
 
     async fn update_node(&self, change: &NodeChange<'_>) -> Result<()> {
         let mut errors = Vec::new();
-        self.tries(&mut errors, || self.try_update_node(change)).await.map_err(|()| {
-            Error::failed(format!(
-                "error updating node: timed out waiting for the condition; caused by: {}",
-                aggregate(&errors)
-            ))
-        })
+        self.tries(&mut errors, || self.try_update_node(change))
+            .await
+            .map_err(|()| {
+                Error::failed(format!(
+                    "error updating node: timed out waiting for the condition; caused by: {}",
+                    aggregate(&errors)
+                ))
+            })
     }
 
     async fn try_update_node(&self, change: &NodeChange<'_>) -> Result<()> {
@@ -316,7 +321,9 @@ impl CsiNodeInfo for CsiNodeReporter {
     async fn uninstall(&self, driver: &str) -> Result<()> {
         let removed = self.update_csi_node(driver, None).await;
         removed.map_err(|error| {
-            Error::failed(format!("error uninstalling CSI driver from CSINode object {error}"))
+            Error::failed(format!(
+                "error uninstalling CSI driver from CSINode object {error}"
+            ))
         })?;
         let change = NodeChange {
             driver,
@@ -324,7 +331,9 @@ impl CsiNodeInfo for CsiNodeReporter {
             topology: None,
         };
         self.update_node(&change).await.map_err(|error| {
-            Error::failed(format!("error removing CSI driver node info from Node object {error}"))
+            Error::failed(format!(
+                "error removing CSI driver node info from Node object {error}"
+            ))
         })
     }
 }
@@ -341,7 +350,10 @@ impl NodeChange<'_> {
     /// The merge patch, or `None` if the node is as it should be.
     fn patch(&self, node: &Node) -> Result<Option<serde_json::Value>> {
         let annotations = node.metadata.annotations.as_ref();
-        let before = annotations.and_then(|all| all.get(NODE_IDS)).map(String::as_str).unwrap_or_default();
+        let before = annotations
+            .and_then(|all| all.get(NODE_IDS))
+            .map(String::as_str)
+            .unwrap_or_default();
         let mut ids = match before.is_empty() {
             true => BTreeMap::new(),
             false => serde_json::from_str::<Option<BTreeMap<String, String>>>(before)
@@ -394,7 +406,10 @@ impl NodeChange<'_> {
 /// Returns whether the annotation changed (`setMigrationAnnotation`).
 fn set_migrated(csi_node: &mut CSINode) -> bool {
     let annotations = csi_node.metadata.annotations.get_or_insert_default();
-    let before = annotations.get(MIGRATED_PLUGINS).map(String::as_str).unwrap_or_default();
+    let before = annotations
+        .get(MIGRATED_PLUGINS)
+        .map(String::as_str)
+        .unwrap_or_default();
     let before: BTreeSet<&str> = before.split(',').filter(|name| !name.is_empty()).collect();
     let after: BTreeSet<&str> = migration::IN_TREE_PLUGINS.iter().copied().collect();
     if before == after {

@@ -112,15 +112,19 @@ fn hash(parts: &[&str]) -> String {
     for part in parts {
         hasher.update(part.as_bytes());
     }
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hasher
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// The name as that of one file: no name of an object may lead out of the folder.
 fn file_name(name: &str) -> Result<&str> {
     let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
-    is_plain.then_some(name).ok_or_else(|| {
-        Error::failed(format!("{PLUGIN_NAME}: {name:?} cannot be the name of a folder"))
-    })
+    is_plain
+        .then_some(name)
+        .ok_or_else(|| Error::failed(format!("{PLUGIN_NAME}: {name:?} cannot be the name of a folder")))
 }
 
 #[cfg(test)]

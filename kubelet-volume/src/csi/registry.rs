@@ -62,7 +62,9 @@ impl CsiDrivers {
     /// Removes the driver, if it still has this endpoint.
     fn remove(&self, name: &str, endpoint: &Path) -> bool {
         let mut drivers = self.drivers.write();
-        let is_it = drivers.get(name).is_some_and(|driver| driver.endpoint == endpoint);
+        let is_it = drivers
+            .get(name)
+            .is_some_and(|driver| driver.endpoint == endpoint);
         if is_it {
             drivers.remove(name);
             drop(drivers);
@@ -132,7 +134,10 @@ impl CsiRegistration {
     async fn report(&self, plugin: &Plugin) -> Result<(), String> {
         let mut session = self.drivers.session(&plugin.name, false)?;
         let info = session.info().await.map_err(|error| error.to_string())?;
-        let installed = self.node_info.install(&plugin.name, &DriverInfo::from(info)).await;
+        let installed = self
+            .node_info
+            .install(&plugin.name, &DriverInfo::from(info))
+            .await;
         installed.map_err(|error| error.to_string())
     }
 

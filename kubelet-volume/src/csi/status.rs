@@ -29,13 +29,20 @@ impl CallError {
     pub(crate) fn is_final(&self) -> bool {
         !matches!(
             self.code,
-            Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::ResourceExhausted | Code::Aborted
+            Code::Cancelled
+                | Code::DeadlineExceeded
+                | Code::Unavailable
+                | Code::ResourceExhausted
+                | Code::Aborted
         )
     }
 
     /// Whether a volume can never be as requested (`isInfeasibleError`).
     pub(crate) fn is_infeasible(&self) -> bool {
-        matches!(self.code, Code::InvalidArgument | Code::OutOfRange | Code::NotFound)
+        matches!(
+            self.code,
+            Code::InvalidArgument | Code::OutOfRange | Code::NotFound
+        )
     }
 }
 
@@ -103,7 +110,13 @@ mod tests {
             .collect();
         assert_eq!(
             open,
-            ["Canceled", "DeadlineExceeded", "ResourceExhausted", "Aborted", "Unavailable"]
+            [
+                "Canceled",
+                "DeadlineExceeded",
+                "ResourceExhausted",
+                "Aborted",
+                "Unavailable"
+            ]
         );
     }
 

@@ -16,7 +16,9 @@ impl Version {
     fn parse(text: &str) -> Result<Self, String> {
         let trimmed = text.trim_start();
         let trimmed = trimmed.strip_prefix('v').unwrap_or(trimmed);
-        let end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+        let end = trimmed
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(trimmed.len());
         let numbers = trimmed[..end].trim_end_matches('.');
         // "1..2": the numbers end at the first dot without a number.
         let numbers = numbers.split("..").next().unwrap_or_default();
@@ -34,9 +36,9 @@ impl Version {
             ));
         }
         let parsed: Result<Vec<u64>, _> = parts.iter().map(|part| part.parse()).collect();
-        parsed.map(Self).map_err(|error| {
-            format!("illegal non-numeric version component in {text:?}: {error}")
-        })
+        parsed
+            .map(Self)
+            .map_err(|error| format!("illegal non-numeric version component in {text:?}: {error}"))
     }
 
     fn major(&self) -> u64 {
@@ -61,7 +63,11 @@ pub(crate) fn highest_supported(versions: &[String]) -> Result<Version, String> 
     for text in versions.iter().rev() {
         match Version::parse(text) {
             Ok(version) if version.major() > 1 => {}
-            Ok(version) if highest.as_ref().is_none_or(|highest| highest.is_older_than(&version)) => {
+            Ok(version)
+                if highest
+                    .as_ref()
+                    .is_none_or(|highest| highest.is_older_than(&version)) =>
+            {
                 highest = Some(version);
             }
             Ok(_) => {}
@@ -76,7 +82,9 @@ pub(crate) fn highest_supported(versions: &[String]) -> Result<Version, String> 
         ));
     };
     if highest.major() != 1 {
-        return Err(format!("highest supported version reported is {highest}, must be v1.x"));
+        return Err(format!(
+            "highest supported version reported is {highest}, must be v1.x"
+        ));
     }
     Ok(highest)
 }
@@ -91,23 +99,34 @@ mod tests {
             (&["1.0.0"][..], Ok("1.0.0")),
             (&["v1.2", "1.10.0-rc1", "0.3.0"], Ok("1.10.0")),
             (&["2.0.0", "1.1.0"], Ok("1.1.0")),
-            (&["0.3.0", "0.2.0"], Err("highest supported version reported is 0.3.0, must be v1.x")),
+            (
+                &["0.3.0", "0.2.0"],
+                Err("highest supported version reported is 0.3.0, must be v1.x"),
+            ),
             (
                 &["2.0", "3.1"],
                 Err("could not find a highest supported version from versions ([2.0 3.1]) reported: <nil>"),
             ),
             (
                 &["x", "1"],
-                Err("could not find a highest supported version from versions ([x 1]) reported: could not parse \"x\" as version"),
+                Err(
+                    "could not find a highest supported version from versions ([x 1]) reported: could not parse \"x\" as version",
+                ),
             ),
             (
                 &["01.2"],
-                Err("could not find a highest supported version from versions ([01.2]) reported: illegal zero-prefixed version component \"01\" in \"01.2\""),
+                Err(
+                    "could not find a highest supported version from versions ([01.2]) reported: illegal zero-prefixed version component \"01\" in \"01.2\"",
+                ),
             ),
         ] {
             let listed: Vec<String> = versions.iter().map(ToString::to_string).collect();
             let found = highest_supported(&listed).map(|version| version.to_string());
-            assert_eq!(found, expected.map(str::to_string).map_err(str::to_string), "{versions:?}");
+            assert_eq!(
+                found,
+                expected.map(str::to_string).map_err(str::to_string),
+                "{versions:?}"
+            );
         }
     }
 }

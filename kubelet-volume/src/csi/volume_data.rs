@@ -18,7 +18,10 @@ pub(crate) struct VolumeData(BTreeMap<String, String>);
 impl VolumeData {
     pub(crate) fn new<'a>(values: impl IntoIterator<Item = (&'static str, &'a str)>) -> Self {
         let set = values.into_iter().filter(|(_, value)| !value.is_empty());
-        Self(set.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+        Self(
+            set.map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+        )
     }
 
     fn get(&self, key: &str) -> &str {

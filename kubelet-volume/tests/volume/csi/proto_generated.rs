@@ -35,7 +35,9 @@ fn with_secrets() -> Vec<String> {
     let pool = DescriptorPool::from_file_descriptor_set(descriptors()).unwrap();
     let messages = pool.all_messages();
     let secret = messages.filter(|message| message.get_field_by_name("secrets").is_some());
-    secret.map(|message| format!(".{}", message.full_name())).collect()
+    secret
+        .map(|message| format!(".{}", message.full_name()))
+        .collect()
 }
 
 fn messages() -> String {
