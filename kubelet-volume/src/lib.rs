@@ -4,6 +4,9 @@
 
 #[cfg(feature = "apiserver")]
 mod api_server_volume_objects;
+#[cfg(feature = "csi")]
+#[cfg_attr(docsrs, doc(cfg(feature = "csi")))]
+pub mod csi;
 mod error;
 mod filesystem;
 mod local;
