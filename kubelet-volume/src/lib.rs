@@ -5,6 +5,7 @@
 mod error;
 mod filesystem;
 mod local;
+mod manager;
 mod mounter;
 mod plugin;
 mod plugins;
@@ -14,6 +15,7 @@ mod volume_objects;
 pub use error::{Error, Result};
 pub use filesystem::host_mounter::HostMounter;
 pub use local::LocalVolumes;
+pub use manager::{NodeVolumes, NodeVolumesBuilder, NodeVolumesHandle};
 pub use mounter::{MountPoint, Mounter};
 pub use plugin::{
     AttachableVolumePlugin, Attributes, BlockVolumePlugin, DeviceMount, DeviceMountableVolumePlugin,

@@ -3,3 +3,4 @@
 
 mod local_volumes;
 mod recorded;
+mod manager;
