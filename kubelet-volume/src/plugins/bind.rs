@@ -22,10 +22,10 @@ pub(super) async fn mount(
     let made = dir.to_owned();
     host.run(move || make_dirs(&made, PERMISSIONS)).await?;
     let mounted = host.mounter.mount(source, dir, fs_type, options).await;
-    if mounted.is_err() {
-        if let Err(error) = clean_up(host, dir).await {
-            tracing::error!(dir = %dir.display(), %error, "Cannot remove a mount that failed");
-        }
+    if mounted.is_err()
+        && let Err(error) = clean_up(host, dir).await
+    {
+        tracing::error!(dir = %dir.display(), %error, "Cannot remove a mount that failed");
     }
     mounted
 }

@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn only_the_outermost_mount_points_are_made() {
-        let cases: [(&[(&str, &str)], Result<&[&str], &str>); 5] = [
+        type Expected<'a> = Result<&'a [&'a str], &'a str>;
+        let cases: [(&[(&str, &str)], Expected<'_>); 5] = [
             (&[("v", "/dir"), ("w", "/other")], Ok(&[])),
             (
                 &[("v", "/dir"), ("w", "/dir/nested"), ("x", "/dir/nested/other")],

@@ -44,10 +44,9 @@ pub(super) async fn write(
     let Err(error) = written.await else { return Ok(()) };
     let dir = mount.dir.clone();
     // Containers may use an earlier version.
-    if !host.run(move || Ok(atomic_writer::is_written(&dir))).await? {
-        if let Err(error) = empty_dir::tear_down(host, &volume).await {
-            tracing::error!(%uid, volume = name, %error, "Cannot remove a volume that was not set up");
-        }
+    let is_in_use = host.run(move || Ok(atomic_writer::is_written(&dir))).await?;
+    if !is_in_use && let Err(error) = empty_dir::tear_down(host, &volume).await {
+        tracing::error!(%uid, volume = name, %error, "Cannot remove a volume that was not set up");
     }
     Err(error)
 }
