@@ -2,6 +2,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
+#[cfg(feature = "apiserver")]
+mod api_server_volume_objects;
+#[cfg(feature = "csi")]
+#[cfg_attr(docsrs, doc(cfg(feature = "csi")))]
+pub mod csi;
 mod error;
 mod filesystem;
 mod local;
@@ -12,6 +17,8 @@ mod plugins;
 mod spec;
 mod volume_objects;
 
+#[cfg(feature = "apiserver")]
+pub use api_server_volume_objects::ApiServerVolumeObjects;
 pub use error::{Error, Result};
 pub use filesystem::host_mounter::HostMounter;
 pub use local::LocalVolumes;
@@ -21,5 +28,6 @@ pub use plugin::{
     AttachableVolumePlugin, Attributes, BlockVolumePlugin, DeviceMount, DeviceMountableVolumePlugin,
     Expansion, FsGroupChangePolicy, NodeExpandableVolumePlugin, OnDisk, PodMount, SetUp, VolumePlugin,
 };
+pub use plugins::InTreePlugins;
 pub use spec::{VolumeSource, VolumeSpec};
 pub use volume_objects::{NoVolumeObjects, VolumeObjects};

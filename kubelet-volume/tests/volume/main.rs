@@ -1,5 +1,8 @@
 //! The integration tests of `kubelet-volume`, as one binary.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+#[cfg(feature = "csi")]
+mod csi;
 mod local_volumes;
+mod recorded;
 mod manager;
