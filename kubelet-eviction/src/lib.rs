@@ -68,9 +68,15 @@ mod error;
 mod eviction;
 mod go_duration;
 mod local_storage;
+mod manager;
 mod message;
+pub mod notifier;
 mod observation;
+pub mod oom;
+mod pressure;
 mod rank;
+#[cfg(target_os = "linux")]
+mod readiness;
 mod reclaim;
 mod signal;
 mod state;
@@ -81,7 +87,12 @@ pub use config::{EvictionConfig, EvictionSettings, FileSystems};
 pub use decision::{Decision, Starvation, decide, is_relieved};
 pub use error::{BoxError, Error, Result};
 pub use eviction::{Eviction, REASON};
+pub use manager::{
+    ContainerGc, EvictionManager, EvictionParts, FileSystemInfo, ImageGc, KubeletPods, NodePods,
+};
+pub use notifier::ThresholdNotifier;
 pub use observation::{Observation, Observations, observe};
+pub use pressure::NodePressure;
 pub use reclaim::Reclaim;
 pub use signal::{PressureCondition, Resource, Signal};
 pub use state::EvictionState;

@@ -7,4 +7,13 @@
     reason = "a test"
 )]
 
+mod admission;
+mod configuration;
+mod decisions;
+mod manager;
+mod node;
+#[cfg(target_os = "linux")]
+mod on_this_host;
+mod oom;
 mod recorded;
+mod usage_watch;
