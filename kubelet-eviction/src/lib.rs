@@ -59,6 +59,24 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # The parts
+//!
+//! | part                                   | does                                                                       |
+//! |----------------------------------------|----------------------------------------------------------------------------|
+//! | [`decide`], [`is_relieved`]            | the decision, with an [`EvictionConfig`] and an [`EvictionState`]          |
+//! | [`EvictionManager`]                    | decides every 10 s, and does it: reclaim, evict, wait for the clean-up      |
+//! | [`notifier`]                           | the kernel's word that memory runs short: the manager decides at once      |
+//! | [`NodePressure`]                       | the node's conditions, and admission under pressure                        |
+//! | [`oom`]                                | the OOM watcher: event `SystemOOM`                                         |
+//!
+//! The numbers come from a [`SummaryProvider`](kubelet_core::SummaryProvider). Pods are ended by the pod workers of
+//! `kubelet-core` ([`KubeletPods`]), or by whatever implements [`NodePods`].
+//!
+//! # Time and tasks
+//!
+//! All time is tokio's; the times of conditions come from a [`Clock`](kubelet_core::Clock). The engines spawn no tasks: each is one
+//! future, which you spawn or join.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
