@@ -1,5 +1,7 @@
 //! Events about pods and the node, and the traits of their recorders.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::PodExt;
@@ -56,6 +58,12 @@ impl<'a> Event<'a> {
 pub trait EventRecorder: Send + Sync {
     /// Records one event.
     fn record(&self, event: Event<'_>);
+
+    /// Records one event with annotations (`AnnotatedEventf`). The default leaves the annotations out.
+    fn record_annotated(&self, event: Event<'_>, annotations: BTreeMap<String, String>) {
+        let _ = annotations;
+        self.record(event);
+    }
 }
 
 /// Records events about the node: its disk, garbage collection, its start. Returns at once, like [`EventRecorder`].

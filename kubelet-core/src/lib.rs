@@ -150,10 +150,12 @@ mod pod_certificates;
 mod pod_container_manager;
 mod pod_dirs;
 mod pod_manager;
+mod pod_resources;
 mod pod_source;
 mod pod_syncer;
 mod pod_watch;
 mod pod_workers;
+mod pressure;
 mod probe;
 mod qos;
 pub mod quantity;
@@ -165,7 +167,7 @@ mod runtime_state;
 mod service_account_tokens;
 mod services;
 mod start_failures;
-mod stats;
+pub mod stats;
 mod status;
 mod strategic_merge_patch;
 mod sub_paths;
@@ -204,6 +206,7 @@ pub use pod_cache::PodCache;
 pub use pod_certificates::{PodCertificates, PodCredential};
 pub use pod_container_manager::{NoPodContainers, PodContainerManager};
 pub use pod_manager::PodManager;
+pub use pod_resources::{has_pod_level_resources, pod_limit, pod_request};
 pub use pod_source::{
     PodOperation, PodSource, PodUpdate, PodUpdates, SourceUpdate, SourcesReady, StreamSource,
 };
@@ -212,6 +215,7 @@ pub use pod_watch::PodWatch;
 pub use pod_workers::{
     KillPod, PodWorkerState, PodWorkerSync, PodWorkers, PodWorkersConfig, PodWorkersHandle, UpdatePod,
 };
+pub use pressure::{NoPressure, Pressure};
 pub use probe::{
     NoProbes, ProbeKind, ProbeManager, ProbeManagerConfig, ProbeManagerHandle, ProbeOutcome, ProbeResult,
     ProbeResultCache, ProbeResults, ProbeTarget, ProbeUpdates, Prober,
@@ -223,7 +227,7 @@ pub use runtime_state::RuntimeState;
 pub use service_account_tokens::{NoServiceAccountTokens, ServiceAccountToken, ServiceAccountTokens};
 pub use services::{NoServices, Services};
 pub use start_failures::StartFailures;
-pub use stats::StatsProvider;
+pub use stats::{StatsProvider, SummaryProvider};
 pub use status::{Eviction, PodStatusInput, PodStatusManager, PodStatusReporter, SinkPod, StatusSink};
 pub use strategic_merge_patch::strategic_merge_patch;
 pub use sub_paths::clean_volume_sub_paths;

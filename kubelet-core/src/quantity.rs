@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::iter::Sum;
-use std::ops::Add;
+use std::ops::{Add, Sub};
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -158,9 +158,29 @@ impl Add for Amount {
     }
 }
 
+/// Subtracts; the difference may be negative.
+impl Sub for Amount {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self {
+            nanos: self.nanos.saturating_sub(other.nanos),
+        }
+    }
+}
+
 impl Sum for Amount {
     fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
         amounts.fold(Self::ZERO, Add::add)
+    }
+}
+
+/// A quantity as the kubelet writes it, e.g. in a message: in canonical form (`Quantity.String`). A text that is not a
+/// quantity is returned as it is.
+pub fn canonical(quantity: &Quantity) -> String {
+    match Amount::try_from(quantity) {
+        Ok(amount) => amount.write(Format::of(quantity)),
+        Err(_) => quantity.0.clone(),
     }
 }
 
@@ -355,10 +375,14 @@ mod tests {
             ("100000000000000000000000000", "9223372036854775807"),
             ("9Ei", "9223372036854775807"),
         ] {
-            let quantity = Quantity(text.into());
-            let amount = Amount::try_from(&quantity).unwrap();
-            assert_eq!(amount.write(Format::of(&quantity)), canonical, "{text}");
+            assert_eq!(super::canonical(&Quantity(text.into())), canonical, "{text}");
         }
+    }
+
+    #[test]
+    fn differences_may_be_negative() {
+        let units = |units| Amount::from_units(units);
+        assert_eq!(units(1) - units(3), units(-2));
     }
 
     #[test]

@@ -71,26 +71,3 @@ impl ReadyCheck for RuntimeState {
         let _ = timeout(PATIENCE, self.ask_now()).await;
     }
 }
-
-/// Which resources are under pressure (the eviction manager). By default none is.
-pub trait Pressure: Send + Sync {
-    /// (`IsUnderMemoryPressure`)
-    fn is_under_memory_pressure(&self) -> bool {
-        false
-    }
-
-    /// (`IsUnderDiskPressure`)
-    fn is_under_disk_pressure(&self) -> bool {
-        false
-    }
-
-    /// (`IsUnderPIDPressure`)
-    fn is_under_pid_pressure(&self) -> bool {
-        false
-    }
-}
-
-/// A node without any pressure.
-pub(crate) struct NoPressure;
-
-impl Pressure for NoPressure {}

@@ -139,14 +139,14 @@ mod status;
 mod systemd;
 
 pub use error::{BoxError, Error, Result};
-pub use facts::{Pressure, ReadyCheck};
+pub use facts::ReadyCheck;
 #[cfg(feature = "healthz")]
 pub use healthz::HealthzServer;
 pub use heartbeat::HeartbeatClient;
 pub use host_network::{DefaultRoute, FixedNetwork, HostNetwork, Interface, SystemNetwork};
 pub use hostname::hostname;
 pub use informer::{NodeInformer, NodeInformerHandle};
-pub use kubelet_core::{HealthChecks, NodeRuntime, RuntimeFeatures, RuntimeHandler, RuntimeImage};
+pub use kubelet_core::{HealthChecks, NodeRuntime, Pressure, RuntimeFeatures, RuntimeHandler, RuntimeImage};
 pub use kubelet_core::{NoVolumesInUse, VolumesInUse};
 pub use lease::{LeaseConfig, LeaseController};
 pub use local_node::{LocalNode, LocalNodeBuilder, NodeConfig};

@@ -11,13 +11,13 @@ use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
-use kubelet_core::{Clock, EventType, LogEvents, NodeEventRecorder};
+use kubelet_core::{Clock, EventType, LogEvents, NoPressure, NodeEventRecorder};
 use metrics::gauge;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::facts::{NoPressure, NoRuntime};
+use crate::facts::NoRuntime;
 use crate::setters::LastAnswer;
 use crate::setters::addresses::{ADDRESSES, Addresses};
 use crate::setters::condition::{PressureCondition, PressureOf};

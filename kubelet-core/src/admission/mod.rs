@@ -30,6 +30,7 @@ pub use predicates::{AdmissionFailureHandler, PredicateAdmitHandler};
 pub use preemption::CriticalPodAdmissionHandler;
 pub(crate) use requests::{held_by, pod_requests};
 pub use sysctls::{SysctlAllowlist, SysctlPatternError, normalize_sysctl_name, safe_sysctls};
+pub use taints::tolerates;
 
 /// Decides whether a pod may run (`lifecycle.PodAdmitHandler`).
 #[async_trait]

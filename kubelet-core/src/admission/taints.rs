@@ -14,8 +14,9 @@ pub(super) fn are_tolerated(pod: &Pod, node: &Node) -> bool {
     hard.all(|taint| tolerations.iter().any(|toleration| tolerates(toleration, taint)))
 }
 
-/// `Toleration.ToleratesTaint`
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+/// Whether a pod with this toleration may be where this taint is (`Toleration.ToleratesTaint`). The operators `Lt` and `Gt`
+/// tolerate nothing: their feature gate is off by default.
+pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let unset_or = |given: &Option<String>, wanted: &str| {
         given
             .as_deref()

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -180,6 +181,23 @@ impl KubeletHandle {
     /// The desired pods.
     pub fn pods(&self) -> &PodManager {
         &self.pods
+    }
+
+    /// The pods that hold resources, with what they were allocated, sorted by UID (`getAllocatedPods`). Pods that have ended
+    /// are left out.
+    pub fn active_pods(&self) -> Vec<Arc<Pod>> {
+        let mut pods = self.pods.pods();
+        pods.retain(|pod| {
+            let uid = pod.uid();
+            let terminal = || pod.is_terminal_phase() || self.explainer.statuses.is_reported_terminal(&uid);
+            !self.workers.is_pod_known_terminated(&uid)
+                && (self.workers.is_pod_termination_requested(&uid) || !terminal())
+        });
+        pods.sort_by_cached_key(|pod| pod.uid());
+        let allocated = pods
+            .iter()
+            .map(|pod| self.allocations.update_pod_from_allocation(pod));
+        allocated.collect()
     }
 
     /// The pod workers.

@@ -16,3 +16,4 @@ mod kubelet;
 mod metrics;
 mod restarts;
 mod rig;
+mod stats;

@@ -271,6 +271,16 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "Changes of containers that a relist found and for which the runtime sent no event.",
         &[],
     ).when_used(),
+    histogram(
+        "kubelet_eviction_stats_age_seconds",
+        "[ALPHA] Time between when stats are collected, and when pod is evicted based on those stats by eviction signal",
+        &["eviction_signal"], DEFAULT,
+    ),
+    counter(
+        "kubelet_evictions",
+        "[ALPHA] Cumulative number of pod evictions by eviction signal",
+        &["eviction_signal"],
+    ),
     gauge(
         "kubelet_first_network_pod_start_sli_duration_seconds",
         "[INTERNAL] Duration in seconds to start the first network pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch",

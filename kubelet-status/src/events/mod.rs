@@ -2,6 +2,7 @@
 
 mod correlator;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -265,6 +266,10 @@ async fn attempt(
 
 impl EventRecorder for EventRecorderHandle {
     fn record(&self, event: Event<'_>) {
+        self.record_annotated(event, BTreeMap::new());
+    }
+
+    fn record_annotated(&self, event: Event<'_>, annotations: BTreeMap<String, String>) {
         let key = event.pod.key();
         let object = ObjectReference {
             api_version: Some("v1".to_owned()),
@@ -275,7 +280,7 @@ impl EventRecorder for EventRecorderHandle {
             resource_version: event.pod.metadata.resource_version.clone(),
             field_path: event.field_path,
         };
-        self.queue(object, event.event_type, event.reason, event.message);
+        self.queue(object, annotations, event.event_type, event.reason, event.message);
     }
 }
 
@@ -288,13 +293,21 @@ impl NodeEventRecorder for EventRecorderHandle {
             name: self.source.host.clone(),
             ..ObjectReference::default()
         };
-        self.queue(object, event_type, reason, message);
+        self.queue(object, BTreeMap::new(), event_type, reason, message);
     }
 }
 
 impl EventRecorderHandle {
-    fn queue(&self, object: ObjectReference, event_type: EventType, reason: &str, message: String) {
-        let event = Box::new(self.api_event(object, event_type, reason, message));
+    fn queue(
+        &self,
+        object: ObjectReference,
+        annotations: BTreeMap<String, String>,
+        event_type: EventType,
+        reason: &str,
+        message: String,
+    ) {
+        let mut event = Box::new(self.api_event(object, event_type, reason, message));
+        event.metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
         if let Err(full) = self.queue.try_send(event) {
             let object = full.into_inner().involved_object;
             tracing::error!(

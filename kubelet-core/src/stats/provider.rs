@@ -1,7 +1,8 @@
-//! Usage of the node, its pods and containers, as the node's server reports it.
+//! The traits of what reports the usage: as text for the server, as a [`Summary`] for the parts of the agent.
 
 use async_trait::async_trait;
 
+use super::Summary;
 use crate::runtime::streaming::StreamError;
 
 /// What the node's server answers to requests for usage (`stats.SummaryProvider`, and the collectors behind
@@ -32,4 +33,21 @@ pub trait StatsProvider: Send + Sync {
     ///
     /// As for [`summary`](Self::summary).
     async fn resource_metrics(&self) -> Result<Vec<u8>, StreamError>;
+}
+
+/// Measures the usage of the node and its pods, for the parts of the agent that decide by it, such as eviction
+/// (`stats.SummaryProvider`).
+///
+/// # Cancel safety
+///
+/// The call may be dropped at any time.
+#[async_trait]
+pub trait SummaryProvider: Send + Sync {
+    /// The usage now (`Get`). With `update`, the usage of the node and of all pods together is measured anew, and does
+    /// not come from a cache (`updateStats`).
+    ///
+    /// # Errors
+    ///
+    /// If something cannot be measured.
+    async fn get(&self, update: bool) -> Result<Summary, Box<dyn std::error::Error + Send + Sync>>;
 }

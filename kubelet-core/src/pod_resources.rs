@@ -1,0 +1,217 @@
+//! What a pod as a whole requests, and where its limits are, of one resource.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::quantity::{Amount, Format};
+use crate::restart_rules::is_restartable_init_container;
+
+/// What the pod requests of a resource, e.g. `memory`, its overhead included (`GetResourceRequestQuantity`). If the pod has
+/// pod-level resources, those of its containers do not count.
+///
+/// A quantity that cannot be parsed counts as unset.
+pub fn pod_request(pod: &Pod, resource: &str) -> Amount {
+    let Some(spec) = &pod.spec else {
+        return Amount::ZERO;
+    };
+    let of_containers = || sum_of_containers(pod, resource, requests);
+    let request = match has_pod_level_resources(pod) {
+        true => spec.resources.as_ref().and_then(|of_pod| {
+            let supported = is_supported_at_pod_level(resource);
+            find(requests(of_pod), resource).filter(|_| supported)
+        }),
+        false => of_containers(),
+    };
+    let request = request.map_or(Amount::ZERO, |(amount, _)| amount);
+    match find(spec.overhead.as_ref(), resource) {
+        Some((overhead, _)) if !request.is_zero() => request + overhead,
+        _ => request,
+    }
+}
+
+/// The limit of the pod for a resource, its overhead included, with the family of suffixes to write it with
+/// (`PodLimits`). `None` if neither the pod nor a container has one.
+///
+/// A quantity that cannot be parsed counts as unset.
+pub fn pod_limit(pod: &Pod, resource: &str) -> Option<(Amount, Format)> {
+    let spec = pod.spec.as_ref()?;
+    let of_pod = || find(limits(spec.resources.as_ref()?), resource);
+    let limit = Some(())
+        .filter(|()| has_pod_level_resources(pod) && is_supported_at_pod_level(resource))
+        .and_then(|()| of_pod())
+        .or_else(|| sum_of_containers(pod, resource, limits))?;
+    Some(match find(spec.overhead.as_ref(), resource) {
+        Some((overhead, _)) if !limit.0.is_zero() => (limit.0 + overhead, limit.1),
+        _ => limit,
+    })
+}
+
+/// Whether the pod has requests or limits of its own, beside those of its containers (`IsPodLevelResourcesSet`).
+pub fn has_pod_level_resources(pod: &Pod) -> bool {
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+    of_pod.is_some_and(|of_pod| {
+        let lists = [requests(of_pod), limits(of_pod)];
+        let mut names = lists.into_iter().flatten().flat_map(BTreeMap::keys);
+        names.any(|name| is_supported_at_pod_level(name))
+    })
+}
+
+type List = BTreeMap<String, Quantity>;
+type Found = (Amount, Format);
+
+/// `IsSupportedPodLevelResource`
+fn is_supported_at_pod_level(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
+}
+
+fn requests(resources: &ResourceRequirements) -> Option<&List> {
+    resources.requests.as_ref()
+}
+
+fn limits(resources: &ResourceRequirements) -> Option<&List> {
+    resources.limits.as_ref()
+}
+
+/// The sum of the containers and sidecars, or the most that the init containers need at one time
+/// (`AggregateContainerRequests`, `AggregateContainerLimits`).
+fn sum_of_containers(
+    pod: &Pod,
+    resource: &str,
+    list: fn(&ResourceRequirements) -> Option<&List>,
+) -> Option<Found> {
+    let spec = pod.spec.as_ref()?;
+    let of = |container: &Container| find(list(container.resources.as_ref()?), resource);
+    let mut total = spec.containers.iter().map(of).fold(None, add);
+    // An init container runs beside the sidecars that were started before it.
+    let (mut sidecars, mut most) = (None, None);
+    for container in spec.init_containers.iter().flatten() {
+        let needed = if is_restartable_init_container(container) {
+            total = add(total, of(container));
+            sidecars = add(sidecars, of(container));
+            sidecars
+        } else {
+            add(of(container), sidecars)
+        };
+        most = max(most, needed);
+    }
+    max(total, most)
+}
+
+/// Zero takes the other's suffixes (`Quantity.Add`).
+fn add(sum: Option<Found>, more: Option<Found>) -> Option<Found> {
+    match (sum, more) {
+        (Some((sum, _)), Some((more, format))) if sum.is_zero() => Some((more, format)),
+        (Some((sum, format)), Some((more, _))) => Some((sum + more, format)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn max(a: Option<Found>, b: Option<Found>) -> Option<Found> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if b.0 > a.0 { b } else { a }),
+        (one, other) => one.or(other),
+    }
+}
+
+fn find(list: Option<&List>, resource: &str) -> Option<Found> {
+    let quantity = list?.get(resource)?;
+    let amount = Amount::try_from(quantity).ok()?;
+    Some((amount, Format::of(quantity)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn container(resources: Value) -> Value {
+        json!({"name": "c", "resources": resources})
+    }
+
+    fn sidecar(resources: Value) -> Value {
+        json!({"name": "s", "restartPolicy": "Always", "resources": resources})
+    }
+
+    fn pod(spec: &Value) -> Pod {
+        serde_json::from_value(json!({"spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn the_request_of_a_pod_is_that_of_its_containers_or_its_own() {
+        let of = |memory: &str| json!({"requests": {"memory": memory}});
+        let cases = [
+            (json!({"containers": []}), 0),
+            (
+                json!({"containers": [container(of("1")), container(of("2")), container(json!({}))]}),
+                3,
+            ),
+            (
+                json!({"containers": [container(of("1"))], "overhead": {"memory": "5"}}),
+                6,
+            ),
+            (
+                json!({"containers": [container(json!({}))], "overhead": {"memory": "5"}}),
+                0,
+            ),
+            (
+                json!({
+                    "containers": [container(of("1"))],
+                    "initContainers": [sidecar(of("2")), container(of("9")), sidecar(of("4"))],
+                }),
+                11,
+            ),
+            (
+                json!({"containers": [container(of("9"))], "resources": of("4")}),
+                4,
+            ),
+            (
+                json!({"containers": [container(of("9"))], "resources": {"limits": {"cpu": "4"}}}),
+                0,
+            ),
+            (
+                json!({"containers": [container(of("9"))], "resources": {"limits": {"disks": "4"}}}),
+                9,
+            ),
+        ];
+        for (spec, expected) in cases {
+            let request = pod_request(&pod(&spec), "memory");
+            assert_eq!(request, Amount::from_units(expected), "{spec}");
+        }
+    }
+
+    #[test]
+    fn the_limit_of_a_pod_keeps_how_it_is_written() {
+        let of = |storage: &str| json!({"limits": {"ephemeral-storage": storage}});
+        let cases = [
+            (json!({"containers": [container(json!({}))]}), None),
+            (
+                json!({"containers": [container(of("1Gi")), container(of("1G"))]}),
+                Some("2073741824"),
+            ),
+            (
+                json!({"containers": [container(of("1Gi")), container(of("1Gi"))]}),
+                Some("2Gi"),
+            ),
+            (
+                json!({"containers": [container(of("0")), container(of("1Mi"))]}),
+                Some("1Mi"),
+            ),
+            (
+                json!({"containers": [container(of("1Gi"))], "initContainers": [container(of("3G"))]}),
+                Some("3G"),
+            ),
+            // The pod has no limit of its own for this resource.
+            (
+                json!({"containers": [container(of("1Gi"))], "resources": of("2Gi")}),
+                Some("1Gi"),
+            ),
+        ];
+        for (spec, expected) in cases {
+            let limit = pod_limit(&pod(&spec), "ephemeral-storage");
+            let written = limit.map(|(amount, format)| amount.write(format));
+            assert_eq!(written.as_deref(), expected, "{spec}");
+        }
+    }
+}
