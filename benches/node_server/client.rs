@@ -59,6 +59,8 @@ impl Client {
         let mut stream = self.dial().await?;
         let head = format!("GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).await?;
+        // Otherwise a part of it may stay in the TLS session, and nobody answers.
+        stream.flush().await?;
         Ok(Lines {
             stream,
             buffer: vec![0; 16 * 1024],
@@ -137,6 +139,7 @@ pub(crate) async fn exec(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: 
          Sec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
     let mut answer = Vec::new();
     while memchr::memmem::find(&answer, b"Success").is_none() {
         let count = stream.read_buf(&mut answer).await.unwrap();

@@ -10,6 +10,8 @@
 //!
 //! `FOLLOWERS` sets how many clients follow a log at once. The Go kubelet needs an inotify instance for each. The system
 //! allows a user few of them (`fs.inotify.max_user_instances`, 128 by default), and the other clients get an error.
+//!
+//! `PARTS=log,followers,commands,lists` chooses what is measured, for a profile of one part.
 
 #![allow(
     clippy::unwrap_used,
@@ -163,8 +165,11 @@ async fn followers(program: &Program, report: &mut Report) {
     let begin = meter.used();
     let mut open = JoinSet::new();
     let lines = LINES_PER_SECOND * FOLLOWED_SECONDS;
-    for mut follower in opened.into_iter().flatten() {
-        open.spawn(async move { follower.read(lines).await.0 == lines });
+    for follower in opened {
+        match follower {
+            Ok(mut follower) => drop(open.spawn(async move { follower.read(lines).await.0 == lines })),
+            Err(why) => println!("a follower without its first line: {why}"),
+        }
     }
     let followers = open.len();
     let (writing, mut ticks) = (
@@ -198,11 +203,14 @@ async fn followers(program: &Program, report: &mut Report) {
     report.add(format!("{what}: more memory"), used.growth, "MB");
 }
 
-/// A client that has the first line, unless it gets an error.
-async fn follower(client: &Client, path: &str) -> Option<Lines> {
-    let mut follower = client.open(path).await.ok()?;
-    let (found, _) = timeout(LATE, follower.read(1)).await.ok()?;
-    (found == 1).then_some(follower)
+/// A client that has the first line, or why it has not.
+async fn follower(client: &Client, path: &str) -> Result<Lines, String> {
+    let mut follower = client.open(path).await.map_err(|error| error.to_string())?;
+    match timeout(LATE, follower.read(1)).await {
+        Ok((1, _)) => Ok(follower),
+        Ok((lines, bytes)) => Err(format!("the answer has {lines} lines in {bytes} bytes")),
+        Err(_) => Err(format!("nothing came in {LATE:?}")),
+    }
 }
 
 /// Commands in a container, in turns with the runtime's own calls.
@@ -318,9 +326,25 @@ async fn measure(program: &str) -> Option<Vec<Figure>> {
     let mut program = Program::start(program, containerd).await;
     program.run(&names, names.len()).await;
     report.rest(&program, names.len()).await;
-    one_log(&program, &mut report).await;
-    followers(&program, &mut report).await;
-    commands(&program, &mut report).await;
+    let parts = std::env::var("PARTS").ok();
+    let measures = |part| {
+        parts
+            .as_ref()
+            .is_none_or(|parts| parts.split(',').any(|it| it == part))
+    };
+    if measures("log") {
+        one_log(&program, &mut report).await;
+    }
+    if measures("followers") {
+        followers(&program, &mut report).await;
+    }
+    if measures("commands") {
+        commands(&program, &mut report).await;
+    }
+    if !measures("lists") {
+        program.end().await;
+        return Some(report.figures);
+    }
     names.extend((names.len()..PODS).map(|number| format!("pod-{number}")));
     program.run(&names, PODS).await;
     report.rest(&program, PODS).await;

@@ -120,6 +120,8 @@ pub(crate) async fn start(
         Some(verbosity) => api.verbosity(verbosity.clone()),
         None => api,
     };
+    #[cfg(feature = "profiling")]
+    let api = api.profiler(Arc::new(crate::profiler::AgentProfiler::new()));
     let api = api.build();
 
     let tls = if config.server_tls_bootstrap {

@@ -14,6 +14,8 @@ mod api;
 mod log;
 mod node;
 mod pods_api;
+#[cfg(feature = "profiling")]
+mod profiler;
 mod settings;
 mod volumes;
 

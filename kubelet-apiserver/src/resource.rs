@@ -34,6 +34,7 @@ const POD_SUBRESOURCES: &[&str] = &[
     "exec",
     "attach",
     "portforward",
+    "proxy",
 ];
 #[cfg(not(feature = "tls"))]
 const POD_SUBRESOURCES: &[&str] = &["status", "binding", "eviction", "ephemeralcontainers", "resize"];

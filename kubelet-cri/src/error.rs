@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use kubelet_core::runtime::streaming::StreamErrorKind;
+
 /// Why a CRI call failed, or why it could not be made.
 ///
 /// Your own runtime returns [`Error::call`] or one of the short forms ([`Error::not_found`], …). The client returns
@@ -312,6 +314,34 @@ impl From<i32> for Code {
 impl From<Code> for i32 {
     fn from(code: Code) -> Self {
         code as i32
+    }
+}
+
+/// The kind of an error of a runtime that was asked for streams. Other codes are [`StreamErrorKind::Other`].
+impl From<Code> for StreamErrorKind {
+    fn from(code: Code) -> Self {
+        match code {
+            Code::NotFound => Self::NotFound,
+            Code::InvalidArgument => Self::InvalidArgument,
+            Code::ResourceExhausted => Self::ResourceExhausted,
+            Code::Unimplemented => Self::Unimplemented,
+            Code::DeadlineExceeded => Self::DeadlineExceeded,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The code of the kind; [`Code::Unknown`] for other failures.
+impl From<StreamErrorKind> for Code {
+    fn from(kind: StreamErrorKind) -> Self {
+        match kind {
+            StreamErrorKind::NotFound => Self::NotFound,
+            StreamErrorKind::InvalidArgument => Self::InvalidArgument,
+            StreamErrorKind::ResourceExhausted => Self::ResourceExhausted,
+            StreamErrorKind::Unimplemented => Self::Unimplemented,
+            StreamErrorKind::DeadlineExceeded => Self::DeadlineExceeded,
+            _ => Self::Unknown,
+        }
     }
 }
 

@@ -47,8 +47,11 @@ impl CriRuntime {
                 message,
             }
         })?;
-        let log_path = match status.status {
-            Some(status) => status.log_path,
+        let (log_path, is_running) = match status.status {
+            Some(status) => {
+                let is_running = status.state() == v1::ContainerState::ContainerRunning;
+                (status.log_path, is_running)
+            }
             None => {
                 let message = "container status is nil".to_owned();
                 let call = "ContainerStatus";
@@ -59,6 +62,7 @@ impl CriRuntime {
         Ok(LogReader::new(log_path)
             .options(options)
             .container(self.runtime.clone(), id)
+            .seen_running(is_running)
             .clock(self.clock)
             .disk(self.node.disk)
             .watcher(self.log_watcher.clone()))

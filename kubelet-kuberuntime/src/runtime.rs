@@ -148,8 +148,8 @@ impl CriRuntime {
 impl RuntimeReader for CriRuntime {
     async fn pods(&self, all: bool) -> Result<Vec<Arc<RuntimePod>>> {
         self.list_pods(Listing {
-            uid: None,
             running_only: !all,
+            ..Listing::default()
         })
         .await
     }
@@ -157,7 +157,7 @@ impl RuntimeReader for CriRuntime {
     async fn pod(&self, uid: &PodUid) -> Result<Option<Arc<RuntimePod>>> {
         let listing = Listing {
             uid: Some(uid),
-            running_only: false,
+            ..Listing::default()
         };
         // A runtime may ignore the filter.
         let pods = self.list_pods(listing).await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::RuntimePod;
 pub use kubelet_core::runtime::streaming::StreamOptions;
-use kubelet_core::{PodExt, PodKey};
+use kubelet_core::{PodExt, PodKey, labels};
 
 use crate::containers;
 use crate::containers::back_off::go_seconds;
@@ -147,7 +147,7 @@ impl CriRuntime {
             found.ok_or_else(|| not_found(CALL, pod, format!("pod not found ({:?})", pod.full_name())))?;
         let listing = Listing {
             uid: Some(&found.uid),
-            running_only: false,
+            ..Listing::default()
         };
         let whose = format!("{}({})", pod.full_name(), found.uid);
         let sandboxes = self.list_sandboxes(listing).await.map_err(|error| {
@@ -167,8 +167,9 @@ impl CriRuntime {
 
     async fn find_pod(&self, call: &'static str, pod: &PodKey) -> Result<Option<Arc<RuntimePod>>, Error> {
         let listing = Listing {
-            uid: None,
+            pod: Some(pod),
             running_only: true,
+            ..Listing::default()
         };
         let pods = self
             .list_pods(listing)
@@ -177,18 +178,33 @@ impl CriRuntime {
         Ok(pods.into_iter().find(|found| found.key == *pod))
     }
 
-    /// The id of a running container (`findContainer`).
+    /// The id of a running container (`findContainer`). The kubelet lists all pods for it.
     pub(crate) async fn find_container(
         &self,
         call: &'static str,
         pod: &PodKey,
         container: &str,
     ) -> Result<Option<String>, Error> {
-        let pod = self.find_pod(call, pod).await?;
-        let container = pod
-            .as_ref()
-            .and_then(|pod| pod.containers.iter().find(|it| it.name == container));
-        Ok(container.map(|container| container.id.id().to_owned()))
+        let listing = Listing {
+            pod: Some(pod),
+            container: Some(container),
+            running_only: true,
+            ..Listing::default()
+        };
+        let listed = self.list_containers(listing).await;
+        let listed = listed.map_err(|error| cri_error(call, error))?;
+        let is_meant = |found: &v1::Container| {
+            let has = |label, value: &str| found.labels.get(label).is_some_and(|it| it == value);
+            has(labels::POD_NAME, &pod.name)
+                && has(labels::POD_NAMESPACE, &pod.namespace)
+                && has(labels::CONTAINER_NAME, container)
+                && found.state() == v1::ContainerState::ContainerRunning
+        };
+        let newest = listed
+            .into_iter()
+            .filter(is_meant)
+            .max_by_key(|found| found.created_at);
+        Ok(newest.map(|found| found.id))
     }
 }
 

@@ -101,7 +101,7 @@ fn stream_error(pod: &PodKey, error: &Error) -> StreamError {
 
 /// An error of the runtime.
 pub(crate) fn runtime_error(error: &Error) -> StreamError {
-    let kind = kind(error.code());
+    let kind = error.code().into();
     match error {
         // The kubelet's own message for a request or an answer that is not valid.
         Error::Call { id, message, .. } if id.is_empty() && kind == StreamErrorKind::InvalidArgument => {
@@ -115,16 +115,5 @@ pub(crate) fn runtime_error(error: &Error) -> StreamError {
         Error::Call { .. } | Error::Timeout { .. } => StreamError::new(kind, error.rpc_text()),
         Error::InvalidResponse { message, .. } => StreamError::new(kind, message),
         other => StreamError::new(kind, other.to_string()),
-    }
-}
-
-fn kind(code: Code) -> StreamErrorKind {
-    match code {
-        Code::NotFound => StreamErrorKind::NotFound,
-        Code::InvalidArgument => StreamErrorKind::InvalidArgument,
-        Code::ResourceExhausted => StreamErrorKind::ResourceExhausted,
-        Code::Unimplemented => StreamErrorKind::Unimplemented,
-        Code::DeadlineExceeded => StreamErrorKind::DeadlineExceeded,
-        _ => StreamErrorKind::Other,
     }
 }

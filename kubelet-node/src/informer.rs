@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use http::Request;
 use k8s_openapi::api::core::v1::{AttachedVolume, Node, NodeAddress};
 use kube_client::core::{ObjectList, WatchEvent};
@@ -138,19 +139,42 @@ impl NodeInformer {
         shutdown.run_until_cancelled(watching).await;
     }
 
-    /// One watch until it ends: a streaming list or, if the server has none, a list and a watch.
+    /// One watch until it ends. The list before it streams or, if the server refuses that, is a request of its own
+    /// (`ListAndWatch` of client-go). A server whose etcd is older than 3.5 answers status 200 and then refuses with an event.
     async fn watch(&self) -> Result<()> {
-        match self.follow(None).await {
-            Err(error) if matches!(error.code(), Some(400 | 422)) => {
+        let events = match self.watch_list().await {
+            Ok(Some(events)) => events,
+            Ok(None) => return Ok(()),
+            Err(error) if is_passing(&error) => return Err(error),
+            Err(error) => {
+                tracing::debug!(node = %self.requests.node_name, %error, "the server streams no list, listing the node");
                 let (node, version) = self.requests.list().await?;
                 self.handle.see(node);
-                self.follow(Some(version)).await
+                self.open(Some(version)).await?
             }
-            done => done,
-        }
+        };
+        self.follow(events).await
     }
 
-    async fn follow(&self, from: Option<String>) -> Result<()> {
+    /// Gets the node through a watch that then continues with its changes; `None` if the watch ended before.
+    async fn watch_list(&self) -> Result<Option<Events>> {
+        let mut events = self.open(None).await?;
+        let mut listed = None;
+        while let Some(event) = events.next().await? {
+            match event {
+                // The initial events count once all of them have arrived.
+                Event::Node(node) => listed = node,
+                Event::Bookmark { ends_list: false } => {}
+                Event::Bookmark { ends_list: true } => {
+                    self.handle.see(listed);
+                    return Ok(Some(events));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn open(&self, from: Option<String>) -> Result<Events> {
         let lasting = self.jitter.apply(MIN_WATCH_TIMEOUT, 1.0);
         let deadline = Instant::now() + lasting + WATCH_MARGIN;
         let what = format!("watch node {}", self.requests.node_name);
@@ -163,35 +187,64 @@ impl NodeInformer {
                 return Err(Error::Timeout { what, after: lasting });
             }
         };
-        let mut events = events.boxed();
-        // The initial events count once all of them have arrived.
-        let mut listed = from.is_none().then_some(None);
-        loop {
-            let next = timeout_at(deadline.min(Instant::now() + SILENCE), events.next());
-            let event = match next.await {
-                Ok(Some(event)) => event,
-                Ok(None) => return Ok(()),
-                Err(_) if Instant::now() >= deadline => return Ok(()),
-                Err(_) => return Err(Error::Timeout { what, after: SILENCE }),
-            };
-            let node = match event.map_err(|error| Error::api(&what, error))? {
-                WatchEvent::Added(node) | WatchEvent::Modified(node) => Some(decode(&what, node)?),
-                WatchEvent::Deleted(_) => None,
-                WatchEvent::Bookmark(bookmark) => {
-                    if bookmark.metadata.annotations.contains_key(INITIAL_EVENTS_END)
-                        && let Some(node) = listed.take()
-                    {
-                        self.handle.see(node);
-                    }
-                    continue;
-                }
-                WatchEvent::Error(status) => return Err(Error::api(&what, ClientError::Api(status))),
-            };
-            match &mut listed {
-                Some(listed) => *listed = node,
-                None => self.handle.see(node),
+        Ok(Events {
+            events: events.boxed(),
+            deadline,
+            what,
+        })
+    }
+
+    async fn follow(&self, mut events: Events) -> Result<()> {
+        while let Some(event) = events.next().await? {
+            if let Event::Node(node) = event {
+                self.handle.see(node);
             }
         }
+        Ok(())
+    }
+}
+
+/// Whether the same request may succeed later: the server is overloaded or does not answer (`isWatchErrorRetriable`).
+fn is_passing(error: &Error) -> bool {
+    error.code().is_none_or(|code| code == 429)
+}
+
+/// The events of a watch that goes on.
+struct Events {
+    events: BoxStream<'static, Result<WatchEvent<Value>, ClientError>>,
+    deadline: Instant,
+    what: String,
+}
+
+enum Event {
+    /// The node as it is now; `None` if it was deleted.
+    Node(Option<Arc<Node>>),
+    /// A sign that the watch goes on; `ends_list` after the initial events.
+    Bookmark { ends_list: bool },
+}
+
+impl Events {
+    /// The next event; `None` if the watch is over.
+    async fn next(&mut self) -> Result<Option<Event>> {
+        let what = &self.what;
+        let next = timeout_at(self.deadline.min(Instant::now() + SILENCE), self.events.next());
+        let event = match next.await {
+            Ok(Some(event)) => event.map_err(|error| Error::api(what, error))?,
+            Ok(None) => return Ok(None),
+            Err(_) if Instant::now() >= self.deadline => return Ok(None),
+            Err(_) => {
+                let what = what.clone();
+                return Err(Error::Timeout { what, after: SILENCE });
+            }
+        };
+        Ok(Some(match event {
+            WatchEvent::Added(node) | WatchEvent::Modified(node) => Event::Node(Some(decode(what, node)?)),
+            WatchEvent::Deleted(_) => Event::Node(None),
+            WatchEvent::Bookmark(bookmark) => Event::Bookmark {
+                ends_list: bookmark.metadata.annotations.contains_key(INITIAL_EVENTS_END),
+            },
+            WatchEvent::Error(status) => return Err(Error::api(what, ClientError::Api(status))),
+        }))
     }
 }
 

@@ -193,6 +193,7 @@
 //! | `system-logs` | yes | [`system_logs`]: files of `/var/log` and the node log query |
 //! | `apiserver` | no | [`ApiServerReviews`]: `TokenReview` and `SubjectAccessReview` |
 //! | `pods-api` | no | [`pods_api`]: the local gRPC API for pods, which is alpha |
+//! | `profiling` | no | [`profiling`]: CPU profiles for `/debug/pprof/` |
 //!
 //! # Metrics
 //!
@@ -218,6 +219,8 @@ mod node_api;
 mod pods;
 #[cfg(feature = "pods-api")]
 pub mod pods_api;
+#[cfg(feature = "profiling")]
+pub mod profiling;
 #[cfg(feature = "prometheus")]
 pub mod prometheus;
 mod request_metrics;
@@ -229,6 +232,7 @@ pub mod streaming;
 #[cfg(feature = "system-logs")]
 pub mod system_logs;
 mod tls;
+mod upgrade;
 
 #[cfg(feature = "apiserver")]
 pub use api_server_reviews::ApiServerReviews;

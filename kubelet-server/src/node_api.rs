@@ -27,6 +27,7 @@ use crate::pods::NodePods;
 use crate::request_metrics::RequestMetrics;
 use crate::routes;
 use crate::routes::debug_flags::LogVerbosity;
+use crate::routes::encoded_pods::EncodedPods;
 use crate::routes::metrics::MetricsSource;
 use crate::routes::pprof::Profiler;
 #[cfg(feature = "streaming")]
@@ -55,6 +56,7 @@ pub struct NodeApi {
 struct Parts {
     access: Option<(Authentication, Authorization)>,
     pods: Arc<dyn NodePods>,
+    encoded_pods: Arc<EncodedPods>,
     routes: Routes,
     logs: Option<Arc<dyn ContainerLogs>>,
     runtime: Option<Arc<dyn StreamingRuntime>>,
@@ -276,7 +278,7 @@ impl Parts {
                     None => routes::stats::serve_metrics(stats, path).await,
                 }
             }
-            Endpoint::Pods => routes::pods::serve(&self.pods, path, &method),
+            Endpoint::Pods => routes::pods::serve(&self.pods, &self.encoded_pods, path, &method),
             Endpoint::Stats => routes::stats::serve(stats, &method, path, &query).await,
             Endpoint::ContainerLogs => match &self.logs {
                 Some(logs) => {
@@ -434,6 +436,7 @@ impl NodeApiBuilder {
             parts: Parts {
                 access,
                 pods,
+                encoded_pods: Arc::default(),
                 routes,
                 logs: None,
                 runtime: None,

@@ -211,7 +211,11 @@ pub(super) fn subresource_of(resource: &Resource, name: &str) -> Subresource {
         "attach" => of_kind("PodAttachOptions", "", &["create", "get"]),
         "portforward" => of_kind("PodPortForwardOptions", "", &["create", "get"]),
         "proxy" => of_kind(
-            "NodeProxyOptions",
+            if resource.namespaced {
+                "PodProxyOptions"
+            } else {
+                "NodeProxyOptions"
+            },
             "",
             &["create", "delete", "get", "patch", "update"],
         ),
@@ -224,7 +228,7 @@ pub(super) fn subresource_of(resource: &Resource, name: &str) -> Subresource {
     }
 }
 
-/// Whether a sub-resource is one that nodes serve.
+/// Whether a sub-resource is one that nodes or pods serve.
 pub(super) fn is_forwarded(subresource: &str) -> bool {
     is_stream(subresource) || matches!(subresource, "log" | "proxy")
 }

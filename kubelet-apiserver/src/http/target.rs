@@ -45,7 +45,7 @@ pub(super) struct ObjectPath {
     pub(super) namespace: String,
     /// Empty for collections.
     pub(super) name: String,
-    /// What follows `nodes/<name>/proxy`, as it was written; otherwise empty.
+    /// What follows `nodes/<name>/proxy` or `pods/<name>/proxy`, as it was written; otherwise empty.
     pub(super) tail: String,
 }
 
@@ -65,7 +65,14 @@ impl Target {
             ["openapi", "v2"] => Target::OpenApiV2,
             ["openapi", "v3"] => Target::OpenApiV3Index,
             ["openapi", "v3", rest @ ..] => Target::OpenApiV3(rest.join("/")),
-            ["api", "v1", "nodes", name, "proxy", ..] => proxy(path, name),
+            ["api", "v1", "nodes", name, "proxy", ..] => {
+                let nodes = Resource::find("", "v1", "nodes");
+                proxy(cluster_wide(nodes, name, "proxy"), path, 5)
+            }
+            ["api", "v1", "namespaces", namespace, "pods", name, "proxy", ..] => {
+                let pods = Resource::find("", "v1", "pods");
+                proxy(namespaced(pods, namespace, name, "proxy"), path, 7)
+            }
             ["api", version, rest @ ..] => below("", version, rest),
             ["apis", group] => known_group(group).map_or(Target::Nothing, Target::Group),
             ["apis", group, version, rest @ ..] => below(group, version, rest),
@@ -74,9 +81,13 @@ impl Target {
     }
 }
 
-fn proxy(path: &str, name: &str) -> Target {
-    let tail = path.trim_start_matches('/').splitn(6, '/').nth(5);
-    match cluster_wide(Resource::find("", "v1", "nodes"), name, "proxy") {
+/// `segments` are those of the path up to `proxy`.
+fn proxy(found: Option<ObjectPath>, path: &str, segments: usize) -> Target {
+    let tail = path
+        .trim_start_matches('/')
+        .splitn(segments + 1, '/')
+        .nth(segments);
+    match found {
         None => Target::UnknownResource,
         Some(proxied) => Target::Objects(ObjectPath {
             tail: tail.map(|tail| format!("/{tail}")).unwrap_or_default(),
@@ -191,6 +202,8 @@ mod tests {
                 "https:n:",
                 "/logs/a%2Fb//c/",
             ),
+            ("/api/v1/namespaces/n/pods/p/proxy", "p", ""),
+            ("/api/v1/namespaces/n/pods/p:80/proxy/a%2Fb//", "p:80", "/a%2Fb//"),
         ] {
             let Target::Objects(found) = Target::of(path) else {
                 panic!("{path}")

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::plain_error;
 use crate::objects::Fields;
+use crate::request::Attributes;
 use crate::resource::Resource;
 use crate::server::Shared;
 use crate::status_error::StatusError;
@@ -55,36 +56,68 @@ impl Location {
         })
     }
 
-    /// The server that the name in `nodes/<name>/proxy` means: `one`, `one:10255`, `https:one:10250`, `https:one:`.
+    /// The server that the name in `nodes/<name>/proxy` or `pods/<name>/proxy` means: `one`, `one:10255`, `https:one:10250`,
+    /// `https:one:`.
     ///
     /// # Errors
     ///
-    /// The name has another form, or the node does not exist, has no address, or has one that is not proxied to.
-    pub(super) fn of_proxy(shared: &Shared, name: &str) -> Result<Self, StatusError> {
-        let invalid = || StatusError::bad_request(format!("invalid node request {name:?}"));
-        let parts: Vec<&str> = name.split(':').collect();
-        let (scheme, node, port) = match *parts.as_slice() {
-            [node] => ("", node, ""),
-            [node, port] => ("", node, port),
-            [scheme, node, port] => (scheme, node, port),
-            _ => return Err(invalid()),
+    /// The name has another form, or the object does not exist, has no address, or has one that is not proxied to.
+    pub(super) fn of_proxy(shared: &Shared, attributes: &Attributes) -> Result<Self, StatusError> {
+        let (resource, name) = (attributes.resource, &attributes.name);
+        let parts = SchemeNamePort::split(name).ok_or_else(|| {
+            StatusError::bad_request(format!("invalid {} request {name:?}", resource.singular))
+        })?;
+        let location = if resource.plural == "nodes" {
+            Self::of_node(shared, &parts)?
+        } else {
+            let pod = shared.lookup(resource, &attributes.namespace, parts.name);
+            let pod = pod.ok_or_else(|| StatusError::not_found(resource, parts.name))?;
+            Self::of_pod(&pod, &parts)
         };
-        if node.is_empty() || !matches!(scheme, "" | "http" | "https") {
-            return Err(invalid());
-        }
-        let kubelet = Self::kubelet(shared, node)?;
-        if !is_proxyable(&kubelet.host) {
+        if !is_proxyable(&location.host) {
             return Err(StatusError::bad_request("address not allowed"));
         }
-        if port.is_empty() || port == kubelet.port {
+        Ok(location)
+    }
+
+    /// The node's kubelet, or the server at another port (`node.ResourceLocation`).
+    fn of_node(shared: &Shared, parts: &SchemeNamePort<'_>) -> Result<Self, StatusError> {
+        let kubelet = Self::kubelet(shared, parts.name)?;
+        if parts.port.is_empty() || parts.port == kubelet.port {
             return Ok(kubelet);
         }
         Ok(Location {
-            https: scheme == "https",
-            port: port.to_owned(),
+            https: parts.scheme == "https",
+            port: parts.port.to_owned(),
             is_kubelet: false,
             ..kubelet
         })
+    }
+
+    /// The pod's first address, and the port that is named, the first one that a container declares, or that of the
+    /// scheme (`pod.ResourceLocation`).
+    fn of_pod(pod: &Value, parts: &SchemeNamePort<'_>) -> Self {
+        let https = parts.scheme == "https";
+        let declared = || {
+            let mut containers = pod["spec"].list("containers").iter();
+            let first = containers.find_map(|container| container.list("ports").first())?;
+            first.number("containerPort").map(|port| port.to_string())
+        };
+        let port = match parts.port {
+            "" => declared().unwrap_or_else(|| if https { "443" } else { "80" }.to_owned()),
+            port => port.to_owned(),
+        };
+        let status = &pod["status"];
+        let host = match status.list("podIPs").first() {
+            Some(first) => first.text("ip"),
+            None => status.text("podIP"),
+        };
+        Location {
+            https,
+            host: host.to_owned(),
+            port,
+            is_kubelet: false,
+        }
     }
 
     /// `host:port`.
@@ -94,6 +127,29 @@ impl Location {
         } else {
             format!("{}:{}", self.host, self.port)
         }
+    }
+}
+
+/// The parts of a name before `proxy` (`SplitSchemeNamePort`).
+struct SchemeNamePort<'a> {
+    /// `http`, `https`, or empty.
+    scheme: &'a str,
+    name: &'a str,
+    /// As it was written. It may be empty.
+    port: &'a str,
+}
+
+impl<'a> SchemeNamePort<'a> {
+    fn split(text: &'a str) -> Option<Self> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let (scheme, name, port) = match *parts.as_slice() {
+            [name] => ("", name, ""),
+            [name, port] => ("", name, port),
+            [scheme, name, port] => (scheme, name, port),
+            _ => return None,
+        };
+        let is_valid = !name.is_empty() && matches!(scheme, "" | "http" | "https");
+        is_valid.then_some(Self { scheme, name, port })
     }
 }
 
@@ -112,9 +168,12 @@ fn address(addresses: &[Value]) -> Result<String, StatusError> {
     )))
 }
 
-/// Whether the address may be that of a node (`isProxyableHostname`). Unlike in the API server, a node may be on this
-/// host.
+/// Whether the address may be that of a node or a pod (`isProxyableHostname`, `IsGlobalUnicast`). Unlike in the API server,
+/// it may be on this host.
 fn is_proxyable(host: &str) -> bool {
+    if host.is_empty() {
+        return false;
+    }
     host.parse().is_ok_and(|address: IpAddr| match address {
         IpAddr::V4(address) => {
             !address.is_unspecified()

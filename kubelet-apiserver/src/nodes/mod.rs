@@ -1,4 +1,5 @@
-//! Requests that the API server forwards to the server of a node: logs, exec, attach, port-forward and `nodes/proxy`.
+//! Requests that the API server forwards: logs, exec, attach, port-forward and `nodes/proxy` to the server of a node,
+//! `pods/proxy` to a pod.
 
 mod connection;
 mod location;
@@ -41,7 +42,7 @@ pub(crate) struct NodeRequest<'a> {
 pub(crate) async fn forward(request: NodeRequest<'_>) -> Result<Response<ApiBody>, StatusError> {
     match request.attributes.subresource {
         "log" => pod::log(request).await,
-        "proxy" => proxy::node(request).await,
+        "proxy" => proxy::as_it_is(request).await,
         _ => pod::stream(request).await,
     }
 }

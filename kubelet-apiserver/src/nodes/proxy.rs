@@ -1,4 +1,4 @@
-//! `nodes/proxy`, and the forwarding of requests as they are (`UpgradeAwareHandler`).
+//! `nodes/proxy`, `pods/proxy`, and the forwarding of requests as they are (`UpgradeAwareHandler`).
 
 use std::mem;
 
@@ -26,9 +26,9 @@ const ALSO_OF_ONE_CONNECTION: [&str; 4] = [
     "proxy-authorization",
 ];
 
-/// `nodes/proxy`.
-pub(super) async fn node(request: NodeRequest<'_>) -> Result<Response<ApiBody>, StatusError> {
-    let location = Location::of_proxy(request.shared, &request.attributes.name)?;
+/// `nodes/proxy` and `pods/proxy`.
+pub(super) async fn as_it_is(request: NodeRequest<'_>) -> Result<Response<ApiBody>, StatusError> {
+    let location = Location::of_proxy(request.shared, request.attributes)?;
     let query = request.uri.query().unwrap_or_default().to_owned();
     if wants_upgrade(request.headers) {
         let path = target(

@@ -347,6 +347,24 @@ async fn where_there_is_no_streaming_list_it_lists_in_pages() {
     assert_eq!(said(&mut updates).await, "Snapshot(a@1,c@3)");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_that_is_refused_with_an_event_is_replaced_by_a_list() {
+    let (client, mut server) = server();
+    let mut updates = updates(source(client));
+    // So does an API server whose etcd cannot report progress: it has answered with the status 200 before.
+    let first = server.asked().await;
+    assert!(first.is_watch_list());
+    let first = first.watch();
+    first.event("ERROR", status(500, "InternalError")).await;
+    server.asked().await.list("10", "", &[pod("a", "1")]).await;
+    assert_eq!(said(&mut updates).await, "Snapshot(a@1)");
+    let watch = server.asked().await;
+    assert_eq!(watch.get("resourceVersion"), Some("10"));
+    let watch = watch.watch();
+    watch.event("ADDED", pod("b", "11")).await;
+    let _applied = said(&mut updates).await;
+}
+
 /// When a server that refuses was asked, and what was said of it.
 async fn refused(seed: u64) -> (Vec<Duration>, Vec<String>) {
     let (client, mut server) = server();

@@ -25,8 +25,16 @@ struct Shared {
     folders: Arc<Mutex<Folders>>,
 }
 
-/// The followed folders. The value counts the changes after which a name may have another file.
-type Folders = HashMap<PathBuf, watch::Sender<u64>>;
+/// The followed folders.
+type Folders = HashMap<PathBuf, Folder>;
+
+#[derive(Default)]
+struct Folder {
+    /// Counts the changes after which a name may have another file.
+    names: watch::Sender<u64>,
+    /// Whether the system reports its changes. A folder that is removed and made again is another one.
+    is_watched: bool,
+}
 
 /// A watch on a folder. It ends when it is dropped.
 pub(super) struct Changes {
@@ -46,9 +54,12 @@ impl LogWatcher {
             let folders = self.shared.folders.clone();
             *watcher = Some(notify::recommended_watcher(move |event| wake(&folders, event))?);
         }
-        let changed = {
+        let (changed, is_watched) = {
             let mut folders = self.shared.folders.lock();
-            folders.entry(folder.to_owned()).or_default().subscribe()
+            let known = folders.entry(folder.to_owned()).or_default();
+            // Said before the watch begins: what removes the folder after it says the opposite.
+            let is_watched = std::mem::replace(&mut known.is_watched, true);
+            (known.names.subscribe(), is_watched)
         };
         let names = *changed.borrow();
         let changes = Changes {
@@ -57,34 +68,54 @@ impl LogWatcher {
             names,
             shared: self.shared.clone(),
         };
-        // Again for each follower: a folder may have been removed and made again.
+        // The watcher's thread does it, which costs more than all the rest.
         let watched = match &mut *watcher {
-            Some(watcher) => watcher.watch(folder, RecursiveMode::NonRecursive),
-            None => Ok(()),
+            Some(watcher) if !is_watched => watcher.watch(folder, RecursiveMode::NonRecursive),
+            _ => Ok(()),
         };
+        if watched.is_err()
+            && let Some(known) = self.shared.folders.lock().get_mut(folder)
+        {
+            known.is_watched = false;
+        }
         drop(watcher);
         watched.map(|()| changes)
     }
 }
 
 fn wake(folders: &Mutex<Folders>, event: notify::Result<Event>) {
-    let folders = folders.lock();
+    let mut folders = folders.lock();
     match event {
         // A read does not count as a change, because otherwise each read would cause the next one.
         Ok(event) if event.kind.is_access() => {}
         Ok(event) if !event.need_rescan() => {
             let content = matches!(event.kind, EventKind::Modify(ModifyKind::Data(_)));
+            let gone = matches!(
+                event.kind,
+                EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_))
+            );
             for path in &event.paths {
-                let of_file = path.parent().and_then(|folder| folders.get(folder));
-                for folder in [of_file, folders.get(path)].into_iter().flatten() {
-                    folder.send_modify(|names| *names += u64::from(!content));
+                if let Some(folder) = folders.get_mut(path) {
+                    folder.is_watched &= !gone;
+                    folder.changed(!content);
+                }
+                if let Some(folder) = path.parent().and_then(|folder| folders.get(folder)) {
+                    folder.changed(!content);
                 }
             }
         }
         // Events were lost.
-        Ok(_) | Err(_) => folders.values().for_each(|folder| {
-            folder.send_modify(|names| *names += 1);
+        Ok(_) | Err(_) => folders.values_mut().for_each(|folder| {
+            folder.is_watched = false;
+            folder.changed(true);
         }),
+    }
+}
+
+impl Folder {
+    /// Wakes the followers.
+    fn changed(&self, names: bool) {
+        self.names.send_modify(|count| *count += u64::from(names));
     }
 }
 
@@ -110,7 +141,7 @@ impl Drop for Changes {
             self.changed = None;
             let unused = folders
                 .get(&self.folder)
-                .is_some_and(|folder| folder.receiver_count() == 0);
+                .is_some_and(|folder| folder.names.receiver_count() == 0);
             if unused {
                 folders.remove(&self.folder);
             }
@@ -158,6 +189,23 @@ mod tests {
         drop(second_of_first);
         assert!(watcher.shared.watcher.lock().is_none());
         assert!(watcher.shared.folders.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_was_made_again_is_watched_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("logs");
+        std::fs::create_dir(&folder).unwrap();
+        let watcher = LogWatcher::default();
+        let mut first = watcher.watch(&folder).unwrap();
+        std::fs::remove_dir(&folder).unwrap();
+        while watcher.shared.folders.lock()[&folder].is_watched {
+            first.changed().await;
+        }
+        std::fs::create_dir(&folder).unwrap();
+        let mut second = watcher.watch(&folder).unwrap();
+        std::fs::write(folder.join("0.log"), "x").unwrap();
+        assert!(second.changed().await);
     }
 
     #[tokio::test]

@@ -11,9 +11,9 @@ pub(super) const MAX_PIECE: usize = 256 * 1024;
 
 /// How much is read at once: at first little, because many logs are short and many are followed; then more.
 const FIRST_BLOCK: usize = 8 * 1024;
-const MAX_BLOCK: usize = 128 * 1024;
-/// How much is read at once of what is there without a wait. A follower keeps this memory.
-const READY_BLOCK: usize = 2 * 1024;
+const MAX_BLOCK: usize = 64 * 1024;
+/// How much a follower reads at once that waits for more. It keeps this memory.
+const WAITING_BLOCK: usize = 2 * 1024;
 
 /// The offset with which `preadv2` reads at the position of the file, and moves it.
 const AT_POSITION: u64 = u64::MAX;
@@ -45,14 +45,7 @@ pub(super) struct Piece {
 impl LineBuffer {
     /// Reads more, and returns whether the source has ended.
     pub(super) fn read_from(&mut self, source: &mut dyn Read) -> io::Result<bool> {
-        self.bytes.copy_within(self.start..self.end, 0);
-        self.end -= self.start;
-        self.searched -= self.start;
-        self.start = 0;
-        let block = (2 * self.bytes.len()).clamp(FIRST_BLOCK, MAX_BLOCK);
-        if self.bytes.len() < self.end + block {
-            self.bytes.resize(self.end + block, 0);
-        }
+        self.make_room((2 * self.bytes.len()).clamp(FIRST_BLOCK, MAX_BLOCK));
         while self.end < self.bytes.len() {
             match source.read(&mut self.bytes[self.end..]) {
                 Ok(0) => return Ok(true),
@@ -64,16 +57,13 @@ impl LineBuffer {
         Ok(false)
     }
 
-    /// Reads what the system has in memory, a few lines at most, and returns whether the file has ended. This does not wait
-    /// for a disk. It fails if it would have to, and then nothing was read.
-    pub(super) fn read_ready(&mut self, file: &File) -> io::Result<bool> {
-        self.bytes.copy_within(self.start..self.end, 0);
-        self.end -= self.start;
-        self.searched -= self.start;
-        self.start = 0;
-        if self.bytes.len() < self.end + READY_BLOCK {
-            self.bytes.resize(self.end + READY_BLOCK, 0);
-        }
+    /// Reads what the system has in memory, and returns whether the file has ended. This does not wait for a disk. It fails
+    /// if it would have to, and then nothing was read. With `is_waiting`, it reads a few lines at most.
+    pub(super) fn read_ready(&mut self, file: &File, is_waiting: bool) -> io::Result<bool> {
+        self.make_room(match is_waiting {
+            true => WAITING_BLOCK,
+            false => (2 * self.bytes.len()).clamp(FIRST_BLOCK, MAX_BLOCK),
+        });
         let before = self.end;
         while self.end < self.bytes.len() {
             let mut room = [io::IoSliceMut::new(&mut self.bytes[self.end..])];
@@ -88,11 +78,22 @@ impl LineBuffer {
         Ok(false)
     }
 
+    /// Moves the bytes that are left to the begin, and makes room for a block after them.
+    fn make_room(&mut self, block: usize) {
+        self.bytes.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.searched -= self.start;
+        self.start = 0;
+        if self.bytes.len() < self.end + block {
+            self.bytes.resize(self.end + block, 0);
+        }
+    }
+
     /// Frees the memory, if no bytes are left and it is more than a few lines need.
     pub(super) fn release(&mut self) {
         if self.start == self.end {
             (self.start, self.end, self.searched) = (0, 0, 0);
-            if self.bytes.len() > READY_BLOCK {
+            if self.bytes.len() > WAITING_BLOCK {
                 self.bytes = Vec::new();
             }
         }

@@ -17,7 +17,7 @@ use kubelet_core::runtime::{
     ContainerResources, ContainerState, ContainerStatus, ContainerUser, PodStatus, RuntimePod, SandboxState,
     SandboxStatus, VolumeMountStatus,
 };
-use kubelet_core::{ContainerId, Error, PodUid, Result, labels};
+use kubelet_core::{ContainerId, Error, PodKey, PodUid, Result, labels};
 use tokio::time::Instant;
 
 use crate::config::{AnnotatedContainerInfo, LabeledInfo, shares_to_milli_cpu, signal_name};
@@ -34,13 +34,34 @@ const PARALLEL_STATUS_CALLS: usize = 8;
 pub(crate) struct Listing<'a> {
     /// Of this pod only.
     pub(crate) uid: Option<&'a PodUid>,
+    /// Of pods with this name only. A runtime may ignore this and the next one.
+    pub(crate) pod: Option<&'a PodKey>,
+    /// Containers with this name only.
+    pub(crate) container: Option<&'a str>,
     /// Only ready sandboxes and running containers.
     pub(crate) running_only: bool,
 }
 
 impl Listing<'_> {
     fn is_of_all(&self) -> bool {
-        self.uid.is_none() && !self.running_only
+        self.uid.is_none() && self.pod.is_none() && self.container.is_none() && !self.running_only
+    }
+
+    /// The labels of sandboxes.
+    fn pod_labels(&self) -> BTreeMap<String, String> {
+        let uid = self.uid.map(|uid| (labels::POD_UID, uid.as_str()));
+        let name = self.pod.map(|pod| (labels::POD_NAME, &*pod.name));
+        let namespace = self.pod.map(|pod| (labels::POD_NAMESPACE, &*pod.namespace));
+        let all = [uid, name, namespace].into_iter().flatten();
+        all.map(|(label, value)| (label.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    /// The labels of containers.
+    fn container_labels(&self) -> BTreeMap<String, String> {
+        let name = self.container;
+        let name = name.map(|name| (labels::CONTAINER_NAME.to_owned(), name.to_owned()));
+        self.pod_labels().into_iter().chain(name).collect()
     }
 }
 
@@ -80,7 +101,7 @@ impl CriRuntime {
             state: listing.running_only.then_some(v1::PodSandboxStateValue {
                 state: v1::PodSandboxState::SandboxReady as i32,
             }),
-            label_selector: uid_selector(listing.uid),
+            label_selector: listing.pod_labels(),
             ..Default::default()
         };
         let listed = self.lists.sandboxes(filter).await;
@@ -95,7 +116,7 @@ impl CriRuntime {
             state: listing.running_only.then_some(v1::ContainerStateValue {
                 state: v1::ContainerState::ContainerRunning as i32,
             }),
-            label_selector: uid_selector(listing.uid),
+            label_selector: listing.container_labels(),
             ..Default::default()
         };
         let listed = self.lists.containers(filter).await;
@@ -308,12 +329,6 @@ fn moment(nanoseconds: i64) -> Option<Timestamp> {
 /// From Unix nanoseconds; `None` for 0, which means unknown.
 pub(crate) fn timestamp(nanoseconds: i64) -> Option<Timestamp> {
     moment(nanoseconds).filter(|at| *at != Timestamp::UNIX_EPOCH)
-}
-
-fn uid_selector(uid: Option<&PodUid>) -> BTreeMap<String, String> {
-    uid.map(|uid| (labels::POD_UID.to_owned(), uid.to_string()))
-        .into_iter()
-        .collect()
 }
 
 fn about(call: &'static str, uid: Option<&PodUid>, error: kubelet_cri::Error) -> Error {

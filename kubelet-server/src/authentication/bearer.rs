@@ -2,10 +2,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
+use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, HeaderValue};
 
 use super::Unauthenticated;
+use crate::upgrade::is_websocket;
 
 /// Browsers cannot set `Authorization` on a WebSocket request. So they send the token as a protocol with this prefix.
 const PROTOCOL_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
@@ -48,20 +49,6 @@ pub(super) fn of_websocket_protocol(headers: &mut HeaderMap) -> Result<Option<St
     let others = HeaderValue::try_from(others.join(",")).map_err(|_| invalid())?;
     headers.insert(SEC_WEBSOCKET_PROTOCOL, others);
     Ok(Some(token))
-}
-
-/// Whether the client asks for a WebSocket (`wsstream.IsWebSocketRequest`).
-fn is_websocket(headers: &HeaderMap) -> bool {
-    let has = |name, wanted: &str| {
-        let values = headers
-            .get_all(name)
-            .into_iter()
-            .filter_map(|value| value.to_str().ok());
-        values
-            .flat_map(|value| value.split(','))
-            .any(|word| word.trim().eq_ignore_ascii_case(wanted))
-    };
-    has(UPGRADE, "websocket") && has(CONNECTION, "upgrade")
 }
 
 #[cfg(test)]

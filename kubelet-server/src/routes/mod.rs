@@ -3,6 +3,7 @@
 pub(crate) mod checkpoint;
 pub(crate) mod container_logs;
 pub(crate) mod debug_flags;
+pub(crate) mod encoded_pods;
 pub(crate) mod healthz;
 pub(crate) mod log_options;
 pub(crate) mod metrics;

@@ -5,75 +5,67 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream;
 use http::{Method, Response, StatusCode};
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kubelet_core::PodExt as _;
 use kubelet_core::runtime::{ContainerState, RuntimePod, RuntimeReader};
-use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::encoded_pods::EncodedPods;
 use crate::BoxError;
 use crate::body::{self, Body};
 use crate::pods::NodePods;
 
 const HEAD: &[u8] = br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":"#;
+/// A piece of the answer has at least this many bytes, and the last pod in it may be longer: fewer pieces cost less, and more
+/// bytes at once would be memory of their own for each client.
+const PIECE: usize = 8 * 1024;
+/// The room for the last pod of a piece.
+const ROOM: usize = 4 * 1024;
 
-/// The answer to `/pods`: each pod is encoded when the client takes it.
-pub(crate) fn serve(pods: &Arc<dyn NodePods>, path: &str, method: &Method) -> Response<Body> {
+/// The answer to `/pods`: some pods at a time are encoded when the client takes them.
+pub(crate) fn serve(
+    pods: &Arc<dyn NodePods>,
+    encoded: &Arc<EncodedPods>,
+    path: &str,
+    method: &Method,
+) -> Response<Body> {
     if path.trim_end_matches('/') != "/pods" {
         return body::page_not_found();
     }
     if method != Method::GET {
         return body::method_not_allowed("GET");
     }
-    let (all, pods) = (pods.pods(), pods.clone());
+    let (all, pods, encoded) = (pods.pods(), pods.clone(), encoded.clone());
+    encoded.forget_gone();
     if all.is_empty() {
         return body::answer(StatusCode::OK, body::JSON, [HEAD, b"null}\n"].concat());
     }
-    let items = all.into_iter().enumerate().map(move |(place, pod)| {
-        // A static pod has no status but the reported one.
-        let reported = pod.is_static().then(|| pods.status(&pod)).flatten();
-        let none = PodStatus::default();
-        let status = reported.as_deref().or(pod.status.as_ref()).unwrap_or(&none);
-        let mut piece = if place == 0 {
-            [HEAD, b"["].concat()
-        } else {
-            b",".to_vec()
-        };
-        serde_json::to_writer(&mut piece, &Item::of(&pod, status))?;
-        Ok::<_, BoxError>(Bytes::from(piece))
+    let mut remaining = Some(all.into_iter());
+    let mut begin = [HEAD, b"["].concat();
+    let pieces = std::iter::from_fn(move || {
+        let next = remaining.as_mut()?;
+        let mut piece = Vec::with_capacity(PIECE + ROOM);
+        while piece.len() < PIECE {
+            let Some(pod) = next.next() else {
+                piece.extend_from_slice(b"]}\n");
+                remaining = None;
+                break;
+            };
+            piece.append(&mut begin);
+            begin.push(b',');
+            // A static pod has no status but the reported one.
+            let reported = pod.is_static().then(|| pods.status(&pod)).flatten();
+            if let Err(error) = encoded.append(&pod, reported.as_ref(), &mut piece) {
+                remaining = None;
+                return Some(Err(BoxError::from(error)));
+            }
+        }
+        Some(Ok(Bytes::from(piece)))
     });
-    let end = std::iter::once_with(|| Ok(Bytes::from_static(b"]}\n")));
-    let mut response = Response::new(body::streamed(stream::iter(items.chain(end))));
+    let mut response = Response::new(body::streamed(stream::iter(pieces)));
     response
         .headers_mut()
         .insert(http::header::CONTENT_TYPE, body::JSON);
     response
-}
-
-/// A pod in a list: without its kind.
-#[derive(Serialize)]
-struct Item<'a> {
-    metadata: &'a k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-    spec: Spec<'a>,
-    status: &'a PodStatus,
-}
-
-/// A missing spec is written as `{}`.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Spec<'a> {
-    Known(&'a k8s_openapi::api::core::v1::PodSpec),
-    Unknown {},
-}
-
-impl<'a> Item<'a> {
-    fn of(pod: &'a Pod, status: &'a PodStatus) -> Self {
-        Self {
-            metadata: &pod.metadata,
-            spec: pod.spec.as_ref().map_or(Spec::Unknown {}, Spec::Known),
-            status,
-        }
-    }
 }
 
 /// The answer to `/runningpods/`: the pods of the runtime, with the containers that run.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, Uri};
-use kubelet_core::runtime::streaming::{StreamError, StreamErrorKind, StreamOptions, StreamingRuntime};
+use kubelet_core::runtime::streaming::{StreamOptions, StreamingRuntime};
 use kubelet_core::{PodExt as _, PodKey};
 use metrics::counter;
 
@@ -57,18 +57,6 @@ pub(crate) fn stream_options(query: &str) -> Result<StreamOptions, Refusal> {
     }
 }
 
-/// The answer where the runtime refused (`streaming.WriteError`).
-fn refused(error: StreamError) -> Response<Body> {
-    match error.kind {
-        StreamErrorKind::NotFound => body::text(StatusCode::NOT_FOUND, error.message),
-        StreamErrorKind::ResourceExhausted => {
-            let answer = body::text(StatusCode::TOO_MANY_REQUESTS, error.message);
-            body::with(answer, http::header::RETRY_AFTER, "60")
-        }
-        _ => body::text(StatusCode::INTERNAL_SERVER_ERROR, error.message),
-    }
-}
-
 /// The ports that a WebSocket request names (`portforward.NewV4Options`). With SPDY, the client names them later.
 fn ports(query: &str, is_websocket: bool) -> Result<Vec<u16>, Refusal> {
     let refused = |message: String| Refusal::new(body::text(StatusCode::BAD_REQUEST, message));
@@ -110,7 +98,7 @@ pub(crate) async fn exec(
         .await
     {
         Ok(url) => forward(settings, "exec", &url, Some(streams), request).await,
-        Err(error) => refused(error),
+        Err(error) => streaming::stream_error_response(&error),
     }
 }
 
@@ -132,7 +120,7 @@ pub(crate) async fn attach(
     };
     match runtime.attach_url(&pod, &path.container, streams).await {
         Ok(url) => forward(settings, "attach", &url, Some(streams), request).await,
-        Err(error) => refused(error),
+        Err(error) => streaming::stream_error_response(&error),
     }
 }
 
@@ -185,7 +173,7 @@ pub(crate) async fn port_forward(
     }
     match runtime.port_forward_url(&key, &ports).await {
         Ok(url) => forward(settings, "portforward", &url, None, request).await,
-        Err(error) => refused(error),
+        Err(error) => streaming::stream_error_response(&error),
     }
 }
 

@@ -45,30 +45,18 @@ pub(super) fn text_error(status: StatusCode, message: impl Display) -> Response<
     response
 }
 
-/// The response for an error of a runtime that was asked for a URL (`streaming.WriteError` of the reference).
+/// The response for an error of a runtime that was asked for a URL: the status of the kind, and the message
+/// (`streaming.WriteError` of the reference).
 pub fn stream_error_response(error: &StreamError) -> Response<Body> {
-    let (status, code) = match error.kind {
-        StreamErrorKind::NotFound => (StatusCode::NOT_FOUND, Some("NotFound")),
-        StreamErrorKind::ResourceExhausted => (StatusCode::TOO_MANY_REQUESTS, Some("ResourceExhausted")),
-        StreamErrorKind::InvalidArgument => (StatusCode::INTERNAL_SERVER_ERROR, Some("InvalidArgument")),
-        StreamErrorKind::Unimplemented => (StatusCode::INTERNAL_SERVER_ERROR, Some("Unimplemented")),
-        StreamErrorKind::DeadlineExceeded => (StatusCode::INTERNAL_SERVER_ERROR, Some("DeadlineExceeded")),
-        _ => (StatusCode::INTERNAL_SERVER_ERROR, None),
+    let status = match error.kind {
+        StreamErrorKind::NotFound => StatusCode::NOT_FOUND,
+        StreamErrorKind::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    let body = match code {
-        Some(code) => format!("rpc error: code = {code} desc = {error}"),
-        None => error.to_string(),
-    };
-    let mut response = Response::new(body::full(body));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
+    let response = body::text(status, &*error.message);
     if status == StatusCode::TOO_MANY_REQUESTS {
         // The time after which an offer expires.
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("60"));
+        return body::with(response, RETRY_AFTER, "60");
     }
     response
 }

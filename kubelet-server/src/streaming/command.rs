@@ -14,6 +14,7 @@ use tracing::debug;
 use super::answer::Answer;
 use super::negotiate::{self, CHANNEL_V5};
 use super::status::failure;
+use crate::upgrade::is_websocket;
 
 /// The versions of the protocol over SPDY.
 const SPDY_PROTOCOLS: [&str; 4] = [
@@ -72,7 +73,7 @@ pub fn serve_command<B>(
     command: Box<dyn RemoteCommand>,
     timeouts: StreamTimeouts,
 ) -> Answer {
-    let protocols = if negotiate::is_websocket(request.headers()) {
+    let protocols = if is_websocket(request.headers()) {
         &WEBSOCKET_PROTOCOLS[..]
     } else {
         &SPDY_PROTOCOLS[..]
@@ -97,7 +98,7 @@ pub(super) fn serve<B>(
             "you must specify at least 1 of stdin, stdout, stderr",
         );
     }
-    let websocket = negotiate::is_websocket(request.headers());
+    let websocket = is_websocket(request.headers());
     let chosen = if websocket {
         negotiate::websocket(&request, protocols)
     } else {

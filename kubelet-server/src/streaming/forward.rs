@@ -12,6 +12,7 @@ use tracing::debug;
 use super::answer::Answer;
 use super::command::StreamTimeouts;
 use super::negotiate;
+use crate::upgrade::is_websocket;
 
 const SPDY_PROTOCOLS: [&str; 1] = ["portforward.k8s.io"];
 const WEBSOCKET_PROTOCOLS: [&str; 3] = ["", "v4.channel.k8s.io", "v4.base64.channel.k8s.io"];
@@ -28,7 +29,7 @@ pub fn serve_port_forward<B>(
     forwarder: Box<dyn PortForwarder>,
     timeouts: StreamTimeouts,
 ) -> Answer {
-    let websocket = negotiate::is_websocket(request.headers());
+    let websocket = is_websocket(request.headers());
     if websocket && ports.len() > MAX_PORTS {
         return Answer::error(StatusCode::BAD_REQUEST, format!("more than {MAX_PORTS} ports"));
     }

@@ -68,8 +68,10 @@ pub mod websocket;
 pub use answer::{Answer, stream_error_response};
 pub use command::{StreamTimeouts, serve_command};
 pub use forward::serve_port_forward;
-pub use negotiate::{is_upgrade, is_websocket, wants_close_signal, wants_tunnel};
+pub use negotiate::{wants_close_signal, wants_tunnel};
 pub use proxy::proxy_upgrade;
 pub use server::{StreamServer, StreamServerHandle, StreamServerOptions};
 pub use translate::serve_translated;
 pub use tunnel::serve_tunnel;
+
+pub use crate::upgrade::{is_upgrade, is_websocket};

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use super::answer::text_error;
+use crate::upgrade::{is_upgrade, is_websocket};
 
 /// The name of SPDY in `Upgrade` headers.
 pub(super) const SPDY: &str = "SPDY/3.1";
@@ -19,22 +20,6 @@ const ACCEPTED_PROTOCOLS: HeaderName = HeaderName::from_static("x-accepted-strea
 pub(super) const TUNNEL_PREFIX: &str = "SPDY/3.1+";
 /// The WebSocket protocol that can end one channel.
 pub(super) const CHANNEL_V5: &str = "v5.channel.k8s.io";
-
-/// Whether a request asks for another protocol.
-pub fn is_upgrade(headers: &HeaderMap) -> bool {
-    headers
-        .get_all(CONNECTION)
-        .iter()
-        .any(|value| contains(value, "upgrade"))
-}
-
-/// Whether a request asks for WebSocket.
-pub fn is_websocket(headers: &HeaderMap) -> bool {
-    let upgrade = headers
-        .get(UPGRADE)
-        .is_some_and(|v| v.as_bytes().eq_ignore_ascii_case(b"websocket"));
-    upgrade && is_upgrade(headers)
-}
 
 /// Whether a request asks for a WebSocket protocol that can end one channel (`v5.channel.k8s.io`).
 pub fn wants_close_signal(headers: &HeaderMap) -> bool {

@@ -10,8 +10,8 @@ use tracing::debug;
 
 use super::answer::Answer;
 use super::client::{dial, is_odd};
-use super::negotiate;
 use super::spdy::connection::Activity;
+use crate::upgrade::is_upgrade;
 
 const BUFFER: usize = 32 << 10;
 /// Once one direction has ended, the other may be silent for so long.
@@ -33,7 +33,7 @@ pub async fn proxy_upgrade<B>(
     client: Option<IpAddr>,
     idle: Duration,
 ) -> Answer {
-    if !negotiate::is_upgrade(request.headers()) {
+    if !is_upgrade(request.headers()) {
         return Answer::error(StatusCode::INTERNAL_SERVER_ERROR, "Upgrade request required");
     }
     let mut headers = request.headers().clone();

@@ -186,6 +186,8 @@ async fn get(address: SocketAddr, identity: Option<&(String, String)>, path: &st
     let mut stream = connect(address, identity, rustls::ALL_VERSIONS).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: node1\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
+    // Otherwise a part of it may stay in the TLS session.
+    stream.flush().await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
     let answer = String::from_utf8(answer).unwrap();
@@ -275,6 +277,7 @@ async fn certificates_of_clients() {
     open.write_all(b"GET /whoami HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n")
         .await
         .unwrap();
+    open.flush().await.unwrap();
     let mut answer = String::new();
     open.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use kubelet_core::runtime::streaming::{
-    ByteStream, ClientStreams, CommandKind, PortForwarder, RemoteCommand, StreamError, StreamErrorKind,
-    StreamOptions, StreamingServer,
+    ByteStream, ClientStreams, CommandKind, PortForwarder, RemoteCommand, StreamError, StreamOptions,
+    StreamingServer,
 };
-use kubelet_cri::{Code, Error, v1};
+use kubelet_cri::{Error, v1};
 use tokio::io::{AsyncWrite, AsyncWriteExt, duplex, sink, split};
 
 use super::{Call, MemoryCri};
@@ -166,13 +166,5 @@ async fn write(client: &mut Option<Box<dyn AsyncWrite + Send + Unpin>>, bytes: &
 }
 
 pub(super) fn stream_error(error: &Error) -> StreamError {
-    let kind = match error.code() {
-        Code::NotFound => StreamErrorKind::NotFound,
-        Code::InvalidArgument => StreamErrorKind::InvalidArgument,
-        Code::ResourceExhausted => StreamErrorKind::ResourceExhausted,
-        Code::Unimplemented => StreamErrorKind::Unimplemented,
-        Code::DeadlineExceeded => StreamErrorKind::DeadlineExceeded,
-        _ => StreamErrorKind::Other,
-    };
-    StreamError::new(kind, error.message())
+    StreamError::new(error.code().into(), error.message())
 }

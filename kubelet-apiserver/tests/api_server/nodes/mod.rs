@@ -3,6 +3,7 @@
 mod fake;
 mod kubectl;
 mod logs;
+mod pod_proxy;
 mod proxy;
 mod streams;
 
@@ -151,6 +152,11 @@ async fn discovery_lists_what_nodes_serve() {
             "pods/ephemeralcontainers",
             "Pod",
             json!(["get", "patch", "update"]),
+        ),
+        (
+            "pods/proxy",
+            "PodProxyOptions",
+            json!(["create", "delete", "get", "patch", "update"]),
         ),
         (
             "nodes/proxy",

@@ -11,7 +11,7 @@ use kubelet_core::runtime::streaming::{
 
 use super::records::SandboxEntry;
 use super::{CriAdapter, Result};
-use crate::error::{Code, Error};
+use crate::error::Error;
 use crate::v1;
 use crate::verbs::{ContainerKey, ContainerRuntime, ErrorClass, RuntimeError};
 
@@ -205,13 +205,5 @@ fn stream_error(error: RuntimeError) -> StreamError {
 
 /// The streaming server did not take the offer.
 fn refused(call: &'static str, id: &str, error: StreamError) -> Error {
-    let code = match error.kind {
-        StreamErrorKind::NotFound => Code::NotFound,
-        StreamErrorKind::InvalidArgument => Code::InvalidArgument,
-        StreamErrorKind::ResourceExhausted => Code::ResourceExhausted,
-        StreamErrorKind::Unimplemented => Code::Unimplemented,
-        StreamErrorKind::DeadlineExceeded => Code::DeadlineExceeded,
-        _ => Code::Unknown,
-    };
-    Error::call(code, call, id, error.message)
+    Error::call(error.kind.into(), call, id, error.message)
 }

@@ -2,8 +2,9 @@
 
 use super::super::writer::{LogChunk, LogStream};
 
-/// A chunk is not made longer than this, unless one line is longer.
-const MAX_CHUNK: usize = 64 * 1024;
+/// A chunk is not made longer than this, unless one line is longer. An HTTP server holds some chunks for a slow client, and
+/// writes each as one record of TLS, which has 16 KiB at most.
+const MAX_CHUNK: usize = 14 * 1024;
 
 /// The lines of the next chunk.
 pub(super) struct Batch {

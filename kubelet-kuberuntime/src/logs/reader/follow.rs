@@ -53,7 +53,12 @@ pub(super) enum Next {
 }
 
 impl Follow {
-    pub(super) fn new(container: Option<(Arc<dyn RuntimeService>, String)>, watcher: LogWatcher) -> Self {
+    /// `seen_running`: when the runtime last reported that the container runs.
+    pub(super) fn new(
+        container: Option<(Arc<dyn RuntimeService>, String)>,
+        seen_running: Option<Instant>,
+        watcher: LogWatcher,
+    ) -> Self {
         Self {
             container,
             watcher,
@@ -61,7 +66,7 @@ impl Follow {
             watching: false,
             names_changed: true,
             woken_at: None,
-            asked_at: None,
+            asked_at: seen_running,
             ended: false,
             rotated: false,
         }
@@ -77,6 +82,17 @@ impl Follow {
                 .map(Next::Segments)
                 .map_err(|error| failed(log, &error, "list rotated logs"));
         }
+        if !self.watching {
+            self.watching = true;
+            let folder = log.parent().unwrap_or(Path::new("/"));
+            match self.watcher.watch(folder) {
+                Ok(changes) => self.changes = Some(changes),
+                Err(error) => tracing::debug!(folder = %folder.display(), %error,
+                    "cannot watch a folder of logs; checking it every second"),
+            }
+            // Read what was written before the watch. Then check whether the log was rotated before.
+            return Ok(Next::Look);
+        }
         if self.names_changed && is_another(log, open.id, disk).await? {
             // The runtime may have written to the old file between the last read and this check.
             self.rotated = true;
@@ -86,19 +102,6 @@ impl Follow {
             return Ok(Next::End);
         }
         self.names_changed = false;
-        if !self.watching {
-            self.watching = true;
-            // It may have been rotated before the watch.
-            self.names_changed = true;
-            let folder = log.parent().unwrap_or(Path::new("/"));
-            match self.watcher.watch(folder) {
-                Ok(changes) => self.changes = Some(changes),
-                Err(error) => tracing::debug!(folder = %folder.display(), %error,
-                    "cannot watch a folder of logs; checking it every second"),
-            }
-            // Read what was written before the watch.
-            return Ok(Next::Look);
-        }
         if !self.is_running().await? {
             self.ended = true;
             self.names_changed = true;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use kubelet_core::{Clock, Disk};
+use tokio::time::Instant;
 
 use self::batch::Batch;
 use self::follow::{Follow, Next};
@@ -31,7 +32,7 @@ pub type LogChunks = BoxStream<'static, Result<LogChunk, Error>>;
 /// Reads the log of a container: a file in CRI's format or in Docker's (`ReadLogs`).
 ///
 /// It reads only when the stream is polled, and only as much as needed. It holds at most about 650 KiB, for lines of
-/// any length, usually 200 KiB, and 2 KiB while it waits for more. A line that cannot be parsed is logged and skipped.
+/// any length, usually 100 KiB, and 2 KiB while it waits for more. A line that cannot be parsed is logged and skipped.
 ///
 /// While it follows, it wakes with each change of the folder (inotify), up to 20 times a second, and every second. After a rotation it continues
 /// in the new file. It loses output only if it is so slow that a file is removed before it was read.
@@ -41,6 +42,7 @@ pub struct LogReader {
     path: PathBuf,
     options: PodLogOptions,
     container: Option<(Arc<dyn RuntimeService>, String)>,
+    seen_running: Option<Instant>,
     clock: Clock,
     disk: Disk,
     watcher: LogWatcher,
@@ -53,6 +55,7 @@ impl LogReader {
             path: path.into(),
             options: PodLogOptions::default(),
             container: None,
+            seen_running: None,
             clock: Clock::system(),
             disk: Disk::default(),
             watcher: LogWatcher::default(),
@@ -69,6 +72,12 @@ impl LogReader {
     /// container, following ends when the stream is dropped.
     pub fn container(mut self, runtime: Arc<dyn RuntimeService>, id: impl Into<String>) -> Self {
         self.container = Some((runtime, id.into()));
+        self
+    }
+
+    /// The runtime has just reported that the container runs: a follower need not ask again at once.
+    pub(crate) fn seen_running(mut self, is_running: bool) -> Self {
+        self.seen_running = is_running.then(Instant::now);
         self
     }
 
@@ -91,7 +100,7 @@ impl LogReader {
         self
     }
 
-    /// Reads the log. A chunk has as many lines of one stream as there are, up to 64 KiB, or one longer line. A
+    /// Reads the log. A chunk has as many lines of one stream as there are, up to 14 KiB, or one longer line. A
     /// follower gets new lines at once, or 50 ms after the last ones.
     ///
     /// # Errors
@@ -176,6 +185,7 @@ impl Reading {
             path,
             options,
             container,
+            seen_running,
             clock,
             disk,
             watcher,
@@ -188,7 +198,9 @@ impl Reading {
         let (path, ahead, open) = opened
             .unwrap_or_else(|error| Err(format!("failed to open log file {given:?}: {}", go_text(&error))))
             .map_err(|message| log_error(&given, message))?;
-        let follow = options.follow.then(|| Follow::new(container, watcher));
+        let follow = options
+            .follow
+            .then(|| Follow::new(container, seen_running, watcher));
         Ok(Self {
             path,
             disk,
@@ -270,10 +282,14 @@ impl Reading {
 
     /// Reads more, and returns whether the file has ended.
     async fn fill(&mut self) -> Result<bool, Error> {
-        if self.follow.as_ref().is_some_and(Follow::is_watching)
-            && let Some(Source::Plain(file)) = &self.open.source
-            && let Ok(ended) = self.lines.read_ready(file)
+        let is_waiting = self.follow.as_ref().is_some_and(Follow::is_watching);
+        if let Some(Source::Plain(file)) = &self.open.source
+            && let Ok(ended) = self.lines.read_ready(file, is_waiting)
         {
+            if !ended {
+                // A long log is in memory, and perhaps no line of it is wanted: other tasks run in between.
+                tokio::task::yield_now().await;
+            }
             return Ok(ended);
         }
         let mut lines = std::mem::take(&mut self.lines);

@@ -550,16 +550,10 @@ async fn a_cordon_is_seen_by_the_watch_and_emits_an_event() {
     agent.end().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_informer_lists_where_the_server_streams_no_lists() {
+async fn lists_after_refusal(refuse: impl FnOnce(Fault)) {
     let server = ApiServer::builder().clock(clock()).build();
     node(json!({"metadata": {"name": "node1"}}))(&server);
-    server
-        .faults()
-        .on(Verb::Watch)
-        .resource("nodes")
-        .first(1)
-        .fails(422, "sendInitialEvents is forbidden");
+    refuse(server.faults().on(Verb::Watch).resource("nodes").first(1));
     let requests = Requests::default();
     let informer = NodeInformer::new(requests.client(&server, "node1"), "node1");
     let (handle, shutdown) = (informer.handle(), CancellationToken::new());
@@ -576,6 +570,14 @@ async fn the_informer_lists_where_the_server_streams_no_lists() {
     eventually!(handle.get(), |node| node.is_none());
     shutdown.cancel();
     running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_informer_lists_where_the_server_streams_no_lists() {
+    lists_after_refusal(|refused| refused.fails(422, "sendInitialEvents is forbidden")).await;
+    lists_after_refusal(|refused| refused.fails(500, "RequestWatchProgress is disabled")).await;
+    // Status 200, and then an event with the error.
+    lists_after_refusal(Fault::gone).await;
 }
 
 #[tokio::test(start_paused = true)]

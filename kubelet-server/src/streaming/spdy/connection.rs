@@ -139,7 +139,11 @@ impl<T: AsyncRead + AsyncWrite> Connection<T> {
             Err(error) => {
                 shared.lock().close();
                 let out = shared.lock().take_out();
-                let _ = timeout(LINGER, writer.write_all(&out)).await;
+                let flush = async {
+                    writer.write_all(&out).await?;
+                    writer.flush().await
+                };
+                let _ = timeout(LINGER, flush).await;
                 Err(error)
             }
         }
