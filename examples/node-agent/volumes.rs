@@ -109,4 +109,8 @@ impl VolumesInUse for LateVolumesInUse {
             known.mark_reported(volumes);
         }
     }
+
+    fn changes(&self) -> Option<watch::Receiver<u64>> {
+        self.0.get()?.changes()
+    }
 }

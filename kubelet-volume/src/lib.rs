@@ -9,7 +9,6 @@ mod api_server_volume_objects;
 pub mod csi;
 mod error;
 mod filesystem;
-mod local;
 mod manager;
 mod mounter;
 mod plugin;
@@ -21,7 +20,6 @@ mod volume_objects;
 pub use api_server_volume_objects::ApiServerVolumeObjects;
 pub use error::{Error, Result};
 pub use filesystem::host_mounter::HostMounter;
-pub use local::LocalVolumes;
 pub use manager::{NodeVolumes, NodeVolumesBuilder, NodeVolumesHandle};
 pub use mounter::{MountPoint, Mounter};
 pub use plugin::{
