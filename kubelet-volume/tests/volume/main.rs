@@ -2,5 +2,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod local_volumes;
-mod recorded;
 mod manager;
+mod recorded;
