@@ -3,4 +3,5 @@
 
 mod local_volumes;
 mod manager;
+mod plugins;
 mod recorded;
