@@ -311,6 +311,7 @@ pub(super) fn mode(path: &Path) -> u32 {
 }
 
 /// Whether this process may mount; a test that needs it is skipped otherwise.
+#[allow(clippy::print_stdout)]
 pub(super) fn may_mount() -> bool {
     let may = rustix::process::geteuid().is_root();
     if !may {
