@@ -2,9 +2,13 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
+#[cfg(feature = "apiserver")]
+mod api_server_volume_objects;
+#[cfg(feature = "csi")]
+#[cfg_attr(docsrs, doc(cfg(feature = "csi")))]
+pub mod csi;
 mod error;
 mod filesystem;
-mod local;
 mod manager;
 mod mounter;
 mod plugin;
@@ -12,9 +16,10 @@ mod plugins;
 mod spec;
 mod volume_objects;
 
+#[cfg(feature = "apiserver")]
+pub use api_server_volume_objects::ApiServerVolumeObjects;
 pub use error::{Error, Result};
 pub use filesystem::host_mounter::HostMounter;
-pub use local::LocalVolumes;
 pub use manager::{NodeVolumes, NodeVolumesBuilder, NodeVolumesHandle};
 pub use mounter::{MountPoint, Mounter};
 pub use plugin::{

@@ -15,6 +15,8 @@ pub struct VolumeSpec {
     /// It stood in the pod's spec as a volume of an in-tree plugin, and was translated for a CSI driver
     /// (`InlineVolumeSpecForCSIMigration`).
     pub migrated_inline: bool,
+    /// It was a volume of an in-tree plugin, and was translated for a CSI driver (`Migrated`).
+    pub migrated: bool,
 }
 
 /// Where a [`VolumeSpec`] comes from.
@@ -33,6 +35,7 @@ impl VolumeSpec {
             source: VolumeSource::Pod(volume),
             read_only: false,
             migrated_inline: false,
+            migrated: false,
         }
     }
 
@@ -42,6 +45,7 @@ impl VolumeSpec {
             source: VolumeSource::Persistent(volume),
             read_only,
             migrated_inline: false,
+            migrated: false,
         }
     }
 

@@ -1,7 +1,9 @@
 //! The integration tests of `kubelet-volume`, as one binary.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod local_volumes;
+#[cfg(feature = "csi")]
+mod csi;
+mod in_tree;
 mod manager;
 mod plugins;
 mod recorded;

@@ -1,7 +1,7 @@
 //! `NodeVolumes`, with plugins in memory.
 
 mod claims;
-mod fake;
+pub(crate) mod fake;
 mod lives;
 mod restarts;
 mod updates;

@@ -1,0 +1,3 @@
+//! CSI drivers.
+
+mod proto_generated;
