@@ -4,5 +4,5 @@
 #[cfg(feature = "csi")]
 mod csi;
 mod local_volumes;
-mod recorded;
 mod manager;
+mod recorded;
