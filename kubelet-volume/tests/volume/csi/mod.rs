@@ -1,3 +1,14 @@
-//! CSI drivers.
+//! CSI volumes with a driver in memory, on real sockets.
 
+mod attachment;
+mod block;
+mod faults;
+mod inline;
+mod migration;
+mod node;
+mod node_info;
+mod persistent;
 mod proto_generated;
+mod registration;
+mod restart;
+mod usage;
