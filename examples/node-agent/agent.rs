@@ -16,19 +16,19 @@ use kubelet_cri::CriClient;
 use kubelet_kuberuntime::logs::ContainerLogManager;
 use kubelet_kuberuntime::{CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, PodCgroups};
 use kubelet_node::certificate::ApiServerAccess;
-use kubelet_node::{HealthChecks, HealthzServer, NoVolumesInUse, NodeHeartbeat, SystemdNotifier};
+use kubelet_node::{HealthChecks, HealthzServer, NodeHeartbeat, NodeInformerHandle, SystemdNotifier};
 use kubelet_pleg::EventedPleg;
 use kubelet_status::{
     ApiServerEvents, ApiServerMirrorClient, ApiServerSink, EventBroadcaster, FanOut, LogSink, StatusManager,
     StatusManagerConfig,
 };
-use kubelet_volume::LocalVolumes;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{self, Process};
 use crate::pods_api::{self, StatusChanges};
 use crate::settings::{self, count, time};
+use crate::volumes::{LateVolumesInUse, Storage};
 use crate::{Error, node};
 
 /// Runs until `shutdown`. The containers stay running.
@@ -95,7 +95,8 @@ pub(crate) async fn run(
     }
     let mut kubelet = Kubelet::builder();
     let local = local.runtime(node_runtime.clone()).ready_check(kubelet.runtime_state());
-    let local = local.events(node_recorder.clone()).volumes_in_use(Arc::new(NoVolumesInUse));
+    let volumes_in_use = LateVolumesInUse::default();
+    let local = local.events(node_recorder.clone()).volumes_in_use(Arc::new(volumes_in_use.clone()));
     let local = Arc::new(local.build());
     local.birth_cry();
     let node = Arc::new(local.initial_node().await);
@@ -120,11 +121,29 @@ pub(crate) async fn run(
         }
         None => StatusManager::with_config(sink, status_config),
     };
-    let volumes = LocalVolumes::new(&root_dir)
-        .recorder(recorder.clone())
-        .config_objects(objects.clone())
-        .tokens(tokens);
-    let (volumes, probes, reporter) = (Arc::new(volumes), ProbeResultCache::new(), statuses.reporter());
+    let heartbeat = access.as_ref().zip(client.clone()).map(|(access, client)| {
+        let heartbeat = node::heartbeat(config);
+        let beats = access.connections().heartbeats(heartbeat.timeout());
+        NodeHeartbeat::new(client, beats, local.clone(), heartbeat)
+    });
+    let watched = heartbeat.as_ref().map(NodeHeartbeat::informer);
+    let storage = Storage {
+        server,
+        root_dir: &root_dir,
+        node_name: &node_name,
+        client: client.as_ref(),
+        node: match &watched {
+            Some(watched) => Arc::new(watched.clone()),
+            None => Arc::new(FixedNode::new(node.clone())),
+        },
+        attached: watched.as_ref().map(NodeInformerHandle::volumes_attached_changes),
+        recorder: recorder.clone(),
+        config_objects: objects.clone(),
+        tokens,
+    };
+    let volumes = storage.volumes(&mut tasks, &shutdown)?;
+    volumes_in_use.set(volumes.clone());
+    let (probes, reporter) = (ProbeResultCache::new(), statuses.reporter());
     let (first_wait, longest_wait) = config.restart_back_off(gates);
     let mut runtime = CriRuntime::builder(services.clone(), images)
         .node(node_settings)
@@ -156,11 +175,8 @@ pub(crate) async fn run(
     // The sources of pods.
     let mut addresses = None;
     let mut pods = PodConfig::builder().recorder(recorder.clone()).static_pods(config, &node_name)?;
-    match (&access, &client) {
-        (Some(access), Some(client)) => {
-            let heartbeat = node::heartbeat(config);
-            let beats = access.connections().heartbeats(heartbeat.timeout());
-            let heartbeat = NodeHeartbeat::new(client.clone(), beats, local.clone(), heartbeat);
+    match (heartbeat, &client) {
+        (Some(heartbeat), Some(client)) => {
             let node = heartbeat.informer();
             addresses = Some(node.addresses());
             let (watched, statuses, ends) = (node.clone(), statuses.handle(), shutdown.clone());

@@ -15,6 +15,7 @@ mod log;
 mod node;
 mod pods_api;
 mod settings;
+mod volumes;
 
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;

@@ -28,10 +28,20 @@ impl Shared {
             "certificatesigningrequests" => self.sign(resource, object),
             _ => {}
         }
+        #[cfg(feature = "storage-controllers")]
+        self.run_storage_controllers(resource, rng);
     }
 
     /// Runs the controllers after an object was removed: a terminating namespace that is now empty is removed.
-    pub(crate) fn after_removal(&self, namespace: &str) {
+    pub(crate) fn after_removal(&self, resource: &Resource, namespace: &str) {
+        #[cfg(feature = "storage-controllers")]
+        self.run_storage_controllers(resource, &mut self.fork_rng());
+        #[cfg(not(feature = "storage-controllers"))]
+        let _ = resource;
+        self.end_namespace(namespace);
+    }
+
+    fn end_namespace(&self, namespace: &str) {
         let Some(namespaces) = Resource::find("", "v1", "namespaces").filter(|_| !namespace.is_empty())
         else {
             return;
@@ -82,7 +92,7 @@ impl Shared {
                 let _ = self.delete(&attributes, &json!({}));
             }
         }
-        self.after_removal(namespace);
+        self.end_namespace(namespace);
     }
 
     #[cfg(feature = "signing")]

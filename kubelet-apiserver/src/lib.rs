@@ -42,6 +42,7 @@
 //! | read and write objects without HTTP | [`get`](ApiServer::get), [`list`](ApiServer::list), [`create`](ApiServer::create), [`changes`](ApiServer::changes) and others |
 //! | assert on requests | [`calls`](ApiServer::calls) |
 //! | allow users more | [`grant`](ApiServer::grant), [`revoke`](ApiServer::revoke) |
+//! | bind and attach volumes | with the feature `storage-controllers`: `ApiServerBuilder::storage_controllers` |
 //! | connect nodes | [`certificate_authority`](ApiServer::certificate_authority) for their `clientCAFile`, [`token_for`](ApiServer::token_for) for their reviews; logs, streams and `nodes/proxy` go to their servers with the feature `tls` |
 //!
 //! A node's server trusts this API server, and asks it about its clients:
@@ -86,6 +87,8 @@ mod reviews;
 mod schema;
 mod server;
 mod status_error;
+#[cfg(feature = "storage-controllers")]
+mod storage_controllers;
 mod store;
 mod table;
 #[cfg(feature = "tls")]

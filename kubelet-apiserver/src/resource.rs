@@ -110,6 +110,74 @@ pub(crate) static RESOURCES: &[Resource] = &[
         &["csr"],
         &["approval", "status"],
     ),
+    core(
+        "persistentvolumeclaims",
+        "persistentvolumeclaim",
+        "PersistentVolumeClaim",
+        true,
+        &["pvc"],
+        &["status"],
+    ),
+    core(
+        "persistentvolumes",
+        "persistentvolume",
+        "PersistentVolume",
+        false,
+        &["pv"],
+        &["status"],
+    ),
+    named(
+        "storage.k8s.io",
+        "storageclasses",
+        "storageclass",
+        "StorageClass",
+        false,
+        &["sc"],
+        &[],
+    ),
+    named(
+        "storage.k8s.io",
+        "csidrivers",
+        "csidriver",
+        "CSIDriver",
+        false,
+        &[],
+        &[],
+    ),
+    named(
+        "storage.k8s.io",
+        "csinodes",
+        "csinode",
+        "CSINode",
+        false,
+        &[],
+        &[],
+    ),
+    named(
+        "storage.k8s.io",
+        "volumeattachments",
+        "volumeattachment",
+        "VolumeAttachment",
+        false,
+        &[],
+        &["status"],
+    ),
+    beta(
+        "certificates.k8s.io",
+        "clustertrustbundles",
+        "clustertrustbundle",
+        "ClusterTrustBundle",
+        false,
+        &[],
+    ),
+    beta(
+        "certificates.k8s.io",
+        "podcertificaterequests",
+        "podcertificaterequest",
+        "PodCertificateRequest",
+        true,
+        &["status"],
+    ),
 ];
 
 const fn core(
@@ -141,6 +209,21 @@ const fn named(
         namespaced,
         short_names,
         subresources,
+    }
+}
+
+/// A resource of the version `v1beta1`.
+const fn beta(
+    group: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+    namespaced: bool,
+    subresources: &'static [&'static str],
+) -> Resource {
+    Resource {
+        version: "v1beta1",
+        ..named(group, plural, singular, kind, namespaced, &[], subresources)
     }
 }
 

@@ -45,6 +45,8 @@ pub struct ApiServer {
 pub struct ApiServerBuilder {
     #[cfg(feature = "signing")]
     pub(crate) signing: Signing,
+    #[cfg(feature = "storage-controllers")]
+    pub(crate) storage_controllers: bool,
     clock: Clock,
     seed: u64,
     history: usize,
@@ -63,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) grants: Grants,
     #[cfg(feature = "signing")]
     pub(crate) signer: Option<Signer>,
+    #[cfg(feature = "storage-controllers")]
+    pub(crate) storage_controllers: bool,
     #[cfg(feature = "faults")]
     faults: Faults,
     pub(crate) outage: Outage,
@@ -82,6 +86,8 @@ impl ApiServer {
         ApiServerBuilder {
             #[cfg(feature = "signing")]
             signing: Signing::default(),
+            #[cfg(feature = "storage-controllers")]
+            storage_controllers: false,
             clock: Clock::system(),
             seed: 0,
             history: HISTORY,
@@ -221,6 +227,8 @@ impl ApiServerBuilder {
                 grants: Grants::default(),
                 #[cfg(feature = "signing")]
                 signer,
+                #[cfg(feature = "storage-controllers")]
+                storage_controllers: self.storage_controllers,
                 #[cfg(feature = "faults")]
                 faults: Faults::new(self.seed),
                 outage: Outage::default(),

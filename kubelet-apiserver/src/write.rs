@@ -241,7 +241,7 @@ impl Shared {
         let (namespace, name) = (&attributes.namespace, &attributes.name);
         if objects::removable(resource, &new) {
             let removed = self.commit(resource, namespace, name, Some(old), None);
-            self.after_removal(namespace);
+            self.after_removal(resource, namespace);
             return Ok(removed.map(|_| new.into()));
         }
         let stored = self.commit(resource, namespace, name, Some(old), Some(new));
@@ -279,7 +279,10 @@ impl Shared {
                 Posted::Update { object, answer } => {
                     let (namespace, name) = (&attributes.namespace, &attributes.name);
                     match self.commit(resource, namespace, name, Some(&parent), Some(object)) {
-                        Ok(_) => answer,
+                        Ok(stored) => {
+                            self.run_controllers(resource, &stored, &mut rng);
+                            answer
+                        }
                         Err(Raced) => continue,
                     }
                 }
@@ -310,7 +313,7 @@ impl Shared {
                 .ok_or_else(|| StatusError::not_found(resource, name))?;
             if let Ok((object, removed)) = self.delete_once(attributes, &old, options)? {
                 if removed {
-                    self.after_removal(&attributes.namespace);
+                    self.after_removal(resource, &attributes.namespace);
                 }
                 if removed && !objects::returns_deleted(resource) {
                     return Ok(Written::new(200, success(resource, &object)));

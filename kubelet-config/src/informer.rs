@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube_client::{Client, Resource};
@@ -29,7 +30,21 @@ pub struct Informer<K> {
     jitter: Jitter,
     /// Removes the fields that no one reads.
     trim: fn(&mut K),
+    /// Is called after an object changed.
+    on_change: OnChange,
     handle: InformerHandle<K>,
+}
+
+/// Gets the key of an object that was created, changed or deleted, and whether this was found by the first list.
+pub(crate) type OnChange = Box<dyn Fn(&Key, Found) + Send + Sync>;
+
+/// How a change was found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// By the first list: the object may be as old as the cluster.
+    ByFirstList,
+    /// Later.
+    Later,
 }
 
 /// The objects that an [`Informer`] has seen. Clones share them. Each call is quick.
@@ -68,6 +83,17 @@ impl Informer<RuntimeClass> {
     }
 }
 
+impl Informer<ClusterTrustBundle> {
+    /// The trust bundles of the cluster.
+    pub(crate) fn cluster_trust_bundles(client: Client) -> Self {
+        let path = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
+        Self::new(Requests::new(client, path, None), |bundle| {
+            bundle.metadata.annotations = None;
+            bundle.metadata.managed_fields = None;
+        })
+    }
+}
+
 impl<K> Informer<K>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + DeserializeOwned + Clone,
@@ -95,6 +121,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone> Informer<K> {
             requests,
             jitter: Jitter::default(),
             trim,
+            on_change: Box::new(|_, _| {}),
             handle: InformerHandle(Arc::new(watch::Sender::new(seen))),
         }
     }
@@ -103,6 +130,12 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone> Informer<K> {
     #[must_use]
     pub fn with_jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
+        self
+    }
+
+    /// Calls `on_change` after each change, when the handle already returns the new state.
+    pub(crate) fn on_change(mut self, on_change: impl Fn(&Key, Found) + Send + Sync + 'static) -> Self {
+        self.on_change = Box::new(on_change);
         self
     }
 
@@ -119,6 +152,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone> Informer<K> {
     pub async fn run(self, shutdown: CancellationToken) {
         let keeper = Keeper {
             trim: self.trim,
+            on_change: self.on_change,
             handle: self.handle,
         };
         let reflector = Reflector::new(self.requests, self.jitter, keeper);
@@ -140,6 +174,11 @@ impl<K> InformerHandle<K> {
 
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.0.borrow().objects.get(&Key::new(namespace, name)).cloned()
+    }
+
+    /// All objects, in the order of their keys.
+    pub(crate) fn all(&self) -> Vec<Arc<K>> {
+        self.0.borrow().objects.values().cloned().collect()
     }
 
     fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
@@ -185,7 +224,32 @@ fn escaped(value: &str) -> String {
 /// Writes the objects of a handle.
 struct Keeper<K> {
     trim: fn(&mut K),
+    on_change: OnChange,
     handle: InformerHandle<K>,
+}
+
+impl<K: Resource<DynamicType = ()>> Keeper<K> {
+    /// Replaces all objects. Returns those that differ, and how this was found.
+    fn replace(&self, objects: BTreeMap<Key, Arc<K>>) -> (Vec<Key>, Found) {
+        let version = |object: &K| (object.meta().uid.clone(), object.meta().resource_version.clone());
+        let (mut changed, mut found) = (Vec::new(), Found::Later);
+        self.handle.0.send_modify(|seen| {
+            if !seen.synced {
+                found = Found::ByFirstList;
+            }
+            let is_same = |other: Option<&Arc<K>>, object: &Arc<K>| {
+                other.is_some_and(|other| version(other) == version(object))
+            };
+            let gone = seen.objects.keys().filter(|key| !objects.contains_key(*key));
+            changed.extend(gone.cloned());
+            let other = objects
+                .iter()
+                .filter(|(key, object)| !is_same(seen.objects.get(*key), object));
+            changed.extend(other.map(|(key, _)| key.clone()));
+            (seen.synced, seen.objects) = (true, objects);
+        });
+        (changed, found)
+    }
 }
 
 impl<K: Resource<DynamicType = ()>> Listener<K> for Keeper<K> {
@@ -194,21 +258,21 @@ impl<K: Resource<DynamicType = ()>> Listener<K> for Keeper<K> {
         match change {
             Change::All(objects) => {
                 let objects = objects.into_iter().map(|object| (Key::of(&*object), object));
-                let objects = objects.collect();
-                self.handle.0.send_replace(Seen {
-                    synced: true,
-                    objects,
-                });
+                let (changed, found) = self.replace(objects.collect());
+                changed.iter().for_each(|key| (self.on_change)(key, found));
             }
             Change::Applied(object) => {
                 let key = Key::of(&*object);
+                let inserted = key.clone();
                 self.handle
                     .0
-                    .send_modify(|seen| _ = seen.objects.insert(key, object));
+                    .send_modify(|seen| _ = seen.objects.insert(inserted, object));
+                (self.on_change)(&key, Found::Later);
             }
             Change::Deleted(object) => {
                 let key = Key::of(&*object);
                 self.handle.0.send_modify(|seen| _ = seen.objects.remove(&key));
+                (self.on_change)(&key, Found::Later);
             }
             Change::Unavailable(message) => {
                 tracing::warn!(%kind, message, "the API server cannot be reached")

@@ -8,7 +8,7 @@
 //!   `http`) from a URL; `ApiServerSource` (feature `apiserver`) reads the pods that an API server binds to the
 //!   node. The feature `apiserver` also has what those pods need: `ConfigObjectManager` reads config maps and
 //!   secrets (`ConfigObjectWatches` watches them, `ApiServerConfigObjects` reads them each time), `ApiServerTokens`
-//!   requests tokens, and `Informer` watches services and RuntimeClasses.
+//!   requests tokens, `Informer` watches services and RuntimeClasses, and `ClusterTrustBundleInformer` trust bundles.
 //! * [`CheckpointSource`] saves the pods of any source on disk. The node can restart while the source is
 //!   unavailable.
 //! * [`manifest`] decodes the manifest of a static pod, sets its defaults and validates it.
@@ -101,7 +101,8 @@ mod yaml;
 
 #[cfg(feature = "apiserver")]
 pub use api_objects::{
-    ApiServerConfigObjects, ApiServerTokens, ConfigObjectManager, ConfigObjectWatches, WatchedConfigObjects,
+    ApiServerClusterTrustBundles, ApiServerConfigObjects, ApiServerTokens, ClusterTrustBundleInformer,
+    ConfigObjectManager, ConfigObjectWatches, WatchedConfigObjects,
 };
 #[cfg(feature = "apiserver")]
 pub use api_source::ApiServerSource;

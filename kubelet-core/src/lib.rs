@@ -226,6 +226,7 @@ pub use start_failures::StartFailures;
 pub use stats::StatsProvider;
 pub use status::{Eviction, PodStatusInput, PodStatusManager, PodStatusReporter, SinkPod, StatusSink};
 pub use strategic_merge_patch::strategic_merge_patch;
+pub use sub_paths::clean_volume_sub_paths;
 pub use sync_loop::{SyncLoop, SyncLoopMonitor};
 pub use sync_pod::RuntimePodSyncer;
 pub use volume_manager::{

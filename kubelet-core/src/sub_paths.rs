@@ -4,10 +4,22 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use crate::{PodUid, RootDir};
+
 /// Unmounts and removes everything in `<pod>/volume-subpaths/<volume>/<container>/<index>`, and that folder. Only empty
 /// folders are removed: a mount that remains is an error and is left alone.
 pub(crate) fn clean_sub_paths(dir: &Path) -> io::Result<()> {
     clean(dir, 2)
+}
+
+/// Unmounts and removes the sub-paths of one volume of a pod, before the volume is unmounted (`CleanSubPaths`). Blocks the
+/// thread.
+///
+/// # Errors
+///
+/// If something is still mounted, or cannot be removed.
+pub fn clean_volume_sub_paths(root_dir: &RootDir, uid: &PodUid, volume: &str) -> io::Result<()> {
+    clean(&root_dir.pod_volume_subpaths_dir(uid).join(volume), 1)
 }
 
 /// How many levels below the folder's entries the mounts are.

@@ -53,6 +53,9 @@ pub struct MountedVolume {
     /// The container runtime must label its files for SELinux: its plugin supports that, and it is not mounted with a
     /// context.
     pub selinux_relabel: bool,
+    /// The name of the volume on the host: that of the persistent volume, or the name in the pod's spec
+    /// (`InnerVolumeSpecName`). The folders of its sub-paths have this name.
+    pub inner_name: String,
 }
 
 impl MountedVolume {
@@ -63,6 +66,7 @@ impl MountedVolume {
             is_block: false,
             read_only: false,
             selinux_relabel: false,
+            inner_name: String::new(),
         }
     }
 }

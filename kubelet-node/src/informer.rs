@@ -6,10 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt;
 use http::Request;
-use k8s_openapi::api::core::v1::{Node, NodeAddress};
+use k8s_openapi::api::core::v1::{AttachedVolume, Node, NodeAddress};
 use kube_client::core::{ObjectList, WatchEvent};
 use kube_client::{Client, Error as ClientError};
 use kubelet_core::{Jitter, NodeGetter};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -51,7 +52,16 @@ pub struct NodeInformerHandle {
     requests: Requests,
     seen: Arc<watch::Sender<Seen>>,
     addresses: Arc<watch::Sender<Vec<NodeAddress>>>,
+    /// How often the attached volumes changed, and what they are.
+    attached: Arc<Attached>,
     local: Option<Arc<LocalNode>>,
+}
+
+/// The volumes that the controller has attached to the node.
+#[derive(Default)]
+struct Attached {
+    changes: watch::Sender<u64>,
+    last: Mutex<Vec<AttachedVolume>>,
 }
 
 /// The state of the watch: whether it has synced, and the node if it exists.
@@ -77,6 +87,7 @@ impl NodeInformer {
                 requests,
                 seen: Arc::default(),
                 addresses: Arc::default(),
+                attached: Arc::default(),
                 local: None,
             },
         }
@@ -227,6 +238,11 @@ impl NodeInformerHandle {
         self.addresses.subscribe()
     }
 
+    /// Changes whenever `status.volumesAttached` has changed. A pod that waits for a volume then looks again.
+    pub fn volumes_attached_changes(&self) -> watch::Receiver<u64> {
+        self.attached.changes.subscribe()
+    }
+
     /// Records a node that another request returned. The watch may have seen a newer version already.
     pub(crate) fn observe(&self, node: Arc<Node>) {
         self.seen.send_if_modified(|seen| {
@@ -236,7 +252,7 @@ impl NodeInformerHandle {
             }
             is_newer
         });
-        self.publish_addresses();
+        self.publish();
     }
 
     fn see(&self, node: Option<Arc<Node>>) {
@@ -246,10 +262,11 @@ impl NodeInformerHandle {
             }
             (seen.synced, seen.node) = (true, node);
         });
-        self.publish_addresses();
+        self.publish();
     }
 
-    fn publish_addresses(&self) {
+    /// Reports what has changed to those who wait for it.
+    fn publish(&self) {
         let seen = self.seen.borrow();
         let status = seen.node.as_ref().and_then(|node| node.status.as_ref());
         let now = status
@@ -262,6 +279,16 @@ impl NodeInformerHandle {
             }
             differs
         });
+        let now = status
+            .and_then(|status| status.volumes_attached.as_deref())
+            .unwrap_or_default();
+        let mut last = self.attached.last.lock();
+        if last.as_slice() != now {
+            *last = now.to_vec();
+            self.attached
+                .changes
+                .send_modify(|count| *count = count.wrapping_add(1));
+        }
     }
 }
 

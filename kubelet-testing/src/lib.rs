@@ -70,6 +70,8 @@ mod error;
 mod fake_recorder;
 mod leak_check;
 pub mod memory_cri;
+#[cfg(feature = "volumes")]
+mod memory_mounter;
 mod memory_runtime;
 mod pod_builder;
 mod run;
@@ -89,6 +91,8 @@ pub use kubelet_apiserver::{self as api_server, ApiServer, User};
 pub use kubelet_core::Calls;
 pub use leak_check::{LeakCheck, Leaks};
 pub use memory_cri::MemoryCri;
+#[cfg(feature = "volumes")]
+pub use memory_mounter::MemoryMounter;
 pub use memory_runtime::{MemoryRuntime, Tally};
 pub use pod_builder::{ContainerBuilder, PodBuilder, probe};
 pub use run::Run;

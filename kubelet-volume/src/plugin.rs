@@ -187,6 +187,13 @@ pub trait AttachableVolumePlugin: Send + Sync {
 
     /// Requests that the volume is detached. `volume_name` is without the name of the plugin.
     async fn detach(&self, volume_name: &str, node_name: &str) -> Result<()>;
+
+    /// Whether the volume is not attached because the node has as many as it can have (`VerifyExhaustedResource`): a pod
+    /// that waits for it is then rejected. By default, `false`.
+    async fn is_exhausted(&self, spec: &VolumeSpec) -> bool {
+        let _ = spec;
+        false
+    }
 }
 
 /// A plugin that mounts a volume once for all pods of the node (the kubelet's `DeviceMountableVolumePlugin`).

@@ -9,3 +9,4 @@ mod on_containerd;
 mod pods;
 mod restart;
 mod server;
+mod volumes;

@@ -1,5 +1,7 @@
 //! The Node authorizer (`plugin/pkg/auth/authorizer/node`): a node may read the objects that its pods refer to.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::super::objects::Fields;
@@ -27,6 +29,11 @@ pub(super) fn authorize(node: &str, access: &Access<'_>, view: &dyn View) -> Res
         ("", "serviceaccounts") => service_account(node, access, view),
         ("coordination.k8s.io", "leases") => lease(node, access),
         ("", "nodes") => own_node(node, access),
+        ("", "persistentvolumeclaims" | "persistentvolumes") | ("storage.k8s.io", "volumeattachments") => {
+            volume(node, access, view)
+        }
+        ("storage.k8s.io", "csinodes") => csi_node(node, access),
+        ("certificates.k8s.io", "podcertificaterequests") => pod_certificate_request(node, access, view),
         ("", "pods") => pod(node, access, view),
         // The role `system:node` decides the rest.
         (group, plural) => {
@@ -40,7 +47,9 @@ pub(super) fn authorize(node: &str, access: &Access<'_>, view: &dyn View) -> Res
                 | ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews", "") => {
                     &["create"]
                 }
-                ("node.k8s.io", "runtimeclasses", "") => &["get", "list", "watch"],
+                ("node.k8s.io", "runtimeclasses", "")
+                | ("storage.k8s.io", "csidrivers", "")
+                | ("certificates.k8s.io", "clustertrustbundles", "") => &["get", "list", "watch"],
                 _ => &[],
             };
             allow_if(verbs.contains(verb), "")
@@ -94,6 +103,61 @@ fn lease(node: &str, access: &Access<'_>) -> Result<(), String> {
     )
 }
 
+/// Claims and volumes of the node's pods, and attachments to the node.
+fn volume(node: &str, access: &Access<'_>, view: &dyn View) -> Result<(), String> {
+    if (access.resource, access.subresource) == ("persistentvolumeclaims", "status") {
+        let writes = matches!(access.verb, "update" | "patch");
+        allow_if(writes, "can only get/update/patch this type")?;
+    } else {
+        allow_if(
+            access.verb == "get",
+            "can only get individual resources of this type",
+        )?;
+        allow_if(access.subresource.is_empty(), "cannot get subresource")?;
+    }
+    related(node, access, view)
+}
+
+fn csi_node(node: &str, access: &Access<'_>) -> Result<(), String> {
+    let verb = access.verb;
+    allow_if(
+        matches!(verb, "get" | "create" | "update" | "patch" | "delete"),
+        "can only get, create, update, patch, or delete a CSINode",
+    )?;
+    allow_if(
+        access.subresource.is_empty(),
+        "cannot authorize CSINode subresources",
+    )?;
+    allow_if(
+        verb == "create" || access.name == node,
+        "can only access CSINode with the same name as the requesting node",
+    )
+}
+
+fn pod_certificate_request(node: &str, access: &Access<'_>, view: &dyn View) -> Result<(), String> {
+    allow_if(
+        access.subresource.is_empty(),
+        "nodes may not access the status subresource of PodCertificateRequests",
+    )?;
+    match access.verb {
+        "create" => Ok(()),
+        "get" => related(node, access, view),
+        "list" | "watch" => allow_if(
+            selects_node(access, node),
+            "can only list/watch podcertificaterequests with nodeName field selector",
+        ),
+        verb => Err(format!("nodes may not {verb} podcertificaterequests")),
+    }
+}
+
+/// Whether the request's field selector is restricted to the node.
+fn selects_node(access: &Access<'_>, node: &str) -> bool {
+    access.field_selector.split(',').any(|requirement| {
+        let value = requirement.trim().strip_prefix("spec.nodeName=");
+        value.is_some_and(|value| value.strip_prefix('=').unwrap_or(value) == node)
+    })
+}
+
 fn own_node(node: &str, access: &Access<'_>) -> Result<(), String> {
     let name = &*access.name;
     match (access.subresource, access.verb) {
@@ -113,11 +177,7 @@ fn pod(node: &str, access: &Access<'_>, view: &dyn View) -> Result<(), String> {
     match (access.subresource, access.verb) {
         ("", "get") => related(node, access, view),
         ("", "list" | "watch") => {
-            let selects = |requirement: &str| {
-                let value = requirement.trim().strip_prefix("spec.nodeName=");
-                value.is_some_and(|value| value.strip_prefix('=').unwrap_or(value) == node)
-            };
-            if access.field_selector.split(',').any(selects) {
+            if selects_node(access, node) {
                 return Ok(());
             }
             if !access.name.is_empty() {
@@ -134,19 +194,98 @@ fn pod(node: &str, access: &Access<'_>, view: &dyn View) -> Result<(), String> {
 fn related(node: &str, access: &Access<'_>, view: &dyn View) -> Result<(), String> {
     let (namespace, name) = (access.namespace, &*access.name);
     allow_if(!name.is_empty(), "No Object name found")?;
-    let is_related = match (access.resource, Resource::find("", "v1", "pods")) {
-        (_, None) => false,
-        ("pods", Some(pods)) => view
-            .get(pods, namespace, name)
-            .is_some_and(|pod| pod["spec"].text("nodeName") == node),
-        (plural, Some(pods)) => view.list(pods, namespace).iter().any(|pod| {
-            pod["spec"].text("nodeName") == node && !is_mirror(pod) && refers(&pod["spec"], plural, name)
-        }),
+    let stored = |group: &str, version: &str, plural: &str| {
+        Resource::find(group, version, plural).and_then(|resource| view.get(resource, namespace, name))
+    };
+    let is_on_node = |object: &Value| object["spec"].text("nodeName") == node;
+    let is_related = match access.resource {
+        "pods" => stored("", "v1", "pods").is_some_and(|pod| is_on_node(&pod)),
+        "volumeattachments" => {
+            stored("storage.k8s.io", "v1", "volumeattachments").is_some_and(|it| is_on_node(&it))
+        }
+        "podcertificaterequests" => {
+            let request = stored("certificates.k8s.io", "v1beta1", "podcertificaterequests");
+            request.is_some_and(|request| is_on_node(&request))
+        }
+        "persistentvolumes" => {
+            stored("", "v1", "persistentvolumes").is_some_and(|volume| is_claimed_on(node, &volume, view))
+        }
+        "secrets" => pod_refers(node, access, view) || volumes_refer(node, namespace, name, view),
+        _ => pod_refers(node, access, view),
     };
     allow_if(
         is_related,
         &format!("no relationship found between node '{node}' and this object"),
     )
+}
+
+fn pod_refers(node: &str, access: &Access<'_>, view: &dyn View) -> bool {
+    pods_of(node, access.namespace, view)
+        .iter()
+        .any(|pod| match access.resource {
+            "persistentvolumeclaims" => claims(pod).any(|claim| claim == *access.name),
+            plural => refers(&pod["spec"], plural, &access.name),
+        })
+}
+
+/// The pods of a node that give it access to objects.
+fn pods_of(node: &str, namespace: &str, view: &dyn View) -> Vec<Arc<Value>> {
+    let pods = Resource::find("", "v1", "pods").map(|pods| view.list(pods, namespace));
+    let mut pods = pods.unwrap_or_default();
+    pods.retain(|pod| pod["spec"].text("nodeName") == node && !is_mirror(pod));
+    pods
+}
+
+/// The names of a pod's claims, those of ephemeral volumes among them.
+pub(crate) fn claims(pod: &Value) -> impl Iterator<Item = String> {
+    pod["spec"].list("volumes").iter().filter_map(|volume| {
+        if volume["ephemeral"].has("volumeClaimTemplate") {
+            return Some(format!(
+                "{}-{}",
+                pod["metadata"].text("name"),
+                volume.text("name")
+            ));
+        }
+        let claim = volume.field("persistentVolumeClaim")?;
+        Some(claim.text("claimName").to_owned())
+    })
+}
+
+/// Whether a pod of the node uses the claim that a persistent volume is bound to.
+fn is_claimed_on(node: &str, volume: &Value, view: &dyn View) -> bool {
+    let claim = &volume["spec"]["claimRef"];
+    let pods = pods_of(node, claim.text("namespace"), view);
+    claim.is_object()
+        && pods
+            .iter()
+            .any(|pod| claims(pod).any(|name| name == claim.text("name")))
+}
+
+/// Whether a persistent volume that the node's pods use refers to a secret.
+fn volumes_refer(node: &str, namespace: &str, name: &str, view: &dyn View) -> bool {
+    let Some(volumes) = Resource::find("", "v1", "persistentvolumes") else {
+        return false;
+    };
+    let is_it = |reference: &Value, volume: &Value| {
+        let of = match reference.text("namespace") {
+            "" => volume["spec"]["claimRef"].text("namespace"),
+            of => of,
+        };
+        reference.text("name") == name && of == namespace
+    };
+    view.list(volumes, "").iter().any(|volume| {
+        let sources = volume["spec"].as_object().into_iter().flatten();
+        let mut references = sources.flat_map(|(_, source)| {
+            let keys = [
+                "secretRef",
+                "nodePublishSecretRef",
+                "nodeStageSecretRef",
+                "nodeExpandSecretRef",
+            ];
+            keys.into_iter().filter_map(|key| source.get(key))
+        });
+        references.any(|reference| is_it(reference, volume)) && is_claimed_on(node, volume, view)
+    })
 }
 
 /// The mirror pod of a static pod gives its node no access.

@@ -49,8 +49,13 @@ pub(super) fn admit(
         ("", "nodes") => admit_node(node, attributes, old, new),
         ("", "serviceaccounts") => admit_token(node, attributes, new, view)?,
         ("coordination.k8s.io", "leases") => admit_lease(node, attributes, old, new),
+        ("", "persistentvolumeclaims") => admit_claim(node, attributes, old, new),
+        ("storage.k8s.io", "csinodes") => admit_csi_node(node, old, new),
+        ("certificates.k8s.io", "podcertificaterequests") => {
+            admit_certificate_request(node, attributes, old, new, view)?
+        }
         #[cfg(feature = "signing")]
-        ("certificates.k8s.io", _) => admit_csr(node, attributes, old, new),
+        ("certificates.k8s.io", "certificatesigningrequests") => admit_csr(node, attributes, old, new),
         _ => Ok(()),
     };
     judged.map_err(|why| {
@@ -340,11 +345,11 @@ fn admit_token(
             "node requested token bound to a pod scheduled on a different node".into(),
         ));
     }
-    Ok(check_audience(request, &pod, &attributes.user.name))
+    Ok(check_audience(request, &pod, &attributes.user.name, view))
 }
 
 /// A node may request tokens only for the audiences that its pod names.
-fn check_audience(request: &Value, pod: &Value, user: &str) -> Judged {
+fn check_audience(request: &Value, pod: &Value, user: &str, view: &dyn View) -> Judged {
     let audience = match request["spec"].list("audiences") {
         [] => "",
         [one] => one.as_str().unwrap_or_default(),
@@ -358,12 +363,138 @@ fn check_audience(request: &Value, pod: &Value, user: &str) -> Judged {
         let token = source.field("serviceAccountToken");
         token.is_some_and(|token| token.text("audience") == audience)
     });
-    refuse_if(!named, || {
+    refuse_if(!named && !drivers_want(audience, pod, view), || {
         format!(
             "audience {audience:?} not found in pod spec volume, {user} is not authorized to request tokens for this \
              audience"
         )
     })
+}
+
+/// Whether a CSI driver of the pod's volumes wants tokens for this audience (`tokenRequests`).
+fn drivers_want(audience: &str, pod: &Value, view: &dyn View) -> bool {
+    let stored = |group: &str, plural: &str, namespace: &str, name: &str| {
+        Resource::find(group, "v1", plural).and_then(|resource| view.get(resource, namespace, name))
+    };
+    let namespace = pod["metadata"].text("namespace");
+    let of_claims = super::node::claims(pod).filter_map(|claim| {
+        let claim = stored("", "persistentvolumeclaims", namespace, &claim)?;
+        let volume = stored("", "persistentvolumes", "", claim["spec"].text("volumeName"))?;
+        Some(volume["spec"]["csi"].text("driver").to_owned())
+    });
+    let volumes = pod["spec"].list("volumes").iter();
+    let inline = volumes.map(|volume| volume["csi"].text("driver").to_owned());
+    of_claims.chain(inline).any(|driver| {
+        stored("storage.k8s.io", "csidrivers", "", &driver).is_some_and(|driver| {
+            let mut requests = driver["spec"].list("tokenRequests").iter();
+            requests.any(|request| request.text("audience") == audience)
+        })
+    })
+}
+
+/// A node may change how large a claim's volume is, and the conditions that belong to that.
+fn admit_claim(node: &str, attributes: &Attributes, old: Option<&Value>, new: Option<&Value>) -> Judged {
+    refuse_if(attributes.subresource != "status", || {
+        "may only update PVC status".to_owned()
+    })?;
+    let (Some(old), Some(new)) = (old, new) else {
+        return Err("unexpected operation \"CREATE\"".to_owned());
+    };
+    let rest = |claim: &Value| {
+        let mut claim = claim.clone();
+        for key in ["resourceVersion", "managedFields"] {
+            claim["metadata"].fields_mut().remove(key);
+        }
+        for key in [
+            "capacity",
+            "conditions",
+            "allocatedResources",
+            "allocatedResourceStatuses",
+        ] {
+            claim["status"].fields_mut().remove(key);
+        }
+        claim
+    };
+    refuse_if(rest(old) != rest(new), || {
+        format!(
+            "node {node:?} is not allowed to update fields other than status.quantity and status.conditions"
+        )
+    })
+}
+
+fn admit_csi_node(node: &str, old: Option<&Value>, new: Option<&Value>) -> Judged {
+    let name = old
+        .or(new)
+        .map_or("", |csi_node| csi_node["metadata"].text("name"));
+    refuse_if(name != node, || {
+        "can only access CSINode with the same name as the requesting node".into()
+    })
+}
+
+/// A node may request certificates for its pods, as what they are.
+fn admit_certificate_request(
+    node: &str,
+    attributes: &Attributes,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    view: &dyn View,
+) -> Result<Judged, StatusError> {
+    let (None, Some(request), "") = (old, new, attributes.subresource) else {
+        return Ok(Err("unexpected operation UPDATE".to_owned()));
+    };
+    let (spec, namespace) = (&request["spec"], attributes.namespace.as_str());
+    let named = spec.text("nodeName");
+    if named != node {
+        return Ok(Err(format!(
+            "PodCertificateRequest.Spec.NodeName={named:?}, which is not the requesting node {node:?}"
+        )));
+    }
+    let name_of_pod = format!("{namespace}/{}", spec.text("podName"));
+    // Not forbidden: what the request names may appear in a moment.
+    let later =
+        |why: String| StatusError::new(500, "InternalError", &format!("Internal error occurred: {why}"));
+    let find = |plural: &str, namespace: &str, name: &str| {
+        let found = Resource::find("", "v1", plural).and_then(|resource| view.get(resource, namespace, name));
+        found.ok_or_else(|| {
+            later(format!(
+                "while retrieving {plural} {name:?} named in the PodCertificateRequest"
+            ))
+        })
+    };
+    let node = find("nodes", "", named)?;
+    let pod = find("pods", namespace, spec.text("podName"))?;
+    let account = find("serviceaccounts", namespace, spec.text("serviceAccountName"))?;
+    for (key, object, what) in [
+        ("nodeUID", &node, "node UID"),
+        ("podUID", &pod, "pod UID"),
+        ("serviceAccountUID", &account, "service account UID"),
+    ] {
+        let (given, uid) = (spec.text(key), object["metadata"].text("uid"));
+        if given != uid {
+            let why = format!(
+                "PodCertificateRequest for pod {name_of_pod:?} names {what} {given:?}, inconsistent with {uid:?}"
+            );
+            return Err(later(why));
+        }
+    }
+    if pod["spec"].text("nodeName") != named {
+        return Ok(Err(format!(
+            "pod {name_of_pod:?} is not running on node {named:?} named in the PodCertificateRequest"
+        )));
+    }
+    if pod["metadata"]["annotations"].has(MIRROR_ANNOTATION) {
+        return Ok(Err(format!("pod {name_of_pod:?} is a mirror pod")));
+    }
+    let (given, of_pod) = (
+        spec.text("serviceAccountName"),
+        pod["spec"].text("serviceAccountName"),
+    );
+    Ok(refuse_if(given != of_pod, || {
+        format!(
+            "PodCertificateRequest for pod {name_of_pod:?} contains serviceAccountName ({given:?}) that differs from \
+             running pod ({of_pod:?})"
+        )
+    }))
 }
 
 fn admit_lease(node: &str, attributes: &Attributes, old: Option<&Value>, new: Option<&Value>) -> Judged {

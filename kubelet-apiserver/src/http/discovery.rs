@@ -23,9 +23,9 @@ pub(super) fn core_versions() -> Value {
 
 /// `/apis`.
 pub(super) fn groups() -> Value {
-    let groups: Vec<Value> = named_groups()
-        .map(|(name, version)| group_of(name, version))
-        .collect();
+    let mut names: Vec<&str> = named_groups().map(|(name, _)| name).collect();
+    names.dedup();
+    let groups: Vec<Value> = names.into_iter().map(group_of).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
@@ -33,7 +33,7 @@ pub(super) fn groups() -> Value {
 pub(super) fn group(name: &str) -> Value {
     let mut group = named_groups()
         .find(|(known, _)| *known == name)
-        .map_or(Value::Null, |(name, version)| group_of(name, version));
+        .map_or(Value::Null, |(name, _)| group_of(name));
     group["kind"] = json!("APIGroup");
     group["apiVersion"] = json!("v1");
     group
@@ -86,7 +86,7 @@ pub(super) fn resources(group: &str, version: &str) -> Value {
 
 /// `/api` and `/apis` in one response each, for newer clients.
 pub(super) fn aggregated(core: bool) -> Value {
-    let mut groups: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<Value>>> = BTreeMap::new();
     for resource in RESOURCES.iter().filter(|r| r.group.is_empty() == core) {
         let subresources: Vec<Value> = resource
             .subresources
@@ -115,12 +115,18 @@ pub(super) fn aggregated(core: bool) -> Value {
         if !subresources.is_empty() {
             entry["subresources"] = json!(subresources);
         }
-        groups.entry(resource.group).or_default().push(entry);
+        let versions = groups.entry(resource.group).or_default();
+        versions.entry(resource.version).or_default().push(entry);
     }
     let items: Vec<Value> = groups
         .into_iter()
-        .map(|(group, resources)| {
-            let versions = json!([{"version": "v1", "resources": resources, "freshness": "Current"}]);
+        .map(|(group, versions)| {
+            let versions: Vec<Value> = versions
+                .into_iter()
+                .map(|(version, resources)| {
+                    json!({"version": version, "resources": resources, "freshness": "Current"})
+                })
+                .collect();
             match group {
                 "" => json!({"metadata": {}, "versions": versions}),
                 group => json!({"metadata": {"name": group}, "versions": versions}),
@@ -153,9 +159,13 @@ fn named_groups() -> impl Iterator<Item = (&'static str, &'static str)> {
         .filter(|(group, _)| !group.is_empty())
 }
 
-fn group_of(name: &str, version: &str) -> Value {
-    let version = json!({"groupVersion": format!("{name}/{version}"), "version": version});
-    json!({"name": name, "versions": [version], "preferredVersion": version})
+/// A group with its versions, the preferred one first.
+fn group_of(name: &str) -> Value {
+    let versions: Vec<Value> = named_groups()
+        .filter(|(group, _)| *group == name)
+        .map(|(_, version)| json!({"groupVersion": format!("{name}/{version}"), "version": version}))
+        .collect();
+    json!({"name": name, "versions": versions, "preferredVersion": versions.first()})
 }
 
 fn verbs(resource: &Resource) -> Value {

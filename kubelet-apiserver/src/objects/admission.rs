@@ -7,7 +7,7 @@ use super::super::request::{Attributes, View};
 use super::super::resource::Resource;
 use super::super::status_error::StatusError;
 use super::value::Fields;
-use super::{metadata, pod};
+use super::{metadata, persistent_volume, pod};
 
 /// The namespaces that may not be deleted (`NamespaceLifecycle`).
 const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
@@ -27,6 +27,10 @@ pub(super) fn create(
         "Pod" => pod::admit_create(attributes, view, object),
         "Node" => {
             taint_not_ready(object);
+            Ok(())
+        }
+        "PersistentVolumeClaim" => {
+            persistent_volume::set_default_class(object, view);
             Ok(())
         }
         #[cfg(feature = "signing")]

@@ -10,7 +10,10 @@ use super::super::resource::RESOURCES;
 use super::super::schema;
 use super::super::status_error::StatusError;
 use super::value::Fields;
-use super::{config, json_syntax, namespace, node, pod, runtime_class, service, token_request};
+use super::{
+    config, json_syntax, namespace, node, persistent_volume, pod, runtime_class, service, storage,
+    token_request,
+};
 
 /// `fieldValidation`: how to treat unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,6 +39,7 @@ pub(crate) struct Decoded {
 /// The kind that a path takes.
 struct Wanted {
     group: &'static str,
+    version: &'static str,
     kind: &'static str,
     /// The package of the API server's own type.
     package: &'static str,
@@ -190,10 +194,10 @@ fn unknown(attributes: &Attributes, object: &Value) -> Vec<String> {
 }
 
 fn wanted(attributes: &Attributes) -> Wanted {
-    let (group, kind, package) = match attributes.subresource {
-        "token" => ("authentication.k8s.io", "TokenRequest", "authentication"),
-        "binding" => ("", "Binding", "core"),
-        "eviction" => ("policy", "Eviction", "policy"),
+    let (group, version, kind, package) = match attributes.subresource {
+        "token" => ("authentication.k8s.io", "v1", "TokenRequest", "authentication"),
+        "binding" => ("", "v1", "Binding", "core"),
+        "eviction" => ("policy", "v1", "Eviction", "policy"),
         _ => {
             let package = match attributes.resource.group {
                 "coordination.k8s.io" => "coordination",
@@ -201,20 +205,26 @@ fn wanted(attributes: &Attributes) -> Wanted {
                 "certificates.k8s.io" => "certificates",
                 "authentication.k8s.io" => "authentication",
                 "authorization.k8s.io" => "authorization",
+                "storage.k8s.io" => "storage",
                 _ => "core",
             };
-            (attributes.resource.group, attributes.resource.kind, package)
+            let resource = attributes.resource;
+            (resource.group, resource.version, resource.kind, package)
         }
     };
-    Wanted { group, kind, package }
+    Wanted {
+        group,
+        version,
+        kind,
+        package,
+    }
 }
 
 /// Checks kind and version, and returns version and kind. Missing ones default to the wanted ones.
 fn check_kind(wanted: &Wanted, object: &mut Value) -> Result<(String, String), StatusError> {
-    let api_version = if wanted.group.is_empty() {
-        "v1".to_owned()
-    } else {
-        format!("{}/v1", wanted.group)
+    let api_version = match wanted.group {
+        "" => wanted.version.to_owned(),
+        group => format!("{group}/{}", wanted.version),
     };
     object.default_text("apiVersion", &api_version);
     object.default_text("kind", wanted.kind);
@@ -255,6 +265,10 @@ fn set_defaults(kind: &str, object: &mut Value) {
         "Service" => service::set_defaults(object),
         "RuntimeClass" => runtime_class::set_defaults(object),
         "TokenRequest" => token_request::set_defaults(object),
+        "PersistentVolume" => persistent_volume::set_defaults(object),
+        "PersistentVolumeClaim" => persistent_volume::set_claim_defaults(object),
+        "StorageClass" => storage::set_class_defaults(object),
+        "CSIDriver" => storage::set_driver_defaults(object),
         _ => {}
     }
 }

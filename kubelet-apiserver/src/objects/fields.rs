@@ -50,7 +50,8 @@ fn labels(resource: &Resource) -> &'static [&'static str] {
         (_, "Namespace") => &["status.phase"],
         (_, "Secret") => &["type"],
         (_, "Service") => &["spec.clusterIP", "spec.type"],
-        (_, "CertificateSigningRequest") => &["spec.signerName"],
+        (_, "CertificateSigningRequest" | "ClusterTrustBundle") => &["spec.signerName"],
+        (_, "PodCertificateRequest") => &["spec.signerName", "spec.podName", "spec.nodeName"],
         _ => &[],
     }
 }

@@ -26,13 +26,16 @@ mod metadata;
 mod names;
 mod namespace;
 mod node;
+mod persistent_volume;
 mod pod;
+mod pod_certificate;
 mod posted;
 mod problems;
 mod quantity;
 mod runtime_class;
 mod service;
 mod service_account;
+mod storage;
 mod strategy;
 mod token_request;
 mod value;
@@ -45,8 +48,10 @@ pub(crate) use metadata::display_name;
 pub(crate) use event::convert as convert_event;
 pub(crate) use fields::{check_field_label, selectable_field};
 pub(crate) use initial::{beside_namespace, initial_objects};
-#[cfg(feature = "signing")]
+#[cfg(any(feature = "signing", feature = "storage-controllers"))]
 pub(crate) use metadata::time;
+#[cfg(feature = "storage-controllers")]
+pub(crate) use metadata::uid as new_uid;
 pub(crate) use posted::{Posted, post_subresource};
 pub(crate) use strategy::{prepare_create, prepare_update};
 pub(crate) use value::Fields;

@@ -8,7 +8,8 @@ use super::super::status_error::{Cause, StatusError};
 use super::problems::Problems;
 use super::value::Fields;
 use super::{
-    admission, config, event, lease, metadata, namespace, node, pod, runtime_class, service, service_account,
+    admission, config, event, lease, metadata, namespace, node, persistent_volume, pod, pod_certificate,
+    runtime_class, service, service_account, storage,
 };
 
 /// The error for a write that was made from an older object.
@@ -51,6 +52,10 @@ pub(crate) fn prepare_create(
         "ServiceAccount" => service_account::prepare(&mut object),
         #[cfg(feature = "signing")]
         "CertificateSigningRequest" => super::csr::prepare_create(attributes, &mut object),
+        "PersistentVolume" => persistent_volume::prepare_create(attributes, &mut object),
+        "PersistentVolumeClaim" => object["status"] = json!({"phase": "Pending"}),
+        "VolumeAttachment" => object["status"] = json!({"attached": false}),
+        "PodCertificateRequest" => object["status"] = json!({}),
         _ => {}
     }
     let mut problems = Problems::default();
@@ -97,6 +102,14 @@ pub(crate) fn prepare_update(
         "ServiceAccount" => service_account::prepare(&mut new),
         #[cfg(feature = "signing")]
         "CertificateSigningRequest" => super::csr::prepare_update(attributes, old, &mut new),
+        "PersistentVolume" | "PersistentVolumeClaim" | "VolumeAttachment" | "PodCertificateRequest" => {
+            let kept = if attributes.subresource == "status" {
+                "spec"
+            } else {
+                "status"
+            };
+            metadata::copy_field(old, &mut new, kept);
+        }
         _ => {}
     }
     metadata::keep(old, &mut new);
@@ -127,6 +140,14 @@ fn validate(attributes: &Attributes, object: &Value, problems: &mut Problems) {
         "RuntimeClass" => runtime_class::validate(object, problems),
         #[cfg(feature = "signing")]
         "CertificateSigningRequest" => super::csr::validate(object, problems),
+        "PersistentVolume" => persistent_volume::validate(object, problems),
+        "PersistentVolumeClaim" => persistent_volume::validate_claim(object, problems),
+        "StorageClass" => storage::validate_class(object, problems),
+        "CSIDriver" => storage::validate_driver(object, problems),
+        "CSINode" => storage::validate_node(object, problems),
+        "VolumeAttachment" => storage::validate_attachment(object, problems),
+        "ClusterTrustBundle" => pod_certificate::validate_bundle(object, problems),
+        "PodCertificateRequest" => pod_certificate::validate_request(object, problems),
         _ => {}
     }
     if problems.is_empty() {
@@ -149,6 +170,14 @@ fn validate_update(attributes: &Attributes, old: &Value, new: &Value, problems: 
         "RuntimeClass" => runtime_class::validate_update(old, new, problems),
         #[cfg(feature = "signing")]
         "CertificateSigningRequest" => super::csr::validate_update(attributes, old, new, problems),
+        "PersistentVolume" => persistent_volume::validate_update(old, new, problems),
+        "PersistentVolumeClaim" => persistent_volume::validate_claim_update(old, new, problems),
+        "StorageClass" => storage::validate_class_update(old, new, problems),
+        "CSIDriver" => storage::validate_driver(new, problems),
+        "CSINode" => storage::validate_node(new, problems),
+        "VolumeAttachment" => storage::validate_attachment_update(old, new, problems),
+        "ClusterTrustBundle" => pod_certificate::validate_bundle_update(old, new, problems),
+        "PodCertificateRequest" => pod_certificate::validate_request_update(attributes, old, new, problems),
         _ => {}
     }
 }

@@ -113,6 +113,7 @@ static TEXTS: &[&str] = &[
     include_str!("pods.txt"),
     include_str!("volumes.txt"),
     include_str!("others.txt"),
+    include_str!("storage.txt"),
 ];
 
 fn parse(texts: &[&'static str]) -> HashMap<&'static str, Type> {

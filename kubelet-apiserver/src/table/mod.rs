@@ -1,6 +1,7 @@
 //! `Table`: objects as `kubectl get` shows them (`pkg/printers/internalversion`).
 
 mod pod;
+mod storage;
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -88,7 +89,7 @@ fn columns_of(resource: &Resource) -> &'static [Column] {
         "Secret" => &[NAME, ("Type", "string", false), ("Data", "string", false), AGE],
         "ServiceAccount" => &[NAME, ("Secrets", "string", false), AGE],
         "RuntimeClass" => &[NAME, ("Handler", "string", false), AGE],
-        _ => &[NAME, AGE],
+        _ => storage::columns(resource.kind).unwrap_or(&[NAME, AGE]),
     }
 }
 
@@ -112,7 +113,7 @@ pub(crate) fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Valu
         "Secret" => json!([name, object.text("type"), object.entries("data").count(), age]),
         "ServiceAccount" => json!([name, object.list("secrets").len(), age]),
         "RuntimeClass" => json!([name, object.text("handler"), age]),
-        _ => json!([name, age]),
+        _ => storage::cells(resource.kind, object, &age).unwrap_or_else(|| json!([name, age])),
     }
 }
 

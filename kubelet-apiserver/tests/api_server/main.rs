@@ -11,6 +11,7 @@ mod nodes;
 mod recorded;
 mod recorded_pods;
 mod reviews;
+mod storage;
 mod tls;
 mod watching;
 

@@ -7,7 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubelet_config::{
     ApiServerConfigObjects, ApiServerTokens, ConfigObjectManager, ConfigObjectWatches, KubeletConfiguration,
 };
-use kubelet_core::{Clock, ConfigObjects, Jitter, PodExt, ServiceAccountTokens};
+use kubelet_core::{
+    Clock, ConfigObjectChanges, ConfigObjectRef, ConfigObjects, Jitter, PodExt, ServiceAccountTokens,
+};
 use kubelet_testing::api_server::{ApiServer, Verb};
 use kubelet_testing::eventually;
 use parking_lot::Mutex;
@@ -312,4 +314,113 @@ fn named(name: &str) -> ObjectMeta {
         namespace: Some("default".to_owned()),
         ..Default::default()
     }
+}
+
+/// The next change, however long it takes.
+async fn next(changes: &mut ConfigObjectChanges) -> String {
+    let ConfigObjectRef {
+        kind,
+        namespace,
+        name,
+    } = changes.recv().await.unwrap();
+    format!("{kind:?} {namespace}/{name}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_change_of_what_is_watched_is_reported() {
+    let server = ApiServer::builder().record_reads().build();
+    assert!(ApiServerConfigObjects::new(server.client()).changes().is_none());
+    let watches = ConfigObjectWatches::new(server.client());
+    let (objects, stop) = (watches.handle(), CancellationToken::new());
+    let running = tokio::spawn(watches.run(|| vec![reader()], stop.clone()));
+    let mut changes = objects.changes().unwrap();
+    let nothing = |changes: &mut ConfigObjectChanges| assert!(changes.is_empty(), "{:?}", changes.try_recv());
+
+    // The first read reports nothing: its reader has the object.
+    assert_eq!(word(&objects).await, None);
+    nothing(&mut changes);
+    server.create(&config_map("first")).unwrap();
+    assert_eq!(next(&mut changes).await, "ConfigMap default/words");
+    assert_eq!(
+        word(&objects).await.as_deref(),
+        Some("first"),
+        "it is there at once"
+    );
+    let mut changed: ConfigMap = server.get("default", "words").unwrap().unwrap();
+    changed.data = config_map("second").data;
+    server.replace(&changed).unwrap();
+    assert_eq!(next(&mut changes).await, "ConfigMap default/words");
+    assert_eq!(word(&objects).await.as_deref(), Some("second"));
+
+    // What nobody reads is not watched.
+    let mut other = config_map("other");
+    other.metadata.name = Some("others".to_owned());
+    server.create(&other).unwrap();
+    sleep(Duration::from_secs(30)).await;
+    nothing(&mut changes);
+
+    // What changed while the server was away is reported after it is back.
+    server.faults().on(Verb::Watch).connection_lost();
+    server.faults().on(Verb::List).connection_lost();
+    server.restart(kubelet_testing::api_server::Memory::Lost);
+    sleep(Duration::from_secs(60)).await;
+    server.delete::<ConfigMap>("default", "words").unwrap();
+    sleep(Duration::from_secs(60)).await;
+    nothing(&mut changes);
+    server.faults().clear();
+    assert_eq!(next(&mut changes).await, "ConfigMap default/words");
+    assert_eq!(word(&objects).await, None);
+    nothing(&mut changes);
+    stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_waited_in_vain_gets_the_first_list_as_a_change() {
+    let server = ApiServer::builder().build();
+    server.create(&config_map("first")).unwrap();
+    server.faults().on(Verb::Watch).connection_lost();
+    server.faults().on(Verb::List).connection_lost();
+    let watches = ConfigObjectWatches::new(server.client());
+    let (objects, stop) = (watches.handle(), CancellationToken::new());
+    let running = tokio::spawn(watches.run(|| vec![reader()], stop.clone()));
+    let mut changes = objects.changes().unwrap();
+    objects.config_map("default", "words").await.unwrap_err();
+    server.faults().clear();
+    assert_eq!(next(&mut changes).await, "ConfigMap default/words");
+    assert_eq!(word(&objects).await.as_deref(), Some("first"));
+    stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_immutable_object_is_read_once() {
+    let server = ApiServer::builder().record_reads().build();
+    let mut fixed = config_map("first");
+    fixed.immutable = Some(true);
+    server.create(&fixed).unwrap();
+    let watches = ConfigObjectWatches::new(server.client());
+    let (objects, stop) = (watches.handle(), CancellationToken::new());
+    let pods = Arc::new(Mutex::new(vec![reader()]));
+    let there = pods.clone();
+    let running = tokio::spawn(watches.run(move || there.lock().clone(), stop.clone()));
+    assert_eq!(word(&objects).await.as_deref(), Some("first"));
+    eventually!(server.open_watches(), |open| *open == 0);
+    let asked = server.calls().count("watch configmaps");
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(word(&objects).await.as_deref(), Some("first"));
+    assert_eq!(
+        server.calls().count("watch configmaps"),
+        asked,
+        "it cannot change"
+    );
+
+    // Deleted and created again, it is another object, which the next pod gets.
+    pods.lock().clear();
+    server.delete::<ConfigMap>("default", "words").unwrap();
+    server.create(&config_map("second")).unwrap();
+    sleep(Duration::from_secs(121)).await;
+    assert_eq!(word(&objects).await.as_deref(), Some("second"));
+    stop.cancel();
+    running.await.unwrap();
 }

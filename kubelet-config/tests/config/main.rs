@@ -10,6 +10,7 @@
 mod api_objects;
 mod api_source;
 mod checkpoint_source;
+mod cluster_trust_bundles;
 mod command_lines;
 mod command_lines_recorded;
 mod feature_gates;

@@ -10,7 +10,7 @@ use super::files::{ContainerFiles, ETC_HOSTS, TerminationLog};
 use super::hostname::hostname_and_domain;
 use super::hosts::HostsFile;
 use super::labels::{container_annotations, container_labels};
-use super::mounts::plan_mounts;
+use super::mounts::{block_devices, plan_mounts};
 use super::resources::container_resources;
 use super::sandbox::pod_logs_directory;
 use super::security_context::{container_security_context, verify_run_as_non_root};
@@ -78,6 +78,7 @@ fn describe(
         tty: container.tty.unwrap_or(false),
         linux: Some(linux_config(node, inputs)?),
         stop_signal: stop_signal(container) as i32,
+        devices: block_devices(inputs)?,
         envs: environment
             .into_iter()
             .map(|(key, value)| v1::KeyValue { key, value })

@@ -9,20 +9,21 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube_client::Client;
-use kubelet_config::{ApiServerSource, PodConfig, StreamSource};
+use kubelet_config::{ApiServerSource, ConfigObjectWatches, PodConfig, StreamSource};
 use kubelet_core::{
-    Clock, Disk, Event, EventRecorder, Jitter, Kubelet, KubeletHandle, LogEvents, MountedVolume, PodCache,
-    PodExt, PodStatusManager as _, PodUid, PodWorkersConfig, ProbeOutcome, ProbeResultCache, ProbeTarget,
-    Prober, RootDir, VolumeManager, annotations,
+    Clock, Disk, Event, EventRecorder, Jitter, Kubelet, KubeletHandle, LogEvents, PodCache, PodExt,
+    PodStatusManager as _, PodWorkersConfig, ProbeOutcome, ProbeResultCache, ProbeTarget, Prober,
+    annotations,
 };
 use kubelet_kuberuntime::{CriRuntime, NodeProber, NodeSettings};
 use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_status::{
     ApiServerMirrorClient, ApiServerNode, ApiServerSink, StatusManager, StatusManagerConfig,
 };
+use kubelet_volume::NodeVolumes;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,8 @@ use tokio_util::sync::CancellationToken;
 use super::history::Journal;
 use super::prepared_lists::PreparedLists;
 use super::static_pods::StaticPods;
+use super::storage;
+use crate::MemoryMounter;
 use crate::memory_cri::{MemoryCri, hash};
 
 /// How often an agent tries to start, and the pause between attempts.
@@ -50,6 +53,8 @@ pub struct SimulatedNode {
     pub client: SimulatedClient,
     /// The container runtime.
     pub runtime: MemoryCri,
+    /// What is mounted on it.
+    pub mounter: MemoryMounter,
     /// Its static pods, instead of a folder of manifests.
     pub static_pods: StaticPods,
     /// The clock, shared by all nodes.
@@ -105,6 +110,7 @@ impl SimulatedNode {
         Self {
             client: SimulatedClient(client),
             runtime: MemoryCri::new(clock),
+            mounter: MemoryMounter::new(hash(1, &name)),
             static_pods: StaticPods::default(),
             clock,
             root_dir: root_dir.into(),
@@ -150,17 +156,18 @@ impl SimulatedNode {
         // Boxed, because it is no longer needed while the agent runs.
         let assembled = Box::pin(self.assemble());
         match shutdown.run_until_cancelled(assembled).await {
-            Some(kubelet) => Ok(kubelet?.run(shutdown).await?),
+            Some(assembled) => assembled?.run(shutdown).await,
             None => Ok(()),
         }
     }
 
     /// Assembles the agent, once its runtime answers.
-    async fn assemble(self) -> Result<Kubelet, AgentError> {
+    async fn assemble(self) -> Result<Assembled, AgentError> {
         let Self {
             name,
             client,
             runtime,
+            mounter,
             static_pods,
             clock,
             root_dir,
@@ -180,11 +187,18 @@ impl SimulatedNode {
             .clock(clock);
         let initial_node = Arc::new(node_object(&name));
         let node = ApiServerNode::new(client.get(), &name).with_initial_node(initial_node);
-        let volumes = Arc::new(EmptyVolumes {
-            root_dir: RootDir::new(&root_dir),
-            pods: Mutex::default(),
-        });
-        let recorder = Arc::new(recorder);
+        let (node, recorder) = (Arc::new(node), Arc::new(recorder));
+        let (engine, objects) = storage::volumes(storage::Parts {
+            name: &name,
+            root_dir: &root_dir,
+            client: client.get(),
+            mounter,
+            clock,
+            jitter: jitter.clone(),
+            recorder: recorder.clone(),
+            node: node.clone(),
+        })?;
+        let volumes = Arc::new(engine.handle());
         let runtime = Arc::new(runtime);
         let (results, prober) = (
             ProbeResultCache::new(),
@@ -245,7 +259,7 @@ impl SimulatedNode {
             .prober(prober, results)
             .clock(clock)
             .volumes(volumes)
-            .node(Arc::new(node))
+            .node(node)
             .mirrors(Arc::new(ApiServerMirrorClient::new(client.get())))
             .root_dir(root_dir)
             .checkpoints(checkpoints)
@@ -253,7 +267,35 @@ impl SimulatedNode {
             .jitter(jitter)
             .build()?;
         *shown.lock() = Some(kubelet.handle());
-        Ok(kubelet)
+        Ok(Assembled {
+            kubelet,
+            volumes: engine,
+            objects,
+        })
+    }
+}
+
+/// The parts of an agent that run.
+struct Assembled {
+    kubelet: Kubelet,
+    volumes: NodeVolumes,
+    objects: ConfigObjectWatches,
+}
+
+impl Assembled {
+    async fn run(self, shutdown: CancellationToken) -> Result<(), AgentError> {
+        let pods = self.kubelet.handle();
+        // The volumes stay until the last pod has been synced.
+        let last = CancellationToken::new();
+        let (volumes, objects) = (self.volumes.run(last.clone()), last.clone());
+        let objects = self.objects.run(move || pods.pods().pods(), objects);
+        let kubelet = async {
+            let ended = self.kubelet.run(shutdown).await;
+            last.cancel();
+            ended
+        };
+        let (ended, (), ()) = tokio::join!(kubelet, volumes, objects);
+        Ok(ended?)
     }
 }
 
@@ -335,48 +377,5 @@ impl EventRecorder for HistoryRecorder {
             "{} event {} {key}: {}",
             self.node, event.reason, event.message
         ));
-    }
-}
-
-/// Every volume is an empty folder, because simulated containers do not read volumes.
-#[derive(Debug)]
-struct EmptyVolumes {
-    root_dir: RootDir,
-    /// The names of mounted volumes.
-    pods: Mutex<BTreeMap<PodUid, Box<[Box<str>]>>>,
-}
-
-impl EmptyVolumes {
-    fn dir(&self, uid: &PodUid) -> PathBuf {
-        self.root_dir.pod_dir(uid).join("empty")
-    }
-}
-
-#[async_trait]
-impl VolumeManager for EmptyVolumes {
-    async fn wait_for_attach_and_mount(&self, pod: &Arc<Pod>) -> kubelet_core::Result<()> {
-        let dir = self.dir(&pod.uid());
-        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-        let mounted: Box<[Box<str>]> = volumes.map(|volume| volume.name.as_str().into()).collect();
-        for name in &mounted {
-            let path = dir.join(&**name);
-            std::fs::create_dir_all(&path)
-                .map_err(|error| kubelet_core::Error::io(&path, Some(&pod.uid()), error))?;
-        }
-        self.pods.lock().insert(pod.uid(), mounted);
-        Ok(())
-    }
-
-    fn mounted_volumes(&self, uid: &PodUid) -> BTreeMap<String, MountedVolume> {
-        let (dir, pods) = (self.dir(uid), self.pods.lock());
-        let mounted = pods.get(uid).into_iter().flatten();
-        mounted
-            .map(|name| (name.to_string(), MountedVolume::new(dir.join(&**name))))
-            .collect()
-    }
-
-    async fn wait_for_unmount(&self, pod: &Arc<Pod>) -> kubelet_core::Result<()> {
-        self.pods.lock().remove(&pod.uid());
-        Ok(())
     }
 }

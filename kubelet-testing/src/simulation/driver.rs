@@ -21,12 +21,13 @@ use super::agent::{
 use super::history::{History, Journal};
 use super::order::Order;
 use super::static_pods::StaticPods;
+use super::storage;
 use super::turns::Turns;
 use super::witness::Witness;
 use super::workload::{Churn, Weather, script};
 use super::{FaultPlan, Simulation};
-use crate::memory_cri::MemoryCri;
-use crate::{ApiServer, User};
+use crate::memory_cri::{MemoryCri, hash};
+use crate::{ApiServer, MemoryMounter, User};
 
 /// The start time of every simulation: 2026-01-01T00:00:00Z.
 const START: i64 = 1_767_225_600;
@@ -57,6 +58,8 @@ pub(super) struct Driver {
     pub(super) agenda: BTreeMap<(Instant, u64), Act>,
     acts: u64,
     pub(super) pods_made: u64,
+    /// What the volumes of pods follow from.
+    pub(super) seed: u64,
     pub(super) problems: Vec<String>,
 }
 
@@ -64,6 +67,7 @@ pub(super) struct Node {
     pub(super) name: String,
     client: SimulatedClient,
     pub(super) runtime: MemoryCri,
+    pub(super) mounter: MemoryMounter,
     pub(super) clock: Clock,
     pub(super) root_dir: PathBuf,
     pub(super) static_pods: StaticPods,
@@ -145,12 +149,17 @@ impl Driver {
                 .pod_cidr(network, 24)
                 .build();
             script(&runtime, &weather);
-            order.watch(&runtime);
+            let mounter = MemoryMounter::new(hash(seed, &name));
+            order.watch(&runtime, &mounter);
+            let running = runtime.clone();
+            mounter.check_unmounts(move |path| storage::users(&running, path));
             faults.befall_runtime(&runtime);
+            mounter.set_fault_rate(faults.mounts);
             let client = SimulatedClient(api.client_as(User::node(&name)));
             Node {
                 client,
                 runtime,
+                mounter,
                 clock,
                 root_dir: folder.join(&name),
                 static_pods: StaticPods::default(),
@@ -184,12 +193,14 @@ impl Driver {
             agenda: BTreeMap::new(),
             acts: 0,
             pods_made: 0,
+            seed,
             problems: Vec::new(),
         }
     }
 
     /// Creates the nodes, pods and agents of the start.
     async fn prepare(&mut self, pods: Vec<Pod>) {
+        self.problems.extend(storage::create_objects(&self.api));
         for number in 0..self.nodes.len() {
             let name = self.nodes[number].name.clone();
             let made = Api::<k8s_openapi::api::core::v1::Node>::all(self.admin.clone());
@@ -288,6 +299,7 @@ impl Driver {
                     let node = &self.nodes[number];
                     self.journal.note(format!("{} loses power", node.name));
                     node.runtime.reboot(REBOOT);
+                    node.mounter.lose_all();
                     self.start_agent_soon(number);
                 }
             }
@@ -434,6 +446,7 @@ impl Driver {
             name: node.name.clone(),
             client: node.client.clone(),
             runtime: node.runtime.clone(),
+            mounter: node.mounter.clone(),
             static_pods: node.static_pods.clone(),
             clock: node.clock,
             root_dir: node.root_dir.clone(),

@@ -24,6 +24,7 @@ pub struct FaultPlan {
     pub(super) runtime_calls: f64,
     pub(super) api_requests: f64,
     pub(super) container_events: f64,
+    pub(super) mounts: f64,
     pub(super) container_crashes: Option<Duration>,
     pub(super) agent_restarts: Option<Duration>,
     pub(super) agent_stops: Option<Duration>,
@@ -41,6 +42,7 @@ impl FaultPlan {
             runtime_calls: 0.0,
             api_requests: 0.0,
             container_events: 0.0,
+            mounts: 0.0,
             container_crashes: None,
             agent_restarts: None,
             agent_stops: None,
@@ -58,6 +60,7 @@ impl FaultPlan {
             .runtime_calls(0.05)
             .api_requests(0.05)
             .container_events(0.1)
+            .mounts(0.05)
             .container_crashes(Duration::from_secs(120))
             .agent_restarts(Duration::from_secs(900))
             .agent_stops(Duration::from_secs(1800))
@@ -90,6 +93,7 @@ impl FaultPlan {
         plan.not_ready = trouble.map(|every| (every, lasts()));
         plan.runtime_outages = runtime.map(|every| (every, lasts()));
         plan.api_outages = api.map(|every| (every, lasts()));
+        plan.mounts = [0.0, 0.0, 0.02, 0.2][rng.usize(..4)];
         plan
     }
 
@@ -110,6 +114,13 @@ impl FaultPlan {
     /// The fraction of the runtimes' container events that are lost, doubled, late or out of order.
     pub fn container_events(mut self, rate: f64) -> Self {
         self.container_events = rate;
+        self
+    }
+
+    /// The fraction of mounts and unmounts that fail: an error before or after the work, a delay before or after the work, no
+    /// answer until the faults end. 0 is none, 1 is all.
+    pub fn mounts(mut self, rate: f64) -> Self {
+        self.mounts = rate;
         self
     }
 
@@ -214,6 +225,7 @@ impl fmt::Display for FaultPlan {
             ("runtime_calls", self.runtime_calls),
             ("api_requests", self.api_requests),
             ("container_events", self.container_events),
+            ("mounts", self.mounts),
         ] {
             if rate > 0.0 {
                 write!(f, ".{name}({rate})")?;

@@ -27,6 +27,9 @@ impl Driver {
                     .into_iter()
                     .map(|violation| format!("{}: {violation}", node.name)),
             );
+            let violations = node.mounter.violations().into_iter();
+            self.problems
+                .extend(violations.map(|violation| format!("{}: {violation}", node.name)));
             // An agent must not end by itself.
             if node
                 .running
@@ -50,6 +53,7 @@ impl Driver {
         for number in 0..self.nodes.len() {
             let runtime = &self.nodes[number].runtime;
             runtime.faults().clear();
+            self.nodes[number].mounter.end_faults();
             runtime.come_back();
             runtime.set_runtime_trouble(None);
             runtime.set_network_trouble(None);

@@ -6,6 +6,7 @@ use std::path::Path;
 use kubelet_core::{PodUid, RootDir};
 
 use super::driver::Node;
+use super::storage;
 
 /// The label of a container's or sandbox's pod.
 const POD_UID: &str = "io.kubernetes.pod.uid";
@@ -33,6 +34,8 @@ pub(super) fn leftovers(node: &Node, living: &BTreeSet<String>, gone: &BTreeSet<
     let folders = names_in(&RootDir::new(&node.root_dir).pods_dir());
     let folders = folders.into_iter().filter(|uid| !living.contains(uid));
     left.extend(folders.map(|uid| format!("the disk has a folder of the deleted pod {uid}")));
+    let is_living = |uid: &str| living.contains(uid);
+    left.extend(storage::left_mounted(&node.mounter, &node.root_dir, is_living));
     let logs = names_in(&node.root_dir.join("logs"));
     let is_of_living = |folder: &String| living.iter().any(|uid| folder.ends_with(&format!("_{uid}")));
     let logs = logs.into_iter().filter(|folder| !is_of_living(folder));

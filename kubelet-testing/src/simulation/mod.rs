@@ -26,6 +26,7 @@ mod order;
 mod prepared_lists;
 mod stages;
 mod static_pods;
+mod storage;
 mod turns;
 mod users;
 mod witness;

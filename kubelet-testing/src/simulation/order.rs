@@ -7,6 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::{PodExt, PodUid};
 use parking_lot::Mutex;
 
+use super::storage;
+use crate::MemoryMounter;
 use crate::memory_cri::{MemoryCri, Start};
 
 /// All pods that were ever created. Clones share the data.
@@ -51,9 +53,13 @@ impl Order {
     }
 
     /// Adds the checks to a runtime.
-    pub(super) fn watch(&self, runtime: &MemoryCri) {
-        let known = self.0.clone();
-        runtime.check_starts(move |start| known.lock().wrong_with(start));
+    pub(super) fn watch(&self, runtime: &MemoryCri, mounter: &MemoryMounter) {
+        let (known, mounter) = (self.0.clone(), mounter.clone());
+        runtime.check_starts(move |start| {
+            let mut wrong = known.lock().wrong_with(start);
+            wrong.extend(storage::missing(&start.planned.container, &mounter));
+            wrong
+        });
     }
 }
 

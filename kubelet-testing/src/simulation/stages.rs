@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::driver::{Driver, Running, alive_tasks};
 use super::judge::REST;
 use super::leftovers::leftovers;
+use super::storage;
 
 /// How long nothing must change until the cluster counts as calm. By then all reports are made.
 const CALM: Duration = Duration::from_secs(120);
@@ -39,9 +40,18 @@ impl Driver {
         sleep(CALM).await;
         let before = self.fingerprint();
         self.witness.await_quiet();
+        let volumes = self.volumes();
         self.take_over().await;
         sleep(AFTERMATH).await;
         let after = self.fingerprint();
+        // Pods that end or crash meanwhile may give back their volumes.
+        let is_calm = calm == before && before == after;
+        for ((name, before), (_, after)) in volumes.iter().zip(self.volumes()).filter(|_| is_calm) {
+            if *before != after {
+                let problem = format!("{name}: the agent's restart changes volumes: {before:?}, {after:?}");
+                self.problems.push(problem);
+            }
+        }
         for (pod, change) in self.witness.changes() {
             let uid = pod.uid_str();
             let is_same = calm.get(uid) == before.get(uid) && before.get(uid) == after.get(uid);
@@ -56,6 +66,19 @@ impl Driver {
             }
         }
         self.look();
+    }
+
+    /// The mounts and files of volumes on each node.
+    fn volumes(&self) -> Vec<(String, Vec<String>)> {
+        let nodes = self.nodes.iter();
+        nodes
+            .map(|node| {
+                (
+                    node.name.clone(),
+                    storage::snapshot(&node.mounter, &node.root_dir),
+                )
+            })
+            .collect()
     }
 
     /// Kills every agent, and starts another one on its node.

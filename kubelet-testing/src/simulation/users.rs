@@ -11,7 +11,9 @@ use tokio::time::Instant;
 
 use super::driver::{Act, Driver};
 use super::static_pods::static_pod;
+use super::storage;
 use super::workload::random_pod;
+use crate::memory_cri::hash;
 
 /// One in about this many created pods is static.
 const STATIC: u8 = 6;
@@ -28,7 +30,9 @@ impl Driver {
         }
         let name = name.unwrap_or_else(|| self.new_name("pod"));
         let node = self.nodes[number].name.clone();
-        match serde_json::from_value(random_pod(&name, &node, &mut self.rng)) {
+        let mut drawn = random_pod(&name, &node, &mut self.rng);
+        storage::add_volumes(&mut drawn, self.seed);
+        match serde_json::from_value(drawn) {
             Ok(pod) => self.create(pod).await,
             Err(error) => self.problems.push(format!("pod {name}: {error}")),
         }
@@ -99,6 +103,7 @@ impl Driver {
             }
             _ => {
                 let label = self.rng.u16(..).to_string();
+                storage::change_config_map(&self.api, hash(self.seed, &label), self.witness.version());
                 self.journal.note(format!("user labels {key}"));
                 let patch = Patch::Merge(json!({"metadata": {"labels": {"drawn": label}}}));
                 // It may have been deleted meanwhile.

@@ -3,16 +3,15 @@
 use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use kubelet_core::Disk;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
-use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::commands::run;
 use super::mount_table;
 use super::path_error::reason;
 use crate::{Error, MountPoint, Mounter, Result};
@@ -205,9 +204,11 @@ impl Request {
             options: options.to_owned(),
             ..self.clone()
         };
-        let (why, output) = match run("mount", &self.arguments(options)).await {
-            Ok((status, _)) if status.success() => return Ok(()),
-            Ok((status, output)) => (exit_text(status), output),
+        let arguments = self.arguments(options);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let (why, output) = match run("mount", &arguments).await {
+            Ok(ended) if ended.is_success() => return Ok(()),
+            Ok(ended) => (ended.text(), ended.output),
             Err(why) => (why, String::new()),
         };
         Err(Error::failed(request.failure(&why, &output)))
@@ -287,17 +288,17 @@ fn needs_a_server(fs_type: &str) -> bool {
 /// `UnmountWithForce`
 async fn unmount_from_server(target: &Path) -> Result<()> {
     let path = target.display().to_string();
-    let plain = timeout(FORCE_AFTER, run("umount", std::slice::from_ref(&path))).await;
+    let plain = timeout(FORCE_AFTER, run("umount", &[&path])).await;
     let ended = match plain {
         Ok(ended) => ended,
         Err(_) => {
             tracing::warn!(path, "Unmounting takes too long, it is forced");
-            run("umount", &["-f".to_owned(), path]).await
+            run("umount", &["-f", &path]).await
         }
     };
     match ended {
-        Ok((status, output)) if status.success() || output.contains("not mounted") => Ok(()),
-        Ok((status, output)) => Err(unmount_failed(target, &exit_text(status), &output)),
+        Ok(ended) if ended.is_success() || ended.output.contains("not mounted") => Ok(()),
+        Ok(ended) => Err(unmount_failed(target, &ended.text(), &ended.output)),
         Err(why) => Err(unmount_failed(target, &why, "")),
     }
 }
@@ -307,29 +308,6 @@ fn unmount_failed(target: &Path, why: &str, output: &str) -> Error {
     Error::failed(format!(
         "unmount failed: {why}\nUnmounting arguments: {target}\nOutput: {output}"
     ))
-}
-
-/// Runs a program to its end; the result has both its outputs.
-async fn run(program: &str, arguments: &[String]) -> std::result::Result<(ExitStatus, String), String> {
-    let mut command = Command::new(program);
-    let running = command.args(arguments).stdin(Stdio::null()).output().await;
-    match running {
-        Ok(ended) => {
-            let output = [ended.stdout, ended.stderr].concat();
-            Ok((ended.status, String::from_utf8_lossy(&output).into_owned()))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(format!("exec: {program:?}: executable file not found in $PATH"))
-        }
-        Err(error) => Err(reason(&error)),
-    }
-}
-
-fn exit_text(status: ExitStatus) -> String {
-    match status.code() {
-        Some(code) => format!("exit status {code}"),
-        None => "signal: killed".to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
 //! Work on files, folders and mounts that several plugins share.
 
 pub(crate) mod atomic_writer;
+pub(crate) mod clean_path;
+pub(crate) mod commands;
+pub(crate) mod device;
+pub(crate) mod file_kind;
 pub(crate) mod fs_group;
 pub(crate) mod host_mounter;
 pub(crate) mod make_dir;

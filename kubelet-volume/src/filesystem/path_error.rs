@@ -3,21 +3,11 @@
 use std::io;
 use std::path::Path;
 
-use crate::Error;
-
 /// `open /srv/file: no such file or directory`: the call, the path, and the error of the operating system (Go's
 /// `os.PathError`).
-pub(crate) fn path_error(call: &str, path: &Path, error: &io::Error) -> Error {
-    Error::failed(path_error_text(call, path, error))
-}
-
-/// The text of [`path_error`], as an I/O error.
 pub(crate) fn path_io_error(call: &str, path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), path_error_text(call, path, error))
-}
-
-fn path_error_text(call: &str, path: &Path, error: &io::Error) -> String {
-    format!("{call} {}: {}", path.display(), reason(error))
+    let text = format!("{call} {}: {}", path.display(), reason(error));
+    io::Error::new(error.kind(), text)
 }
 
 /// The message of the operating system: in lower case, without its number.
@@ -43,7 +33,7 @@ mod tests {
     #[test]
     fn the_words_are_those_of_the_kubelet() {
         let missing = std::fs::read("/no/such/file").unwrap_err();
-        let error = path_error("open", Path::new("/no/such/file"), &missing);
+        let error = path_io_error("open", Path::new("/no/such/file"), &missing);
         assert_eq!(error.to_string(), "open /no/such/file: no such file or directory");
         assert_eq!(reason(&io::Error::other("Mine")), "Mine");
     }

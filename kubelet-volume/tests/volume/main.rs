@@ -3,4 +3,6 @@
 
 #[cfg(feature = "csi")]
 mod csi;
-mod local_volumes;
+mod in_tree;
+mod manager;
+mod recorded;

@@ -1,0 +1,112 @@
+//! Mounts and unmounts a volume for the node, once for all its pods.
+
+use super::block;
+use std::path::Path;
+
+use super::mount::{Mounting, Problem, before};
+use super::next_step::Presence;
+use super::operation::{Failure, change, failed};
+use super::record::VolumeKey;
+use super::shared::Shared;
+use crate::{DeviceMount, Error};
+
+/// Mounts the device unless it is mounted (`MountDevice`).
+pub(crate) async fn mount(shared: &Shared, key: &VolumeKey, mounting: &mut Mounting) -> Result<(), Problem> {
+    let plugin = mounting.plugin.clone();
+    let Some(device) = plugin.device_mountable() else {
+        return Ok(());
+    };
+    let path = device.device_mount_path(&mounting.mount.spec);
+    let path = path.map_err(before("MountVolume.GetDeviceMountPath failed"))?;
+    mounting.mount.device_mount_path = Some(path.clone());
+    if mounting.device == Presence::Mounted {
+        return Ok(());
+    }
+    change(shared, key, |record| {
+        record.device_mount_path = Some(path.clone());
+        record.situation.device = Presence::Uncertain;
+    });
+    let mount = DeviceMount {
+        spec: mounting.mount.spec.clone(),
+        device_path: mounting.device_path.clone(),
+        device_mount_path: path,
+        fs_group: mounting.mount.fs_group,
+        selinux_label: mounting.mount.selinux_label.clone(),
+    };
+    let result = device.mount_device(&mount).await;
+    mark(shared, key, mounting, result.as_ref().err());
+    result.map_err(before("MountVolume.MountDevice failed"))
+}
+
+/// Records what came of an attempt to mount or map the device (`markDeviceErrorState`).
+pub(crate) fn mark(shared: &Shared, key: &VolumeKey, mounting: &Mounting, error: Option<&Error>) {
+    change(shared, key, |record| {
+        let was_found = record.device_was_found && mounting.device == Presence::Uncertain;
+        record.situation.device = match error {
+            None => Presence::Mounted,
+            Some(error) if error.is_uncertain() || was_found => Presence::Uncertain,
+            Some(_) => Presence::Absent,
+        };
+        record.device_was_found &= error.is_some();
+    });
+}
+
+/// Unmounts the device, or removes its map (`GenerateUnmountDeviceFunc`, `GenerateUnmapDeviceFunc`).
+pub(crate) async fn unmount(shared: &Shared, key: &VolumeKey) -> Result<(), Failure> {
+    let read = {
+        let state = shared.state.lock();
+        let record = state.records.get(key);
+        record.map(|record| {
+            let path = record.device_mount_path.clone();
+            (
+                record.plugin.clone(),
+                record.spec.clone(),
+                path,
+                record.device_path.clone(),
+            )
+        })
+    };
+    let Some((plugin, spec, path, device_path)) = read else {
+        return Ok(());
+    };
+    change(shared, key, |record| {
+        record.situation.device = Presence::Uncertain
+    });
+    if spec.is_block() {
+        block::tear_down(shared, &*plugin, &spec, path, &device_path).await?;
+    } else if let Some(device) = plugin.device_mountable() {
+        let path = match device.device_mount_path(&spec) {
+            Ok(path) => path,
+            Err(error) => path.ok_or(Failure::new("GetDeviceMountPath failed", error))?,
+        };
+        check_references(shared, &path)
+            .await
+            .map_err(failed("GetDeviceMountRefs check failed"))?;
+        device
+            .unmount_device(&path)
+            .await
+            .map_err(failed("UnmountDevice failed"))?;
+    }
+    change(shared, key, |record| {
+        record.situation.device = Presence::Absent;
+        record.device_was_found = false;
+    });
+    Ok(())
+}
+
+/// A pod that this agent does not know of may use the device, too.
+async fn check_references(shared: &Shared, path: &Path) -> crate::Result<()> {
+    let Some(mounter) = &shared.mounter else {
+        return Ok(());
+    };
+    let mut references = mounter.references(path).await?;
+    references.retain(|reference| !reference.starts_with(path));
+    if references.is_empty() {
+        return Ok(());
+    }
+    let references: Vec<String> = references.iter().map(|path| path.display().to_string()).collect();
+    Err(Error::failed(format!(
+        "the device mount path {path:?} is still mounted by other references [{}]",
+        references.join(" ")
+    )))
+}

@@ -1,0 +1,225 @@
+//! Mounts a volume for a pod (`GenerateMountVolumeFunc`).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kubelet_core::{MountedVolume, PodUid};
+use tokio::time::{Instant, timeout};
+
+use super::next_step::Presence;
+use super::operation::{ATTACH_PATIENCE, Failure, change, failed, read};
+use super::record::VolumeKey;
+use super::shared::Shared;
+use super::{block, device, expand, metrics, node_affinity};
+use crate::{Attributes, Error, PodMount, VolumePlugin};
+
+/// What a mount needs, read when it begins.
+pub(crate) struct Mounting {
+    pub(crate) plugin: Arc<dyn VolumePlugin>,
+    pub(crate) mount: PodMount,
+    /// The pod's mount before the operation.
+    pub(crate) presence: Presence,
+    pub(crate) device: Presence,
+    pub(crate) has_device: bool,
+    pub(crate) attachable: bool,
+    pub(crate) device_path: String,
+    /// The version of the sources that this operation brings in, at least.
+    pub(crate) version: u64,
+    /// Another pod has mounted the volume, or may have.
+    is_used_elsewhere: bool,
+    wanted_since: Instant,
+    plugin_name: String,
+}
+
+pub(crate) async fn mount(shared: &Shared, key: &VolumeKey, uid: &PodUid) -> Result<(), Failure> {
+    let begun = read(shared, key, uid, |record, mount| {
+        let of = |uid: &PodUid| record.situation.mounts.get(uid);
+        let mut others = record.situation.mounts.iter().filter(|(other, _)| *other != uid);
+        Mounting {
+            plugin: record.plugin.clone(),
+            mount: record.pod_mount(mount),
+            presence: of(uid).map(|mount| mount.presence).unwrap_or_default(),
+            device: record.situation.device,
+            has_device: record.situation.has_device,
+            attachable: record.situation.attachable,
+            device_path: record.device_path.clone(),
+            version: mount.version,
+            is_used_elsewhere: others.any(|(_, other)| other.presence != Presence::Absent),
+            wanted_since: mount.wanted_since,
+            plugin_name: record.qualified_plugin_name(),
+        }
+    });
+    let Some(mut mounting) = begun else { return Ok(()) };
+    let is_remount = mounting.presence == Presence::Mounted;
+    let is_block = mounting.mount.spec.is_block();
+    if !is_remount {
+        change(shared, key, |record| {
+            if let Some(mount) = record.situation.mounts.get_mut(uid) {
+                mount.presence = Presence::Uncertain;
+            }
+        });
+    }
+    let result = match is_block {
+        true => block::map(shared, key, uid, &mut mounting).await,
+        false => set_up(shared, key, &mut mounting).await,
+    };
+    match result {
+        Ok(done) => {
+            if !is_remount {
+                let waited = mounting.wanted_since.elapsed();
+                metrics::mounted(&mounting.plugin_name, waited);
+            }
+            mark_mounted(shared, key, uid, &mounting, done);
+            Ok(())
+        }
+        Err(problem) => {
+            mark_failed(shared, key, uid, &mounting, &problem);
+            Err(problem.failure)
+        }
+    }
+}
+
+/// A mount that succeeded.
+pub(crate) struct Done {
+    pub(crate) again_at: Option<Instant>,
+    pub(crate) volume: MountedVolume,
+}
+
+/// A mount that failed.
+pub(crate) struct Problem {
+    pub(crate) failure: Failure,
+    /// Something of the pod's mount may be there.
+    pub(crate) is_uncertain: bool,
+}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Self {
+        Self {
+            is_uncertain: failure.error.is_uncertain(),
+            failure,
+        }
+    }
+}
+
+/// Before the plugin is asked to do anything, the failure is certain.
+pub(crate) fn before(what: &'static str) -> impl Fn(Error) -> Problem {
+    move |error| Problem {
+        failure: Failure::new(what, error),
+        is_uncertain: false,
+    }
+}
+
+async fn set_up(shared: &Shared, key: &VolumeKey, mounting: &mut Mounting) -> Result<Done, Problem> {
+    let plugin = mounting.plugin.clone();
+    let spec = mounting.mount.spec.clone();
+    let affinity = node_affinity::check(&*shared.node, &spec).await;
+    affinity.map_err(before("MountVolume.NodeAffinity check failed"))?;
+    let prepared = plugin.prepare(&mounting.mount).await;
+    prepared.map_err(before("MountVolume.NewMounter initialization failed"))?;
+    if !spec.mount_options().is_empty() && !plugin.supports_mount_options() {
+        let error = Error::failed("mount options are not supported for this volume type");
+        return Err(before("MountVolume.MountOptionSupport check failed")(error));
+    }
+    check_one_pod(mounting).map_err(before("MountVolume.SetUp failed"))?;
+    wait_for_attach(shared, key, mounting)
+        .await
+        .map_err(before("MountVolume.WaitForAttach failed"))?;
+    if mounting.has_device {
+        device::mount(shared, key, mounting).await?;
+    }
+    let done = plugin.set_up(&mounting.mount).await;
+    let done = done.map_err(failed("MountVolume.SetUp failed"))?;
+
+    let path = plugin.path(&mounting.mount);
+    if mounting.presence != Presence::Mounted {
+        let grown = expand::while_mounting(shared, key, mounting, &path).await;
+        grown.map_err(|error| Problem {
+            failure: Failure::new("MountVolume.Setup failed while expanding volume", error),
+            is_uncertain: true,
+        })?;
+    }
+    Ok(Done {
+        again_at: done.again_at,
+        volume: mounted_volume(&path, false, plugin.attributes(&mounting.mount), mounting),
+    })
+}
+
+/// What containers get.
+pub(crate) fn mounted_volume(
+    path: &Path,
+    is_block: bool,
+    attributes: Attributes,
+    mounting: &Mounting,
+) -> MountedVolume {
+    let mut volume = MountedVolume::new(path);
+    volume.is_block = is_block;
+    volume.read_only = attributes.read_only;
+    volume.selinux_relabel = attributes.managed && attributes.selinux_relabel;
+    volume.inner_name = mounting.mount.spec.name().to_owned();
+    volume
+}
+
+/// The scheduler sees to it, too, that one pod uses a `ReadWriteOncePod` volume at a time.
+pub(crate) fn check_one_pod(mounting: &Mounting) -> crate::Result<()> {
+    let modes = mounting.mount.spec.persistent_volume();
+    let modes = modes
+        .and_then(|spec| spec.access_modes.as_deref())
+        .unwrap_or_default();
+    // With several modes, it is not known which one the pod means.
+    let is_for_one_pod = matches!(modes, [mode] if mode == "ReadWriteOncePod");
+    if is_for_one_pod && mounting.is_used_elsewhere {
+        return Err(Error::failed(
+            "volume uses the ReadWriteOncePod access mode and is already in use by another pod",
+        ));
+    }
+    Ok(())
+}
+
+/// Waits until the device of an attached volume is there.
+pub(crate) async fn wait_for_attach(
+    shared: &Shared,
+    key: &VolumeKey,
+    mounting: &mut Mounting,
+) -> crate::Result<()> {
+    let Some(attachable) = mounting.plugin.attachable().filter(|_| mounting.attachable) else {
+        return Ok(());
+    };
+    let (spec, pod) = (&mounting.mount.spec, &mounting.mount.pod);
+    let waiting = attachable.wait_for_attach(spec, &mounting.device_path, pod);
+    let path = timeout(ATTACH_PATIENCE, waiting)
+        .await
+        .unwrap_or_else(|_| Err(Error::failed("timed out waiting for the volume to be attached")))?;
+    mounting.device_path.clone_from(&path);
+    change(shared, key, |record| record.device_path = path);
+    Ok(())
+}
+
+fn mark_mounted(shared: &Shared, key: &VolumeKey, uid: &PodUid, mounting: &Mounting, done: Done) {
+    change(shared, key, |record| {
+        if let Some(mount) = record.mounts.get_mut(uid) {
+            mount.mounted = Some(done.volume);
+            mount.was_found = false;
+            let is_newer = mount.version != mounting.version;
+            if let Some(situation) = record.situation.mounts.get_mut(uid) {
+                situation.presence = Presence::Mounted;
+                situation.is_stale = is_newer;
+                situation.again_at = done.again_at;
+            }
+        }
+    });
+}
+
+/// (`markVolumeErrorState`)
+fn mark_failed(shared: &Shared, key: &VolumeKey, uid: &PodUid, mounting: &Mounting, problem: &Problem) {
+    change(shared, key, |record| {
+        let was_found = record.mounts.get(uid).is_some_and(|mount| mount.was_found);
+        if let Some(situation) = record.situation.mounts.get_mut(uid) {
+            situation.presence = match mounting.presence {
+                // It still has what the last operation made.
+                Presence::Mounted => Presence::Mounted,
+                _ if problem.is_uncertain || was_found => Presence::Uncertain,
+                _ => Presence::Absent,
+            };
+        }
+    });
+}

@@ -1,0 +1,7 @@
+//! `NodeVolumes`, with plugins in memory.
+
+mod claims;
+pub(crate) mod fake;
+mod lives;
+mod restarts;
+mod updates;
