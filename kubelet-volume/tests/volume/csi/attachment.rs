@@ -1,6 +1,7 @@
 //! Volumes that the attach-detach controller attaches.
 
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kubelet_testing::csi_driver::CsiMethod;
 use kubelet_volume::{AttachableVolumePlugin, VolumePlugin};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -93,4 +94,27 @@ async fn a_driver_that_needs_no_attachment_is_not_attached() {
         error.to_string(),
         "attaching volumes from the kubelet is not supported"
     );
+}
+
+#[tokio::test]
+async fn a_node_without_a_free_slot_is_found_out_for_drivers_that_update_their_number() {
+    let node = Node::with(json!({"nodeAllocatableUpdatePeriodSeconds": 60}));
+    let spec = plain("pv-1");
+    assert!(!node.plugin.is_exhausted(&spec).await);
+    for (code, expected) in [(json!(8), true), (json!(13), false), (Value::Null, false)] {
+        let error = json!({"message": "no more slots", "errorCode": code});
+        node.objects.set_attachment(attachment(
+            json!({}),
+            json!({"attached": false, "attachError": error}),
+        ));
+        assert_eq!(node.plugin.is_exhausted(&spec).await, expected, "{code}");
+    }
+    assert_eq!(node.calls_of(CsiMethod::NodeGetInfo).len(), 1);
+    let error = json!({"message": "no more slots", "errorCode": 8});
+    node.objects.set_attachment(attachment(
+        json!({}),
+        json!({"attached": false, "attachError": error}),
+    ));
+    node.objects.set_driver(csi_driver(json!({})));
+    assert!(!node.plugin.is_exhausted(&spec).await);
 }

@@ -1,5 +1,7 @@
 //! CSI volumes with a driver in memory, on real sockets.
 
+#[cfg(feature = "apiserver")]
+mod api_server;
 mod attachment;
 mod block;
 mod faults;
