@@ -6,6 +6,7 @@ mod attachment;
 mod block;
 mod faults;
 mod inline;
+mod managed;
 mod migration;
 mod node;
 mod node_info;

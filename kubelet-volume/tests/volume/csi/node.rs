@@ -218,7 +218,7 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// A folder counts as mounted while the driver has its file in it.
-struct Folders;
+pub(crate) struct Folders;
 
 #[async_trait]
 impl Mounter for Folders {
