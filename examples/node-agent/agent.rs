@@ -16,7 +16,7 @@ use kubelet_cri::CriClient;
 use kubelet_kuberuntime::logs::ContainerLogManager;
 use kubelet_kuberuntime::{CriNodeRuntime, CriRuntime, ImageGcManager, NodeProber, PodCgroups};
 use kubelet_node::certificate::ApiServerAccess;
-use kubelet_node::{HealthChecks, HealthzServer, NodeHeartbeat, NodeInformerHandle, SystemdNotifier};
+use kubelet_node::{HealthChecks, HealthzServer, NodeHeartbeat, SystemdNotifier};
 use kubelet_pleg::EventedPleg;
 use kubelet_status::{
     ApiServerEvents, ApiServerMirrorClient, ApiServerSink, EventBroadcaster, FanOut, LogSink, StatusManager,
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{self, Process};
 use crate::pods_api::{self, StatusChanges};
 use crate::settings::{self, count, time};
-use crate::volumes::{LateVolumesInUse, Storage};
+use crate::volumes::{LateVolumes, Storage};
 use crate::{Error, node};
 
 /// Runs until `shutdown`. The containers stay running.
@@ -95,8 +95,10 @@ pub(crate) async fn run(
     }
     let mut kubelet = Kubelet::builder();
     let local = local.runtime(node_runtime.clone()).ready_check(kubelet.runtime_state());
-    let volumes_in_use = LateVolumesInUse::default();
-    let local = local.events(node_recorder.clone()).volumes_in_use(Arc::new(volumes_in_use.clone()));
+    let late = LateVolumes::default();
+    let local = local.events(node_recorder.clone()).volumes_in_use(Arc::new(late.clone()));
+    let volumes = late.clone();
+    let local = local.ready_check(move || volumes.problems());
     let local = Arc::new(local.build());
     local.birth_cry();
     let node = Arc::new(local.initial_node().await);
@@ -136,13 +138,12 @@ pub(crate) async fn run(
             Some(watched) => Arc::new(watched.clone()),
             None => Arc::new(FixedNode::new(node.clone())),
         },
-        attached: watched.as_ref().map(NodeInformerHandle::volumes_attached_changes),
+        watched,
         recorder: recorder.clone(),
         config_objects: objects.clone(),
         tokens,
     };
-    let volumes = storage.volumes(&mut tasks, &shutdown)?;
-    volumes_in_use.set(volumes.clone());
+    let volumes = storage.volumes(&late, &mut tasks, &shutdown)?;
     let (probes, reporter) = (ProbeResultCache::new(), statuses.reporter());
     let (first_wait, longest_wait) = config.restart_back_off(gates);
     let mut runtime = CriRuntime::builder(services.clone(), images)

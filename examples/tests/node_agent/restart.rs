@@ -12,27 +12,32 @@ use super::pods::{IMAGE, SERVER, pod};
 use crate::standalone::{StatusExt, until};
 
 /// Verb, resource and field selector of the requests of a kubelet v1.36, as recorded.
-const ASKED: [&str; 23] = [
+const ASKED: [&str; 28] = [
+    "create csinodes",
     "create events",
     "create leases",
     "create nodes",
     "create pods",
     "create serviceaccounts/token",
     "delete pods",
+    "get csinodes",
     "get leases",
     "get nodes",
     "get pods",
     "patch events",
     "patch nodes/status",
     "patch pods/status",
+    "update csinodes",
     "update leases",
     "watch configmaps metadata.name=kube-root-ca.crt",
+    "watch csidrivers",
     "watch nodes metadata.name=NODE",
     "watch pods spec.nodeName=NODE",
     "watch runtimeclasses",
     "watch services spec.clusterIP!=None",
     // If streaming lists are not available.
     "list configmaps metadata.name=kube-root-ca.crt",
+    "list csidrivers",
     "list nodes metadata.name=NODE",
     "list pods spec.nodeName=NODE",
     "list runtimeclasses",

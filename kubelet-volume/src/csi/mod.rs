@@ -1,6 +1,8 @@
 //! CSI drivers (`pkg/volume/csi`).
 
 mod allocatable;
+#[cfg(feature = "apiserver")]
+mod api_server;
 mod attach;
 mod block;
 mod capability;
@@ -24,6 +26,8 @@ mod versions;
 mod volume_data;
 
 pub use allocatable::AllocatableUpdater;
+#[cfg(feature = "apiserver")]
+pub use api_server::ApiServerCsiObjects;
 pub use node_info::{CsiNodeInfo, CsiNodeObjects, CsiNodeReporter, DriverInfo, NoCsiNodeInfo};
 pub use objects::{CsiObjects, FixedCsiObjects};
 pub use plugin::{CsiPlugin, CsiPluginBuilder};

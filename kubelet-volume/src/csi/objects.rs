@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::Result;
 
 /// Reads what CSI volumes need of an API server. With the feature `apiserver`,
-/// [`ApiServerCsiObjects`](crate::ApiServerCsiObjects) does it; [`FixedCsiObjects`] needs no API server.
+/// `ApiServerCsiObjects` does it; [`FixedCsiObjects`] needs no API server.
 ///
 /// # Cancel safety
 ///
