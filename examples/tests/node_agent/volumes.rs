@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use super::pods::pod;
+use super::pods::{SERVER, pod};
 use crate::standalone::{StatusExt, until};
 
 /// Lists its volumes once, and then prints a config map each time it changes.
@@ -112,18 +112,18 @@ async fn a_pod_sees_its_volumes_and_their_changes_and_leaves_none() {
     logged("the word is second").await;
 
     // The next agent finds the volumes, changes nothing, and brings the next change.
-    let mounted = mounts_of(&web);
+    let mounted = mounts_of(&cluster, &web);
     assert!(!mounted.is_empty());
     let data = volume_dir(&cluster, &web, "kubernetes.io~configmap/config").join("..data");
     let written = fs::read_link(&data).unwrap();
     agent.signal(Signal::KILL);
     agent.ended().await;
     let mut agent = cluster.start();
-    cluster.create(&pod("later", "sleep 1000 & wait", json!({})));
+    cluster.create(&pod("later", SERVER, json!({})));
     cluster.ready("later").await;
     let ids = |pod: &Pod| pod.status.as_ref().unwrap().ids();
     assert_eq!(ids(&cluster.ready("web").await), ids(&web));
-    assert_eq!(mounts_of(&web), mounted);
+    assert_eq!(mounts_of(&cluster, &web), mounted);
     assert_eq!(fs::read_link(&data).unwrap(), written);
     change(&cluster, "third");
     logged("the word is third").await;
@@ -131,7 +131,7 @@ async fn a_pod_sees_its_volumes_and_their_changes_and_leaves_none() {
     for name in ["web", "later"] {
         cluster.kubectl(&kubectl, &["delete", "pod", name, "--timeout=100s"]).await;
     }
-    until("nothing is mounted", async || mounts_of(&web).is_empty().then_some(())).await;
+    until("nothing is mounted", async || mounts_of(&cluster, &web).is_empty().then_some(())).await;
     let folder = cluster.path("root").join("pods").join(web.uid_str());
     until("the pod's folder is gone", async || (!folder.exists()).then_some(())).await;
     assert!(host.join("written").exists(), "the host's files stay");
@@ -156,8 +156,9 @@ fn volume_dir(cluster: &Cluster, pod: &Pod, volume: &str) -> PathBuf {
 }
 
 /// What is mounted in the folder of the pod.
-fn mounts_of(pod: &Pod) -> Vec<String> {
+fn mounts_of(cluster: &Cluster, pod: &Pod) -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-    let of_pod = mounts.lines().filter(|line| line.contains(pod.uid_str()) && line.contains("/volumes/"));
-    of_pod.map(str::to_owned).collect()
+    let volumes = volume_dir(cluster, pod, "");
+    let paths = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    paths.filter(|path| Path::new(path).starts_with(&volumes)).map(str::to_owned).collect()
 }
