@@ -1,11 +1,11 @@
 //! The mounts of a container (`makeMounts` of `kubelet_pods.go`), without reading files of the host.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use k8s_openapi::api::core::v1::VolumeMount;
-use kubelet_core::PodExt;
+use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use kubelet_core::{MountedVolume, PodExt};
 
 use super::environment::Environment;
 use super::expansion::expand;
@@ -50,14 +50,17 @@ pub(super) fn plan_mounts(
 }
 
 /// The block devices of the container's spec, in its order (`makeBlockVolumes`).
-pub(super) fn block_devices(inputs: &ContainerInputs<'_>) -> Result<Vec<v1::Device>> {
-    let wanted = inputs.container.volume_devices.iter().flatten();
+pub(super) fn block_devices(
+    container: &Container,
+    volumes: &BTreeMap<String, MountedVolume>,
+) -> Result<Vec<v1::Device>> {
+    let wanted = container.volume_devices.iter().flatten();
     let devices = wanted.map(|wanted| {
-        let volume = inputs.volumes.get(&wanted.name).filter(|volume| volume.is_block);
+        let volume = volumes.get(&wanted.name).filter(|volume| volume.is_block);
         let volume = volume.ok_or_else(|| {
             ConfigError::Spec(format!(
                 "cannot find volume {:?} to pass into container {:?}",
-                wanted.name, inputs.container.name
+                wanted.name, container.name
             ))
         })?;
         Ok(v1::Device {
@@ -317,6 +320,41 @@ mod tests {
             };
             let found = recursive_read_only(&mount, supported).map_err(|error| error.to_string());
             assert_eq!(found, result, "{mode:?} {read_only} {propagation:?} {supported}");
+        }
+    }
+
+    #[test]
+    fn block_devices_are_devices_and_not_mounts() {
+        let mut block = MountedVolume::new("/links/pv");
+        block.is_block = true;
+        let mut read_only = block.clone();
+        read_only.read_only = true;
+        let volumes = BTreeMap::from([
+            ("rw".to_owned(), block),
+            ("ro".to_owned(), read_only),
+            ("files".to_owned(), MountedVolume::new("/files")),
+        ]);
+        let device = |name: &str, permissions: &str| v1::Device {
+            host_path: "/links/pv".to_owned(),
+            container_path: format!("/dev/{name}"),
+            permissions: permissions.to_owned(),
+        };
+        let missing = |name: &str| {
+            Err(format!(
+                "cannot find volume {name:?} to pass into container \"c\""
+            ))
+        };
+        for (name, expected) in [
+            ("rw", Ok(vec![device("rw", "mrw")])),
+            ("ro", Ok(vec![device("ro", "r")])),
+            ("files", missing("files")),
+            ("other", missing("other")),
+        ] {
+            let container = serde_json::json!({"name": "c",
+                "volumeDevices": [{"name": name, "devicePath": format!("/dev/{name}")}]});
+            let container = serde_json::from_value(container).unwrap();
+            let found = block_devices(&container, &volumes).map_err(|error| error.to_string());
+            assert_eq!(found, expected, "{name}");
         }
     }
 }

@@ -5,4 +5,5 @@
 mod csi;
 mod in_tree;
 mod manager;
+mod plugins;
 mod recorded;

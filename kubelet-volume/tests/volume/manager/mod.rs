@@ -1,5 +1,6 @@
 //! `NodeVolumes`, with plugins in memory.
 
+mod blocks;
 mod claims;
 pub(crate) mod fake;
 mod lives;
