@@ -232,6 +232,10 @@ pub mod streaming;
 #[cfg(feature = "system-logs")]
 pub mod system_logs;
 mod tls;
+#[cfg_attr(
+    not(feature = "streaming"),
+    allow(unreachable_pub, reason = "public with the streams")
+)]
 mod upgrade;
 
 #[cfg(feature = "apiserver")]

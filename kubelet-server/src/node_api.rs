@@ -260,126 +260,109 @@ const PATH: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
 
 impl Parts {
     async fn dispatch(&self, endpoint: Endpoint, path: &str, request: Request<Body>) -> Response<Body> {
+        let answer = self.answer(endpoint, path, request).await;
+        answer.unwrap_or_else(body::not_found)
+    }
+
+    /// The answer of an endpoint; `None` if the part that it needs is missing.
+    async fn answer(&self, endpoint: Endpoint, path: &str, request: Request<Body>) -> Option<Response<Body>> {
         let method = request.method().clone();
         let query = request.uri().query().unwrap_or_default().to_owned();
         let (pods, stats) = (&*self.pods, self.stats.as_deref());
-        match endpoint {
+        Some(match endpoint {
             Endpoint::Healthz => {
                 routes::healthz::serve(&self.routes.checks, self.metrics.as_deref(), path, &query)
             }
-            Endpoint::Metrics => {
-                if path == "/metrics/probes"
-                    && let Some(metrics) = &self.metrics
-                {
-                    metrics.retain_pods(&pods.pods());
-                }
-                match routes::metrics::serve(self.metrics.as_deref(), path, request.headers()) {
-                    Some(answer) => answer,
-                    None => routes::stats::serve_metrics(stats, path).await,
-                }
-            }
+            Endpoint::Metrics => self.serve_metrics(path, request.headers()).await,
             Endpoint::Pods => routes::pods::serve(&self.pods, &self.encoded_pods, path, &method),
+            Endpoint::RunningPods => {
+                routes::pods::serve_running(self.running.as_deref()?, path, &method).await
+            }
             Endpoint::Stats => routes::stats::serve(stats, &method, path, &query).await,
-            Endpoint::ContainerLogs => match &self.logs {
-                Some(logs) => {
-                    let split = self.handlers.split_log_streams;
-                    routes::container_logs::serve(pods, &**logs, split, &method, path, &query).await
-                }
-                None => body::not_found(),
-            },
-            Endpoint::RunningPods => match &self.running {
-                Some(running) => routes::pods::serve_running(&**running, path, &method).await,
-                None => body::not_found(),
-            },
-            Endpoint::Exec
-            | Endpoint::Attach
-            | Endpoint::PortForward
-            | Endpoint::Run
-            | Endpoint::Checkpoint => match &self.runtime {
-                Some(runtime) => self.reach(endpoint, &**runtime, path, &query, request).await,
-                None => body::not_found(),
-            },
-            Endpoint::Configz => match &self.configz {
-                Some(configz) => {
-                    let answer = body::answer(StatusCode::OK, body::JSON, configz.clone());
-                    body::with(answer, header::X_CONTENT_TYPE_OPTIONS, "nosniff")
-                }
-                None => body::not_found(),
-            },
+            Endpoint::ContainerLogs => {
+                let (logs, split) = (self.logs.as_deref()?, self.handlers.split_log_streams);
+                routes::container_logs::serve(pods, logs, split, &method, path, &query).await
+            }
+            Endpoint::Run => routes::run::serve(pods, self.runtime.as_deref()?, &method, path, &query).await,
+            Endpoint::Checkpoint => {
+                let (runtime, dir) = (self.runtime.as_deref()?, &self.checkpoint_dir);
+                let now = self.clock.now();
+                routes::checkpoint::serve(pods, runtime, dir, now, &method, path, &query).await
+            }
+            Endpoint::Exec | Endpoint::Attach | Endpoint::PortForward => {
+                return self.serve_streams(endpoint, path, &query, request).await;
+            }
+            Endpoint::Configz => {
+                let answer = body::answer(StatusCode::OK, body::JSON, self.configz.clone()?);
+                body::with(answer, header::X_CONTENT_TYPE_OPTIONS, "nosniff")
+            }
             Endpoint::SystemLogs if !self.handlers.system_logs => disabled("logs endpoint is disabled."),
             Endpoint::SystemLogs if method != Method::GET => body::method_not_allowed("GET"),
-            Endpoint::SystemLogs => self.system_logs(path, request).await,
+            Endpoint::SystemLogs => return self.serve_system_logs(path, request).await,
             Endpoint::DebugFlags if !self.handlers.debug_flags => disabled("flags endpoint is disabled."),
-            Endpoint::DebugFlags => match &self.verbosity {
-                Some(verbosity) => {
-                    routes::debug_flags::serve(&**verbosity, &method, request.into_body()).await
-                }
-                None => body::not_found(),
-            },
+            Endpoint::DebugFlags => {
+                let verbosity = self.verbosity.as_deref()?;
+                routes::debug_flags::serve(verbosity, &method, request.into_body()).await
+            }
             Endpoint::Pprof if !self.handlers.profiling => disabled("profiling endpoint is disabled."),
             Endpoint::Pprof => routes::pprof::serve(self.profiler.as_deref(), &method, path, &query).await,
-            Endpoint::Flagz => match &self.flags {
-                Some(flags) => routes::zpages::flagz(flags, request.headers()),
-                None => body::not_found(),
+            Endpoint::Flagz => routes::zpages::flagz(self.flags.as_ref()?, request.headers()),
+            Endpoint::Statusz => {
+                let (agent, paths) = (self.agent.as_ref()?, self.routes.listed());
+                routes::zpages::statusz(agent, &paths, self.clock.now(), request.headers())
+            }
+            Endpoint::Other(place) => match self.others.get(place)?.clone().call(request).await {
+                Ok(response) => response,
+                Err(never) => match never {},
             },
-            Endpoint::Statusz => match &self.agent {
-                Some(agent) => self.statusz(agent, request.headers()),
-                None => body::not_found(),
-            },
-            Endpoint::Other(place) => match self.others.get(place) {
-                Some(other) => match other.clone().call(request).await {
-                    Ok(response) => response,
-                    Err(never) => match never {},
-                },
-                None => body::not_found(),
-            },
+        })
+    }
+
+    async fn serve_metrics(&self, path: &str, headers: &http::HeaderMap) -> Response<Body> {
+        if path == "/metrics/probes"
+            && let Some(metrics) = &self.metrics
+        {
+            metrics.retain_pods(&self.pods.pods());
+        }
+        match routes::metrics::serve(self.metrics.as_deref(), path, headers) {
+            Some(answer) => answer,
+            None => routes::stats::serve_metrics(self.stats.as_deref(), path).await,
         }
     }
 
     #[cfg(feature = "system-logs")]
-    async fn system_logs(&self, path: &str, request: Request<Body>) -> Response<Body> {
-        let Some(logs) = &self.system_logs else {
-            return body::not_found();
-        };
+    async fn serve_system_logs(&self, path: &str, request: Request<Body>) -> Option<Response<Body>> {
+        let logs = self.system_logs.as_ref()?;
         let below = path.strip_prefix("/logs/").unwrap_or_default();
-        logs.serve(below, &request.into_parts().0).await
+        Some(logs.serve(below, &request.into_parts().0).await)
     }
 
     #[cfg(not(feature = "system-logs"))]
-    async fn system_logs(&self, _: &str, _: Request<Body>) -> Response<Body> {
-        body::not_found()
+    async fn serve_system_logs(&self, _: &str, _: Request<Body>) -> Option<Response<Body>> {
+        None
     }
 
-    fn statusz(&self, agent: &AgentVersion, headers: &http::HeaderMap) -> Response<Body> {
-        routes::zpages::statusz(agent, &self.routes.listed(), self.clock.now(), headers)
-    }
-
-    /// Requests that reach into a container.
-    async fn reach(
+    #[cfg(feature = "streaming")]
+    async fn serve_streams(
         &self,
         endpoint: Endpoint,
-        runtime: &dyn StreamingRuntime,
         path: &str,
         query: &str,
         request: Request<Body>,
-    ) -> Response<Body> {
-        let (pods, method) = (&*self.pods, request.method().clone());
-        match endpoint {
-            Endpoint::Run => routes::run::serve(pods, runtime, &method, path, query).await,
-            Endpoint::Checkpoint => {
-                let (dir, now) = (&self.checkpoint_dir, self.clock.now());
-                routes::checkpoint::serve(pods, runtime, dir, now, &method, path, query).await
-            }
-            #[cfg(feature = "streaming")]
+    ) -> Option<Response<Body>> {
+        let (settings, pods, runtime) = (&self.streams, &*self.pods, self.runtime.as_deref()?);
+        Some(match endpoint {
             Endpoint::PortForward => {
-                streams::port_forward(&self.streams, pods, runtime, path, query, request).await
+                streams::port_forward(settings, pods, runtime, path, query, request).await
             }
-            #[cfg(feature = "streaming")]
-            Endpoint::Attach => streams::attach(&self.streams, pods, runtime, path, query, request).await,
-            #[cfg(feature = "streaming")]
-            Endpoint::Exec => streams::exec(&self.streams, pods, runtime, path, query, request).await,
-            _ => body::not_found(),
-        }
+            Endpoint::Attach => streams::attach(settings, pods, runtime, path, query, request).await,
+            _ => streams::exec(settings, pods, runtime, path, query, request).await,
+        })
+    }
+
+    #[cfg(not(feature = "streaming"))]
+    async fn serve_streams(&self, _: Endpoint, _: &str, _: &str, _: Request<Body>) -> Option<Response<Body>> {
+        None
     }
 }
 

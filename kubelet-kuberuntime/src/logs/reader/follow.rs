@@ -24,7 +24,7 @@ use kubelet_cri::{Code, RuntimeService, v1};
 const FORCE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// A log that changes more often is read only so often: then many lines cost as much as one. Nobody reads faster.
-const MIN_PERIOD: Duration = Duration::from_millis(50);
+const MIN_PERIOD: Duration = Duration::from_millis(100);
 
 /// The state of following.
 pub(super) struct Follow {

@@ -34,7 +34,7 @@ pub type LogChunks = BoxStream<'static, Result<LogChunk, Error>>;
 /// It reads only when the stream is polled, and only as much as needed. It holds at most about 650 KiB, for lines of
 /// any length, usually 100 KiB, and 2 KiB while it waits for more. A line that cannot be parsed is logged and skipped.
 ///
-/// While it follows, it wakes with each change of the folder (inotify), up to 20 times a second, and every second. After a rotation it continues
+/// While it follows, it wakes with each change of the folder (inotify), up to 10 times a second, and every second. After a rotation it continues
 /// in the new file. It loses output only if it is so slow that a file is removed before it was read.
 #[derive(Clone)]
 #[must_use]
@@ -101,7 +101,7 @@ impl LogReader {
     }
 
     /// Reads the log. A chunk has as many lines of one stream as there are, up to 14 KiB, or one longer line. A
-    /// follower gets new lines at once, or 50 ms after the last ones.
+    /// follower gets new lines at once, or 100 ms after the last ones.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@ use kubelet_node::{
     HeartbeatClient, LocalNode, NodeConfig, NodeInformer, NodeInformerHandle, NodeRegistration,
     NodeStatusConfig, NodeStatusHandle, NodeStatusSetter, NodeStatusUpdater, Result, VolumesInUse,
 };
-use kubelet_testing::api_server::Verb;
+use kubelet_testing::api_server::{Fault, Verb};
 use kubelet_testing::{ApiServer, eventually};
 use parking_lot::Mutex;
 use serde_json::{Value, json};

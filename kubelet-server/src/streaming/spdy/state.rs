@@ -46,9 +46,8 @@ pub(super) struct StreamState {
 
 impl StreamState {
     pub(super) fn wake(&mut self) {
-        for waker in [self.reader.take(), self.writer.take()].into_iter().flatten() {
-            waker.wake();
-        }
+        wake(&mut self.reader);
+        wake(&mut self.writer);
     }
 
     fn closed(&self) -> bool {
@@ -94,6 +93,13 @@ pub(super) enum Taken {
     Closed,
 }
 
+/// Wakes the task that waits, if there is one.
+fn wake(waiting: &mut Option<Waker>) {
+    if let Some(waker) = waiting.take() {
+        waker.wake();
+    }
+}
+
 pub(super) type Shared = Arc<Mutex<State>>;
 
 impl State {
@@ -128,7 +134,7 @@ impl State {
             return Err(SpdyError::Flood);
         }
         self.encoder.encode(frame, &mut self.out)?;
-        self.wake_writer();
+        wake(&mut self.driver_writer);
         Ok(())
     }
 
@@ -136,12 +142,6 @@ impl State {
     pub(super) fn send_or_die(&mut self, frame: &Frame) {
         if self.send(frame).is_err() {
             self.die();
-        }
-    }
-
-    fn wake_writer(&mut self) {
-        if let Some(waker) = self.driver_writer.take() {
-            waker.wake();
         }
     }
 
@@ -190,37 +190,7 @@ impl State {
                 unidirectional,
                 headers,
                 ..
-            } => {
-                if self.closing || self.gone {
-                    return Ok(());
-                }
-                let theirs = (stream % 2 == 1) == self.server;
-                if !theirs || stream <= self.last_received {
-                    return self.send(&Frame::RstStream {
-                        stream,
-                        status: PROTOCOL_ERROR,
-                    });
-                }
-                self.last_received = stream;
-                if self.streams.len() >= MAX_STREAMS {
-                    return self.send(&Frame::RstStream {
-                        stream,
-                        status: REFUSED_STREAM,
-                    });
-                }
-                let send_window = self.initial_window;
-                let state = StreamState {
-                    remote_fin: fin,
-                    local_fin: unidirectional,
-                    send_window,
-                    ..Default::default()
-                };
-                self.streams.insert(stream, state);
-                self.accepted.push_back((stream, headers));
-                if let Some(waker) = self.acceptor.take() {
-                    waker.wake();
-                }
-            }
+            } => return self.receive_stream(stream, fin, unidirectional, headers),
             Frame::SynReply { stream, fin, .. } => {
                 if let Some(state) = self.streams.get_mut(&stream) {
                     state.replied = true;
@@ -243,12 +213,7 @@ impl State {
                 self.keeps_windows = true;
                 for (_, id, value) in entries {
                     if id == SETTING_INITIAL_WINDOW {
-                        let change = i64::from(value & 0x7fff_ffff) - self.initial_window;
-                        self.initial_window += change;
-                        for state in self.streams.values_mut() {
-                            state.send_window += change;
-                            state.wake();
-                        }
+                        self.change_initial_window(value & 0x7fff_ffff);
                     }
                 }
             }
@@ -261,19 +226,68 @@ impl State {
             Frame::GoAway { .. } => self.gone = true,
             Frame::WindowUpdate { stream, delta } => {
                 self.keeps_windows = true;
-                let window = match stream {
-                    0 => Some(&mut self.send_window),
-                    _ => self.streams.get_mut(&stream).map(|state| &mut state.send_window),
-                };
-                if let Some(window) = window {
-                    *window += i64::from(delta);
-                    if *window > i64::from(i32::MAX) {
-                        return Err(SpdyError::Window);
-                    }
-                }
-                self.streams.values_mut().for_each(StreamState::wake);
+                return self.open_window(stream, delta);
             }
         }
+        Ok(())
+    }
+
+    /// The peer opens a stream.
+    fn receive_stream(
+        &mut self,
+        stream: u32,
+        fin: bool,
+        unidirectional: bool,
+        headers: Headers,
+    ) -> Result<(), SpdyError> {
+        if self.closing || self.gone {
+            return Ok(());
+        }
+        let is_theirs = (stream % 2 == 1) == self.server;
+        if !is_theirs || stream <= self.last_received {
+            let status = PROTOCOL_ERROR;
+            return self.send(&Frame::RstStream { stream, status });
+        }
+        self.last_received = stream;
+        if self.streams.len() >= MAX_STREAMS {
+            let status = REFUSED_STREAM;
+            return self.send(&Frame::RstStream { stream, status });
+        }
+        let state = StreamState {
+            remote_fin: fin,
+            local_fin: unidirectional,
+            send_window: self.initial_window,
+            ..Default::default()
+        };
+        self.streams.insert(stream, state);
+        self.accepted.push_back((stream, headers));
+        wake(&mut self.acceptor);
+        Ok(())
+    }
+
+    /// The peer sets the window with which streams begin. That of open ones changes by as much.
+    fn change_initial_window(&mut self, to: u32) {
+        let change = i64::from(to) - self.initial_window;
+        self.initial_window += change;
+        for state in self.streams.values_mut() {
+            state.send_window += change;
+            state.wake();
+        }
+    }
+
+    /// The peer takes more bytes of a stream, or of the connection (stream 0).
+    fn open_window(&mut self, stream: u32, delta: u32) -> Result<(), SpdyError> {
+        let window = match stream {
+            0 => Some(&mut self.send_window),
+            _ => self.streams.get_mut(&stream).map(|state| &mut state.send_window),
+        };
+        if let Some(window) = window {
+            *window += i64::from(delta);
+            if *window > i64::from(i32::MAX) {
+                return Err(SpdyError::Window);
+            }
+        }
+        self.streams.values_mut().for_each(StreamState::wake);
         Ok(())
     }
 
@@ -291,9 +305,7 @@ impl State {
             state.inbound.push_back(data);
         }
         state.remote_fin |= fin;
-        if let Some(waker) = state.reader.take() {
-            waker.wake();
-        }
+        wake(&mut state.reader);
         self.forget_closed(stream);
     }
 
@@ -317,9 +329,7 @@ impl State {
                 self.send_or_die(&Frame::WindowUpdate { stream, delta });
             }
         }
-        if let Some(waker) = self.driver_reader.take() {
-            waker.wake();
-        }
+        wake(&mut self.driver_reader);
     }
 
     fn consume_connection(&mut self, length: usize) {
@@ -360,7 +370,7 @@ impl State {
         }
         state.send_window -= length as i64;
         self.send_window -= length as i64;
-        self.wake_writer();
+        wake(&mut self.driver_writer);
         Taken::Bytes(length)
     }
 
@@ -408,9 +418,7 @@ impl State {
         let buffered = std::mem::take(&mut state.buffered);
         self.buffered -= buffered;
         self.forget_closed(stream);
-        if let Some(waker) = self.driver_reader.take() {
-            waker.wake();
-        }
+        wake(&mut self.driver_reader);
     }
 
     fn forget_closed(&mut self, stream: u32) {
@@ -439,9 +447,7 @@ impl State {
             status: 0,
         });
         self.closing = true;
-        if let Some(waker) = self.acceptor.take() {
-            waker.wake();
-        }
+        wake(&mut self.acceptor);
     }
 
     /// The connection ended: everybody who waits is woken. What was received can still be read.
@@ -452,15 +458,9 @@ impl State {
             state.local_fin = true;
             state.wake();
         }
-        let wakers = [
-            self.acceptor.take(),
-            self.driver_reader.take(),
-            self.driver_writer.take(),
-        ];
-        wakers
-            .into_iter()
-            .flatten()
-            .chain(self.waiting.drain(..))
-            .for_each(Waker::wake);
+        wake(&mut self.acceptor);
+        wake(&mut self.driver_reader);
+        wake(&mut self.driver_writer);
+        self.waiting.drain(..).for_each(Waker::wake);
     }
 }
