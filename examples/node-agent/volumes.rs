@@ -126,7 +126,7 @@ impl Storage<'_> {
             let updater = AllocatableUpdater::new(drivers.clone(), objects.clone(), node_info.clone());
             spawn(tasks, updater.run(shutdown.clone()));
         }
-        let registration = CsiRegistration::new(drivers.clone(), node_info);
+        let registration = CsiRegistration::new(drivers.clone(), node_info.clone());
         let watcher = PluginWatcher::builder(self.root_dir.join("plugins_registry"))
             .handler(kubelet_plugins::CSI_PLUGIN, Arc::new(registration))
             .build()?;
@@ -135,6 +135,7 @@ impl Storage<'_> {
         let csi = CsiPlugin::builder(root_dir, self.node_name, drivers, objects, mounter.clone())
             .tokens(self.tokens.clone())
             .recorder(self.recorder.clone())
+            .node_info(node_info)
             .volume_health(gates.enabled("CSIVolumeHealth"));
         Ok(csi.build())
     }
@@ -195,5 +196,9 @@ impl VolumesInUse for LateVolumes {
         if let Some(known) = self.0.volumes.get() {
             known.mark_reported(volumes);
         }
+    }
+
+    fn changes(&self) -> Option<watch::Receiver<u64>> {
+        self.0.get()?.changes()
     }
 }

@@ -178,7 +178,9 @@ impl Removal {
         // ran are not.
         let unmounted = self.volumes.unmount_orphaned(uid);
         if let Err(error) = within("unmount volumes", Some(uid), UNMOUNT_DEADLINE, unmounted).await {
+            // Something may be mounted there. Reading it may hang, and removing it may lose data.
             tracing::warn!(%uid, %error, "Cannot unmount the volumes of an orphaned pod");
+            return false;
         }
         let dir = self.root_dir.pod_dir(uid);
         let removed = self.disk.run(move || remove(&dir)).await;
@@ -208,8 +210,11 @@ fn has_entries(dir: &Path) -> bool {
     fs::read_dir(dir).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok()))
 }
 
-/// The folders with a pod's volumes, by `DefaultKubeletVolumesDirName` and `DefaultKubeletVolumeSubpathsDirName`.
+/// `DefaultKubeletVolumesDirName`
 const VOLUMES: &str = "volumes";
+/// `DefaultKubeletVolumeDevicesDirName`: links to block devices.
+const VOLUME_DEVICES: &str = "volumeDevices";
+/// `DefaultKubeletVolumeSubpathsDirName`
 const SUBPATHS: &str = "volume-subpaths";
 
 /// Removes the folder of a pod, but no file in a volume and nothing on another file system: data on something that is
@@ -217,7 +222,9 @@ const SUBPATHS: &str = "volume-subpaths";
 fn remove(dir: &Path) -> io::Result<bool> {
     clean_sub_paths(&dir.join(SUBPATHS))?;
     let device = fs::symlink_metadata(dir)?.dev();
-    Ok(remove_folders(&dir.join(VOLUMES), device)? && remove_all(dir, device)?)
+    let volumes_are_gone = remove_folders(&dir.join(VOLUMES), device)?;
+    let devices_are_gone = remove_folders(&dir.join(VOLUME_DEVICES), device)?;
+    Ok(volumes_are_gone && devices_are_gone && remove_all(dir, device)?)
 }
 
 /// Removes a folder and its sub-folders if they contain no files.
@@ -291,12 +298,14 @@ mod tests {
             &["volume-subpaths/volume/container/0/"],
             &["volume-subpaths/volume/container/0"],
             &["volume-subpaths/"],
+            &["volumeDevices/plugin/", "volumes/plugin/"],
         ] {
             assert!(left(gone).is_empty(), "{gone:?}");
         }
         for stays in [
             &["volumes/plugin/name/file", "etc-hosts"][..],
             &["volume-subpaths/volume/container/0/file"],
+            &["volumeDevices/plugin/link", "etc-hosts"],
         ] {
             assert_eq!(left(stays), stays);
         }

@@ -56,6 +56,9 @@ pub struct MountedVolume {
     /// The name of the volume on the host: that of the persistent volume, or the name in the pod's spec
     /// (`InnerVolumeSpecName`). The folders of its sub-paths have this name.
     pub inner_name: String,
+    /// The group that owns its files, if its persistent volume says so: containers of the pod have it as a supplemental
+    /// group (`VolumeGIDValue`).
+    pub group: Option<i64>,
 }
 
 impl MountedVolume {
@@ -67,6 +70,7 @@ impl MountedVolume {
             read_only: false,
             selinux_relabel: false,
             inner_name: String::new(),
+            group: None,
         }
     }
 }

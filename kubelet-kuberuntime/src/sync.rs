@@ -12,7 +12,7 @@ use kubelet_core::runtime::{
 use kubelet_core::{Event, EventType, PodExt};
 use tokio::time::Instant;
 
-use crate::config::pod_sandbox_config;
+use crate::config::{add_groups_of_volumes, pod_sandbox_config};
 use crate::containers::start::{Start, StartContext};
 use crate::containers::{Kind, common_part, describe};
 use crate::kill::{Kill, Record, failure};
@@ -218,7 +218,10 @@ impl CriRuntime {
             user_namespace.clone(),
             &*self.recorder,
         );
-        let config = config.map_err(|error| error.to_string());
+        let mut config = config.map_err(|error| error.to_string());
+        if let Ok(config) = &mut config {
+            add_groups_of_volumes(config, pod, &self.volumes.mounted_volumes(&pod.uid()));
+        }
 
         let mut pod_ips = Cow::Borrowed(status.ips.as_slice());
         let mut sandbox_id = actions.sandbox_id.clone().unwrap_or_default();

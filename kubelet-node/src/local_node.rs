@@ -14,6 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use kubelet_core::{Clock, EventType, LogEvents, NodeEventRecorder};
 use metrics::gauge;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::facts::{NoPressure, NoRuntime};
@@ -291,6 +292,11 @@ impl LocalNode {
         for check in self.checks.iter() {
             check.refresh().await;
         }
+    }
+
+    /// Changes when other volumes are in use than before. `None` if that is not observed.
+    pub(crate) fn volume_changes(&self) -> Option<watch::Receiver<u64>> {
+        self.volumes.as_ref()?.changes()
     }
 
     /// Passes on the volumes that the API server shows for this node.

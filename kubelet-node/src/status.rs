@@ -11,7 +11,7 @@ use kubelet_core::Jitter;
 use kubelet_core::quantity::{Amount, Format};
 use metrics::gauge;
 use serde_json::Value;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -121,6 +121,14 @@ impl NodeStatusHandle {
     }
 }
 
+/// Waits until other volumes are in use. Returns `false` if that is not observed any longer.
+async fn changed(volumes: Option<&mut watch::Receiver<u64>>) -> bool {
+    match volumes {
+        Some(volumes) => volumes.changed().await.is_ok(),
+        None => std::future::pending().await,
+    }
+}
+
 impl NodeStatusUpdater {
     /// An updater for the node `local`. `informer` provides the object from the API server.
     pub fn new(local: Arc<LocalNode>, informer: NodeInformerHandle, client: HeartbeatClient) -> Self {
@@ -171,6 +179,7 @@ impl NodeStatusUpdater {
         let mut next = Instant::now();
         let mut fast_until = Some(next + FAST_LOOKS_FOR);
         let wanted = self.handle.wanted.clone();
+        let mut volumes = self.local.volume_changes();
         loop {
             let period = match fast_until {
                 Some(_) => Some(FAST_LOOK),
@@ -189,6 +198,11 @@ impl NodeStatusUpdater {
                     next = Instant::now() + self.config.jitter.apply(self.config.update_frequency, JITTER);
                 }
                 () = wanted.notified() => self.sync().await,
+                // A pod waits until the volume is reported as in use.
+                is_alive = changed(volumes.as_mut()) => match is_alive {
+                    true => self.sync().await,
+                    false => volumes = None,
+                },
                 () = look => match fast_until {
                     None => self.sync_if_readiness_changed().await,
                     Some(until) if Instant::now() >= until => {

@@ -7,6 +7,7 @@
 //! | `ApiServer` (feature `api-server`) | an API server in memory, for kube clients and for `kubectl` |
 //! | `Simulation` (feature `simulation`) | whole clusters in virtual time: agents, runtimes and an API server, from one seed |
 //! | `conformance` (feature `conformance`) | checks your container runtime against the requirements of the engine above it |
+//! | `MemoryCsi` (feature `csi`) | a CSI driver in memory on a unix socket, with faults |
 //! | `Containerd` (feature `containerd`, Linux) | a real containerd for one test, that removes everything at its end |
 //! | [`PodBuilder`], [`PodStatusBuilder`], [`RuntimeStatusBuilder`] | build pods, their statuses in the API, and a runtime's statuses |
 //! | [`Calls`] | records the calls of a fake, with assertions that print the whole list |
@@ -63,6 +64,8 @@
 pub mod conformance;
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 mod containerd;
+#[cfg(feature = "csi")]
+pub mod csi_driver;
 mod error;
 mod fake_recorder;
 mod leak_check;
@@ -79,6 +82,8 @@ mod wait;
 
 #[cfg(all(feature = "containerd", target_os = "linux"))]
 pub use containerd::{Containerd, Task};
+#[cfg(feature = "csi")]
+pub use csi_driver::MemoryCsi;
 pub use error::{Error, Result};
 pub use fake_recorder::{FakeRecorder, RecordedEvent};
 #[cfg(feature = "api-server")]

@@ -10,10 +10,10 @@ use super::files::{ContainerFiles, ETC_HOSTS, TerminationLog};
 use super::hostname::hostname_and_domain;
 use super::hosts::HostsFile;
 use super::labels::{container_annotations, container_labels};
-use super::mounts::plan_mounts;
+use super::mounts::{block_devices, plan_mounts};
 use super::resources::container_resources;
 use super::sandbox::pod_logs_directory;
-use super::security_context::{container_security_context, verify_run_as_non_root};
+use super::security_context::{container_security_context, groups_of_volumes, verify_run_as_non_root};
 use super::{ContainerInputs, NodeSettings, Result};
 use kubelet_cri::v1;
 
@@ -78,6 +78,7 @@ fn describe(
         tty: container.tty.unwrap_or(false),
         linux: Some(linux_config(node, inputs)?),
         stop_signal: stop_signal(container) as i32,
+        devices: block_devices(container, inputs.volumes)?,
         envs: environment
             .into_iter()
             .map(|(key, value)| v1::KeyValue { key, value })
@@ -90,6 +91,8 @@ fn linux_config(node: &NodeSettings, inputs: &ContainerInputs<'_>) -> Result<v1:
     let (pod, container) = (inputs.pod, inputs.container);
     let mut context =
         container_security_context(node, pod, container, inputs.image_user, inputs.user_namespace)?;
+    let groups = groups_of_volumes(pod, inputs.volumes);
+    context.supplemental_groups.extend(groups);
     if let (Some(target), Some(namespaces)) = (inputs.target, &mut context.namespace_options)
         && namespaces.pid() == v1::NamespaceMode::Container
     {

@@ -291,11 +291,11 @@ async fn container_like(
         if mount.sub_path.is_some() {
             let volume = node.files.path().join("root/pods/volumes").join(&mount.name);
             std::fs::create_dir_all(&volume).unwrap();
-            volumes.insert(mount.name.clone(), MountedVolume::new(volume));
+            volumes.insert(mount.name.clone(), mounted(pod, &mount.name, volume));
         } else if let Some(image) = &at.image {
             image_volumes.insert(mount.name.clone(), image.clone());
         } else {
-            volumes.insert(mount.name.clone(), MountedVolume::new(&at.host_path));
+            volumes.insert(mount.name.clone(), mounted(pod, &mount.name, &at.host_path));
         }
     }
     let inputs = ContainerInputs {
@@ -314,6 +314,20 @@ async fn container_like(
         user_namespace: &user_namespace_of_host(),
     };
     container_config(&node.settings, &inputs).await
+}
+
+/// A volume with the attributes of its kind.
+fn mounted(pod: &Pod, name: &str, path: impl Into<PathBuf>) -> MountedVolume {
+    let volumes = pod.spec.as_ref().unwrap().volumes.as_ref().unwrap();
+    let of_pod = volumes.iter().find(|volume| volume.name == name).unwrap();
+    let from_api = of_pod.config_map.is_some()
+        || of_pod.downward_api.is_some()
+        || of_pod.projected.is_some()
+        || of_pod.secret.is_some();
+    let mut volume = MountedVolume::new(path);
+    volume.read_only = from_api;
+    volume.selinux_relabel = from_api || of_pod.empty_dir.is_some();
+    volume
 }
 
 /// The first error of the configs of the pod's containers.

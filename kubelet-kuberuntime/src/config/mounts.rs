@@ -1,11 +1,11 @@
 //! The mounts of a container (`makeMounts` of `kubelet_pods.go`), without reading files of the host.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{Pod, Volume, VolumeMount};
-use kubelet_core::PodExt;
+use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use kubelet_core::{MountedVolume, PodExt};
 
 use super::environment::Environment;
 use super::expansion::expand;
@@ -42,17 +42,34 @@ pub(super) fn plan_mounts(
     environment: &Environment,
 ) -> Result<Vec<PlannedMount>> {
     let container = inputs.container;
-    if let Some(device) = container.volume_devices.iter().flatten().next() {
-        return Err(ConfigError::Spec(format!(
-            "cannot find volume {:?} to pass into container {:?}",
-            device.name, container.name
-        )));
-    }
     let mounts = container.volume_mounts.iter().flatten();
     mounts
         .enumerate()
         .map(|(index, mount)| plan_mount(node, inputs, environment, index, mount))
         .collect()
+}
+
+/// The block devices of the container's spec, in its order (`makeBlockVolumes`).
+pub(super) fn block_devices(
+    container: &Container,
+    volumes: &BTreeMap<String, MountedVolume>,
+) -> Result<Vec<v1::Device>> {
+    let wanted = container.volume_devices.iter().flatten();
+    let devices = wanted.map(|wanted| {
+        let volume = volumes.get(&wanted.name).filter(|volume| volume.is_block);
+        let volume = volume.ok_or_else(|| {
+            ConfigError::Spec(format!(
+                "cannot find volume {:?} to pass into container {:?}",
+                wanted.name, container.name
+            ))
+        })?;
+        Ok(v1::Device {
+            host_path: volume.path.display().to_string(),
+            container_path: wanted.device_path.clone(),
+            permissions: if volume.read_only { "r" } else { "mrw" }.to_owned(),
+        })
+    });
+    devices.collect()
 }
 
 fn plan_mount(
@@ -64,42 +81,48 @@ fn plan_mount(
 ) -> Result<PlannedMount> {
     let container = &inputs.container.name;
     let image = inputs.image_volumes.get(&mount.name);
-    let host_path = inputs.volumes.get(&mount.name).map(|volume| &volume.path);
-    if image.is_none() && host_path.is_none() {
+    let volume = inputs.volumes.get(&mount.name).filter(|volume| !volume.is_block);
+    if image.is_none() && volume.is_none() {
         return Err(ConfigError::Spec(format!(
             "cannot find volume {:?} to mount into container {container:?}",
             mount.name
         )));
     }
     let sub_path = sub_path(mount, environment)?;
-    let volume = VolumeTraits::of(inputs.pod, &mount.name);
+    let must_be_read_only = volume.is_some_and(|volume| volume.read_only);
+    let must_be_labeled = volume.is_some_and(|volume| volume.selinux_relabel);
     let mut planned = v1::Mount {
         container_path: absolute(&mount.mount_path),
-        readonly: mount.read_only.unwrap_or(false) || volume.read_only || image.is_some(),
+        readonly: mount.read_only.unwrap_or(false) || must_be_read_only || image.is_some(),
         recursive_read_only: recursive_read_only(mount, inputs.handler.recursive_read_only_mounts)?,
-        selinux_relabel: node.selinux && volume.selinux_relabel && image.is_none(),
+        selinux_relabel: node.selinux && must_be_labeled && image.is_none(),
         propagation: propagation(mount)? as i32,
         ..Default::default()
     };
     let mut rest = None;
-    match (image, host_path) {
+    match (image, volume) {
         (Some(image), _) => {
             planned.image = Some(image.clone());
             planned.image_sub_path = sub_path
                 .map(|path| path.display().to_string())
                 .unwrap_or_default();
         }
-        (None, host_path) => {
-            planned.host_path = host_path
-                .map(|path| path.display().to_string())
+        (None, volume) => {
+            planned.host_path = volume
+                .map(|volume| volume.path.display().to_string())
                 .unwrap_or_default();
+            let inner_name = volume
+                .map(|volume| &volume.inner_name)
+                .filter(|name| !name.is_empty());
             rest = sub_path.map(|path| SubPath {
                 path,
                 volume_mount: mount.name.clone(),
                 container: container.clone(),
                 mount_point: node.mount_sub_paths.then(|| {
                     let dir = node.root_dir.pod_volume_subpaths_dir(&inputs.pod.uid());
-                    dir.join(&mount.name).join(container).join(index.to_string())
+                    dir.join(inner_name.unwrap_or(&mount.name))
+                        .join(container)
+                        .join(index.to_string())
                 }),
             });
         }
@@ -197,39 +220,6 @@ fn recursive_read_only(mount: &VolumeMount, supported: bool) -> Result<bool> {
         "failed to resolve recursive read-only mode: volume {:?} requested recursive read-only mode, {problem}",
         mount.name
     )))
-}
-
-/// The attributes of a kind of volume (`Mounter.GetAttributes`).
-#[derive(Default)]
-struct VolumeTraits {
-    /// Its content comes from the API, and containers must not change it.
-    read_only: bool,
-    /// It was created for this pod only, so its SELinux labels may be changed.
-    selinux_relabel: bool,
-}
-
-impl VolumeTraits {
-    fn of(pod: &Pod, name: &str) -> Self {
-        let mut volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-        let Some(volume) = volumes.find(|volume| volume.name == name) else {
-            return Self::default();
-        };
-        let Volume {
-            config_map,
-            downward_api,
-            empty_dir,
-            image,
-            projected,
-            secret,
-            ..
-        } = volume;
-        let from_api =
-            config_map.is_some() || downward_api.is_some() || projected.is_some() || secret.is_some();
-        Self {
-            read_only: from_api || image.is_some(),
-            selinux_relabel: from_api || empty_dir.is_some(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -330,6 +320,41 @@ mod tests {
             };
             let found = recursive_read_only(&mount, supported).map_err(|error| error.to_string());
             assert_eq!(found, result, "{mode:?} {read_only} {propagation:?} {supported}");
+        }
+    }
+
+    #[test]
+    fn block_devices_are_devices_and_not_mounts() {
+        let mut block = MountedVolume::new("/links/pv");
+        block.is_block = true;
+        let mut read_only = block.clone();
+        read_only.read_only = true;
+        let volumes = BTreeMap::from([
+            ("rw".to_owned(), block),
+            ("ro".to_owned(), read_only),
+            ("files".to_owned(), MountedVolume::new("/files")),
+        ]);
+        let device = |name: &str, permissions: &str| v1::Device {
+            host_path: "/links/pv".to_owned(),
+            container_path: format!("/dev/{name}"),
+            permissions: permissions.to_owned(),
+        };
+        let missing = |name: &str| {
+            Err(format!(
+                "cannot find volume {name:?} to pass into container \"c\""
+            ))
+        };
+        for (name, expected) in [
+            ("rw", Ok(vec![device("rw", "mrw")])),
+            ("ro", Ok(vec![device("ro", "r")])),
+            ("files", missing("files")),
+            ("other", missing("other")),
+        ] {
+            let container = serde_json::json!({"name": "c",
+                "volumeDevices": [{"name": name, "devicePath": format!("/dev/{name}")}]});
+            let container = serde_json::from_value(container).unwrap();
+            let found = block_devices(&container, &volumes).map_err(|error| error.to_string());
+            assert_eq!(found, expected, "{name}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSpec};
 use kubelet_core::admission::normalize_sysctl_name;
-use kubelet_core::{EventRecorder, PodExt};
+use kubelet_core::{EventRecorder, MountedVolume, PodExt};
 
 use super::cgroup::pod_cgroup_parent;
 use super::dns::pod_dns;
@@ -15,7 +15,8 @@ use super::labels::{pod_annotations, pod_labels};
 use super::namespaces::namespaces_for_pod;
 use super::resources::{sandbox_overhead, sandbox_resources};
 use super::security_context::{
-    has_privileged_container, selinux_option, supplemental_groups, supplemental_groups_policy,
+    groups_of_volumes, has_privileged_container, pod_security_context, selinux_option, supplemental_groups,
+    supplemental_groups_policy,
 };
 use super::{ConfigError, NodeSettings, Result};
 use kubelet_cri::v1;
@@ -154,6 +155,26 @@ fn protocol(port: &ContainerPort) -> v1::Protocol {
             tracing::info!(protocol = other, "unknown protocol of a port, using TCP");
             v1::Protocol::Tcp
         }
+    }
+}
+
+/// Adds the groups of the pod's volumes, if it has a security context. They come after `fsGroup`.
+pub(crate) fn add_groups_of_volumes(
+    config: &mut v1::PodSandboxConfig,
+    pod: &Pod,
+    volumes: &BTreeMap<String, MountedVolume>,
+) {
+    let Some(of_pod) = pod_security_context(pod) else {
+        return;
+    };
+    let context = config
+        .linux
+        .as_mut()
+        .and_then(|linux| linux.security_context.as_mut());
+    if let Some(context) = context {
+        let at = usize::from(of_pod.fs_group.is_some()).min(context.supplemental_groups.len());
+        let groups = groups_of_volumes(pod, volumes);
+        context.supplemental_groups.splice(at..at, groups);
     }
 }
 

@@ -1,11 +1,13 @@
 //! The security context of a container, merged with its pod's (`kuberuntime/security_context.go`,
 //! `pkg/securitycontext`).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Capabilities, Container, Pod, PodSecurityContext, PodSpec, SELinuxOptions,
     SeccompProfile, SecurityContext,
 };
-use kubelet_core::PodExt;
+use kubelet_core::{MountedVolume, PodExt};
 
 use super::namespaces::namespaces_for_pod;
 use super::{ConfigError, ImageUser, NodeSettings, Result};
@@ -129,6 +131,15 @@ pub(super) fn supplemental_groups(context: Option<&PodSecurityContext>) -> Vec<i
     };
     let groups = context.supplemental_groups.iter().flatten().copied();
     context.fs_group.into_iter().chain(groups).collect()
+}
+
+/// The groups of the pod's persistent volumes that the pod itself does not ask for (`GetExtraSupplementalGroupsForPod`).
+pub(super) fn groups_of_volumes(pod: &Pod, volumes: &BTreeMap<String, MountedVolume>) -> Vec<i64> {
+    let asked = pod_security_context(pod).and_then(|context| context.supplemental_groups.as_deref());
+    let asked = asked.unwrap_or_default();
+    let groups = volumes.values().filter_map(|volume| volume.group);
+    let groups: BTreeSet<i64> = groups.filter(|group| !asked.contains(group)).collect();
+    groups.into_iter().collect()
 }
 
 pub(super) fn supplemental_groups_policy(context: Option<&PodSecurityContext>) -> Result<i32> {

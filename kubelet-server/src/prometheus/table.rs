@@ -129,6 +129,10 @@ const RUNTIME_OPERATIONS: &[f64] = &[
 ];
 const STATUS_SYNC: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
 
+const STORAGE: &[f64] = &[
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
+];
+
 /// All of them, sorted by name.
 pub(super) const DEFINITIONS: &[Definition] = &[
     histogram(
@@ -180,6 +184,21 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "authentication_token_cache_request_total",
         "[ALPHA] ",
         &["status"],
+    ),
+    histogram(
+        "csi_operations_seconds",
+        "[ALPHA] Container Storage Interface operation duration with gRPC error code status total",
+        &["driver_name", "grpc_status_code", "method_name", "migrated"], STORAGE,
+    ),
+    counter(
+        "force_cleaned_failed_volume_operation_errors_total",
+        "[ALPHA] The number of volumes that failed force cleanup after their reconstruction failed during kubelet startup.",
+        &[],
+    ),
+    counter(
+        "force_cleaned_failed_volume_operations_total",
+        "[ALPHA] The number of volumes that were force cleaned after their reconstruction failed during kubelet startup. This includes both successful and failed cleanups.",
+        &[],
     ),
     gauge(
         "kubelet_active_pods",
@@ -601,6 +620,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "[STABLE] This metric records the results of all healthcheck.",
         &["name", "status", "type"],
     ).page(Page::Slis),
+    gauge(
+        "plugin_manager_total_plugins",
+        "[ALPHA] Number of plugins in Plugin Manager",
+        &["socket_path", "state"],
+    ),
     histogram(
         "prober_probe_duration_seconds",
         "[ALPHA] Duration in seconds for a probe response.",
@@ -611,4 +635,29 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
         &["container", "namespace", "pod", "pod_uid", "probe_type", "result"],
     ).page(Page::Probes),
+    counter(
+        "reconstruct_volume_operations_errors_total",
+        "[ALPHA] The number of volumes that failed reconstruction from the operating system during kubelet startup.",
+        &[],
+    ),
+    counter(
+        "reconstruct_volume_operations_total",
+        "[ALPHA] The number of volumes that were attempted to be reconstructed from the operating system during kubelet startup. This includes both successful and failed reconstruction.",
+        &[],
+    ),
+    histogram(
+        "storage_operation_duration_seconds",
+        "[ALPHA] Storage operation duration",
+        &["migrated", "operation_name", "status", "volume_plugin"], STORAGE,
+    ),
+    gauge(
+        "volume_manager_total_volumes",
+        "[ALPHA] Number of volumes in Volume Manager",
+        &["plugin_name", "state"],
+    ),
+    histogram(
+        "volume_operation_total_seconds",
+        "[ALPHA] Storage operation end to end duration in seconds",
+        &["operation_name", "plugin_name"], STORAGE,
+    ),
 ];

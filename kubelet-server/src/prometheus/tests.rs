@@ -92,8 +92,10 @@ fn every_metric_that_the_crates_emit_is_defined() {
         "kuberuntime",
         "node",
         "pleg",
+        "plugins",
         "server",
         "status",
+        "volume",
     ] {
         let source = workspace.join(format!("kubelet-{crate_name}/src"));
         for name in names_emitted_below(&source) {

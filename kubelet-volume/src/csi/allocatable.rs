@@ -58,7 +58,7 @@ impl AllocatableUpdater {
                 due.is_asked = true;
                 let (name, drivers, node_info) = (name.clone(), self.drivers.clone(), self.node_info.clone());
                 asked.spawn(async move {
-                    if let Err(error) = update(&drivers, &*node_info, &name).await {
+                    if let Err(error) = update_allocatable(&drivers, &*node_info, &name).await {
                         tracing::error!(driver = %name, %error, "Failed to update CSIDriver");
                     }
                     name
@@ -127,8 +127,12 @@ async fn changed_in(changes: &mut Option<watch::Receiver<u64>>) {
     }
 }
 
-/// (`updateCSIDriver`)
-async fn update(drivers: &CsiDrivers, node_info: &dyn CsiNodeInfo, name: &str) -> Result<()> {
+/// Asks the driver how many volumes the node can have, and reports it (`updateCSIDriver`).
+pub(crate) async fn update_allocatable(
+    drivers: &CsiDrivers,
+    node_info: &dyn CsiNodeInfo,
+    name: &str,
+) -> Result<()> {
     let session = drivers.session(name, false);
     let mut session = session.map_err(|error| {
         Error::failed(format!(

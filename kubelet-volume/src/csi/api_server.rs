@@ -16,7 +16,7 @@ use kube_client::{Client, Error as ClientError};
 use kubelet_core::Jitter;
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::node_info::CsiNodeObjects;
@@ -27,6 +27,8 @@ use crate::{Error, Result};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How long a watch lasts: between this and twice this (`defaultMinWatchTimeout` of client-go).
 const WATCH_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// A watch without events that is shorter than this is one that failed.
+const VERY_SHORT_WATCH: Duration = Duration::from_secs(1);
 /// The longest that an API server watches for kube's client.
 const LONGEST_WATCH: Duration = Duration::from_secs(294);
 /// The API server sends a bookmark each minute. After this long without any event the connection counts as dead.
@@ -101,9 +103,11 @@ impl ApiServerCsiObjects {
             let lasting = self.jitter.apply(WATCH_TIMEOUT, 1.0).min(LONGEST_WATCH);
             let seconds = u32::try_from(lasting.as_secs()).unwrap_or(u32::MAX);
             let params = WatchParams::default().timeout(seconds);
+            let (begun, mut is_empty) = (Instant::now(), true);
             let events = within(api.watch(&params, &version)).await?;
             pin_mut!(events);
             while let Ok(Some(event)) = timeout(SILENCE, events.next()).await {
+                is_empty = false;
                 let event = event.map_err(|error| Error::failed(error.to_string()))?;
                 match event {
                     WatchEvent::Added(driver) | WatchEvent::Modified(driver) => {
@@ -118,6 +122,9 @@ impl ApiServerCsiObjects {
                     // The version is too old: all objects are listed again.
                     WatchEvent::Error(_) => return Ok(()),
                 }
+            }
+            if is_empty && begun.elapsed() < VERY_SHORT_WATCH {
+                return Err(Error::failed("the watch ended at once"));
             }
         }
     }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 
+use super::allocatable::update_allocatable;
 use super::paths::attachment_name;
 use super::plugin::{CsiPlugin, not_found};
 use super::source::{Source, named, persistent};
@@ -58,6 +59,43 @@ impl AttachableVolumePlugin for CsiPlugin {
         Err(Error::failed(
             "detaching volumes from the kubelet is not supported",
         ))
+    }
+
+    /// Only for drivers with `nodeAllocatableUpdatePeriodSeconds`. It then also reports how many volumes the node can have.
+    async fn is_exhausted(&self, spec: &VolumeSpec) -> bool {
+        let Ok(source) = persistent(spec) else {
+            return false;
+        };
+        let driver = match self.driver(&source.driver).await {
+            Ok(driver) => driver,
+            Err(error) => {
+                tracing::error!(driver = %source.driver, %error, "Failed to retrieve CSIDriver");
+                return false;
+            }
+        };
+        let period = driver.and_then(|driver| driver.spec.node_allocatable_update_period_seconds);
+        if period.unwrap_or(0) == 0 {
+            return false;
+        }
+        let name = attachment_name(&source.volume_handle, &source.driver, &self.node_name);
+        let attachment = match self.objects.attachment(&name).await {
+            Ok(attachment) => attachment,
+            Err(error) => {
+                tracing::error!(attachment = %name, %error, "Failed to get volume attachment");
+                return false;
+            }
+        };
+        let status = attachment.and_then(|attachment| attachment.status);
+        let error = status.and_then(|status| status.attach_error);
+        let code = error.and_then(|error| error.error_code);
+        if code != Some(i32::from(tonic::Code::ResourceExhausted)) {
+            return false;
+        }
+        let updated = update_allocatable(&self.drivers, &*self.node_info, &source.driver).await;
+        if let Err(error) = updated {
+            tracing::error!(driver = %source.driver, %error, "Failed to update CSIDriver");
+        }
+        true
     }
 }
 

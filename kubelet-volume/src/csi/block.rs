@@ -15,7 +15,6 @@ use super::paths::{BlockPaths, attachment_name};
 use super::plugin::{CsiPlugin, names_of, not_found, persistent_spec, unreadable};
 use super::publish::pod_info;
 use super::source::{named, persistent};
-use super::status::CallError;
 use super::v1::{
     NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
 };
@@ -79,8 +78,10 @@ impl BlockVolumePlugin for CsiPlugin {
         if let Err(error) = session.stage(request).await {
             if error.is_final() && !was_begun {
                 self.clean_up_block(&paths).await;
+                return Err(Error::failed(error.to_string()));
             }
-            return Err(of_call(&error));
+            // An earlier try may have staged it.
+            return Err(Error::uncertain(error.to_string()));
         }
         Ok(Some(paths.staging))
     }
@@ -100,7 +101,8 @@ impl BlockVolumePlugin for CsiPlugin {
         let session = self.session(&source.driver, Some(&mount.spec));
         let mut session =
             session.map_err(|error| failed(format!("MapPodDevice failed to get CSI client: {error}")))?;
-        let has = session.capabilities().await.map_err(|error| of_call(&error))?;
+        let has = session.capabilities().await;
+        let has = has.map_err(|error| Error::failed(error.to_string()))?;
         let mut volume_context = source.volume_attributes.clone().unwrap_or_default();
         let driver = self.driver(&source.driver).await.map_err(|error| {
             failed(format!(
@@ -132,8 +134,14 @@ impl BlockVolumePlugin for CsiPlugin {
             secrets,
             volume_context,
         };
-        session.publish(request).await.map_err(|error| of_call(&error))?;
-        Ok(target)
+        let Err(error) = session.publish(request).await else {
+            return Ok(target);
+        };
+        // An earlier try may have published it.
+        Err(match error.is_final() && !self.is_there(&target).await {
+            true => Error::failed(error.to_string()),
+            false => Error::uncertain(error.to_string()),
+        })
     }
 
     async fn unmap_pod_device(&self, mapped: &OnDisk) -> Result<()> {
@@ -311,13 +319,6 @@ fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
-    }
-}
-
-fn of_call(error: &CallError) -> Error {
-    match error.is_final() {
-        true => Error::failed(error.to_string()),
-        false => Error::uncertain(error.to_string()),
     }
 }
 

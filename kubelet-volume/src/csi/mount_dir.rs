@@ -64,16 +64,13 @@ impl MountDirs {
     }
 
     /// The driver failed for certain: removes what [`begin`](Self::begin) made, unless the volume was mounted before.
-    /// Returns whether nothing is left.
-    pub(crate) async fn failed(&self, mount: &Path) -> bool {
+    pub(crate) async fn failed(&self, mount: &Path) {
         if !self.begun.lock().contains(mount) {
-            return false;
+            return;
         }
-        let removed = self.remove(mount).await;
-        if let Err(error) = &removed {
+        if let Err(error) = self.remove(mount).await {
             tracing::error!(mount = %mount.display(), %error, "cannot remove the folder of a volume that was not mounted");
         }
-        removed.is_ok()
     }
 
     /// Whether an earlier call, of this process or another one, may have mounted it.
@@ -86,8 +83,9 @@ impl MountDirs {
         self.disk.run(move || VolumeData::load(&dir)).await
     }
 
-    /// An error before the driver was asked to mount. Whether an earlier try mounted it, remains as open as it was.
-    pub(crate) async fn not_begun(&self, mount: &Path, message: String) -> Error {
+    /// The error of a mount that failed. Whether an earlier try mounted the volume, remains as open as it was: its data
+    /// are there until it is unmounted.
+    pub(crate) async fn failure(&self, mount: &Path, message: String) -> Error {
         match self.may_be_mounted(mount).await {
             true => Error::uncertain(message),
             false => Error::failed(message),

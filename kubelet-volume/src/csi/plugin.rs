@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use super::PLUGIN_NAME;
 use super::client::Session;
 use super::mount_dir::MountDirs;
+use super::node_info::{CsiNodeInfo, NoCsiNodeInfo};
 use super::objects::CsiObjects;
 use super::paths::{Paths, attachment_name, mount_of};
 use super::registry::CsiDrivers;
@@ -39,6 +40,7 @@ pub struct CsiPlugin {
     pub(crate) paths: Paths,
     pub(crate) drivers: CsiDrivers,
     pub(crate) objects: Arc<dyn CsiObjects>,
+    pub(crate) node_info: Arc<dyn CsiNodeInfo>,
     pub(crate) tokens: Arc<dyn ServiceAccountTokens>,
     pub(crate) recorder: Arc<dyn EventRecorder>,
     pub(crate) dirs: MountDirs,
@@ -58,6 +60,7 @@ pub struct CsiPluginBuilder {
     drivers: CsiDrivers,
     objects: Arc<dyn CsiObjects>,
     mounter: Arc<dyn Mounter>,
+    node_info: Arc<dyn CsiNodeInfo>,
     tokens: Arc<dyn ServiceAccountTokens>,
     recorder: Arc<dyn EventRecorder>,
     disk: Disk,
@@ -71,6 +74,13 @@ impl CsiPluginBuilder {
     /// Issues the tokens that drivers ask for. By default there are none.
     pub fn tokens(mut self, tokens: Arc<dyn ServiceAccountTokens>) -> Self {
         self.tokens = tokens;
+        self
+    }
+
+    /// Reports how many volumes the node can have when one cannot be attached for that (feature gate
+    /// `MutableCSINodeAllocatableCount`). By default it is not reported.
+    pub fn node_info(mut self, node_info: Arc<dyn CsiNodeInfo>) -> Self {
+        self.node_info = node_info;
         self
     }
 
@@ -118,6 +128,7 @@ impl CsiPluginBuilder {
             paths: Paths::new(self.root_dir),
             drivers: self.drivers,
             objects: self.objects,
+            node_info: self.node_info,
             tokens: self.tokens,
             recorder: self.recorder,
             dirs: MountDirs::new(self.disk, self.mounter),
@@ -145,6 +156,7 @@ impl CsiPlugin {
             drivers,
             objects,
             mounter,
+            node_info: Arc::new(NoCsiNodeInfo),
             tokens: Arc::new(NoServiceAccountTokens),
             recorder: Arc::new(LogEvents),
             disk: Disk::default(),

@@ -48,7 +48,7 @@ impl CsiPlugin {
             session.map_err(|error| named(format_args!("mounter.SetUpAt failed to get CSI client: {error}")));
         let mut session = match session {
             Ok(session) => session,
-            Err(message) => return Err(self.dirs.not_begun(&target, message).await),
+            Err(message) => return Err(self.dirs.failure(&target, message).await),
         };
         let prepared = async {
             let driver = self.checked_driver(source).await?;
@@ -57,7 +57,7 @@ impl CsiPlugin {
         };
         let prepared = match prepared.await {
             Ok(prepared) => prepared,
-            Err(message) => return Err(self.dirs.not_begun(&target, message).await),
+            Err(message) => return Err(self.dirs.failure(&target, message).await),
         };
         self.dirs.begin(&target, prepared.data).await?;
         if let Err(error) = session.publish(prepared.request).await {
@@ -66,7 +66,7 @@ impl CsiPlugin {
                 false => Error::uncertain(message),
                 true => {
                     self.dirs.failed(&target).await;
-                    Error::failed(message)
+                    self.dirs.failure(&target, message).await
                 }
             });
         }

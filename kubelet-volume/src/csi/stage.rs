@@ -74,7 +74,7 @@ impl CsiPlugin {
         });
         let mut session = match session {
             Ok(session) => session,
-            Err(message) => return Err(self.dirs.not_begun(path, message).await),
+            Err(message) => return Err(self.dirs.failure(path, message).await),
         };
         let prepared = match session.capabilities().await {
             Ok(has) => self.prepare_stage(mount, has).await,
@@ -84,7 +84,7 @@ impl CsiPlugin {
             Ok(Some(prepared)) => prepared,
             // The driver does not stage volumes.
             Ok(None) => return Ok(()),
-            Err(message) => return Err(self.dirs.not_begun(path, message).await),
+            Err(message) => return Err(self.dirs.failure(path, message).await),
         };
         self.dirs.begin(path, data).await?;
         if let Err(error) = session.stage(request).await {
@@ -93,7 +93,7 @@ impl CsiPlugin {
                 false => Error::uncertain(message),
                 true => {
                     self.dirs.failed(path).await;
-                    Error::failed(message)
+                    self.dirs.failure(path, message).await
                 }
             });
         }

@@ -38,9 +38,16 @@ impl HostMounter {
         Self::default()
     }
 
+    /// Which thread calls the kernel; by default another thread.
+    #[must_use]
+    pub fn disk(mut self, disk: Disk) -> Self {
+        self.disk = disk;
+        self
+    }
+
     async fn table(&self) -> Result<Vec<mount_table::Mount>> {
         let table = self.disk.run(mount_table::read).await;
-        table.map_err(|error| Error::io("/proc/self/mountinfo", error))
+        table.map_err(unreadable)
     }
 
     async fn resolved(&self, path: &Path) -> Result<PathBuf> {
@@ -111,8 +118,11 @@ impl Mounter for HostMounter {
     }
 
     async fn is_mount_point(&self, path: &Path) -> Result<bool> {
-        let (table, path) = (self.table().await?, self.resolved(path).await?);
-        Ok(table.iter().any(|mount| mount.point.path == path))
+        let path = path.to_owned();
+        let is_mounted = self
+            .disk
+            .run(move || mount_table::is_mounted(&mount_table::as_in_table(&path)));
+        is_mounted.await.map_err(unreadable)
     }
 
     async fn mounts(&self, below: &Path) -> Result<Vec<MountPoint>> {
@@ -127,10 +137,12 @@ impl Mounter for HostMounter {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             resolved => Ok(mount_table::references(&mount_table::read()?, &resolved?)),
         });
-        found
-            .await
-            .map_err(|error| Error::io("/proc/self/mountinfo", error))
+        found.await.map_err(unreadable)
     }
+}
+
+fn unreadable(error: io::Error) -> Error {
+    Error::io(mount_table::TABLE, error)
 }
 
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::MountPoint;
 
 /// The mounts that this process sees.
-const TABLE: &str = "/proc/self/mountinfo";
+pub(crate) const TABLE: &str = "/proc/self/mountinfo";
 
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,16 @@ pub(crate) fn read() -> io::Result<Vec<Mount>> {
         .lines()
         .filter_map(parse)
         .collect())
+}
+
+/// Whether something is mounted on the path, which has no links.
+pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
+    let table = std::fs::read_to_string(TABLE)?;
+    let mut paths = table.lines().filter_map(|line| line.split(' ').nth(4));
+    Ok(paths.any(|found| match found.contains('\\') {
+        true => Path::new(&unescaped(found)) == path,
+        false => Path::new(found) == path,
+    }))
 }
 
 /// `ParseMountInfo`

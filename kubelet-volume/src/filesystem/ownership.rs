@@ -51,39 +51,47 @@ impl VolumeOwnership {
         let progress = Arc::new(Progress::default());
         let _cancel = CancelOnDrop(&progress);
         let walking = Arc::clone(&progress);
-        let mut change = std::pin::pin!(disk.run(move || {
+        let change = disk.run(move || {
             let may_skip = policy == FsGroupChangePolicy::OnRootMismatch;
             if may_skip && !is_mismatch(&dir, group, read_only) {
                 return Ok(());
             }
             change_all(&dir, group, read_only, &walking)
-        }));
-        let name = shown(&self.dir, pod);
-        let mut next = FIRST_REPORT;
-        loop {
-            tokio::select! {
-                biased;
-                changed = &mut change => return changed.map_err(|error| Error::failed(reason(&error))),
-                () = sleep(next) => {}
-            }
-            let message = match next {
-                FIRST_REPORT => format!(
-                    "Setting volume ownership for {name} is taking longer than expected, consider using \
-                     OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods"
-                ),
-                _ => format!(
-                    "Setting volume ownership for {name}, processed {} files.",
-                    progress.files()
-                ),
-            };
-            next = REPORT_PERIOD;
-            recorder.record(Event::about(
-                pod,
-                EventType::Warning,
-                "VolumePermissionChangeInProgress",
-                message,
-            ));
+        });
+        let changed = report_while(change, &shown(&self.dir, pod), &progress, pod, recorder).await;
+        changed.map_err(|error| Error::failed(reason(&error)))
+    }
+}
+
+/// Emits an event when the change takes long, and then one each minute.
+async fn report_while<T>(
+    change: impl Future<Output = T>,
+    dir: &str,
+    progress: &Progress,
+    pod: &Pod,
+    recorder: &dyn EventRecorder,
+) -> T {
+    let mut change = std::pin::pin!(change);
+    let mut next = FIRST_REPORT;
+    loop {
+        tokio::select! {
+            biased;
+            changed = &mut change => return changed,
+            () = sleep(next) => {}
         }
+        let message = match next {
+            FIRST_REPORT => format!(
+                "Setting volume ownership for {dir} is taking longer than expected, consider using OnRootMismatch - \
+                 https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods"
+            ),
+            _ => format!(
+                "Setting volume ownership for {dir}, processed {} files.",
+                progress.files()
+            ),
+        };
+        next = REPORT_PERIOD;
+        let reason = "VolumePermissionChangeInProgress";
+        recorder.record(Event::about(pod, EventType::Warning, reason, message));
     }
 }
 
@@ -191,6 +199,40 @@ mod tests {
             assert_eq!((mode(&dir), mode(&dir.join("inner"))), (folder, folder));
             assert_eq!(mode(&precious), link);
             assert!(!is_mismatch(&dir, group, read_only));
+        }
+    }
+
+    #[derive(Default)]
+    struct Messages(parking_lot::Mutex<Vec<String>>);
+
+    impl EventRecorder for Messages {
+        fn record(&self, event: Event<'_>) {
+            self.0.lock().push(event.message);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_takes_long_is_reported() {
+        let pod = serde_json::json!({"metadata": {"uid": "u-1"}});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let dir = shown(Path::new("/k/pods/u-1/volumes/p/v"), &pod);
+        assert_eq!(dir, "u-1/volumes/p/v");
+        for (seconds, expected) in [(29, 0), (31, 1), (89, 1), (91, 2), (151, 3)] {
+            let (messages, progress) = (Messages::default(), Progress::default());
+            progress.step().unwrap();
+            let change = sleep(Duration::from_secs(seconds));
+            report_while(change, &dir, &progress, &pod, &messages).await;
+            let messages = messages.0.into_inner();
+            assert_eq!(messages.len(), expected, "{seconds}");
+            if let Some(first) = messages.first() {
+                let begin = "Setting volume ownership for u-1/volumes/p/v is taking longer than expected, consider using \
+                             OnRootMismatch - https://kubernetes.io/docs/";
+                assert!(first.starts_with(begin), "{first}");
+            }
+            for later in messages.iter().skip(1) {
+                let expected = "Setting volume ownership for u-1/volumes/p/v, processed 1 files.";
+                assert_eq!(later, expected);
+            }
         }
     }
 

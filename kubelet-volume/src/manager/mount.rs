@@ -11,7 +11,7 @@ use super::operation::{ATTACH_PATIENCE, Failure, change, failed, read};
 use super::record::VolumeKey;
 use super::shared::Shared;
 use super::{block, device, expand, metrics, node_affinity};
-use crate::{Attributes, Error, PodMount, VolumePlugin};
+use crate::{Attributes, Error, PodMount, VolumePlugin, VolumeSource, VolumeSpec};
 
 /// What a mount needs, read when it begins.
 pub(crate) struct Mounting {
@@ -156,7 +156,17 @@ pub(crate) fn mounted_volume(
     volume.read_only = attributes.read_only;
     volume.selinux_relabel = attributes.managed && attributes.selinux_relabel;
     volume.inner_name = mounting.mount.spec.name().to_owned();
+    volume.group = group(&mounting.mount.spec);
     volume
+}
+
+/// The group that owns the files of a persistent volume (`getPVVolumeGidAnnotationValue`).
+fn group(spec: &VolumeSpec) -> Option<i64> {
+    let VolumeSource::Persistent(volume) = &spec.source else {
+        return None;
+    };
+    let annotations = volume.metadata.annotations.as_ref()?;
+    annotations.get("pv.beta.kubernetes.io/gid")?.parse().ok()
 }
 
 /// The scheduler sees to it, too, that one pod uses a `ReadWriteOncePod` volume at a time.

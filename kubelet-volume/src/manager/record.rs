@@ -215,7 +215,7 @@ impl Record {
 
     /// Whether an in-tree plugin's volume was translated for a CSI driver, for metrics.
     pub(crate) fn is_migrated(&self) -> bool {
-        self.spec.migrated_inline
+        self.spec.migrated
     }
 
     /// The bytes by which its file system has to grow, as old and new size.

@@ -331,6 +331,9 @@ impl State {
 
     /// Nothing of the volume is left, and no pod wants it.
     pub(crate) fn forget(&mut self, key: &VolumeKey) {
+        // Mounts that never succeeded are gone too.
+        self.note(key);
+        self.dirty.remove(key);
         let removed = self.records.remove(key);
         if removed.is_some_and(|record| record.situation.attachable) {
             self.note_in_use();

@@ -43,6 +43,7 @@ const MEASURED_AT_ONCE: usize = 2;
 /// ```
 pub struct InTreePlugins {
     host: Host,
+    mounter: Option<Arc<dyn Mounter>>,
 }
 
 impl InTreePlugins {
@@ -62,7 +63,7 @@ impl InTreePlugins {
             in_memory: true,
             measured: Semaphore::new(MEASURED_AT_ONCE),
         };
-        Self { host }
+        Self { host, mounter: None }
     }
 
     /// Which thread does file work; by default another thread.
@@ -82,7 +83,7 @@ impl InTreePlugins {
     /// What mounts; by default the [`HostMounter`].
     #[must_use]
     pub fn mounter(mut self, mounter: Arc<dyn Mounter>) -> Self {
-        self.host.mounter = mounter;
+        self.mounter = Some(mounter);
         self
     }
 
@@ -139,7 +140,11 @@ impl InTreePlugins {
     }
 
     /// The plugins.
-    pub fn build(self) -> Vec<Arc<dyn VolumePlugin>> {
+    pub fn build(mut self) -> Vec<Arc<dyn VolumePlugin>> {
+        self.host.mounter = match self.mounter {
+            Some(mounter) => mounter,
+            None => Arc::new(HostMounter::new().disk(self.host.disk)),
+        };
         let host = Arc::new(self.host);
         vec![
             Arc::new(ConfigMapPlugin::new(host.clone())),

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "csi")]
 mod csi;
-mod local_volumes;
+mod in_tree;
 mod manager;
+mod plugins;
 mod recorded;

@@ -15,6 +15,7 @@ use kubelet_testing::api_server::Verb;
 use kubelet_testing::{ApiServer, eventually};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -38,6 +39,7 @@ struct Agent {
 
 struct Volumes {
     in_use: Mutex<Vec<String>>,
+    changes: watch::Sender<u64>,
     reported: Mutex<Vec<Vec<String>>>,
 }
 
@@ -45,6 +47,7 @@ impl Default for Volumes {
     fn default() -> Self {
         Self {
             in_use: Mutex::new(vec!["kubernetes.io/csi/x".to_owned()]),
+            changes: watch::Sender::default(),
             reported: Mutex::default(),
         }
     }
@@ -57,6 +60,10 @@ impl VolumesInUse for Volumes {
 
     fn mark_reported(&self, volumes: &[String]) {
         self.reported.lock().push(volumes.to_vec());
+    }
+
+    fn changes(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.changes.subscribe())
     }
 }
 
@@ -293,6 +300,23 @@ async fn volumes_in_use_are_reported_and_marked() {
         );
         agent.end().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_comes_into_use_is_reported_at_once() {
+    let agent = Agent::start(|_| {});
+    *agent.volumes.in_use.lock() = Vec::new();
+    agent.is("True").await;
+    sleep(Duration::from_secs(31)).await;
+    let begun = Instant::now();
+    *agent.volumes.in_use.lock() = vec!["kubernetes.io/csi/y".to_owned()];
+    agent.volumes.changes.send_modify(|count| *count += 1);
+    eventually!(
+        agent.volumes.reported.lock().last().cloned(),
+        |reported| *reported == Some(vec!["kubernetes.io/csi/y".to_owned()])
+    );
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    agent.end().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,6 +26,7 @@ use kubelet_pleg::GenericPleg;
 use kubelet_status::{MemorySink, StatusManager, StatusManagerConfig};
 use kubelet_testing::memory_cri::{Call, ExecReply, Latency, MemoryCri};
 use kubelet_testing::{FakeRecorder, RecordedEvent, Run, wait_until};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -128,7 +129,7 @@ pub(crate) async fn live(life: &Life) -> Lived {
     let (root, sink, recorder) = (TempDir::new().unwrap(), MemorySink::new(), FakeRecorder::new());
     let (results, volumes) = (
         ProbeResultCache::new(),
-        Arc::new(Folders(root.path().join("volumes"))),
+        Arc::new(Folders::new(root.path().join("volumes"))),
     );
     let mut statuses = StatusManagerConfig::default();
     statuses.clock = clock;
@@ -358,29 +359,39 @@ impl ConfigObjects for Objects {
 }
 
 /// Volumes are folders; their contents are tested elsewhere.
-struct Folders(PathBuf);
+struct Folders {
+    dir: PathBuf,
+    mounted: Mutex<BTreeMap<String, kubelet_core::MountedVolume>>,
+}
+
+impl Folders {
+    fn new(dir: PathBuf) -> Self {
+        Self {
+            dir,
+            mounted: Mutex::default(),
+        }
+    }
+}
 
 #[async_trait]
 impl VolumeManager for Folders {
     async fn wait_for_attach_and_mount(&self, pod: &Arc<Pod>) -> kubelet_core::Result<()> {
         for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
-            let path = self.0.join(&volume.name);
+            let path = self.dir.join(&volume.name);
             std::fs::create_dir_all(&path)
                 .map_err(|error| kubelet_core::Error::io(&path, Some(&pod.uid()), error))?;
+            let mut mounted = kubelet_core::MountedVolume::new(path);
+            mounted.read_only = volume.config_map.is_some()
+                || volume.downward_api.is_some()
+                || volume.projected.is_some()
+                || volume.secret.is_some();
+            self.mounted.lock().insert(volume.name.clone(), mounted);
         }
         Ok(())
     }
 
     fn mounted_volumes(&self, _: &PodUid) -> BTreeMap<String, kubelet_core::MountedVolume> {
-        let folders = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
-        folders
-            .filter_map(|it| {
-                Some((
-                    it.file_name().into_string().ok()?,
-                    kubelet_core::MountedVolume::new(it.path()),
-                ))
-            })
-            .collect()
+        self.mounted.lock().clone()
     }
 
     async fn wait_for_unmount(&self, _: &Arc<Pod>) -> kubelet_core::Result<()> {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::{LocalVolumePlugin, path_of, reconstructed, source};
 use crate::filesystem::device;
-use crate::filesystem::file_kind::{FileKind, file_kind};
+use crate::filesystem::file_kind::FileKind;
 use crate::filesystem::make_dir::make_dirs;
 use crate::filesystem::mount_table::as_in_table;
 use crate::plugins::{bind, mount_options};
@@ -33,9 +33,8 @@ impl DeviceMountableVolumePlugin for LocalVolumePlugin {
     }
 
     async fn mount_device(&self, mount: &DeviceMount) -> Result<()> {
-        let path = path_of(&mount.spec)?.to_owned();
-        let checked = path.clone();
-        match self.host.run(move || file_kind(&checked)).await? {
+        let path = path_of(&mount.spec)?;
+        match self.kind_of(path).await? {
             FileKind::Folder => return Ok(()),
             FileKind::BlockDevice => {}
             FileKind::Other => return Err(Error::failed("only directory and block device are supported")),
@@ -93,9 +92,8 @@ impl NodeExpandableVolumePlugin for LocalVolumePlugin {
         if expansion.spec.is_block() {
             return Ok(true);
         }
-        let path = path_of(&expansion.spec)?.to_owned();
-        let checked = path.clone();
-        match self.host.run(move || file_kind(&checked)).await? {
+        let path = path_of(&expansion.spec)?;
+        match self.kind_of(path).await? {
             // A folder has the size of its file system.
             FileKind::Folder => Ok(true),
             FileKind::BlockDevice => {

@@ -33,6 +33,9 @@ pub(super) struct LocalVolumePlugin {
     host: Arc<Host>,
     /// One set-up at a time for each path: the first pod that uses it decides on its group.
     locks: Mutex<HashMap<PathBuf, Weak<tokio::sync::Mutex<()>>>>,
+    /// What the paths were when they were last looked at: a path whose file system hangs must not be looked at in a call
+    /// that is not asynchronous.
+    kinds: Mutex<HashMap<PathBuf, FileKind>>,
 }
 
 impl LocalVolumePlugin {
@@ -40,6 +43,7 @@ impl LocalVolumePlugin {
         Self {
             host,
             locks: Mutex::default(),
+            kinds: Mutex::default(),
         }
     }
 
@@ -56,16 +60,26 @@ impl LocalVolumePlugin {
     /// The folder, or where the disk is mounted for the node (`getGlobalLocalPath`).
     fn node_path(&self, spec: &VolumeSpec) -> Result<PathBuf> {
         let path = path_of(spec)?;
-        let kind = file_kind(path).map_err(|error| Error::failed(reason(&error)))?;
+        let known = self.kinds.lock().get(path).copied();
+        let kind = match known {
+            Some(kind) => kind,
+            None => file_kind(path).map_err(|error| Error::failed(reason(&error)))?,
+        };
         self.node_path_by(kind, path, spec)
     }
 
-    /// [`node_path`](Self::node_path), with the file work where it belongs.
+    /// [`node_path`](Self::node_path), looked at anew.
     async fn node_path_of(&self, spec: &VolumeSpec) -> Result<PathBuf> {
         let path = path_of(spec)?;
+        let kind = self.kind_of(path).await?;
+        self.node_path_by(kind, path, spec)
+    }
+
+    async fn kind_of(&self, path: &Path) -> Result<FileKind> {
         let checked = path.to_owned();
         let kind = self.host.run(move || file_kind(&checked)).await?;
-        self.node_path_by(kind, path, spec)
+        self.kinds.lock().insert(path.to_owned(), kind);
+        Ok(kind)
     }
 
     fn node_path_by(&self, kind: FileKind, path: &Path, spec: &VolumeSpec) -> Result<PathBuf> {

@@ -166,7 +166,7 @@ impl World {
     }
 
     /// Notes a call, and has its fault.
-    async fn call(&self, call: String, effect: impl FnOnce() + Send) -> Result<()> {
+    pub(crate) async fn call(&self, call: String, effect: impl FnOnce() + Send) -> Result<()> {
         self.calls.lock().push(call.clone());
         let kind = call.split(' ').next().unwrap().to_owned();
         let fault = {

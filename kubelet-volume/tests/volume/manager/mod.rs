@@ -1,7 +1,8 @@
 //! `NodeVolumes`, with plugins in memory.
 
+mod blocks;
 mod claims;
-mod fake;
+pub(crate) mod fake;
 mod lives;
 mod restarts;
 mod updates;

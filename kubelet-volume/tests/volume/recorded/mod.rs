@@ -1,7 +1,7 @@
-//! Volumes as the kubelet v1.36.2 set them up: the same files, modes, owners, links, mounts, contents and errors, before
-//! and after the objects changed, and nothing left after the deletion.
+//! Volumes as the kubelet v1.36.2 set them up: the same files, modes, owners, links, mounts, contents, events and places
+//! for containers, before and after the objects changed, and nothing left after the deletion.
 //!
-//! The plugins run here without a manager. What a sub-path or a container adds is not theirs, and is left out.
+//! What a sub-path or a container adds is not of the volume manager, and is left out.
 
 mod tree;
 mod world;
@@ -10,12 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, Volume};
-use kubelet_core::PodExt;
-use kubelet_volume::{DeviceMount, FsGroupChangePolicy, OnDisk, PodMount, VolumePlugin, VolumeSpec};
+use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::{FixedNode, PodExt, VolumeManager};
+use kubelet_volume::{HostMounter, InTreePlugins, NodeVolumes, NodeVolumesHandle};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tree::{Entry, Tree};
 use world::World;
 
@@ -60,7 +63,7 @@ fn recording() -> Recording {
     serde_json::from_str(&text).unwrap()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn volumes_are_those_of_the_kubelet() {
     if !rustix::process::geteuid().is_root() {
         println!("SKIPPED: only root can mount, and give files away");
@@ -85,32 +88,47 @@ struct TestNode {
     srv: PathBuf,
     _folder: tempfile::TempDir,
     world: Arc<World>,
-    plugins: Vec<Arc<dyn VolumePlugin>>,
-    mounted: Vec<Mounted>,
-    of_other_pods: Vec<Mounted>,
+    volumes: NodeVolumesHandle,
+    shutdown: CancellationToken,
+    engine: Option<JoinHandle<()>>,
     differences: Vec<String>,
 }
 
-struct Mounted {
-    plugin: Arc<dyn VolumePlugin>,
-    mount: PodMount,
-}
+/// The allocatable memory of the node of the recordings.
+const ALLOCATABLE: &str = "24581692Ki";
 
 impl TestNode {
     fn new(case: &Case) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (root, srv) = (folder.path().join("kubelet"), folder.path().join("srv"));
         let world = Arc::new(World::new(&srv));
-        let plugins = world.plugins(&root);
+        let node = json!({"metadata": {}, "status": {"allocatable": {"cpu": "2", "memory": ALLOCATABLE, "ephemeral-storage": "0"}}});
+        let node = Arc::new(FixedNode::new(Arc::new(serde_json::from_value(node).unwrap())));
+        let plugins = InTreePlugins::new(&root)
+            .config_objects(world.clone())
+            .tokens(world.clone())
+            .recorder(world.clone())
+            .node(node.clone());
+        let engine = NodeVolumes::builder(&root)
+            .plugins(plugins.build())
+            .config_objects(world.clone())
+            .objects(world.clone())
+            .recorder(world.clone())
+            .node(node)
+            .mounter(Arc::new(HostMounter::new()))
+            .build()
+            .unwrap();
+        let (volumes, shutdown) = (engine.handle(), CancellationToken::new());
+        let engine = tokio::spawn(engine.run(shutdown.clone()));
         Self {
             name: case.name.clone(),
             root,
             srv,
             _folder: folder,
             world,
-            plugins,
-            mounted: Vec::new(),
-            of_other_pods: Vec::new(),
+            volumes,
+            shutdown,
+            engine: Some(engine),
             differences: Vec::new(),
         }
     }
@@ -118,39 +136,48 @@ impl TestNode {
     async fn run(&mut self, case: &Case, recording: &Recording) {
         let mut manifest: Value = case.manifest.clone();
         self.place(&mut manifest, &case.first);
-        let pod: Pod = serde_json::from_value(manifest.clone()).unwrap();
+        let pod: Arc<Pod> = Arc::new(serde_json::from_value(manifest.clone()).unwrap());
         world::make_pod_dirs(&self.root, &pod.uid());
-        if case
-            .first
-            .events
-            .iter()
-            .any(|event| event["reason"] == "AlreadyMountedVolume")
-        {
-            self.mount_in_another_pod().await;
-        }
+        let is_shared = |event: &Value| event["reason"] == "AlreadyMountedVolume";
+        let other = match case.first.events.iter().any(is_shared) {
+            true => Some(self.mount_in_another_pod().await),
+            false => None,
+        };
         self.world.set(&recording.objects);
-        let first = self.set_up_all(&Arc::new(pod)).await;
+        let first = self.volumes.wait_for_attach_and_mount(&pod).await;
         self.compare("first", &case.first, first, &manifest);
 
         self.world.set(&recording.objects_changed);
         manifest["metadata"]["labels"]["a"] = json!("changed");
         manifest["metadata"]["annotations"]["note"] = json!("changed");
-        let pod = serde_json::from_value(manifest.clone()).unwrap();
-        let changed = self.set_up_all(&Arc::new(pod)).await;
+        let pod: Arc<Pod> = Arc::new(serde_json::from_value(manifest.clone()).unwrap());
+        let changed = self.volumes.wait_for_attach_and_mount(&pod).await;
+        self.wait_for_files(&case.after_change, &manifest).await;
         self.compare("after_change", &case.after_change, changed, &manifest);
 
-        let all = self.mounted.drain(..).chain(self.of_other_pods.drain(..));
-        for Mounted { plugin, mount } in all.collect::<Vec<_>>() {
-            let on_disk = on_disk(&mount);
-            plugin.tear_down(&on_disk).await.unwrap();
-            plugin.tear_down(&on_disk).await.unwrap();
+        for pod in [Some(pod), other].into_iter().flatten() {
+            self.volumes.wait_for_unmount(&pod).await.unwrap();
         }
-        let uid = kubelet_core::PodUid::new(&case.first.uid);
-        let mut left = tree::files_below(&self.root.join("pods").join(uid.as_str()));
+        self.shutdown.cancel();
+        self.engine.take().unwrap().await.unwrap();
+        let mut left = tree::files_below(&self.root.join("pods").join(&case.first.uid));
         // The empty folders of plugins go with the pod's.
         left.retain(|path| path.components().count() > 2);
         if left.is_empty() == case.left_after_deletion {
             self.differ(format!("left after deletion: {left:?}"));
+        }
+    }
+
+    /// The change of an object arrives on its own. If the files never become what they should, that is compared later.
+    async fn wait_for_files(&self, recorded: &Phase, manifest: &Value) {
+        let pod_dir = self.root.join("pods").join(&recorded.uid);
+        let expected = Tree::recorded(&recorded.files, manifest);
+        for _ in 0..50 {
+            let found = Tree::read(&pod_dir);
+            if found.is_ok_and(|found| expected.differences(&found).is_empty()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
@@ -164,8 +191,7 @@ impl TestNode {
             metadata["annotations"]["kubernetes.io/config.seen"] = json!(seen);
             metadata["annotations"]["kubernetes.io/config.source"] = json!("api");
         }
-        let volumes = manifest["spec"]["volumes"].as_array_mut().unwrap();
-        for volume in volumes {
+        for volume in manifest["spec"]["volumes"].as_array_mut().unwrap() {
             if let Some(path) = volume.pointer("/hostPath/path").and_then(Value::as_str) {
                 let path = path.replace("/srv", &self.srv.display().to_string());
                 volume["hostPath"]["path"] = json!(path);
@@ -173,112 +199,57 @@ impl TestNode {
         }
     }
 
-    /// Sets up the volumes that a container mounts; returns the errors.
-    async fn set_up_all(&mut self, pod: &Arc<Pod>) -> Vec<String> {
-        let spec = pod.spec.as_ref().unwrap();
-        let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
-        let mounts = containers.flat_map(|container| container.volume_mounts.iter().flatten());
-        let used: BTreeSet<&str> = mounts.map(|mount| mount.name.as_str()).collect();
-        let volumes: Vec<&Volume> = spec.volumes.iter().flatten().collect();
-        let mut errors = Vec::new();
-        self.mounted.clear();
-        for volume in volumes
-            .into_iter()
-            .filter(|volume| used.contains(volume.name.as_str()))
-        {
-            let Some(spec) = self.world.resolve(volume) else {
-                errors.push(format!(
-                    "error processing PVC vol/{}: PVC is not bound",
-                    "unbound"
-                ));
-                continue;
-            };
-            let mounted = self.mounted(pod, &volume.name, spec);
-            match set_up(&mounted).await {
-                Ok(()) => self.mounted.push(mounted),
-                Err(error) => {
-                    let srv = self.srv.display().to_string();
-                    errors.push(error.to_string().replace(&srv, "/srv"));
-                    // What failed is torn down too.
-                    self.mounted.push(mounted);
-                }
-            }
-        }
-        errors
-    }
-
-    fn mounted(&self, pod: &Arc<Pod>, outer_name: &str, spec: VolumeSpec) -> Mounted {
-        let mut able = self.plugins.iter().filter(|plugin| plugin.can_support(&spec));
-        let plugin = Arc::clone(able.next().unwrap());
-        assert!(able.next().is_none(), "two plugins for {}", spec.name());
-        let volumes = self.root.join("pods").join(pod.uid().as_str()).join("volumes");
-        let dir = volumes.join(plugin.name().replace('/', "~")).join(spec.name());
-        let context = pod.spec.as_ref().unwrap().security_context.as_ref();
-        let fs_group = context.and_then(|context| context.fs_group);
-        let mount = PodMount {
-            pod: Arc::clone(pod),
-            outer_name: outer_name.to_owned(),
-            spec: Arc::new(spec),
-            dir,
-            device_mount_path: None,
-            fs_group: fs_group.map(|group| u32::try_from(group).unwrap()),
-            fs_group_change_policy: FsGroupChangePolicy::Always,
-            selinux_label: None,
-        };
-        Mounted { plugin, mount }
-    }
-
     /// As in the recording, where several pods ran at a time.
-    async fn mount_in_another_pod(&mut self) {
-        let other = json!({"metadata": {"name": "other", "namespace": "vol", "uid": "other"}, "spec": {"containers": []}});
+    async fn mount_in_another_pod(&self) -> Arc<Pod> {
+        let other = json!({"metadata": {"name": "other", "namespace": "vol", "uid": "other"}, "spec": {
+            "containers": [{"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "local"}}]}});
         let other = Arc::new(serde_json::from_value(other).unwrap());
-        let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "local"}});
-        let volume = serde_json::from_value(volume).unwrap();
-        let spec = self.world.resolve(&volume).unwrap();
-        let mounted = self.mounted(&other, "v", spec);
-        set_up(&mounted).await.unwrap();
-        self.of_other_pods.push(mounted);
+        self.volumes.wait_for_attach_and_mount(&other).await.unwrap();
+        other
     }
 
-    fn compare(&mut self, phase: &str, recorded: &Phase, errors: Vec<String>, manifest: &Value) {
+    fn compare(&mut self, phase: &str, recorded: &Phase, synced: kubelet_core::Result<()>, manifest: &Value) {
         let pod_dir = self.root.join("pods").join(&recorded.uid);
         let expected = Tree::recorded(&recorded.files, manifest);
-        let found = Tree::read(&pod_dir);
-        for line in expected.differences(&found) {
+        for line in expected.differences(&Tree::read(&pod_dir).unwrap()) {
             self.differ(format!("{phase}: {line}"));
         }
-        let failed = |reason: &str| {
-            let of_reason = recorded.events.iter().filter(|event| event["reason"] == reason);
-            of_reason
-                .map(|event| event["message"].as_str().unwrap().to_owned())
-                .collect::<BTreeSet<_>>()
-        };
-        let prefix = "MountVolume.SetUp failed for volume \"v\" : ";
-        let waits = "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: ";
-        let expected = failed("FailedMount").into_iter().map(|message| {
-            let message = message
-                .strip_prefix(prefix)
-                .or(message.strip_prefix(waits))
-                .unwrap_or(&message);
-            message.to_owned()
+        let all = recorded.events.iter().map(|event| {
+            let text = |key: &str| event[key].as_str().unwrap().to_owned();
+            (text("reason"), text("message"))
         });
-        let (expected, errors): (BTreeSet<_>, BTreeSet<_>) =
-            (expected.collect(), errors.into_iter().collect());
-        if expected != errors {
-            self.differ(format!("{phase}: errors {errors:?} instead of {expected:?}"));
+        // The pod's sync makes this event of the error.
+        let (of_sync, mut expected): (BTreeSet<_>, BTreeSet<_>) =
+            all.partition(|(_, message)| message.starts_with(OF_SYNC));
+        let srv = self.srv.display().to_string();
+        let events = self.world.events().into_iter();
+        let events: BTreeSet<_> = events
+            .map(|(reason, message)| (reason, message.replace(&srv, "/srv")))
+            .collect();
+        if !of_sync.is_empty() {
+            let error = synced.as_ref().unwrap_err().to_string();
+            for (_, message) in of_sync {
+                let message = message.trim_start_matches(OF_SYNC);
+                if !error.ends_with(message) {
+                    self.differ(format!("{phase}: {error} instead of {message}"));
+                }
+            }
+            expected.clear();
+        } else if synced.is_ok() == expected.iter().any(|(reason, _)| reason == "FailedMount") {
+            self.differ(format!("{phase}: {synced:?}"));
         }
-        let (expected, events) = (
-            failed("AlreadyMountedVolume"),
-            self.world.events("AlreadyMountedVolume"),
-        );
         if expected != events {
             self.differ(format!("{phase}: events {events:?} instead of {expected:?}"));
         }
         self.compare_mounts(phase, recorded, manifest);
     }
 
-    /// Where containers find the volumes. Mounts of sub-paths are not the plugins'.
+    /// Where containers find the volumes. Mounts of sub-paths are not the volume manager's.
     fn compare_mounts(&mut self, phase: &str, recorded: &Phase, manifest: &Value) {
+        let mounted = self
+            .volumes
+            .mounted_volumes(&kubelet_core::PodUid::new(&recorded.uid));
         let spec = &manifest["spec"];
         let all = [&spec["initContainers"], &spec["containers"]];
         for container in all.into_iter().filter_map(Value::as_array).flatten() {
@@ -291,21 +262,15 @@ impl TestNode {
                 let Some(expected) = mounts.iter().find(|it| it.container_path == path) else {
                     continue;
                 };
-                let mut all = self.mounted.iter();
-                let found = all.find(|it| it.mount.outer_name == mount["name"].as_str().unwrap());
-                let Some(Mounted {
-                    plugin,
-                    mount: volume,
-                }) = found
-                else {
+                let Some(volume) = mounted.get(mount["name"].as_str().unwrap()) else {
                     self.differ(format!("{phase}: {path} is not mounted"));
                     continue;
                 };
-                let read_only = plugin.attributes(volume).read_only || mount["readOnly"] == json!(true);
-                let host_path = plugin.path(volume).display().to_string();
+                let read_only = volume.read_only || mount["readOnly"] == json!(true);
                 if read_only != expected.readonly {
                     self.differ(format!("{phase}: {path} read-only: {read_only}"));
                 }
+                let host_path = volume.path.display().to_string();
                 let host_path = host_path
                     .replace(&self.root.display().to_string(), "/var/lib/kubelet")
                     .replace(&self.srv.display().to_string(), "/srv");
@@ -324,31 +289,8 @@ impl TestNode {
     }
 }
 
-async fn set_up(mounted: &Mounted) -> kubelet_volume::Result<()> {
-    let Mounted { plugin, mount } = mounted;
-    if let Some(devices) = plugin.device_mountable() {
-        let device_mount_path = devices.device_mount_path(&mount.spec)?;
-        let mount = DeviceMount {
-            spec: Arc::clone(&mount.spec),
-            device_path: String::new(),
-            device_mount_path,
-            fs_group: mount.fs_group,
-            selinux_label: None,
-        };
-        devices.mount_device(&mount).await?;
-    }
-    plugin.prepare(mount).await?;
-    plugin.set_up(mount).await.map(drop)
-}
-
-fn on_disk(mount: &PodMount) -> OnDisk {
-    OnDisk {
-        uid: mount.pod.uid(),
-        name: mount.spec.name().to_owned(),
-        dir: mount.dir.clone(),
-        is_block: false,
-    }
-}
+/// The beginning of the event with which a pod's sync reports the error of the volume manager.
+const OF_SYNC: &str = "Unable to attach or mount volumes: ";
 
 /// Unmounts what a test that failed has left.
 impl Drop for TestNode {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -62,16 +63,17 @@ impl Tree {
         )
     }
 
-    pub(super) fn read(pod_dir: &Path) -> Self {
+    /// Fails if a file goes meanwhile.
+    pub(super) fn read(pod_dir: &Path) -> io::Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let mut tree = BTreeMap::new();
-        for path in files_below(pod_dir) {
+        for path in try_files_below(pod_dir)? {
             let full = pod_dir.join(&path);
-            tree.insert(normal(&path), line_of(&full, &mounts));
+            tree.insert(normal(&path), line_of(&full, &mounts)?);
         }
         tree.remove("volumes");
         tree.remove("plugins");
-        Self(tree)
+        Ok(Self(tree))
     }
 
     pub(super) fn differences(&self, found: &Self) -> Vec<String> {
@@ -110,16 +112,22 @@ impl Entry {
     }
 }
 
-fn line_of(path: &Path, mounts: &str) -> String {
-    let found = fs::symlink_metadata(path).unwrap();
+fn line_of(path: &Path, mounts: &str) -> io::Result<String> {
+    let found = fs::symlink_metadata(path)?;
     let kind = match found.file_type() {
         kind if kind.is_dir() => "dir",
         kind if kind.is_symlink() => "link",
         kind if kind.is_socket() => "socket",
         _ => "file",
     };
-    let to = (kind == "link").then(|| normal(&fs::read_link(path).unwrap()));
-    let content = (kind == "file").then(|| fs::read_to_string(path).unwrap());
+    let to = match kind {
+        "link" => Some(normal(&fs::read_link(path)?)),
+        _ => None,
+    };
+    let content = match kind {
+        "file" => Some(fs::read_to_string(path)?),
+        _ => None,
+    };
     let mount = mounts
         .lines()
         .rev()
@@ -131,14 +139,14 @@ fn line_of(path: &Path, mounts: &str) -> String {
         let options = own.split(' ').nth(5).unwrap().split(',');
         mount_line(kind, source, options, parts.next().unwrap().split(','))
     });
-    line(
+    Ok(line(
         kind,
         found.mode() & 0o7777,
         (found.uid(), found.gid()),
         to,
         content,
         mount,
-    )
+    ))
 }
 
 fn line(
@@ -176,17 +184,21 @@ fn mount_line<'a>(
 
 /// The paths of all files and folders below the folder.
 pub(super) fn files_below(dir: &Path) -> Vec<PathBuf> {
+    try_files_below(dir).unwrap()
+}
+
+fn try_files_below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut pending = vec![PathBuf::new()];
     while let Some(path) = pending.pop() {
-        for entry in fs::read_dir(dir.join(&path)).unwrap() {
-            let entry = entry.unwrap();
+        for entry in fs::read_dir(dir.join(&path))? {
+            let entry = entry?;
             let path = path.join(entry.file_name());
-            if entry.file_type().unwrap().is_dir() {
+            if entry.file_type()?.is_dir() {
                 pending.push(path.clone());
             }
             found.push(path);
         }
     }
-    found
+    Ok(found)
 }

@@ -1,4 +1,4 @@
-//! What is around the plugins.
+//! What is around the volumes: the API server's objects, and the other folders of the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,23 +9,24 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccountTokenProjection, Volume};
-use kubelet_core::{
-    ConfigObjects, Event, EventRecorder, FixedNode, PodUid, Result, ServiceAccountToken, ServiceAccountTokens,
+use k8s_openapi::api::core::v1::{
+    ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, ServiceAccountTokenProjection,
 };
-use kubelet_volume::{InTreePlugins, VolumePlugin, VolumeSpec};
+use kubelet_core::{
+    ConfigObjectChanges, ConfigObjectKind, ConfigObjectRef, ConfigObjects, Event, EventRecorder, PodUid,
+    Result, ServiceAccountToken, ServiceAccountTokens,
+};
+use kubelet_volume::VolumeObjects;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::broadcast;
 
-/// The allocatable memory of the node of the recordings.
-const ALLOCATABLE: &str = "24581692Ki";
-
-#[derive(Default)]
 pub(super) struct World {
     objects: Mutex<Vec<Value>>,
+    changes: broadcast::Sender<ConfigObjectRef>,
     events: Mutex<BTreeSet<(String, String)>>,
     srv: PathBuf,
-    _listener: Option<UnixListener>,
+    _listener: UnixListener,
 }
 
 impl World {
@@ -36,47 +37,33 @@ impl World {
         fs::create_dir(srv.join("local")).unwrap();
         fs::set_permissions(srv.join("local"), fs::Permissions::from_mode(0o755)).unwrap();
         Self {
+            objects: Mutex::default(),
+            changes: broadcast::Sender::new(16),
+            events: Mutex::default(),
             srv: srv.to_owned(),
-            _listener: Some(UnixListener::bind(srv.join("hp/sock")).unwrap()),
-            ..Self::default()
+            _listener: UnixListener::bind(srv.join("hp/sock")).unwrap(),
         }
     }
 
-    pub(super) fn plugins(self: &Arc<Self>, root: &Path) -> Vec<Arc<dyn VolumePlugin>> {
-        let node = json!({"metadata": {}, "status": {"allocatable": {"cpu": "2", "memory": ALLOCATABLE, "ephemeral-storage": "0"}}});
-        let node = Arc::new(serde_json::from_value(node).unwrap());
-        InTreePlugins::new(root)
-            .config_objects(self.clone())
-            .tokens(self.clone())
-            .recorder(self.clone())
-            .node(Arc::new(FixedNode::new(node)))
-            .build()
-    }
-
+    /// Config maps and secrets change.
     pub(super) fn set(&self, objects: &[Value]) {
         *self.objects.lock() = objects.to_owned();
+        for object in objects {
+            let kind = match object["kind"].as_str().unwrap() {
+                "ConfigMap" => ConfigObjectKind::ConfigMap,
+                _ => ConfigObjectKind::Secret,
+            };
+            let _ = self.changes.send(ConfigObjectRef {
+                kind,
+                namespace: object["metadata"]["namespace"].as_str().unwrap().into(),
+                name: object["metadata"]["name"].as_str().unwrap().into(),
+            });
+        }
     }
 
-    /// The volume, or the one that its claim is bound to.
-    pub(super) fn resolve(&self, volume: &Volume) -> Option<VolumeSpec> {
-        let Some(claim) = &volume.persistent_volume_claim else {
-            return Some(VolumeSpec::of_pod(Arc::new(volume.clone())));
-        };
-        let source = match claim.claim_name.as_str() {
-            "local" => json!({"local": {"path": self.srv.join("local")}}),
-            "hp" => json!({"hostPath": {"path": self.srv.join("hp/dir"), "type": ""}}),
-            _ => return None,
-        };
-        let persistent = json!({"metadata": {"name": claim.claim_name}, "spec": source});
-        let persistent = serde_json::from_value(persistent).unwrap();
-        let read_only = claim.read_only.unwrap_or(false);
-        Some(VolumeSpec::persistent(Arc::new(persistent), read_only))
-    }
-
-    pub(super) fn events(&self, reason: &str) -> BTreeSet<String> {
-        let events = self.events.lock();
-        let of_reason = events.iter().filter(|(found, _)| found == reason);
-        of_reason.map(|(_, message)| message.clone()).collect()
+    /// The events, as reason and message.
+    pub(super) fn events(&self) -> BTreeSet<(String, String)> {
+        self.events.lock().clone()
     }
 
     fn object(&self, kind: &str, name: &str) -> Option<Value> {
@@ -108,6 +95,49 @@ impl ConfigObjects for World {
             data: Some(data.collect()),
             ..Secret::default()
         })))
+    }
+
+    fn changes(&self) -> Option<ConfigObjectChanges> {
+        Some(self.changes.subscribe())
+    }
+}
+
+/// Claims that are bound to volumes of the same name: a folder as `local` volume, and one as `hostPath`.
+#[async_trait]
+impl VolumeObjects for World {
+    async fn claim(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> kubelet_volume::Result<Option<Arc<PersistentVolumeClaim>>> {
+        let mut claim = json!({"metadata": {"name": name, "namespace": namespace, "uid": name}, "spec": {}});
+        if name != "unbound" {
+            claim["spec"]["volumeName"] = json!(name);
+            claim["status"] = json!({"phase": "Bound"});
+        }
+        Ok(Some(Arc::new(serde_json::from_value(claim).unwrap())))
+    }
+
+    async fn volume(&self, name: &str) -> kubelet_volume::Result<Option<Arc<PersistentVolume>>> {
+        let mut spec = match name {
+            "local" => json!({"local": {"path": self.srv.join("local")}}),
+            _ => json!({"hostPath": {"path": self.srv.join("hp/dir"), "type": ""}}),
+        };
+        spec["claimRef"] = json!({"namespace": "vol", "name": name, "uid": name});
+        let volume = json!({"metadata": {"name": name}, "spec": spec});
+        Ok(Some(Arc::new(serde_json::from_value(volume).unwrap())))
+    }
+
+    async fn patch_claim_status(
+        &self,
+        claim: &PersistentVolumeClaim,
+        _: Value,
+    ) -> kubelet_volume::Result<Arc<PersistentVolumeClaim>> {
+        Ok(Arc::new(claim.clone()))
+    }
+
+    async fn attached(&self) -> kubelet_volume::Result<Vec<(String, String)>> {
+        Ok(Vec::new())
     }
 }
 

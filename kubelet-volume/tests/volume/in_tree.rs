@@ -1,4 +1,5 @@
-//! `LocalVolumes`: volumes are set up before containers start, brought up to date, and taken away.
+//! The manager with the plugins of the kubelet itself, on this host: volumes are set up before containers start, brought up
+//! to date, and taken away.
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,9 +11,11 @@ use kubelet_core::{
     ConfigObjects, Disk, Event, EventRecorder, PodExt, PodUid, Result, ServiceAccountToken,
     ServiceAccountTokens, VolumeManager,
 };
-use kubelet_volume::LocalVolumes;
+use kubelet_volume::{HostMounter, InTreePlugins, NodeVolumes};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+
+use crate::manager::fake::Agent;
 
 /// One config map, that may be there or not; tokens with a number; and what events say.
 #[derive(Default)]
@@ -53,13 +56,27 @@ impl EventRecorder for World {
 }
 
 impl World {
-    fn volumes(self: &Arc<Self>, root: &Path) -> LocalVolumes {
-        LocalVolumes::new(root)
+    /// Starts an agent. Files are on the disk.
+    fn agent(self: &Arc<Self>, root: &Path) -> Agent {
+        self.agent_with(root, false)
+    }
+
+    fn agent_with(self: &Arc<Self>, root: &Path, in_memory: bool) -> Agent {
+        let mounter = Arc::new(HostMounter::new());
+        let plugins = InTreePlugins::new(root)
             .disk(Disk::inline())
-            .in_memory(false)
+            .in_memory(in_memory)
+            .mounter(mounter.clone())
             .recorder(self.clone())
             .config_objects(self.clone())
-            .tokens(self.clone())
+            .tokens(self.clone());
+        let volumes = NodeVolumes::builder(root)
+            .plugins(plugins.build())
+            .disk(Disk::inline())
+            .mounter(mounter)
+            .recorder(self.clone())
+            .config_objects(self.clone());
+        Agent::of(volumes.build().unwrap())
     }
 
     fn set_authority(&self, text: &str) {
@@ -94,14 +111,14 @@ fn token_volume() -> Value {
 #[tokio::test(start_paused = true)]
 async fn the_default_token_volume_waits_for_its_parts_and_follows_them() {
     let (root, world) = (tempfile::tempdir().unwrap(), Arc::new(World::default()));
-    let volumes = world.volumes(root.path());
+    let agent = world.agent(root.path());
     let pod = pod(json!([token_volume()]));
     // It comes later: the pod's sync waits for it.
     let coming = async {
         tokio::time::sleep(std::time::Duration::from_secs(5)).await;
         world.set_authority("old");
     };
-    let (mounted, ()) = tokio::join!(volumes.wait_for_attach_and_mount(&pod), coming);
+    let (mounted, ()) = tokio::join!(agent.volumes.wait_for_attach_and_mount(&pod), coming);
     mounted.unwrap();
     let expected = "FailedMount: MountVolume.SetUp failed for volume \"kube-api-access-x\" : configmap \"kube-root-ca.crt\" not found";
     assert!(
@@ -111,7 +128,7 @@ async fn the_default_token_volume_waits_for_its_parts_and_follows_them() {
     );
     assert_eq!(world.events.lock().len(), 4, "after 0, 0.5, 1.5 and 3.5 seconds");
 
-    let dir = volumes.mounted_volumes(&pod.uid())["kube-api-access-x"]
+    let dir = agent.volumes.mounted_volumes(&pod.uid())["kube-api-access-x"]
         .path
         .clone();
     assert_eq!(
@@ -132,40 +149,44 @@ async fn the_default_token_volume_waits_for_its_parts_and_follows_them() {
 
     // With the next sync it is as it should be by then; what cannot be read leaves what there is.
     world.set_authority("new");
-    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
     assert_eq!(read("ca.crt"), "new");
     assert_ne!(read("token"), first);
     *world.config_map.lock() = None;
-    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
     assert_eq!(read("ca.crt"), "new");
 
-    volumes.wait_for_unmount(&pod).await.unwrap();
-    volumes.wait_for_unmount(&pod).await.unwrap();
-    assert!(!dir.exists() && volumes.mounted_volumes(&pod.uid()).is_empty());
+    agent.volumes.wait_for_unmount(&pod).await.unwrap();
+    agent.volumes.wait_for_unmount(&pod).await.unwrap();
+    assert!(!dir.exists() && agent.volumes.mounted_volumes(&pod.uid()).is_empty());
     assert_eq!(world.forgotten.lock()[0], pod.uid());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_never_comes_or_is_not_offered_is_said_in_the_kubelets_words() {
     let (root, world) = (tempfile::tempdir().unwrap(), Arc::new(World::default()));
-    let volumes = world.volumes(root.path());
-    let nfs = json!({"name": "b", "nfs": {"server": "s", "path": "/"}});
-    let pages = json!({"name": "m", "emptyDir": {"medium": "HugePages"}});
+    let agent = world.agent(root.path());
+    let iscsi = json!({"name": "b", "iscsi": {"iqn": "i", "lun": 0, "targetPortal": "p"}});
+    let unknown = json!({"name": "m", "emptyDir": {"medium": "Floppy"}});
     let wrong = json!({"name": "w", "hostPath": {"path": "/dev/null", "type": "Directory"}});
     for (wanted, words) in [
         (
-            json!([token_volume(), nfs]),
+            json!([token_volume(), iscsi]),
             "unmounted volumes=[b kube-api-access-x], unattached volumes=[], failed to process volumes=[b]: failed to get \
              Plugin from volumeSpec for volume \"b\" err=no volume plugin matched",
         ),
-        (json!([pages]), "failed to process volumes=[m]"),
+        (json!([unknown]), "unmounted volumes=[m]"),
         (
             json!([token_volume()]),
             "unmounted volumes=[kube-api-access-x], unattached volumes=[], failed to process volumes=[]: context deadline exceeded",
         ),
         (json!([wrong]), "unmounted volumes=[w]"),
     ] {
-        let error = volumes.wait_for_attach_and_mount(&pod(wanted)).await.unwrap_err();
+        let error = agent
+            .volumes
+            .wait_for_attach_and_mount(&pod(wanted))
+            .await
+            .unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     }
     let said = "hostPath type check failed: /dev/null is not a directory";
@@ -178,19 +199,20 @@ async fn an_empty_dir_outlasts_the_agent_and_goes_with_its_pod() {
     let world = Arc::new(World::default());
     let pod =
         pod(json!([{"name": "scratch", "emptyDir": {}}, {"name": "host", "hostPath": {"path": "/tmp"}}]));
-    let volumes = world.volumes(root.path());
-    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
-    let mounted = volumes.mounted_volumes(&pod.uid());
+    let agent = world.agent(root.path());
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    let mounted = agent.volumes.mounted_volumes(&pod.uid());
     assert_eq!(mounted["host"].path, Path::new("/tmp"));
     let scratch = &mounted["scratch"].path;
     assert_eq!(fs::metadata(scratch).unwrap().permissions().mode() & 0o777, 0o777);
     fs::write(scratch.join("kept"), "mine").unwrap();
 
     // The next agent finds it, and leaves what is in it.
-    let volumes = world.volumes(root.path());
-    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    agent.stop().await;
+    let agent = world.agent(root.path());
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
     assert_eq!(fs::read_to_string(scratch.join("kept")).unwrap(), "mine");
-    volumes.wait_for_unmount(&pod).await.unwrap();
+    agent.volumes.wait_for_unmount(&pod).await.unwrap();
     assert!(!scratch.exists() && Path::new("/tmp").exists());
     assert!(world.events.lock().is_empty());
 }
@@ -209,10 +231,10 @@ fn is_mounted(dir: &Path) -> bool {
 async fn projected_files_are_in_memory_where_that_may_be_mounted() {
     let (root, world) = (tempfile::tempdir().unwrap(), Arc::new(World::default()));
     world.set_authority("ca");
-    let volumes = world.volumes(root.path()).in_memory(true);
+    let agent = world.agent_with(root.path(), true);
     let pod = pod(json!([token_volume()]));
-    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
-    let dir = volumes.mounted_volumes(&pod.uid())["kube-api-access-x"]
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    let dir = agent.volumes.mounted_volumes(&pod.uid())["kube-api-access-x"]
         .path
         .clone();
     let in_memory = is_mounted(&dir);
@@ -222,20 +244,22 @@ async fn projected_files_are_in_memory_where_that_may_be_mounted() {
     assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o777);
 
     // An agent that comes later finds what is there, mounts nothing upon it, and takes it away in the end.
-    drop(volumes);
-    let volumes = world.volumes(root.path()).in_memory(true);
-    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    agent.stop().await;
+    let agent = world.agent_with(root.path(), true);
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
     assert_eq!((token().as_str(), is_mounted(&dir)), ("token-2", in_memory));
-    volumes.wait_for_unmount(&pod).await.unwrap();
+    agent.volumes.wait_for_unmount(&pod).await.unwrap();
     assert!(!dir.exists() && !is_mounted(&dir));
 
     // What is on the disk stays there: containers see it.
-    let on_disk = world.volumes(root.path());
-    on_disk.wait_for_attach_and_mount(&pod).await.unwrap();
-    let volumes = world.volumes(root.path()).in_memory(true);
-    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    agent.stop().await;
+    let agent = world.agent(root.path());
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    agent.stop().await;
+    let agent = world.agent_with(root.path(), true);
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
     assert_eq!((token().as_str(), is_mounted(&dir)), ("token-4", false));
-    volumes.wait_for_unmount(&pod).await.unwrap();
+    agent.volumes.wait_for_unmount(&pod).await.unwrap();
 }
 
 #[cfg(target_os = "linux")]
@@ -243,9 +267,9 @@ async fn projected_files_are_in_memory_where_that_may_be_mounted() {
 async fn an_empty_dir_in_memory_is_bounded_and_goes_with_its_pod() {
     let (root, world) = (tempfile::tempdir().unwrap(), Arc::new(World::default()));
     let pod = pod(json!([{"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]));
-    let volumes = world.volumes(root.path()).in_memory(true);
-    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
-    let dir = volumes.mounted_volumes(&pod.uid())["m"].path.clone();
+    let agent = world.agent_with(root.path(), true);
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    let dir = agent.volumes.mounted_volumes(&pod.uid())["m"].path.clone();
     assert_eq!(
         dir,
         root.path().join("pods/1-2-3/volumes/kubernetes.io~empty-dir/m")
@@ -263,10 +287,11 @@ async fn an_empty_dir_in_memory_is_bounded_and_goes_with_its_pod() {
     }
 
     // The next agent finds it, mounts nothing upon it, and takes it away in the end.
-    let volumes = world.volumes(root.path()).in_memory(true);
-    volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    agent.stop().await;
+    let agent = world.agent_with(root.path(), true);
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
     assert_eq!(fs::read_to_string(dir.join("kept")).unwrap(), "mine");
-    volumes.wait_for_unmount(&pod).await.unwrap();
+    agent.volumes.wait_for_unmount(&pod).await.unwrap();
     assert!(!dir.exists() && !is_mounted(&dir));
     assert!(world.events.lock().is_empty());
 }

@@ -1,0 +1,124 @@
+//! What goes wrong with calls to a driver.
+
+use std::time::Duration;
+
+use tonic::Code;
+
+use super::{CsiCall, CsiMethod};
+
+/// What goes wrong with a call.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum CsiTrouble {
+    /// It fails with this error, without any work.
+    Fails(Code, String),
+    /// It does its work, and then the connection breaks.
+    AnswerLost,
+    /// It never answers, and does no work.
+    Hangs,
+    /// It does its work, and never answers.
+    HangsAfterWork,
+    /// It answers this much later.
+    Slow(Duration),
+    /// The driver ends: the socket goes, and all connections break. No work is done.
+    Dies,
+    /// The same, after the work.
+    DiesAfterWork,
+}
+
+/// A fault: which calls, and what goes wrong.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct CsiFault {
+    method: Option<CsiMethod>,
+    volume: Option<String>,
+    times: u64,
+    rate: Option<(f64, u64)>,
+    trouble: Option<CsiTrouble>,
+    matched: u64,
+}
+
+impl CsiFault {
+    /// A fault of this call.
+    pub fn on(method: CsiMethod) -> Self {
+        Self {
+            method: Some(method),
+            volume: None,
+            times: u64::MAX,
+            rate: None,
+            trouble: None,
+            matched: 0,
+        }
+    }
+
+    /// A fault of any call about a volume.
+    pub fn on_any_volume_call() -> Self {
+        Self {
+            method: None,
+            ..Self::on(CsiMethod::Probe)
+        }
+    }
+
+    /// Only of calls about this volume.
+    pub fn volume(mut self, volume: impl Into<String>) -> Self {
+        self.volume = Some(volume.into());
+        self
+    }
+
+    /// Only of the first so many calls.
+    pub fn times(mut self, times: u64) -> Self {
+        self.times = times;
+        self
+    }
+
+    /// Only of this share of calls, chosen by the seed: the same calls meet the same faults.
+    pub fn rate(mut self, rate: f64, seed: u64) -> Self {
+        self.rate = Some((rate, seed));
+        self
+    }
+
+    /// What goes wrong.
+    pub fn then(mut self, trouble: CsiTrouble) -> Self {
+        self.trouble = Some(trouble);
+        self
+    }
+
+    fn applies(&mut self, call: &CsiCall) -> Option<CsiTrouble> {
+        let is_of_method = self
+            .method
+            .map_or(!call.volume.is_empty(), |method| method == call.method);
+        let is_of_volume = self.volume.as_ref().is_none_or(|volume| *volume == call.volume);
+        if !is_of_method || !is_of_volume {
+            return None;
+        }
+        self.matched += 1;
+        if self.matched > self.times {
+            return None;
+        }
+        if let Some((rate, seed)) = self.rate
+            && fastrand::Rng::with_seed(seed ^ self.matched.wrapping_mul(0x9e37_79b9_7f4a_7c15)).f64() >= rate
+        {
+            return None;
+        }
+        self.trouble.clone()
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Faults {
+    faults: Vec<CsiFault>,
+}
+
+impl Faults {
+    pub(super) fn add(&mut self, fault: CsiFault) {
+        self.faults.push(fault);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.faults.clear();
+    }
+
+    pub(super) fn of(&mut self, call: &CsiCall) -> Option<CsiTrouble> {
+        self.faults.iter_mut().find_map(|fault| fault.applies(call))
+    }
+}

@@ -1,0 +1,7 @@
+//! The plugins of the kubelet itself, without a manager.
+
+mod files;
+mod fixture;
+mod hostile;
+mod mounts;
+mod restarts;
