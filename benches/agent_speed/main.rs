@@ -44,6 +44,9 @@ mod pods_api;
 #[path = "../../examples/node-agent/settings.rs"]
 #[rustfmt::skip]
 mod settings;
+#[path = "../../examples/node-agent/volumes.rs"]
+#[rustfmt::skip]
+mod volumes;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

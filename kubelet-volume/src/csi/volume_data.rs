@@ -44,7 +44,7 @@ impl VolumeData {
         self.get(LIFECYCLE_MODE) == "Ephemeral"
     }
 
-    /// Writes the file in `dir`. Blocks.
+    /// Writes the file in `dir`. Blocks. It need not survive a loss of power: no mount does.
     pub(crate) fn save(&self, dir: &Path) -> io::Result<()> {
         if Self::load(dir).is_ok_and(|before| before == *self) {
             return Ok(());
@@ -52,13 +52,15 @@ impl VolumeData {
         let unfinished = dir.join(UNFINISHED);
         let mut file = File::create(&unfinished)?;
         file.write_all(self.text()?.as_bytes())?;
-        file.sync_all()?;
         fs::rename(unfinished, dir.join(VOLUME_DATA))
     }
 
-    /// Reads the file in `dir`. Blocks.
+    /// Reads the file in `dir`. An empty one, as a loss of power leaves it, counts as missing. Blocks.
     pub(crate) fn load(dir: &Path) -> io::Result<Self> {
         let text = fs::read(dir.join(VOLUME_DATA))?;
+        if text.is_empty() {
+            return Err(io::Error::from(io::ErrorKind::NotFound));
+        }
         Ok(Self(serde_json::from_slice(&text)?))
     }
 

@@ -368,6 +368,13 @@ mod tests {
             text.contains("Mounting arguments: -o bind /no/such/source /no/such/target"),
             "{text}"
         );
+        // The programs of the host say the rest.
+        let error = mounter.mount("nas:/x", target, "nfs", &["ro".to_owned()]).await;
+        let text = error.unwrap_err().to_string();
+        assert!(text.starts_with("mount failed: e"), "{text}");
+        let arguments =
+            "\nMounting command: mount\nMounting arguments: -t nfs -o ro nas:/x /no/such/target\nOutput: ";
+        assert!(text.contains(arguments), "{text}");
         mounter.unmount(target).await.unwrap();
         assert!(!mounter.is_mount_point(target).await.unwrap());
         assert!(mounter.is_mount_point(Path::new("/proc")).await.unwrap());

@@ -231,7 +231,7 @@ async fn unmounting_is_retried_until_the_driver_confirms_it() {
 /// published is unstaged.
 #[tokio::test]
 async fn random_faults_leave_no_volume_behind() {
-    for seed in 0..40 {
+    for seed in 0..20 {
         let mut node = Node::new();
         for (number, trouble) in [
             CsiTrouble::AnswerLost,

@@ -65,6 +65,12 @@ async fn what_an_agent_left_before_it_wrote_the_data_is_removed() {
     fs::write(mount.dir.join("vol_data.json.new"), "{\"driverNa").unwrap();
     node.tear_down(&mount).await.unwrap();
     assert!(!mount.dir.exists());
+
+    // The host lost power.
+    fs::create_dir_all(&mount.dir).unwrap();
+    fs::write(mount.dir.join("vol_data.json"), "").unwrap();
+    node.tear_down(&mount).await.unwrap();
+    assert!(!mount.dir.exists());
 }
 
 #[tokio::test]

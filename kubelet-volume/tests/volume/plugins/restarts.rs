@@ -96,3 +96,39 @@ async fn an_empty_dir_in_memory_keeps_its_content_until_the_host_restarts() {
     fixture.tear_down(&mount).await;
     assert!(!mounter.is_mount_point(&mount.dir).await.unwrap());
 }
+
+#[tokio::test]
+async fn an_empty_dir_of_huge_pages_has_the_page_size_of_its_medium() {
+    let is_offered = fs::exists("/sys/kernel/mm/hugepages/hugepages-2048kB").unwrap();
+    if !super::fixture::may_mount() || !is_offered {
+        return;
+    }
+    let fixture = Fixture::on_host();
+    let mounter = HostMounter::new();
+    let resources = json!({"requests": {"hugepages-2Mi": "2Mi"}});
+    let pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u"},
+        "spec": {"securityContext": {"fsGroup": 2000}, "containers": [{"name": "main", "resources": resources}]}});
+    let pod = std::sync::Arc::new(serde_json::from_value(pod).unwrap());
+    for medium in ["HugePages", "HugePages-2Mi"] {
+        let mount = fixture.mount(&pod, of_pod(json!({"emptyDir": {"medium": medium}})));
+        let plugin = fixture.of(&mount.spec);
+        plugin.set_up(&mount).await.unwrap();
+        plugin.set_up(&mount).await.unwrap();
+        let mounts = mounter.mounts(&mount.dir).await.unwrap();
+        assert_eq!((mounts.len(), mounts[0].fs_type.as_str()), (1, "hugetlbfs"));
+        assert!(
+            mounts[0].options.contains(&"pagesize=2M".to_owned()),
+            "{mounts:?}"
+        );
+        assert_eq!(mode(&mount.dir), 0o2777);
+
+        // It cannot become one of another size.
+        let other = fixture.mount(&pod, of_pod(json!({"emptyDir": {"medium": "HugePages-1Gi"}})));
+        let error = plugin.set_up(&other).await.unwrap_err().to_string();
+        assert!(
+            error.ends_with("pagesize '2Mi' and requested medium size '1Gi' differ"),
+            "{error}"
+        );
+        fixture.tear_down(&mount).await;
+    }
+}
