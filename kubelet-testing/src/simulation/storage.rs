@@ -39,6 +39,8 @@ const WRITTEN: [&str; 4] = [
     "kubernetes.io~secret",
 ];
 const DATA_LINK: &str = "..data";
+/// How the names of volumes with tokens begin.
+const TOKENS: &str = "kube-api-access-";
 
 /// What the volumes of a simulated agent need.
 pub(super) struct Parts<'a> {
@@ -263,7 +265,14 @@ pub(super) fn snapshot(mounter: &MemoryMounter, root_dir: &Path) -> Vec<String> 
     for pod in entries(&RootDir::new(root_dir).pods_dir()) {
         for plugin in entries(&pod.join("volumes")) {
             for volume in entries(&plugin) {
-                let data = fs::read_link(volume.join(DATA_LINK)).unwrap_or_default();
+                // Tokens are in the memory of an agent alone: the next one requests others.
+                let has_token = volume
+                    .file_name()
+                    .is_some_and(|name| name.to_string_lossy().starts_with(TOKENS));
+                let data = match has_token {
+                    true => PathBuf::new(),
+                    false => fs::read_link(volume.join(DATA_LINK)).unwrap_or_default(),
+                };
                 all.push(format!("{} {}", volume.display(), data.display()));
             }
         }
