@@ -452,7 +452,7 @@ fn admit_certificate_request(
     let name_of_pod = format!("{namespace}/{}", spec.text("podName"));
     // Not forbidden: what the request names may appear in a moment.
     let later =
-        |why: String| StatusError::new(500, "InternalError", &format!("Internal error occurred: {why}"));
+        |why: String| StatusError::new(500, "InternalError", format!("Internal error occurred: {why}"));
     let find = |plural: &str, namespace: &str, name: &str| {
         let found = Resource::find("", "v1", plural).and_then(|resource| view.get(resource, namespace, name));
         found.ok_or_else(|| {
