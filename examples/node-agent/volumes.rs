@@ -21,6 +21,7 @@ use kubelet_volume::csi::{
 use kubelet_volume::{
     ApiServerVolumeObjects, HostMounter, InTreePlugins, Mounter, NodeVolumes, NodeVolumesHandle,
 };
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -199,6 +200,6 @@ impl VolumesInUse for LateVolumes {
     }
 
     fn changes(&self) -> Option<watch::Receiver<u64>> {
-        self.0.get()?.changes()
+        self.0.volumes.get()?.changes()
     }
 }
