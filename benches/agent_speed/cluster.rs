@@ -69,6 +69,7 @@ impl Cluster {
             flags: BTreeMap::new(),
             metrics: Metrics::new(),
             verbosity: None,
+            profiler: None,
         };
         let agent = std::thread::spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_multi_thread();

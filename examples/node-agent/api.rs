@@ -18,7 +18,7 @@ use kubelet_server::prometheus::Metrics;
 use kubelet_server::system_logs::SystemLogs;
 use kubelet_server::{
     AgentVersion, ApiServerReviews, Authentication, Authorization, CertificateFiles, Handlers, LogVerbosity,
-    NodeApi, Server, ServingCertificate, TlsSettings,
+    NodeApi, Profiler, Server, ServingCertificate, TlsSettings,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -37,6 +37,8 @@ pub(crate) struct Process {
     pub(crate) metrics: Metrics,
     /// Sets how much is logged.
     pub(crate) verbosity: Option<Arc<dyn LogVerbosity>>,
+    /// Makes profiles of the process.
+    pub(crate) profiler: Option<Arc<dyn Profiler>>,
 }
 
 /// What the server needs of the agent.
@@ -120,8 +122,10 @@ pub(crate) async fn start(
         Some(verbosity) => api.verbosity(verbosity.clone()),
         None => api,
     };
-    #[cfg(feature = "profiling")]
-    let api = api.profiler(Arc::new(crate::profiler::AgentProfiler::new()));
+    let api = match &process.profiler {
+        Some(profiler) => api.profiler(profiler.clone()),
+        None => api,
+    };
     let api = api.build();
 
     let tls = if config.server_tls_bootstrap {

@@ -22,11 +22,13 @@ mod volumes;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use kubelet_config::flags::{CommandLine, Version};
 use kubelet_config::kubelet_configuration::validation::Host;
 use kubelet_config::{FeatureGates, FeatureStage};
 use kubelet_node::LockFile;
+use kubelet_server::Profiler;
 use kubelet_server::prometheus::Metrics;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
@@ -106,7 +108,8 @@ async fn run() -> Result<ExitCode, Error> {
     describe(&metrics, &server.feature_gates);
     metrics::set_global_recorder(metrics.recorder())?;
     let flags = command_line.values().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let process = Process { version: version.to_owned(), flags, metrics, verbosity: Some(verbosity) };
+    let (version_text, verbosity, profiler) = (version.to_owned(), Some(verbosity), profiler());
+    let process = Process { version: version_text, flags, metrics, verbosity, profiler };
     let agent = agent::run(&server, version, &process, shutdown.clone());
     let ended = match lock {
         None => agent.await,
@@ -135,6 +138,17 @@ fn set_max_open_files(files: i64) {
         }
         Err(error) => tracing::error!(?files, %error, "Failed to set rlimit on max file handles"),
     }
+}
+
+/// Makes profiles, with the feature `profiling`.
+#[cfg(feature = "profiling")]
+fn profiler() -> Option<Arc<dyn Profiler>> {
+    Some(Arc::new(profiler::AgentProfiler::new()))
+}
+
+#[cfg(not(feature = "profiling"))]
+fn profiler() -> Option<Arc<dyn Profiler>> {
+    None
 }
 
 /// The version and the feature gates, as metrics.

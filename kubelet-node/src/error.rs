@@ -128,6 +128,12 @@ pub enum Error {
     /// The machine has swap, and `failSwapOn` is set.
     #[error("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false")]
     SwapOn,
+    /// Shutdowns of the host cannot be watched or delayed.
+    #[error("node shutdown: {problem}")]
+    Shutdown {
+        /// The problem.
+        problem: String,
+    },
     /// The node has no usable address.
     #[error("node {node}: {why}")]
     NoAddress {

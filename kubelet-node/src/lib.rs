@@ -8,6 +8,7 @@
 //! | [`LeaseController`]      | renews the node's lease                                                       |
 //! | [`NodeHeartbeat`]        | runs these three together, as the kubelet does                                |
 //! | [`certificate`]          | TLS bootstrap and certificate rotation (feature `certificates`)               |
+//! | [`shutdown`]             | the order in which pods end when the host shuts down                          |
 //!
 //! For programs that run as an agent of a host there are also `HealthzServer` (feature `healthz`),
 //! `SystemdNotifier` (feature `systemd`) and `LockFile` (feature `lock`).
@@ -133,6 +134,7 @@ mod reservation;
 mod runtime_version;
 mod setter;
 mod setters;
+pub mod shutdown;
 mod startup_latency;
 mod status;
 #[cfg(all(feature = "systemd", target_os = "linux"))]

@@ -159,9 +159,10 @@ async fn notify(
 
 /// As grpc-go prints it.
 fn describe(status: &tonic::Status) -> String {
-    format!(
-        "rpc error: code = {:?} desc = {}",
-        status.code(),
-        status.message()
-    )
+    let code = match status.code() {
+        tonic::Code::Ok => "OK".to_owned(),
+        tonic::Code::Cancelled => "Canceled".to_owned(),
+        code => format!("{code:?}"),
+    };
+    format!("rpc error: code = {code} desc = {}", status.message())
 }

@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     async fn at(dir: TempDir, endpoint: String, security: Security) -> Self {
-        let server = ApiServer::builder().record_reads();
+        let server = ApiServer::builder().record_reads().storage_controllers();
         let server = match security {
             Security::Bootstrap => server.sign_certificates().signing_duration(Duration::from_secs(60)),
             Security::Tls => server.sign_certificates(),

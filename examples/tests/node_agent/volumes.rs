@@ -4,15 +4,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass};
 use kubelet_core::PodExt;
-use kubelet_testing::Containerd;
 use kubelet_testing::api_server::find_kubectl;
+use kubelet_testing::{Containerd, MemoryCsi};
 use rustix::process::Signal;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, NODE};
 use super::pods::{SERVER, pod};
 use crate::standalone::{StatusExt, until};
 
@@ -137,6 +138,73 @@ async fn a_pod_sees_its_volumes_and_their_changes_and_leaves_none() {
     assert!(host.join("written").exists(), "the host's files stay");
     agent.signal(Signal::TERM);
     assert!(agent.ended().await.0.success());
+    cluster.end().await;
+}
+
+/// Reads what the driver wrote, and writes a file.
+const READ: &str = "cat /data/csi-volume; echo; touch /data/mine; trap 'exit 0' TERM; while true; do sleep 1 & wait $!; done";
+
+#[tokio::test]
+async fn a_volume_of_a_csi_driver_is_provisioned_attached_mounted_and_given_back() {
+    let Some(kubectl) = find_kubectl().unwrap() else { return };
+    let Some(containerd) = Containerd::start().await.unwrap() else { return };
+    let cluster = Cluster::on(tempfile::tempdir().unwrap(), containerd.endpoint()).await;
+    let class = json!({"metadata": {"name": "fast"}, "provisioner": "disk.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer"});
+    cluster.server.create(&of::<StorageClass>(class)).unwrap();
+    let object = json!({"metadata": {"name": "disk.example.com"}, "spec": {"attachRequired": true}});
+    cluster.server.create(&of::<CSIDriver>(object)).unwrap();
+    let mut agent = cluster.start();
+    cluster.node_is_ready().await;
+
+    let driver = MemoryCsi::new("disk.example.com");
+    let mut served = driver.serve(&cluster.path("csi.sock")).unwrap();
+    let registry = cluster.path("root").join("plugins_registry");
+    served.register(&registry.join("disk.example.com-reg.sock"), &["1.11.0"]).unwrap();
+    served.registered().await.unwrap();
+    let csi_node: CSINode = cluster.server.get("", NODE).unwrap().unwrap();
+    assert_eq!(csi_node.spec.drivers[0].name, "disk.example.com");
+
+    let claim = json!({"metadata": {"name": "data", "namespace": "default"}, "spec": {"storageClassName": "fast",
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    cluster.server.create(&of::<PersistentVolumeClaim>(claim)).unwrap();
+    let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let mounts = json!([{"name": "data", "mountPath": "/data"}]);
+    cluster.create(&pod("web", READ, json!({"volumes": volumes, "volumeMounts": mounts})));
+    let web = cluster.ready("web").await;
+    let log = log_of(&cluster, &web);
+    let logged = async || fs::read_to_string(&log).ok().filter(|log| log.contains("pvc-"));
+    until("the log of web has the name of its volume", logged).await;
+    assert_eq!((driver.staged().len(), driver.published().len()), (1, 1));
+    let in_use = |node: &Node| {
+        let status = node.status.as_ref().unwrap();
+        (status.volumes_in_use.iter().flatten().count(), status.volumes_attached.iter().flatten().count())
+    };
+    cluster.node("uses the volume", |node| in_use(node) == (1, 1)).await;
+
+    // The next agent finds the volume as it is.
+    let calls = driver.calls().len();
+    agent.signal(Signal::KILL);
+    agent.ended().await;
+    let mut agent = cluster.start();
+    cluster.create(&pod("later", SERVER, json!({})));
+    cluster.ready("later").await;
+    let ids = |pod: &Pod| pod.status.as_ref().unwrap().ids();
+    assert_eq!(ids(&cluster.ready("web").await), ids(&web));
+    let called: Vec<_> = driver.calls().all().split_off(calls);
+    let undone = called.iter().any(|call| format!("{call:?}").contains("Un"));
+    assert!(!undone, "{called:?}");
+
+    for name in ["web", "later"] {
+        cluster.kubectl(&kubectl, &["delete", "pod", name, "--timeout=100s"]).await;
+    }
+    let given_back = async || (driver.staged().len() + driver.published().len() == 0).then_some(());
+    until("the driver has nothing mounted", given_back).await;
+    cluster.node("does not use the volume", |node| in_use(node) == (0, 0)).await;
+    assert_eq!(driver.violations(), Vec::<String>::new());
+    agent.signal(Signal::TERM);
+    assert!(agent.ended().await.0.success());
+    served.stop().await;
     cluster.end().await;
 }
 

@@ -1,6 +1,5 @@
 //! Who may run on a node that has little to give, in virtual time.
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::rig::{Node, Pods, pod};
+use kubelet_core::PodExt;
 use kubelet_core::runtime::SyncFailure;
 use tokio::time::Instant;
 
@@ -14,6 +15,11 @@ async fn a_pod_that_is_active_for_too_long_fails_on_the_second() {
     let started = Instant::now();
     file.send(vec![Arc::new(brief), Arc::new(pod("other"))]).unwrap();
     node.wait_for_phase("brief", "Running").await;
+    let active = || -> Vec<String> {
+        let pods = node.handle.active_pods();
+        pods.iter().map(|pod| pod.uid().to_string()).collect()
+    };
+    assert_eq!(active(), ["brief", "other"]);
     node.runtime.wait_for("killed brief in 7").await;
     let after = started.elapsed();
     assert!((30..33).contains(&after.as_secs()), "{after:?}");
@@ -30,6 +36,7 @@ async fn a_pod_that_is_active_for_too_long_fails_on_the_second() {
     tokio::time::timeout(Duration::from_secs(60), finished)
         .await
         .unwrap();
+    assert_eq!(active(), ["other"]);
     assert_eq!(
         node.events.count("DeadlineExceeded"),
         4,

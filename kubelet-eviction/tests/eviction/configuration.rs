@@ -54,7 +54,9 @@ fn shown(thresholds: &[Threshold]) -> Vec<String> {
 
 #[test]
 fn thresholds_are_hard_then_soft() {
-    let cases: [(Pairs<'_>, Pairs<'_>, Pairs<'_>, Pairs<'_>, &str, &[&str]); 9] = [
+    // hard, soft, grace periods, reclaim, `enforceNodeAllocatable`, thresholds
+    type Case<'a> = (Pairs<'a>, Pairs<'a>, Pairs<'a>, Pairs<'a>, &'a str, &'a [&'a str]);
+    let cases: [Case<'_>; 9] = [
         (&[], &[], &[], &[], "", &[]),
         // No threshold of memory to copy.
         (

@@ -489,4 +489,33 @@ mod tests {
         });
         assert_eq!(old_form(&pod, &own), "unconfined");
     }
+
+    #[test]
+    fn groups_of_volumes_are_added_once() {
+        let volume = |group| {
+            let mut volume = MountedVolume::new("/v");
+            volume.group = group;
+            volume
+        };
+        let groups = [
+            ("a", Some(7)),
+            ("b", Some(7)),
+            ("c", Some(5)),
+            ("d", Some(3)),
+            ("e", None),
+        ];
+        let volumes = groups.map(|(name, group)| (name.to_owned(), volume(group)));
+        let volumes = BTreeMap::from(volumes);
+        for (context, expected) in [
+            (serde_json::json!(null), vec![3, 5, 7]),
+            (
+                serde_json::json!({"fsGroup": 1, "supplementalGroups": [5]}),
+                vec![3, 7],
+            ),
+        ] {
+            let pod = serde_json::json!({"spec": {"containers": [], "securityContext": context}});
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(groups_of_volumes(&pod, &volumes), expected);
+        }
+    }
 }

@@ -10,3 +10,4 @@
 mod certificates;
 mod metrics;
 mod node;
+mod shutdown;

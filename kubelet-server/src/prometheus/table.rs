@@ -305,6 +305,16 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "[INTERNAL] Duration in seconds to start the first network pod, excluding time to pull images and run init containers, measured from pod creation timestamp to when all its containers are reported as started and observed via watch",
         &[],
     ),
+    gauge(
+        "kubelet_graceful_shutdown_end_time_seconds",
+        "[ALPHA] Last graceful shutdown end time since unix epoch in seconds",
+        &[],
+    ).when_used(),
+    gauge(
+        "kubelet_graceful_shutdown_start_time_seconds",
+        "[ALPHA] Last graceful shutdown start time since unix epoch in seconds",
+        &[],
+    ).when_used(),
     histogram(
         "kubelet_housekeeping_duration_seconds",
         "Duration in seconds of a clean-up of pods.",

@@ -1,5 +1,6 @@
 //! Events: their form against those that kubelet v1.36.2 was recorded to send, and their way to a sink that is slow,
 //! forgetful or gone.
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::io::Read;
 use std::sync::Arc;
@@ -315,4 +316,20 @@ async fn names_are_never_too_long_and_never_twice() {
         names[0] != names[1] && names.iter().all(|name| name.len() <= 253),
         "{names:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn annotations_are_those_of_the_event() {
+    let mut world = World::new(vec![]);
+    let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "shop"}})).unwrap();
+    let event = || Event::about(&pod, EventType::Warning, "Evicted", "low on memory");
+    let annotations = BTreeMap::from([("starved_resource".to_owned(), "memory".to_owned())]);
+    world.recorder.record_annotated(event(), annotations.clone());
+    let (_, _, sent, _) = world.requests.recv().await.unwrap();
+    assert_eq!(sent.metadata.annotations, Some(annotations));
+    world
+        .recorder
+        .record(Event::about(&pod, EventType::Normal, "Pulled", "an image"));
+    let (_, _, sent, _) = world.requests.recv().await.unwrap();
+    assert_eq!(sent.metadata.annotations, None);
 }

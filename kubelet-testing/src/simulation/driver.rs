@@ -200,7 +200,8 @@ impl Driver {
 
     /// Creates the nodes, pods and agents of the start.
     async fn prepare(&mut self, pods: Vec<Pod>) {
-        self.problems.extend(storage::create_objects(&self.api));
+        let made = storage::create_objects(&self.api, &self.admin).await;
+        self.problems.extend(made);
         for number in 0..self.nodes.len() {
             let name = self.nodes[number].name.clone();
             let made = Api::<k8s_openapi::api::core::v1::Node>::all(self.admin.clone());

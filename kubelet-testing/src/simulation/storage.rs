@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
     Secret,
 };
 use kube_client::Client;
+use kube_client::api::{Api, Patch, PatchParams};
 use kubelet_config::{ApiServerTokens, ConfigObjectWatches};
 use kubelet_core::{Clock, Disk, EventRecorder, Jitter, NodeGetter, RootDir};
 use kubelet_volume::{
@@ -38,6 +39,8 @@ const WRITTEN: [&str; 4] = [
     "kubernetes.io~secret",
 ];
 const DATA_LINK: &str = "..data";
+/// How the names of volumes with tokens begin.
+const TOKENS: &str = "kube-api-access-";
 
 /// What the volumes of a simulated agent need.
 pub(super) struct Parts<'a> {
@@ -88,29 +91,43 @@ pub(super) fn volumes(parts: Parts<'_>) -> Result<(NodeVolumes, ConfigObjectWatc
 }
 
 /// Creates the objects that volumes refer to. Returns the problems.
-pub(super) fn create_objects(api: &ApiServer) -> Vec<String> {
+pub(super) async fn create_objects(api: &ApiServer, admin: &Client) -> Vec<String> {
     let mut problems = Vec::new();
     for number in 0..OBJECTS {
-        let named = |kind: &str| json!({"name": format!("{kind}-{number}"), "namespace": "default"});
-        let made = [
-            api.create(&of::<ConfigMap>(json!({"metadata": named("config"), "data": {"version": "0"}}))).map(drop),
-            api.create(&of::<Secret>(json!({"metadata": named("secret"), "stringData": {"key": "word"}}))).map(drop),
-            api.create(&of::<PersistentVolume>(json!({"metadata": {"name": format!("disk-{number}")}, "spec": {
-                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "storageClassName": "sim",
-                "claimRef": named("claim"), "csi": {"driver": DRIVER, "volumeHandle": format!("disk-{number}")}}})))
-                .map(drop),
-            api.create(&of::<PersistentVolumeClaim>(json!({"metadata": named("claim"), "spec": {
-                "volumeName": format!("disk-{number}"), "accessModes": ["ReadWriteMany"], "storageClassName": "sim",
-                "resources": {"requests": {"storage": "1Gi"}}}})))
-                .map(drop),
-        ];
-        problems.extend(
-            made.into_iter()
-                .filter_map(Result::err)
-                .map(|error| error.to_string()),
-        );
+        if let Err(error) = create_some(api, admin, number).await {
+            problems.push(format!("objects of volumes: {error}"));
+        }
     }
     problems
+}
+
+/// A config map, a secret, and a claim that is bound to a volume.
+async fn create_some(api: &ApiServer, admin: &Client, number: u64) -> Result<(), AgentError> {
+    let named = |kind: &str| json!({"name": format!("{kind}-{number}"), "namespace": "default"});
+    api.create(&of::<ConfigMap>(
+        json!({"metadata": named("config"), "data": {"version": "0"}}),
+    ))?;
+    api.create(&of::<Secret>(
+        json!({"metadata": named("secret"), "stringData": {"key": "word"}}),
+    ))?;
+    let (disk, claim_name) = (format!("disk-{number}"), format!("claim-{number}"));
+    let claim = json!({"metadata": named("claim"), "spec": {
+        "volumeName": disk, "accessModes": ["ReadWriteMany"], "storageClassName": "sim",
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    let claim = api.create(&of::<PersistentVolumeClaim>(claim))?;
+    let reference = json!({"kind": "PersistentVolumeClaim", "namespace": "default", "name": claim_name,
+        "uid": claim.metadata.uid});
+    let volume = json!({"metadata": {"name": disk}, "spec": {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "storageClassName": "sim",
+        "claimRef": reference, "csi": {"driver": DRIVER, "volumeHandle": disk}}});
+    api.create(&of::<PersistentVolume>(volume))?;
+    let bound = json!({"status": {"phase": "Bound", "accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}}});
+    let claims = Api::<PersistentVolumeClaim>::namespaced(admin.clone(), "default");
+    let params = PatchParams::default();
+    claims
+        .patch_status(&claim_name, &params, &Patch::Merge(bound))
+        .await?;
+    Ok(())
 }
 
 /// Changes one of the config maps.
@@ -248,7 +265,14 @@ pub(super) fn snapshot(mounter: &MemoryMounter, root_dir: &Path) -> Vec<String> 
     for pod in entries(&RootDir::new(root_dir).pods_dir()) {
         for plugin in entries(&pod.join("volumes")) {
             for volume in entries(&plugin) {
-                let data = fs::read_link(volume.join(DATA_LINK)).unwrap_or_default();
+                // Tokens are in the memory of an agent alone: the next one requests others.
+                let has_token = volume
+                    .file_name()
+                    .is_some_and(|name| name.to_string_lossy().starts_with(TOKENS));
+                let data = match has_token {
+                    true => PathBuf::new(),
+                    false => fs::read_link(volume.join(DATA_LINK)).unwrap_or_default(),
+                };
                 all.push(format!("{} {}", volume.display(), data.display()));
             }
         }

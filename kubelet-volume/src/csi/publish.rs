@@ -11,6 +11,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
 use kubelet_core::PodExt;
 use tokio::time::Instant;
 
+use super::PLUGIN_NAME;
 use super::capability::mounted;
 use super::client::Capabilities;
 use super::paths::{attachment_name, data_dir_of, mount_of};
@@ -277,9 +278,23 @@ impl CsiPlugin {
             read_only: false,
             policy: mount.fs_group_change_policy,
         };
+        let begun = Instant::now();
         let changed = ownership
             .change(self.dirs.disk, &mount.pod, &*self.recorder)
             .await;
+        let status = if changed.is_ok() {
+            "success"
+        } else {
+            "fail-unknown"
+        };
+        metrics::histogram!(
+            "storage_operation_duration_seconds",
+            "volume_plugin" => format!("{PLUGIN_NAME}:{}", source.driver()),
+            "operation_name" => "volume_apply_access_control",
+            "status" => status,
+            "migrated" => "false",
+        )
+        .record(begun.elapsed().as_secs_f64());
         // The volume is mounted, and must be unmounted if the pod goes.
         changed.map_err(|error| {
             let handle = source.handle(&mount.pod.uid(), mount.spec.name());

@@ -326,3 +326,23 @@ async fn a_volume_that_cannot_grow_is_reported() {
         agent.stop().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_group_of_a_volume_is_known() {
+    for (annotation, group) in [(Some("1234"), Some(1234)), (Some("staff"), None), (None, None)] {
+        let world = World::new();
+        world.bind("data", "pv", shared());
+        let annotations = annotation.map(|gid| json!({"pv.beta.kubernetes.io/gid": gid}));
+        change_object(
+            &world,
+            "volume",
+            &json!({"metadata": {"annotations": annotations}}),
+        );
+        let agent = world.agent();
+        let pod = pod("a", json!([claimed("data")]));
+        agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+        let volume = &agent.volumes.mounted_volumes(&pod.uid())["data"];
+        assert_eq!((volume.group, volume.inner_name.as_str()), (group, "pv"));
+        agent.stop().await;
+    }
+}

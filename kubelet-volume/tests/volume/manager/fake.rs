@@ -29,6 +29,7 @@ pub(crate) enum Fault {
     /// It has its effect, and its answer is lost.
     Uncertain(&'static str),
     Hangs,
+    Panics,
     Infeasible(&'static str),
     FailedPrecondition(&'static str),
 }
@@ -186,6 +187,7 @@ impl World {
                     message: why.to_owned(),
                 });
             }
+            Some(Fault::Panics) => panic!("a fault of the plugin"),
             Some(Fault::Hangs) => std::future::pending().await,
             Some(Fault::Uncertain(why)) => Err(Error::uncertain(why)),
             None => Ok(()),

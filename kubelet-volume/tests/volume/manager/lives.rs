@@ -210,3 +210,23 @@ async fn an_orphan_is_unmounted_and_a_pod_that_runs_is_no_orphan() {
     assert_eq!(world.left(), [""; 0]);
     agent.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_panics_fails_one_operation() {
+    let world = World::new();
+    let agent = world.agent();
+    let pod = pod("a", json!([scratch("tmp")]));
+    world.fault("set_up", Fault::Panics);
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    world.fault("tear_down", Fault::Panics);
+    agent.volumes.wait_for_unmount(&pod).await.unwrap();
+    let calls = [
+        "set_up uid-a/tmp",
+        "set_up uid-a/tmp",
+        "tear_down uid-a/tmp",
+        "tear_down uid-a/tmp",
+    ];
+    assert_eq!(world.calls(), calls);
+    assert_eq!(world.left(), [""; 0]);
+    agent.stop().await;
+}
