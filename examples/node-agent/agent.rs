@@ -8,9 +8,9 @@ use kubelet_config::flags::KubeletServer;
 use kubelet_config::{ApiServerSource, ApiServerTokens, ConfigObjectManager, Informer, PodConfig};
 use kubelet_core::admission::{AppArmorAdmitHandler, DeclaredFeatures, SysctlAllowlist};
 use kubelet_core::{
-    ConfigObjects, EventRecorder, FixedNode, Kubelet, LogEvents, NoConfigObjects, NoServiceAccountTokens,
-    NoServices, NodeEventRecorder, NodeRuntime as _, PodCache, PodStatusManager as _, PodWorkersConfig,
-    ProbeResultCache, RuntimeClasses, ServiceAccountTokens, Services, StatusSink,
+    ConfigObjects, Disk, EventRecorder, FixedNode, Kubelet, LogEvents, NoConfigObjects,
+    NoServiceAccountTokens, NoServices, NodeEventRecorder, NodeRuntime as _, PodCache, PodStatusManager as _,
+    PodWorkersConfig, ProbeResultCache, RootDir, RuntimeClasses, ServiceAccountTokens, Services, StatusSink,
 };
 use kubelet_cri::CriClient;
 use kubelet_kuberuntime::logs::ContainerLogManager;
@@ -22,6 +22,7 @@ use kubelet_status::{
     ApiServerEvents, ApiServerMirrorClient, ApiServerSink, EventBroadcaster, FanOut, LogSink, StatusManager,
     StatusManagerConfig,
 };
+use kubelet_volume::HostMounter;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +41,13 @@ pub(crate) async fn run(
 ) -> Result<(), Error> {
     let KubeletServer { flags, configuration: config, feature_gates: gates, .. } = server;
     let root_dir = std::path::absolute(&flags.root_directory)?;
-    tokio::fs::create_dir_all(&root_dir).await?;
+    let folders = RootDir::new(&root_dir);
+    Disk::default().run(move || folders.create()).await?;
+    match HostMounter::new().share(&root_dir).await {
+        // Pods without mounts still run.
+        Err(error @ kubelet_volume::Error::NotPermitted { .. }) => tracing::warn!(%error),
+        shared => shared?,
+    }
     let local = node::local(server, version)?;
     let node_name = local.node_name().to_owned();
     let access = match node::access(server)? {

@@ -1,5 +1,8 @@
 //! The files and folders of a pod (`pkg/kubelet/kubelet_getters.go`).
 
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::PodUid;
@@ -17,6 +20,33 @@ impl RootDir {
     /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Creates the folder and those in it that pods and plugins expect on every node (`setupDataDirs`). A pod may have one as
+    /// a volume, e.g. a CSI driver `plugins_registry`, before anything else needs it.
+    ///
+    /// It does file work on the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// If a folder cannot be created, e.g. because a file has its name.
+    pub fn create(&self) -> io::Result<()> {
+        let folders = [
+            ("", 0o750),
+            ("pods", 0o750),
+            ("plugins", 0o750),
+            ("plugins_registry", 0o750),
+        ];
+        let folders = folders
+            .into_iter()
+            .chain([("pod-resources", 0o750), ("checkpoints", 0o700)]);
+        for (folder, mode) in folders {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(mode)
+                .create(self.0.join(folder))?;
+        }
+        Ok(())
     }
 
     /// `<root>/pods`
@@ -64,5 +94,27 @@ impl RootDir {
 impl Default for RootDir {
     fn default() -> Self {
         Self::new("/var/lib/kubelet")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_folders_of_the_root_are_created_with_the_modes_of_the_kubelet() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = RootDir::new(dir.path().join("kubelet"));
+        root.create().unwrap();
+        root.create().unwrap();
+        let mode = |name| root.path().join(name).metadata().unwrap().permissions().mode() & 0o777;
+        for name in ["", "pods", "plugins", "plugins_registry", "pod-resources"] {
+            assert_eq!(mode(name), 0o750, "{name}");
+        }
+        assert_eq!(mode("checkpoints"), 0o700);
     }
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kubelet_core::Disk;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, mount_remount, unmount,
+};
 use tokio::time::timeout;
 
 use super::commands::run;
@@ -43,6 +45,43 @@ impl HostMounter {
     pub fn disk(mut self, disk: Disk) -> Self {
         self.disk = disk;
         self
+    }
+
+    /// Makes mounts below `dir` visible in other mount namespaces, if they are not yet (`MakeRShared`): containers then get
+    /// what is mounted for them later, and the node gets what a CSI driver mounts in a container.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPermitted`] if this process may not mount.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the call is dropped, the folder may still become shared.
+    pub async fn share(&self, dir: &Path) -> Result<()> {
+        let path = dir.to_owned();
+        let shared = self.disk.run(move || {
+            let path = path.canonicalize()?;
+            if mount_table::is_shared(&std::fs::read_to_string(mount_table::TABLE)?, &path) {
+                return Ok(());
+            }
+            tracing::info!(path = %path.display(), "Bind-mounting with shared mount propagation");
+            mount_bind(&path, &path)?;
+            Ok(mount_change(
+                &path,
+                MountPropagationFlags::SHARED | MountPropagationFlags::REC,
+            )?)
+        });
+        shared.await.map_err(|error| {
+            let message = format!(
+                "failed to make {} a shared mount: {}",
+                dir.display(),
+                reason(&error)
+            );
+            match error.kind() {
+                io::ErrorKind::PermissionDenied => Error::NotPermitted { message },
+                _ => Error::failed(message),
+            }
+        })
     }
 
     async fn table(&self) -> Result<Vec<mount_table::Mount>> {

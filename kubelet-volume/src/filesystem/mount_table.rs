@@ -37,6 +37,22 @@ pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
     }))
 }
 
+/// Whether mounts at or below the path reach other mount namespaces (`isShared`). `path` has no links.
+pub(crate) fn is_shared(table: &str, path: &Path) -> bool {
+    let holder = table.lines().rev().filter_map(|line| {
+        let mut fields = line.split(' ');
+        let mounted = PathBuf::from(unescaped(fields.nth(4)?));
+        // After the options and before the hyphen are the groups that the mount belongs to.
+        let mut groups = fields.skip(1).take_while(|field| *field != "-");
+        let is_shared = groups.any(|field| field.starts_with("shared:"));
+        path.starts_with(&mounted)
+            .then(|| (mounted.components().count(), is_shared))
+    });
+    // Of several mounts on one folder the newest counts.
+    let holder = holder.reduce(|best, other| if other.0 > best.0 { other } else { best });
+    holder.is_some_and(|(_, is_shared)| is_shared)
+}
+
 /// `ParseMountInfo`
 fn parse(line: &str) -> Option<Mount> {
     let (of_mount, of_file_system) = line.split_once(" - ")?;
@@ -150,6 +166,22 @@ mod tests {
         );
         assert!(references("/srv").is_empty());
         assert!(references("/k/pods/1/volumes/x y").is_empty());
+    }
+
+    #[test]
+    fn the_deepest_newest_mount_decides_whether_a_folder_is_shared() {
+        let table = "\
+            22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+            40 22 0:35 / /k rw,relatime master:1 - tmpfs tmpfs rw\n\
+            41 40 0:35 / /k/pods rw,relatime - tmpfs tmpfs rw\n\
+            42 40 0:35 / /k/pods rw,relatime shared:7 master:1 - tmpfs tmpfs rw\n";
+        let shared = |path: &str| is_shared(table, Path::new(path));
+        assert!(shared("/"));
+        assert!(shared("/kk"));
+        assert!(!shared("/k"));
+        assert!(!shared("/k/plugins"));
+        assert!(shared("/k/pods/1"));
+        assert!(!is_shared("", Path::new("/")));
     }
 
     #[test]

@@ -10,6 +10,9 @@ use super::record::VolumeKey;
 use super::shared::Shared;
 use crate::{DeviceMount, Error};
 
+/// What follows the root folder in the path of a device mount (`kubernetesPluginPathPrefix`).
+const PLUGINS_FOLDER: &str = "/plugins/kubernetes.io/";
+
 /// Mounts the device unless it is mounted (`MountDevice`).
 pub(crate) async fn mount(shared: &Shared, key: &VolumeKey, mounting: &mut Mounting) -> Result<(), Problem> {
     let plugin = mounting.plugin.clone();
@@ -100,7 +103,7 @@ async fn check_references(shared: &Shared, path: &Path) -> crate::Result<()> {
         return Ok(());
     };
     let mut references = mounter.references(path).await?;
-    references.retain(|reference| !reference.starts_with(path));
+    references.retain(|reference| !is_device_mount(reference, path));
     if references.is_empty() {
         return Ok(());
     }
@@ -109,4 +112,38 @@ async fn check_references(shared: &Shared, path: &Path) -> crate::Result<()> {
         "the device mount path {path:?} is still mounted by other references [{}]",
         references.join(" ")
     )))
+}
+
+/// Whether a mount is the device mount itself, seen by another path: the root folder may be mounted in a second place
+/// (`HasMountRefs`).
+fn is_device_mount(reference: &Path, device_mount_path: &Path) -> bool {
+    let path = device_mount_path.to_string_lossy();
+    let below_root = path.find(PLUGINS_FOLDER).and_then(|at| path.get(at..));
+    reference.to_string_lossy().contains(below_root.unwrap_or(&path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_folder_in_a_second_root_is_no_other_mount() {
+        let is_own = |reference: &str, path: &str| is_device_mount(Path::new(reference), Path::new(path));
+        let path = "/var/lib/kubelet/plugins/kubernetes.io/x/mounts/v";
+        assert!(is_own(path, path));
+        assert!(is_own(
+            "/rootfs/var/lib/kubelet/plugins/kubernetes.io/x/mounts/v",
+            path
+        ));
+        assert!(is_own("/mnt/disk/kubelet/plugins/kubernetes.io/x/mounts/v", path));
+        assert!(!is_own(
+            "/mnt/disk/kubelet/plugins/kubernetes.io/x/mounts/w",
+            path
+        ));
+        assert!(!is_own("/var/lib/kubelet/pods/1/volumes/kubernetes.io~x/v", path));
+        assert!(!is_own("/data/manual", path));
+        // A path elsewhere is compared as a whole.
+        assert!(is_own("/host/srv/stage/v", "/srv/stage/v"));
+        assert!(!is_own("/srv/other/v", "/srv/stage/v"));
+    }
 }
