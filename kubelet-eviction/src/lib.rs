@@ -66,7 +66,7 @@
 //! |----------------------------------------|----------------------------------------------------------------------------|
 //! | [`decide`], [`is_relieved`]            | the decision, with an [`EvictionConfig`] and an [`EvictionState`]          |
 //! | [`EvictionManager`]                    | decides every 10 s, and does it: reclaim, evict, wait for the clean-up      |
-//! | [`notifier`]                           | the kernel's word that memory runs short: the manager decides at once      |
+//! | [`notifier`]                           | notifications of the kernel that memory runs short: the manager decides at once |
 //! | [`NodePressure`]                       | the node's conditions, and admission under pressure                        |
 //! | [`oom`]                                | the OOM watcher: event `SystemOOM`                                         |
 //!

@@ -1,4 +1,4 @@
-//! The kernel's word that memory runs short, so that nobody waits for the next measurement.
+//! Notifications of the kernel that memory runs short, so that the manager does not wait for the next measurement.
 //!
 //! | host              | notifier                                                                              |
 //! |-------------------|---------------------------------------------------------------------------------------|
