@@ -42,10 +42,15 @@ impl NodeExpandableVolumePlugin for CsiPlugin {
         }
         let fs_type = source.fs_type.as_deref().unwrap_or_default();
         let options = spec.mount_options().to_vec();
-        let (volume_path, capability) = match spec.is_block() {
-            true => (expansion.device_path.clone(), block(spec, has)),
+        let (volume_path, staging, capability) = match spec.is_block() {
+            true => (
+                expansion.device_path.clone(),
+                self.paths.block(spec.name())?.staging,
+                block(spec, has),
+            ),
             false => (
                 expansion.dir.display().to_string(),
+                expansion.device_mount_path.clone(),
                 mounted(access_mode(spec), has, fs_type, options, None),
             ),
         };
@@ -61,7 +66,7 @@ impl NodeExpandableVolumePlugin for CsiPlugin {
                 required_bytes: expansion.new_size,
                 limit_bytes: 0,
             }),
-            staging_target_path: expansion.device_mount_path.display().to_string(),
+            staging_target_path: staging.display().to_string(),
             volume_capability: Some(capability),
             secrets,
         };

@@ -68,8 +68,10 @@ pub(crate) async fn map(
     let found = path.clone();
     let found = shared.disk.run(move || fs::canonicalize(found)).await;
     let path = found.map_err(|error| after("MapVolume.EvalHostSymlinks failed")(Error::io(&path, error)))?;
+    // The attachment named the device before; it is known only now.
+    mounting.device_path = path.display().to_string();
     change(shared, key, |record| {
-        record.device_path = path.display().to_string()
+        record.device_path.clone_from(&mounting.device_path);
     });
     let (folder, name) = block.pod_device_map_path(&mounting.mount);
     link(shared, &path, &global, &folder, &name, uid)

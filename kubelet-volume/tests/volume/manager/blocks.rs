@@ -9,13 +9,14 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::{PodExt, VolumeManager};
 use kubelet_volume::{
-    Attributes, BlockVolumePlugin, Error, MountPoint, Mounter, OnDisk, PodMount, Result, SetUp, VolumePlugin,
-    VolumeSpec,
+    Attributes, BlockVolumePlugin, Error, Expansion, MountPoint, Mounter, NodeExpandableVolumePlugin, OnDisk,
+    PodMount, Result, SetUp, VolumePlugin, VolumeSpec,
 };
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::sleep;
 
+use super::claims::grow;
 use super::fake::{Agent, Fault, World};
 
 /// Devices that are files, and mounts in a list.
@@ -69,6 +70,23 @@ impl VolumePlugin for Devices {
 
     fn block(&self) -> Option<&dyn BlockVolumePlugin> {
         Some(self)
+    }
+
+    fn expandable(&self) -> Option<&dyn NodeExpandableVolumePlugin> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl NodeExpandableVolumePlugin for Devices {
+    async fn requires_expansion(&self, _: &VolumeSpec) -> bool {
+        true
+    }
+
+    async fn node_expand(&self, expansion: &Expansion) -> Result<bool> {
+        let call = format!("node_expand {}", expansion.device_path);
+        self.world.call(call, || {}).await?;
+        Ok(true)
     }
 }
 
@@ -218,4 +236,24 @@ async fn a_device_that_another_pod_still_refers_to_is_kept() {
     sleep(Duration::from_secs(60)).await;
     assert_eq!(devices.world.calls(), ["tear_down_device"]);
     agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_device_grows_by_the_path_of_the_device_itself() {
+    for is_online in [false, true] {
+        let devices = devices();
+        let mut pod = Pod::clone(&pod());
+        let volume = &mut pod.spec.as_mut().unwrap().volumes.as_mut().unwrap()[0];
+        volume.persistent_volume_claim.as_mut().unwrap().read_only = None;
+        let (agent, pod) = (devices.agent(), Arc::new(pod));
+        if is_online {
+            agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+        }
+        grow(&devices.world, "data", "pv", Some("NodeResizePending"));
+        agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+        sleep(Duration::from_secs(60)).await;
+        let grown = format!("node_expand {}", devices.device().display());
+        assert_eq!(devices.world.calls(), ["set_up_device", "map uid-a", &grown]);
+        agent.stop().await;
+    }
 }

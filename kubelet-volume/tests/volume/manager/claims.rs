@@ -240,7 +240,7 @@ async fn a_volume_for_one_pod_waits_until_the_other_is_gone() {
 }
 
 /// The controller has made the volume larger.
-fn grow(world: &World, claim: &str, volume: &str, allocated: Option<&str>) {
+pub(crate) fn grow(world: &World, claim: &str, volume: &str, allocated: Option<&str>) {
     let mut object = (*world.volumes.lock()[volume]).clone();
     let spec = object.spec.as_mut().unwrap();
     spec.capacity = serde_json::from_value(json!({"storage": "2Gi"})).unwrap();
