@@ -2,8 +2,10 @@
 
 use std::fs;
 
-use kubelet_testing::csi_driver::{CsiFault, CsiMethod, CsiTrouble};
-use kubelet_volume::{BlockVolumePlugin, DeviceMountableVolumePlugin, VolumeSpec};
+use kubelet_testing::csi_driver::{CsiFault, CsiMethod, CsiRequest, CsiTrouble};
+use kubelet_volume::{
+    BlockVolumePlugin, DeviceMountableVolumePlugin, Expansion, NodeExpandableVolumePlugin, VolumeSpec,
+};
 use serde_json::json;
 use tonic::Code;
 
@@ -52,6 +54,34 @@ async fn a_device_is_staged_published_and_taken_down() {
     assert!(!devices.join("pv-1").exists() && !device.exists() && !staging.exists());
     node.plugin.tear_down_device(&found, &global, "").await.unwrap();
     node.assert_clean();
+}
+
+#[tokio::test]
+async fn a_device_grows_where_it_was_staged_and_published() {
+    let node = Node::new();
+    let spec = block("pv-1");
+    let mount = node.mount("a", spec.clone());
+    let staging = node.plugin.set_up_device(&mount, "").await.unwrap().unwrap();
+    let device = node.plugin.map_pod_device(&mount, "").await.unwrap();
+    let expansion = Expansion {
+        spec: mount.spec.clone(),
+        device_path: device.display().to_string(),
+        device_mount_path: node.plugin.global_map_path(&spec).unwrap(),
+        dir: node.plugin.pod_device_map_path(&mount).0,
+        old_size: 1 << 30,
+        new_size: 2 << 30,
+        is_published: true,
+    };
+    assert!(node.plugin.node_expand(&expansion).await.unwrap());
+    let calls = node.calls_of(CsiMethod::NodeExpandVolume);
+    let CsiRequest::Expand(request) = &calls[0].request else {
+        panic!("{calls:?}")
+    };
+    let paths = [&request.staging_target_path, &request.volume_path];
+    assert_eq!(
+        paths,
+        [&staging.display().to_string(), &device.display().to_string()]
+    );
 }
 
 #[tokio::test]
