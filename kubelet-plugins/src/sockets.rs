@@ -32,7 +32,7 @@ pub(crate) struct Found {
     pub(crate) sockets: BTreeMap<PathBuf, Identity>,
     /// The folder itself and those below it: each is watched.
     pub(crate) folders: Vec<PathBuf>,
-    /// Those of them that exist and could not be listed: nothing is known of their sockets.
+    /// What exists and could not be read: nothing is known of the sockets there.
     pub(crate) unread: Vec<PathBuf>,
 }
 
@@ -69,9 +69,10 @@ pub(crate) fn list(root: &Path) -> io::Result<Found> {
                     Ok(metadata) if metadata.file_type().is_socket() => {
                         found.sockets.insert(path, Identity::of(&metadata));
                     }
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => found.unread.push(path),
                     _ => {}
                 },
-                Err(_) => {}
+                Err(_) => found.unread.push(path),
             }
         }
         found.folders.push(folder);
