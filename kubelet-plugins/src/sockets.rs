@@ -32,6 +32,8 @@ pub(crate) struct Found {
     pub(crate) sockets: BTreeMap<PathBuf, Identity>,
     /// The folder itself and those below it: each is watched.
     pub(crate) folders: Vec<PathBuf>,
+    /// What exists and could not be read: nothing is known of the sockets there.
+    pub(crate) unread: Vec<PathBuf>,
 }
 
 /// Lists the sockets, after making the folder if it is missing. Blocks.
@@ -49,6 +51,8 @@ pub(crate) fn list(root: &Path) -> io::Result<Found> {
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
                     tracing::warn!(folder = %folder.display(), %error, "cannot list a folder of plugins");
+                    found.unread.push(folder.clone());
+                    found.folders.push(folder);
                 }
                 continue;
             }
@@ -65,9 +69,10 @@ pub(crate) fn list(root: &Path) -> io::Result<Found> {
                     Ok(metadata) if metadata.file_type().is_socket() => {
                         found.sockets.insert(path, Identity::of(&metadata));
                     }
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => found.unread.push(path),
                     _ => {}
                 },
-                Err(_) => {}
+                Err(_) => found.unread.push(path),
             }
         }
         found.folders.push(folder);

@@ -79,6 +79,15 @@ impl State {
         self.forget_gone();
     }
 
+    /// The sockets that were below these folders when they were last listed.
+    pub(crate) fn present_below(&self, folders: &[PathBuf]) -> BTreeMap<PathBuf, Identity> {
+        let is_below = |path: &Path| folders.iter().any(|folder| path.starts_with(folder));
+        let sockets = self.sockets.iter().filter(|(path, _)| is_below(path));
+        sockets
+            .filter_map(|(path, socket)| Some((path.clone(), socket.present?.0)))
+            .collect()
+    }
+
     /// What to do now, and when to ask again although nothing changed.
     pub(crate) fn due(&mut self, now: Instant) -> (Vec<Operation>, Option<Instant>) {
         let mut due = Vec::new();
@@ -211,6 +220,17 @@ mod tests {
                 500, 1000, 2000, 4000, 8000, 16000, 32000, 64000, 122_000, 122_000, 122_000
             ]
         );
+    }
+
+    #[test]
+    fn sockets_stay_while_their_folder_cannot_be_listed() {
+        let mut state = State::default();
+        let sockets = sockets();
+        let folder = sockets.keys().next().unwrap().parent().unwrap().to_owned();
+        state.found(&sockets, &BTreeSet::new());
+        assert_eq!(state.present_below(&[folder]), sockets);
+        assert!(state.present_below(&[PathBuf::from("/elsewhere")]).is_empty());
+        assert!(state.present_below(&[]).is_empty());
     }
 
     #[test]

@@ -192,7 +192,8 @@ impl PluginWatcher {
             listed = self.list_once().await;
         }
         match listed {
-            Ok(found) => {
+            Ok(mut found) => {
+                found.sockets.extend(state.present_below(&found.unread));
                 // A path in this set was removed before the last listing, or will be listed again for its event.
                 removed.retain(|path| found.sockets.contains_key(path));
                 state.found(&found.sockets, &removed);

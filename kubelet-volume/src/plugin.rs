@@ -145,7 +145,7 @@ pub enum FsGroupChangePolicy {
 pub struct OnDisk {
     /// The pod's UID.
     pub uid: PodUid,
-    /// The name of its folder ([`VolumeSpec::name`]).
+    /// The name of its folder: [`VolumeSpec::name`], with `~` for `/`.
     pub name: String,
     /// Its folder.
     pub dir: PathBuf,

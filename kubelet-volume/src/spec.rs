@@ -81,7 +81,7 @@ impl VolumeSpec {
         mode == Some("Block")
     }
 
-    /// The mount options of the persistent volume; a volume of a pod's spec has none (`MountOptionFromSpec`).
+    /// The mount options in the spec of the persistent volume; a volume of a pod's spec has none.
     pub fn mount_options(&self) -> &[String] {
         let options = self
             .persistent_volume()

@@ -71,7 +71,8 @@ impl AllocatableUpdater {
                 Some(ended) = asked.join_next() => {
                     if let Some(due) = ended.ok().and_then(|name| due.get_mut(&name)) {
                         due.is_asked = false;
-                        due.at += due.period;
+                        // A driver that was slow is not asked for what it has missed.
+                        due.at = (due.at + due.period).max(Instant::now());
                     }
                 }
                 changed = registered.changed() => must_read = changed.is_ok(),

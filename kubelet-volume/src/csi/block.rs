@@ -170,6 +170,15 @@ impl BlockVolumePlugin for CsiPlugin {
         let session = self.session(data.driver(), Some(spec));
         let mut session =
             session.map_err(|error| failed(format!("TearDownDevice failed to get CSI client: {error}")))?;
+        // An agent that was killed may have left devices of pods that no link shows. They go before the staged one.
+        for target in self.published(&paths).await? {
+            let request = NodeUnpublishVolumeRequest {
+                volume_id: data.handle().to_owned(),
+                target_path: target.display().to_string(),
+            };
+            let unpublished = session.unpublish(request).await;
+            unpublished.map_err(|error| failed(format!("unpublishVolumeForBlock failed: {error}")))?;
+        }
         if self.is_there(&paths.staging).await {
             let has = session.capabilities().await.map_err(|error| {
                 failed(format!(
@@ -282,6 +291,17 @@ impl CsiPlugin {
         let (namespace, name) = names_of(secret);
         let read = self.secret(secret).await;
         read.map_err(|error| named(format_args!("failed to get {what} {namespace}/{name}: {error}")))
+    }
+
+    /// The devices of pods that the driver has published.
+    async fn published(&self, paths: &BlockPaths) -> Result<Vec<PathBuf>> {
+        let dir = paths.publish_dir().to_owned();
+        let listed = dir.clone();
+        let read = self.dirs.disk.run(move || match fs::read_dir(listed) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            entries => entries?.map(|entry| Ok(entry?.path())).collect(),
+        });
+        read.await.map_err(|error| Error::io(dir, error))
     }
 
     async fn is_there(&self, path: &Path) -> bool {

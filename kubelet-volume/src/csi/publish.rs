@@ -318,6 +318,11 @@ impl CsiPlugin {
         };
         let unpublished = session.unpublish(request).await;
         unpublished.map_err(|error| failed(format!(": {error}")))?;
+        self.tokens.forget(&mounted.uid);
+        // The driver has confirmed what it did not do. The data are needed to ask it again.
+        if self.dirs.mounter.is_mount_point(&target).await? {
+            return Err(failed(format!(": {} is still mounted", target.display())));
+        }
         self.dirs
             .remove(&target)
             .await

@@ -61,7 +61,7 @@ impl HostMounter {
         let path = dir.to_owned();
         let shared = self.disk.run(move || {
             let path = path.canonicalize()?;
-            if mount_table::is_shared(&std::fs::read_to_string(mount_table::TABLE)?, &path) {
+            if mount_table::is_shared(&mount_table::text()?, &path) {
                 return Ok(());
             }
             tracing::info!(path = %path.display(), "Bind-mounting with shared mount propagation");

@@ -7,6 +7,12 @@ use crate::MountPoint;
 
 /// The mounts that this process sees.
 pub(crate) const TABLE: &str = "/proc/self/mountinfo";
+/// The version of the kernel.
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
+/// The first kernel whose table is complete although something is unmounted while it is read (`kernelHasMountinfoBug`).
+const COMPLETE_SINCE: (u32, u32) = (5, 8);
+/// How often the table of an older kernel is read until it is the same twice (`maxListTries`).
+const TRIES: usize = 10;
 
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,15 +27,45 @@ pub(crate) struct Mount {
 
 /// All mounts, the newest last.
 pub(crate) fn read() -> io::Result<Vec<Mount>> {
-    Ok(std::fs::read_to_string(TABLE)?
-        .lines()
-        .filter_map(parse)
-        .collect())
+    Ok(text()?.lines().filter_map(parse).collect())
+}
+
+/// The table. A mount whose path is no text must not hide the others.
+pub(crate) fn text() -> io::Result<String> {
+    let is_complete = std::fs::read_to_string(RELEASE).is_ok_and(|release| is_complete(&release));
+    let table = match is_complete {
+        true => std::fs::read(TABLE)?,
+        false => read_twice(|| std::fs::read(TABLE))?,
+    };
+    Ok(String::from_utf8_lossy(&table).into_owned())
+}
+
+fn is_complete(release: &str) -> bool {
+    let mut numbers = release.split('.').map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= COMPLETE_SINCE,
+        _ => false,
+    }
+}
+
+/// Reads until the content is the same twice (`ConsistentRead`).
+fn read_twice(mut read: impl FnMut() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+    let mut before = read()?;
+    for _ in 0..TRIES {
+        let now = read()?;
+        if now == before {
+            return Ok(now);
+        }
+        before = now;
+    }
+    Err(io::Error::other(format!(
+        "it has changed during each of {TRIES} attempts to read it"
+    )))
 }
 
 /// Whether something is mounted on the path, which has no links.
 pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
-    let table = std::fs::read_to_string(TABLE)?;
+    let table = text()?;
     let mut paths = table.lines().filter_map(|line| line.split(' ').nth(4));
     Ok(paths.any(|found| match found.contains('\\') {
         true => Path::new(&unescaped(found)) == path,
@@ -182,6 +218,29 @@ mod tests {
         assert!(!shared("/k/plugins"));
         assert!(shared("/k/pods/1"));
         assert!(!is_shared("", Path::new("/")));
+    }
+
+    #[test]
+    fn the_table_of_an_old_kernel_is_read_until_it_is_the_same_twice() {
+        for (release, complete) in [
+            ("6.1.0-18-amd64\n", true),
+            ("5.8.0", true),
+            ("5.10.0", true),
+            ("5.4.0-generic", false),
+            ("4.18.0-553.el8", false),
+            ("x", false),
+        ] {
+            assert_eq!(is_complete(release), complete, "{release}");
+        }
+        let mut versions = vec!["ab", "ab", "a", "abc"];
+        let read = read_twice(|| Ok(versions.pop().unwrap().into()));
+        assert_eq!(read.unwrap(), b"ab");
+        let mut number = 0;
+        let never = read_twice(|| {
+            number += 1;
+            Ok(vec![number])
+        });
+        assert!(never.is_err());
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The first wait (`initialDurationBeforeRetry`).
-const FIRST: Duration = Duration::from_millis(500);
+pub(crate) const FIRST: Duration = Duration::from_millis(500);
 /// The longest wait (`maxDurationBeforeRetry`).
-const LONGEST: Duration = Duration::from_secs(2 * 60 + 2);
+pub(crate) const LONGEST: Duration = Duration::from_secs(2 * 60 + 2);
 
 /// The kinds of operations that are retried. A failure of one kind does not delay another kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

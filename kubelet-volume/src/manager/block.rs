@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use kubelet_core::PodUid;
 
-use super::mount::{Done, Mounting, Problem, before, check_one_pod, mounted_volume, wait_for_attach};
+use super::mount::{Done, Leaves, Mounting, Problem, before, check_one_pod, mounted_volume, wait_for_attach};
 use super::next_step::Presence;
 use super::operation::{Failure, change, failed};
 use super::record::VolumeKey;
@@ -53,7 +53,7 @@ pub(crate) async fn map(
     let after = |what| {
         move |error| Problem {
             failure: Failure::new(what, error),
-            is_uncertain: true,
+            leaves: Leaves::Perhaps,
         }
     };
     let path = match mapped.as_os_str().is_empty() {

@@ -78,10 +78,9 @@ pub(crate) async fn unmount(shared: &Shared, key: &VolumeKey) -> Result<(), Fail
     if spec.is_block() {
         block::tear_down(shared, &*plugin, &spec, path, &device_path).await?;
     } else if let Some(device) = plugin.device_mountable() {
-        let path = match device.device_mount_path(&spec) {
-            Ok(path) => path,
-            Err(error) => path.ok_or(Failure::new("GetDeviceMountPath failed", error))?,
-        };
+        // The volume may have been replaced by another one with the same name since it was mounted.
+        let path = path.map_or_else(|| device.device_mount_path(&spec), Ok);
+        let path = path.map_err(failed("GetDeviceMountPath failed"))?;
         check_references(shared, &path)
             .await
             .map_err(failed("GetDeviceMountRefs check failed"))?;

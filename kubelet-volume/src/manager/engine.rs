@@ -14,7 +14,7 @@ use super::back_off::Kind;
 use super::builder::NodeVolumesBuilder;
 use super::handle::{self, NodeVolumesHandle};
 use super::metrics::TotalVolumes;
-use super::next_step::{Step, next_step};
+use super::next_step::{Presence, Step, next_step};
 use super::record::VolumeKey;
 use super::shared::Shared;
 use super::{operation, reconstruct, usages};
@@ -136,6 +136,12 @@ impl Engine {
                 Step::Forget => state.forget(&key),
                 step => {
                     record.situation.is_busy = true;
+                    // From now on no pod can have it: one that comes back waits until it is mounted again.
+                    if let Step::TearDown(uid) = &step
+                        && let Some(mount) = record.situation.mounts.get_mut(uid)
+                    {
+                        mount.presence = Presence::Uncertain;
+                    }
                     let running = operation::run(shared.clone(), key.clone(), step.clone());
                     let id = self.operations.spawn(running).id();
                     self.under_way.insert(id, (key, step));

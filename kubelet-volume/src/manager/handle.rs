@@ -10,8 +10,9 @@ use kubelet_core::{
     Error, MountedVolume, PodExt, PodUid, Result, VolumeManager, VolumeUsage, VolumeUsages, VolumesInUse,
 };
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::back_off::{FIRST, LONGEST};
 use super::reconstruct;
 use super::resolve::{Resolved, Used, used_volumes};
 use super::shared::Shared;
@@ -193,6 +194,7 @@ impl NodeVolumesHandle {
         if timeout_at(deadline, self.is_read()).await.is_err() {
             return Err(format!("mounted volumes=[]: {TOO_LONG}"));
         }
+        let mut wait = Duration::ZERO;
         loop {
             let left = || self.shared.state.lock().left_of(uid).join(" ");
             match timeout_at(deadline, self.until_unmounted(uid)).await {
@@ -200,14 +202,16 @@ impl NodeVolumesHandle {
                 Ok(false) => return Err(format!("mounted volumes=[{}]: the pod uses them", left())),
                 Err(_) => return Err(format!("mounted volumes=[{}]: {TOO_LONG}", left())),
             }
+            // A plugin that confirms an unmount but leaves the folder is not asked all the time.
+            if timeout_at(deadline, sleep(wait)).await.is_err() {
+                return Err(format!("mounted volumes=[]: {TOO_LONG}"));
+            }
             // An operation that failed may have left something.
             if !reconstruct::read_pod(&self.shared, uid).await {
                 self.shared.usages.forget(uid);
                 return Ok(());
             }
-            if Instant::now() >= deadline {
-                return Err(format!("mounted volumes=[]: {TOO_LONG}"));
-            }
+            wait = (wait * 2).clamp(FIRST, LONGEST);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubelet_core::{MountedVolume, PodUid};
 use tokio::time::{Instant, timeout};
@@ -10,8 +11,15 @@ use super::next_step::Presence;
 use super::operation::{ATTACH_PATIENCE, Failure, change, failed, read};
 use super::record::VolumeKey;
 use super::shared::Shared;
-use super::{block, device, expand, metrics, node_affinity};
+use super::{block, device, expand, metrics, node_affinity, paths};
+use crate::plugins::mount_options::with_own;
 use crate::{Attributes, Error, PodMount, VolumePlugin, VolumeSource, VolumeSpec};
+
+/// How soon a mount that succeeded is set up again at the earliest, and how much later that may be. The kubelet does it with
+/// the sync of the pod (`syncFrequency`, `workerResyncIntervalJitterFactor`). A token can be due all the time: while the API
+/// server is down, a plugin gets the old one, and the clock of the node may be fast.
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
+const AGAIN_JITTER: f64 = 0.5;
 
 /// What a mount needs, read when it begins.
 pub(crate) struct Mounting {
@@ -88,24 +96,36 @@ pub(crate) struct Done {
 /// A mount that failed.
 pub(crate) struct Problem {
     pub(crate) failure: Failure,
-    /// Something of the pod's mount may be there.
-    pub(crate) is_uncertain: bool,
+    pub(crate) leaves: Leaves,
+}
+
+/// What a mount that failed leaves of the pod's mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// The plugin was not asked to mount: what an earlier attempt left is still there.
+    AsBefore,
+    Nothing,
+    /// Something may be mounted.
+    Perhaps,
 }
 
 impl From<Failure> for Problem {
     fn from(failure: Failure) -> Self {
         Self {
-            is_uncertain: failure.error.is_uncertain(),
+            leaves: match failure.error.is_uncertain() {
+                true => Leaves::Perhaps,
+                false => Leaves::Nothing,
+            },
             failure,
         }
     }
 }
 
-/// Before the plugin is asked to do anything, the failure is certain.
+/// The failure of a step before the plugin mounts the volume for the pod.
 pub(crate) fn before(what: &'static str) -> impl Fn(Error) -> Problem {
     move |error| Problem {
         failure: Failure::new(what, error),
-        is_uncertain: false,
+        leaves: Leaves::AsBefore,
     }
 }
 
@@ -116,7 +136,7 @@ async fn set_up(shared: &Shared, key: &VolumeKey, mounting: &mut Mounting) -> Re
     affinity.map_err(before("MountVolume.NodeAffinity check failed"))?;
     let prepared = plugin.prepare(&mounting.mount).await;
     prepared.map_err(before("MountVolume.NewMounter initialization failed"))?;
-    if !spec.mount_options().is_empty() && !plugin.supports_mount_options() {
+    if !with_own(&spec, &[]).is_empty() && !plugin.supports_mount_options() {
         let error = Error::failed("mount options are not supported for this volume type");
         return Err(before("MountVolume.MountOptionSupport check failed")(error));
     }
@@ -135,7 +155,7 @@ async fn set_up(shared: &Shared, key: &VolumeKey, mounting: &mut Mounting) -> Re
         let grown = expand::while_mounting(shared, key, mounting, &path).await;
         grown.map_err(|error| Problem {
             failure: Failure::new("MountVolume.Setup failed while expanding volume", error),
-            is_uncertain: true,
+            leaves: Leaves::Perhaps,
         })?;
     }
     Ok(Done {
@@ -155,7 +175,7 @@ pub(crate) fn mounted_volume(
     volume.is_block = is_block;
     volume.read_only = attributes.read_only;
     volume.selinux_relabel = attributes.managed && attributes.selinux_relabel;
-    volume.inner_name = mounting.mount.spec.name().to_owned();
+    volume.inner_name = paths::escaped(mounting.mount.spec.name());
     volume.group = group(&mounting.mount.spec);
     volume
 }
@@ -205,6 +225,7 @@ pub(crate) async fn wait_for_attach(
 }
 
 fn mark_mounted(shared: &Shared, key: &VolumeKey, uid: &PodUid, mounting: &Mounting, done: Done) {
+    let earliest = Instant::now() + shared.jitter.apply(AGAIN_AFTER, AGAIN_JITTER);
     change(shared, key, |record| {
         if let Some(mount) = record.mounts.get_mut(uid) {
             mount.mounted = Some(done.volume);
@@ -213,7 +234,7 @@ fn mark_mounted(shared: &Shared, key: &VolumeKey, uid: &PodUid, mounting: &Mount
             if let Some(situation) = record.situation.mounts.get_mut(uid) {
                 situation.presence = Presence::Mounted;
                 situation.is_stale = is_newer;
-                situation.again_at = done.again_at;
+                situation.again_at = done.again_at.map(|at| at.max(earliest));
             }
         }
     });
@@ -227,8 +248,11 @@ fn mark_failed(shared: &Shared, key: &VolumeKey, uid: &PodUid, mounting: &Mounti
             situation.presence = match mounting.presence {
                 // It still has what the last operation made.
                 Presence::Mounted => Presence::Mounted,
-                _ if problem.is_uncertain || was_found => Presence::Uncertain,
-                _ => Presence::Absent,
+                before => match problem.leaves {
+                    Leaves::AsBefore => before,
+                    Leaves::Nothing if !was_found => Presence::Absent,
+                    Leaves::Nothing | Leaves::Perhaps => Presence::Uncertain,
+                },
             };
         }
     });

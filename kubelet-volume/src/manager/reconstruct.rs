@@ -188,9 +188,12 @@ fn found_record(
     });
     if has_device {
         record.situation.attached = true;
-        record.situation.device = Presence::Uncertain;
-        record.device_was_found = true;
         record.device_mount_path = global.or(device).and_then(Result::ok);
+        // Without a path the plugin mounted nothing for the node: the volume is a folder of the host.
+        if record.device_mount_path.is_some() {
+            record.situation.device = Presence::Uncertain;
+            record.device_was_found = true;
+        }
     }
     record
 }
@@ -236,4 +239,26 @@ pub(crate) async fn read_attached(shared: &Shared) -> crate::Result<()> {
     state.attached_is_known = true;
     state.note_in_use();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::InTreePlugins;
+    use crate::manager::next_step::{Step, next_step};
+
+    #[test]
+    fn a_folder_of_the_host_leaves_no_device_to_unmount() {
+        let root = tempfile::tempdir().unwrap();
+        let plugins = InTreePlugins::new(root.path()).build();
+        let is_local = |plugin: &&Arc<dyn VolumePlugin>| plugin.name() == "kubernetes.io/local-volume";
+        let plugin = plugins.iter().find(is_local).unwrap();
+        let volume = json!({"metadata": {"name": "pv"}, "spec": {"local": {"path": ""}}});
+        let volume = Arc::new(serde_json::from_value(volume).unwrap());
+        let spec = Arc::new(VolumeSpec::persistent(volume, false));
+        let record = found_record(plugin.clone(), spec, true, false);
+        assert_eq!(next_step(&record.situation, true, Instant::now()), Step::Forget);
+    }
 }

@@ -24,12 +24,8 @@ pub(crate) async fn tear_down(shared: &Shared, key: &VolumeKey, uid: &PodUid) ->
     let Some((plugin, on_disk, mount, names, is_unknown)) = begun else {
         return Ok(());
     };
-    // If it fails half-way, it is retried, and a pod that wants the volume sets it up again.
-    change(shared, key, |record| {
-        if let Some(mount) = record.situation.mounts.get_mut(uid) {
-            mount.presence = Presence::Uncertain;
-        }
-    });
+    // The engine has marked it as uncertain. If it fails half-way, it is retried, and a pod that wants the volume sets it
+    // up again.
     let result = async {
         let root = shared.root_dir.clone();
         let of = uid.clone();

@@ -11,7 +11,7 @@ mod host_path;
 mod image;
 mod in_tree;
 mod local_volume;
-mod mount_options;
+pub(crate) mod mount_options;
 mod nested_mount_points;
 mod nfs;
 mod projected;

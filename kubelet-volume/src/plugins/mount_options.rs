@@ -8,7 +8,7 @@ use crate::{VolumeSource, VolumeSpec};
 const ANNOTATION: &str = "volume.beta.kubernetes.io/mount-options";
 
 /// The options of the persistent volume and those of the plugin, sorted, each once (`MountOptionFromSpec`).
-pub(super) fn with_own(spec: &VolumeSpec, own: &[&str]) -> Vec<String> {
+pub(crate) fn with_own(spec: &VolumeSpec, own: &[&str]) -> Vec<String> {
     let annotation = match &spec.source {
         VolumeSource::Pod(_) => None,
         VolumeSource::Persistent(volume) => volume

@@ -76,6 +76,7 @@ impl DeviceMountableVolumePlugin for LocalVolumePlugin {
         let mounts = self.host.mounter.mounts(&base).await?;
         let of_disk = mounts.into_iter().filter_map(|mount| {
             let name = mount.path.strip_prefix(&base).ok()?.to_str()?.to_owned();
+            self.note_disk(&mount.source);
             Some(reconstructed(&name, mount.source, "Filesystem"))
         });
         Ok(of_disk.collect())

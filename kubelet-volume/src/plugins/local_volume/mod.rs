@@ -82,6 +82,13 @@ impl LocalVolumePlugin {
         Ok(kind)
     }
 
+    /// A disk that is mounted stays mounted when its device file is gone.
+    fn note_disk(&self, path: &str) {
+        if !path.is_empty() {
+            self.kinds.lock().insert(path.into(), FileKind::BlockDevice);
+        }
+    }
+
     fn node_path_by(&self, kind: FileKind, path: &Path, spec: &VolumeSpec) -> Result<PathBuf> {
         match kind {
             FileKind::Folder => Ok(path.to_owned()),
@@ -245,7 +252,9 @@ impl VolumePlugin for LocalVolumePlugin {
             Some(mounted) => {
                 let mounts = self.host.mounter.mounts(mounted).await?;
                 let device = mounts.into_iter().find(|mount| mount.path == *mounted);
-                device.map(|mount| mount.source).unwrap_or_default()
+                let device = device.map(|mount| mount.source).unwrap_or_default();
+                self.note_disk(&device);
+                device
             }
             None => String::new(),
         };

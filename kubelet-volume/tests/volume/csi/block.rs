@@ -120,3 +120,21 @@ async fn a_lost_answer_leaves_the_data_to_take_the_device_down() {
     node.plugin.tear_down_device(&spec, &global, "").await.unwrap();
     node.assert_clean();
 }
+
+#[tokio::test]
+async fn a_device_that_no_link_shows_is_unpublished_before_it_is_unstaged() {
+    let mut node = Node::new();
+    let spec = block("pv-1");
+    let mount = node.mount("a", spec.clone());
+    node.plugin.set_up_device(&mount, "").await.unwrap();
+    node.plugin.map_pod_device(&mount, "").await.unwrap();
+    // The agent is killed before it makes the links, or after it has removed them.
+    node.restart_agent();
+    let found = node.plugin.mounted_devices().await.unwrap();
+    let global = node.plugin.global_map_path(&spec).unwrap();
+    node.plugin
+        .tear_down_device(&found[0], &global, "")
+        .await
+        .unwrap();
+    node.assert_clean();
+}

@@ -283,3 +283,32 @@ async fn revive(node: &mut Node) {
         node.start_driver();
     }
 }
+
+#[tokio::test]
+async fn a_driver_that_only_claims_to_unmount_is_asked_again() {
+    let node = Node::new();
+    let spec = plain("pv-1");
+    node.stage(&spec).await.unwrap();
+    let mount = node.mount("a", spec.clone());
+    node.plugin.set_up(&mount).await.unwrap();
+    node.driver.fault(
+        CsiFault::on(CsiMethod::NodeUnpublishVolume)
+            .times(1)
+            .then(CsiTrouble::AnswerLost),
+    );
+    node.tear_down(&mount).await.unwrap_err();
+    // The driver has forgotten it, but its mount is there.
+    let target = node.plugin.path(&mount);
+    std::fs::create_dir_all(&target).unwrap();
+    std::fs::write(target.join(VOLUME_FILE), "").unwrap();
+    let error = node.tear_down(&mount).await.unwrap_err().to_string();
+    assert!(
+        error.ends_with(&format!("{} is still mounted", target.display())),
+        "{error}"
+    );
+    assert!(mount.dir.join("vol_data.json").exists());
+    std::fs::remove_file(target.join(VOLUME_FILE)).unwrap();
+    node.tear_down(&mount).await.unwrap();
+    node.unstage(&spec).await.unwrap();
+    node.assert_clean();
+}

@@ -47,10 +47,16 @@ impl Kept {
 }
 
 fn agent(world: &Arc<World>) -> Agent {
+    agent_with(world, DRIVER)
+}
+
+fn agent_with(world: &Arc<World>, name: &str) -> Agent {
     let objects = FixedCsiObjects::new();
-    objects.set_driver(csi_driver(json!({"attachRequired": false})));
+    let mut driver = csi_driver(json!({"attachRequired": false}));
+    driver.metadata.name = Some(name.to_owned());
+    objects.set_driver(driver);
     let drivers = CsiDrivers::new();
-    drivers.add(DRIVER, world.root.path().join("csi.sock"));
+    drivers.add(name, world.root.path().join("csi.sock"));
     let root = RootDir::new(world.root.path());
     let csi = CsiPlugin::builder(root, "node-1", drivers, Arc::new(objects), Arc::new(Folders));
     let csi = csi.disk(Disk::inline()).build();
@@ -183,4 +189,35 @@ async fn whatever_goes_wrong_no_volume_is_left_behind() {
         running.stop().await;
         kept.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_volume_whose_name_is_a_path_has_one_folder_and_is_found_again() {
+    const AZURE: &str = "disk.csi.azure.com";
+    let world = World::new();
+    let kept = Kept::start(&world);
+    let disk = json!({"name": "d", "azureDisk": {"diskName": "d", "diskURI": "/subscriptions/s/disks/d"}});
+    let pod = pod("a", json!([disk]));
+    let running = agent_with(&world, AZURE);
+    mount(&running, &pod).await;
+    let mounted = running.volumes.mounted_volumes(&pod.uid());
+    let volume = mounted["d"].path.parent().unwrap().to_owned();
+    assert!(
+        volume.parent().unwrap().ends_with("volumes/kubernetes.io~csi"),
+        "{volume:?}"
+    );
+    assert_eq!(
+        volume.file_name().unwrap().to_str(),
+        Some(mounted["d"].inner_name.as_str())
+    );
+    running.stop().await;
+
+    let running = agent_with(&world, AZURE);
+    while running.volumes.unmount_orphaned(&pod.uid()).await.is_err() {}
+    until_nothing_is_staged(&kept.driver).await;
+    assert_eq!(kept.driver.published(), []);
+    assert_eq!(kept.driver.violations(), Vec::<String>::new());
+    assert_eq!(world.left(), Vec::<String>::new());
+    running.stop().await;
+    kept.stop().await;
 }

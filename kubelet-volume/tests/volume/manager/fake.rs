@@ -28,6 +28,8 @@ pub(crate) enum Fault {
     Fails(&'static str),
     /// It has its effect, and its answer is lost.
     Uncertain(&'static str),
+    /// It succeeds without an effect.
+    DoesNothing,
     Hangs,
     Panics,
     Infeasible(&'static str),
@@ -187,6 +189,7 @@ impl World {
                     message: why.to_owned(),
                 });
             }
+            Some(Fault::DoesNothing) => return Ok(()),
             Some(Fault::Panics) => panic!("a fault of the plugin"),
             Some(Fault::Hangs) => std::future::pending().await,
             Some(Fault::Uncertain(why)) => Err(Error::uncertain(why)),

@@ -230,3 +230,74 @@ async fn a_plugin_that_panics_fails_one_operation() {
     assert_eq!(world.left(), [""; 0]);
     agent.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_pod_gets_a_volume_whose_unmount_has_begun() {
+    // The pod comes back at any moment of the unmount.
+    for moment in 0..12 {
+        let world = World::new();
+        let agent = world.agent();
+        let pod = pod("a", json!([scratch("tmp")]));
+        agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+        world.calls();
+        let (volumes, gone) = (agent.volumes.clone(), pod.clone());
+        let unmounting = tokio::spawn(async move { volumes.wait_for_unmount(&gone).await });
+        for _ in 0..moment {
+            tokio::task::yield_now().await;
+        }
+        agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+        let calls = world.calls();
+        assert_ne!(calls.last().map(String::as_str), Some("tear_down uid-a/tmp"));
+        sleep(Duration::from_secs(600)).await;
+        if !unmounting.is_finished() || unmounting.await.unwrap().is_err() {
+            assert_eq!(world.calls(), [""; 0], "unmounted under the pod at {moment}");
+        }
+        agent.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_mounted_half_way_stays_known_when_the_next_attempt_does_not_reach_the_plugin() {
+    let world = World::new();
+    world.bind("data", "pv", shared());
+    let agent = world.agent();
+    for _ in 0..20 {
+        world.fault("set_up", Fault::Uncertain("the answer was lost"));
+    }
+    let pod = pod("a", json!([claimed("data")]));
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap_err();
+    let mut elsewhere = shared();
+    elsewhere["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["other"]}]}]}});
+    world.bind("data", "pv", elsewhere);
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap_err();
+    sleep(Duration::from_secs(300)).await;
+    let events = world.events.lock().join("\n");
+    assert!(events.contains("no matching NodeSelectorTerms"), "{events}");
+    world.calls();
+    agent.volumes.wait_for_unmount(&pod).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.calls(), ["tear_down uid-a/pv", "unmount_device pv"]);
+    assert_eq!(world.left(), [""; 0]);
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_only_claims_to_unmount_is_not_asked_all_the_time() {
+    let world = World::new();
+    let agent = world.agent();
+    let pod = pod("a", json!([scratch("tmp")]));
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    for _ in 0..1_000 {
+        world.fault("tear_down", Fault::DoesNothing);
+    }
+    world.calls();
+    agent.volumes.wait_for_unmount(&pod).await.unwrap_err();
+    let calls = world.calls();
+    let unmounts = calls.iter().filter(|call| call.starts_with("tear_down"));
+    assert!((2..20).contains(&unmounts.count()), "{calls:?}");
+    world.heal();
+    agent.volumes.wait_for_unmount(&pod).await.unwrap();
+    assert_eq!(world.left(), [""; 0]);
+    agent.stop().await;
+}

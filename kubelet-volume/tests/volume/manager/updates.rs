@@ -254,3 +254,16 @@ async fn usages_are_measured_in_the_background_and_kept_for_a_while() {
     assert_eq!(world.calls(), ["usage uid-a/tmp"]);
     agent.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_all_the_time_is_set_up_again_once_a_minute() {
+    let world = World::new();
+    let agent = world.agent();
+    *world.again_after.lock() = Some(Duration::ZERO);
+    let pod = pod("a", json!([scratch("tmp")]));
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    sleep(Duration::from_secs(600)).await;
+    let calls = world.calls();
+    assert!((7..=11).contains(&calls.len()), "{calls:?}");
+    agent.stop().await;
+}
