@@ -12,6 +12,7 @@ use kubelet_cri::process::ProcessRuntime;
 use kubelet_kuberuntime::CriRuntime;
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{JsonLines, StatusManager};
+use kubelet_volume::{InTreePlugins, NodeVolumes};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
@@ -22,18 +23,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let processes = Arc::new(ProcessRuntime::builder(root.join("processes")).open().await?);
     let services = Arc::new(CriAdapter::builder(processes).records_dir(root.join("cri")).build());
-    let runtime =
-        CriRuntime::builder(services.clone(), services).root_dir(&root).pod_logs_dir(root.join("logs"));
-    let runtime = Arc::new(runtime.build().await?);
+    let volumes = NodeVolumes::builder(&root).plugins(InTreePlugins::new(&root).build()).build()?;
+    let mounted = Arc::new(volumes.handle());
+    let runtime = CriRuntime::builder(services.clone(), services).volumes(mounted.clone()).root_dir(&root);
+    let runtime = Arc::new(runtime.pod_logs_dir(root.join("logs")).build().await?);
     let cache = PodCache::new();
     let kubelet = Kubelet::builder()
         .pods(PodConfig::builder().source(FileSource::new(manifests, "node-1")).build()?)
         .pleg(GenericPleg::new(runtime.clone(), cache.clone()), cache)
         .runtime(runtime)
         .statuses(StatusManager::new(JsonLines::stdout()))
+        .volumes(mounted)
         .root_dir(&root)
         .build()?;
     let (handle, shutdown) = (kubelet.handle(), CancellationToken::new());
+    tokio::spawn(volumes.run(CancellationToken::new()));
     let agent = tokio::spawn(kubelet.run(shutdown.clone()));
     tokio::signal::ctrl_c().await?;
     handle.end_pods(None).await; // or leave them running: the next agent on this folder takes them over

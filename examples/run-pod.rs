@@ -20,15 +20,17 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_config::manifest::{self, Location};
 use kubelet_core::runtime::{ContainerState, PodStatus};
-use kubelet_core::{Clock, NoProbes, PodExt, Runtime, RuntimeReader};
+use kubelet_core::{Clock, NoProbes, PodExt, Runtime, RuntimeReader, VolumeManager as _};
 use kubelet_cri::process::ProcessRuntime;
 use kubelet_cri::{CriAdapter, CriClient, ImageService, RuntimeService, v1};
 use kubelet_kuberuntime::logs::{LogChunks, LogStream, PodLogOptions};
 use kubelet_kuberuntime::pod_actions::compute_pod_actions;
 use kubelet_kuberuntime::{CriRuntime, NodeSettings};
+use kubelet_volume::{HostMounter, InTreePlugins, Mounter as _, NodeVolumes};
 use tokio::signal::ctrl_c;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -64,7 +66,10 @@ async fn main() -> ExitCode {
     log.finish().with(filter).init();
     let root = std::env::temp_dir().join(format!("run-pod-{}", std::process::id()));
     let code = run(&Args::parse(), &root).await;
-    let _ = tokio::fs::remove_dir_all(root).await;
+    // A volume that is still mounted may have the files of others.
+    if HostMounter::new().mounts(&root).await.is_ok_and(|mounts| mounts.is_empty()) {
+        let _ = tokio::fs::remove_dir_all(root).await;
+    }
     code.unwrap_or_else(|error| {
         say(format_args!("{error}"));
         ExitCode::FAILURE
@@ -81,17 +86,30 @@ async fn run(args: &Args, root: &std::path::Path) -> Result<ExitCode> {
     let pod = Arc::new(pod);
 
     let (services, images) = services(args, root).await?;
+    let volumes = NodeVolumes::builder(root).plugins(InTreePlugins::new(root).build()).build()?;
+    let mounted = Arc::new(volumes.handle());
     let runtime = CriRuntime::builder(services.clone(), images).node(NodeSettings::of_this_host());
-    let runtime = runtime.root_dir(root).pod_logs_dir(root.join("logs")).build().await?;
-    let mut logs = Logs { several: containers(&pod).count() > 1, ..Logs::default() };
-    let interrupted = tokio::select! {
-        ended = to_its_end(&runtime, &pod, &mut logs) => { ended?; false }
-        _ = ctrl_c() => true,
+    let runtime =
+        runtime.volumes(mounted.clone()).root_dir(root).pod_logs_dir(root.join("logs")).build().await?;
+    let (shutdown, mut logs) = (CancellationToken::new(), Logs::default());
+    logs.several = containers(&pod).count() > 1;
+    let mounting = tokio::spawn(volumes.run(shutdown.clone()));
+    let life = async {
+        mounted.wait_for_attach_and_mount(&pod).await?;
+        to_its_end(&runtime, &pod, &mut logs).await
+    };
+    let (ended, interrupted) = tokio::select! {
+        ended = life => (ended, false),
+        _ = ctrl_c() => (Ok(()), true),
     };
     if interrupted {
         say(format_args!("deleting pod {}; Ctrl-C kills it", pod.key()));
     }
     let status = delete(&runtime, &*services, &pod, &mut logs).await?;
+    mounted.wait_for_unmount(&pod).await?;
+    shutdown.cancel();
+    mounting.await?;
+    ended?;
     Ok(ExitCode::from(if interrupted { 130 } else { exit_code(&pod, &status) }))
 }
 

@@ -14,6 +14,7 @@ use kubelet_cri::verbs::{Container, ContainerKey, ContainerRuntime, ContainerSpe
 use kubelet_kuberuntime::CriRuntime;
 use kubelet_pleg::GenericPleg;
 use kubelet_status::{JsonLines, StatusManager};
+use kubelet_volume::{InTreePlugins, NodeVolumes};
 
 #[derive(Default)]
 struct Pretend(Mutex<BTreeMap<ContainerKey, Container>>);
@@ -48,9 +49,10 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let root = std::env::temp_dir().join("runtime-of-your-own");
     let services = Arc::new(CriAdapter::builder(Arc::new(Pretend::default())).build());
-    let runtime =
-        CriRuntime::builder(services.clone(), services).root_dir(&root).pod_logs_dir(root.join("logs"));
-    let runtime = Arc::new(runtime.build().await?);
+    let volumes = NodeVolumes::builder(&root).plugins(InTreePlugins::new(&root).build()).build()?;
+    let mounted = Arc::new(volumes.handle());
+    let runtime = CriRuntime::builder(services.clone(), services).volumes(mounted.clone()).root_dir(&root);
+    let runtime = Arc::new(runtime.pod_logs_dir(root.join("logs")).build().await?);
     let cache = PodCache::new();
     let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests");
     let kubelet = Kubelet::builder()
@@ -58,7 +60,9 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         .pleg(GenericPleg::new(runtime.clone(), cache.clone()), cache)
         .runtime(runtime)
         .statuses(StatusManager::new(JsonLines::stdout()))
+        .volumes(mounted)
         .root_dir(&root)
         .build()?;
+    tokio::spawn(volumes.run(Default::default()));
     Ok(kubelet.run(Default::default()).await?)
 }

@@ -14,6 +14,7 @@ use kubelet_kuberuntime::logs::{ContainerLogManager, LogRotatePolicy};
 use kubelet_kuberuntime::{CriRuntime, CriRuntimeBuilder, NodeProber, NodeSettings};
 use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_status::StatusManager;
+use kubelet_volume::{InTreePlugins, NodeVolumes};
 
 use crate::args::{Args, Pleg};
 
@@ -24,6 +25,8 @@ pub(crate) struct Agent {
     pub(crate) kubelet: Kubelet,
     /// Rotates the containers' logs.
     pub(crate) logs: ContainerLogManager,
+    /// Mounts the pods' volumes.
+    pub(crate) volumes: NodeVolumes,
     /// The process runtime if the pods are processes; they end with the agent.
     pub(crate) processes: Option<Arc<ProcessRuntime>>,
     /// The problems in the manifests.
@@ -45,7 +48,12 @@ impl Agent {
         let probes = ProbeResultCache::new();
         let prober = NodeProber::new(services.0.clone());
         let statuses = StatusManager::new(sink);
+        // Without permission to mount, volumes in memory are on disk.
+        let plugins = InTreePlugins::new(&root_dir).build();
+        let volumes = NodeVolumes::builder(&root_dir).plugins(plugins).build()?;
+        let mounted = Arc::new(volumes.handle());
         let builder = CriRuntime::builder(services.0, services.1)
+            .volumes(mounted.clone())
             .probes(Arc::new(probes.clone()))
             .statuses(statuses.reporter());
         let runtime = cri_runtime(args, builder, &root_dir).await?;
@@ -57,9 +65,14 @@ impl Agent {
             Pleg::Generic => kubelet.pleg(GenericPleg::new(runtime.clone(), cache.clone()), cache),
             Pleg::Evented => kubelet.pleg(EventedPleg::new(runtime.clone(), cache.clone()), cache),
         };
-        let kubelet =
-            kubelet.runtime(runtime).statuses(statuses).prober(prober, probes).root_dir(root_dir).build()?;
-        Ok(Self { kubelet, logs, processes, problems })
+        let kubelet = kubelet
+            .runtime(runtime)
+            .statuses(statuses)
+            .prober(prober, probes)
+            .volumes(mounted)
+            .root_dir(root_dir)
+            .build()?;
+        Ok(Self { kubelet, logs, volumes, processes, problems })
     }
 }
 

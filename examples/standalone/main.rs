@@ -17,6 +17,7 @@ mod show;
 mod table;
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use std::time::Duration;
 use clap::Parser;
 use kubelet_core::{Clock, KubeletHandle, StatusSink};
 use kubelet_status::{FanOut, JsonLines, MemorySink};
+use kubelet_volume::{HostMounter, Mounter as _};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -49,11 +51,14 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     if args.output() == Output::Json {
         sinks.push(Arc::new(JsonLines::new(tokio::io::stdout(), Clock::system())));
     }
-    let Agent { kubelet, logs, processes, problems } = Agent::new(&args, FanOut::new(sinks)).await?;
+    let Agent { kubelet, logs, volumes, processes, problems } = Agent::new(&args, FanOut::new(sinks)).await?;
 
     let handle = kubelet.handle();
     let shutdown = CancellationToken::new();
     let rotating = tokio::spawn(logs.run(shutdown.clone()));
+    // The kubelet needs its volumes until it has ended.
+    let mounts = CancellationToken::new();
+    let mounting = tokio::spawn(volumes.run(mounts.clone()));
     let mut agent = tokio::spawn(kubelet.run(shutdown.clone()));
     let shown = async {
         match (args.run_once, args.output()) {
@@ -83,22 +88,35 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
         shutdown.cancel();
         agent.await??;
         rotating.await?;
+        mounts.cancel();
+        mounting.await?;
         // Kill the processes that did not end in time.
         processes.shutdown(Duration::ZERO).await;
         drop(processes);
         if args.root_dir.is_none() {
-            // The folder was a default, so clean it up. Delete only this program's folders.
-            for ours in ["cri", "logs", "pods", "processes"] {
-                let _ = tokio::fs::remove_dir_all(args.root_dir().join(ours)).await;
-            }
-            let _ = tokio::fs::remove_dir(args.root_dir()).await;
+            clean_up(&args.root_dir()).await;
         }
     } else {
         shutdown.cancel();
         agent.await??;
         rotating.await?;
+        mounts.cancel();
+        mounting.await?;
     }
     Ok(if verdict.is_some_and(|verdict| verdict.failed()) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Deletes this program's folders from a root folder that was a default.
+async fn clean_up(root_dir: &Path) {
+    // A volume that is still mounted may have the files of others.
+    match HostMounter::new().mounts(root_dir).await {
+        Ok(mounts) if mounts.is_empty() => {}
+        _ => return,
+    }
+    for ours in ["cri", "logs", "pods", "processes"] {
+        let _ = tokio::fs::remove_dir_all(root_dir.join(ours)).await;
+    }
+    let _ = tokio::fs::remove_dir(root_dir).await;
 }
 
 /// Gives each pod its grace period. A second Ctrl-C ends the wait.

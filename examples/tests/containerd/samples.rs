@@ -16,6 +16,8 @@ async fn samples_run_and_outlive_the_agent_that_is_interrupted() {
     samples::add_all(&node);
     let mut agent = node.start();
     samples::show(&node, &mut agent).await;
+    let uid = agent.ready("volumes").await.uid;
+    node.logged("volumes", &uid, "main", "app=\"demo\"\n").await;
 
     let told = agent.told();
     for name in ["two-containers", "init-first", "crash-loop", "run-to-completion"] {

@@ -19,7 +19,7 @@ fn row(output: &Output, pod: &str) -> String {
 #[tokio::test]
 async fn all_is_well() {
     let node = Node::on_processes();
-    for sample in ["two-containers", "init-first", "run-to-completion"] {
+    for sample in ["two-containers", "init-first", "run-to-completion", "volumes"] {
         node.add_sample(sample);
     }
     let output = node.run_once().await;
@@ -27,6 +27,7 @@ async fn all_is_well() {
     assert!(row(&output, "two-containers").contains("Running    2/2"), "{}", text(&output));
     assert!(row(&output, "init-first").contains("Running    1/1"), "{}", text(&output));
     assert!(row(&output, "run-to-completion").contains("Succeeded"), "{}", text(&output));
+    assert!(row(&output, "volumes").contains("Running    1/1"), "{}", text(&output));
     assert_eq!(node.processes(), []);
 }
 
@@ -73,7 +74,7 @@ async fn a_broken_manifest_is_a_failure() {
 #[tokio::test]
 async fn a_pod_that_gets_nowhere_has_failed_when_patience_is_over() {
     let node = Node::on_processes();
-    let volume = "  volumes: [{name: scratch, emptyDir: {}}]\n";
+    let volume = "  volumes: [{name: data, hostPath: {path: /no/such/folder, type: Directory}}]\n";
     node.write("web.yaml", &(server("web", "hello").trim_end().to_owned() + "\n" + volume));
     let output = node.command().args(["--run-once", "--timeout", "2"]).output().await.unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));

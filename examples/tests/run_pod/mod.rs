@@ -35,6 +35,25 @@ spec:
     command: ["sh", "-c", "echo hello $(WHO); echo oops >&2; exit 7"]
 "#;
 
+/// A job with volumes.
+const VOLUMES: &str = r#"
+apiVersion: v1
+kind: Pod
+metadata:
+  name: volumes
+spec:
+  hostNetwork: true
+  restartPolicy: Never
+  volumes:
+  - {name: scratch, emptyDir: {}}
+  - {name: info, downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}
+  containers:
+  - name: main
+    image: docker.io/library/busybox:1.36
+    volumeMounts: [{name: scratch, mountPath: /scratch}, {name: info, mountPath: /info}]
+    command: ["sh", "-c", "cat /info/name && touch /scratch/file"]
+"#;
+
 /// A container that runs until SIGTERM.
 const SERVER: &str = r#"
 apiVersion: v1
@@ -78,6 +97,16 @@ async fn shows_and_ends_as_its_pod(runtime: &str) {
     leaves_nothing(temp.path());
 }
 
+/// Runs a pod whose container needs its volumes, which the process runtime does not show it.
+async fn has_its_volumes(runtime: &str, are_shown: bool) {
+    let temp = tempfile::tempdir().unwrap();
+    let output = run(runtime, temp.path(), VOLUMES).await;
+    assert_eq!(output.status.success(), are_shown, "{output:?}");
+    let name = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(name.starts_with("volumes-"), are_shown, "{output:?}");
+    leaves_nothing(temp.path());
+}
+
 async fn is_deleted_with_ctrl_c(runtime: &str) {
     let temp = tempfile::tempdir().unwrap();
     let mut child = command(runtime, temp.path(), SERVER).spawn().unwrap();
@@ -103,6 +132,7 @@ fn leaves_nothing(temp: &Path) {
 async fn on_processes() {
     shows_and_ends_as_its_pod("process").await;
     is_deleted_with_ctrl_c("process").await;
+    has_its_volumes("process", false).await;
 }
 
 #[tokio::test]
@@ -110,6 +140,7 @@ async fn on_containerd() {
     let Some(containerd) = Containerd::start().await.unwrap() else { return };
     shows_and_ends_as_its_pod(&containerd.endpoint()).await;
     is_deleted_with_ctrl_c(&containerd.endpoint()).await;
+    has_its_volumes(&containerd.endpoint(), true).await;
     assert_eq!(containerd.containers().await.unwrap(), [""; 0], "neither container nor sandbox");
     assert_eq!(containerd.tasks().await.unwrap(), []);
 }

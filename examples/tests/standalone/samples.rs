@@ -2,7 +2,7 @@
 
 use super::{Agent, Line, Node, StatusExt};
 
-const SAMPLES: [&str; 4] = ["two-containers", "init-first", "crash-loop", "run-to-completion"];
+const SAMPLES: [&str; 5] = ["two-containers", "init-first", "crash-loop", "run-to-completion", "volumes"];
 
 /// Puts all sample manifests on a node.
 pub(crate) fn add_all(node: &Node) {
@@ -40,6 +40,12 @@ pub(crate) async fn show(node: &Node, agent: &mut Agent) {
         );
     }
 
+    let mounted = agent.ready("volumes").await;
+    let volumes = node.pod_dir(&mounted.uid).join("volumes");
+    let labels = std::fs::read_to_string(volumes.join("kubernetes.io~downward-api/podinfo/labels")).unwrap();
+    assert_eq!(labels, "app=\"demo\"");
+    assert!(volumes.join("kubernetes.io~empty-dir/scratch").is_dir());
+
     for restarts in [1, 2] {
         let crash = agent.pod("crash-loop", "backs off", |line| {
             let status = line.status();
@@ -53,7 +59,7 @@ pub(crate) async fn show(node: &Node, agent: &mut Agent) {
         assert!(is_phase(&crash, "Running") && !crash.status().is_ready());
     }
     // The others were not affected.
-    for sample in ["two-containers", "init-first"] {
+    for sample in ["two-containers", "init-first", "volumes"] {
         assert!(agent.told().newest(sample).unwrap().status().is_ready());
     }
 }
