@@ -107,7 +107,9 @@ impl Fixture {
             let status = request.status.as_ref();
             status.is_none_or(|status| status.conditions.iter().flatten().next().is_none())
         };
-        eventually(async || self.requests().into_iter().find(is_pending)).await
+        let found = eventually!(self.requests().into_iter().find(is_pending), |found| found
+            .is_some());
+        found.unwrap()
     }
 
     fn answer(&self, request: PodCertificateRequest, kind: &str, issued: serde_json::Value) {
@@ -285,7 +287,7 @@ async fn a_deleted_request_is_created_again() {
     let second = node.pending().await;
     assert_ne!(second.metadata.name.as_ref(), Some(&first));
     node.issue(second);
-    eventually(async || node.credential().await.ok()).await;
+    eventually!(node.credential().await, |it| it.is_ok()).unwrap();
     node.end().await;
 }
 
@@ -307,7 +309,7 @@ async fn errors_are_retried_and_other_keys_are_refused() {
     node.credential().await.unwrap_err();
     let request = node.pending().await;
     node.issue(request);
-    eventually(async || node.credential().await.ok()).await;
+    eventually!(node.credential().await, |it| it.is_ok()).unwrap();
     let unknown = node
         .certificates
         .credential(&node.pod, "certs", 0)
@@ -338,7 +340,7 @@ async fn the_keys_of_a_pod_go_with_it() {
     let issue = async || {
         assert_eq!(node.credential().await.unwrap_err(), NOT_YET);
         node.issue(node.pending().await);
-        eventually(async || node.credential().await.ok()).await
+        eventually!(node.credential().await, |it| it.is_ok()).unwrap()
     };
     let first = issue().await;
     node.certificates.forget(&node.pod.uid());

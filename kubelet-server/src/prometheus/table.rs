@@ -535,6 +535,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "[ALPHA] Number of pods that have been restarted because they were deleted and recreated with the same UID while the kubelet was watching them (common for static pods, extremely uncommon for API pods)",
         &["static"],
     ),
+    gauge(
+        "kubelet_podcertificate_states",
+        "[ALPHA] Gauge vector reporting the number of pod certificate projected volume sources, faceted by signer_name and state.",
+        &["signer_name", "state"],
+    ),
     histogram(
         "kubelet_run_podsandbox_duration_seconds",
         "[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
