@@ -525,6 +525,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.",
         &[], DEFAULT,
     ),
+    gauge(
+        "kubelet_podcertificate_states",
+        "[ALPHA] Gauge vector reporting the number of pod certificate projected volume sources, faceted by signer_name and state.",
+        &["signer_name", "state"],
+    ),
     counter(
         "kubelet_preemptions",
         "[ALPHA] Cumulative number of pod preemptions by preemption resource",
@@ -534,11 +539,6 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "kubelet_restarted_pods_total",
         "[ALPHA] Number of pods that have been restarted because they were deleted and recreated with the same UID while the kubelet was watching them (common for static pods, extremely uncommon for API pods)",
         &["static"],
-    ),
-    gauge(
-        "kubelet_podcertificate_states",
-        "[ALPHA] Gauge vector reporting the number of pod certificate projected volume sources, faceted by signer_name and state.",
-        &["signer_name", "state"],
     ),
     histogram(
         "kubelet_run_podsandbox_duration_seconds",

@@ -33,7 +33,6 @@ use crate::informer::{Informer, InformerHandle};
 
 /// How many changes a subscriber may leave unread.
 const UNREAD_CHANGES: usize = 1024;
-const STATES: &str = "kubelet_podcertificate_states";
 
 /// Requests the certificates of `podCertificate` sources by `PodCertificateRequest` objects (`v1beta1`), and renews
 /// them. Most API servers do not serve this kind of object, so nothing is requested before a pod needs a certificate.
@@ -247,7 +246,7 @@ impl Shared {
             *reported.entry((entry.signer.clone(), label)).or_default() += 1;
         }
         for ((signer, state), count) in &*reported {
-            metrics::gauge!(STATES, "signer_name" => signer.clone(), "state" => *state).set(*count);
+            metrics::gauge!("kubelet_podcertificate_states", "signer_name" => signer.clone(), "state" => *state).set(*count);
         }
     }
 }
