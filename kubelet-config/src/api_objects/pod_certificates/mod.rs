@@ -246,7 +246,8 @@ impl Shared {
             *reported.entry((entry.signer.clone(), label)).or_default() += 1;
         }
         for ((signer, state), count) in &*reported {
-            metrics::gauge!("kubelet_podcertificate_states", "signer_name" => signer.clone(), "state" => *state).set(*count);
+            metrics::gauge!("kubelet_podcertificate_states", "signer_name" => signer.clone(), "state" => *state)
+                .set(*count);
         }
     }
 }
