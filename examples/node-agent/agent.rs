@@ -150,7 +150,9 @@ pub(crate) async fn run(
         config_objects: objects.clone(),
         tokens,
     };
-    let volumes = storage.volumes(&late, &mut tasks, &shutdown)?;
+    let certificate_manager = storage.pod_certificates();
+    let certificates = certificate_manager.as_ref().map(|manager| Arc::new(manager.handle()) as _);
+    let volumes = storage.volumes(certificates, &late, &mut tasks, &shutdown)?;
     let (probes, reporter) = (ProbeResultCache::new(), statuses.reporter());
     let (first_wait, longest_wait) = config.restart_back_off(gates);
     let mut runtime = CriRuntime::builder(services.clone(), images)
@@ -228,6 +230,10 @@ pub(crate) async fn run(
         ImageGcManager::new(runtime.clone(), settings::image_gc(config), runtime.clone(), node_recorder)?;
     node_runtime.set_images(image_gc.clone());
     tasks.spawn(ok(image_gc.run(shutdown.clone())));
+    if let Some(manager) = certificate_manager {
+        let pods = kubelet.handle().pods().clone();
+        tasks.spawn(ok(manager.run(move || pods.pods(), shutdown.clone())));
+    }
     if let Some(manager) = object_manager {
         tasks.spawn(ok(manager.run(move || handle.pods().pods(), shutdown.clone())));
     }

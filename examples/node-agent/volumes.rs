@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kube_client::Client;
-use kubelet_config::ClusterTrustBundleInformer;
 use kubelet_config::flags::KubeletServer;
+use kubelet_config::{ClusterTrustBundleInformer, PodCertificateManager};
 use kubelet_core::{
-    ClusterTrustBundles, ConfigObjects, EventRecorder, Jitter, NoClusterTrustBundles, NodeGetter, RootDir,
-    ServiceAccountTokens, VolumesInUse,
+    ClusterTrustBundles, ConfigObjects, EventRecorder, Jitter, NoClusterTrustBundles, NodeGetter,
+    PodCertificates, RootDir, ServiceAccountTokens, VolumesInUse,
 };
 use kubelet_node::NodeInformerHandle;
 use kubelet_plugins::PluginWatcher;
@@ -47,9 +47,18 @@ pub(crate) struct Storage<'a> {
 }
 
 impl Storage<'_> {
+    /// The manager of the certificates of pods, if the node has an API server and the feature is on. The agent runs it
+    /// once it knows the pods.
+    pub(crate) fn pod_certificates(&self) -> Option<PodCertificateManager> {
+        let client = self.client.filter(|_| self.server.feature_gates.enabled("PodCertificateRequest"))?;
+        let manager = PodCertificateManager::builder(client.clone(), self.node_name, self.node.clone());
+        Some(manager.recorder(self.recorder.clone()).build())
+    }
+
     /// Builds and starts the volume manager.
     pub(crate) fn volumes(
         self,
+        certificates: Option<Arc<dyn PodCertificates>>,
         late: &LateVolumes,
         tasks: &mut JoinSet<Result<(), Error>>,
         shutdown: &CancellationToken,
@@ -62,13 +71,16 @@ impl Storage<'_> {
             bundles = Arc::new(informer.handle());
             spawn(tasks, informer.run(shutdown.clone()));
         }
-        let plugins = InTreePlugins::new(self.root_dir)
+        let mut plugins = InTreePlugins::new(self.root_dir)
             .mounter(mounter.clone())
             .recorder(self.recorder.clone())
             .node(self.node.clone())
             .config_objects(self.config_objects.clone())
             .tokens(self.tokens.clone())
             .trust_bundles(bundles.clone());
+        if let Some(certificates) = &certificates {
+            plugins = plugins.certificates(certificates.clone());
+        }
         let csi = self.csi(&mounter, late, tasks, shutdown)?;
         let mut volumes = NodeVolumes::builder(self.root_dir)
             .plugins(plugins.build())
@@ -82,6 +94,9 @@ impl Storage<'_> {
             .trust_bundles(bundles)
             .controller_attach_detach(config.enable_controller_attach_detach)
             .usage_period(time(config.volume_stats_agg_period));
+        if let Some(certificates) = certificates {
+            volumes = volumes.certificates(certificates);
+        }
         if let Some(client) = self.client {
             let mut objects = ApiServerVolumeObjects::new(client.clone(), self.node_name);
             if let Some(watched) = &self.watched {

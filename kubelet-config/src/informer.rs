@@ -94,6 +94,18 @@ impl Informer<ClusterTrustBundle> {
     }
 }
 
+#[cfg(feature = "pod-certificates")]
+impl Informer<k8s_openapi::api::certificates::v1beta1::PodCertificateRequest> {
+    /// The requests for certificates of the pods of a node.
+    pub(crate) fn pod_certificate_requests(client: Client, node: &str) -> Self {
+        let path = "/apis/certificates.k8s.io/v1beta1/podcertificaterequests";
+        let selector = format!("spec.nodeName={}", escaped(node));
+        Self::new(Requests::new(client, path, Some(selector)), |request| {
+            request.metadata.managed_fields = None;
+        })
+    }
+}
+
 impl<K> Informer<K>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + DeserializeOwned + Clone,

@@ -9,6 +9,7 @@
 //!   node. The feature `apiserver` also has what those pods need: `ConfigObjectManager` reads config maps and
 //!   secrets (`ConfigObjectWatches` watches them, `ApiServerConfigObjects` reads them each time), `ApiServerTokens`
 //!   requests tokens, `Informer` watches services and RuntimeClasses, and `ClusterTrustBundleInformer` trust bundles.
+//!   `PodCertificateManager` (feature `pod-certificates`) requests the certificates of pods.
 //! * [`CheckpointSource`] saves the pods of any source on disk. The node can restart while the source is
 //!   unavailable.
 //! * [`manifest`] decodes the manifest of a static pod, sets its defaults and validates it.
@@ -104,6 +105,8 @@ pub use api_objects::{
     ApiServerClusterTrustBundles, ApiServerConfigObjects, ApiServerTokens, ClusterTrustBundleInformer,
     ConfigObjectManager, ConfigObjectWatches, WatchedConfigObjects,
 };
+#[cfg(feature = "pod-certificates")]
+pub use api_objects::{ApiServerPodCertificates, PodCertificateManager, PodCertificateManagerBuilder};
 #[cfg(feature = "apiserver")]
 pub use api_source::ApiServerSource;
 pub use checkpoint_source::CheckpointSource;

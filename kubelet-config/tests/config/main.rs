@@ -23,6 +23,7 @@ mod kubelet_configuration_files;
 mod kubelet_configuration_mutations;
 mod kubelet_configuration_recorded;
 mod manifest_validation;
+mod pod_certificates;
 mod pod_config;
 mod pod_storage;
 mod recorded_manifests;

@@ -525,6 +525,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "[ALPHA] Duration in seconds from kubelet seeing a pod to starting a worker.",
         &[], DEFAULT,
     ),
+    gauge(
+        "kubelet_podcertificate_states",
+        "[ALPHA] Gauge vector reporting the number of pod certificate projected volume sources, faceted by signer_name and state.",
+        &["signer_name", "state"],
+    ),
     counter(
         "kubelet_preemptions",
         "[ALPHA] Cumulative number of pod preemptions by preemption resource",

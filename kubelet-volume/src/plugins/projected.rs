@@ -76,6 +76,9 @@ impl VolumePlugin for ProjectedPlugin {
     async fn tear_down(&self, mounted: &OnDisk) -> Result<()> {
         wrapped::tear_down(&self.host, mounted).await?;
         self.host.tokens.forget(&mounted.uid);
+        if let Some(certificates) = &self.host.certificates {
+            certificates.forget(&mounted.uid);
+        }
         Ok(())
     }
 
