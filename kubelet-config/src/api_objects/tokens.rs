@@ -120,7 +120,10 @@ impl ApiServerTokens {
         }
         let why = match self.request(pod, &key).await {
             Ok(token) => {
-                self.kept.lock().insert(key, token.clone());
+                let mut tokens = self.kept.lock();
+                // Not every pod that asked for a token is forgotten later (`cleanup`).
+                tokens.retain(|_, token| token.expires_at > now);
+                tokens.insert(key, token.clone());
                 return Ok(token);
             }
             Err(why) => why,

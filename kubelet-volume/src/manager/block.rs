@@ -196,18 +196,20 @@ async fn link(
         .run(prepare)
         .await
         .map_err(|error| Error::io(&of_pod, error))?;
-    let mounter = shared.mounter()?;
-    if !mounter.is_mount_point(&of_pod).await? {
-        let source = device.display().to_string();
-        mounter.mount(&source, &of_pod, "", &["bind".to_owned()]).await?;
-    }
-    let (link, device) = (folder.join(name), device.to_owned());
+    // The link comes before the mount: by the link, the next agent finds what one that was killed here has mounted.
+    let (link, target) = (folder.join(name), device.to_owned());
     let path = link.clone();
     let linking = shared.disk.run(move || {
         missing_is_fine(fs::remove_file(&link))?;
-        symlink(device, link)
+        symlink(target, link)
     });
-    linking.await.map_err(|error| Error::io(path, error))
+    linking.await.map_err(|error| Error::io(path, error))?;
+    let mounter = shared.mounter()?;
+    if mounter.is_mount_point(&of_pod).await? {
+        return Ok(());
+    }
+    let source = device.display().to_string();
+    mounter.mount(&source, &of_pod, "", &["bind".to_owned()]).await
 }
 
 /// (`util.UnmapBlockVolume`)
