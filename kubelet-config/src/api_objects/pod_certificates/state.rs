@@ -325,6 +325,16 @@ mod tests {
 
     const NO_JITTER: Duration = Duration::ZERO;
 
+    /// The state, the request as seen and the minute; the step, the state after it and its label.
+    type Row<'a> = (
+        State,
+        Option<&'a PodCertificateRequest>,
+        i64,
+        Step,
+        &'static str,
+        &'static str,
+    );
+
     #[test]
     fn when_to_request() {
         let pending = PodCertificateRequest::default();
@@ -342,8 +352,7 @@ mod tests {
         );
         let odd = with_condition("Approved");
         #[rustfmt::skip]
-        let table: [(State, Option<&PodCertificateRequest>, i64, Step, &str, &str); 22] = [
-            // state, request as seen, minute; step, state after it, label
+        let table: [Row<'_>; 22] = [
             (State::Initial, None, 0, Step::Create, "initial", "not_yet_issued"),
             (wait(), None, 1, later(at(12)), "wait", "not_yet_issued"),
             (wait(), None, 12, later(at(12)), "wait", "not_yet_issued"),
