@@ -250,6 +250,10 @@ async fn measure(program: &str) -> Vec<Figure> {
     let (mut medians, mut last) = (Vec::new(), Vec::new());
     for change in 1..=CHANGES {
         let took = node.change(&pods, &change.to_string()).await;
+        println!(
+            "change {change}: the median pod has it after {:.2} s",
+            took[took.len() / 2]
+        );
         medians.push(took[took.len() / 2]);
         last.extend(took.last().copied());
     }
