@@ -117,6 +117,8 @@ impl Node {
         let (cri, token) = (CriServer::new(runtime.clone(), runtime), stop.clone());
         tokio::spawn(async move { cri.serve(socket, token).await.unwrap() });
         let settings = configuration(&format!("unix://{}", path("cri.sock")), &path("logs"))
+            // The Go kubelet's default is protobuf, which this API server does not read.
+            + "contentType: application/json\n"
             + "enableServer: false\nevictionHard: {nodefs.available: 1%}\nimageGCHighThresholdPercent: 100\n";
         fs::write(path("config.yaml"), settings).unwrap();
         let log = File::create(path("log")).unwrap();
