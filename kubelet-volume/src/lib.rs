@@ -62,6 +62,7 @@ pub mod csi;
 mod error;
 mod filesystem;
 mod manager;
+mod measuring;
 mod mounter;
 mod plugin;
 mod plugins;

@@ -615,6 +615,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "[ALPHA] Cumulative number of container terminations.",
         &["container_type", "exit_code", "reason"],
     ),
+    histogram(
+        "kubelet_volume_metric_collection_duration_seconds",
+        "[ALPHA] Duration in seconds to calculate volume stats",
+        &["metric_source"], DEFAULT,
+    ),
     counter(
         "kubelet_websocket_streaming_requests_total",
         "[ALPHA] Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.",
