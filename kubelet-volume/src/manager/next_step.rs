@@ -42,6 +42,8 @@ pub(crate) struct MountSituation {
     pub(crate) is_stale: bool,
     /// When it must be set up again.
     pub(crate) again_at: Option<Instant>,
+    /// An operation of another volume is removing its folder: one that could not be reconstructed.
+    pub(crate) waits_for_folder: bool,
     pub(crate) back_off: BackOff,
 }
 
@@ -103,7 +105,7 @@ pub(crate) fn next_step(volume: &Situation, controller_attaches: bool, now: Inst
     // What ended pods leave goes first: another pod may wait until the volume is free.
     for (uid, mount) in &volume.mounts {
         let is_left = mount.wanted == Wanted::No && mount.presence != Presence::Absent;
-        if is_left && waits.may_start(&mount.back_off, Kind::TearDown) {
+        if is_left && !mount.waits_for_folder && waits.may_start(&mount.back_off, Kind::TearDown) {
             return Step::TearDown(uid.clone());
         }
     }
@@ -144,7 +146,7 @@ fn step_to_mount(volume: &Situation, controller_attaches: bool, waits: &mut Wait
         volume
             .mounts
             .iter()
-            .filter(|(_, mount)| mount.wanted == Wanted::Yes)
+            .filter(|(_, mount)| mount.wanted == Wanted::Yes && !mount.waits_for_folder)
     };
     // Pods that wait to start go before pods that run.
     for (uid, mount) in wanted() {

@@ -31,6 +31,8 @@ pub(crate) enum Fault {
     /// It succeeds without an effect.
     DoesNothing,
     Hangs,
+    /// It has its effect once this is notified.
+    Waits(Arc<tokio::sync::Notify>),
     Panics,
     Infeasible(&'static str),
     FailedPrecondition(&'static str),
@@ -192,6 +194,10 @@ impl World {
             Some(Fault::DoesNothing) => return Ok(()),
             Some(Fault::Panics) => panic!("a fault of the plugin"),
             Some(Fault::Hangs) => std::future::pending().await,
+            Some(Fault::Waits(until)) => {
+                until.notified().await;
+                Ok(())
+            }
             Some(Fault::Uncertain(why)) => Err(Error::uncertain(why)),
             None => Ok(()),
         };
