@@ -681,6 +681,31 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         &["migrated", "operation_name", "status", "volume_plugin"], STORAGE,
     ),
     gauge(
+        "volume_manager_selinux_pod_context_mismatch_errors_total",
+        "[ALPHA] Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume. Kubelet can't start such a Pod then and it will retry, therefore value of this metric may not represent the actual nr. of Pods.",
+        &["access_mode"],
+    ),
+    gauge(
+        "volume_manager_selinux_pod_context_mismatch_warnings_total",
+        "[ALPHA] Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume. They are not errors yet, but they will become real errors when SELinuxMountReadWriteOncePod feature is expanded to all volume access modes.",
+        &["access_mode"],
+    ),
+    gauge(
+        "volume_manager_selinux_volume_context_mismatch_errors_total",
+        "[ALPHA] Number of errors when a Pod uses a volume that is already mounted with a different SELinux context than the Pod needs. Kubelet can't start such a Pod then and it will retry, therefore value of this metric may not represent the actual nr. of Pods.",
+        &["access_mode", "volume_plugin"],
+    ),
+    gauge(
+        "volume_manager_selinux_volume_context_mismatch_warnings_total",
+        "[ALPHA] Number of errors when a Pod uses a volume that is already mounted with a different SELinux context than the Pod needs. They are not errors yet, but they will become real errors when SELinuxMountReadWriteOncePod feature is expanded to all volume access modes.",
+        &["access_mode", "volume_plugin"],
+    ),
+    gauge(
+        "volume_manager_selinux_volumes_admitted_total",
+        "[ALPHA] Number of volumes whose SELinux context was fine and will be mounted with mount -o context option.",
+        &["access_mode", "volume_plugin"],
+    ),
+    gauge(
         "volume_manager_total_volumes",
         "[ALPHA] Number of volumes in Volume Manager",
         &["plugin_name", "state"],

@@ -23,6 +23,8 @@ pub(crate) struct Situation {
     pub(crate) device: Presence,
     /// A pod may use the device that is not among the mounts.
     pub(crate) device_is_held: bool,
+    /// The device is mounted with another SELinux context than the pods want.
+    pub(crate) device_is_unfit: bool,
     /// The mounts of pods that want it, or for which something is mounted.
     pub(crate) mounts: BTreeMap<PodUid, MountSituation>,
     /// An operation is running.
@@ -110,6 +112,15 @@ pub(crate) fn next_step(volume: &Situation, controller_attaches: bool, now: Inst
         }
     }
     if volume.mounts.values().any(|mount| mount.wanted == Wanted::Yes) {
+        if volume.device_is_unfit {
+            let is_free = !volume.device_is_held
+                && volume
+                    .mounts
+                    .values()
+                    .all(|mount| mount.presence == Presence::Absent);
+            let may_start = is_free && waits.may_start(&volume.back_off, Kind::UnmountDevice);
+            return waits.or(may_start.then_some(Step::UnmountDevice));
+        }
         let step = step_to_mount(volume, controller_attaches, &mut waits);
         return waits.or(step);
     }

@@ -86,18 +86,34 @@ impl State {
 
     /// The pod wants this volume. Sets it up again if the pod has changed and its files depend on the pod, or if
     /// `refresh` says that changes of its sources are not observed.
-    pub(crate) fn want(&mut self, pod: &Arc<Pod>, before: Option<&Pod>, wanted: Resolved, refresh: Refresh) {
+    ///
+    /// # Errors
+    ///
+    /// If another pod uses it with another SELinux context: then nothing changes.
+    pub(crate) fn want(
+        &mut self,
+        pod: &Arc<Pod>,
+        before: Option<&Pod>,
+        wanted: Resolved,
+        refresh: Refresh,
+    ) -> Result<(), String> {
         let uid = pod.uid();
         let (key, outer_name) = (wanted.key.clone(), wanted.outer_name.clone());
         let on_disk = paths::on_disk(&self.root_dir, &uid, &*wanted.plugin, &wanted.spec);
-        let left = self.forget_unknown(&on_disk.dir, &key, &uid);
-        let sizes = wanted.sizes;
-
         let is_new = !self.records.contains_key(&key);
         let record = self
             .records
             .entry(key.clone())
             .or_insert_with(|| Record::new(&wanted));
+        record.admit(&uid, &wanted)?;
+        let left = self.forget_unknown(&on_disk.dir, &key, &uid);
+        let sizes = wanted.sizes;
+        let Some(record) = self.records.get_mut(&key) else {
+            return Ok(());
+        };
+        if left != Left::Nothing || record.mounts.get(&uid).is_some_and(|mount| mount.was_found) {
+            record.keep_context();
+        }
         let was_wanted = record
             .situation
             .mounts
@@ -131,6 +147,7 @@ impl State {
         if is_new || !was_wanted || changed || sizes.is_some() {
             self.dirty.insert(key);
         }
+        Ok(())
     }
 
     /// Finds out again what the files of the mount are made from, and marks it if they must be made again.
