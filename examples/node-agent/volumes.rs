@@ -20,6 +20,7 @@ use kubelet_volume::csi::{
 };
 use kubelet_volume::{
     ApiServerVolumeObjects, HostMounter, InTreePlugins, Mounter, NodeVolumes, NodeVolumesHandle,
+    SelinuxContexts,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -86,6 +87,7 @@ impl Storage<'_> {
             .plugins(plugins.build())
             .plugin(Arc::new(csi))
             .translate(csi::migration::translate)
+            .selinux(SelinuxContexts::of_host())
             .mounter(mounter)
             .recorder(self.recorder)
             .node(self.node)
@@ -152,6 +154,7 @@ impl Storage<'_> {
             .tokens(self.tokens.clone())
             .recorder(self.recorder.clone())
             .node_info(node_info)
+            .selinux(SelinuxContexts::of_host().is_some())
             .volume_health(gates.enabled("CSIVolumeHealth"));
         Ok(csi.build())
     }

@@ -62,6 +62,7 @@ pub mod csi;
 mod error;
 mod filesystem;
 mod manager;
+mod measuring;
 mod mounter;
 mod plugin;
 mod plugins;
@@ -72,7 +73,7 @@ mod volume_objects;
 pub use api_server_volume_objects::ApiServerVolumeObjects;
 pub use error::{Error, Result};
 pub use filesystem::host_mounter::HostMounter;
-pub use manager::{NodeVolumes, NodeVolumesBuilder, NodeVolumesHandle};
+pub use manager::{NodeVolumes, NodeVolumesBuilder, NodeVolumesHandle, SelinuxContexts};
 pub use mounter::{MountPoint, Mounter};
 pub use plugin::{
     AttachableVolumePlugin, Attributes, BlockVolumePlugin, DeviceMount, DeviceMountableVolumePlugin,

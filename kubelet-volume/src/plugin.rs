@@ -73,6 +73,13 @@ pub trait VolumePlugin: Send + Sync {
         true
     }
 
+    /// Whether it can mount this volume with a SELinux context (`SupportsSELinuxContextMount`). The manager asks only where
+    /// the host has SELinux. By default, `false`.
+    async fn supports_selinux_mount(&self, spec: &VolumeSpec) -> Result<bool> {
+        let _ = spec;
+        Ok(false)
+    }
+
     /// Finds out what is mounted in a folder that an earlier agent left, without an API server
     /// (`ConstructVolumeSpec`).
     ///

@@ -615,6 +615,11 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "[ALPHA] Cumulative number of container terminations.",
         &["container_type", "exit_code", "reason"],
     ),
+    histogram(
+        "kubelet_volume_metric_collection_duration_seconds",
+        "[ALPHA] Duration in seconds to calculate volume stats",
+        &["metric_source"], DEFAULT,
+    ),
     counter(
         "kubelet_websocket_streaming_requests_total",
         "[ALPHA] Total number of WebSocket streaming requests (exec/attach/portforward) received by the kubelet.",
@@ -674,6 +679,31 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "storage_operation_duration_seconds",
         "[ALPHA] Storage operation duration",
         &["migrated", "operation_name", "status", "volume_plugin"], STORAGE,
+    ),
+    gauge(
+        "volume_manager_selinux_pod_context_mismatch_errors_total",
+        "[ALPHA] Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume. Kubelet can't start such a Pod then and it will retry, therefore value of this metric may not represent the actual nr. of Pods.",
+        &["access_mode"],
+    ),
+    gauge(
+        "volume_manager_selinux_pod_context_mismatch_warnings_total",
+        "[ALPHA] Number of errors when a Pod defines different SELinux contexts for its containers that use the same volume. They are not errors yet, but they will become real errors when SELinuxMountReadWriteOncePod feature is expanded to all volume access modes.",
+        &["access_mode"],
+    ),
+    gauge(
+        "volume_manager_selinux_volume_context_mismatch_errors_total",
+        "[ALPHA] Number of errors when a Pod uses a volume that is already mounted with a different SELinux context than the Pod needs. Kubelet can't start such a Pod then and it will retry, therefore value of this metric may not represent the actual nr. of Pods.",
+        &["access_mode", "volume_plugin"],
+    ),
+    gauge(
+        "volume_manager_selinux_volume_context_mismatch_warnings_total",
+        "[ALPHA] Number of errors when a Pod uses a volume that is already mounted with a different SELinux context than the Pod needs. They are not errors yet, but they will become real errors when SELinuxMountReadWriteOncePod feature is expanded to all volume access modes.",
+        &["access_mode", "volume_plugin"],
+    ),
+    gauge(
+        "volume_manager_selinux_volumes_admitted_total",
+        "[ALPHA] Number of volumes whose SELinux context was fine and will be mounted with mount -o context option.",
+        &["access_mode", "volume_plugin"],
     ),
     gauge(
         "volume_manager_total_volumes",

@@ -239,16 +239,22 @@ impl CsiPlugin {
         let Some(label) = label.filter(|label| !label.is_empty()) else {
             return Ok((options, None));
         };
-        let driver = self.driver(driver).await.map_err(|error| {
+        let mounts_with_context = self.mounts_with_context(driver).await.map_err(|error| {
             Error::failed(named(format_args!(
                 "failed to query for SELinuxMount support: {error}"
             )))
         })?;
-        if !driver.is_some_and(|driver| driver.spec.se_linux_mount.unwrap_or(false)) {
+        if !mounts_with_context {
             return Ok((options, None));
         }
         options.push(format!("context={label:?}"));
         Ok((options, Some(label)))
+    }
+
+    /// `seLinuxMount` of the driver.
+    async fn mounts_with_context(&self, driver: &str) -> Result<bool> {
+        let driver = self.driver(driver).await?;
+        Ok(driver.is_some_and(|driver| driver.spec.se_linux_mount.unwrap_or(false)))
     }
 }
 
@@ -294,6 +300,10 @@ impl VolumePlugin for CsiPlugin {
 
     fn depends_on_pod(&self, spec: &VolumeSpec) -> bool {
         Source::of(spec).is_ok_and(|source| self.republishing.lock().contains(source.driver()))
+    }
+
+    async fn supports_selinux_mount(&self, spec: &VolumeSpec) -> Result<bool> {
+        self.mounts_with_context(Source::of(spec)?.driver()).await
     }
 
     async fn reconstruct(&self, found: &OnDisk) -> Result<VolumeSpec> {

@@ -7,12 +7,22 @@ use super::plugin::CsiPlugin;
 use super::source::Source;
 use super::v1::volume_usage::Unit;
 use super::v1::{NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse};
+use crate::measuring::timed;
 use crate::{Error, OnDisk, Result, VolumeSpec};
 
 impl CsiPlugin {
     /// `None` if the driver does not report usage.
     pub(crate) async fn stats(&self, mounted: &OnDisk, spec: &VolumeSpec) -> Result<Option<VolumeUsage>> {
         let source = Source::of(spec)?;
+        timed(source.driver(), self.ask_for_stats(mounted, spec, source)).await
+    }
+
+    async fn ask_for_stats(
+        &self,
+        mounted: &OnDisk,
+        spec: &VolumeSpec,
+        source: Source<'_>,
+    ) -> Result<Option<VolumeUsage>> {
         let mut session = self.session(source.driver(), Some(spec)).map_err(Error::failed)?;
         let failed = |error: super::status::CallError| Error::failed(error.to_string());
         let has = session.capabilities().await.map_err(failed)?;

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 
 use super::engine::{NodeVolumes, Observed};
 use super::resolve::{Resolver, Translate};
+use super::selinux::SelinuxContexts;
 use super::shared::Shared;
 use super::state::{Refresh, State};
 use super::usages::Usages;
@@ -31,6 +32,7 @@ pub struct NodeVolumesBuilder {
     certificates: Option<Arc<dyn PodCertificates>>,
     objects: Arc<dyn VolumeObjects>,
     translate: Option<Translate>,
+    selinux: Option<SelinuxContexts>,
     recorder: Arc<dyn EventRecorder>,
     node: Arc<dyn NodeGetter>,
     node_name: String,
@@ -52,6 +54,7 @@ impl NodeVolumesBuilder {
             certificates: None,
             objects: Arc::new(NoVolumeObjects),
             translate: None,
+            selinux: None,
             recorder: Arc::new(LogEvents),
             node: Arc::new(FixedNode::default()),
             node_name: String::new(),
@@ -108,6 +111,13 @@ impl NodeVolumesBuilder {
         translate: impl Fn(&VolumeSpec, &str) -> Result<Option<VolumeSpec>> + Send + Sync + 'static,
     ) -> Self {
         self.translate = Some(Arc::new(translate));
+        self
+    }
+
+    /// The default contexts of a host with SELinux, e.g. [`SelinuxContexts::of_host`]: volumes for one pod are then mounted
+    /// with the context of the pod, if their plugin can do that. `None`, the default: the host has no SELinux.
+    pub fn selinux(mut self, contexts: Option<SelinuxContexts>) -> Self {
+        self.selinux = contexts;
         self
     }
 
@@ -206,6 +216,7 @@ impl NodeVolumesBuilder {
                 plugins: self.plugins,
                 objects: self.objects.clone(),
                 translate: self.translate,
+                selinux: self.selinux,
             },
             objects: self.objects,
             recorder: self.recorder,

@@ -28,6 +28,7 @@ pub(crate) async fn mount(shared: &Shared, key: &VolumeKey, mounting: &mut Mount
     change(shared, key, |record| {
         record.device_mount_path = Some(path.clone());
         record.situation.device = Presence::Uncertain;
+        record.device_label = Some(mounting.mount.selinux_label.clone().unwrap_or_default());
     });
     let mount = DeviceMount {
         spec: mounting.mount.spec.clone(),

@@ -120,6 +120,7 @@ impl Engine {
                 continue;
             };
             record.situation.device_is_held = device_is_held;
+            record.situation.device_is_unfit = record.has_other_context();
             let step = next_step(&record.situation, shared.controller_attaches, now);
             let wakes_at = match step {
                 Step::WaitUntil(at) => Some(at),

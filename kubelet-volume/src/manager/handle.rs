@@ -50,8 +50,8 @@ impl VolumeManager for NodeVolumesHandle {
                 Vec::new()
             }
             false => match timeout_at(deadline, resolve(&self.shared, pod, &used)).await {
-                Ok((resolved, problems)) => {
-                    want(&self.shared, pod, resolved, false);
+                Ok((resolved, mut problems)) => {
+                    problems.extend(want(&self.shared, pod, resolved, false));
                     problems
                 }
                 Err(_) => vec![TOO_LONG.to_owned()],
@@ -254,22 +254,27 @@ async fn resolve(shared: &Shared, pod: &Arc<Pod>, used: &[Used<'_>]) -> (Vec<Res
     (resolved, problems)
 }
 
-/// The pod wants these volumes. `only_known`: those that it wants already.
-fn want(shared: &Shared, pod: &Arc<Pod>, mut resolved: Vec<Resolved>, only_known: bool) {
+/// The pod wants these volumes. `only_known`: those that it wants already. Returns the problems, in the kubelet's words.
+fn want(shared: &Shared, pod: &Arc<Pod>, mut resolved: Vec<Resolved>, only_known: bool) -> Vec<String> {
     let refresh = *shared.refresh.lock();
     let mut state = shared.state.lock();
     if only_known {
         let Some(entry) = state.pods.get(&pod.uid()) else {
-            return;
+            return Vec::new();
         };
         resolved.retain(|volume| entry.names.get(&volume.outer_name) == Some(&volume.key));
     }
     let before = state.pods.get(&pod.uid()).map(|entry| entry.pod.clone());
+    let mut problems = Vec::new();
     for volume in resolved {
-        state.want(pod, before.as_deref(), volume, refresh);
+        if let Err(problem) = state.want(pod, before.as_deref(), volume, refresh) {
+            tracing::warn!(pod = %pod.key(), problem, "Cannot process a volume");
+            problems.push(problem);
+        }
     }
     state.pod(pod);
     shared.wake.notify_one();
+    problems
 }
 
 /// Reads the claims of a pod again, because their volumes may have grown.
@@ -280,7 +285,8 @@ pub(crate) async fn read_claims(shared: Arc<Shared>, uid: PodUid) {
     let used: Vec<Used<'_>> = used_volumes(&pod).into_iter().filter(Used::has_claim).collect();
     let (resolved, _) = resolve(&shared, &pod, &used).await;
     // The pod may have ended meanwhile.
-    want(&shared, &pod, resolved, true);
+    // It uses them already: nobody can have another context.
+    let _ = want(&shared, &pod, resolved, true);
 }
 
 impl VolumesInUse for NodeVolumesHandle {

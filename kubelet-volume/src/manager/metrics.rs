@@ -66,6 +66,44 @@ pub(crate) fn force_cleaned(is_ok: bool) {
     }
 }
 
+/// The containers of a pod want different SELinux contexts for one volume.
+pub(crate) fn selinux_pod_mismatch(is_error: bool, access_mode: &'static str) {
+    let mismatches = match is_error {
+        true => {
+            gauge!("volume_manager_selinux_pod_context_mismatch_errors_total", "access_mode" => access_mode)
+        }
+        false => {
+            gauge!("volume_manager_selinux_pod_context_mismatch_warnings_total", "access_mode" => access_mode)
+        }
+    };
+    mismatches.increment(1.0);
+}
+
+/// Two pods want different SELinux contexts for one volume.
+pub(crate) fn selinux_volume_mismatch(is_error: bool, plugin: &str, access_mode: &'static str) {
+    let plugin = plugin.to_owned();
+    let mismatches = match is_error {
+        true => gauge!(
+            "volume_manager_selinux_volume_context_mismatch_errors_total",
+            "volume_plugin" => plugin, "access_mode" => access_mode
+        ),
+        false => gauge!(
+            "volume_manager_selinux_volume_context_mismatch_warnings_total",
+            "volume_plugin" => plugin, "access_mode" => access_mode
+        ),
+    };
+    mismatches.increment(1.0);
+}
+
+/// A volume has a SELinux context to be mounted with.
+pub(crate) fn selinux_admitted(plugin: &str, access_mode: &'static str) {
+    gauge!(
+        "volume_manager_selinux_volumes_admitted_total",
+        "volume_plugin" => plugin.to_owned(), "access_mode" => access_mode
+    )
+    .increment(1.0);
+}
+
 /// The gauges of `volume_manager_total_volumes`.
 #[derive(Default)]
 pub(crate) struct TotalVolumes {

@@ -174,7 +174,8 @@ pub(crate) fn mounted_volume(
     let mut volume = MountedVolume::new(path);
     volume.is_block = is_block;
     volume.read_only = attributes.read_only;
-    volume.selinux_relabel = attributes.managed && attributes.selinux_relabel;
+    let is_labeled = mounting.mount.selinux_label.is_some();
+    volume.selinux_relabel = attributes.managed && attributes.selinux_relabel && !is_labeled;
     volume.inner_name = paths::escaped(mounting.mount.spec.name());
     volume.group = group(&mounting.mount.spec);
     volume

@@ -23,6 +23,8 @@ pub(crate) struct Situation {
     pub(crate) device: Presence,
     /// A pod may use the device that is not among the mounts.
     pub(crate) device_is_held: bool,
+    /// The device is mounted with another SELinux context than the pods want.
+    pub(crate) device_is_unfit: bool,
     /// The mounts of pods that want it, or for which something is mounted.
     pub(crate) mounts: BTreeMap<PodUid, MountSituation>,
     /// An operation is running.
@@ -42,6 +44,8 @@ pub(crate) struct MountSituation {
     pub(crate) is_stale: bool,
     /// When it must be set up again.
     pub(crate) again_at: Option<Instant>,
+    /// An operation of another volume is removing its folder: one that could not be reconstructed.
+    pub(crate) waits_for_folder: bool,
     pub(crate) back_off: BackOff,
 }
 
@@ -103,11 +107,20 @@ pub(crate) fn next_step(volume: &Situation, controller_attaches: bool, now: Inst
     // What ended pods leave goes first: another pod may wait until the volume is free.
     for (uid, mount) in &volume.mounts {
         let is_left = mount.wanted == Wanted::No && mount.presence != Presence::Absent;
-        if is_left && waits.may_start(&mount.back_off, Kind::TearDown) {
+        if is_left && !mount.waits_for_folder && waits.may_start(&mount.back_off, Kind::TearDown) {
             return Step::TearDown(uid.clone());
         }
     }
     if volume.mounts.values().any(|mount| mount.wanted == Wanted::Yes) {
+        if volume.device_is_unfit {
+            let is_free = !volume.device_is_held
+                && volume
+                    .mounts
+                    .values()
+                    .all(|mount| mount.presence == Presence::Absent);
+            let may_start = is_free && waits.may_start(&volume.back_off, Kind::UnmountDevice);
+            return waits.or(may_start.then_some(Step::UnmountDevice));
+        }
         let step = step_to_mount(volume, controller_attaches, &mut waits);
         return waits.or(step);
     }
@@ -144,7 +157,7 @@ fn step_to_mount(volume: &Situation, controller_attaches: bool, waits: &mut Wait
         volume
             .mounts
             .iter()
-            .filter(|(_, mount)| mount.wanted == Wanted::Yes)
+            .filter(|(_, mount)| mount.wanted == Wanted::Yes && !mount.waits_for_folder)
     };
     // Pods that wait to start go before pods that run.
     for (uid, mount) in wanted() {

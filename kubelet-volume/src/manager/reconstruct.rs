@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout};
 use super::next_step::Presence;
 use super::record::{Record, VolumeKey, unknown_spec};
 use super::resolve::{Identified, Resolved, identify};
+use super::selinux::MountContext;
 use super::shared::Shared;
 use super::{metrics, paths};
 use crate::{Error, OnDisk, VolumePlugin, VolumeSpec};
@@ -185,6 +186,7 @@ fn found_record(
         attachable: false,
         has_device,
         sizes: None,
+        context: MountContext::default(),
     });
     if has_device {
         record.situation.attached = true;

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::back_off::Kind;
 use super::next_step::{MountSituation, Presence, Situation, Wanted};
 use super::resolve::Resolved;
+use super::selinux::MountContext;
 use super::sources::Sources;
 use crate::{FsGroupChangePolicy, OnDisk, PodMount, VolumePlugin, VolumeSpec};
 
@@ -32,6 +33,10 @@ pub(crate) struct Record {
     pub(crate) device_mount_path: Option<PathBuf>,
     /// An earlier agent mounted the device.
     pub(crate) device_was_found: bool,
+    /// The SELinux context of the pods that want it.
+    pub(crate) context: MountContext,
+    /// The label that the node has mounted it with; empty: none. `None`: an earlier agent mounted it.
+    pub(crate) device_label: Option<String>,
     /// What belongs to the mounts of `situation`, by the same keys.
     pub(crate) mounts: BTreeMap<PodUid, Mount>,
     pub(crate) size: Size,
@@ -87,10 +92,41 @@ impl Record {
             device_path: String::new(),
             device_mount_path: None,
             device_was_found: false,
+            context: MountContext::default(),
+            device_label: None,
             mounts: BTreeMap::new(),
             size: Size::default(),
             wakes_at: None,
         }
+    }
+
+    /// The SELinux context of a pod that wants it: all pods have the same. The error has the kubelet's text.
+    pub(crate) fn admit(&mut self, uid: &PodUid, wanted: &Resolved) -> Result<(), String> {
+        let is_wanted = |mount: &MountSituation| mount.wanted == Wanted::Yes;
+        if self.situation.mounts.get(uid).is_some_and(is_wanted) {
+            return Ok(());
+        }
+        // For metrics (`getVolumePluginNameWithDriver`).
+        let plugin = self.qualified_plugin_name().replacen(':', "/", 1);
+        if self.situation.mounts.values().any(is_wanted) {
+            return self.context.admit(&wanted.context, wanted.spec.name(), &plugin);
+        }
+        self.context = wanted.context.clone();
+        self.context.count(&plugin);
+        Ok(())
+    }
+
+    /// What an earlier agent left of this pod's mount has the context that the pod wants.
+    pub(crate) fn keep_context(&mut self) {
+        let label = self.context.mounted_with().unwrap_or_default();
+        self.device_label.get_or_insert_with(|| label.to_owned());
+    }
+
+    /// Whether the node has mounted it with another SELinux context, or perhaps has.
+    pub(crate) fn has_other_context(&self) -> bool {
+        let label = self.context.mounted_with().unwrap_or_default();
+        let is_mounted = self.situation.device != Presence::Absent && !self.is_block;
+        self.context.matters() && is_mounted && self.device_label.as_deref() != Some(label)
     }
 
     /// A pod wants it.
@@ -199,7 +235,7 @@ impl Record {
                 Some("OnRootMismatch") => FsGroupChangePolicy::OnRootMismatch,
                 _ => FsGroupChangePolicy::Always,
             },
-            selinux_label: None,
+            selinux_label: self.context.mounted_with().map(str::to_owned),
         }
     }
 

@@ -9,6 +9,7 @@ use kubelet_core::quantity::Amount;
 use kubelet_core::{PodExt, PodUid};
 
 use super::record::VolumeKey;
+use super::selinux::{MountContext, SelinuxContexts};
 use crate::{VolumeObjects, VolumePlugin, VolumeSpec};
 
 /// A volume of a pod that a plugin can mount.
@@ -23,6 +24,8 @@ pub(crate) struct Resolved {
     pub(crate) has_device: bool,
     /// The sizes of the claim and of the persistent volume, in bytes, if the file system may grow.
     pub(crate) sizes: Option<(i64, i64)>,
+    /// The SELinux context that the pod wants it to be mounted with.
+    pub(crate) context: MountContext,
 }
 
 /// A volume of a pod's spec and how its containers use it.
@@ -73,6 +76,8 @@ pub(crate) struct Resolver {
     pub(crate) plugins: Vec<Arc<dyn VolumePlugin>>,
     pub(crate) objects: Arc<dyn VolumeObjects>,
     pub(crate) translate: Option<Translate>,
+    /// If the host has SELinux.
+    pub(crate) selinux: Option<SelinuxContexts>,
 }
 
 /// Makes the CSI volume of a volume of an in-tree plugin, if it is one, in the namespace of its pod.
@@ -99,7 +104,7 @@ impl Resolver {
             check_use(used, &spec)?;
         }
         let sizes = claim.and_then(|claim| sizes(&claim, &spec));
-        self.with_plugin(&pod.uid(), &volume.name, spec, sizes).await
+        self.with_plugin(pod, &volume.name, spec, sizes).await
     }
 
     /// The persistent volume of a claim.
@@ -190,7 +195,7 @@ impl Resolver {
     /// (`AddPodToVolume`)
     async fn with_plugin(
         &self,
-        uid: &PodUid,
+        pod: &Pod,
         outer_name: &str,
         spec: VolumeSpec,
         sizes: Option<(i64, i64)>,
@@ -199,7 +204,7 @@ impl Resolver {
             let name = spec.name();
             format!("failed to get Plugin from volumeSpec for volume {name:?} err={why}")
         })?;
-        let identified = identify(&*plugin, &spec, uid).await.map_err(|error| {
+        let identified = identify(&*plugin, &spec, &pod.uid()).await.map_err(|error| {
             let (name, plugin) = (spec.name(), plugin.name());
             format!(
                 "failed to GetUniqueVolumeNameFromSpec for volumeSpec {name:?} using volume plugin {plugin:?} err={error}"
@@ -212,6 +217,10 @@ impl Resolver {
                 .map_err(|error| error.to_string())?,
             None => false,
         };
+        let context = match &self.selinux {
+            Some(contexts) => MountContext::of(contexts, &*plugin, &spec, pod, outer_name).await?,
+            None => MountContext::default(),
+        };
         Ok(Resolved {
             outer_name: outer_name.to_owned(),
             key: identified.key,
@@ -221,6 +230,7 @@ impl Resolver {
             plugin,
             spec: Arc::new(spec),
             sizes,
+            context,
         })
     }
 

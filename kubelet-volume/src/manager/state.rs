@@ -86,18 +86,34 @@ impl State {
 
     /// The pod wants this volume. Sets it up again if the pod has changed and its files depend on the pod, or if
     /// `refresh` says that changes of its sources are not observed.
-    pub(crate) fn want(&mut self, pod: &Arc<Pod>, before: Option<&Pod>, wanted: Resolved, refresh: Refresh) {
+    ///
+    /// # Errors
+    ///
+    /// If another pod uses it with another SELinux context: then nothing changes.
+    pub(crate) fn want(
+        &mut self,
+        pod: &Arc<Pod>,
+        before: Option<&Pod>,
+        wanted: Resolved,
+        refresh: Refresh,
+    ) -> Result<(), String> {
         let uid = pod.uid();
         let (key, outer_name) = (wanted.key.clone(), wanted.outer_name.clone());
         let on_disk = paths::on_disk(&self.root_dir, &uid, &*wanted.plugin, &wanted.spec);
-        let was_left = self.forget_unknown(&on_disk.dir, &key, &uid);
-        let sizes = wanted.sizes;
-
         let is_new = !self.records.contains_key(&key);
         let record = self
             .records
             .entry(key.clone())
             .or_insert_with(|| Record::new(&wanted));
+        record.admit(&uid, &wanted)?;
+        let left = self.forget_unknown(&on_disk.dir, &key, &uid);
+        let sizes = wanted.sizes;
+        let Some(record) = self.records.get_mut(&key) else {
+            return Ok(());
+        };
+        if left != Left::Nothing || record.mounts.get(&uid).is_some_and(|mount| mount.was_found) {
+            record.keep_context();
+        }
         let was_wanted = record
             .situation
             .mounts
@@ -106,11 +122,13 @@ impl State {
         let was_attachable = record.situation.attachable;
         let was_unknown = record.mounts.get(&uid).is_some_and(|mount| mount.is_unknown);
         record.want(pod, wanted, on_disk, Instant::now());
-        if was_left
+        if left != Left::Nothing
             && let Some(mount) = record.situation.mounts.get_mut(&uid)
-            && mount.presence == Presence::Absent
         {
-            mount.presence = Presence::Uncertain;
+            mount.waits_for_folder = left == Left::Busy;
+            if mount.presence == Presence::Absent {
+                mount.presence = Presence::Uncertain;
+            }
         }
         if let Some((claimed, size)) = sizes {
             record.size.current.get_or_insert(claimed);
@@ -129,6 +147,7 @@ impl State {
         if is_new || !was_wanted || changed || sizes.is_some() {
             self.dirty.insert(key);
         }
+        Ok(())
     }
 
     /// Finds out again what the files of the mount are made from, and marks it if they must be made again.
@@ -275,6 +294,7 @@ impl State {
 
     /// The situation of a volume has changed: wakes who waits for its pods, and forgets those that are gone.
     pub(crate) fn note(&mut self, key: &VolumeKey) {
+        self.release_folders(key);
         let Some(record) = self.records.get_mut(key) else {
             return;
         };
@@ -344,8 +364,9 @@ impl State {
         self.in_use.send_modify(|count| *count += 1);
     }
 
-    /// A pod wants a volume whose folder was found without knowing what is in it. Returns whether there was one.
-    fn forget_unknown(&mut self, dir: &std::path::Path, key: &VolumeKey, uid: &PodUid) -> bool {
+    /// A pod wants a volume whose folder was found without knowing what is in it. An operation that is removing the folder
+    /// ends first.
+    fn forget_unknown(&mut self, dir: &std::path::Path, key: &VolumeKey, uid: &PodUid) -> Left {
         let mut others = self.records.iter_mut().filter(|(other, _)| *other != key);
         let found = others.find(|(_, record)| {
             record
@@ -354,14 +375,53 @@ impl State {
                 .is_some_and(|mount| mount.is_unknown && mount.on_disk.dir == dir)
         });
         let Some((other, record)) = found else {
-            return false;
+            return Left::Nothing;
         };
+        if record.situation.is_busy {
+            return Left::Busy;
+        }
         record.mounts.remove(uid);
         record.situation.mounts.remove(uid);
         self.dirty.insert(other.clone());
         self.release_devices();
-        true
+        Left::Folder
     }
+
+    /// The mounts that waited for the folders of this volume take them over, if its operation has ended.
+    fn release_folders(&mut self, key: &VolumeKey) {
+        let Some(record) = self.records.get(key).filter(|record| !record.situation.is_busy) else {
+            return;
+        };
+        let unknown = record.mounts.iter().filter(|(_, mount)| mount.is_unknown);
+        let folders: Vec<_> = unknown
+            .map(|(uid, mount)| (uid.clone(), mount.on_disk.dir.clone()))
+            .collect();
+        for (uid, dir) in folders {
+            let mut others = self.records.iter_mut().filter(|(other, _)| *other != key);
+            let waiting = others.find_map(|(other, record)| {
+                let is_here = record.mounts.get(&uid)?.on_disk.dir == dir;
+                let mount = record.situation.mounts.get_mut(&uid)?;
+                (is_here && std::mem::take(&mut mount.waits_for_folder)).then(|| other.clone())
+            });
+            let Some(waiting) = waiting else { continue };
+            self.dirty.insert(waiting);
+            if let Some(record) = self.records.get_mut(key) {
+                record.mounts.remove(&uid);
+                record.situation.mounts.remove(&uid);
+            }
+            self.release_devices();
+        }
+    }
+}
+
+/// What is left of a volume that could not be reconstructed, in the folder of one that a pod wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    /// Its folder.
+    Folder,
+    /// An operation is removing its folder.
+    Busy,
 }
 
 /// Which sources must be read again with each sync of a pod, because their changes are not observed.

@@ -27,6 +27,7 @@ use super::secret::SecretPlugin;
 use crate::filesystem::path_error::reason;
 use crate::filesystem::usage;
 use crate::filesystem::walk::{CancelOnDrop, Progress};
+use crate::measuring::timed;
 use crate::{Error, HostMounter, Mounter, Result, VolumePlugin};
 
 /// How many volumes are measured at a time: each reads the metadata of all its files.
@@ -206,13 +207,13 @@ impl Host {
         let progress = Arc::new(Progress::default());
         let _cancel = CancelOnDrop(&progress);
         let walking = Arc::clone(&progress);
-        let measured = self.run(move || usage::of_files(&dir, &walking)).await?;
+        let measured = timed("du", self.run(move || usage::of_files(&dir, &walking))).await?;
         Ok(self.dated(measured))
     }
 
     /// Measures the file system that a folder is on.
     pub(super) async fn measure_file_system(&self, dir: PathBuf) -> Result<VolumeUsage> {
-        let measured = self.run(move || usage::of_file_system(&dir)).await?;
+        let measured = timed("statfs", self.run(move || usage::of_file_system(&dir))).await?;
         Ok(self.dated(measured))
     }
 

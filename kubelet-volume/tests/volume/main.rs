@@ -5,5 +5,6 @@
 mod csi;
 mod in_tree;
 mod manager;
+mod measured;
 mod plugins;
 mod recorded;

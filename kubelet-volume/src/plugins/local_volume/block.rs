@@ -9,6 +9,7 @@ use kubelet_core::{PodExt, VolumeUsage};
 
 use super::{LocalVolumePlugin, NAME, path_of, reconstructed};
 use crate::filesystem::path_error::reason;
+use crate::measuring::timed;
 use crate::plugins::in_tree::Host;
 use crate::{BlockVolumePlugin, OnDisk, PodMount, Result, VolumeSpec};
 
@@ -62,7 +63,7 @@ pub(super) async fn usage(host: &Host, device: PathBuf) -> Result<VolumeUsage> {
         let end = opened.seek(SeekFrom::End(0));
         end.map_err(|error| failed("failed to detect size of", &error))
     });
-    let size = measured.await?;
+    let size = timed("block", measured).await?;
     let mut usage = VolumeUsage::default();
     usage.capacity_bytes = Some(size);
     Ok(host.dated(usage))

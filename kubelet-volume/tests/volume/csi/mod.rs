@@ -8,7 +8,7 @@ mod faults;
 mod inline;
 mod managed;
 mod migration;
-mod node;
+pub(crate) mod node;
 mod node_info;
 mod persistent;
 mod proto_generated;

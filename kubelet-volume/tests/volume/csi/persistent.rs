@@ -199,6 +199,7 @@ async fn selinux_labels_are_mount_options_for_drivers_that_mount_with_them() {
     for (supports, expected) in [(true, vec!["context=\"system_u:object_r:c0\""]), (false, vec![])] {
         let node = Node::with(json!({"attachRequired": false, "seLinuxMount": supports}));
         let spec = plain("pv-1");
+        assert_eq!(node.plugin.supports_selinux_mount(&spec).await.unwrap(), supports);
         node.stage(&spec).await.unwrap();
         let mut mount = node.mount("a", spec);
         mount.selinux_label = Some("system_u:object_r:c0".into());

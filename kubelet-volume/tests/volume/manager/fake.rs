@@ -31,6 +31,8 @@ pub(crate) enum Fault {
     /// It succeeds without an effect.
     DoesNothing,
     Hangs,
+    /// It has its effect once this is notified.
+    Waits(Arc<tokio::sync::Notify>),
     Panics,
     Infeasible(&'static str),
     FailedPrecondition(&'static str),
@@ -56,6 +58,8 @@ pub(crate) struct World {
     pub(crate) again_after: Mutex<Option<std::time::Duration>>,
     pub(crate) api_server_is_down: Mutex<bool>,
     pub(crate) exhausted: Mutex<bool>,
+    /// Persistent volumes can be mounted with a SELinux context.
+    pub(crate) mounts_with_contexts: Mutex<bool>,
 }
 
 impl World {
@@ -77,6 +81,7 @@ impl World {
             again_after: Mutex::default(),
             api_server_is_down: Mutex::default(),
             exhausted: Mutex::default(),
+            mounts_with_contexts: Mutex::default(),
         })
     }
 
@@ -192,6 +197,10 @@ impl World {
             Some(Fault::DoesNothing) => return Ok(()),
             Some(Fault::Panics) => panic!("a fault of the plugin"),
             Some(Fault::Hangs) => std::future::pending().await,
+            Some(Fault::Waits(until)) => {
+                until.notified().await;
+                Ok(())
+            }
             Some(Fault::Uncertain(why)) => Err(Error::uncertain(why)),
             None => Ok(()),
         };
@@ -360,7 +369,16 @@ impl VolumePlugin for Shared {
     }
 
     fn attributes(&self, _: &PodMount) -> Attributes {
-        Attributes::default()
+        let is_labeled = *self.world.mounts_with_contexts.lock();
+        Attributes {
+            read_only: false,
+            managed: is_labeled,
+            selinux_relabel: is_labeled,
+        }
+    }
+
+    async fn supports_selinux_mount(&self, _: &VolumeSpec) -> Result<bool> {
+        Ok(*self.world.mounts_with_contexts.lock())
     }
 
     async fn set_up(&self, mount: &PodMount) -> Result<SetUp> {
@@ -372,7 +390,10 @@ impl VolumePlugin for Shared {
         let dir = mount.dir.clone();
         let effect = || fs::create_dir_all(dir).unwrap();
         self.world
-            .call(format!("set_up {}/{name}", mount.pod.uid()), effect)
+            .call(
+                with_label(format!("set_up {}/{name}", mount.pod.uid()), &mount.selinux_label),
+                effect,
+            )
             .await?;
         Ok(SetUp::default())
     }
@@ -401,6 +422,13 @@ impl VolumePlugin for Shared {
 
     fn expandable(&self) -> Option<&dyn NodeExpandableVolumePlugin> {
         Some(self)
+    }
+}
+
+fn with_label(call: String, label: &Option<String>) -> String {
+    match label {
+        Some(label) => format!("{call} {label}"),
+        None => call,
     }
 }
 
@@ -464,7 +492,8 @@ impl DeviceMountableVolumePlugin for Shared {
     async fn mount_device(&self, mount: &DeviceMount) -> Result<()> {
         let name = mount.spec.name().to_owned();
         let effect = || _ = self.world.devices.lock().insert(name.clone());
-        self.world.call(format!("mount_device {name}"), effect).await
+        let call = with_label(format!("mount_device {name}"), &mount.selinux_label);
+        self.world.call(call, effect).await
     }
 
     async fn unmount_device(&self, path: &Path) -> Result<()> {

@@ -5,4 +5,5 @@ mod claims;
 pub(crate) mod fake;
 mod lives;
 mod restarts;
+mod selinux;
 mod updates;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::{PodExt, VolumeManager, VolumesInUse};
 use serde_json::json;
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::fake::{Fault, World, attached, claimed, from_config_map, pod, scratch, shared};
@@ -143,6 +144,54 @@ async fn without_an_api_server_volumes_are_found_and_removed_and_none_is_reporte
     assert_eq!(agent.volumes.volumes_in_use().unwrap(), [""; 0]);
     assert_eq!(world.left(), [""; 0]);
     agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_back_waits_until_its_folder_is_removed() {
+    let world = World::new();
+    world.bind("data", "pv", shared());
+    let pod = pod("a", json!([claimed("data")]));
+    let agent = world.agent();
+    agent.volumes.wait_for_attach_and_mount(&pod).await.unwrap();
+    agent.stop().await;
+
+    for comes_to_stay in [true, false] {
+        world.calls();
+        world.fault("reconstruct", Fault::Fails("unreadable"));
+        let may_end = Arc::new(Notify::new());
+        world.fault("tear_down", Fault::Waits(may_end.clone()));
+        let agent = world.agent();
+        let (volumes, uid) = (agent.volumes.clone(), pod.uid());
+        let removing = tokio::spawn(async move { volumes.unmount_orphaned(&uid).await });
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(world.calls(), ["reconstruct uid-a/pv", "tear_down uid-a/pv"]);
+
+        let (volumes, of) = (agent.volumes.clone(), pod.clone());
+        let mounting = tokio::spawn(async move { volumes.wait_for_attach_and_mount(&of).await });
+        sleep(Duration::from_secs(60)).await;
+        let ending = (!comes_to_stay).then(|| {
+            let (volumes, of) = (agent.volumes.clone(), pod.clone());
+            tokio::spawn(async move { volumes.wait_for_unmount(&of).await })
+        });
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(world.calls(), [""; 0], "the folder is being removed");
+        may_end.notify_one();
+        match ending {
+            None => {
+                mounting.await.unwrap().unwrap();
+                let dir = world.root.path().join("pods/uid-a/volumes/test~shared/pv");
+                assert!(dir.exists());
+            }
+            Some(ending) => {
+                ending.await.unwrap().unwrap();
+                mounting.await.unwrap().unwrap_err();
+                sleep(Duration::from_secs(1)).await;
+                assert_eq!(world.left(), [""; 0]);
+            }
+        }
+        _ = removing.await.unwrap();
+        agent.stop().await;
+    }
 }
 
 /// Runs an agent until it has ended or is killed after so many calls of plugins. Returns whether it was killed.
