@@ -103,8 +103,8 @@ async fn a_node_joins_and_pods_live_and_go() {
         assert!(described.contains(words), "{words}: {described}");
     }
 
-    // A pod with an unsupported volume waits, and an event has the reason.
-    let volumes = json!([{"name": "c", "configMap": {"name": "config"}}]);
+    // A pod with a volume that this node does not support waits, and an event has the reason.
+    let volumes = json!([{"name": "c", "flexVolume": {"driver": "example.com/none"}}]);
     let spec = json!({"volumes": volumes, "volumeMounts": [{"name": "c", "mountPath": "/c"}]});
     let waits = cluster.create(&pod("waits", SERVER, spec));
     let why = "Unable to attach or mount volumes: unmounted volumes=[c";

@@ -74,7 +74,7 @@ async fn a_broken_manifest_is_a_failure() {
 #[tokio::test]
 async fn a_pod_that_gets_nowhere_has_failed_when_patience_is_over() {
     let node = Node::on_processes();
-    let volume = "  volumes: [{name: data, hostPath: {path: /no/such/folder, type: Directory}}]\n";
+    let volume = "    volumeMounts: [{name: data, mountPath: /data}]\n  volumes: [{name: data, hostPath: {path: /no/such/folder, type: Directory}}]\n";
     node.write("web.yaml", &(server("web", "hello").trim_end().to_owned() + "\n" + volume));
     let output = node.command().args(["--run-once", "--timeout", "2"]).output().await.unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
