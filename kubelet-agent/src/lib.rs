@@ -1,0 +1,1 @@
+//! A whole Kubernetes node in one builder, each part of it replaceable.
