@@ -80,6 +80,15 @@ pub(crate) fn set_transition_times(status: &mut ApiPodStatus, old: &ApiPodStatus
     }
 }
 
+/// Takes over the transition times of conditions that have the same status in `old`.
+pub(crate) fn keep_transition_times(status: &mut ApiPodStatus, old: &ApiPodStatus) {
+    for condition in status.conditions.iter_mut().flatten() {
+        if let Some(now) = condition.last_transition_time.clone() {
+            set_transition_time(condition, old, &now);
+        }
+    }
+}
+
 /// Sets one condition's transition time.
 pub(crate) fn set_transition_time(condition: &mut PodCondition, old: &ApiPodStatus, now: &Time) {
     let unchanged = find_condition(old, &condition.type_)

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 pub(crate) use self::known::Known;
 use crate::equality::{same_by_kubelet, same_news};
 use crate::metrics;
-use crate::normalize::normalize;
+use crate::normalize::{keep_transition_times, normalize};
 use crate::pod_startup_latency::PodStartupLatencyTracker;
 use crate::resize::ResizeConditions;
 use crate::status_ext::{is_terminal, phase};
@@ -139,6 +139,19 @@ impl Record {
         !shows(there, &self.status)
     }
 
+    /// Takes over the times of the status that the mirror shows, where it shows the same. The status was not sent yet.
+    fn continue_from(&mut self, mirror: &Pod) {
+        let Some(shown) = &mirror.status else { return };
+        if !transitions::are_possible(&self.pod, Some(shown), &self.status) {
+            return;
+        }
+        let mut status = ApiPodStatus::clone(&self.status);
+        status.start_time = shown.start_time.clone().or(status.start_time);
+        keep_transition_times(&mut status, shown);
+        self.status = Arc::new(status);
+        self.version += 1;
+    }
+
     /// Whether this status equals the known one, apart from start time and generation, which it would take over.
     fn says_the_same_as(&self, status: &ApiPodStatus) -> bool {
         self.status.start_time.is_some()
@@ -201,6 +214,10 @@ impl Records {
         let Some((uid, record)) = self.by_uid.iter_mut().find(shown) else {
             return false;
         };
+        // The file source can be faster than the API server after a restart of the agent.
+        if record.sent == 0 && record.known.there.is_none() {
+            record.continue_from(mirror);
+        }
         if !record.known.saw(mirror) {
             return false;
         }

@@ -33,6 +33,10 @@ impl Node {
         let mut config = StatusManagerConfig::default();
         config.clock = clock;
         set(&mut config);
+        Self::of(server, config)
+    }
+
+    fn of(server: ApiServer, config: StatusManagerConfig) -> Self {
         let manager = StatusManager::with_config(ApiServerSink::new(server.client()), config);
         let shutdown = CancellationToken::new();
         Self {
@@ -80,6 +84,15 @@ impl Node {
     async fn stop(self) {
         self.shutdown.cancel();
         self.task.await.unwrap();
+    }
+
+    /// A new manager, which knows nothing, for the same server.
+    async fn restarted(self) -> Self {
+        let server = self.server.clone();
+        self.stop().await;
+        let mut config = StatusManagerConfig::default();
+        config.clock = Clock::starting_at("2026-01-01T01:00:00Z".parse().unwrap());
+        Self::of(server, config)
     }
 }
 
@@ -438,6 +451,23 @@ async fn a_mirror_that_was_there_first_is_not_asked_for() {
     let phase = || node.there("web-one")?.status?.phase;
     eventually!(phase(), |phase| phase.as_deref() == Some("Running"));
     assert_eq!(node.requests(), ["patch"]);
+
+    // The agent starts again, and reads the file before the API server answers.
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let node = node.restarted().await;
+    node.handle.set_pod_status(&pod, running());
+    let mut mirror = node.there("web-one").unwrap();
+    let annotations = mirror.metadata.annotations.get_or_insert_default();
+    annotations.insert("kubernetes.io/config.source".to_owned(), "api".to_owned());
+    node.handle.observe_pod(&Arc::new(mirror));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(node.requests(), ["patch"], "a restart shows nowhere");
+    let shown = node.there("web-one").unwrap().status.unwrap();
+    let known = node.handle.pod_status(&pod.uid()).unwrap();
+    assert_eq!(
+        (&known.start_time, &known.conditions),
+        (&shown.start_time, &shown.conditions)
+    );
     node.stop().await;
 }
 
