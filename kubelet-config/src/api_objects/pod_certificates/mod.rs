@@ -38,7 +38,8 @@ const UNREAD_CHANGES: usize = 1024;
 /// them. Most API servers do not serve this kind of object, so nothing is requested before a pod needs a certificate.
 ///
 /// Corresponds to the kubelet's `podcertificate.IssuingManager`. Keys exist in memory only: after a restart of the
-/// agent, each certificate is requested again. It supports keys of the types `ED25519`, `ECDSAP256` and `ECDSAP384`.
+/// agent, each certificate is requested again. It generates keys of all types that the kubelet knows: `ED25519`,
+/// `ECDSAP256`, `ECDSAP384`, `ECDSAP521`, `RSA3072` and `RSA4096`, on the blocking threads of the runtime.
 pub struct PodCertificateManager {
     informer: Informer<PodCertificateRequest>,
     handle: ApiServerPodCertificates,

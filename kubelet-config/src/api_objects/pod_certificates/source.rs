@@ -11,6 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube_client::Error as ClientError;
 use kube_client::api::{Api, PostParams};
 use kubelet_core::{Event, EventType, PodExt};
+use tokio::task::spawn_blocking;
 use tokio::time::{error::Elapsed, sleep, timeout};
 
 use super::key::{KeyAndProof, NoKey};
@@ -115,7 +116,11 @@ impl Source {
 
     /// Creates a request (`createPodCertificateRequest`).
     async fn request(&self) -> Result<Request, NoKey> {
-        let KeyAndProof { key, proof } = KeyAndProof::generate(&self.wanted.key_type)?;
+        // An RSA key takes seconds. If the source ends meanwhile, the thread ends with the key.
+        let key_type = self.wanted.key_type.clone();
+        let generated = spawn_blocking(move || KeyAndProof::generate(&key_type)).await;
+        let ended = |error| NoKey::Failed(format!("while generating keypair: {error}"));
+        let KeyAndProof { key, proof } = generated.map_err(ended)??;
         let created = self.create(proof).await.map_err(NoKey::Failed)?;
         let created_at = created.metadata.creation_timestamp;
         let created_at = created_at.map_or_else(|| self.shared.clock.now(), |time| time.0);

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::super::status::Status;
 use super::super::websocket::message::Codec;
-use super::super::websocket::socket::{self, CHANNEL_BUFFER, Sender};
+use super::super::websocket::socket::{self, INPUT_BUFFER, OUTPUT_BUFFER, Sender};
 use super::{Session, terminal};
 
 const STDOUT: u8 = 1;
@@ -17,8 +17,8 @@ impl Session {
     pub(super) async fn over_websocket<T: AsyncRead + AsyncWrite + Unpin>(self, io: T) {
         let (sender, receiver) = socket::open(io, Codec::of(self.protocol)).await;
         let idle = self.timeouts.idle;
-        let (stdin_writer, stdin) = pipe(self.options.stdin);
-        let (resize_writer, resize) = pipe(true);
+        let (stdin_writer, stdin) = pipe(self.options.stdin, INPUT_BUFFER);
+        let (resize_writer, resize) = pipe(true, INPUT_BUFFER);
         let inbound = vec![stdin_writer, None, None, None, resize_writer];
         let work = self.run_over_websocket(&sender, stdin, resize);
         socket::serve(&sender, receiver, inbound, idle, work).await;
@@ -37,8 +37,8 @@ impl Session {
             _ => ERROR,
         };
         sender.send(lowest, &[]).await;
-        let (stdout_reader, stdout) = pipe(self.options.stdout);
-        let (stderr_reader, stderr) = pipe(self.options.stderr);
+        let (stdout_reader, stdout) = pipe(self.options.stdout, OUTPUT_BUFFER);
+        let (stderr_reader, stderr) = pipe(self.options.stderr, OUTPUT_BUFFER);
         let (sizes, terminal) = watch::channel::<Option<TerminalSize>>(None);
         let mut streams = ClientStreams::default();
         streams.stdin = stdin.map(|s| Box::new(s) as _);
@@ -67,6 +67,6 @@ impl Session {
 }
 
 /// Both ends of a channel's bytes.
-fn pipe(wanted: bool) -> (Option<DuplexStream>, Option<DuplexStream>) {
-    wanted.then(|| duplex(CHANNEL_BUFFER)).unzip()
+fn pipe(wanted: bool, buffer: usize) -> (Option<DuplexStream>, Option<DuplexStream>) {
+    wanted.then(|| duplex(buffer)).unzip()
 }

@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, duplex};
 
 use super::super::command::StreamTimeouts;
 use super::super::websocket::message::Codec;
-use super::super::websocket::socket::{self, CHANNEL_BUFFER, Sender};
+use super::super::websocket::socket::{self, INPUT_BUFFER, Sender};
 use super::copy::to_end;
 
 pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin>(
@@ -20,7 +20,7 @@ pub(super) async fn serve<T: AsyncRead + AsyncWrite + Unpin>(
     let mut inbound = Vec::new();
     let mut clients = Vec::new();
     for _ in ports {
-        let (writer, reader) = duplex(CHANNEL_BUFFER);
+        let (writer, reader) = duplex(INPUT_BUFFER);
         inbound.extend([Some(writer), None]);
         clients.push(reader);
     }

@@ -1,5 +1,6 @@
 //! A connection: it reads and writes the frames of its streams.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::codec::Decoder;
 use super::frame::{Frame, INITIAL_WINDOW, SETTING_INITIAL_WINDOW, SpdyError};
@@ -18,6 +19,9 @@ use super::stream::Stream;
 /// After our goodbye, so long the client may take to close the connection. Closing before it has read everything could lose
 /// the last bytes.
 const LINGER: Duration = Duration::from_secs(5);
+
+/// While nothing is read from the peer because too much waits, it gets a sign of life so often.
+pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 /// One end of a SPDY connection. Nothing moves unless [`run`](Self::run) is polled.
 pub struct Connection<T> {
@@ -210,15 +214,19 @@ async fn read_frames(
                 _ => 0,
             };
             shared.lock().receive(frame)?;
-            poll_fn(|context| {
+            let room = poll_fn(|context| {
                 let mut state = shared.lock();
                 if !state.full(stream) {
                     return Poll::Ready(());
                 }
                 state.driver_reader = Some(context.waker().clone());
                 Poll::Pending
-            })
-            .await;
+            });
+            tokio::select! {
+                biased;
+                () = room => {}
+                never = send_signs_of_life(shared) => match never {},
+            }
         }
         {
             let state = shared.lock();
@@ -234,6 +242,19 @@ async fn read_frames(
     }
 }
 
+/// Nothing is read, so the end of the connection is not seen. But a peer that has closed it answers what it still gets with a
+/// reset, after which writing fails. A wider window is a sign of life that needs no answer.
+async fn send_signs_of_life(shared: &Shared) -> Infallible {
+    loop {
+        sleep(SIGN_OF_LIFE).await;
+        let mut state = shared.lock();
+        if state.sends_updates && !state.closing && state.out.is_empty() {
+            state.send_or_die(&Frame::WindowUpdate { stream: 0, delta: 1 });
+            state.signs_of_life = state.out.len();
+        }
+    }
+}
+
 async fn write_frames(
     shared: &Shared,
     writer: &mut (impl AsyncWrite + Unpin),
@@ -243,7 +264,8 @@ async fn write_frames(
         let out = poll_fn(|context| {
             let mut state = shared.lock();
             if state.dead || !state.out.is_empty() {
-                return Poll::Ready(Some(state.take_out()));
+                let signs_of_life = std::mem::take(&mut state.signs_of_life);
+                return Poll::Ready(Some((state.take_out(), signs_of_life)));
             }
             if state.closing {
                 return Poll::Ready(None);
@@ -252,13 +274,15 @@ async fn write_frames(
             Poll::Pending
         })
         .await;
-        let Some(out) = out else {
+        let Some((out, signs_of_life)) = out else {
             writer.shutdown().await?;
             return Ok(());
         };
         writer.write_all(&out).await?;
         writer.flush().await?;
-        activity.note();
+        if out.len() > signs_of_life {
+            activity.note();
+        }
         if shared.lock().dead {
             return Err(SpdyError::Flood);
         }
@@ -271,7 +295,7 @@ async fn send_pings(shared: &Shared, period: Option<Duration>) -> SpdyError {
     };
     let mut id = 1;
     loop {
-        tokio::time::sleep(period).await;
+        sleep(period).await;
         let mut state = shared.lock();
         // While what came waits for its reader, the connection is alive, and the peer may already have closed it.
         if !state.closing && state.driver_reader.is_none() {

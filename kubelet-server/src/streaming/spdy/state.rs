@@ -59,6 +59,8 @@ pub(super) struct State {
     server: bool,
     encoder: Encoder,
     pub(super) out: BytesMut,
+    /// So many bytes of `out` are sent only to notice that the peer is gone.
+    pub(super) signs_of_life: usize,
     pub(super) streams: BTreeMap<u32, StreamState>,
     /// Streams that the peer opened and nobody accepted yet.
     pub(super) accepted: VecDeque<(u32, Headers)>,
@@ -108,6 +110,7 @@ impl State {
             server,
             encoder: Encoder::new(),
             out: BytesMut::new(),
+            signs_of_life: 0,
             streams: BTreeMap::new(),
             accepted: VecDeque::new(),
             acceptor: None,

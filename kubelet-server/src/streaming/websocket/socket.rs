@@ -2,23 +2,26 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode};
 use tracing::debug;
 
-use super::super::spdy::connection::Activity;
+use super::super::spdy::connection::{Activity, SIGN_OF_LIFE};
 use super::message::{Codec, Received};
 
 /// The longest message that a client may send.
 const MAX_MESSAGE: usize = 4 << 20;
-/// So many bytes of a channel wait between the socket and the command.
-pub(crate) const CHANNEL_BUFFER: usize = 64 << 10;
+/// So many bytes of the client wait in a channel until the command reads them.
+pub(crate) const INPUT_BUFFER: usize = 256 << 10;
+/// So many bytes of the command wait in a channel until they are sent.
+pub(crate) const OUTPUT_BUFFER: usize = 64 << 10;
 /// The longest message that we send.
 const MAX_SENT: usize = 32 << 10;
 /// After our goodbye, so long the client may take to close the connection.
@@ -87,6 +90,25 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Sender<T> {
         }
     }
 
+    /// Returns when the client is gone, while nothing is read from it. A client that has closed the connection answers what
+    /// it still gets with a reset, after which nothing more can be sent. An unasked pong is a sign of life that needs no
+    /// answer (RFC 6455, 5.5.3).
+    async fn gone_while_unread(&self) {
+        loop {
+            sleep(SIGN_OF_LIFE).await;
+            if self
+                .sink
+                .lock()
+                .await
+                .send(Message::Pong(Bytes::new()))
+                .await
+                .is_err()
+            {
+                return;
+            }
+        }
+    }
+
     /// Says goodbye.
     pub(crate) async fn close(&self) {
         let frame = CloseFrame {
@@ -99,7 +121,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Sender<T> {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Receiver<T> {
     /// Hands the client's bytes to the channels until the client is gone or breaks the protocol. A channel whose reader is
-    /// slow holds up the others, but not what is sent.
+    /// slow holds up the others, but not what is sent. That the client is gone is noticed all the same.
     pub(crate) async fn run(&mut self, sender: &Sender<T>, mut inbound: Inbound) {
         loop {
             let message = match self.stream.next().await {
@@ -117,7 +139,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Receiver<T> {
                         continue;
                     };
                     let Some(writer) = slot else { continue };
-                    if writer.write_all(&data).await.is_err() {
+                    let written = tokio::select! {
+                        biased;
+                        written = writer.write_all(&data) => written,
+                        () = sender.gone_while_unread() => return debug!("the client left before its input was read"),
+                    };
+                    if written.is_err() {
                         // Nobody reads it any more.
                         *slot = None;
                     }

@@ -265,17 +265,26 @@ async fn broken_frames_end_the_connection() {
     server.stop().await;
 }
 
-/// Reports when it is dropped.
+/// Reads nothing, and reports when it is dropped.
 struct Endless {
     gone: oneshot::Sender<()>,
     started: oneshot::Sender<()>,
 }
 
+impl Endless {
+    /// With what reports that it has started and that it is gone.
+    fn new() -> (Box<Self>, oneshot::Receiver<()>, oneshot::Receiver<()>) {
+        let (gone, is_gone) = oneshot::channel();
+        let (started, is_started) = oneshot::channel();
+        (Box::new(Self { gone, started }), is_started, is_gone)
+    }
+}
+
 #[async_trait]
 impl RemoteCommand for Endless {
-    async fn run(self: Box<Self>, _streams: ClientStreams) -> Result<i32, StreamError> {
+    async fn run(self: Box<Self>, streams: ClientStreams) -> Result<i32, StreamError> {
         let Self { gone, started } = *self;
-        let _gone = gone;
+        let _held = (gone, streams);
         started.send(()).unwrap();
         std::future::pending().await
     }
@@ -284,9 +293,7 @@ impl RemoteCommand for Endless {
 #[tokio::test]
 async fn a_command_ends_with_its_client() {
     let server = Running::start(StreamServerOptions::default()).await;
-    let (gone, watch) = oneshot::channel();
-    let (started, is_started) = oneshot::channel();
-    let command = Box::new(Endless { gone, started });
+    let (command, is_started, watch) = Endless::new();
     let url = server
         .handle
         .offer_command(CommandKind::Exec, OUTPUT, command)
@@ -299,6 +306,80 @@ async fn a_command_ends_with_its_client() {
     running.abort();
     assert!(watch.await.is_err());
     server.stop().await;
+}
+
+/// More than a server takes that nobody reads from, and less than the kernel takes for it.
+const UNREAD: usize = 1 << 20;
+
+#[tokio::test]
+async fn a_command_that_reads_nothing_ends_with_its_client_over_spdy() {
+    let server = Running::start(StreamServerOptions::default()).await;
+    let (command, is_started, is_gone) = Endless::new();
+    let offered = server
+        .handle
+        .offer_command(CommandKind::Exec, IN_AND_OUT, command);
+    let mut socket = server.upgrade(&offered.unwrap()).await;
+    let (mut encoder, mut out) = (Encoder::new(), BytesMut::new());
+    for (stream, kind) in [(1, "error"), (3, "stdin"), (5, "stdout")] {
+        let headers = Headers::new().with("streamType", kind);
+        let (associated, priority, slot, fin, unidirectional) = (0, 0, 0, false, false);
+        let frame = Frame::SynStream {
+            stream,
+            associated,
+            priority,
+            slot,
+            fin,
+            unidirectional,
+            headers,
+        };
+        encoder.encode(&frame, &mut out).unwrap();
+    }
+    for _ in 0..UNREAD / 10_000 {
+        let data = Bytes::from(vec![7; 10_000]);
+        let (stream, fin) = (3, false);
+        encoder
+            .encode(&Frame::Data { stream, fin, data }, &mut out)
+            .unwrap();
+    }
+    socket.write_all(&out).await.unwrap();
+    is_started.await.unwrap();
+    drop(socket);
+    assert!(is_gone.await.is_err());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_that_reads_nothing_ends_with_its_client_over_websocket() {
+    // The second takes no more than fits into the buffer of its channel.
+    for unread in [UNREAD, 200 << 10] {
+        let server = Running::start(StreamServerOptions::default()).await;
+        let (command, is_started, is_gone) = Endless::new();
+        let offered = server
+            .handle
+            .offer_command(CommandKind::Exec, IN_AND_OUT, command);
+        let url = offered.unwrap();
+        let path = url.strip_prefix(&format!("http://{}", server.address)).unwrap();
+        let (answer, mut socket) = server
+            .request(&format!(
+                "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+                 Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n"
+            ))
+            .await;
+        assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+        for _ in 0..unread / 10_001 {
+            // Binary, masked with zeros: the channel and its bytes.
+            let mut frame = vec![0x82, 0xfe];
+            frame.extend(10_001_u16.to_be_bytes());
+            frame.extend([0; 4]);
+            frame.extend([0; 10_001]);
+            socket.write_all(&frame).await.unwrap();
+        }
+        is_started.await.unwrap();
+        drop(socket);
+        assert!(is_gone.await.is_err());
+        server.stop().await;
+    }
 }
 
 #[tokio::test]
