@@ -1,0 +1,3 @@
+//! Tests of the managers through the public API.
+
+mod recorded;
