@@ -2,6 +2,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod active;
+pub mod checkpoint;
 pub mod cpu;
 mod cpu_set;
 mod decision;

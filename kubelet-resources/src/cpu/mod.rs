@@ -3,7 +3,7 @@
 //! Answers to `pkg/kubelet/cm/cpumanager`.
 
 mod accumulator;
-//pub(crate) mod checkpoint;
+pub(crate) mod checkpoint;
 mod combinations;
 mod hints;
 mod options;

@@ -2,7 +2,7 @@
 //!
 //! Answers to `pkg/kubelet/cm/memorymanager`.
 
-//pub(crate) mod checkpoint;
+pub(crate) mod checkpoint;
 mod hints;
 mod nodes;
 mod pods;

@@ -1,3 +1,4 @@
 //! Tests of the managers through the public API.
 
+mod checkpoints;
 mod recorded;
