@@ -83,18 +83,88 @@ fn best_preferred(lists: &[Vec<TopologyHint>], order: &NodeOrder) -> Option<Numa
 fn intersections(lists: &[Vec<TopologyHint>], all: NumaSet) -> BTreeSet<NumaSet> {
     let mut reached = BTreeSet::from([all]);
     for list in lists {
-        let masks: BTreeSet<NumaSet> = list.iter().map(|hint| hint.nodes.unwrap_or(all)).collect();
-        reached = match masks.len() {
-            0 => return BTreeSet::new(),
-            _ => {
-                let pairs = reached
-                    .iter()
-                    .flat_map(|nodes| masks.iter().map(|mask| nodes.and(*mask)));
-                pairs.collect()
-            }
-        };
+        let masks: BTreeSet<NumaSet> = list
+            .iter()
+            .map(|hint| hint.nodes.unwrap_or(all).and(all))
+            .collect();
+        reached = pairwise(&reached, &masks, all);
     }
     reached
+}
+
+/// The intersection of each set of the one side with each set of the other one.
+fn pairwise(one: &BTreeSet<NumaSet>, other: &BTreeSet<NumaSet>, all: NumaSet) -> BTreeSet<NumaSet> {
+    let pairs = one.len() * other.len();
+    let dense = 1_usize
+        .checked_shl(all.len() as u32)
+        .and_then(|sets| sets.checked_mul(all.len()));
+    if dense.is_none_or(|steps| pairs <= steps) {
+        return one
+            .iter()
+            .flat_map(|a| other.iter().map(move |b| a.and(*b)))
+            .collect();
+    }
+    // A pair is within the supersets of a set if both its members are. So the number of pairs whose intersection is a superset
+    // is a product, and the number of those that intersect in the set itself follows by inclusion and exclusion.
+    let nodes: Vec<usize> = all.iter().collect();
+    let (one, other) = (Supersets::of(one, &nodes), Supersets::of(other, &nodes));
+    one.product(&other).sets()
+}
+
+/// For each set of nodes the number of its supersets that are in a collection.
+struct Supersets<'a> {
+    nodes: &'a [usize],
+    /// By the set, in which bit `i` is the `i`-th node.
+    counts: Vec<u64>,
+}
+
+impl<'a> Supersets<'a> {
+    fn of(sets: &BTreeSet<NumaSet>, nodes: &'a [usize]) -> Self {
+        let mut counts = vec![0; 1 << nodes.len()];
+        for set in sets {
+            let bits = nodes
+                .iter()
+                .enumerate()
+                .map(|(bit, node)| usize::from(set.contains(*node)) << bit);
+            counts[bits.sum::<usize>()] = 1;
+        }
+        let mut supersets = Self { nodes, counts };
+        supersets.for_each_pair(|count, with_node| *count += with_node);
+        supersets
+    }
+
+    fn product(mut self, other: &Self) -> Self {
+        for (count, factor) in self.counts.iter_mut().zip(&other.counts) {
+            *count *= factor;
+        }
+        self
+    }
+
+    /// The collection.
+    fn sets(mut self) -> BTreeSet<NumaSet> {
+        self.for_each_pair(|count, with_node| *count -= with_node);
+        let nodes = self.nodes;
+        let of_bits = |bits: usize| {
+            let members = nodes.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
+            members.fold(0, |set, (_, node)| set | 1 << node)
+        };
+        let present = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        present
+            .map(|(bits, _)| NumaSet::from_bits(of_bits(bits)))
+            .collect()
+    }
+
+    /// Calls `change` for each node with the count of each set without it and that of the set with it.
+    fn for_each_pair(&mut self, change: impl Fn(&mut u64, u64)) {
+        for bit in 0..self.nodes.len() {
+            for set in 0..self.counts.len() {
+                if set >> bit & 1 == 0 {
+                    let with_node = self.counts[set | 1 << bit];
+                    change(&mut self.counts[set], with_node);
+                }
+            }
+        }
+    }
 }
 
 /// As many nodes as the resource needs that needs most (`maxOfMinAffinityCounts`).

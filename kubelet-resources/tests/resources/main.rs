@@ -1,4 +1,5 @@
 //! Tests of the managers through the public API.
 
 mod checkpoints;
+mod product_merge;
 mod recorded;
