@@ -1,7 +1,7 @@
 //! The machine as far as the managers need it: which CPUs share a core, a cache, a socket and a NUMA node, and the memory of
 //! each node (`MachineInfo` of cAdvisor).
 
-//mod sysfs;
+mod sysfs;
 
 use serde::{Deserialize, Serialize};
 

@@ -3,3 +3,4 @@
 mod checkpoints;
 mod product_merge;
 mod recorded;
+mod sysfs;
