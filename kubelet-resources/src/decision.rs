@@ -69,11 +69,12 @@ impl Allocator {
     /// With the kubelet's texts, if the settings do not suit each other or the machine, or a state does not suit them.
     pub fn new(machine: &Machine, config: &ResourcesConfig, state: ResourcesState) -> Result<Self> {
         let mut allocator = Self::without_state(machine, config)?;
-        allocator.start(state)?;
+        allocator.start_cpu(state.cpu)?;
+        allocator.start_memory(state.memory)?;
         Ok(allocator)
     }
 
-    /// Checks the settings only. [`start`](Self::start) must follow.
+    /// Checks the settings only. The states must follow.
     pub(crate) fn without_state(machine: &Machine, config: &ResourcesConfig) -> Result<Self> {
         let gates = config.gates;
         let policy = config.topology_policy;
@@ -95,9 +96,12 @@ impl Allocator {
         })
     }
 
-    pub(crate) fn start(&mut self, state: ResourcesState) -> Result<()> {
-        self.cpu.start(state.cpu)?;
-        self.memory.start(state.memory)
+    pub(crate) fn start_cpu(&mut self, state: CpuState) -> Result<()> {
+        self.cpu.start(state)
+    }
+
+    pub(crate) fn start_memory(&mut self, state: MemoryState) -> Result<()> {
+        self.memory.start(state)
     }
 
     /// Adds a provider of hints. It is asked before the CPU and memory managers, in the order of the additions.

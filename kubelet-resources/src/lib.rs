@@ -9,6 +9,7 @@ mod decision;
 mod error;
 mod go_values;
 mod machine;
+mod manager;
 pub mod memory;
 mod metrics;
 mod numa_set;
@@ -19,5 +20,9 @@ pub use cpu_set::{CpuSet, CpuSetError};
 pub use decision::{Allocator, ResourcesConfig, ResourcesState};
 pub use error::{BoxError, Error, Result};
 pub use machine::{Core, HugePages, Machine, NumaNode};
+pub use manager::{
+    ContainerUpdates, DEFAULT_RECONCILE_PERIOD, KubeletPods, NodePods, Placement, ResourceManager,
+    ResourceManagerBuilder, ResourceManagerHandle,
+};
 pub use numa_set::NumaSet;
 pub use requests::Gates;
