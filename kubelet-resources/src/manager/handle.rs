@@ -1,0 +1,135 @@
+//! The handle of the manager: admission, and what containers are created with.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kubelet_core::{PodAdmitAttributes, PodAdmitHandler, PodExt, Rejection};
+use parking_lot::Mutex;
+
+use super::parts::NodePods;
+use super::persist::StateFiles;
+use crate::cpu::CpuState;
+use crate::cpu_set::CpuSet;
+use crate::decision::Allocator;
+use crate::memory::MemoryState;
+
+/// Admits pods, and knows where their containers run. Cheap to clone.
+///
+/// As a [`PodAdmitHandler`] it allocates the resources of the pods that it admits.
+#[derive(Clone)]
+pub struct ResourceManagerHandle {
+    pub(super) shared: Arc<Shared>,
+}
+
+pub(super) struct Shared {
+    pub(super) allocator: Mutex<Allocator>,
+    pub(super) files: StateFiles,
+    /// Set when the manager runs.
+    pub(super) pods: OnceLock<Arc<dyn NodePods>>,
+    /// The CPUs that running containers were last given, by the pod's UID and the container's name (`lastUpdateState`).
+    pub(super) given: Mutex<BTreeMap<String, BTreeMap<String, CpuSet>>>,
+}
+
+/// Where a container runs: for the `linux` resources of its configuration (`PreCreateContainer`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Placement {
+    /// `cpuset_cpus`: its CPUs, or the shared ones. Empty under the policy `none`: not set.
+    pub cpus: String,
+    /// `cpuset_mems`: the NUMA nodes of its memory. Empty: not set.
+    pub memory_nodes: String,
+}
+
+impl ResourceManagerHandle {
+    /// Where the container is to be created.
+    pub fn placement(&self, pod_uid: &str, container: &str) -> Placement {
+        let allocator = self.shared.allocator.lock();
+        let nodes = allocator.memory_state().numa_nodes(pod_uid, container);
+        let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+        Placement {
+            cpus: allocator.cpu_state().cpus(pod_uid, container).to_string(),
+            memory_nodes: nodes.join(","),
+        }
+    }
+
+    /// A container of the pod was created and starts now (`PreStartContainer`): the memory of the init containers before it is
+    /// free.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped: the state file is then written later.
+    pub async fn container_starts(&self, pod: &Pod, container: &str) {
+        let changed = {
+            let mut allocator = self.shared.allocator.lock();
+            if let Some(cpus) = allocator.cpu_state().allocated(pod.uid_str(), container) {
+                self.shared.was_given(pod.uid_str(), container, cpus.clone());
+            }
+            allocator.container_starts(pod, container)
+        };
+        if changed {
+            self.shared.write_state().await;
+        }
+    }
+
+    /// Whether the container's CPUs are its own alone: its CPU time is then not to be limited.
+    pub fn has_exclusive_cpus(&self, pod: &Pod, container: &Container) -> bool {
+        self.shared.allocator.lock().has_exclusive_cpus(pod, container)
+    }
+
+    /// The CPUs that can be exclusive; none under the policy `none`.
+    pub fn allocatable_cpus(&self) -> CpuSet {
+        self.shared.allocator.lock().allocatable_cpus()
+    }
+
+    /// A copy of the CPU manager's state.
+    pub fn cpu_state(&self) -> CpuState {
+        self.shared.allocator.lock().cpu_state().clone()
+    }
+
+    /// A copy of the memory manager's state.
+    pub fn memory_state(&self) -> MemoryState {
+        self.shared.allocator.lock().memory_state().clone()
+    }
+}
+
+/// Allocates the pod's resources, or rejects it. The state is on disk before the call returns; a failure to write it is logged,
+/// and the manager tries again.
+#[async_trait]
+impl PodAdmitHandler for ResourceManagerHandle {
+    async fn admit(&self, attributes: &PodAdmitAttributes<'_>) -> Result<(), Rejection> {
+        let active = self.shared.active_pods(attributes.other_pods);
+        let admitted = {
+            let mut allocator = self.shared.allocator.lock();
+            allocator.admit(attributes.pod, active.as_deref())
+        };
+        self.shared.write_state().await;
+        admitted.map_err(|error| {
+            tracing::info!(pod = %attributes.pod.key(), %error, "the resources of a pod are not allocated");
+            error.rejection()
+        })
+    }
+}
+
+impl Shared {
+    /// The active pods and these. `None` until all are known.
+    pub(super) fn active_pods(&self, others: &[Arc<Pod>]) -> Option<Vec<Arc<Pod>>> {
+        let pods = self.pods.get().filter(|pods| pods.sources_ready())?;
+        let mut active = pods.active_pods();
+        active.extend_from_slice(others);
+        Some(active)
+    }
+
+    pub(super) async fn write_state(&self) {
+        if let Err(error) = self.files.write(&self.allocator).await {
+            tracing::error!(%error, "failed to store the state of the resource managers, it is tried again later");
+        }
+    }
+
+    pub(super) fn was_given(&self, pod_uid: &str, container: &str, cpus: CpuSet) {
+        let mut given = self.given.lock();
+        let of_pod = given.entry(pod_uid.to_owned()).or_default();
+        of_pod.insert(container.to_owned(), cpus);
+    }
+}

@@ -1,0 +1,80 @@
+//! Gives running containers the CPUs that they should have.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use kubelet_core::PodExt;
+
+use super::handle::Shared;
+use super::parts::ContainerUpdates;
+use crate::cpu_set::CpuSet;
+
+impl Shared {
+    /// Frees what pods have that are gone, and updates the containers whose CPUs changed (`reconcileState`).
+    pub(super) async fn reconcile(&self, updates: &dyn ContainerUpdates) {
+        let Some(pods) = self.pods.get() else { return };
+        if pods.sources_ready() {
+            self.remove_stale(&pods.active_pods());
+        }
+        // Also what could not be written before.
+        self.write_state().await;
+        for pod in pods.active_pods() {
+            let Some(status) = pods.pod_status(&pod.uid()) else {
+                tracing::debug!(pod = %pod.key(), "no status, its CPUs are checked later");
+                continue;
+            };
+            self.reconcile_pod(&pod, &status, updates).await;
+        }
+    }
+
+    fn remove_stale(&self, active: &[Arc<Pod>]) {
+        self.allocator.lock().remove_stale(active);
+        let mut given = self.given.lock();
+        given.retain(|uid, _| active.iter().any(|pod| pod.uid_str() == uid));
+    }
+
+    async fn reconcile_pod(&self, pod: &Arc<Pod>, status: &PodStatus, updates: &dyn ContainerUpdates) {
+        for container in pod.all_containers() {
+            let name = container.name.as_str();
+            let Some(id) = running_container(status, name) else {
+                continue;
+            };
+            let wanted = self
+                .allocator
+                .lock()
+                .cpu_state()
+                .cpus(pod.uid_str(), name)
+                .clone();
+            if wanted.is_empty() || self.has(pod.uid_str(), name, &wanted) {
+                continue;
+            }
+            match updates.update_cpus(id, &wanted).await {
+                Ok(()) => self.was_given(pod.uid_str(), name, wanted),
+                Err(error) => {
+                    tracing::error!(pod = %pod.key(), container = name, id, cpus = %wanted, %error, "failed to update container");
+                }
+            }
+        }
+    }
+
+    fn has(&self, pod_uid: &str, container: &str, cpus: &CpuSet) -> bool {
+        let given = self.given.lock();
+        let of_container = given.get(pod_uid).and_then(|of_pod| of_pod.get(container));
+        of_container == Some(cpus)
+    }
+}
+
+/// The id of the container if it runs. One that has ended may be restarted, and keeps its CPUs.
+fn running_container<'a>(status: &'a PodStatus, name: &str) -> Option<&'a str> {
+    let init = status.init_container_statuses.iter().flatten();
+    let app = status.container_statuses.iter().flatten();
+    let of_name = |status: &&ContainerStatus| status.name == name;
+    let status = init.chain(app).find(of_name)?;
+    let state = status.state.as_ref()?;
+    state.running.as_ref()?;
+    if state.waiting.is_some() || state.terminated.is_some() {
+        return None;
+    }
+    let (_, id) = status.container_id.as_deref()?.split_once("://")?;
+    Some(id)
+}

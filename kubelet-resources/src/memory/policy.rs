@@ -1,0 +1,287 @@
+//! The static policy: the memory of guaranteed pods is on NUMA nodes that have room for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kubelet_core::{PodExt, QosClass, qos_class};
+
+use super::hints::is_used_otherwise;
+use super::nodes::{Reserved, are_equal, empty_nodes, give_back, take};
+use super::state::{MemoryBlock, MemoryState, NodeMap};
+use crate::machine::Machine;
+use crate::metrics::{Resource, count_allocation};
+use crate::numa_set::NumaSet;
+use crate::requests::{
+    Gates, MemoryRequests, container_memory, ends_before_next, init_containers, is_sidecar,
+};
+use crate::topology::TopologyHint;
+use crate::{Error, Result};
+
+/// The policy (`staticPolicy`). It changes a [`MemoryState`] and does no I/O.
+#[derive(Clone, Debug)]
+pub(crate) struct StaticPolicy {
+    pub(super) gates: Gates,
+    /// The nodes before anything is allocated.
+    empty: NodeMap,
+    reusable: Reusable,
+}
+
+/// The memory of the init containers of the pod that was admitted last: its next containers may get it.
+#[derive(Clone, Debug, Default)]
+struct Reusable {
+    pod_uid: String,
+    sizes: BTreeMap<(NumaSet, String), u64>,
+}
+
+/// What an allocation did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The memory of this pod is not managed.
+    Unmanaged,
+    /// The container has memory already.
+    Present,
+    /// It got memory.
+    Allocated,
+}
+
+impl StaticPolicy {
+    pub(super) fn new(machine: &Machine, reserved: &Reserved, gates: Gates) -> Self {
+        Self {
+            gates,
+            empty: empty_nodes(machine, reserved),
+            reusable: Reusable::default(),
+        }
+    }
+
+    /// Fills an empty state, and checks one that was read (`validateState`).
+    ///
+    /// # Errors
+    ///
+    /// If the state does not suit the machine or the configuration.
+    pub(super) fn check_state(&self, state: &mut MemoryState) -> Result<()> {
+        if state.nodes.is_empty() {
+            if !state.containers.is_empty() {
+                return Err(Error::Refused(
+                    "[memorymanager] machine state can not be empty when it has memory assignments"
+                        .to_owned(),
+                ));
+            }
+            state.nodes = self.empty.clone();
+            return Ok(());
+        }
+        let mut expected = self.empty.clone();
+        for (pod_uid, containers) in &state.containers {
+            let of_pod = state.pods.get(pod_uid).filter(|blocks| !blocks.is_empty());
+            match of_pod.filter(|_| self.gates.pod_level_resource_managers) {
+                Some(blocks) => retake(&mut expected, blocks, pod_uid, "")?,
+                None => {
+                    for (container, blocks) in containers {
+                        retake(&mut expected, blocks, pod_uid, container)?;
+                    }
+                }
+            }
+        }
+        match are_equal(&state.nodes, &expected) {
+            true => Ok(()),
+            false => Err(Error::Refused(
+                "[memorymanager] the expected machine state is different from the real one".to_owned(),
+            )),
+        }
+    }
+
+    /// Allocates for a container (`Allocate`).
+    ///
+    /// # Errors
+    ///
+    /// If no nodes have enough memory, or none that go with the hint.
+    pub(super) fn allocate(
+        &mut self,
+        state: &mut MemoryState,
+        pod: &Arc<Pod>,
+        container: &Container,
+        hint: TopologyHint,
+    ) -> Result<Outcome> {
+        if qos_class(pod) != QosClass::Guaranteed || self.gates.ignore_pod(pod) {
+            return Ok(Outcome::Unmanaged);
+        }
+        let pod_uid = pod.uid_str();
+        if let Some(blocks) = state.blocks(pod_uid, &container.name) {
+            let blocks = blocks.to_vec();
+            self.update_reusable(pod, container, &blocks);
+            return Ok(Outcome::Present);
+        }
+        let requests = container_memory(self.gates, pod, container)?;
+        let nodes = self.choose(&state.nodes, pod_uid, &requests, hint)?;
+        let members: Vec<usize> = nodes.iter().collect();
+        let mut blocks = Vec::new();
+        for (resource, size) in requests {
+            let reused = self.reusable(pod_uid, nodes, &resource);
+            take(&mut state.nodes, &members, &resource, size.saturating_sub(reused));
+            count_allocation(Resource::Memory, false);
+            blocks.push(MemoryBlock {
+                nodes: members.clone(),
+                resource,
+                size,
+            });
+        }
+        self.update_reusable(pod, container, &blocks);
+        state.set(pod_uid, &container.name, blocks.clone());
+        shrink_init_containers(state, pod, container, &blocks);
+        tracing::debug!(pod = %pod.key(), container = container.name, %nodes, "allocated memory");
+        Ok(Outcome::Allocated)
+    }
+
+    /// Frees what the container has (`RemoveContainer`).
+    pub(super) fn release(&mut self, state: &mut MemoryState, pod_uid: &str, container: &str) {
+        let blocks = state.remove(pod_uid, container);
+        if self.gates.pod_level_resource_managers && state.pods.contains_key(pod_uid) {
+            if !state.containers.contains_key(pod_uid)
+                && let Some(of_pod) = state.pods.remove(pod_uid)
+            {
+                give_back(&mut state.nodes, &of_pod);
+            }
+            return;
+        }
+        give_back(&mut state.nodes, &blocks.unwrap_or_default());
+    }
+
+    /// The nodes of the hint, or more, or others, with enough memory.
+    pub(super) fn choose(
+        &self,
+        nodes: &NodeMap,
+        pod_uid: &str,
+        requests: &MemoryRequests,
+        hint: TopologyHint,
+    ) -> Result<NumaSet> {
+        let failed = |reason: &str| Error::Allocation(format!("[memorymanager] {reason}"));
+        let mut best = hint;
+        if hint.nodes.is_none() {
+            let hints = self.hints(nodes, pod_uid, requests);
+            best = best_of(hints).ok_or_else(|| {
+                failed(
+                    "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available",
+                )
+            })?;
+            if hint.preferred && !best.preferred {
+                return Err(failed("failed to find the default preferred hint"));
+            }
+        }
+        let mut chosen = best.nodes.unwrap_or_default();
+        if !has_free(nodes, chosen, requests) {
+            let mut hints = self.hints(nodes, pod_uid, requests);
+            hints.retain(|hint| hint.nodes.is_some_and(|nodes| chosen.is_subset(nodes)));
+            let extended = best_of(hints)
+                .ok_or_else(|| failed("failed to find NUMA nodes to extend the current topology hint"))?;
+            if best.preferred && !extended.preferred {
+                return Err(failed("failed to find the extended preferred hint"));
+            }
+            chosen = extended.nodes.unwrap_or_default();
+        }
+        let members: Vec<usize> = chosen.iter().collect();
+        match members.len() > 1 && is_used_otherwise(nodes, &members) {
+            true => Err(failed("preferred hint violates NUMA node allocation")),
+            false => Ok(chosen),
+        }
+    }
+
+    /// The bytes that the pod's next containers may get again on these nodes (`getPodReusableMemory`).
+    pub(super) fn reusable(&self, pod_uid: &str, nodes: NumaSet, resource: &str) -> u64 {
+        if self.reusable.pod_uid != pod_uid {
+            return 0;
+        }
+        let size = self.reusable.sizes.get(&(nodes, resource.to_owned()));
+        size.copied().unwrap_or_default()
+    }
+
+    /// Notes what the next containers of the pod may get again (`updatePodReusableMemory`).
+    fn update_reusable(&mut self, pod: &Pod, container: &Container, blocks: &[MemoryBlock]) {
+        if self.reusable.pod_uid != pod.uid_str() {
+            self.reusable = Reusable {
+                pod_uid: pod.uid_str().to_owned(),
+                sizes: BTreeMap::new(),
+            };
+        }
+        let ends = ends_before_next(pod, container);
+        for block in blocks {
+            let nodes = NumaSet::of(block.nodes.iter().copied()).unwrap_or_default();
+            let key = (nodes, block.resource.clone());
+            if ends {
+                let most = self.reusable.sizes.entry(key).or_default();
+                *most = (*most).max(block.size);
+            } else if let Some(left) = self.reusable.sizes.get_mut(&key) {
+                *left = left.saturating_sub(block.size);
+            }
+        }
+    }
+}
+
+/// Takes what the state says was allocated (`updateExpectedMachineState`).
+fn retake(nodes: &mut NodeMap, blocks: &[MemoryBlock], pod_uid: &str, container: &str) -> Result<()> {
+    let refused = |what: &str| {
+        Err(Error::Refused(format!(
+            "[memorymanager] (pod: {pod_uid}, container: {container}) the memory assignment uses {what} that does not \
+             exist"
+        )))
+    };
+    for block in blocks {
+        for id in &block.nodes {
+            match nodes.get(id) {
+                None => return refused("the NUMA"),
+                Some(node) if !node.memory.contains_key(&block.resource) => {
+                    return refused("memory resource");
+                }
+                Some(_) => {}
+            }
+        }
+        take(nodes, &block.nodes, &block.resource, block.size);
+    }
+    Ok(())
+}
+
+/// A preferred hint before others, then the one with fewer nodes (`findBestHint`).
+fn best_of(hints: Vec<TopologyHint>) -> Option<TopologyHint> {
+    hints.into_iter().min_by_key(|hint| {
+        let nodes = hint.nodes.unwrap_or_default();
+        (!hint.preferred, nodes.len(), nodes.bits())
+    })
+}
+
+/// Whether these nodes together have enough free memory (`isAffinitySatisfyRequest`).
+fn has_free(nodes: &NodeMap, set: NumaSet, requests: &MemoryRequests) -> bool {
+    requests.iter().all(|(resource, size)| {
+        let free = set
+            .iter()
+            .filter_map(|id| nodes.get(&id))
+            .map(|node| node.free(resource));
+        free.fold(0, u64::saturating_add) >= *size
+    })
+}
+
+/// Subtracts what the container got from the blocks of the init containers before it, so that the sum of all blocks is what
+/// is allocated (`updateInitContainersMemoryBlocks`).
+fn shrink_init_containers(state: &mut MemoryState, pod: &Pod, container: &Container, blocks: &[MemoryBlock]) {
+    let Some(of_pod) = state.containers.get_mut(pod.uid_str()) else {
+        return;
+    };
+    let before: Vec<&Container> = init_containers(pod)
+        .take_while(|init| init.name != container.name)
+        .filter(|init| !is_sidecar(init))
+        .collect();
+    for block in blocks {
+        let mut reused = block.size;
+        for init in &before {
+            let init_blocks = of_pod.get_mut(&init.name).into_iter().flatten();
+            for init_block in init_blocks {
+                let is_same = init_block.resource == block.resource
+                    && NumaSet::of(init_block.nodes.iter().copied())
+                        == NumaSet::of(block.nodes.iter().copied());
+                if is_same {
+                    let size = reused.min(init_block.size);
+                    init_block.size -= size;
+                    reused -= size;
+                }
+            }
+        }
+    }
+}
