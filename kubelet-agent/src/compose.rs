@@ -17,6 +17,7 @@ use crate::builder::{Parts, changed};
 use crate::cluster::{self, Cluster};
 use crate::configured::{self, count, time};
 use crate::context::{Built, Context};
+use crate::dynamic::{Dynamic, Engines};
 use crate::error::Problems;
 use crate::events::EventFeed;
 use crate::eviction::{self, EvictionRoom};
@@ -37,7 +38,7 @@ use crate::{Error, Result, Settings, engines, sources};
 /// Builds the agent of these parts. All problems of the settings are reported before anything is done.
 pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     check(&parts)?;
-    let mut tasks = Tasks::default();
+    let (mut tasks, mut dynamic) = (Tasks::default(), Engines::default());
     let root_dir = std::path::absolute(&parts.settings.root_dir);
     let root_dir = root_dir.map_err(|source| Error::Io {
         what: "the folder of the agent".to_owned(),
@@ -82,6 +83,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
             .with_rate(count(config.event_record_qps), count(config.event_burst));
         recorder = Arc::new(events.handle());
         node_recorder = Arc::new(events.handle());
+        dynamic.events = Some(events.handle());
         tasks.add("events", |shutdown| events.run(shutdown));
     }
     if let Some((of_pods, of_node)) = parts.recorders {
@@ -283,7 +285,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     let handle = kubelet.handle();
 
     // The engines beside it.
-    let images = engines::of_containers(&context, &runtime, &mut tasks)?;
+    let images = engines::of_containers(&context, &runtime, &mut dynamic, &mut tasks)?;
     #[cfg(feature = "apiserver")]
     {
         engines::bound_of_all_pods(&context, &runtime, &node, &mut tasks);
@@ -318,6 +320,8 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     eviction.start(&context, &built, &stats, &mut tasks).await?;
     shutdown.start(&context, &built, &mut tasks).await?;
     #[cfg(feature = "server")]
+    dynamic.verbosity.clone_from(&parts.api.verbosity);
+    #[cfg(feature = "server")]
     if config.enable_server {
         server::start(&context, &built, &stats, parts.api, &mut tasks).await?;
     }
@@ -328,14 +332,15 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
         |shutdown| async move { Ok(kubelet.run(shutdown).await?) },
     );
     Ok(NodeAgent {
-        handle: AgentHandle::new(
-            handle,
-            built.runtime.logs,
-            built.runtime.streaming,
-            feed,
+        handle: AgentHandle {
+            kubelet: handle,
+            logs: built.runtime.logs,
+            streaming: built.runtime.streaming,
+            events: feed,
             health,
-            context.node_name,
-        ),
+            node_name: context.node_name,
+            dynamic: Dynamic::new(&settings, dynamic),
+        },
         tasks,
         #[cfg(feature = "apiserver")]
         cluster,

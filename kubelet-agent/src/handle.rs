@@ -6,43 +6,28 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kubelet_config::KubeletConfiguration;
 use kubelet_core::runtime::streaming::{StreamError, StreamErrorKind, StreamingRuntime};
 use kubelet_core::runtime::{ContainerLogs, PodLogOptions};
 use kubelet_core::{HealthChecks, KubeletHandle, PodExt as _, PodKey, PodUid, Step};
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
+use crate::dynamic::{Dynamic, Reconfigured};
 use crate::events::{AgentEvent, EventFeed};
 
 /// Queries and controls an agent, before and while it runs. Cheap to clone.
 #[derive(Clone)]
 pub struct AgentHandle {
-    kubelet: KubeletHandle,
-    logs: Option<Arc<dyn ContainerLogs>>,
-    streaming: Option<Arc<dyn StreamingRuntime>>,
-    events: EventFeed,
-    health: HealthChecks,
-    node_name: Arc<str>,
+    pub(crate) kubelet: KubeletHandle,
+    pub(crate) logs: Option<Arc<dyn ContainerLogs>>,
+    pub(crate) streaming: Option<Arc<dyn StreamingRuntime>>,
+    pub(crate) events: EventFeed,
+    pub(crate) health: HealthChecks,
+    pub(crate) node_name: Arc<str>,
+    pub(crate) dynamic: Arc<Dynamic>,
 }
 
 impl AgentHandle {
-    pub(crate) fn new(
-        kubelet: KubeletHandle,
-        logs: Option<Arc<dyn ContainerLogs>>,
-        streaming: Option<Arc<dyn StreamingRuntime>>,
-        events: EventFeed,
-        health: HealthChecks,
-        node_name: Arc<str>,
-    ) -> Self {
-        Self {
-            kubelet,
-            logs,
-            streaming,
-            events,
-            health,
-            node_name,
-        }
-    }
-
     /// The name of the node.
     pub fn node_name(&self) -> &str {
         &self.node_name
@@ -123,6 +108,21 @@ impl AgentHandle {
     /// The health checks of the agent: its sync loop and its PLEG.
     pub fn health(&self) -> &HealthChecks {
         &self.health
+    }
+
+    /// Applies a changed configuration, as far as it can be applied while the agent runs. The README of this crate lists the
+    /// fields. Fields that wait for a restart are named, and the present values stay.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misconfigured`](crate::Error::Misconfigured) with all problems of the configuration. Nothing changes then.
+    pub fn reconfigure(&self, configuration: &KubeletConfiguration) -> crate::Result<Reconfigured> {
+        self.dynamic.apply(configuration)
+    }
+
+    /// What became of the last changed configuration: a program can report that a restart is due.
+    pub fn reconfigured(&self) -> watch::Receiver<Reconfigured> {
+        self.dynamic.notices()
     }
 
     /// Ends all pods, each within its own grace period or the given one if that is shorter. Returns when all their resources

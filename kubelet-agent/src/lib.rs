@@ -9,6 +9,7 @@ mod cluster;
 mod compose;
 mod configured;
 mod context;
+mod dynamic;
 mod engines;
 mod error;
 mod events;
@@ -33,6 +34,7 @@ mod volumes;
 
 pub use agent::NodeAgent;
 pub use builder::{NoRuntime, NodeAgentBuilder, OfContainers, OfPods};
+pub use dynamic::Reconfigured;
 pub use error::{Error, Result};
 pub use events::AgentEvent;
 pub use handle::AgentHandle;

@@ -10,4 +10,5 @@ mod on_containerd;
 mod pods;
 mod restart;
 mod server;
+mod settings;
 mod volumes;

@@ -15,6 +15,7 @@
 //! # }
 //! ```
 
+mod follow;
 mod limits;
 mod log;
 mod preflight;
@@ -53,6 +54,8 @@ pub struct Program {
     command_line: CommandLine,
     server: KubeletServer,
     version: String,
+    /// The configuration files as they were before they were read.
+    files: follow::Version,
 }
 
 impl Program {
@@ -89,11 +92,17 @@ impl Program {
                 return Ok(Command::Answered);
             }
         };
+        let flags = command_line.flags();
+        let files = follow::version(
+            Path::new(&flags.kubelet_config_file),
+            Path::new(&flags.kubelet_dropin_config_directory),
+        );
         let server = command_line.load(&Host::detect())?;
         let program = Self {
             command_line,
             server,
             version,
+            files,
         };
         Ok(if only_preflight {
             Command::Preflight(program)
@@ -158,7 +167,8 @@ impl Program {
         limits::set_max_open_files(self.server.configuration.max_open_files);
     }
 
-    /// Runs the agent that `build` makes, until `shutdown`, while the process holds the lock file of `--lock-file`.
+    /// Runs the agent that `build` makes, until `shutdown`, while the process holds the lock file of `--lock-file`. Changes of
+    /// the configuration files are [applied](Self::follow_configuration).
     ///
     /// # Errors
     ///
@@ -191,7 +201,14 @@ impl Program {
         let agent = async {
             self.set_limits();
             match shutdown.run_until_cancelled(build).await {
-                Some(agent) => agent?.run(shutdown.clone()).await,
+                Some(agent) => {
+                    let agent = agent?;
+                    let handle = agent.handle();
+                    tokio::select! {
+                        ended = agent.run(shutdown.clone()) => ended,
+                        () = self.follow_configuration(&handle) => Ok(()),
+                    }
+                }
                 None => Ok(()),
             }
         };
