@@ -29,14 +29,16 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{self, Process};
 use crate::pods_api::{self, StatusChanges};
 use crate::settings::{self, count, time};
+use crate::shutdown::{self, HostShutdown};
 use crate::volumes::{LateVolumes, Storage};
-use crate::{Error, node};
+use crate::{Error, node, oom};
 
 /// Runs until `shutdown`. The containers stay running.
 pub(crate) async fn run(
     server: &KubeletServer,
     version: &str,
     process: &Process,
+    host: HostShutdown,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let KubeletServer { flags, configuration: config, feature_gates: gates, .. } = server;
@@ -105,7 +107,7 @@ pub(crate) async fn run(
     let late = LateVolumes::default();
     let local = local.events(node_recorder.clone()).volumes_in_use(Arc::new(late.clone()));
     let volumes = late.clone();
-    let local = local.ready_check(move || volumes.problems());
+    let local = local.ready_check(move || volumes.problems()).ready_check(host.state.clone());
     let local = Arc::new(local.build());
     local.birth_cry();
     let node = Arc::new(local.initial_node().await);
@@ -136,6 +138,7 @@ pub(crate) async fn run(
         NodeHeartbeat::new(client, beats, local.clone(), heartbeat)
     });
     let watched = heartbeat.as_ref().map(NodeHeartbeat::informer);
+    let node_status = heartbeat.as_ref().map(NodeHeartbeat::status);
     let storage = Storage {
         server,
         root_dir: &root_dir,
@@ -210,12 +213,13 @@ pub(crate) async fn run(
         .pleg(EventedPleg::new(runtime.clone(), cache.clone()), cache)
         .runtime(runtime.clone())
         .statuses(statuses)
-        .recorder(recorder)
+        .recorder(recorder.clone())
         .prober(NodeProber::new(services.clone()), probes)
         .volumes(volumes)
         .pod_containers(cgroups)
         .admission(Arc::new(SysctlAllowlist::linux_host(&config.allowed_unsafe_sysctls)?))
         .admission(Arc::new(AppArmorAdmitHandler::linux_host()))
+        .admission(Arc::new(host.state.clone()))
         .workers(PodWorkersConfig { resync_interval: time(config.sync_frequency), ..Default::default() })
         .gc_policy(flags.container_gc_policy())
         .in_place_resize(settings::in_place_resize(config, gates))
@@ -224,6 +228,15 @@ pub(crate) async fn run(
 
     // The engines beside the kubelet.
     let (handle, health) = (kubelet.handle(), HealthChecks::of(&kubelet.handle()));
+    tasks.spawn(ok(oom::watch(node_recorder.clone(), shutdown.clone())));
+    let parts = shutdown::Parts {
+        kubelet: kubelet.handle(),
+        recorder,
+        node_recorder: node_recorder.clone(),
+        status: node_status,
+        root_dir: root_dir.clone(),
+    };
+    tasks.spawn(ok(host.run(parts, shutdown.clone())));
     let logs = ContainerLogManager::new(services, settings::log_rotation(config)?)?;
     tasks.spawn(ok(logs.run(shutdown.clone())));
     let image_gc =

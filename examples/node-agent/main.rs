@@ -13,13 +13,15 @@ mod agent;
 mod api;
 mod log;
 mod node;
+mod oom;
 mod pods_api;
 #[cfg(feature = "profiling")]
 mod profiler;
 mod settings;
+mod shutdown;
 mod volumes;
 
-use std::io::{ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,13 +30,15 @@ use kubelet_config::flags::{CommandLine, Version};
 use kubelet_config::kubelet_configuration::validation::Host;
 use kubelet_config::{FeatureGates, FeatureStage};
 use kubelet_node::LockFile;
+use kubelet_node::shutdown::ShutdownTrigger;
 use kubelet_server::Profiler;
 use kubelet_server::prometheus::Metrics;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Process;
+use crate::shutdown::HostShutdown;
 
 /// It returns free memory to the system at once and has one arena, as `.cargo/config.toml` sets it. With 110 pods the agent is
 /// 2 MB smaller than with glibc's allocator.
@@ -110,7 +114,12 @@ async fn run() -> Result<ExitCode, Error> {
     let flags = command_line.values().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let (version_text, verbosity, profiler) = (version.to_owned(), Some(verbosity), profiler());
     let process = Process { version: version_text, flags, metrics, verbosity, profiler };
-    let agent = agent::run(&server, version, &process, shutdown.clone());
+    let trigger = ShutdownTrigger::new();
+    if shutdown::is_delayed(&server) && !shutdown::has_logind() {
+        tokio::spawn(end_pods_on_signal(trigger.clone(), shutdown.clone())?);
+    }
+    let host = HostShutdown::new(&server, trigger);
+    let agent = agent::run(&server, version, &process, host, shutdown.clone());
     let ended = match lock {
         None => agent.await,
         Some(lock) => {
@@ -122,6 +131,20 @@ async fn run() -> Result<ExitCode, Error> {
         }
     };
     ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// For hosts without systemd: upon SIGPWR the pods end as upon a shutdown of the host, then the agent ends.
+fn end_pods_on_signal(
+    trigger: ShutdownTrigger,
+    shutdown: CancellationToken,
+) -> io::Result<impl Future<Output = ()>> {
+    let mut power_fails = signal(SignalKind::from_raw(Signal::POWER.as_raw()))?;
+    Ok(async move {
+        if let Some(Some(())) = shutdown.run_until_cancelled(power_fails.recv()).await {
+            shutdown.run_until_cancelled(trigger.shut_down()).await;
+            shutdown.cancel();
+        }
+    })
 }
 
 /// Sets how many files the agent may open (`rlimit.SetNumFiles`). A log that is followed is one.
