@@ -7,7 +7,9 @@ pub mod collector;
 mod error;
 pub mod reading;
 pub mod source;
+mod summary;
 
-pub use collector::{Collector, CollectorConfig};
+pub use collector::{Collector, CollectorConfig, DEFAULT_AGE};
 pub use error::{Error, Result};
 pub use reading::{Machine, Reading, Snapshot};
+pub use summary::{NodeSummary, SummaryConfig};
