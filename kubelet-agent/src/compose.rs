@@ -316,6 +316,8 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     };
     let stats = StatsRoom::start(&context, &built, &mut tasks).await?;
     eviction.start(&context, &built, &stats, &mut tasks).await?;
+    #[cfg(feature = "shutdown")]
+    let trigger = shutdown.trigger();
     shutdown.start(&context, &built, &mut tasks).await?;
     #[cfg(feature = "server")]
     if config.enable_server {
@@ -335,6 +337,8 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
             feed,
             health,
             context.node_name,
+            #[cfg(feature = "shutdown")]
+            trigger,
         ),
         tasks,
         #[cfg(feature = "apiserver")]

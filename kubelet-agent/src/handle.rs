@@ -9,6 +9,8 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kubelet_core::runtime::streaming::{StreamError, StreamErrorKind, StreamingRuntime};
 use kubelet_core::runtime::{ContainerLogs, PodLogOptions};
 use kubelet_core::{HealthChecks, KubeletHandle, PodExt as _, PodKey, PodUid, Step};
+#[cfg(feature = "shutdown")]
+use kubelet_node::shutdown::ShutdownTrigger;
 use tokio::sync::broadcast;
 
 use crate::events::{AgentEvent, EventFeed};
@@ -22,6 +24,8 @@ pub struct AgentHandle {
     events: EventFeed,
     health: HealthChecks,
     node_name: Arc<str>,
+    #[cfg(feature = "shutdown")]
+    shutdown: Option<ShutdownTrigger>,
 }
 
 impl AgentHandle {
@@ -32,6 +36,7 @@ impl AgentHandle {
         events: EventFeed,
         health: HealthChecks,
         node_name: Arc<str>,
+        #[cfg(feature = "shutdown")] shutdown: Option<ShutdownTrigger>,
     ) -> Self {
         Self {
             kubelet,
@@ -40,6 +45,8 @@ impl AgentHandle {
             events,
             health,
             node_name,
+            #[cfg(feature = "shutdown")]
+            shutdown,
         }
     }
 
@@ -129,6 +136,34 @@ impl AgentHandle {
     /// are released. For an agent whose pods end with it.
     pub async fn end_pods(&self, grace_period: Option<Duration>) {
         self.kubelet.end_pods(grace_period).await;
+    }
+
+    /// The host is about to shut down: the node is not ready and rejects pods, and its pods end in the order of their priority, as
+    /// `shutdownGracePeriod` and the settings like it define. Returns when the pods have ended or their time is over. For hosts
+    /// whose init system is not systemd. Without these settings it returns at once. The agent must run.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the call is dropped, the shutdown goes on.
+    #[cfg(feature = "shutdown")]
+    pub async fn shut_down(&self) {
+        if let Some(trigger) = &self.shutdown {
+            trigger.shut_down().await;
+        }
+    }
+
+    /// The host does not shut down after all: the node is ready again. Pods that have ended stay so.
+    #[cfg(feature = "shutdown")]
+    pub fn cancel_shut_down(&self) {
+        if let Some(trigger) = &self.shutdown {
+            trigger.cancel();
+        }
+    }
+
+    /// Whether the settings delay the shutdown of the host until pods have ended.
+    #[cfg(feature = "shutdown")]
+    pub fn delays_shut_down(&self) -> bool {
+        self.shutdown.is_some()
     }
 
     /// The handle of the pod lifecycle engine, for more.

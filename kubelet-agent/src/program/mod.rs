@@ -18,6 +18,7 @@
 mod limits;
 mod log;
 mod preflight;
+mod signals;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -158,7 +159,9 @@ impl Program {
         limits::set_max_open_files(self.server.configuration.max_open_files);
     }
 
-    /// Runs the agent that `build` makes, until `shutdown`, while the process holds the lock file of `--lock-file`.
+    /// Runs the agent that `build` makes, until `shutdown`, while the process holds the lock file of `--lock-file`. If the
+    /// settings delay the shutdown of the host, SIGPWR ends the pods in order, and then the agent; an init system other than
+    /// systemd sends it and waits for the end of the process.
     ///
     /// # Errors
     ///
@@ -191,7 +194,7 @@ impl Program {
         let agent = async {
             self.set_limits();
             match shutdown.run_until_cancelled(build).await {
-                Some(agent) => agent?.run(shutdown.clone()).await,
+                Some(agent) => signals::run(agent?, shutdown.clone()).await,
                 None => Ok(()),
             }
         };
