@@ -1,1 +1,13 @@
 //! What node, pods and containers use: the summary of a kubelet, the metrics of cAdvisor, the resource metrics.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_docs)]
+
+mod cgroup_name;
+pub mod collector;
+mod error;
+pub mod reading;
+pub mod source;
+
+pub use collector::{Collector, CollectorConfig};
+pub use error::{Error, Result};
+pub use reading::{Machine, Reading, Snapshot};
