@@ -37,7 +37,7 @@ pub(super) async fn node_with_usage(cluster: &Cluster) -> FakeNode {
                 text.push_str(&format!(
                     "container_cpu_usage_seconds_total{labels} {cpu} {time}\n\
                      container_memory_working_set_bytes{labels} 1.048576e+06 {time}\n\
-                     container_start_time_seconds{labels} 1.7672256e+09\n"
+                     container_start_time_seconds{labels} 1.7672e+09\n"
                 ));
             }
             whole(200, &text)
