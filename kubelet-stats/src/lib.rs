@@ -5,9 +5,11 @@
 mod cgroup_name;
 pub mod collector;
 mod error;
+pub mod metrics;
 pub mod reading;
 pub mod source;
 
 pub use collector::{Collector, CollectorConfig};
 pub use error::{Error, Result};
+pub use metrics::Endpoints;
 pub use reading::{Machine, Reading, Snapshot};
