@@ -47,4 +47,16 @@ impl DeviceIo {
             .find(|(operation, _)| operation == name)
             .map(|(_, value)| *value)
     }
+
+    /// Sets the value of an operation.
+    pub(crate) fn set(&mut self, operation: &str, value: u64) {
+        match self.operations.binary_search_by(|(name, _)| name.as_str().cmp(operation)) {
+            Ok(found) => {
+                if let Some((_, old)) = self.operations.get_mut(found) {
+                    *old = value;
+                }
+            }
+            Err(place) => self.operations.insert(place, (operation.to_owned(), value)),
+        }
+    }
 }

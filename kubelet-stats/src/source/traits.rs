@@ -1,6 +1,6 @@
 //! The traits.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -126,11 +126,16 @@ pub trait FileSystems: Send + Sync {
     /// is left out.
     async fn all(&self) -> Arc<[FileSystem]>;
 
-    /// The bytes and inodes that a file or the tree below a folder uses (`GetDirUsage`). `None` if it is not known yet:
-    /// large trees are measured in the background, and the last result is shown.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be read.
-    async fn usage(&self, path: &Path) -> Result<Option<(u64, u64)>>;
+    /// What the files use: of a folder, the files directly in it, as the kubelet counts logs. `None` where there is no such
+    /// path, or it does not answer in time. In the order of `paths`.
+    async fn files(&self, paths: Vec<PathBuf>) -> Vec<Option<FileUsage>>;
+}
+
+/// What files use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileUsage {
+    /// Bytes of their blocks.
+    pub bytes: u64,
+    /// Inodes.
+    pub inodes: u64,
 }
