@@ -1,6 +1,7 @@
 //! Processes, from `/proc`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::Processes;
 use super::pseudo_file::{Folder, missing};
@@ -98,6 +99,12 @@ impl Processes for ProcFs {
                 threads.parse().ok()
             });
         (max, running)
+    }
+
+    fn uptime(&self) -> Option<Duration> {
+        let text = std::fs::read_to_string(self.root.join("uptime")).ok()?;
+        let seconds = text.split(['.', ' ']).next()?.parse().ok()?;
+        Some(Duration::from_secs(seconds))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -93,6 +94,11 @@ pub trait Processes: Send + Sync {
     /// The largest number of threads that may run, and the number of those that run (`pidlimit.Stats`). `None` where it
     /// is unknown.
     fn process_limits(&self) -> (Option<i64>, Option<i64>);
+
+    /// How long the machine has been running. `None`, the default: unknown.
+    fn uptime(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// The machine.
