@@ -11,62 +11,39 @@ mod resource;
 mod text;
 mod volumes;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::runtime::streaming::StreamError;
-use kubelet_core::stats::{RuntimeUsages, StatsProvider, Summary, SummaryProvider};
+use kubelet_core::stats::{RuntimeUsages, StatsProvider, Summary};
 use serde::Serialize;
 use serde_json::ser::{PrettyFormatter, Serializer};
 
 use crate::reading::{Machine, Snapshot, SystemVersion};
-use crate::{Collector, Result};
+use crate::{DEFAULT_AGE, NodeSummary, Result};
 
-/// How often cAdvisor reads a cgroup (`defaultHousekeepingInterval`).
-const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(10);
-
-/// The usage as text: [`StatsProvider`] on a [`Collector`] and a [`SummaryProvider`]. Cheap to clone.
+/// The usage as text: a [`StatsProvider`] for the server of a node. Cheap to clone.
 #[derive(Clone)]
 pub struct Endpoints {
-    collector: Collector,
-    summaries: Arc<dyn SummaryProvider>,
+    summary: NodeSummary,
     max_age: Duration,
-    with_psi: bool,
-    from_runtime: Option<Arc<dyn RuntimeUsages>>,
 }
 
 impl Endpoints {
-    /// Endpoints as the kubelet has them by default.
-    pub fn new(collector: Collector, summaries: Arc<dyn SummaryProvider>) -> Self {
+    /// Endpoints that show this summary, and what its collector reads. The configuration of the summary decides whether stalls
+    /// are shown, and whether `/metrics/cadvisor` shows the metrics of cgroups or those of the runtime.
+    pub fn new(summary: NodeSummary) -> Self {
         Self {
-            collector,
-            summaries,
-            max_age: HOUSEKEEPING_INTERVAL,
-            with_psi: true,
-            from_runtime: None,
+            summary,
+            max_age: DEFAULT_AGE,
         }
     }
 
-    /// Sets how old the readings of `/metrics/cadvisor` may be. The default is 10 s: cAdvisor reads each cgroup this often.
+    /// Sets how old the readings of `/metrics/cadvisor` may be. The default is 15 s ([`DEFAULT_AGE`]).
     #[must_use]
     pub fn max_age(mut self, age: Duration) -> Self {
         self.max_age = age;
-        self
-    }
-
-    /// Sets whether stalls are shown, where the kernel reports them (feature gate `KubeletPSI`). By default, they are.
-    #[must_use]
-    pub fn psi(mut self, enabled: bool) -> Self {
-        self.with_psi = enabled;
-        self
-    }
-
-    /// Shows the metrics that this runtime reports, in place of those of cgroups (feature gate `PodAndContainerStatsFromCRI`).
-    #[must_use]
-    pub fn from_runtime(mut self, runtime: Arc<dyn RuntimeUsages>) -> Self {
-        self.from_runtime = Some(runtime);
         self
     }
 
@@ -78,7 +55,7 @@ impl Endpoints {
             (Ok(descriptors), Ok(metrics)) => from_cri::write(&descriptors, &metrics, &mut text),
             (Err(error), _) | (_, Err(error)) => tracing::warn!(%error, "list the metrics of the runtime"),
         }
-        let machine = self.collector.machine().await;
+        let machine = self.summary.collector().machine().await;
         if let Err(error) = &machine {
             tracing::warn!(%error, "read the machine");
         }
@@ -98,23 +75,24 @@ impl Endpoints {
 impl StatsProvider for Endpoints {
     async fn summary(&self, only_cpu_and_memory: bool) -> Result<Vec<u8>, StreamError> {
         let summary = match only_cpu_and_memory {
-            true => self.summaries.cpu_and_memory().await,
-            false => self.summaries.get(false).await,
+            true => self.summary.cpu_and_memory_summary().await,
+            false => self.summary.summary(false).await,
         };
         to_json(&summary.map_err(StreamError::other)?)
     }
 
     async fn cadvisor_metrics(&self) -> Result<Vec<u8>, StreamError> {
-        if let Some(runtime) = &self.from_runtime {
+        let (collector, shown) = (self.summary.collector(), self.summary.config());
+        if let (true, Some(runtime)) = (shown.pod_and_container_stats_from_cri, &shown.runtime) {
             return Ok(self.runtime_metrics(&**runtime).await);
         }
-        let snapshot = Self::or_log(self.collector.snapshot(self.max_age).await, "cgroups");
+        let snapshot = Self::or_log(collector.snapshot(self.max_age).await, "cgroups");
         let machine = match &snapshot {
             Some(snapshot) => Some((snapshot.machine.clone(), snapshot.version.clone())),
-            None => Self::or_log(self.collector.machine().await, "machine"),
+            None => Self::or_log(collector.machine().await, "machine"),
         };
-        let config = self.collector.config();
-        let with_psi = self.with_psi && config.cgroups.has_psi();
+        let config = collector.config();
+        let with_psi = shown.psi && config.cgroups.has_psi();
         let machine = machine
             .as_ref()
             .map(|(machine, version)| (&**machine, &**version));
@@ -127,7 +105,7 @@ impl StatsProvider for Endpoints {
     }
 
     async fn resource_metrics(&self) -> Result<Vec<u8>, StreamError> {
-        let summary = self.summaries.cpu_and_memory().await;
+        let summary = self.summary.cpu_and_memory_summary().await;
         if let Err(error) = &summary {
             tracing::warn!(%error, "get the usage for /metrics/resource");
         }

@@ -7,13 +7,15 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::stats::StatsPods;
 use kubelet_core::{Clock, Disk, PodUid};
-use kubelet_stats::source::{CgroupsV1, HostFileSystems, HostMachine, HostStatFs, ProcFs};
-use kubelet_stats::{Collector, CollectorConfig};
+use kubelet_stats::reading::FileSystem;
+use kubelet_stats::source::{CgroupsV1, FileSystems, FileUsage, HostMachine, ProcFs};
+use kubelet_stats::{Collector, CollectorConfig, Error, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -85,7 +87,53 @@ impl Recording {
                 other => panic!("{path}: {other}"),
             }
         }
+        for (path, text) in NOT_RECORDED {
+            fs::create_dir_all(host.path(path).parent().unwrap()).unwrap();
+            fs::write(host.path(path), text).unwrap();
+        }
         host
+    }
+}
+
+/// What was not recorded, but is in the answers.
+const NOT_RECORDED: [(&str, &str); 5] = [
+    ("/proc/1/net/dev", INTERFACES),
+    ("/proc/sys/kernel/osrelease", "6.18.44-fc-v657\n"),
+    (
+        "/etc/os-release",
+        "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n",
+    ),
+    (
+        "/sys/class/dmi/id/product_uuid",
+        "00000000-0000-0000-0000-000000000003\n",
+    ),
+    (
+        "/proc/1/limits",
+        "Limit            Soft Limit   Hard Limit   Units\nMax open files   32768        32768        files\n",
+    ),
+];
+/// The interfaces of process 1, which was in another network namespace than the kubelet.
+const INTERFACES: &str = "Inter-| Receive | Transmit\n face | bytes … | bytes …\n\
+    eth0: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nifb0: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\nifb1: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n\
+    lo: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+
+/// The recorded kubelet saw no file system of its host.
+struct NoFileSystems;
+
+#[async_trait]
+impl FileSystems for NoFileSystems {
+    async fn of_path(&self, path: &Path) -> Result<FileSystem> {
+        Err(Error::NoFileSystem {
+            path: path.to_owned(),
+        })
+    }
+
+    async fn all(&self) -> Arc<[FileSystem]> {
+        Arc::default()
+    }
+
+    async fn files(&self, paths: Vec<PathBuf>) -> Vec<Option<FileUsage>> {
+        vec![None; paths.len()]
     }
 }
 
@@ -114,13 +162,12 @@ impl Host {
     pub(crate) fn collector(&self) -> Collector {
         let clock = Clock::starting_at(NOW);
         let proc = self.path("/proc");
-        let file_systems = HostFileSystems::new(&proc, Vec::new(), Arc::new(HostStatFs), clock);
         Collector::new(CollectorConfig {
             cgroup_roots: vec!["/kubepods".to_owned()],
             cgroups: Arc::new(CgroupsV1::below(&self.path("/sys/fs/cgroup"), None)),
             processes: Arc::new(ProcFs::new(&proc)),
             machine: Arc::new(HostMachine::new(self.root.path(), clock)),
-            file_systems: Arc::new(file_systems),
+            file_systems: Arc::new(NoFileSystems),
             runtime: None,
             pods: Some(self.pods.clone()),
             clock,
