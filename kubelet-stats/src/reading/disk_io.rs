@@ -50,7 +50,10 @@ impl DeviceIo {
 
     /// Sets the value of an operation.
     pub(crate) fn set(&mut self, operation: &str, value: u64) {
-        match self.operations.binary_search_by(|(name, _)| name.as_str().cmp(operation)) {
+        match self
+            .operations
+            .binary_search_by(|(name, _)| name.as_str().cmp(operation))
+        {
             Ok(found) => {
                 if let Some((_, old)) = self.operations.get_mut(found) {
                     *old = value;

@@ -42,12 +42,14 @@ impl Processes for ProcFs {
     fn network(&self, pid: u32) -> Result<NetworkUsage> {
         let mut files = Folder::new(self.process(pid).join("net"));
         let path = files.path().join("dev");
-        let Some(text) = files.text("dev")? else { return Err(missing(path)) };
+        let Some(text) = files.text("dev")? else {
+            return Err(missing(path));
+        };
         let mut interfaces = Vec::new();
         for line in text.lines().skip(2) {
             let parsed = interface(line);
-            let interface =
-                parsed.ok_or_else(|| Error::format(&path, format!("invalid interface stats line: {line}")))?;
+            let interface = parsed
+                .ok_or_else(|| Error::format(&path, format!("invalid interface stats line: {line}")))?;
             if !is_ignored(&interface.name) {
                 interfaces.push(interface);
             }
@@ -74,21 +76,28 @@ impl Processes for ProcFs {
     fn ulimits(&self, pid: u32) -> Result<Vec<Ulimit>> {
         let mut files = Folder::new(self.process(pid));
         let path = files.path().join("limits");
-        let Some(text) = files.text("limits")? else { return Err(missing(path)) };
+        let Some(text) = files.text("limits")? else {
+            return Err(missing(path));
+        };
         let line = text.lines().find_map(|line| line.strip_prefix("Max open files"));
         Ok(line.and_then(open_files_limit).into_iter().collect())
     }
 
     fn process_limits(&self) -> (Option<i64>, Option<i64>) {
-        let max = match (self.number("sys/kernel/pid_max"), self.number("sys/kernel/threads-max")) {
+        let max = match (
+            self.number("sys/kernel/pid_max"),
+            self.number("sys/kernel/threads-max"),
+        ) {
             (Some(pids), Some(threads)) => Some(pids.min(threads)),
             (pids, threads) => pids.or(threads),
         };
         // `1.36 3.49 4.53 2/3518 3715089`: the number after the slash.
-        let running = std::fs::read_to_string(self.root.join("loadavg")).ok().and_then(|text| {
-            let threads = text.split_ascii_whitespace().nth(3)?.split_once('/')?.1;
-            threads.parse().ok()
-        });
+        let running = std::fs::read_to_string(self.root.join("loadavg"))
+            .ok()
+            .and_then(|text| {
+                let threads = text.split_ascii_whitespace().nth(3)?.split_once('/')?.1;
+                threads.parse().ok()
+            });
         (max, running)
     }
 
@@ -113,7 +122,9 @@ fn interface(line: &str) -> Option<Interface> {
     let [rx_bytes, rx_packets, rx_errors, rx_dropped, _, _, _, _, sent @ ..] = numbers.as_slice() else {
         return None;
     };
-    let [tx_bytes, tx_packets, tx_errors, tx_dropped, _, _, _, _] = sent else { return None };
+    let [tx_bytes, tx_packets, tx_errors, tx_dropped, _, _, _, _] = sent else {
+        return None;
+    };
     Some(Interface {
         name: name.trim().to_owned(),
         rx_bytes: *rx_bytes,
@@ -130,7 +141,9 @@ fn interface(line: &str) -> Option<Interface> {
 /// Soft limit, hard limit, unit.
 fn open_files_limit(text: &str) -> Option<Ulimit> {
     let fields: Vec<&str> = text.split_ascii_whitespace().collect();
-    let [soft, hard, _] = fields.as_slice() else { return None };
+    let [soft, hard, _] = fields.as_slice() else {
+        return None;
+    };
     let limit = |text: &str| match text {
         "unlimited" => Some(-1),
         number => number.parse().ok(),
@@ -149,9 +162,20 @@ mod tests {
     #[test]
     fn lines_of_net_dev() {
         let eth0 = interface("  eth0:    1086      13    1    2    0     0          0         0      682       9    3    4    0     0       0          0").unwrap();
-        assert_eq!((eth0.name.as_str(), eth0.rx_bytes, eth0.tx_bytes), ("eth0", 1086, 682));
-        assert_eq!((eth0.rx_errors, eth0.rx_dropped, eth0.tx_errors, eth0.tx_dropped), (1, 2, 3, 4));
-        assert_eq!(interface("eth0:1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16").unwrap().tx_packets, 10);
+        assert_eq!(
+            (eth0.name.as_str(), eth0.rx_bytes, eth0.tx_bytes),
+            ("eth0", 1086, 682)
+        );
+        assert_eq!(
+            (eth0.rx_errors, eth0.rx_dropped, eth0.tx_errors, eth0.tx_dropped),
+            (1, 2, 3, 4)
+        );
+        assert_eq!(
+            interface("eth0:1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16")
+                .unwrap()
+                .tx_packets,
+            10
+        );
         assert_eq!(interface("eth0: 1 2 3"), None);
         assert_eq!(interface("eth0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"), None);
         assert_eq!(interface("eth0: x 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"), None);
@@ -159,7 +183,8 @@ mod tests {
 
     #[test]
     fn limits() {
-        let limit = open_files_limit("            20000                unlimited            files     ").unwrap();
+        let limit =
+            open_files_limit("            20000                unlimited            files     ").unwrap();
         assert_eq!((limit.soft, limit.hard), (20000, -1));
         assert_eq!(open_files_limit("  x y files"), None);
     }

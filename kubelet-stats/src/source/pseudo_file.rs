@@ -43,16 +43,24 @@ impl Folder {
         };
         self.path.pop();
         let Some(length) = result? else { return Ok(None) };
-        let text = self.buffer.get(..length).and_then(|bytes| std::str::from_utf8(bytes).ok());
+        let text = self
+            .buffer
+            .get(..length)
+            .and_then(|bytes| std::str::from_utf8(bytes).ok());
         match text {
             Some(text) if text.is_empty() || text.ends_with('\n') => Ok(Some(text)),
-            _ => Err(Error::format(self.path.join(file), "the file is cut off, or no text")),
+            _ => Err(Error::format(
+                self.path.join(file),
+                "the file is cut off, or no text",
+            )),
         }
     }
 
     /// The one number of a file. `max` is `u64::MAX`. `None` if there is no such file.
     pub(super) fn number(&mut self, file: &str) -> Result<Option<u64>> {
-        let Some(text) = self.text(file)? else { return Ok(None) };
+        let Some(text) = self.text(file)? else {
+            return Ok(None);
+        };
         match parse(text.trim()) {
             Some(number) => Ok(Some(number)),
             None => {
@@ -72,10 +80,15 @@ impl Folder {
 
     /// Calls `each` with key and number of each line. `None` if there is no such file.
     pub(super) fn numbers(&mut self, file: &str, mut each: impl FnMut(&str, u64)) -> Result<Option<()>> {
-        let Some(text) = self.text(file)? else { return Ok(None) };
+        let Some(text) = self.text(file)? else {
+            return Ok(None);
+        };
         let mut bad = None;
         for line in text.lines() {
-            match line.split_once(' ').and_then(|(key, value)| Some((key, parse(value)?))) {
+            match line
+                .split_once(' ')
+                .and_then(|(key, value)| Some((key, parse(value)?)))
+            {
                 Some((key, value)) => each(key, value),
                 None => bad = Some(format!("line {line:?} is no key and number")),
             }
@@ -100,7 +113,9 @@ fn read_into(path: &Path, buffer: &mut Vec<u8>) -> io::Result<usize> {
         if length == buffer.len() {
             buffer.resize(buffer.len() * 2, 0);
         }
-        let Some(rest) = buffer.get_mut(length..) else { return Ok(length) };
+        let Some(rest) = buffer.get_mut(length..) else {
+            return Ok(length);
+        };
         let read = match file.read(rest) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             read => read?,

@@ -20,7 +20,9 @@ impl NodeSummary {
                 pods.entry(name).or_insert_with(|| new_pod(name, Some(reading)));
             }
             let id = container_id(name);
-            let Some((above, _)) = name.rsplit_once('/').filter(|_| is_id(id)) else { continue };
+            let Some((above, _)) = name.rsplit_once('/').filter(|_| is_id(id)) else {
+                continue;
+            };
             let pod = pods.entry(above).or_insert_with(|| new_pod(above, None));
             let mut stats = container(reading, id, psi);
             if let Some(known) = &reading.container {
@@ -59,7 +61,9 @@ fn new_pod(name: &str, reading: Option<&std::sync::Arc<Reading>>) -> PodStats {
     };
     PodStats {
         pod_ref,
-        start_time: reading.and_then(|reading| reading.spec.creation_time).and_then(time),
+        start_time: reading
+            .and_then(|reading| reading.spec.creation_time)
+            .and_then(time),
         ..Default::default()
     }
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use kubelet_core::RootDir;
-use kubelet_core::stats::{RuntimeUsages, StatsPods};
 use kubelet_core::VolumeUsages;
+use kubelet_core::stats::{RuntimeUsages, StatsPods};
 
 /// What a [`NodeSummary`](super::NodeSummary) shows, and from where.
 #[derive(Clone)]

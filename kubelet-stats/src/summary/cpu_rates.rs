@@ -85,11 +85,23 @@ mod tests {
         assert_eq!(rates.update(&usage(0, Some(1000), None)), None);
         assert_eq!(rates.get(&usage(1, Some(2000), None)), None);
         assert_eq!(rates.update(&usage(2, Some(5000), None)), Some(2000));
-        assert_eq!(rates.update(&usage(2, Some(5000), None)), Some(2000), "no time has passed");
+        assert_eq!(
+            rates.update(&usage(2, Some(5000), None)),
+            Some(2000),
+            "no time has passed"
+        );
         assert_eq!(rates.get(&usage(3, Some(5000), None)), Some(2000));
-        assert_eq!(rates.update(&usage(3, Some(6000), Some(7))), Some(7), "the runtime's own");
+        assert_eq!(
+            rates.update(&usage(3, Some(6000), Some(7))),
+            Some(7),
+            "the runtime's own"
+        );
         assert_eq!(rates.update(&usage(4, Some(9000), None)), Some(2000));
-        assert_eq!(rates.update(&usage(5, Some(10), None)), None, "the counter was reset");
+        assert_eq!(
+            rates.update(&usage(5, Some(10), None)),
+            None,
+            "the counter was reset"
+        );
         assert_eq!(rates.update(&usage(6, Some(110), None)), Some(100));
         rates.clean_up(Timestamp::from_second(607).unwrap());
         assert_eq!(rates.update(&usage(608, Some(200), None)), None);

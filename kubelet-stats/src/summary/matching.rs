@@ -57,7 +57,12 @@ fn has_ended(reading: &Reading) -> bool {
         return true;
     }
     let has_traffic = reading.usage.network.interfaces.iter().any(|interface| {
-        [interface.rx_bytes, interface.tx_bytes, interface.rx_errors, interface.tx_errors] != [0; 4]
+        [
+            interface.rx_bytes,
+            interface.tx_bytes,
+            interface.rx_errors,
+            interface.tx_errors,
+        ] != [0; 4]
     });
     if reading.spec.has_network && has_traffic {
         return false;
@@ -96,7 +101,9 @@ impl Listed {
         let containers = list.containers.into_iter().filter(|container| container.running);
         Self {
             sandboxes,
-            containers: containers.map(|container| (container.id.clone(), container)).collect(),
+            containers: containers
+                .map(|container| (container.id.clone(), container))
+                .collect(),
         }
     }
 }

@@ -47,7 +47,11 @@ impl NodeSummary {
     /// A summary of what `collector` reads.
     pub fn new(collector: Collector, config: SummaryConfig) -> Self {
         let started = collector.config().clock.now();
-        let booted = collector.config().processes.uptime().and_then(|uptime| started.checked_sub(uptime).ok());
+        let booted = collector
+            .config()
+            .processes
+            .uptime()
+            .and_then(|uptime| started.checked_sub(uptime).ok());
         Self {
             inner: Arc::new(Inner {
                 collector,
@@ -85,7 +89,10 @@ impl NodeSummary {
         });
         node.rlimit = Some(self.rlimit().await);
         node.system_containers = self.system_containers(&snapshot, age, false).await;
-        Ok(Summary { node, pods: Some(pods) })
+        Ok(Summary {
+            node,
+            pods: Some(pods),
+        })
     }
 
     /// CPU, memory and swap (`GetCPUAndMemoryStats`).
@@ -107,7 +114,10 @@ impl NodeSummary {
             system_containers,
             ..node
         };
-        Ok(Summary { node, pods: Some(pods) })
+        Ok(Summary {
+            node,
+            pods: Some(pods),
+        })
     }
 
     /// The usage of all pods (`ListPodStats`).

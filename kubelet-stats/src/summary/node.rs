@@ -53,7 +53,9 @@ impl NodeSummary {
         ];
         let mut found = Vec::new();
         for (name, cgroup_name) in containers {
-            let Some(cgroup_name) = cgroup_name.as_deref().filter(|name| !name.is_empty()) else { continue };
+            let Some(cgroup_name) = cgroup_name.as_deref().filter(|name| !name.is_empty()) else {
+                continue;
+            };
             let fresh = age_of_pods.is_zero() && name == SYSTEM_CONTAINER_PODS;
             let reading = match snapshot.cgroup(cgroup_name).filter(|_| !fresh) {
                 Some(reading) => Ok(reading.clone()),
@@ -102,7 +104,9 @@ impl NodeSummary {
 
     /// The file systems of images and of containers (`ImageFsStats`). `None` without a runtime.
     pub(super) async fn runtime_file_systems(&self) -> Result<(Option<FsStats>, Option<FsStats>)> {
-        let Some(runtime) = &self.inner.config.runtime else { return Ok((None, None)) };
+        let Some(runtime) = &self.inner.config.runtime else {
+            return Ok((None, None));
+        };
         let file_systems = runtime.file_systems().await?;
         let Some(images) = file_systems.images.into_iter().next() else {
             let message = "imageFs information is unavailable".to_owned();
@@ -128,7 +132,13 @@ impl NodeSummary {
         if mountpoint.is_empty() {
             return None;
         }
-        match self.inner.collector.file_systems().of_path(Path::new(mountpoint)).await {
+        match self
+            .inner
+            .collector
+            .file_systems()
+            .of_path(Path::new(mountpoint))
+            .await
+        {
             Ok(file_system) => Some(file_system),
             Err(error) => {
                 tracing::debug!(%error, mountpoint, "read the file system of the runtime");
@@ -147,7 +157,9 @@ impl NodeSummary {
     ///
     /// May be dropped and called again.
     pub async fn has_dedicated_image_fs(&self) -> Result<bool> {
-        let Some(runtime) = &self.inner.config.runtime else { return Ok(false) };
+        let Some(runtime) = &self.inner.config.runtime else {
+            return Ok(false);
+        };
         let root = self.root_file_system().await?;
         for images in runtime.file_systems().await?.images {
             if let Some(file_system) = self.known_file_system(&images.mountpoint).await {

@@ -30,7 +30,8 @@ impl NodeSummary {
         {
             return Ok(self.strict_pods(usages, &listed, root_fs, update).await);
         }
-        self.partial_pods(runtime.as_ref(), &listed, snapshot, root_fs, update).await
+        self.partial_pods(runtime.as_ref(), &listed, snapshot, root_fs, update)
+            .await
     }
 
     /// (`ListPodCPUAndMemoryStats`)
@@ -39,7 +40,10 @@ impl NodeSummary {
             let mut pods = self.pods_of_cgroups(snapshot);
             for pod in &mut pods {
                 pod.io = None;
-                pod.containers.iter_mut().flatten().for_each(|container| container.io = None);
+                pod.containers
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|container| container.io = None);
             }
             return Ok(pods);
         };
@@ -53,7 +57,9 @@ impl NodeSummary {
         let psi = self.inner.config.psi;
         let mut pods: BTreeMap<&str, PodStats> = BTreeMap::new();
         for usage in runtime.container_usages().await? {
-            let Some((container, sandbox)) = listed.find(&usage.id) else { continue };
+            let Some((container, sandbox)) = listed.find(&usage.id) else {
+                continue;
+            };
             let pod = pods.entry(&sandbox.id).or_insert_with(|| pod_of(sandbox));
             let mut stats = self.runtime_cpu_and_memory(&usage, container);
             let pod_reading = readings.pods.get(&sandbox.uid).copied();
@@ -64,7 +70,9 @@ impl NodeSummary {
             }
             pod.containers.get_or_insert_default().push(stats);
         }
-        self.inner.cpu_rates.clean_up(self.inner.collector.config().clock.now());
+        self.inner
+            .cpu_rates
+            .clean_up(self.inner.collector.config().clock.now());
         Ok(pods.into_values().collect())
     }
 
@@ -81,7 +89,9 @@ impl NodeSummary {
         let mut storage = Storage::new(self, root_fs);
         let mut pods: BTreeMap<&str, PodStats> = BTreeMap::new();
         for usage in runtime.container_usages().await? {
-            let Some((container, sandbox)) = listed.find(&usage.id) else { continue };
+            let Some((container, sandbox)) = listed.find(&usage.id) else {
+                continue;
+            };
             let pod = pods.entry(&sandbox.id).or_insert_with(|| pod_of(sandbox));
             let mut stats = self.runtime_container(&usage, container, update);
             storage.add_rootfs_capacity(&mut stats, &usage).await;
@@ -103,7 +113,9 @@ impl NodeSummary {
             }
             pod.containers.get_or_insert_default().push(stats);
         }
-        self.inner.cpu_rates.clean_up(self.inner.collector.config().clock.now());
+        self.inner
+            .cpu_rates
+            .clean_up(self.inner.collector.config().clock.now());
         let mut pods: Vec<PodStats> = pods.into_values().collect();
         storage.finish(&mut pods).await;
         Ok(pods)
@@ -112,10 +124,7 @@ impl NodeSummary {
 
 impl Listed {
     /// A container that runs, and its sandbox.
-    pub(super) fn find(
-        &self,
-        id: &str,
-    ) -> Option<(&kubelet_core::stats::RuntimeContainer, &RuntimeSandbox)> {
+    pub(super) fn find(&self, id: &str) -> Option<(&kubelet_core::stats::RuntimeContainer, &RuntimeSandbox)> {
         let container = self.containers.get(id)?;
         Some((container, self.sandboxes.get(&container.sandbox_id)?))
     }
@@ -176,7 +185,9 @@ fn add_cpu_and_memory(pod: &mut PodStats, reading: Option<&Reading>, container: 
     if let Some(more) = &container.swap {
         let swap = pod.swap.take();
         pod.swap = Some(SwapStats {
-            time: swap.as_ref().map_or_else(|| more.time.clone(), |swap| swap.time.clone()),
+            time: swap
+                .as_ref()
+                .map_or_else(|| more.time.clone(), |swap| swap.time.clone()),
             swap_available_bytes: sum(
                 swap.as_ref().and_then(|swap| swap.swap_available_bytes),
                 more.swap_available_bytes,

@@ -32,8 +32,14 @@ impl<'a> Storage<'a> {
     }
 
     /// What is free for the writable layer.
-    pub(super) async fn add_rootfs_capacity(&mut self, stats: &mut ContainerStats, usage: &RuntimeContainerUsage) {
-        let (Some(rootfs), Some(layer)) = (&mut stats.rootfs, &usage.writable_layer) else { return };
+    pub(super) async fn add_rootfs_capacity(
+        &mut self,
+        stats: &mut ContainerStats,
+        usage: &RuntimeContainerUsage,
+    ) {
+        let (Some(rootfs), Some(layer)) = (&mut stats.rootfs, &usage.writable_layer) else {
+            return;
+        };
         if !self.known.contains_key(&layer.mountpoint) {
             let found = self.summary.known_file_system(&layer.mountpoint).await;
             self.known.insert(layer.mountpoint.clone(), found);
@@ -52,12 +58,23 @@ impl<'a> Storage<'a> {
         for pod in pods.iter() {
             let logs = config.pod_logs_dir.join(pod_logs_folder(&pod.pod_ref));
             paths.push(config.root_dir.etc_hosts(&PodUid::from(pod.pod_ref.uid.as_str())));
-            let of_containers: Vec<PathBuf> =
-                pod.containers.iter().flatten().map(|container| logs.join(&container.name)).collect();
+            let of_containers: Vec<PathBuf> = pod
+                .containers
+                .iter()
+                .flatten()
+                .map(|container| logs.join(&container.name))
+                .collect();
             paths.push(logs);
             paths.extend(of_containers);
         }
-        let mut files = self.summary.inner.collector.file_systems().files(paths).await.into_iter();
+        let mut files = self
+            .summary
+            .inner
+            .collector
+            .file_systems()
+            .files(paths)
+            .await
+            .into_iter();
         let mut next = || files.next().flatten();
         for pod in pods {
             let hosts = next();
@@ -121,7 +138,9 @@ impl<'a> Storage<'a> {
     /// Local volumes of the pod, and others, each by name (`GetPodVolumeStats`).
     async fn volumes(&self, pod_ref: &PodReference) -> (Vec<VolumeStats>, Vec<VolumeStats>) {
         let config = &self.summary.inner.config;
-        let Some(volumes) = &config.volumes else { return Default::default() };
+        let Some(volumes) = &config.volumes else {
+            return Default::default();
+        };
         let uid = PodUid::from(pod_ref.uid.as_str());
         let pod = config.pods.as_ref().and_then(|pods| pods.pod(&uid));
         let (mut ephemeral, mut persistent) = (Vec::new(), Vec::new());
@@ -152,7 +171,10 @@ fn is_local_ephemeral(volume: &Volume) -> bool {
     let on_disk = |medium: &Option<String>| medium.as_deref().unwrap_or_default().is_empty();
     volume.git_repo.is_some()
         || volume.config_map.is_some()
-        || volume.empty_dir.as_ref().is_some_and(|volume| on_disk(&volume.medium))
+        || volume
+            .empty_dir
+            .as_ref()
+            .is_some_and(|volume| on_disk(&volume.medium))
 }
 
 /// (`parsePodVolumeStats`)
@@ -169,7 +191,9 @@ fn volume(name: String, usage: VolumeUsage) -> VolumeStats {
             inodes_used: zero(usage.inodes_used),
         },
         name,
-        pvc_ref: usage.claim.map(|(namespace, name)| PvcReference { name, namespace }),
+        pvc_ref: usage
+            .claim
+            .map(|(namespace, name)| PvcReference { name, namespace }),
         volume_health_stats: usage.abnormal.map(|abnormal| VolumeHealthStats { abnormal }),
     }
 }

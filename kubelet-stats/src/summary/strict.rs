@@ -19,10 +19,14 @@ impl NodeSummary {
         let mut storage = Storage::new(self, root_fs);
         let mut pods = Vec::new();
         for usage in usages {
-            let Some(sandbox) = listed.sandboxes.get(&usage.sandbox_id) else { continue };
+            let Some(sandbox) = listed.sandboxes.get(&usage.sandbox_id) else {
+                continue;
+            };
             let mut pod = pod_of(sandbox);
             for of_container in &usage.containers {
-                let Some(container) = listed.containers.get(&of_container.id) else { continue };
+                let Some(container) = listed.containers.get(&of_container.id) else {
+                    continue;
+                };
                 let mut stats = self.runtime_container(of_container, container, update);
                 storage.add_rootfs_capacity(&mut stats, of_container).await;
                 pod.containers.get_or_insert_default().push(stats);
@@ -46,13 +50,21 @@ impl NodeSummary {
         pods
     }
 
-    pub(super) fn strict_cpu_and_memory(&self, usages: Vec<RuntimePodUsage>, listed: &Listed) -> Vec<PodStats> {
+    pub(super) fn strict_cpu_and_memory(
+        &self,
+        usages: Vec<RuntimePodUsage>,
+        listed: &Listed,
+    ) -> Vec<PodStats> {
         let mut pods = Vec::new();
         for usage in usages {
-            let Some(sandbox) = listed.sandboxes.get(&usage.sandbox_id) else { continue };
+            let Some(sandbox) = listed.sandboxes.get(&usage.sandbox_id) else {
+                continue;
+            };
             let mut pod = pod_of(sandbox);
             for of_container in &usage.containers {
-                let Some(container) = listed.containers.get(&of_container.id) else { continue };
+                let Some(container) = listed.containers.get(&of_container.id) else {
+                    continue;
+                };
                 let stats = self.runtime_cpu_and_memory(of_container, container);
                 pod.containers.get_or_insert_default().push(stats);
             }
@@ -73,10 +85,17 @@ impl NodeSummary {
 /// The runtime reports no swap of pods (`aggregatePodSwapStats`).
 fn swap_of_containers(pod: &PodStats) -> Option<SwapStats> {
     let containers = pod.containers.iter().flatten();
-    let swaps: Vec<&SwapStats> = containers.filter_map(|container| container.swap.as_ref()).collect();
+    let swaps: Vec<&SwapStats> = containers
+        .filter_map(|container| container.swap.as_ref())
+        .collect();
     let last = swaps.last()?;
     let sum = |of: fn(&SwapStats) -> Option<u64>| {
-        Some(swaps.iter().filter_map(|swap| of(swap)).fold(0, u64::saturating_add))
+        Some(
+            swaps
+                .iter()
+                .filter_map(|swap| of(swap))
+                .fold(0, u64::saturating_add),
+        )
     };
     Some(SwapStats {
         time: last.time.clone(),

@@ -40,7 +40,9 @@ impl CreationTimes {
         let mut earliest: Option<Timestamp> = None;
         for folder in folders {
             for path in [folder.to_owned(), folder.join(marker)] {
-                let time = std::fs::metadata(path).ok().and_then(|metadata| modified(&metadata));
+                let time = std::fs::metadata(path)
+                    .ok()
+                    .and_then(|metadata| modified(&metadata));
                 earliest = match (earliest, time) {
                     (Some(a), Some(b)) => Some(a.min(b)),
                     (a, b) => a.or(b),

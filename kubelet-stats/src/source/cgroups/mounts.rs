@@ -10,10 +10,16 @@ const CONTROLLERS: [&str; 7] = ["cpu", "cpuacct", "memory", "pids", "blkio", "de
 pub(super) fn controllers(mountinfo: &str) -> BTreeMap<&'static str, PathBuf> {
     let mut found = BTreeMap::new();
     for line in mountinfo.lines() {
-        let Some((left, right)) = line.split_once(" - ") else { continue };
+        let Some((left, right)) = line.split_once(" - ") else {
+            continue;
+        };
         let mut right = right.split(' ');
-        let (Some("cgroup"), Some(options)) = (right.next(), right.nth(1)) else { continue };
-        let Some(mountpoint) = left.split(' ').nth(4) else { continue };
+        let (Some("cgroup"), Some(options)) = (right.next(), right.nth(1)) else {
+            continue;
+        };
+        let Some(mountpoint) = left.split(' ').nth(4) else {
+            continue;
+        };
         for option in options.split(',') {
             if let Some(name) = CONTROLLERS.iter().find(|name| **name == option) {
                 found.entry(*name).or_insert_with(|| PathBuf::from(mountpoint));
@@ -34,8 +40,13 @@ pub(super) fn controllers_below(root: &std::path::Path) -> BTreeMap<&'static str
         .collect();
     folders.sort();
     for folder in folders {
-        let Some(names) = folder.file_name().and_then(|name| name.to_str()) else { continue };
-        for name in CONTROLLERS.iter().filter(|name| names.split(',').any(|part| part == **name)) {
+        let Some(names) = folder.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        for name in CONTROLLERS
+            .iter()
+            .filter(|name| names.split(',').any(|part| part == **name))
+        {
             found.entry(*name).or_insert_with(|| folder.clone());
         }
     }

@@ -62,7 +62,9 @@ impl Cgroups for CgroupsV1 {
     fn list(&self, root: &str) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for controller in ["cpu", "memory"] {
-            let Some(mountpoint) = self.controllers.get(controller) else { continue };
+            let Some(mountpoint) = self.controllers.get(controller) else {
+                continue;
+            };
             match list_below(mountpoint, root, &mut names) {
                 Err(error) if error.is_gone() => {}
                 listed => listed?,
@@ -81,10 +83,19 @@ impl Cgroups for CgroupsV1 {
             .filter_map(|controller| Some((*controller, self.path(controller, name)?)))
             .collect();
         let Some((_, first)) = paths.first() else {
-            return Err(Error::NoCgroup { name: name.to_owned() });
+            return Err(Error::NoCgroup {
+                name: name.to_owned(),
+            });
         };
-        let inode = std::fs::metadata(first).map_err(|error| Error::read(first, error))?.ino();
-        let path = |controller: &str| paths.iter().find(|(c, _)| *c == controller).map(|(_, path)| path.clone());
+        let inode = std::fs::metadata(first)
+            .map_err(|error| Error::read(first, error))?
+            .ino();
+        let path = |controller: &str| {
+            paths
+                .iter()
+                .find(|(c, _)| *c == controller)
+                .map(|(_, path)| path.clone())
+        };
         let mut spec = Spec {
             creation_time: self.creation.get(
                 name,
@@ -124,7 +135,9 @@ impl Cgroups for CgroupsV1 {
     fn usage(&self, name: &str, spec: &Spec) -> Result<CgroupUsage> {
         let mut usage = CgroupUsage::default();
         let mut files = Folder::new(PathBuf::new());
-        let gone = || Error::NoCgroup { name: name.to_owned() };
+        let gone = || Error::NoCgroup {
+            name: name.to_owned(),
+        };
         match self.path("cpu", name) {
             Some(path) => read_cpu(&mut files, path, &mut usage.cpu)?,
             None if spec.cpu.is_some() => return Err(gone()),
@@ -169,7 +182,9 @@ impl Cgroups for CgroupsV1 {
     }
 
     fn processes(&self, name: &str) -> Result<Vec<u32>> {
-        let Some(root) = self.controllers.get("cpu") else { return Ok(Vec::new()) };
+        let Some(root) = self.controllers.get("cpu") else {
+            return Ok(Vec::new());
+        };
         let mut files = Folder::new(folder(root, name));
         let Some(text) = files.text("cgroup.procs")? else {
             return Err(missing(files.path().join("cgroup.procs")));
@@ -250,17 +265,23 @@ type BlkioFile = (&'static str, fn(&mut DiskIo) -> &mut Vec<DeviceIo>);
 const BLKIO: [&[BlkioFile]; 5] = [
     &[
         ("blkio.bfq.sectors_recursive", |io| &mut io.sectors),
-        ("blkio.bfq.io_service_time_recursive", |io| &mut io.io_service_time),
+        ("blkio.bfq.io_service_time_recursive", |io| {
+            &mut io.io_service_time
+        }),
         ("blkio.bfq.io_wait_time_recursive", |io| &mut io.io_wait_time),
         ("blkio.bfq.io_merged_recursive", |io| &mut io.io_merged),
         ("blkio.bfq.io_queued_recursive", |io| &mut io.io_queued),
         ("blkio.bfq.time_recursive", |io| &mut io.io_time),
         ("blkio.bfq.io_serviced_recursive", |io| &mut io.io_serviced),
-        ("blkio.bfq.io_service_bytes_recursive", |io| &mut io.io_service_bytes),
+        ("blkio.bfq.io_service_bytes_recursive", |io| {
+            &mut io.io_service_bytes
+        }),
     ],
     &[
         ("blkio.bfq.io_serviced_recursive", |io| &mut io.io_serviced),
-        ("blkio.bfq.io_service_bytes_recursive", |io| &mut io.io_service_bytes),
+        ("blkio.bfq.io_service_bytes_recursive", |io| {
+            &mut io.io_service_bytes
+        }),
     ],
     &[
         ("blkio.sectors_recursive", |io| &mut io.sectors),
@@ -274,7 +295,9 @@ const BLKIO: [&[BlkioFile]; 5] = [
     ],
     &[
         ("blkio.throttle.io_serviced_recursive", |io| &mut io.io_serviced),
-        ("blkio.throttle.io_service_bytes_recursive", |io| &mut io.io_service_bytes),
+        ("blkio.throttle.io_service_bytes_recursive", |io| {
+            &mut io.io_service_bytes
+        }),
     ],
     &[
         ("blkio.throttle.io_serviced", |io| &mut io.io_serviced),
@@ -305,7 +328,9 @@ fn read_blkio(files: &mut Folder) -> Result<DiskIo> {
 
 /// Lines such as `8:0 Read 124` or `8:0 6792`, and a total.
 fn read_devices(files: &mut Folder, file: &str) -> Result<Vec<DeviceIo>> {
-    let Some(text) = files.text(file)? else { return Ok(Vec::new()) };
+    let Some(text) = files.text(file)? else {
+        return Ok(Vec::new());
+    };
     let mut devices: BTreeMap<(u64, u64), DeviceIo> = BTreeMap::new();
     let mut bad = None;
     for line in text.lines() {
@@ -332,7 +357,10 @@ fn read_devices(files: &mut Folder, file: &str) -> Result<Vec<DeviceIo>> {
     }
     match bad {
         None => Ok(devices.into_values().collect()),
-        Some(line) => Err(Error::format(files.path().join(file), format!("unexpected line {line:?}"))),
+        Some(line) => Err(Error::format(
+            files.path().join(file),
+            format!("unexpected line {line:?}"),
+        )),
     }
 }
 
@@ -361,5 +389,8 @@ fn read_hugetlb(path: PathBuf) -> Result<Vec<HugetlbUsage>> {
 }
 
 fn incomplete(files: &Folder, file: &str) -> Error {
-    Error::format(files.path().join(file), "a number that the kernel always writes is missing")
+    Error::format(
+        files.path().join(file),
+        "a number that the kernel always writes is missing",
+    )
 }

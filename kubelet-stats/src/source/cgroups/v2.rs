@@ -51,10 +51,15 @@ impl CgroupsV2 {
             return Err(missing(self.proc.join("meminfo")));
         };
         let kib = |key: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-            line.and_then(|value| parse(value.trim().trim_end_matches(" kB"))).unwrap_or(0)
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+            line.and_then(|value| parse(value.trim().trim_end_matches(" kB")))
+                .unwrap_or(0)
         };
-        memory.swap = kib("SwapTotal").saturating_sub(kib("SwapFree")).saturating_mul(1024);
+        memory.swap = kib("SwapTotal")
+            .saturating_sub(kib("SwapFree"))
+            .saturating_mul(1024);
         Ok(())
     }
 }
@@ -75,9 +80,15 @@ impl Cgroups for CgroupsV2 {
         let path = folder(&self.root, name);
         let inode = match std::fs::metadata(&path) {
             Ok(metadata) => metadata.ino(),
-            Err(_) => return Err(Error::NoCgroup { name: name.to_owned() }),
+            Err(_) => {
+                return Err(Error::NoCgroup {
+                    name: name.to_owned(),
+                });
+            }
         };
-        let creation_time = self.creation.get(name, inode, std::iter::once(path.as_path()), "cgroup.events");
+        let creation_time = self
+            .creation
+            .get(name, inode, std::iter::once(path.as_path()), "cgroup.events");
         let mut files = Folder::new(path);
         let weight = files.number("cpu.weight")?.unwrap_or(0);
         let (quota, period) = match files.text("cpu.max")? {
@@ -140,7 +151,9 @@ impl Cgroups for CgroupsV2 {
             memory.working_set = memory.usage.saturating_sub(memory.total_inactive_file);
             usage.memory = memory;
         } else if spec.memory.is_some() && !is_root {
-            return Err(Error::NoCgroup { name: name.to_owned() });
+            return Err(Error::NoCgroup {
+                name: name.to_owned(),
+            });
         }
         match files.number("pids.current")? {
             Some(current) => {
@@ -240,7 +253,9 @@ fn read_memory(files: &mut Folder) -> Result<Option<MemoryUsage>> {
 /// Lines such as `8:0 rbytes=90112 wbytes=299008 rios=8950 wios=1252 dbytes=0 dios=0`.
 fn read_io(files: &mut Folder) -> Result<DiskIo> {
     let mut io = DiskIo::default();
-    let Some(text) = files.text("io.stat")? else { return Ok(io) };
+    let Some(text) = files.text("io.stat")? else {
+        return Ok(io);
+    };
     let mut bad = None;
     for line in text.lines() {
         let mut fields = line.split_ascii_whitespace();
@@ -256,7 +271,9 @@ fn read_io(files: &mut Folder) -> Result<DiskIo> {
         };
         let (mut bytes, mut operations) = (new.clone(), new);
         for field in fields {
-            let Some((key, value)) = field.split_once('=') else { continue };
+            let Some((key, value)) = field.split_once('=') else {
+                continue;
+            };
             let (target, operation) = match key {
                 "rbytes" => (&mut bytes, "Read"),
                 "wbytes" => (&mut bytes, "Write"),
@@ -277,7 +294,10 @@ fn read_io(files: &mut Folder) -> Result<DiskIo> {
         }
     }
     if let Some(line) = bad {
-        return Err(Error::format(files.path().join("io.stat"), format!("unexpected line {line:?}")));
+        return Err(Error::format(
+            files.path().join("io.stat"),
+            format!("unexpected line {line:?}"),
+        ));
     }
     let by_number = |a: &DeviceIo, b: &DeviceIo| (a.major, a.minor).cmp(&(b.major, b.minor));
     io.io_service_bytes.sort_by(by_number);
@@ -366,5 +386,8 @@ fn is_unsupported(error: &Error) -> bool {
 }
 
 fn incomplete(files: &Folder, file: &str) -> Error {
-    Error::format(files.path().join(file), "a number that the kernel always writes is missing")
+    Error::format(
+        files.path().join(file),
+        "a number that the kernel always writes is missing",
+    )
 }

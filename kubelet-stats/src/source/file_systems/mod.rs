@@ -40,7 +40,12 @@ pub struct HostFileSystems {
 impl HostFileSystems {
     /// The file systems that are mounted according to `proc`, usually `/proc`. Those below `excluded` are left out: mounts
     /// of containers, which the kubelet shows after a restart.
-    pub fn new(proc: impl Into<PathBuf>, excluded: Vec<PathBuf>, stat: Arc<dyn StatFs>, clock: Clock) -> Self {
+    pub fn new(
+        proc: impl Into<PathBuf>,
+        excluded: Vec<PathBuf>,
+        stat: Arc<dyn StatFs>,
+        clock: Clock,
+    ) -> Self {
         let file_systems = Self {
             proc: proc.into(),
             excluded,
@@ -56,7 +61,12 @@ impl HostFileSystems {
     fn read_mounts(&self) {
         let text = std::fs::read_to_string(self.proc.join("self/mountinfo")).unwrap_or_default();
         let mut mounts = mounts(&text);
-        mounts.retain(|mount| !self.excluded.iter().any(|prefix| mount.mountpoint.starts_with(prefix)));
+        mounts.retain(|mount| {
+            !self
+                .excluded
+                .iter()
+                .any(|prefix| mount.mountpoint.starts_with(prefix))
+        });
         *self.mounts.write() = mounts.into();
     }
 
@@ -90,12 +100,21 @@ impl HostFileSystems {
         found.cloned()
     }
 
-    fn file_system(&self, mount: &Mount, stat: StatFsResult, io: &HashMap<(u64, u64), crate::reading::IoCounters>) -> FileSystem {
+    fn file_system(
+        &self,
+        mount: &Mount,
+        stat: StatFsResult,
+        io: &HashMap<(u64, u64), crate::reading::IoCounters>,
+    ) -> FileSystem {
         FileSystem {
             timestamp: self.clock.now(),
             device: mount.device.clone(),
             mountpoint: mount.mountpoint.to_string_lossy().into_owned(),
-            kind: if mount.kind == "zfs" { FileSystemKind::Zfs } else { FileSystemKind::Vfs },
+            kind: if mount.kind == "zfs" {
+                FileSystemKind::Zfs
+            } else {
+                FileSystemKind::Vfs
+            },
             capacity: stat.capacity,
             free: stat.free,
             available: stat.available,
@@ -117,7 +136,9 @@ impl FileSystems for HostFileSystems {
             self.read_mounts();
             self.mount_of(path, number)
         });
-        let mount = mount.ok_or_else(|| Error::NoFileSystem { path: path.to_owned() })?;
+        let mount = mount.ok_or_else(|| Error::NoFileSystem {
+            path: path.to_owned(),
+        })?;
         Ok(self.file_system(&mount, stat, &HashMap::new()))
     }
 
@@ -138,7 +159,9 @@ impl FileSystems for HostFileSystems {
 
     async fn files(&self, paths: Vec<PathBuf>) -> Vec<Option<FileUsage>> {
         let count = paths.len();
-        let Some(key) = paths.first().cloned() else { return Vec::new() };
+        let Some(key) = paths.first().cloned() else {
+            return Vec::new();
+        };
         let stat = self.stat.clone();
         let measure = move || Ok(paths.iter().map(|path| stat.files(path)).collect());
         let answer = self.probes.ask_files(&key, TIMEOUT, measure).await;

@@ -45,8 +45,8 @@ pub(super) fn mounts(mountinfo: &str) -> Vec<Mount> {
 /// The types that cAdvisor has a plugin for.
 fn is_supported(kind: &str) -> bool {
     const KINDS: [&str; 18] = [
-        "xfs", "squashfs", "f2fs", "jfs", "reiserfs", "hfs", "hfsplus", "ntfs", "vfat", "fat", "msdos", "exfat",
-        "udf", "iso9660", "overlay", "tmpfs", "btrfs", "zfs",
+        "xfs", "squashfs", "f2fs", "jfs", "reiserfs", "hfs", "hfsplus", "ntfs", "vfat", "fat", "msdos",
+        "exfat", "udf", "iso9660", "overlay", "tmpfs", "btrfs", "zfs",
     ];
     kind.starts_with("ext") || kind.starts_with("nfs") || KINDS.contains(&kind)
 }
@@ -68,7 +68,10 @@ fn parse(line: &str) -> Option<Mount> {
 
 /// The kernel writes a space as `\040`.
 fn unescape(text: &str) -> String {
-    text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+    text.replace("\\040", " ")
+        .replace("\\011", "\t")
+        .replace("\\012", "\n")
+        .replace("\\134", "\\")
 }
 
 /// The counters of disks and partitions by device number (`getDiskStatsMap`).
@@ -79,13 +82,17 @@ pub(super) fn disk_stats(diskstats: &str) -> HashMap<(u64, u64), IoCounters> {
         let (Some(major), Some(minor), Some(name)) = (fields.next(), fields.next(), fields.next()) else {
             continue;
         };
-        let (Ok(major), Ok(minor)) = (major.parse(), minor.parse()) else { continue };
+        let (Ok(major), Ok(minor)) = (major.parse(), minor.parse()) else {
+            continue;
+        };
         if !is_partition(name) {
             continue;
         }
         let numbers: Option<Vec<u64>> = fields.map(|field| field.parse().ok()).collect();
         let numbers = numbers.unwrap_or_default();
-        let [a, b, c, d, e, f, g, h, i, j, k, ..] = numbers.as_slice() else { continue };
+        let [a, b, c, d, e, f, g, h, i, j, k, ..] = numbers.as_slice() else {
+            continue;
+        };
         let counters = IoCounters {
             reads_completed: *a,
             reads_merged: *b,
@@ -110,7 +117,9 @@ fn is_partition(name: &str) -> bool {
     if let Some(number) = name.strip_prefix("dm-") {
         return !number.is_empty() && is_number(number);
     }
-    let rest = ["sd", "vd", "xvd"].iter().find_map(|prefix| name.strip_prefix(prefix));
+    let rest = ["sd", "vd", "xvd"]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix));
     rest.is_some_and(|rest| {
         let number = rest.trim_start_matches(|letter: char| letter.is_ascii_lowercase());
         number.len() < rest.len() && is_number(number)
@@ -132,8 +141,10 @@ mod tests {
 25 20 0:50 / /run/c/rootfs rw - overlay overlay rw
 26 20 254:16 / /mnt/a\\040b rw - xfs /dev/vdb rw
 ";
-        let found: Vec<(String, PathBuf)> =
-            mounts(table).into_iter().map(|mount| (mount.device, mount.mountpoint)).collect();
+        let found: Vec<(String, PathBuf)> = mounts(table)
+            .into_iter()
+            .map(|mount| (mount.device, mount.mountpoint))
+            .collect();
         let at = |device: &str, path: &str| (device.to_owned(), PathBuf::from(path));
         assert_eq!(
             found,
@@ -149,7 +160,8 @@ mod tests {
 
     #[test]
     fn counters_of_partitions() {
-        let text = " 254 0 vda 1 2 3 4 5 6 7 8 9 10 11 0 0\n 7 0 loop0 1 2 3 4 5 6 7 8 9 10 11\n 254 1 vda1 x\n";
+        let text =
+            " 254 0 vda 1 2 3 4 5 6 7 8 9 10 11 0 0\n 7 0 loop0 1 2 3 4 5 6 7 8 9 10 11\n 254 1 vda1 x\n";
         let found = disk_stats(text);
         assert_eq!(found.len(), 1);
         assert_eq!(found[&(254, 0)].weighted_io_time, 11);

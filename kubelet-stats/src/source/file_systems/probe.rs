@@ -53,7 +53,12 @@ impl<T> Default for Pending<T> {
 }
 
 impl<T: Send + 'static> Pending<T> {
-    async fn ask(&self, key: PathBuf, within: Duration, question: impl FnOnce() -> T + Send + 'static) -> Option<T>
+    async fn ask(
+        &self,
+        key: PathBuf,
+        within: Duration,
+        question: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T>
     where
         PathBuf: Hash + Eq,
     {
@@ -75,7 +80,9 @@ impl<T: Send + 'static> Pending<T> {
 
     fn still_waits(&self, key: &Path) -> bool {
         let mut pending = self.0.lock();
-        let Some(answered) = pending.get_mut(key) else { return false };
+        let Some(answered) = pending.get_mut(key) else {
+            return false;
+        };
         if matches!(answered.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
             return true;
         }

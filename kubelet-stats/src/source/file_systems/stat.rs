@@ -30,7 +30,9 @@ pub trait StatFs: Send + Sync {
         let mut sum = FileUsage::default();
         for entry in std::fs::read_dir(path).ok()?.flatten() {
             // A file that is gone, because logs were rotated, uses nothing.
-            let Some(metadata) = entry.metadata().ok().filter(|metadata| !metadata.is_dir()) else { continue };
+            let Some(metadata) = entry.metadata().ok().filter(|metadata| !metadata.is_dir()) else {
+                continue;
+            };
             let file = usage(&metadata);
             sum.bytes = sum.bytes.saturating_add(file.bytes);
             sum.inodes += file.inodes;

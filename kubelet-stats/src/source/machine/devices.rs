@@ -9,7 +9,11 @@ use crate::reading::{Disk, NetworkDevice};
 
 /// Block devices (`GetBlockDeviceInfo`).
 pub(super) fn disks(folder: &Path) -> Vec<Disk> {
-    let is_disk = |name: &str| !["loop", "ram", "sr"].iter().any(|prefix| name.starts_with(prefix));
+    let is_disk = |name: &str| {
+        !["loop", "ram", "sr"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    };
     let disk = |(name, path): (String, std::path::PathBuf)| {
         if !is_disk(&name) || text(&path.join("hidden")).is_some_and(|hidden| hidden.trim() == "1") {
             return None;
@@ -52,14 +56,25 @@ pub(super) fn network_devices(folder: &Path) -> Vec<NetworkDevice> {
 /// Memory modules: type, bytes, number (`GetMachineMemoryByType`).
 pub(super) fn memory_by_type(folder: &Path) -> Vec<(String, u64, u64)> {
     let mut types: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    for (_, controller) in entries(folder).into_iter().filter(|(name, _)| name.starts_with("mc")) {
-        for (_, module) in entries(&controller).into_iter().filter(|(name, _)| name.starts_with("dimm")) {
+    for (_, controller) in entries(folder)
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("mc"))
+    {
+        for (_, module) in entries(&controller)
+            .into_iter()
+            .filter(|(name, _)| name.starts_with("dimm"))
+        {
             let kind = text(&module.join("dimm_mem_type"));
-            let (Some(kind), Some(mib)) = (kind, number::<u64>(&module.join("size"))) else { continue };
+            let (Some(kind), Some(mib)) = (kind, number::<u64>(&module.join("size"))) else {
+                continue;
+            };
             let sum = types.entry(kind.trim().to_owned()).or_default();
             sum.0 += mib * 1024 * 1024;
             sum.1 += 1;
         }
     }
-    types.into_iter().map(|(kind, (bytes, modules))| (kind, bytes, modules)).collect()
+    types
+        .into_iter()
+        .map(|(kind, (bytes, modules))| (kind, bytes, modules))
+        .collect()
 }

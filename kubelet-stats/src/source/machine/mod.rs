@@ -39,7 +39,10 @@ impl HostMachine {
     /// The first of these files that exists.
     fn first(&self, files: &[&str]) -> String {
         let found = files.iter().find_map(|file| self.text(file));
-        found.unwrap_or_default().trim_matches(['\n', ' ', '\0']).to_owned()
+        found
+            .unwrap_or_default()
+            .trim_matches(['\n', ' ', '\0'])
+            .to_owned()
     }
 }
 
@@ -48,7 +51,9 @@ impl MachineSource for HostMachine {
         let cpuinfo = self.required("proc/cpuinfo")?;
         let meminfo = self.required("proc/meminfo")?;
         let capacity = |key: &str| {
-            let line = meminfo.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+            let line = meminfo
+                .lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
             let kib = line.and_then(|value| value.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
             let message = format!("{key} is missing, or no number of kB");
             kib.map(|kib| kib * 1024)
@@ -63,15 +68,26 @@ impl MachineSource for HostMachine {
         let is_mainframe = cfg!(target_arch = "s390x");
         Ok(Machine {
             timestamp: self.clock.now(),
-            cpu_vendor_id: values(&cpuinfo, "vendor_id").next().unwrap_or_default().to_owned(),
+            cpu_vendor_id: values(&cpuinfo, "vendor_id")
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
             cores: match cores {
                 0 => values(&cpuinfo, "processor").count() as u64,
                 cores => cores,
             },
             physical_cores: unique("core id", "core_id"),
             sockets: unique("physical id", "physical_package_id"),
-            books: if is_mainframe { unique("book id", "book_id") } else { 0 },
-            drawers: if is_mainframe { unique("drawer id", "drawer_id") } else { 0 },
+            books: if is_mainframe {
+                unique("book id", "book_id")
+            } else {
+                0
+            },
+            drawers: if is_mainframe {
+                unique("drawer id", "drawer_id")
+            } else {
+                0
+            },
             cpu_frequency_khz: self.frequency(&cpuinfo),
             memory_capacity: capacity("MemTotal")?,
             swap_capacity: capacity("SwapTotal")?,
@@ -93,7 +109,9 @@ impl MachineSource for HostMachine {
 
     fn version(&self) -> SystemVersion {
         let kernel = self.first(&["proc/sys/kernel/osrelease"]);
-        let release = self.text("etc/os-release").or_else(|| self.text("usr/lib/os-release"));
+        let release = self
+            .text("etc/os-release")
+            .or_else(|| self.text("usr/lib/os-release"));
         let name = release.as_deref().and_then(|text| {
             let value = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
             Some(value.trim_matches(['"', '\'']).to_owned())
@@ -147,7 +165,11 @@ fn huge_pages(folder: &Path) -> Vec<HugePages> {
     let mut pages: Vec<HugePages> = entries(folder)
         .into_iter()
         .filter_map(|(name, path)| {
-            let page_size = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+            let page_size = name
+                .strip_prefix("hugepages-")?
+                .strip_suffix("kB")?
+                .parse()
+                .ok()?;
             let pages = number(&path.join("nr_hugepages"))?;
             Some(HugePages { page_size, pages })
         })

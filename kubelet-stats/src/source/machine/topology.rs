@@ -53,7 +53,10 @@ pub(super) fn nodes(system: &Path) -> (Vec<NumaNode>, u64) {
     for node in &mut nodes {
         add_caches(&cpus, node);
     }
-    let threads = nodes.iter().flat_map(|node| &node.cores).map(|core| core.threads.len() as u64);
+    let threads = nodes
+        .iter()
+        .flat_map(|node| &node.cores)
+        .map(|core| core.threads.len() as u64);
     let count = threads.sum();
     (nodes, count)
 }
@@ -122,10 +125,14 @@ fn cores(cpus: &[(u64, PathBuf)]) -> Vec<Core> {
 fn add_caches(cpus: &Path, node: &mut NumaNode) {
     let in_node = node.cores.len();
     for core in &mut node.cores {
-        let Some(thread) = core.threads.first() else { continue };
+        let Some(thread) = core.threads.first() else {
+            continue;
+        };
         let folder = cpus.join(format!("cpu{thread}/cache"));
         for (_, path) in numbered(&folder, "index") {
-            let Some((cache, shared)) = cache(&path) else { continue };
+            let Some((cache, shared)) = cache(&path) else {
+                continue;
+            };
             if cache.level > LEVEL_OF_CORES {
                 let caches = match shared == in_node * core.threads.len() {
                     true => &mut node.caches,
@@ -146,7 +153,10 @@ fn cache(path: &Path) -> Option<(Cache, usize)> {
     let size = text(&path.join("size"))?;
     let kib: u64 = size.trim().strip_suffix('K')?.parse().ok()?;
     let shared = text(&path.join("shared_cpu_map"))?;
-    let bits = shared.chars().filter_map(|digit| digit.to_digit(16)).map(u32::count_ones);
+    let bits = shared
+        .chars()
+        .filter_map(|digit| digit.to_digit(16))
+        .map(u32::count_ones);
     let cache = Cache {
         id: number(&path.join("id")).unwrap_or(0),
         size: kib * 1024,
