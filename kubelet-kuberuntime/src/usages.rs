@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use futures::future::try_join;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::stats::{
-    InterfaceStats, PsiData, PsiStats, RuntimeContainer, RuntimeContainerUsage, RuntimeCpu, RuntimeFileSystem,
-    RuntimeFileSystems, RuntimeIo, RuntimeList, RuntimeMemory, RuntimeMetric, RuntimeMetricDescriptor,
-    RuntimeNetwork, RuntimePodUsage, RuntimeSandbox, RuntimeSwap, RuntimeUsages,
+    InterfaceStats, PsiData, PsiStats, RuntimeContainer, RuntimeContainerUsage, RuntimeCpu,
+    RuntimeFileSystem, RuntimeFileSystems, RuntimeIo, RuntimeList, RuntimeMemory, RuntimeMetric,
+    RuntimeMetricDescriptor, RuntimeNetwork, RuntimePodUsage, RuntimeSandbox, RuntimeSwap, RuntimeUsages,
 };
 use kubelet_core::{Error, Result};
 
@@ -37,7 +37,10 @@ impl RuntimeUsages for CriRuntime {
     async fn pod_usages(&self) -> Result<Option<Vec<RuntimePodUsage>>> {
         const CALL: &str = "ListPodSandboxStats";
         let request = v1::ListPodSandboxStatsRequest::default();
-        let answer = self.missing.offered(CALL, self.runtime.list_pod_sandbox_stats(request)).await;
+        let answer = self
+            .missing
+            .offered(CALL, self.runtime.list_pod_sandbox_stats(request))
+            .await;
         let answer = answer.map_err(|error| Error::runtime(CALL, error))?;
         Ok(answer.map(|answer| answer.stats.into_iter().filter_map(pod_usage).collect()))
     }
@@ -47,15 +50,24 @@ impl RuntimeUsages for CriRuntime {
         let answer = answer.map_err(|error| Error::runtime("ImageFsInfo", error))?;
         Ok(RuntimeFileSystems {
             images: answer.image_filesystems.into_iter().map(file_system).collect(),
-            containers: answer.container_filesystems.into_iter().map(file_system).collect(),
+            containers: answer
+                .container_filesystems
+                .into_iter()
+                .map(file_system)
+                .collect(),
         })
     }
 
     async fn metric_descriptors(&self) -> Result<Vec<RuntimeMetricDescriptor>> {
         const CALL: &str = "ListMetricDescriptors";
         let request = v1::ListMetricDescriptorsRequest {};
-        let answer = self.missing.offered(CALL, self.runtime.list_metric_descriptors(request)).await;
-        let answer = answer.map_err(|error| Error::runtime(CALL, error))?.unwrap_or_default();
+        let answer = self
+            .missing
+            .offered(CALL, self.runtime.list_metric_descriptors(request))
+            .await;
+        let answer = answer
+            .map_err(|error| Error::runtime(CALL, error))?
+            .unwrap_or_default();
         let descriptor = |descriptor: v1::MetricDescriptor| RuntimeMetricDescriptor {
             name: descriptor.name,
             help: descriptor.help,
@@ -67,12 +79,20 @@ impl RuntimeUsages for CriRuntime {
     async fn metrics(&self) -> Result<Vec<RuntimeMetric>> {
         const CALL: &str = "ListPodSandboxMetrics";
         let request = v1::ListPodSandboxMetricsRequest {};
-        let answer = self.missing.offered(CALL, self.runtime.list_pod_sandbox_metrics(request)).await;
-        let answer = answer.map_err(|error| Error::runtime(CALL, error))?.unwrap_or_default();
+        let answer = self
+            .missing
+            .offered(CALL, self.runtime.list_pod_sandbox_metrics(request))
+            .await;
+        let answer = answer
+            .map_err(|error| Error::runtime(CALL, error))?
+            .unwrap_or_default();
         let mut metrics = Vec::new();
         for pod in answer.pod_metrics {
             metrics.extend(pod.metrics.into_iter().map(metric));
-            let of_containers = pod.container_metrics.into_iter().flat_map(|container| container.metrics);
+            let of_containers = pod
+                .container_metrics
+                .into_iter()
+                .flat_map(|container| container.metrics);
             metrics.extend(of_containers.map(metric));
         }
         Ok(metrics)

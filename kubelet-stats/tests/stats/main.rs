@@ -1,10 +1,12 @@
-//! Readings, summaries and metrics, from recorded trees and from fakes.
+//! The stats of a node: against a recording of the kubelet, and by hand-made trees.
 #![allow(
     clippy::unwrap_used,
-    clippy::expect_used,
+    clippy::indexing_slicing,
     clippy::panic,
-    clippy::indexing_slicing
+    reason = "tests"
 )]
 
 mod metrics;
 mod recorded;
+mod recorded_v1;
+mod tree;
