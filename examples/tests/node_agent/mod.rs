@@ -9,4 +9,5 @@ mod on_containerd;
 mod pods;
 mod restart;
 mod server;
+mod usage;
 mod volumes;
