@@ -6,6 +6,11 @@
     reason = "tests"
 )]
 
+mod cgroups_v2;
+mod cri_mode;
+mod odd_cases;
+mod on_this_host;
 mod recorded;
 mod recorded_v1;
+mod storage;
 mod tree;
