@@ -6,7 +6,12 @@
     reason = "tests"
 )]
 
+mod cgroups_v2;
+mod cri_mode;
 mod metrics;
+mod odd_cases;
+mod on_this_host;
 mod recorded;
 mod recorded_v1;
+mod storage;
 mod tree;

@@ -120,3 +120,42 @@ impl RuntimeUsages for FixedRuntime {
         Ok(self.file_systems.clone())
     }
 }
+
+impl Tree {
+    /// A cgroup of version 1 whose processes have used `cpu` nanoseconds and use `rss` bytes.
+    pub(crate) fn add_v1(&self, name: &str, cpu: u64, rss: u64) {
+        let at = |controller: &str, file: &str| {
+            format!("sys/fs/cgroup/{controller}{}/{file}", name.trim_end_matches('/'))
+        };
+        self.write(
+            &at("cpu", "cpu.stat"),
+            "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n",
+        );
+        self.write(&at("cpu", "cpu.shares"), "1024\n");
+        self.write(&at("cpu", "cgroup.procs"), "");
+        self.write(&at("cpuacct", "cpuacct.stat"), "user 1\nsystem 2\n");
+        self.write(&at("cpuacct", "cpuacct.usage"), &format!("{cpu}\n"));
+        self.write(&at("memory", "memory.use_hierarchy"), "1\n");
+        self.write(
+            &at("memory", "memory.stat"),
+            &format!("total_cache 0\ntotal_rss {rss}\ntotal_inactive_file 1000\npgfault 5\npgmajfault 6\n"),
+        );
+        self.write(
+            &at("memory", "memory.usage_in_bytes"),
+            &format!("{}\n", rss + 3000),
+        );
+        self.write(&at("memory", "memory.max_usage_in_bytes"), "0\n");
+        self.write(&at("memory", "memory.failcnt"), "0\n");
+        self.write(&at("memory", "memory.limit_in_bytes"), "9223372036854771712\n");
+        self.write(&at("pids", "pids.current"), "3\n");
+        self.write(&at("pids", "pids.max"), "max\n");
+    }
+
+    /// A machine whose root cgroup has used some CPU time.
+    pub(crate) fn v1() -> Self {
+        let tree = Self::new();
+        tree.add_machine();
+        tree.add_v1("/", 1_000_000, 50_000);
+        tree
+    }
+}
