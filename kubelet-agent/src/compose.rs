@@ -314,7 +314,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
         #[cfg(feature = "apiserver")]
         node,
     };
-    let stats = StatsRoom::start(&context, &built, &mut tasks).await?;
+    let stats = StatsRoom::new(&context, &built, parts.stats);
     eviction.start(&context, &built, &stats, &mut tasks).await?;
     #[cfg(feature = "shutdown")]
     let trigger = shutdown.trigger();

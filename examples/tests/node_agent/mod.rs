@@ -10,4 +10,5 @@ mod pods;
 mod restart;
 mod server;
 mod shutdown;
+mod usage;
 mod volumes;

@@ -62,9 +62,16 @@ struct Inner {
     /// Held while a snapshot is read. The others wait, and then find a young one.
     round: tokio::sync::Mutex<Round>,
     latest: Mutex<Option<(Instant, Arc<Snapshot>)>>,
-    machine: tokio::sync::Mutex<Option<(Instant, Arc<Machine>, Arc<SystemVersion>)>>,
+    machine: tokio::sync::Mutex<Option<KnownMachine>>,
     containers: Containers,
     rates: Arc<Mutex<Rates>>,
+}
+
+/// The machine as it was read.
+struct KnownMachine {
+    read: Instant,
+    machine: Arc<Machine>,
+    version: Arc<SystemVersion>,
 }
 
 impl Collector {
@@ -136,24 +143,21 @@ impl Collector {
     ///
     /// May be dropped and called again.
     pub async fn machine(&self) -> Result<(Arc<Machine>, Arc<SystemVersion>)> {
-        let mut machine = self.inner.machine.lock().await;
-        if let Some((read, machine, version)) = &*machine
-            && read.elapsed() < MACHINE_AGE
-        {
-            return Ok((machine.clone(), version.clone()));
+        let mut known = self.inner.machine.lock().await;
+        if let Some(known) = known.as_ref().filter(|known| known.read.elapsed() < MACHINE_AGE) {
+            return Ok((known.machine.clone(), known.version.clone()));
         }
         let source = self.inner.config.machine.clone();
         let read = move || Ok((source.machine(), source.version()));
-        let (read, version) = self
-            .inner
-            .config
-            .disk
-            .run(read)
-            .await
-            .map_err(|e| Error::read("/proc", e))?;
-        let (read, version) = (Arc::new(read?), Arc::new(version));
-        *machine = Some((Instant::now(), read.clone(), version.clone()));
-        Ok((read, version))
+        let read = self.inner.config.disk.run(read).await;
+        let (machine, version) = read.map_err(|error| Error::read("/proc", error))?;
+        let (machine, version) = (Arc::new(machine?), Arc::new(version));
+        *known = Some(KnownMachine {
+            read: Instant::now(),
+            machine: machine.clone(),
+            version: version.clone(),
+        });
+        Ok((machine, version))
     }
 
     /// The file systems.

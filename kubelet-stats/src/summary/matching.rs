@@ -16,11 +16,14 @@ pub(super) struct Readings<'a> {
     pub(super) pods: HashMap<String, &'a Arc<Reading>>,
 }
 
+/// The id of a container, and its reading.
+type OfContainer<'a> = (&'a str, &'a Arc<Reading>);
+
 impl<'a> Readings<'a> {
     /// (`getCRICadvisorStats`)
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         let mut pods = HashMap::new();
-        let mut same: BTreeMap<(&PodRef, &str), Vec<(&'a str, &'a Arc<Reading>)>> = BTreeMap::new();
+        let mut same: BTreeMap<(&PodRef, &str), Vec<OfContainer<'a>>> = BTreeMap::new();
         for (name, reading) in &snapshot.cgroups {
             if let (Some(container), Some(pod)) = (&reading.container, &reading.pod) {
                 let readings = same.entry((pod, &container.name)).or_default();

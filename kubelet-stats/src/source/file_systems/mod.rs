@@ -35,6 +35,7 @@ pub struct HostFileSystems {
     clock: Clock,
     mounts: RwLock<Arc<[Mount]>>,
     probes: Probes,
+    timeout: Duration,
 }
 
 impl HostFileSystems {
@@ -53,9 +54,17 @@ impl HostFileSystems {
             clock,
             mounts: RwLock::new(Arc::default()),
             probes: Probes::default(),
+            timeout: TIMEOUT,
         };
         file_systems.read_mounts();
         file_systems
+    }
+
+    /// How long a file system may take to answer; 2 s by default.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
     }
 
     fn read_mounts(&self) {
@@ -77,11 +86,14 @@ impl HostFileSystems {
     async fn stat(&self, path: &Path) -> Result<StatFsResult> {
         let stat = self.stat.clone();
         let asked = path.to_owned();
-        let answer = self.probes.ask(path, TIMEOUT, move || stat.stat(&asked)).await;
+        let answer = self
+            .probes
+            .ask(path, self.timeout, move || stat.stat(&asked))
+            .await;
         match answer {
             None => Err(Error::FileSystemHangs {
                 path: path.to_owned(),
-                after: TIMEOUT,
+                after: self.timeout,
             }),
             Some(result) => result.map_err(|error| Error::read(path, error)),
         }
@@ -164,7 +176,7 @@ impl FileSystems for HostFileSystems {
         };
         let stat = self.stat.clone();
         let measure = move || Ok(paths.iter().map(|path| stat.files(path)).collect());
-        let answer = self.probes.ask_files(&key, TIMEOUT, measure).await;
+        let answer = self.probes.ask_files(&key, self.timeout, measure).await;
         answer.and_then(Result::ok).unwrap_or_else(|| vec![None; count])
     }
 }
