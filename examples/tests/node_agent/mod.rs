@@ -7,6 +7,7 @@ mod cluster;
 mod life;
 mod on_containerd;
 mod pods;
+mod pressure;
 mod restart;
 mod server;
 mod shutdown;

@@ -1,8 +1,6 @@
 //! What the kernel reports, and who is notified of pressure.
 
 #[cfg(target_os = "linux")]
-use std::path::PathBuf;
-#[cfg(target_os = "linux")]
 use std::sync::Arc;
 
 #[cfg(target_os = "linux")]
@@ -37,21 +35,7 @@ pub(super) fn notifiers(config: &EvictionConfig, settings: &Settings) -> Vec<Box
         &settings.cgroup_driver,
         &settings.cgroup_root,
     );
-    let parts = |root: &str| -> Vec<String> {
-        let parts = root.split('/').filter(|part| !part.is_empty());
-        parts.chain(["kubepods"]).map(str::to_owned).collect()
-    };
-    let pods: PathBuf = match &driver {
-        CgroupDriver::Cgroupfs { root } => parts(root).iter().collect(),
-        // Each slice has the names of those above it in its own.
-        CgroupDriver::Systemd { root } => {
-            let parts = parts(root);
-            (1..=parts.len())
-                .map(|depth| format!("{}.slice", parts[..depth].join("-")))
-                .collect()
-        }
-        _ => PathBuf::new(),
-    };
+    let pods = driver.pods_cgroup().unwrap_or_default();
     memory_notifiers(&config.thresholds, &MemoryHost::new(pods))
 }
 
