@@ -96,6 +96,12 @@ pub(super) fn write(volumes: &Volumes) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -118,5 +124,48 @@ mod tests {
             )
         );
         assert_eq!(write(&Volumes::new()), Vec::<u8>::new());
+    }
+
+    struct Pods(Vec<Arc<Pod>>);
+
+    impl StatsPods for Pods {
+        fn pod(&self, _: &PodUid) -> Option<Arc<Pod>> {
+            None
+        }
+
+        fn pods(&self) -> Vec<Arc<Pod>> {
+            self.0.clone()
+        }
+    }
+
+    /// Each pod has a volume with the claim `data`, and uses as many bytes as its UID says.
+    struct Usages;
+
+    #[async_trait]
+    impl VolumeUsages for Usages {
+        async fn volume_usages(&self, uid: &PodUid) -> BTreeMap<String, VolumeUsage> {
+            let mut usage = VolumeUsage::default();
+            usage.used_bytes = uid.as_str().parse().ok();
+            usage.claim = Some(("default".to_owned(), "data".to_owned()));
+            let scratch = VolumeUsage::default();
+            BTreeMap::from([("data".to_owned(), usage), ("scratch".to_owned(), scratch)])
+        }
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_pods_share_is_shown_once() {
+        let pod = |uid: &str, volume: serde_json::Value| {
+            let pod = json!({"metadata": {"uid": uid}, "spec": {"containers": [], "volumes": [volume]}});
+            Arc::new(serde_json::from_value::<Pod>(pod).unwrap())
+        };
+        let claim = || json!({"name": "data", "persistentVolumeClaim": {"claimName": "data"}});
+        let pods = Pods(vec![
+            pod("1", json!({"name": "scratch", "emptyDir": {}})),
+            pod("2", claim()),
+            pod("3", claim()),
+        ]);
+        let volumes = of_pods(&pods, &Usages).await;
+        let used: Vec<_> = volumes.values().map(|usage| usage.used_bytes).collect();
+        assert_eq!(used, [Some(2)]);
     }
 }
