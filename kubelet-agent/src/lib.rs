@@ -1,4 +1,4 @@
-//! A whole Kubernetes node in one builder, each part of it replaceable.
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
@@ -13,6 +13,7 @@ mod engines;
 mod error;
 mod events;
 mod eviction;
+pub mod guide;
 mod handle;
 #[cfg(feature = "apiserver")]
 mod node;

@@ -166,6 +166,11 @@ impl Cluster {
 
     /// The command of the agent, without a choice of API server. `config` is added to its configuration file.
     pub(crate) fn command(&self, config: &str) -> Command {
+        self.command_of("node-agent", config)
+    }
+
+    /// The same with another program that has a kubelet's command line.
+    pub(crate) fn command_of(&self, name: &str, config: &str) -> Command {
         let (endpoint, healthz, port) = (&self.endpoint, self.healthz, self.port);
         let authority = match self.tls {
             true => self.path("ca.crt").display().to_string(),
@@ -190,7 +195,7 @@ enforceNodeAllocatable: []
 "
         );
         fs::write(self.path("config.yaml"), config).unwrap();
-        let mut command = Command::new(program("node-agent"));
+        let mut command = Command::new(program(name));
         command.arg("--config").arg(self.path("config.yaml"));
         command.arg("--root-dir").arg(self.path("root"));
         command.arg("--cert-dir").arg(self.path("pki"));

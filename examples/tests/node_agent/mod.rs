@@ -5,6 +5,7 @@ mod bootstrap;
 mod cloud;
 mod cluster;
 mod life;
+mod node_of_your_own;
 mod on_containerd;
 mod pods;
 mod restart;
