@@ -25,12 +25,7 @@ const METRICS: [(&str, &str, fn(&VolumeUsage) -> Option<u64>); 7] = [
         "kubelet_volume_stats_health_status_abnormal",
         "[ALPHA] Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates \
          volume is healthy",
-        |volume| {
-            volume
-                .volume_health_stats
-                .as_ref()
-                .map(|health| health.abnormal.into())
-        },
+        |volume| volume.abnormal.map(u64::from),
     ),
     (
         "kubelet_volume_stats_inodes",
