@@ -10,8 +10,6 @@ use kubelet_core::{StatsProvider, SummaryProvider};
 #[cfg(feature = "stats")]
 use kubelet_kuberuntime::CgroupDriver;
 #[cfg(feature = "stats")]
-use kubelet_stats::source::{HostFileSystems, HostMachine, HostStatFs, ProcFs, host_cgroups};
-#[cfg(feature = "stats")]
 use kubelet_stats::{Collector, CollectorConfig, Endpoints, NodeSummary, SummaryConfig};
 
 use crate::context::{Built, Context};
@@ -74,18 +72,13 @@ fn of_this_host(context: &Context, built: &Built) -> kubelet_stats::Result<NodeS
     let system_cgroup = set(&config.system_cgroups);
     let pods = Arc::new(built.kubelet.pods().clone());
     let runtime = manager.map(|manager| manager as Arc<dyn RuntimeUsages>);
-    let file_systems = HostFileSystems::new("/proc", Vec::new(), Arc::new(HostStatFs), context.clock);
     let roots = [&pods_cgroup, &kubelet_cgroup, &system_cgroup];
     let collector = Collector::new(CollectorConfig {
-        cgroup_roots: roots.into_iter().flatten().cloned().collect(),
-        cgroups: host_cgroups(context.clock)?,
-        processes: Arc::new(ProcFs::new("/proc")),
-        machine: Arc::new(HostMachine::new("/", context.clock)),
-        file_systems: Arc::new(file_systems),
         runtime: runtime.clone(),
         pods: Some(pods.clone()),
         clock: context.clock,
         disk: context.disk,
+        ..CollectorConfig::host(roots.into_iter().flatten())?
     });
     let summary = SummaryConfig {
         root_dir: context.root_dir.clone(),

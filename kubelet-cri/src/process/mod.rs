@@ -474,8 +474,8 @@ impl Logs for ProcessRuntime {
     }
 }
 
-/// Counts the container's process group, without the commands of `ExecSync`. Memory is the private memory of each
-/// process: mapped files are not counted, and memory that parent and child share is counted twice.
+/// Counts the container's process group, without the commands of `ExecSync`. The working set is the private memory of each
+/// process, without mapped files; the usage is with them. Memory that processes share is counted more than once.
 #[async_trait]
 impl Stats for ProcessRuntime {
     async fn usage(&self, key: &ContainerKey) -> Result<Usage> {

@@ -64,14 +64,15 @@ pub(super) fn all() -> io::Result<impl Iterator<Item = Stat>> {
     Ok(pids()?.filter_map(|pid| Stat::of(pid).ok().flatten()))
 }
 
-/// How many private pages of memory a process has (`/proc/<pid>/statm`), without mapped files. None if it has ended.
-pub(super) fn own_pages(pid: i32) -> u64 {
+/// How many private pages of memory a process has (`/proc/<pid>/statm`), without mapped files, and how many with them. None
+/// if it has ended.
+pub(super) fn pages(pid: i32) -> (u64, u64) {
     let line = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     let mut fields = line
         .split_ascii_whitespace()
         .map(|field| field.parse::<u64>().unwrap_or(0));
     let (resident, shared) = (fields.nth(1).unwrap_or(0), fields.next().unwrap_or(0));
-    resident.saturating_sub(shared)
+    (resident.saturating_sub(shared), resident)
 }
 
 /// Leaders of process groups whose standard output or standard error is one of these files.
@@ -139,7 +140,8 @@ mod tests {
                 .unwrap()
                 .any(|stat| stat.pid == me.pid && stat.start_time == me.start_time)
         );
-        assert!(own_pages(me.pid) > 0);
+        let (own, resident) = pages(me.pid);
+        assert!(own > 0 && own <= resident);
         assert!(world().unwrap().contains("pid:["));
     }
 }

@@ -26,7 +26,8 @@ pub(super) struct Snapshot {
 #[derive(Clone, Copy, Default)]
 struct GroupUsage {
     cpu_ticks: u64,
-    pages: u64,
+    own_pages: u64,
+    resident_pages: u64,
 }
 
 /// The usage of a container.
@@ -53,10 +54,13 @@ pub(super) async fn usage(shared: &Arc<Shared>, process: &Process) -> Result<Usa
     let used = *snapshot.groups.get(&leader).ok_or_else(gone)?;
     let ticks = u128::from(process.cpu_time(used.cpu_ticks));
     let nanos = ticks * 1_000_000_000 / u128::from(rustix::param::clock_ticks_per_second().max(1));
+    let bytes = |pages: u64| pages.saturating_mul(rustix::param::page_size() as u64);
     Ok(Usage {
         at: snapshot.at,
         cpu: Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)),
-        memory_working_set_bytes: used.pages.saturating_mul(rustix::param::page_size() as u64),
+        memory_working_set_bytes: bytes(used.own_pages),
+        memory_rss_bytes: Some(bytes(used.own_pages)),
+        memory_usage_bytes: Some(bytes(used.resident_pages)),
     })
 }
 
@@ -76,7 +80,9 @@ async fn take(shared: &Arc<Shared>) -> io::Result<Snapshot> {
         for stat in proc_fs::all()? {
             if let Some(group) = groups.get_mut(&stat.group) {
                 group.cpu_ticks = group.cpu_ticks.saturating_add(stat.cpu_time);
-                group.pages = group.pages.saturating_add(proc_fs::own_pages(stat.pid));
+                let (own, resident) = proc_fs::pages(stat.pid);
+                group.own_pages = group.own_pages.saturating_add(own);
+                group.resident_pages = group.resident_pages.saturating_add(resident);
             }
         }
         Ok(Snapshot { taken, at, groups })

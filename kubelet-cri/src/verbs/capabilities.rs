@@ -109,6 +109,10 @@ pub struct Usage {
     pub cpu: Duration,
     /// Working set: memory that cannot be reclaimed, in bytes.
     pub memory_working_set_bytes: u64,
+    /// Memory that is no file's, in bytes. `None` if it is not known.
+    pub memory_rss_bytes: Option<u64>,
+    /// All memory in use, in bytes. `None` if it is not known.
+    pub memory_usage_bytes: Option<u64>,
 }
 
 /// Manages images (CRI `ImageService`).

@@ -1,51 +1,27 @@
 //! The collector: reads all cgroups when somebody asks, and keeps the last snapshot.
 
 mod collect;
+mod config;
 mod containers;
 mod rates;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::stats::{RuntimeUsages, StatsPods};
-use kubelet_core::{Clock, Disk};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub use self::collect::DEFAULT_AGE;
 use self::collect::Round;
+pub use self::config::CollectorConfig;
 use self::containers::Containers;
 use self::rates::Rates;
 use crate::reading::{Machine, Reading, Snapshot, SystemVersion};
-use crate::source::{Cgroups, FileSystems, MachineSource, Processes};
+use crate::source::FileSystems;
 use crate::{Error, Result};
 
 /// How long the machine is not read again (`update_machine_info_interval`).
 const MACHINE_AGE: Duration = Duration::from_secs(5 * 60);
-
-/// What a [`Collector`] reads, and from where.
-#[derive(Clone)]
-pub struct CollectorConfig {
-    /// The cgroups that are read, with all below them, besides `/`: the cgroup of all pods, and those of system daemons
-    /// (`cgroupRoots`).
-    pub cgroup_roots: Vec<String>,
-    /// The cgroups.
-    pub cgroups: Arc<dyn Cgroups>,
-    /// The processes.
-    pub processes: Arc<dyn Processes>,
-    /// The machine.
-    pub machine: Arc<dyn MachineSource>,
-    /// The file systems.
-    pub file_systems: Arc<dyn FileSystems>,
-    /// Knows to which container a cgroup belongs. Without it, readings have no `container`, and pods no network.
-    pub runtime: Option<Arc<dyn RuntimeUsages>>,
-    /// Knows to which pod a cgroup belongs. Without it, only `runtime` does.
-    pub pods: Option<Arc<dyn StatsPods>>,
-    /// The time of readings.
-    pub clock: Clock,
-    /// Where files are read.
-    pub disk: Disk,
-}
 
 /// Reads all cgroups when somebody asks, and keeps the last snapshot (cAdvisor's `manager`). Cheap to clone.
 ///

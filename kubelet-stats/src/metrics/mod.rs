@@ -111,6 +111,14 @@ impl StatsProvider for Endpoints {
         }
         Ok(resource::write(summary.ok().as_ref()))
     }
+
+    async fn volume_metrics(&self) -> Vec<u8> {
+        let shown = self.summary.config();
+        match (&shown.pods, &shown.volumes) {
+            (Some(pods), Some(usages)) => volumes::write(&volumes::of_pods(&**pods, &**usages).await),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// A summary as JSON, as the kubelet writes it: indented by one space.
@@ -135,9 +143,4 @@ pub fn cadvisor_text(snapshot: &Snapshot, with_psi: bool, now: Timestamp) -> Vec
 /// The text of `/metrics/resource` for a summary, without any I/O.
 pub fn resource_text(summary: &Summary) -> Vec<u8> {
     resource::write(Some(summary))
-}
-
-/// `kubelet_volume_stats_*` for a summary, as text without any I/O. The kubelet shows them at `/metrics`.
-pub fn volume_text(summary: &Summary) -> Vec<u8> {
-    volumes::write(summary)
 }

@@ -193,3 +193,65 @@ fn started(container: &ContainerStats) -> Option<Measured> {
 fn milliseconds(time: &Option<Time>) -> Option<i64> {
     time.as_ref().map(|time| time.0.as_millisecond())
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use kubelet_core::stats::{NodeStats, PodReference};
+
+    use super::*;
+
+    fn series(summary: Option<&Summary>) -> Vec<String> {
+        let text = String::from_utf8(write(summary)).unwrap();
+        let series = text.lines().filter(|line| !line.starts_with('#'));
+        series.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn an_error_is_a_metric() {
+        assert_eq!(series(None), ["resource_scrape_error 1"]);
+        assert_eq!(series(Some(&Summary::default())), ["resource_scrape_error 0"]);
+    }
+
+    #[test]
+    fn what_is_not_measured_is_left_out() {
+        let at = |seconds| Some(Time(Timestamp::constant(seconds, 0)));
+        let container = ContainerStats {
+            name: "main".into(),
+            start_time: at(0),
+            swap: Some(SwapStats {
+                time: at(5),
+                swap_available_bytes: Some(10),
+                swap_usage_bytes: None,
+            }),
+            ..Default::default()
+        };
+        let summary = Summary {
+            node: NodeStats {
+                cpu: Some(CpuStats {
+                    time: at(5),
+                    usage_core_nano_seconds: Some(1_500_000_000),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            },
+            pods: Some(vec![PodStats {
+                pod_ref: PodReference {
+                    name: "web".into(),
+                    namespace: "default".into(),
+                    uid: String::new(),
+                },
+                containers: Some(vec![container]),
+                ..Default::default()
+            }]),
+        };
+        assert_eq!(
+            series(Some(&summary)),
+            [
+                r#"container_swap_limit_bytes{container="main",namespace="default",pod="web"} 10 5000"#,
+                "node_cpu_usage_seconds_total 1.5 5000",
+                "resource_scrape_error 0",
+            ]
+        );
+    }
+}

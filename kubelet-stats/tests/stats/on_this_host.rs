@@ -1,37 +1,17 @@
 //! The machine that runs the tests.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::{Clock, Disk};
-use kubelet_stats::source::{
-    Cgroups, CgroupsV2, HostFileSystems, HostMachine, HostStatFs, MachineSource as _, ProcFs, host_cgroups,
-};
+use kubelet_core::Clock;
+use kubelet_stats::source::{Cgroups, CgroupsV2, HostMachine, MachineSource as _};
 use kubelet_stats::{Collector, CollectorConfig};
 
 #[tokio::test]
 async fn its_cgroups() {
-    let clock = Clock::system();
-    let Ok(cgroups) = host_cgroups(clock) else {
+    let Ok(config) = CollectorConfig::host(["/kubepods"]) else {
         println!("SKIPPED: no cgroups are mounted");
         return;
-    };
-    let config = CollectorConfig {
-        cgroup_roots: Vec::new(),
-        cgroups,
-        processes: Arc::new(ProcFs::new("/proc")),
-        machine: Arc::new(HostMachine::new("/", clock)),
-        file_systems: Arc::new(HostFileSystems::new(
-            "/proc",
-            Vec::new(),
-            Arc::new(HostStatFs),
-            clock,
-        )),
-        runtime: None,
-        pods: None,
-        clock,
-        disk: Disk::default(),
     };
     let collector = Collector::new(config);
     let first = collector.snapshot(Duration::ZERO).await.unwrap();

@@ -11,6 +11,7 @@ use kubelet_core::runtime::streaming::{
     StreamingServer,
 };
 use kubelet_core::runtime::{ContainerLogs, PodStatus};
+use kubelet_core::stats::RuntimeUsages;
 use kubelet_core::{Clock, NodeRuntime, PodExt, PodKey, RootDir, Runtime, RuntimeReader};
 use kubelet_cri::{Code, Error, v1};
 use kubelet_kuberuntime::logs::{ContainerLogManager, LogRotatePolicy, PodLogOptions};
@@ -498,6 +499,57 @@ async fn stats_of_what_runs_and_of_images() {
     let images = rig.manager.image_fs_info().await.unwrap();
     assert_eq!(images.image_filesystems.len(), 1);
     assert!(images.image_filesystems[0].used_bytes.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_usage_for_the_stats_of_the_node() {
+    let rig = Rig::new().await;
+    rig.cri.script("main", [Run::forever().uses(250, 64 << 20)]);
+    let web = pod("web");
+    rig.sync(&web).await;
+    tokio::time::sleep(10 * SECOND).await;
+    let usages: &dyn RuntimeUsages = &rig.manager;
+    let list = usages.list().await.unwrap();
+    let [sandbox] = &list.sandboxes[..] else {
+        panic!("{list:?}")
+    };
+    assert_eq!(
+        (&*sandbox.pod, &*sandbox.uid, sandbox.ready),
+        ("web", web.uid().as_str(), true)
+    );
+    assert!(
+        list.containers
+            .iter()
+            .all(|container| container.sandbox_id == sandbox.id)
+    );
+    let main = list
+        .containers
+        .iter()
+        .find(|container| container.name == "main")
+        .unwrap();
+    assert!(main.running && main.created_at.is_some() && !main.image.is_empty());
+
+    let containers = usages.container_usages().await.unwrap();
+    let of_main = containers.iter().find(|usage| usage.id == main.id).unwrap();
+    assert_eq!(of_main.cpu.as_ref().unwrap().usage_nano_cores, Some(250_000_000));
+    assert_eq!(of_main.memory.as_ref().unwrap().working_set, Some(64 << 20));
+    assert!(!of_main.writable_layer.as_ref().unwrap().mountpoint.is_empty());
+    let pods = usages.pod_usages().await.unwrap().unwrap();
+    assert_eq!(
+        (&pods[0].sandbox_id, pods[0].containers.len()),
+        (&sandbox.id, containers.len())
+    );
+    assert!(pods[0].network.is_some() && pods[0].processes.is_some());
+    assert_eq!(usages.file_systems().await.unwrap().images.len(), 1);
+    let described: Vec<String> = usages
+        .metric_descriptors()
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|metric| metric.name)
+        .collect();
+    let metrics = usages.metrics().await.unwrap();
+    assert!(!metrics.is_empty() && metrics.iter().all(|metric| described.contains(&metric.name)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -200,6 +200,8 @@ impl CriAdapter {
             memory: Some(v1::MemoryUsage {
                 timestamp,
                 working_set_bytes: value(usage.memory_working_set_bytes),
+                rss_bytes: usage.memory_rss_bytes.and_then(value),
+                usage_bytes: usage.memory_usage_bytes.and_then(value),
                 ..Default::default()
             }),
             ..Default::default()

@@ -49,6 +49,12 @@ async fn cpu_time_and_memory_of_all_of_a_container() {
     let (busy, idle) = (node.stats(&busy).await, node.stats(&idle).await);
     assert!(cpu(&busy) > cpu(&idle), "{busy:?} {idle:?}");
     assert!(memory(&busy) > 0 && memory(&idle) > 0);
+    let of_busy = busy.memory.unwrap();
+    let (rss, all) = (
+        of_busy.rss_bytes.unwrap().value,
+        of_busy.usage_bytes.unwrap().value,
+    );
+    assert!(rss > 0 && rss <= all, "with mapped files: {all}, without: {rss}");
 }
 
 #[tokio::test]
