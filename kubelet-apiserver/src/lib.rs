@@ -87,6 +87,7 @@ mod reviews;
 mod schema;
 mod server;
 mod status_error;
+mod storage;
 #[cfg(feature = "storage-controllers")]
 mod storage_controllers;
 mod store;
@@ -106,9 +107,14 @@ pub use http::{ApiBody, ApiService};
 pub use kubectl::find_kubectl;
 #[doc(no_inline)]
 pub use kubelet_core::Calls;
+#[cfg(feature = "tls")]
+pub use nodes::{NodeDialer, NodeStream};
 pub use outage::Memory;
 pub use request::User;
 pub use server::{ApiServer, ApiServerBuilder};
+#[cfg(feature = "storage")]
+pub use storage::FileStorage;
+pub use storage::Storage;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
