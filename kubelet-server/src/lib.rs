@@ -215,6 +215,7 @@ pub mod authentication;
 pub mod authorization;
 mod body;
 mod error;
+mod in_process;
 mod node_api;
 mod pods;
 #[cfg(feature = "pods-api")]

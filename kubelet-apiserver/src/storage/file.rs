@@ -42,6 +42,23 @@ impl FileStorage {
     }
 
     fn open_database(path: &Path) -> std::result::Result<Database, BoxError> {
+        if !path.try_exists()? {
+            // A file that is not whole would be no database. So it gets its name when it is.
+            let mut new = path.as_os_str().to_owned();
+            new.push(".new");
+            let new = PathBuf::from(new);
+            match fs::remove_file(&new) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+            drop(Self::open_at(&new)?);
+            fs::rename(&new, path)?;
+            sync(parent(path))?;
+        }
+        Self::open_at(path)
+    }
+
+    fn open_at(path: &Path) -> std::result::Result<Database, BoxError> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -54,8 +71,6 @@ impl FileStorage {
         let transaction = database.begin_write()?;
         drop(transaction.open_table(ENTRIES)?);
         transaction.commit()?;
-        // The name of the file must survive a crash, too.
-        sync(parent(path))?;
         Ok(database)
     }
 }
