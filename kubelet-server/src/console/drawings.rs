@@ -41,7 +41,8 @@ impl Timeline {
     pub(super) fn draw(&self) -> Html {
         let height = self.lanes.len() as f64 * LANE_HEIGHT + 24.0;
         let mut svg = Html::new();
-        svg.raw("<svg class=\"timeline\" role=\"img\" aria-label=\"").text(self.label());
+        svg.raw("<svg class=\"timeline\" role=\"img\" aria-label=\"")
+            .text(self.label());
         svg.raw("\" viewBox=\"0 0 720 ").number(height).raw("\">");
         for (place, lane) in self.lanes.iter().enumerate() {
             self.draw_lane(&mut svg, lane, place as f64 * LANE_HEIGHT);
@@ -53,9 +54,17 @@ impl Timeline {
 
     fn draw_lane(&self, svg: &mut Html, lane: &Lane, top: f64) {
         let bar = top + 22.0;
-        svg.raw("<text class=\"name\" x=\"8.0\" y=\"").number(top + 15.0).raw("\">").text(&lane.name);
-        svg.raw("</text><rect class=\"waits\" x=\"").number(LANE_START).raw("\" y=\"").number(bar);
-        svg.raw("\" width=\"").number(LANE_END - LANE_START).raw("\" height=\"12\"/>");
+        svg.raw("<text class=\"name\" x=\"8.0\" y=\"")
+            .number(top + 15.0)
+            .raw("\">")
+            .text(&lane.name);
+        svg.raw("</text><rect class=\"waits\" x=\"")
+            .number(LANE_START)
+            .raw("\" y=\"")
+            .number(bar);
+        svg.raw("\" width=\"")
+            .number(LANE_END - LANE_START)
+            .raw("\" height=\"12\"/>");
         for run in &lane.runs {
             let end = run.ended.map_or(self.until, |(at, _)| at);
             let (x, until) = (self.at(run.started), self.at(end));
@@ -64,30 +73,72 @@ impl Timeline {
                 Some((_, 0)) => ("done", "completed".to_owned()),
                 Some((_, code)) => ("failed", format!("exit code {code}")),
             };
-            svg.raw("<rect class=\"").text(class).raw("\" x=\"").number(x).raw("\" y=\"").number(bar);
-            svg.raw("\" width=\"").number((until - x).max(2.0)).raw("\" height=\"12\"><title>");
+            svg.raw("<rect class=\"")
+                .text(class)
+                .raw("\" x=\"")
+                .number(x)
+                .raw("\" y=\"")
+                .number(bar);
+            svg.raw("\" width=\"")
+                .number((until - x).max(2.0))
+                .raw("\" height=\"12\"><title>");
             let lasted = lasted(end.duration_since(run.started));
-            svg.text(format_args!("started {}, {word}, {lasted}", clock_time(run.started))).raw("</title></rect>");
+            svg.text(format_args!(
+                "started {}, {word}, {lasted}",
+                clock_time(run.started)
+            ))
+            .raw("</title></rect>");
             if let Some(ready) = run.ready {
-                mark(svg, self.at(ready), bar, "ready", "✓", &format!("ready {}", clock_time(ready)));
+                mark(
+                    svg,
+                    self.at(ready),
+                    bar,
+                    "ready",
+                    "✓",
+                    &format!("ready {}", clock_time(ready)),
+                );
             }
         }
         for created in &lane.created {
-            mark(svg, self.at(*created), bar, "created", "+", &format!("created {}", clock_time(*created)));
+            mark(
+                svg,
+                self.at(*created),
+                bar,
+                "created",
+                "+",
+                &format!("created {}", clock_time(*created)),
+            );
         }
         for pulled in &lane.pulled {
-            mark(svg, self.at(*pulled), bar, "pulled", "↓", &format!("image pulled {}", clock_time(*pulled)));
+            mark(
+                svg,
+                self.at(*pulled),
+                bar,
+                "pulled",
+                "↓",
+                &format!("image pulled {}", clock_time(*pulled)),
+            );
         }
     }
 
     fn draw_axis(&self, svg: &mut Html, top: f64) {
-        svg.raw("<path class=\"axis\" d=\"M8 ").number(top + 4.0).raw("H712\"/>");
+        svg.raw("<path class=\"axis\" d=\"M8 ")
+            .number(top + 4.0)
+            .raw("H712\"/>");
         for (x, anchor, time) in [(LANE_START, "start", self.from), (LANE_END, "end", self.until)] {
-            svg.raw("<text class=\"tick\" x=\"").number(x).raw("\" y=\"").number(top + 18.0);
-            svg.raw("\" text-anchor=\"").text(anchor).raw("\">").text(clock_time(time)).raw("</text>");
+            svg.raw("<text class=\"tick\" x=\"")
+                .number(x)
+                .raw("\" y=\"")
+                .number(top + 18.0);
+            svg.raw("\" text-anchor=\"")
+                .text(anchor)
+                .raw("\">")
+                .text(clock_time(time))
+                .raw("</text>");
         }
         let whole = lasted(self.until.duration_since(self.from));
-        svg.raw("<text class=\"tick\" x=\"360\" text-anchor=\"middle\" y=\"").number(top + 18.0);
+        svg.raw("<text class=\"tick\" x=\"360\" text-anchor=\"middle\" y=\"")
+            .number(top + 18.0);
         svg.raw("\">").text(whole).raw("</text>");
     }
 
@@ -96,8 +147,13 @@ impl Timeline {
         let lanes = self.lanes.iter().map(|lane| {
             let last = match lane.runs.last() {
                 None => "not started".to_owned(),
-                Some(Run { ended: None, started, .. }) => format!("running since {}", clock_time(*started)),
-                Some(Run { ended: Some((at, code)), .. }) => {
+                Some(Run {
+                    ended: None, started, ..
+                }) => format!("running since {}", clock_time(*started)),
+                Some(Run {
+                    ended: Some((at, code)),
+                    ..
+                }) => {
                     format!("ended at {} with exit code {code}", clock_time(*at))
                 }
             };
@@ -108,13 +164,27 @@ impl Timeline {
 }
 
 fn mark(svg: &mut Html, x: f64, bar: f64, class: &'static str, sign: &'static str, title: &str) {
-    svg.raw("<g class=\"mark ").raw(class).raw("\"><title>").text(title).raw("</title><path d=\"M").number(x);
-    svg.raw(" ").number(bar - 3.0).raw("v18\"/><text x=\"").number(x.clamp(12.0, WIDTH - 12.0)).raw("\" y=\"");
+    svg.raw("<g class=\"mark ")
+        .raw(class)
+        .raw("\"><title>")
+        .text(title)
+        .raw("</title><path d=\"M")
+        .number(x);
+    svg.raw(" ")
+        .number(bar - 3.0)
+        .raw("v18\"/><text x=\"")
+        .number(x.clamp(12.0, WIDTH - 12.0))
+        .raw("\" y=\"");
     svg.number(bar - 5.0).raw("\">").raw(sign).raw("</text></g>");
 }
 
 /// A plot of durations over time, in milliseconds.
-pub(super) fn plot(title: &'static str, about: &'static str, points: &[Option<f64>], capacity: usize) -> Html {
+pub(super) fn plot(
+    title: &'static str,
+    about: &'static str,
+    points: &[Option<f64>],
+    capacity: usize,
+) -> Html {
     const TOP: f64 = 12.0;
     const BOTTOM: f64 = 92.0;
     let known = points.iter().flatten().copied();
@@ -122,10 +192,20 @@ pub(super) fn plot(title: &'static str, about: &'static str, points: &[Option<f6
     let scale = round_up(most);
     let (now, peak) = (last.map_or("—".to_owned(), milliseconds), milliseconds(most));
     let mut html = Html::new();
-    html.raw("<figure><figcaption><b>").raw(title).raw("</b> <span class=\"now\">").text(&now);
-    html.raw("</span> <span class=\"muted\">").raw(about).raw("</span></figcaption>");
-    html.raw("<svg class=\"plot\" role=\"img\" aria-label=\"").raw(title).raw(": now ").text(&now);
-    html.raw(", at most ").text(&peak).raw("\" viewBox=\"0 0 320 100\" preserveAspectRatio=\"none\">");
+    html.raw("<figure><figcaption><b>")
+        .raw(title)
+        .raw("</b> <span class=\"now\">")
+        .text(&now);
+    html.raw("</span> <span class=\"muted\">")
+        .raw(about)
+        .raw("</span></figcaption>");
+    html.raw("<svg class=\"plot\" role=\"img\" aria-label=\"")
+        .raw(title)
+        .raw(": now ")
+        .text(&now);
+    html.raw(", at most ")
+        .text(&peak)
+        .raw("\" viewBox=\"0 0 320 100\" preserveAspectRatio=\"none\">");
     html.raw("<path class=\"axis\" d=\"M0 92H320M0 12H320\"/>");
     let step = 320.0 / (capacity.max(2) - 1) as f64;
     let start = 320.0 - step * points.len().saturating_sub(1) as f64;
@@ -134,12 +214,16 @@ pub(super) fn plot(title: &'static str, about: &'static str, points: &[Option<f6
     for (place, point) in points.iter().enumerate() {
         // A period in which nothing was measured is skipped.
         let Some(point) = point else { continue };
-        path.raw(if is_drawing { "L" } else { "M" }).number(start + place as f64 * step).raw(" ");
+        path.raw(if is_drawing { "L" } else { "M" })
+            .number(start + place as f64 * step)
+            .raw(" ");
         path.number(BOTTOM - point / scale * (BOTTOM - TOP));
         is_drawing = true;
     }
     html.raw("<path class=\"line\" d=\"").part(path).raw("\"/></svg>");
-    html.raw("<span class=\"scale\">").text(milliseconds(scale)).raw("</span></figure>");
+    html.raw("<span class=\"scale\">")
+        .text(milliseconds(scale))
+        .raw("</span></figure>");
     html
 }
 
@@ -185,7 +269,13 @@ mod tests {
 
     #[test]
     fn scales_are_round() {
-        for (most, scale) in [(0.0, 0.001), (0.001, 0.001), (0.0015, 0.002), (0.3, 0.5), (7.0, 10.0)] {
+        for (most, scale) in [
+            (0.0, 0.001),
+            (0.001, 0.001),
+            (0.0015, 0.002),
+            (0.3, 0.5),
+            (7.0, 10.0),
+        ] {
             assert!((round_up(most) - scale).abs() < 1e-9, "{most}");
         }
         assert!(round_up(f64::NAN) > 0.0);

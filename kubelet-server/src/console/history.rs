@@ -15,9 +15,21 @@ pub(super) const POINTS: usize = 120;
 
 /// The durations that are plotted: the metric, its title, and what it says.
 pub(super) const PLOTS: [(&str, &str, &str); 3] = [
-    ("kubelet_pleg_relist_duration_seconds", "PLEG relist", "how long a list of all containers takes"),
-    ("kubelet_pod_worker_duration_seconds", "Pod sync", "how long a sync of a pod takes"),
-    ("kubelet_pleg_relist_interval_seconds", "Relist interval", "from one list to the next"),
+    (
+        "kubelet_pleg_relist_duration_seconds",
+        "PLEG relist",
+        "how long a list of all containers takes",
+    ),
+    (
+        "kubelet_pod_worker_duration_seconds",
+        "Pod sync",
+        "how long a sync of a pod takes",
+    ),
+    (
+        "kubelet_pleg_relist_interval_seconds",
+        "Relist interval",
+        "from one list to the next",
+    ),
 ];
 
 /// One run of a container.
@@ -41,16 +53,23 @@ pub(super) struct History {
 impl History {
     /// Takes the statuses of the present pods, and forgets all others.
     pub(super) fn observe(&mut self, pods: &[(std::sync::Arc<Pod>, PodStatus)], now: Timestamp) {
-        self.containers.retain(|(pod, _), _| pods.iter().any(|(known, _)| known.uid() == *pod));
+        self.containers
+            .retain(|(pod, _), _| pods.iter().any(|(known, _)| known.uid() == *pod));
         for (pod, status) in pods {
             for container in containers(status) {
-                let runs = self.containers.entry((pod.uid(), container.name.clone())).or_default();
+                let runs = self
+                    .containers
+                    .entry((pod.uid(), container.name.clone()))
+                    .or_default();
                 for state in [&container.last_state, &container.state].into_iter().flatten() {
                     if let Some(run) = run(state) {
                         keep(runs, run);
                     }
                 }
-                let is_running = container.state.as_ref().is_some_and(|state| state.running.is_some());
+                let is_running = container
+                    .state
+                    .as_ref()
+                    .is_some_and(|state| state.running.is_some());
                 if let Some(last) = runs.back_mut().filter(|_| is_running && container.ready) {
                     last.ready.get_or_insert(now);
                 }
@@ -89,19 +108,31 @@ impl History {
 
 /// The statuses of all containers, in the order in which they start.
 pub(super) fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
-    let lists = [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
+    let lists = [
+        &status.init_container_statuses,
+        &status.container_statuses,
+        &status.ephemeral_container_statuses,
+    ];
     lists.into_iter().flatten().flatten()
 }
 
 fn run(state: &ContainerState) -> Option<Run> {
     if let Some(running) = &state.running {
         let started = running.started_at.as_ref()?.0;
-        return Some(Run { started, ended: None, ready: None });
+        return Some(Run {
+            started,
+            ended: None,
+            ready: None,
+        });
     }
     let ended = state.terminated.as_ref()?;
     let started = ended.started_at.as_ref()?.0;
     let finished = ended.finished_at.as_ref().map_or(started, |time| time.0);
-    Some(Run { started, ended: Some((finished, ended.exit_code)), ready: None })
+    Some(Run {
+        started,
+        ended: Some((finished, ended.exit_code)),
+        ready: None,
+    })
 }
 
 fn keep(runs: &mut VecDeque<Run>, run: Run) {

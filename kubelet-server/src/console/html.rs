@@ -73,7 +73,10 @@ mod tests {
     #[test]
     fn escapes_everything_but_literals() {
         let mut html = Html::new();
-        html.raw("<a href=\"").text("\"><script>").raw("\">").text("a & 'b'\u{1b}[0m");
+        html.raw("<a href=\"")
+            .text("\"><script>")
+            .raw("\">")
+            .text("a & 'b'\u{1b}[0m");
         assert_eq!(
             html.into_string(),
             "<a href=\"&quot;&gt;&lt;script&gt;\">a &amp; &#39;b&#39;\u{fffd}[0m"

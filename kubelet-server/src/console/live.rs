@@ -47,11 +47,18 @@ pub(super) fn log(
 ) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
     let mut alive = interval(ALIVE);
     alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    stream::unfold(Some(Following { pieces, alive, rest: Vec::new() }), |following| async {
-        let mut following = following?;
-        let (event, ended) = following.next().await;
-        Some((Ok(event), (!ended).then_some(following)))
-    })
+    stream::unfold(
+        Some(Following {
+            pieces,
+            alive,
+            rest: Vec::new(),
+        }),
+        |following| async {
+            let mut following = following?;
+            let (event, ended) = following.next().await;
+            Some((Ok(event), (!ended).then_some(following)))
+        },
+    )
 }
 
 struct Following {
@@ -80,8 +87,15 @@ impl Following {
                 Some(Err(error)) => return (event("end", &error.message), true),
                 None => {
                     let rest = String::from_utf8_lossy(&self.rest);
-                    let last = if rest.is_empty() { Bytes::new() } else { event("line", &rest) };
-                    return (Bytes::from([last, event("end", "The container has ended.")].concat()), true);
+                    let last = if rest.is_empty() {
+                        Bytes::new()
+                    } else {
+                        event("line", &rest)
+                    };
+                    return (
+                        Bytes::from([last, event("end", "The container has ended.")].concat()),
+                        true,
+                    );
                 }
             }
         }

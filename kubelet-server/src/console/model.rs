@@ -58,16 +58,31 @@ impl ShownPod {
 
     /// The ready and all containers.
     pub(super) fn ready(&self) -> (usize, usize) {
-        let ready = self.status.container_statuses.iter().flatten().filter(|container| container.ready).count();
-        (ready, self.pod.spec.as_ref().map_or(0, |spec| spec.containers.len()))
+        let ready = self
+            .status
+            .container_statuses
+            .iter()
+            .flatten()
+            .filter(|container| container.ready)
+            .count();
+        (
+            ready,
+            self.pod.spec.as_ref().map_or(0, |spec| spec.containers.len()),
+        )
     }
 
     pub(super) fn restarts(&self) -> i32 {
-        self.status.container_statuses.iter().flatten().map(|container| container.restart_count).sum()
+        self.status
+            .container_statuses
+            .iter()
+            .flatten()
+            .map(|container| container.restart_count)
+            .sum()
     }
 
     pub(super) fn age(&self, now: Timestamp) -> SignedDuration {
-        self.since().map_or(SignedDuration::ZERO, |since| now.duration_since(since))
+        self.since()
+            .map_or(SignedDuration::ZERO, |since| now.duration_since(since))
     }
 
     fn since(&self) -> Option<Timestamp> {
@@ -89,10 +104,20 @@ impl ShownPod {
             if let Some(waiting) = &state.waiting {
                 let reason = waiting.reason.clone().unwrap_or_else(|| "Waiting".to_owned());
                 let is_usual = matches!(reason.as_str(), "ContainerCreating" | "PodInitializing");
-                return (reason, if is_usual { Health::Waiting } else { Health::Failing });
+                return (
+                    reason,
+                    if is_usual {
+                        Health::Waiting
+                    } else {
+                        Health::Failing
+                    },
+                );
             }
             if let Some(ended) = state.terminated.as_ref().filter(|ended| ended.exit_code != 0) {
-                return (ended.reason.clone().unwrap_or_else(|| "Error".to_owned()), Health::Failing);
+                return (
+                    ended.reason.clone().unwrap_or_else(|| "Error".to_owned()),
+                    Health::Failing,
+                );
             }
         }
         let (ready, all) = self.ready();
@@ -110,8 +135,12 @@ impl ShownPod {
         let uid = self.uid();
         let lanes = self.containers().into_iter().map(|container| {
             let of = |reason: &str| {
-                let of = events.iter().filter(|event| event.container.as_deref() == Some(container.name.as_str()));
-                of.filter(|event| event.reason == reason).map(|event| event.at).collect()
+                let of = events
+                    .iter()
+                    .filter(|event| event.container.as_deref() == Some(container.name.as_str()));
+                of.filter(|event| event.reason == reason)
+                    .map(|event| event.at)
+                    .collect()
             };
             Lane {
                 name: container.name.clone(),
@@ -122,8 +151,20 @@ impl ShownPod {
             }
         });
         let lanes: Vec<Lane> = lanes.collect();
-        let first = lanes.iter().flat_map(|lane| lane.runs.first().map(|run| run.started));
-        let from = self.since().into_iter().chain(first).min().unwrap_or(now).min(now);
-        Timeline { from, until: now, lanes }
+        let first = lanes
+            .iter()
+            .flat_map(|lane| lane.runs.first().map(|run| run.started));
+        let from = self
+            .since()
+            .into_iter()
+            .chain(first)
+            .min()
+            .unwrap_or(now)
+            .min(now);
+        Timeline {
+            from,
+            until: now,
+            lanes,
+        }
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kubelet_core::{Clock, Event, EventRecorder, EventType, KubeletHandle, NodeEventRecorder, PodExt as _, PodUid};
+use kubelet_core::{
+    Clock, Event, EventRecorder, EventType, KubeletHandle, NodeEventRecorder, PodExt as _, PodUid,
+};
 use parking_lot::Mutex;
 
 /// How many events are kept in all, and of one pod.
@@ -20,7 +22,10 @@ pub trait Explain: Send + Sync {
 
 impl Explain for KubeletHandle {
     fn explain(&self, pod: &PodUid) -> Vec<String> {
-        KubeletHandle::explain(self, pod).iter().map(ToString::to_string).collect()
+        KubeletHandle::explain(self, pod)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 }
 
@@ -72,7 +77,12 @@ pub struct RecentEvents {
 impl RecentEvents {
     /// Keeps events by this clock.
     pub fn new(clock: Clock) -> Self {
-        Self { events: Arc::default(), pods: None, node: None, clock }
+        Self {
+            events: Arc::default(),
+            pods: None,
+            node: None,
+            clock,
+        }
     }
 
     /// Passes on the events of pods.
@@ -92,7 +102,11 @@ impl RecentEvents {
     /// The events of a pod, or of the node, oldest first.
     pub fn of(&self, pod: Option<&PodUid>) -> Vec<ShownEvent> {
         let events = self.events.lock();
-        events.iter().filter(|event| event.pod.as_ref() == pod).cloned().collect()
+        events
+            .iter()
+            .filter(|event| event.pod.as_ref() == pod)
+            .cloned()
+            .collect()
     }
 
     fn keep(&self, event: ShownEvent) {
@@ -103,7 +117,10 @@ impl RecentEvents {
         };
         // Only the last one of the pod: an older one has its place in the order.
         let last = events.iter().rposition(|known| known.pod == event.pod);
-        if let Some(known) = last.and_then(|last| events.get_mut(last)).filter(|known| is_same(known)) {
+        if let Some(known) = last
+            .and_then(|last| events.get_mut(last))
+            .filter(|known| is_same(known))
+        {
             known.at = event.at;
             known.count += 1;
             return;
@@ -158,7 +175,9 @@ impl RecentEvents {
         let part = event.field_path.as_deref().unwrap_or_default();
         ShownEvent {
             pod: Some(Pod::uid(event.pod)),
-            container: part.split_once('{').map(|(_, name)| name.trim_end_matches('}').to_owned()),
+            container: part
+                .split_once('{')
+                .map(|(_, name)| name.trim_end_matches('}').to_owned()),
             warning: event.event_type == EventType::Warning,
             reason: event.reason.to_owned(),
             message: event.message.clone(),
@@ -170,6 +189,8 @@ impl RecentEvents {
 
 impl std::fmt::Debug for RecentEvents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RecentEvents").field("events", &self.events.lock().len()).finish_non_exhaustive()
+        f.debug_struct("RecentEvents")
+            .field("events", &self.events.lock().len())
+            .finish_non_exhaustive()
     }
 }
