@@ -20,6 +20,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["run_once", "output"])]
     pub(crate) api: Option<SocketAddr>,
 
+    /// With --api: serve pages to look at the node on this address of the loopback. Every user of this machine can read them.
+    #[cfg(feature = "api")]
+    #[arg(long, value_name = "ADDRESS", requires = "api")]
+    pub(crate) console: Option<SocketAddr>,
+
     /// The runtime: processes of this machine, or the CRI runtime at this endpoint
     /// (unix:///run/containerd/containerd.sock, tcp://host:port).
     #[arg(long, value_name = "process|ENDPOINT", default_value = "process")]

@@ -1,5 +1,7 @@
 //! The node: a kubelet with the API server of this process.
 
+use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +11,8 @@ use kubelet_config::{
     PodConfig,
 };
 use kubelet_core::{
-    ClusterTrustBundles, EventRecorder, HealthChecks, Kubelet, NoClusterTrustBundles, NodeEventRecorder,
-    PodCache, PodStatusManager as _, ProbeResultCache, RootDir,
+    Clock, ClusterTrustBundles, EventRecorder, HealthChecks, Kubelet, KubeletHandle, NoClusterTrustBundles,
+    NodeEventRecorder, PodCache, PodStatusManager as _, ProbeResultCache, RootDir,
 };
 use kubelet_kuberuntime::logs::{ContainerLogManager, LogRotatePolicy};
 use kubelet_kuberuntime::{CriNodeRuntime, CriRuntime, NodeProber};
@@ -19,8 +21,10 @@ use kubelet_node::{
 };
 use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_server::authorization::AlwaysAllow;
+use kubelet_server::console::{Console, ConsoleBuilder, RecentEvents};
+use kubelet_server::prometheus::Metrics;
 use kubelet_server::streaming::{StreamServer, StreamServerOptions};
-use kubelet_server::{Authentication, Authorization, NodeApi};
+use kubelet_server::{Authentication, Authorization, NodeApi, Server};
 use kubelet_status::{
     ApiServerEvents, ApiServerMirrorClient, ApiServerSink, EventBroadcaster, StatusManager,
     StatusManagerConfig,
@@ -83,8 +87,10 @@ pub(crate) async fn start(
 
     // What pods refer to on the API server.
     let events = EventBroadcaster::new(ApiServerEvents::new(client.clone()), node_name);
-    let recorder: Arc<dyn EventRecorder> = Arc::new(events.handle());
-    let node_recorder: Arc<dyn NodeEventRecorder> = Arc::new(events.handle());
+    let (to_pods, to_node) = (Arc::new(events.handle()), Arc::new(events.handle()));
+    let recent = RecentEvents::new(Clock::system()).pods_to(to_pods).node_to(to_node);
+    let recorder: Arc<dyn EventRecorder> = Arc::new(recent.clone());
+    let node_recorder: Arc<dyn NodeEventRecorder> = Arc::new(recent.clone());
     under.spawn(events.run(stop_under.clone()));
     let objects = ConfigObjectManager::new(client.clone(), &config)?;
     let tokens = Arc::new(ApiServerTokens::new(client.clone()));
@@ -182,15 +188,48 @@ pub(crate) async fn start(
         .health(HealthChecks::of(&handle))
         .logs(cri.clone())
         .runtime(cri.clone())
-        .running_pods(cri)
+        .running_pods(cri.clone())
         .build();
     if let Some(connections) = cluster.connections().await {
         under.spawn(api.serve_connections(connections, stop_under.clone()));
+    }
+    if let Some(address) = args.console {
+        let console = Console::builder(node_name, Arc::new(handle.clone()))
+            .explain(Arc::new(handle.clone()))
+            .events(recent)
+            .logs(cri)
+            .loopback_names_only();
+        serve_console(address, console, &handle, node_name, &mut under, &stop_under)?;
     }
     let known = handle.pods().clone();
     under.spawn(objects.run(move || known.pods(), stop_under.clone()));
     tasks.spawn(async move { Ok(kubelet.run(stopping).await?) });
     Ok(Node { tasks, under, stop_under })
+}
+
+/// Serves the console, and nothing else, to everybody on this machine.
+fn serve_console(
+    address: SocketAddr,
+    console: ConsoleBuilder,
+    kubelet: &KubeletHandle,
+    node_name: &str,
+    under: &mut JoinSet<()>,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    if !address.ip().is_loopback() {
+        return Err(format!("--console {address}: must be an address of the loopback").into());
+    }
+    let metrics = Metrics::new();
+    metrics::set_global_recorder(metrics.recorder())?;
+    let console = console.durations(Arc::new(metrics)).build();
+    let access = (Authentication::anonymous(), Authorization::new(node_name, Arc::new(AlwaysAllow)));
+    let api = NodeApi::builder(Arc::new(kubelet.clone()), access.0, access.1).route("/", console.clone());
+    let server = Server::bind_insecure(address, api.build())?;
+    let _ = writeln!(std::io::stdout(), "The console is on http://{}/\n", server.local_addr());
+    under.spawn(server.run(stop.clone()));
+    let stop = stop.clone();
+    under.spawn(async move { console.run(stop).await });
+    Ok(())
 }
 
 async fn ok(task: impl Future<Output = ()>) -> Result<(), Error> {
