@@ -19,8 +19,9 @@ use kubelet_server::console::{Console, ConsoleBuilder, Durations, Explain, Recen
 use kubelet_server::{Authentication, Authorization, Body, NodeApi, NodePods, Server};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tower::Service as _;
+use tower::{Service as _, ServiceExt as _};
 
 /// Markup that would show if it were not escaped.
 const EVIL: &str = "<img src=x onerror=\"document.title='owned'\">&</script>'";
@@ -524,24 +525,27 @@ async fn a_browser_shows_changes_and_runs_no_script_of_a_pod() {
         Authentication::anonymous(),
         Authorization::new("one", Arc::new(AlwaysAllow)),
     );
-    let api =
-        NodeApi::builder(Arc::new(pods.clone()), access.0, access.1).route(Console::PATH, console.clone());
+    let is_loaded = Arc::new(Notify::new());
+    let loaded = is_loaded.clone();
+    let service = console.clone().map_request(move |request: Request<Body>| {
+        if request.uri().path().starts_with("/console/live") {
+            loaded.notify_one();
+        }
+        request
+    });
+    let api = NodeApi::builder(Arc::new(pods.clone()), access.0, access.1).route(Console::PATH, service);
     let server = Server::bind_insecure("127.0.0.1:0".parse().unwrap(), api.build()).unwrap();
     let (address, stop) = (server.local_addr(), shutdown.clone());
     let serving = tokio::spawn(async move { tokio::join!(server.run(stop.clone()), console.run(stop)) });
     let profile = tempfile::tempdir().unwrap();
 
-    // The pod comes after the page was loaded.
+    // The pod comes after the browser has loaded the page.
     let changing = async {
-        while pods.0.lock().len() < 2 {
-            tokio::time::sleep(Duration::from_millis(1500)).await;
-            pods.set(&[running(EVIL), crashing("late")]);
-        }
+        is_loaded.notified().await;
+        pods.set(&[running(EVIL), crashing("late")]);
     };
-    let (document, ()) = tokio::join!(
-        seen(&chromium, &format!("http://{address}/console/"), profile.path()),
-        changing
-    );
+    let url = format!("http://{address}/console/");
+    let (document, ()) = tokio::join!(seen(&chromium, &url, profile.path()), changing);
     assert!(
         document.contains("<p id=\"link\" role=\"status\" class=\"muted\">live</p>"),
         "{document}"
