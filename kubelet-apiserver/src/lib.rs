@@ -1,4 +1,5 @@
-//! A Kubernetes API server in memory, for tests of controllers, node agents and `kubectl` plugins.
+//! A Kubernetes API server in memory, for tests of controllers, node agents and `kubectl` plugins, and for a single node that
+//! keeps its objects.
 //!
 //! It behaves like kube-apiserver v1.36: the same codes, reasons and messages, defaults, validation and admission, resource
 //! versions, watches and pages, managed fields and graceful deletion. For kubelets, the Node authorizer and `NodeRestriction`
@@ -40,6 +41,8 @@
 //! | inject faults | [`faults`](ApiServer::faults) for requests and watches |
 //! | stop or restart the server | [`restart`](ApiServer::restart), [`stop`](ApiServer::stop), [`down_for`](ApiServer::down_for), [`compact`](ApiServer::compact) |
 //! | read and write objects without HTTP | [`get`](ApiServer::get), [`list`](ApiServer::list), [`create`](ApiServer::create), [`changes`](ApiServer::changes) and others |
+//! | keep the objects | [`open`](ApiServerBuilder::open) on a [`Storage`], with the feature `storage` on a [`FileStorage`]; [`run`](ApiServer::run) |
+//! | be the scheduler of one node | [`bind_pods_to`](ApiServerBuilder::bind_pods_to) |
 //! | assert on requests | [`calls`](ApiServer::calls) |
 //! | allow users more | [`grant`](ApiServer::grant), [`revoke`](ApiServer::revoke) |
 //! | bind and attach volumes | with the feature `storage-controllers`: `ApiServerBuilder::storage_controllers` |
