@@ -347,20 +347,22 @@ impl ApiServerBuilder {
 
     fn with(
         self,
-        store: Store,
+        mut store: Store,
         mut rng: fastrand::Rng,
         #[cfg(feature = "signing")] signer: Option<Signer>,
         kept: Option<Kept>,
     ) -> ApiServer {
-        let mut namespace_defaults = NamespaceDefaults {
-            account_tokens: self.account_tokens,
-            ..Default::default()
-        };
         #[cfg(feature = "signing")]
-        if let Some(signer) = signer.as_ref().filter(|_| kept.is_some()) {
-            namespace_defaults.authority = signer.certificate().to_owned();
-        }
-        let mut store = store;
+        let authority = signer
+            .as_ref()
+            .filter(|_| kept.is_some())
+            .map(|signer| signer.certificate().to_owned());
+        #[cfg(not(feature = "signing"))]
+        let authority = None;
+        let namespace_defaults = NamespaceDefaults {
+            authority: authority.unwrap_or_default(),
+            account_tokens: self.account_tokens,
+        };
         for (resource, object) in objects::initial_objects(&namespace_defaults, self.clock.now(), &mut rng) {
             let namespace = object["metadata"]["namespace"]
                 .as_str()

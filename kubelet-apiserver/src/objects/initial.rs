@@ -10,7 +10,7 @@ use super::metadata;
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// The settings of what each namespace has from the start.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct NamespaceDefaults {
     /// The certificate in `kube-root-ca.crt`. Empty if the server speaks plain HTTP; the key exists nevertheless.
     pub(crate) authority: String,

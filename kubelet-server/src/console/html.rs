@@ -61,9 +61,16 @@ impl std::fmt::Write for Escaping<'_> {
     }
 }
 
+/// What is encoded in a segment of a path.
+const SEGMENT: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
 /// One segment of a path, percent-encoded.
 pub(super) fn segment(name: &str) -> impl Display + '_ {
-    percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC)
+    percent_encoding::utf8_percent_encode(name, SEGMENT)
 }
 
 #[cfg(test)]
@@ -81,6 +88,6 @@ mod tests {
             html.into_string(),
             "<a href=\"&quot;&gt;&lt;script&gt;\">a &amp; &#39;b&#39;\u{fffd}[0m"
         );
-        assert_eq!(segment("a/../<b>").to_string(), "a%2F%2E%2E%2F%3Cb%3E");
+        assert_eq!(segment("a/../<b>").to_string(), "a%2F..%2F%3Cb%3E");
     }
 }
