@@ -1,5 +1,7 @@
 //! The command line.
 
+#[cfg(feature = "api")]
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
@@ -8,9 +10,20 @@ use clap::{Parser, ValueEnum};
 #[derive(Debug, Parser)]
 #[command(name = "standalone")]
 pub(crate) struct Args {
-    /// A folder of pod manifests, or a single manifest; YAML or JSON.
-    #[arg(long, value_name = "DIR|FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests"))]
-    pub(crate) manifests: PathBuf,
+    /// A folder of pod manifests, or a single manifest; YAML or JSON. Default: the examples' manifests; with --api none.
+    #[arg(long, value_name = "DIR|FILE")]
+    pub(crate) manifests: Option<PathBuf>,
+
+    /// Serve kubectl on this address: apply, get, describe, logs, exec, port-forward, delete. What was applied is kept in the root
+    /// dir, by default ~/.local/state/kubelet-standalone.
+    #[cfg(feature = "api")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["run_once", "output"])]
+    pub(crate) api: Option<SocketAddr>,
+
+    /// With --api: serve pages to look at the node on this address of the loopback. Every user of this machine can read them.
+    #[cfg(feature = "api")]
+    #[arg(long, value_name = "ADDRESS", requires = "api")]
+    pub(crate) console: Option<SocketAddr>,
 
     /// The runtime: processes of this machine, or the CRI runtime at this endpoint
     /// (unix:///run/containerd/containerd.sock, tcp://host:port).
@@ -68,10 +81,31 @@ impl Args {
         self.output.unwrap_or(default)
     }
 
+    pub(crate) fn manifests(&self) -> PathBuf {
+        let examples = || concat!(env!("CARGO_MANIFEST_DIR"), "/manifests").into();
+        self.manifests.clone().unwrap_or_else(examples)
+    }
+
     pub(crate) fn root_dir(&self) -> PathBuf {
+        #[cfg(feature = "api")]
+        if self.api.is_some() {
+            return self.kept_root_dir();
+        }
         let of_this_user = || format!("kubelet-standalone-{}", rustix::process::geteuid().as_raw());
         let default = || std::env::temp_dir().join(of_this_user());
         let dir = self.root_dir.clone().unwrap_or_else(default);
+        std::path::absolute(&dir).unwrap_or(dir)
+    }
+
+    /// The root folder for what lasts.
+    #[cfg(feature = "api")]
+    fn kept_root_dir(&self) -> PathBuf {
+        let state = || match (std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME")) {
+            (Some(dir), _) if !dir.is_empty() => PathBuf::from(dir),
+            (_, Some(home)) => PathBuf::from(home).join(".local/state"),
+            _ => std::env::temp_dir(),
+        };
+        let dir = self.root_dir.clone().unwrap_or_else(|| state().join("kubelet-standalone"));
         std::path::absolute(&dir).unwrap_or(dir)
     }
 }

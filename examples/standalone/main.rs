@@ -8,8 +8,16 @@
 //! On a terminal it shows a live table of pods, otherwise a line of JSON for each changed status. With the
 //! process runtime, Ctrl-C ends the pods, which are children of the agent. With any other runtime the pods stay
 //! running, as with a kubelet.
+//!
+//! With an API server in the agent, `kubectl` creates the pods, and they are there after a restart:
+//!
+//! ```console
+//! $ cargo run --features api --example standalone -- --api 127.0.0.1:6443
+//! ```
 
 mod agent;
+#[cfg(feature = "api")]
+mod api;
 mod args;
 mod log;
 mod run_once;
@@ -45,6 +53,11 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> Result<ExitCode, Error> {
+    #[cfg(feature = "api")]
+    if let Some(address) = args.api {
+        log::init(Output::Json);
+        return api::run(&args, address).await;
+    }
     let lines = log::init(args.output());
     let statuses = MemorySink::new();
     let mut sinks: Vec<Arc<dyn StatusSink>> = vec![Arc::new(statuses.clone())];

@@ -5,6 +5,7 @@
 //! them: `cargo build --workspace --examples --bins --all-features`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
+mod api;
 mod containerd;
 mod fifty_agents;
 mod node_agent;

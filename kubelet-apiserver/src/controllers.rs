@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::objects;
+use super::objects::{self, Posted};
 use super::request::{Attributes, User};
 use super::resource::{RESOURCES, Resource};
 use super::server::Shared;
@@ -24,6 +24,7 @@ impl Shared {
         match resource.plural {
             "namespaces" if is_terminating(object) => self.empty_namespace(name_of(object)),
             "namespaces" => self.fill_namespace(name_of(object), rng),
+            "pods" => self.bind(resource, object),
             #[cfg(feature = "signing")]
             "certificatesigningrequests" => self.sign(resource, object),
             _ => {}
@@ -65,7 +66,9 @@ impl Shared {
     }
 
     fn fill_namespace(&self, namespace: &str, rng: &mut fastrand::Rng) {
-        for (resource, object) in objects::beside_namespace(namespace, self.now(), rng) {
+        for (resource, object) in
+            objects::beside_namespace(namespace, &self.namespace_defaults, self.now(), rng)
+        {
             let name = name_of(&object).to_owned();
             // It exists already, so there is nothing to do.
             let _ = self.commit(resource, namespace, &name, None, Some(object));
@@ -93,6 +96,42 @@ impl Shared {
             }
         }
         self.end_namespace(namespace);
+    }
+
+    /// Binds a pod to the only node, as its scheduler.
+    fn bind(&self, pods: &'static Resource, pod: &Arc<Value>) {
+        let Some(node) = &self.bind_pods_to else { return };
+        let (spec, meta) = (&pod["spec"], &pod["metadata"]);
+        let is_gated = spec["schedulingGates"]
+            .as_array()
+            .is_some_and(|gates| !gates.is_empty());
+        if spec["nodeName"].as_str().is_some_and(|node| !node.is_empty()) || is_gated || is_terminating(pod) {
+            return;
+        }
+        let attributes = Attributes {
+            user: User::admin(),
+            verb: "create",
+            resource: pods,
+            subresource: "binding",
+            namespace: meta["namespace"].as_str().unwrap_or_default().to_owned(),
+            name: name_of(pod).to_owned(),
+            field_selector: String::new(),
+            field_manager: "kube-scheduler".into(),
+            dry_run: false,
+            now: self.now(),
+        };
+        let binding = json!({"metadata": {"name": name_of(pod)}, "target": {"kind": "Node", "name": node}});
+        let bound = objects::post_subresource(&attributes, self, &mut self.fork_rng(), pod, binding);
+        if let Ok(Posted::Update { object, .. }) = bound {
+            // If another request changed it meanwhile, that request binds it.
+            let _ = self.commit(
+                pods,
+                &attributes.namespace,
+                &attributes.name,
+                Some(pod),
+                Some(object),
+            );
+        }
     }
 
     #[cfg(feature = "signing")]

@@ -20,6 +20,15 @@ pub enum Error {
         message: String,
     },
 
+    /// The storage of the server failed.
+    #[error("storage {what}: {source}")]
+    Storage {
+        /// The file or the entry.
+        what: String,
+        /// What happened.
+        source: tower::BoxError,
+    },
+
     /// The machine has no `kubectl`.
     #[error("kubectl is missing (install it, or set KUBECTL to its path; Debian: kubernetes-client)")]
     NoKubectl,

@@ -1,4 +1,5 @@
-//! A Kubernetes API server in memory, for tests of controllers, node agents and `kubectl` plugins.
+//! A Kubernetes API server in memory, for tests of controllers, node agents and `kubectl` plugins, and for a single node that
+//! keeps its objects.
 //!
 //! It behaves like kube-apiserver v1.36: the same codes, reasons and messages, defaults, validation and admission, resource
 //! versions, watches and pages, managed fields and graceful deletion. For kubelets, the Node authorizer and `NodeRestriction`
@@ -40,6 +41,8 @@
 //! | inject faults | [`faults`](ApiServer::faults) for requests and watches |
 //! | stop or restart the server | [`restart`](ApiServer::restart), [`stop`](ApiServer::stop), [`down_for`](ApiServer::down_for), [`compact`](ApiServer::compact) |
 //! | read and write objects without HTTP | [`get`](ApiServer::get), [`list`](ApiServer::list), [`create`](ApiServer::create), [`changes`](ApiServer::changes) and others |
+//! | keep the objects | [`open`](ApiServerBuilder::open) on a [`Storage`], with the feature `storage` on a [`FileStorage`]; [`run`](ApiServer::run) |
+//! | be the scheduler of one node | [`bind_pods_to`](ApiServerBuilder::bind_pods_to) |
 //! | assert on requests | [`calls`](ApiServer::calls) |
 //! | allow users more | [`grant`](ApiServer::grant), [`revoke`](ApiServer::revoke) |
 //! | bind and attach volumes | with the feature `storage-controllers`: `ApiServerBuilder::storage_controllers` |
@@ -90,6 +93,7 @@ mod reviews;
 mod schema;
 mod server;
 mod status_error;
+mod storage;
 #[cfg(feature = "storage-controllers")]
 mod storage_controllers;
 mod store;
@@ -109,9 +113,14 @@ pub use http::{ApiBody, ApiService};
 pub use kubectl::find_kubectl;
 #[doc(no_inline)]
 pub use kubelet_core::Calls;
+#[cfg(feature = "tls")]
+pub use nodes::{NodeDialer, NodeStream};
 pub use outage::Memory;
 pub use request::User;
 pub use server::{ApiServer, ApiServerBuilder};
+#[cfg(feature = "storage")]
+pub use storage::FileStorage;
+pub use storage::Storage;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

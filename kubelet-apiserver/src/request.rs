@@ -70,4 +70,7 @@ pub(crate) trait View {
 
     /// All objects of a resource, in one namespace or (if empty) in all.
     fn list(&self, resource: &Resource, namespace: &str) -> Vec<Arc<Value>>;
+
+    /// The signature of a service account's token.
+    fn token_signature(&self, signed: &str) -> String;
 }

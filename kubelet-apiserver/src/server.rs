@@ -1,11 +1,12 @@
 //! [`ApiServer`]: the server's handle.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube_client::Client;
-use kubelet_core::Clock;
+use kubelet_core::{Clock, Disk};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -20,21 +21,27 @@ use super::faults::Faults;
 use super::http::ApiService;
 #[cfg(feature = "tls")]
 use super::metrics::MetricsServer;
-use super::objects;
+#[cfg(feature = "tls")]
+use super::nodes::NodeDialer;
+use super::objects::{self, NamespaceDefaults};
 use super::outage::Outage;
 use super::request::{User, View};
 use super::resource::{Resource, Served};
 use super::status_error::StatusError;
+use super::storage::{Kept, Storage};
 use super::store::{ListOptions, Listed, Raced, Selection, Store};
 use super::tokens::{self, Identity};
 use super::trouble::Trouble;
 use super::write::name_of;
+use crate::{Error, Result};
 use kubelet_core::Calls;
 
 /// The default for [`ApiServerBuilder::history`].
 const HISTORY: usize = 4096;
 /// The default for [`ApiServerBuilder::bookmark_frequency`].
 const BOOKMARK_FREQUENCY: Duration = Duration::from_secs(60);
+/// The default for [`ApiServerBuilder::event_ttl`].
+const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// A Kubernetes API server in memory. Clones share one server.
 #[derive(Clone, Debug)]
@@ -55,7 +62,20 @@ pub struct ApiServerBuilder {
     seed: u64,
     history: usize,
     bookmark_frequency: Duration,
-    record_reads: bool,
+    record: Record,
+    event_ttl: Duration,
+    bind_pods_to: Option<String>,
+    account_tokens: bool,
+    #[cfg(feature = "tls")]
+    dialer: Option<Arc<dyn NodeDialer>>,
+}
+
+/// Which requests are recorded for assertions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Record {
+    None,
+    Writes,
+    All,
 }
 
 /// The state that all clones share.
@@ -78,7 +98,15 @@ pub(crate) struct Shared {
     pub(crate) outage: Outage,
     pub(crate) bookmark_frequency: Duration,
     calls: Calls<ApiCall>,
-    record_reads: bool,
+    record: Record,
+    /// `None` for a server in memory.
+    pub(crate) kept: Option<Kept>,
+    /// The node that gets all pods, if there is one.
+    pub(crate) bind_pods_to: Option<String>,
+    /// What each new namespace gets.
+    pub(crate) namespace_defaults: NamespaceDefaults,
+    #[cfg(feature = "tls")]
+    pub(crate) dialer: Option<Arc<dyn NodeDialer>>,
 }
 
 impl ApiServer {
@@ -100,7 +128,12 @@ impl ApiServer {
             seed: 0,
             history: HISTORY,
             bookmark_frequency: BOOKMARK_FREQUENCY,
-            record_reads: false,
+            record: Record::Writes,
+            event_ttl: EVENT_TTL,
+            bind_pods_to: None,
+            account_tokens: true,
+            #[cfg(feature = "tls")]
+            dialer: None,
         }
     }
 
@@ -207,23 +240,144 @@ impl ApiServerBuilder {
     /// Also records the requests that only read: `get`, `list` and `watch`.
     #[must_use]
     pub fn record_reads(mut self) -> Self {
-        self.record_reads = true;
+        self.record = Record::All;
         self
     }
 
-    /// Builds the server. It runs no task; it works when a request comes.
+    /// Records no requests. A server that runs for long needs this, because the record grows.
+    #[must_use]
+    pub fn record_nothing(mut self) -> Self {
+        self.record = Record::None;
+        self
+    }
+
+    /// Sets how long a server with a storage keeps an event that does not recur (`--event-ttl`). The default is one hour.
+    #[must_use]
+    pub fn event_ttl(mut self, ttl: Duration) -> Self {
+        self.event_ttl = ttl;
+        self
+    }
+
+    /// Binds each pod to this node within the request that creates it, as a scheduler would do later. It regards scheduling
+    /// gates, and nothing else: the kubelet rejects a pod that does not fit.
+    #[must_use]
+    pub fn bind_pods_to(mut self, node: impl Into<String>) -> Self {
+        self.bind_pods_to = Some(node.into());
+        self
+    }
+
+    /// Mounts no token of the service account `default` into pods, unless a pod asks for it with
+    /// `automountServiceAccountToken: true`. Each namespace gets its account with this setting when it is created.
+    #[must_use]
+    pub fn without_account_tokens(mut self) -> Self {
+        self.account_tokens = false;
+        self
+    }
+
+    /// Sets who connects to the servers of nodes. The default is TCP with TLS, by the addresses of each node.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn node_dialer(mut self, dialer: Arc<dyn NodeDialer>) -> Self {
+        self.dialer = Some(dialer);
+        self
+    }
+
+    /// Builds a server in memory. It runs no task; it works when a request comes.
     pub fn build(self) -> ApiServer {
         let mut rng = fastrand::Rng::with_seed(self.seed);
         #[cfg(feature = "signing")]
         let signer = self.signing.signer(&mut rng, self.clock.now());
+        let store = Store::new(self.history);
+        self.with(
+            store,
+            rng,
+            #[cfg(feature = "signing")]
+            signer,
+            None,
+        )
+    }
+
+    /// Opens a server on a storage, with the objects that are in there. Then call [`ApiServer::run`], which writes to it. Clients
+    /// that resume a watch from before get `410 Gone`.
+    ///
+    /// Unlike a server that was [built](Self::build), it is for more than tests: UIDs are random, not drawn from the seed. If it signs
+    /// certificates, the key of its authority is random and kept in the storage. It then signs the tokens of service accounts,
+    /// too, and the token of a user stays the same over restarts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Storage`]: the storage cannot be read or written.
+    pub async fn open(self, storage: Arc<dyn Storage>) -> Result<ApiServer> {
+        let failed = |what: &str| {
+            let what = what.to_owned();
+            move |source: io::Error| Error::Storage {
+                what,
+                source: source.into(),
+            }
+        };
+        let reading = storage.clone();
+        let entries = Disk::default().run(move || reading.load().map_err(io::Error::other));
+        let entries = entries.await.map_err(failed("cannot be read"))?;
         let mut store = Store::new(self.history);
-        for (resource, object) in objects::initial_objects(self.clock.now(), &mut rng) {
+        let invalid = |name: String| Error::Storage {
+            what: name,
+            source: "the entry cannot be read".into(),
+        };
+        let restored = store.restore(entries).map_err(invalid)?;
+        #[cfg(feature = "signing")]
+        let signer = match self.signing.kept(&restored.others, self.clock.now()) {
+            None => None,
+            Some(kept) => {
+                let (signer, new) = kept.map_err(|why| failed("the authority")(io::Error::other(why)))?;
+                if let Some(entries) = new {
+                    let writing = storage.clone();
+                    let written =
+                        Disk::default().run(move || writing.write(&entries).map_err(io::Error::other));
+                    written.await.map_err(failed("cannot be written"))?;
+                }
+                Some(signer)
+            }
+        };
+        tracing::debug!(
+            objects = restored.objects,
+            revision = store.revision(),
+            "opened the storage"
+        );
+        let kept = Kept::new(storage, store.revision(), self.event_ttl);
+        Ok(self.with(
+            store,
+            fastrand::Rng::new(),
+            #[cfg(feature = "signing")]
+            signer,
+            Some(kept),
+        ))
+    }
+
+    fn with(
+        self,
+        mut store: Store,
+        mut rng: fastrand::Rng,
+        #[cfg(feature = "signing")] signer: Option<Signer>,
+        kept: Option<Kept>,
+    ) -> ApiServer {
+        #[cfg(feature = "signing")]
+        let authority = signer
+            .as_ref()
+            .filter(|_| kept.is_some())
+            .map(|signer| signer.certificate().to_owned());
+        #[cfg(not(feature = "signing"))]
+        let authority = None;
+        let namespace_defaults = NamespaceDefaults {
+            authority: authority.unwrap_or_default(),
+            account_tokens: self.account_tokens,
+        };
+        for (resource, object) in objects::initial_objects(&namespace_defaults, self.clock.now(), &mut rng) {
             let namespace = object["metadata"]["namespace"]
                 .as_str()
                 .unwrap_or_default()
                 .to_owned();
             let name = name_of(&object).to_owned();
-            // They have different names.
+            // One that the storage has stays as it is.
             let _ = store.commit(resource, &namespace, &name, None, Some(object));
         }
         ApiServer {
@@ -244,7 +398,12 @@ impl ApiServerBuilder {
                 outage: Outage::default(),
                 bookmark_frequency: self.bookmark_frequency,
                 calls: Calls::new(),
-                record_reads: self.record_reads,
+                record: self.record,
+                kept,
+                bind_pods_to: self.bind_pods_to,
+                namespace_defaults,
+                #[cfg(feature = "tls")]
+                dialer: self.dialer,
             }),
         }
     }
@@ -264,6 +423,11 @@ impl Shared {
 
     pub(crate) fn revision(&self) -> u64 {
         self.store.lock().revision()
+    }
+
+    /// The revision up to which watchers have all changes.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.store.lock().delivered()
     }
 
     /// Returns the fault for a request, if there is one.
@@ -290,7 +454,7 @@ impl Shared {
         resource: &Resource,
         selection: &Selection,
         options: &ListOptions,
-    ) -> Result<Listed, StatusError> {
+    ) -> std::result::Result<Listed, StatusError> {
         self.store.lock().list(resource, selection, options)
     }
 
@@ -301,8 +465,12 @@ impl Shared {
         name: &str,
         old: Option<&Arc<Value>>,
         new: Option<Value>,
-    ) -> Result<Arc<Value>, Raced> {
-        self.store.lock().commit(resource, namespace, name, old, new)
+    ) -> std::result::Result<Arc<Value>, Raced> {
+        let committed = self.store.lock().commit(resource, namespace, name, old, new);
+        if let Some(kept) = &self.kept {
+            kept.changed();
+        }
+        committed
     }
 
     pub(crate) fn with_store<T>(&self, f: impl FnOnce(&mut Store) -> T) -> T {
@@ -311,7 +479,12 @@ impl Shared {
 
     /// Records a request if it is to be recorded, and returns its number for [`answered`](Self::answered).
     pub(crate) fn record(&self, call: ApiCall) -> Option<u64> {
-        (self.record_reads || !call.verb.only_looks()).then(|| self.calls.record(call))
+        let recorded = match self.record {
+            Record::None => false,
+            Record::Writes => !call.verb.only_looks(),
+            Record::All => true,
+        };
+        recorded.then(|| self.calls.record(call))
     }
 
     pub(crate) fn answered(&self, call: Option<u64>, status: u16) {
@@ -325,9 +498,25 @@ impl Shared {
         if let Some((token, _)) = tokens.iter().find(|(_, known)| **known == user) {
             return token.clone();
         }
-        let token = format!("{:032x}", self.rng.lock().u128(..));
+        let token = self
+            .secret_token(&user)
+            .unwrap_or_else(|| format!("{:032x}", self.rng.lock().u128(..)));
         tokens.insert(token.clone(), user);
         token
+    }
+
+    /// The token of a user that nobody can guess; `None` if the server has no secret key.
+    fn secret_token(&self, user: &User) -> Option<String> {
+        #[cfg(feature = "signing")]
+        {
+            let text = format!("user {:?} in {:?}", user.name, user.groups);
+            self.signer.as_ref()?.secret_signature(&text)
+        }
+        #[cfg(not(feature = "signing"))]
+        {
+            let _ = user;
+            None
+        }
     }
 
     /// The owner of a token, for some audiences: the server's own, or those of a `TokenReview`.
@@ -335,7 +524,11 @@ impl Shared {
     /// # Errors
     ///
     /// Why the token has no owner, in the API server's words.
-    pub(crate) fn authenticate(&self, token: &str, audiences: &[&str]) -> Result<Identity, String> {
+    pub(crate) fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[&str],
+    ) -> std::result::Result<Identity, String> {
         if let Some(user) = self.tokens.lock().get(token) {
             let identity = Identity::of(user.clone());
             return identity.filter(audiences).ok_or_else(|| tokens::INVALID.into());
@@ -351,5 +544,18 @@ impl View for Shared {
 
     fn list(&self, resource: &Resource, namespace: &str) -> Vec<Arc<Value>> {
         self.store.lock().objects(resource, namespace)
+    }
+
+    fn token_signature(&self, signed: &str) -> String {
+        #[cfg(feature = "signing")]
+        if let Some(signature) = self
+            .signer
+            .as_ref()
+            .and_then(|signer| signer.secret_signature(signed))
+        {
+            return signature;
+        }
+        let _ = signed;
+        tokens::UNSIGNED.to_owned()
     }
 }

@@ -1,7 +1,7 @@
 //! Service account tokens: issued for a `TokenRequest`, accepted as credentials.
 //!
-//! They look like the API server's tokens (JSON web tokens) but have no signature, since a test needs no secret. Only
-//! the claims count.
+//! They look like the API server's tokens (JSON web tokens). A server in memory does not sign them, since a test needs no
+//! secret. A server with a storage does, if it has an authority.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,6 +16,8 @@ use super::resource::Resource;
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc";
 /// The error for a token that is not this server's.
 pub(crate) const INVALID: &str = "invalid bearer token";
+/// The signature where there is no key.
+pub(crate) const UNSIGNED: &str = "unsigned";
 const HEADER: &str = r#"{"alg":"none","kid":"kubelet-apiserver"}"#;
 const CLAIMS: &str = "kubernetes.io";
 
@@ -34,7 +36,7 @@ pub(crate) struct Grant<'a> {
 }
 
 /// Writes a token.
-pub(crate) fn issue(grant: &Grant<'_>) -> String {
+pub(crate) fn issue(grant: &Grant<'_>, view: &dyn View) -> String {
     let meta = &grant.account["metadata"];
     let (namespace, name) = (meta.text("namespace"), meta.text("name"));
     let issued = grant.issued.as_second();
@@ -62,12 +64,9 @@ pub(crate) fn issue(grant: &Grant<'_>) -> String {
         CLAIMS: private,
     });
     let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
-    format!(
-        "{}.{}.{}",
-        encode(HEADER),
-        encode(&claims.to_string()),
-        encode("unsigned")
-    )
+    let signed = format!("{}.{}", encode(HEADER), encode(&claims.to_string()));
+    let signature = encode(&view.token_signature(&signed));
+    format!("{signed}.{signature}")
 }
 
 /// The owner of a token.
@@ -111,7 +110,7 @@ pub(crate) fn authenticate(
     view: &dyn View,
     now: Timestamp,
 ) -> Result<Identity, String> {
-    let claims = claims(token).ok_or(INVALID)?;
+    let claims = claims(token, view).ok_or(INVALID)?;
     let own: Vec<&str> = claims.list("aud").iter().filter_map(Value::as_str).collect();
     if !own.iter().any(|audience| audiences.contains(audience)) {
         let (own, asked) = (quoted(&own), quoted(audiences));
@@ -150,14 +149,28 @@ pub(crate) fn authenticate(
 }
 
 /// The claims of a token that this server issued.
-fn claims(token: &str) -> Option<Value> {
-    let mut parts = token.split('.');
-    let (header, claims) = (parts.next()?, parts.next()?);
+fn claims(token: &str, view: &dyn View) -> Option<Value> {
+    let (signed, signature) = token.rsplit_once('.')?;
+    let (header, claims) = signed.split_once('.')?;
     if URL_SAFE_NO_PAD.decode(header).ok()? != HEADER.as_bytes() {
+        return None;
+    }
+    let expected = view.token_signature(signed);
+    if expected != UNSIGNED && !same(&URL_SAFE_NO_PAD.decode(signature).ok()?, expected.as_bytes()) {
         return None;
     }
     let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
     (claims.text("iss") == ISSUER).then_some(claims)
+}
+
+/// Whether they are equal, in a time that does not depend on where they differ.
+fn same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len()
+        && one
+            .iter()
+            .zip(other)
+            .fold(0, |differ, (one, other)| differ | (one ^ other))
+            == 0
 }
 
 /// The account, and the object that the token is bound to, must still be there.

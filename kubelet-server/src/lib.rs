@@ -128,6 +128,7 @@
 //! | `/logs/` | files of `/var/log`, and the journal | [`system_logs`](NodeApiBuilder::system_logs) | `log` |
 //! | `/debug/flags/v` | `PUT`: sets how much the agent logs | [`verbosity`](NodeApiBuilder::verbosity) | `proxy` |
 //! | `/debug/pprof/` | profiles | [`profiler`](NodeApiBuilder::profiler) | `proxy` |
+//! | `/console/` | pages to look at the node, with the feature `console` | [`route`](NodeApiBuilder::route) with a [`Console`](console::Console) | `proxy` |
 //! | your own | yours | [`route`](NodeApiBuilder::route) | `proxy` |
 //!
 //! # Exec, attach and port-forward for a runtime of your own
@@ -191,6 +192,7 @@
 //! | `prometheus` | yes | [`prometheus`]: records the metrics of all crates, and writes them by the kubelet's names |
 //! | `streaming` | yes | [`streaming`]: exec, attach and port-forward over SPDY and WebSocket |
 //! | `system-logs` | yes | [`system_logs`]: files of `/var/log` and the node log query |
+//! | `console` | no | [`console`]: pages to look at the node and its pods |
 //! | `apiserver` | no | [`ApiServerReviews`]: `TokenReview` and `SubjectAccessReview` |
 //! | `pods-api` | no | [`pods_api`]: the local gRPC API for pods, which is alpha |
 //! | `profiling` | no | [`profiling`]: CPU profiles for `/debug/pprof/` |
@@ -214,7 +216,10 @@ mod api_server_reviews;
 pub mod authentication;
 pub mod authorization;
 mod body;
+#[cfg(feature = "console")]
+pub mod console;
 mod error;
+mod in_process;
 mod node_api;
 mod pods;
 #[cfg(feature = "pods-api")]

@@ -44,7 +44,7 @@ const TAKEN: Duration = Duration::from_secs(5);
 /// The wait after a failed `accept`.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long requests may go on after the shutdown.
-const GRACE: Duration = Duration::from_secs(2);
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// Serves a [`NodeApi`] on one address (`ListenAndServeKubeletServer`): HTTP/1.1 and HTTP/2, with TLS or without.
 ///
@@ -213,10 +213,10 @@ async fn accept(
 }
 
 /// What the requests of a connection have in common.
-struct Connection {
-    client: SocketAddr,
-    api: NodeApi,
-    sessions: Sessions,
+pub(crate) struct Connection {
+    pub(crate) client: SocketAddr,
+    pub(crate) api: NodeApi,
+    pub(crate) sessions: Sessions,
 }
 
 async fn serve(stream: TcpStream, connection: Connection, tls: Option<TlsAcceptor>, watcher: Watcher) {
@@ -237,7 +237,7 @@ async fn serve(stream: TcpStream, connection: Connection, tls: Option<TlsAccepto
     }
 }
 
-async fn serve_http(
+pub(crate) async fn serve_http(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     connection: Connection,
     certificates: Option<ClientCertificates>,

@@ -3,11 +3,11 @@
 use std::fmt;
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SerialNumber,
+    KeyUsagePurpose, SerialNumber, SigningKey as _,
 };
 
 use super::request::Request;
@@ -22,6 +22,8 @@ const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 const SHORT: SignedDuration = SignedDuration::from_hours(8);
 /// The shortest duration that a request can get.
 const MIN_ASKED: SignedDuration = SignedDuration::from_mins(10);
+/// The first line of a certificate.
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 /// The prefix of a PKCS#8 Ed25519 key (RFC 8410); 32 bytes of key follow.
 const ED25519_PKCS8: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
@@ -33,6 +35,8 @@ pub(crate) struct Signer {
     certificate: String,
     duration: SignedDuration,
     pub(super) approves: bool,
+    /// Whether nobody else can know the key.
+    is_secret: bool,
 }
 
 impl fmt::Debug for Signer {
@@ -42,7 +46,7 @@ impl fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// An authority with a new key. The key follows from the state of the generator, so it is for tests only.
+    /// An authority with a key of this generator, for tests: the key follows from the state of the generator.
     ///
     /// # Errors
     ///
@@ -54,7 +58,60 @@ impl Signer {
     ) -> Result<Self, rcgen::Error> {
         let mut key = ED25519_PKCS8.to_vec();
         key.extend((0..32).map(|_| rng.u8(..)));
-        let key = KeyPair::try_from(key)?;
+        let serial = SerialNumber::from(rng.u64(..) >> 1);
+        Self::self_signed(KeyPair::try_from(key)?, serial, now, duration, false)
+    }
+
+    /// An authority with a secret key.
+    ///
+    /// # Errors
+    ///
+    /// [`rcgen::Error`] if the system has no random numbers.
+    pub(super) fn secret(now: Timestamp, duration: SignedDuration) -> Result<Self, rcgen::Error> {
+        let key = KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
+        let serial = SerialNumber::from(fastrand::u64(..) >> 1);
+        Self::self_signed(key, serial, now, duration, true)
+    }
+
+    /// The authority that [`to_pem`](Self::to_pem) wrote: its key and its certificate.
+    ///
+    /// # Errors
+    ///
+    /// [`rcgen::Error`] if the text is something else.
+    pub(super) fn from_pem(text: &str, duration: SignedDuration) -> Result<Self, rcgen::Error> {
+        let (key, certificate) = text.split_at(text.find(CERTIFICATE).unwrap_or_default());
+        let issuer = Issuer::from_ca_cert_pem(certificate, KeyPair::from_pem(key)?)?;
+        let certificate = certificate.to_owned();
+        Ok(Signer {
+            issuer,
+            certificate,
+            duration,
+            approves: true,
+            is_secret: true,
+        })
+    }
+
+    /// The key and the certificate.
+    pub(super) fn to_pem(&self) -> String {
+        format!("{}{}", self.issuer.key().serialize_pem(), self.certificate)
+    }
+
+    /// Signs a text, in base64. Who has a signature cannot make one of another text. `None` if the key is not secret.
+    pub(crate) fn secret_signature(&self, text: &str) -> Option<String> {
+        let signature = self.issuer.key().sign(text.as_bytes());
+        signature
+            .ok()
+            .filter(|_| self.is_secret)
+            .map(|signature| URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    fn self_signed(
+        key: KeyPair,
+        serial: SerialNumber,
+        now: Timestamp,
+        duration: SignedDuration,
+        is_secret: bool,
+    ) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, "kubernetes");
@@ -64,7 +121,7 @@ impl Signer {
             KeyUsagePurpose::KeyCertSign,
             KeyUsagePurpose::CrlSign,
         ];
-        params.serial_number = Some(SerialNumber::from(rng.u64(..) >> 1));
+        params.serial_number = Some(serial);
         set_validity(&mut params, now - BACKDATE, now + AUTHORITY_DURATION);
         let certificate = params.self_signed(&key)?.pem();
         Ok(Signer {
@@ -72,6 +129,7 @@ impl Signer {
             certificate,
             duration,
             approves: true,
+            is_secret,
         })
     }
 

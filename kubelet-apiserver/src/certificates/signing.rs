@@ -1,5 +1,6 @@
 //! [`Signing`]: the settings of the signer.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -34,6 +35,37 @@ impl Signing {
         // An Ed25519 key can be made of any 32 bytes: there is always one.
         let signer = Signer::new(&mut rng.fork(), now, self.duration).ok()?;
         Some(signer.approving(self.approves))
+    }
+}
+
+/// The name of the authority in a storage.
+const AUTHORITY: &str = "authority";
+
+/// An authority, and what to write to the storage before it is used.
+type Kept = (Signer, Option<BTreeMap<String, Option<Vec<u8>>>>);
+
+impl Signing {
+    /// The authority of a storage, or a new one with a secret key; `None` if the server is to sign nothing.
+    pub(crate) fn kept(
+        &self,
+        entries: &BTreeMap<String, Vec<u8>>,
+        now: Timestamp,
+    ) -> Option<Result<Kept, String>> {
+        self.signs.then(|| {
+            let (signer, new) = match entries.get(AUTHORITY) {
+                Some(entry) => (
+                    Signer::from_pem(&String::from_utf8_lossy(entry), self.duration),
+                    false,
+                ),
+                None => (Signer::secret(now, self.duration), true),
+            };
+            let signer = signer
+                .map_err(|error| error.to_string())?
+                .approving(self.approves);
+            let entry = || BTreeMap::from([(AUTHORITY.to_owned(), Some(signer.to_pem().into_bytes()))]);
+            let entry = new.then(entry);
+            Ok((signer, entry))
+        })
     }
 }
 

@@ -132,7 +132,7 @@ impl ApiService {
                 .unwrap_or_else(|error| exchange.refuse(&error)));
         };
         let about = exchange.about(path, &body);
-        let trouble = shared.trouble(&about);
+        let (trouble, verb) = (shared.trouble(&about), about.verb);
         let record = shared.record(about);
         let (lost, hangs) = (io::ErrorKind::ConnectionReset, None);
         let refused = match &trouble {
@@ -172,6 +172,10 @@ impl ApiService {
             (None, Some((body, upgrade))) => exchange.forward(body, upgrade).await,
             (None, None) if exchange.is_for_metrics() => exchange.metrics().await,
             (None, None) => exchange.answer(body),
+        };
+        let answer = match answer {
+            Ok(response) if !verb.only_looks() => shared.until_written().await.map(|()| response),
+            answer => answer,
         };
         let response = answer.unwrap_or_else(|error| exchange.refuse(&error));
         match trouble {

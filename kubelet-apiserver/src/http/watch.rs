@@ -114,7 +114,7 @@ impl Watch {
                     if now >= self.deadline {
                         return None;
                     }
-                    self.bookmark = Some(self.shared.revision());
+                    self.bookmark = Some(self.shared.delivered());
                     self.bookmark_at = self.next_bookmark(now);
                     self.set_timer();
                 }

@@ -13,11 +13,11 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower::BoxError;
 
+use super::NodeStream;
 use super::location::Location;
 use super::tls;
 use crate::http::ApiBody;
@@ -25,10 +25,6 @@ use crate::server::Shared;
 
 /// The work of an open connection. It ends with the response, or when the connection is upgraded.
 pub(super) type Driver = BoxFuture<'static, hyper::Result<()>>;
-
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// An open connection.
 pub(super) struct Connection {
@@ -49,6 +45,13 @@ impl Connection {
     ///
     /// What failed, in Go's words as far as they are known.
     pub(super) async fn open(shared: &Shared, location: &Location) -> Result<Self, String> {
+        if let (Some(dialer), Some(node)) = (&shared.dialer, &location.kubelet) {
+            let stream = dialer
+                .dial(node)
+                .await
+                .map_err(|error| format!("dial {node}: {error}"))?;
+            return Self::on(stream).await;
+        }
         let authority = location.authority();
         let dial = |error: io::Error| match error.kind() {
             io::ErrorKind::ConnectionRefused => {
@@ -64,8 +67,9 @@ impl Connection {
             .await
             .map_err(dial)?;
         let _ = tcp.set_nodelay(true);
-        let stream: Box<dyn Stream> = if location.https {
-            let config = tls::config(shared, location.is_kubelet).map_err(|error| error.to_string())?;
+        let stream: Box<dyn NodeStream> = if location.https {
+            let config =
+                tls::config(shared, location.kubelet.is_some()).map_err(|error| error.to_string())?;
             let name = ServerName::try_from(location.host.clone()).map_err(|error| error.to_string())?;
             let connector = TlsConnector::from(Arc::new(config));
             Box::new(
@@ -77,6 +81,10 @@ impl Connection {
         } else {
             Box::new(tcp)
         };
+        Self::on(stream).await
+    }
+
+    async fn on(stream: Box<dyn NodeStream>) -> Result<Self, String> {
         let opened = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = opened.map_err(|error| error.to_string())?;
         Ok(Connection {

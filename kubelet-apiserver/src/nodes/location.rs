@@ -24,8 +24,8 @@ pub(super) struct Location {
     pub(super) https: bool,
     pub(super) host: String,
     pub(super) port: String,
-    /// Whether it is the kubelet, which gets the API server's certificate.
-    pub(super) is_kubelet: bool,
+    /// The node if it is the kubelet, which gets the API server's certificate.
+    pub(super) kubelet: Option<String>,
 }
 
 impl fmt::Display for Location {
@@ -52,7 +52,7 @@ impl Location {
             https: true,
             host: address(status.list("addresses"))?,
             port: port.filter(|port| *port > 0).unwrap_or(KUBELET_PORT).to_string(),
-            is_kubelet: true,
+            kubelet: Some(name.to_owned()),
         })
     }
 
@@ -89,7 +89,7 @@ impl Location {
         Ok(Location {
             https: parts.scheme == "https",
             port: parts.port.to_owned(),
-            is_kubelet: false,
+            kubelet: None,
             ..kubelet
         })
     }
@@ -116,7 +116,7 @@ impl Location {
             https,
             host: host.to_owned(),
             port,
-            is_kubelet: false,
+            kubelet: None,
         }
     }
 

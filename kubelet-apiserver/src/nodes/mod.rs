@@ -2,6 +2,7 @@
 //! `pods/proxy` to a pod.
 
 mod connection;
+mod dialer;
 mod location;
 mod options;
 mod pod;
@@ -25,6 +26,8 @@ use crate::listener::Streams;
 use crate::request::Attributes;
 use crate::server::Shared;
 use crate::status_error::StatusError;
+
+pub use dialer::{NodeDialer, NodeStream};
 
 /// A request for a node, authorized.
 pub(crate) struct NodeRequest<'a> {

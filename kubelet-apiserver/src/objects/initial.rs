@@ -9,8 +9,21 @@ use super::metadata;
 /// The namespaces that every cluster has.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
+/// The settings of what each namespace has from the start.
+#[derive(Debug)]
+pub(crate) struct NamespaceDefaults {
+    /// The certificate in `kube-root-ca.crt`. Empty if the server speaks plain HTTP; the key exists nevertheless.
+    pub(crate) authority: String,
+    /// Whether pods get a token of the account `default` without asking for it.
+    pub(crate) account_tokens: bool,
+}
+
 /// The initial namespaces, each with its initial objects, without `resourceVersion` and in the order to store them.
-pub(crate) fn initial_objects(now: Timestamp, rng: &mut fastrand::Rng) -> Vec<(&'static Resource, Value)> {
+pub(crate) fn initial_objects(
+    defaults: &NamespaceDefaults,
+    now: Timestamp,
+    rng: &mut fastrand::Rng,
+) -> Vec<(&'static Resource, Value)> {
     let mut objects = Vec::new();
     for name in NAMESPACES {
         let namespace = json!({
@@ -21,7 +34,7 @@ pub(crate) fn initial_objects(now: Timestamp, rng: &mut fastrand::Rng) -> Vec<(&
             "status": {"phase": "Active"},
         });
         objects.extend(born("namespaces", namespace, now, rng));
-        objects.extend(beside_namespace(name, now, rng));
+        objects.extend(beside_namespace(name, defaults, now, rng));
     }
     objects
 }
@@ -30,6 +43,7 @@ pub(crate) fn initial_objects(now: Timestamp, rng: &mut fastrand::Rng) -> Vec<(&
 /// without `resourceVersion`.
 pub(crate) fn beside_namespace(
     namespace: &str,
+    defaults: &NamespaceDefaults,
     now: Timestamp,
     rng: &mut fastrand::Rng,
 ) -> Vec<(&'static Resource, Value)> {
@@ -45,14 +59,16 @@ pub(crate) fn beside_namespace(
                      usage is guaranteed across distributions of Kubernetes clusters.",
             },
         },
-        // The server speaks plain HTTP, so there is no certificate; the key exists nevertheless.
-        "data": {"ca.crt": ""},
+        "data": {"ca.crt": defaults.authority},
     });
-    let account = json!({
+    let mut account = json!({
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": {"name": "default", "namespace": namespace},
     });
+    if !defaults.account_tokens {
+        account["automountServiceAccountToken"] = json!(false);
+    }
     [("configmaps", authority), ("serviceaccounts", account)]
         .into_iter()
         .filter_map(|(plural, object)| born(plural, object, now, rng))

@@ -47,7 +47,7 @@ pub(crate) use metadata::display_name;
 #[allow(unused_imports)]
 pub(crate) use event::convert as convert_event;
 pub(crate) use fields::{check_field_label, selectable_field};
-pub(crate) use initial::{beside_namespace, initial_objects};
+pub(crate) use initial::{NamespaceDefaults, beside_namespace, initial_objects};
 #[cfg(any(feature = "signing", feature = "storage-controllers"))]
 pub(crate) use metadata::time;
 #[cfg(feature = "storage-controllers")]

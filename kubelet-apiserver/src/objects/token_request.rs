@@ -79,7 +79,7 @@ pub(super) fn grant(
     let for_server = request["spec"]["audiences"] == json!([tokens::ISSUER]);
     let to_pod = bound.first().is_some_and(|(kind, ..)| *kind == "pod");
     let extended = seconds == WARN_ONLY_SECONDS && to_pod && for_server;
-    let token = tokens::issue(&Grant {
+    let grant = Grant {
         account,
         audiences: &request["spec"]["audiences"],
         bound,
@@ -87,7 +87,8 @@ pub(super) fn grant(
         seconds: if extended { EXTENDED_SECONDS } else { seconds },
         warn_after: extended.then_some(seconds),
         id: metadata::uid(rng),
-    });
+    };
+    let token = tokens::issue(&grant, view);
     request["spec"].default_value("boundObjectRef", Value::Null);
     request["kind"] = json!("TokenRequest");
     request["apiVersion"] = json!("authentication.k8s.io/v1");

@@ -60,6 +60,10 @@ impl Change {
         self.new.as_ref().unwrap_or_else(|| self.last())
     }
 
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
     pub(super) fn new_object(&self) -> Option<&Arc<Value>> {
         self.new.as_ref()
     }

@@ -6,6 +6,7 @@
 
 mod change;
 mod field_selector;
+mod journal;
 mod label_selector;
 mod list_options;
 mod page_token;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 
 pub(crate) use change::{Change, EventType, line};
 pub(crate) use field_selector::FieldSelector;
+pub(crate) use journal::Batch;
 pub(crate) use label_selector::LabelSelector;
 pub(crate) use list_options::{ListOptions, Listed, parse_revision};
 pub(crate) use selection::Selection;
@@ -29,6 +31,7 @@ pub(crate) use subscription::{Ending, Event, Events};
 pub(crate) use twins::{is_twin, shown};
 
 use super::resource::{RESOURCES, Resource};
+use journal::Journal;
 use subscription::Subscribers;
 
 /// The error of [`Store::commit`] if the object has changed meanwhile.
@@ -41,6 +44,8 @@ pub(crate) struct Store {
     revision: u64,
     kinds: Vec<Kind>,
     history_limit: usize,
+    /// The changes that are not in the storage yet; `None` without a storage.
+    journal: Option<Journal>,
 }
 
 /// The objects and changes of one resource.
@@ -62,6 +67,7 @@ impl Store {
             revision: 1,
             kinds: RESOURCES.iter().map(|_| Kind::default()).collect(),
             history_limit,
+            journal: None,
         }
     }
 
@@ -148,9 +154,26 @@ impl Store {
                 kind.compacted = lost.revision;
             }
         }
-        kind.subscribers.notify(&change);
+        match &mut self.journal {
+            Some(journal) => journal.push(index, change.clone()),
+            None => kind.subscribers.notify(&change),
+        }
         self.revision = revision;
         Ok(shown(resource, change.object()))
+    }
+
+    /// Puts an object that was stored before, with its revision.
+    fn put(&mut self, kind: usize, key: String, object: Value) {
+        let Some(kind) = self.kinds.get_mut(kind) else {
+            return;
+        };
+        if let Some(node) = node_name(&object) {
+            kind.by_node
+                .entry(node.to_owned())
+                .or_default()
+                .insert(key.clone());
+        }
+        kind.objects.insert(key, Arc::new(object));
     }
 
     /// Drops all changes. A list or watch from an earlier revision then gets `410 Gone`.

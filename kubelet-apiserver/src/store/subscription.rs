@@ -98,6 +98,8 @@ struct Subscriber {
     /// The resource in whose form it shows the objects.
     resource: &'static Resource,
     selection: Selection,
+    /// The revision of the store when the watch began. The watch starts with what it needs of the changes up to it.
+    since: u64,
     sender: mpsc::Sender<(Arc<Change>, EventType)>,
     ending: Arc<AtomicU8>,
 }
@@ -151,6 +153,7 @@ impl Subscribers {
         &mut self,
         resource: &'static Resource,
         selection: Selection,
+        since: u64,
         events: VecDeque<Event>,
     ) -> Subscription {
         let (sender, receiver) = mpsc::channel(WATCHER_CAPACITY);
@@ -164,6 +167,7 @@ impl Subscribers {
         subscribers.push(Subscriber {
             resource,
             selection,
+            since,
             sender,
             ending: ending.clone(),
         });
@@ -181,6 +185,9 @@ impl Subscriber {
     /// Whether the watcher stays.
     fn notify(&self, change: &Arc<Change>) -> bool {
         if self.ending.load(Ordering::Acquire) == Ending::Silent as u8 {
+            return !self.sender.is_closed();
+        }
+        if change.revision <= self.since {
             return !self.sender.is_closed();
         }
         match change.event(self.resource, &self.selection) {
@@ -232,6 +239,6 @@ impl Store {
                 Some(Event::Change(change.clone(), event))
             }));
         }
-        Ok(self.kinds[index].subscribers.add(resource, selection, first))
+        Ok(self.kinds[index].subscribers.add(resource, selection, now, first))
     }
 }

@@ -4,6 +4,7 @@
 mod client;
 mod controller;
 mod faults;
+mod kept;
 mod kubectl;
 mod listing;
 mod loopback;

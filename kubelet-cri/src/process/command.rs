@@ -68,7 +68,8 @@ impl Plan {
         }
         for mount in unmet_mounts(spec) {
             tracing::warn!(uid = %spec.key.pod, container = %spec.key.container, path = %mount.display(),
-                "the process runtime makes no mounts: the container sees what is at this path on the host");
+                "the process runtime makes no mounts: the container sees what is at this path on the host; the volume is below \
+                 its working folder");
         }
         Ok(Self {
             argv,

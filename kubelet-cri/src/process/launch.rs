@@ -3,7 +3,8 @@
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::symlink;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{CWD, Mode, mkfifoat};
@@ -46,6 +47,7 @@ fn launch_in(shared: &Arc<Shared>, spec: &ContainerSpec, plan: Plan, dir: &Path)
         None => {
             let own = dir.join("work");
             std::fs::create_dir(&own).map_err(|error| failed(key, "make", &own, &error))?;
+            link_mounts(spec, &own).map_err(|error| failed(key, "link mounts in", &own, &error))?;
             own
         }
     };
@@ -122,6 +124,35 @@ fn launch_in(shared: &Arc<Shared>, spec: &ContainerSpec, plan: Plan, dir: &Path)
     Ok(Process::supervise(shared, dir.to_owned(), record, running))
 }
 
+/// Links each mount below the working folder: `/etc/app` is at `etc/app`. A mount within another one gets no link, because
+/// that would be made in the volume.
+fn link_mounts(spec: &ContainerSpec, work: &Path) -> io::Result<()> {
+    let mut mounts: Vec<_> = spec.mounts.iter().collect();
+    mounts.sort_by_key(|mount| mount.container_path.components().count());
+    for mount in mounts {
+        let mut parts = mount
+            .container_path
+            .components()
+            .filter(|part| *part != Component::RootDir)
+            .peekable();
+        let mut link = work.to_owned();
+        while let Some(part @ Component::Normal(_)) = parts.next() {
+            link.push(part);
+            let is_last = parts.peek().is_none();
+            match if is_last {
+                symlink(&mount.host_path, &link)
+            } else {
+                std::fs::create_dir(&link)
+            } {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                Err(_) if is_last || link.is_symlink() => break,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The pipes' writing ends, for a child. They are open for reading, too. So a pipe has a reader as long as it has a
 /// writer, and the child gets no `SIGPIPE` when the agent ends.
 fn make_pipes(dir: &Path) -> io::Result<[File; 2]> {
@@ -189,4 +220,46 @@ fn dir_name(key: &ContainerKey) -> Result<String> {
 
 fn failed(key: &ContainerKey, what: &str, path: &Path, error: &io::Error) -> RuntimeError {
     RuntimeError::transient(key, format!("{what} {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::Mount;
+    use kubelet_core::PodUid;
+
+    #[test]
+    fn mounts_are_below_the_working_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let (work, volume) = (dir.path().join("work"), dir.path().join("volume"));
+        for dir in [&work, &volume] {
+            std::fs::create_dir(dir).unwrap();
+        }
+        std::fs::write(volume.join("key"), "value").unwrap();
+        let mut spec = ContainerSpec::new(
+            ContainerKey {
+                pod: PodUid::from("1"),
+                container: "main".into(),
+                attempt: 0,
+            },
+            "any",
+        );
+        spec.mounts = [
+            "/etc/app/inner",
+            "/etc/app",
+            "/data",
+            "/data",
+            "relative",
+            "/up/../../out",
+        ]
+        .map(|path| Mount::new(&volume, path))
+        .into();
+        link_mounts(&spec, &work).unwrap();
+        for path in ["etc/app/key", "data/key", "relative/key"] {
+            assert_eq!(std::fs::read_to_string(work.join(path)).unwrap(), "value");
+        }
+        // Nothing was made in the volume, or outside of the working folder.
+        assert_eq!(std::fs::read_dir(&volume).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
 }

@@ -17,8 +17,9 @@
 //!   ([`ProcessRuntimeBuilder::image`]). By default any other name counts as present too. A container of such an image
 //!   is refused if it has no `command`.
 //! * **Volumes.** Mounts are not made: a container sees what is at the path on the host. If that is not what its pod
-//!   declares, the agent logs a warning. The working folder is a new empty folder, unless the pod sets one, and is
-//!   removed with the container.
+//!   declares, the agent logs a warning. The working folder is a new folder, unless the pod sets one, and is
+//!   removed with the container. It has a link to each volume: one that is mounted at `/etc/app` is at `etc/app`. Nothing
+//!   enforces that a volume is read-only.
 //! * **Terminals of containers.** A container with `tty` is refused, because a terminal ends with the agent that holds
 //!   it. A command in a container (`kubectl exec -it`) does get a terminal.
 //!

@@ -126,6 +126,11 @@ impl Metrics {
         self.registry.gauge(&key(name, labels)).set(value);
     }
 
+    /// How often all series of a histogram were observed, and the sum; `None` if there is no such histogram.
+    pub fn histogram_totals(&self, name: &str) -> Option<(u64, f64)> {
+        self.registry.histogram_totals(name)
+    }
+
     /// Removes the metrics of probes of the pods that `keep` refuses.
     ///
     /// The crates cannot remove a metric through the facade. So whoever knows the pods calls this now and then: before

@@ -101,6 +101,26 @@ impl Registry {
         }
     }
 
+    /// The counts and the sums of all series of a histogram; `None` if there is no such histogram.
+    pub(super) fn histogram_totals(&self, name: &str) -> Option<(u64, f64)> {
+        let families = self.families.read();
+        let family = families
+            .get(name)
+            .filter(|family| family.kind == Kind::Histogram)?;
+        let mut totals = (0, 0.0);
+        for series in family.series.values() {
+            if let Series::Histogram(buckets) = series {
+                totals.0 += buckets
+                    .counts
+                    .iter()
+                    .map(|count| count.load(Ordering::Relaxed))
+                    .sum::<u64>();
+                totals.1 += f64::from_bits(buckets.sum.load(Ordering::Relaxed));
+            }
+        }
+        Some(totals)
+    }
+
     /// `None` if the metric is of another kind, or has too many series.
     fn series(&self, key: &Key, kind: Kind) -> Option<Series> {
         let name = sanitized(key.name(), true);

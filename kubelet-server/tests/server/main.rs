@@ -7,6 +7,8 @@
     reason = "a test"
 )]
 
+#[cfg(all(feature = "console", feature = "prometheus"))]
+mod console;
 mod https;
 mod logs;
 #[cfg(feature = "pods-api")]
