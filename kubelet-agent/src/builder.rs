@@ -11,7 +11,7 @@ use kubelet_core::runtime::streaming::StreamingRuntime;
 use kubelet_core::runtime::{ContainerLogs, Runtime};
 use kubelet_core::{
     Clock, ConfigObjects, Disk, EventRecorder, Jitter, KubeletBuilder, NodeEventRecorder, NodeGetter,
-    PodAdmitHandler, PodSource, Prober, StatusSink, VolumeManager,
+    PodAdmitHandler, PodSource, Prober, StatsProvider, StatusSink, SummaryProvider, VolumeManager,
 };
 use kubelet_cri::verbs::ContainerRuntime;
 use kubelet_cri::{ImageService, RuntimeService};
@@ -24,6 +24,7 @@ use kubelet_server::{LogVerbosity, MetricsSource, NodeApiBuilder, Profiler};
 use kubelet_volume::{NodeVolumesBuilder, VolumePlugin};
 
 use crate::agent::NodeAgent;
+use crate::stats::StatsParts;
 use crate::{Result, Settings, compose};
 
 /// The builder has no runtime yet, and no `build`. Call [`cri`](NodeAgentBuilder::cri),
@@ -109,6 +110,7 @@ pub(crate) struct Parts {
     pub(crate) node: Option<Arc<dyn NodeGetter>>,
     pub(crate) logs: Option<Arc<dyn ContainerLogs>>,
     pub(crate) streaming: Option<Arc<dyn StreamingRuntime>>,
+    pub(crate) stats: StatsParts,
     pub(crate) clock: Clock,
     pub(crate) disk: Disk,
     pub(crate) jitter: Option<Jitter>,
@@ -155,6 +157,7 @@ impl NodeAgent {
             node: None,
             logs: None,
             streaming: None,
+            stats: StatsParts::default(),
             clock: Clock::system(),
             disk: Disk::default(),
             jitter: None,
@@ -355,6 +358,19 @@ impl<Height> NodeAgentBuilder<Height> {
     #[cfg(feature = "apiserver")]
     pub fn client(mut self, client: Client) -> Self {
         self.parts.client = Some(client);
+        self
+    }
+
+    /// What answers `/stats/summary`, `/metrics/cadvisor` and `/metrics/resource`. By default, this host and its cgroups are
+    /// measured, with the feature `stats`.
+    pub fn stats(mut self, stats: Arc<dyn StatsProvider>) -> Self {
+        self.parts.stats.provider = Some(stats);
+        self
+    }
+
+    /// What measures the usage by which pods are evicted. By default, as for [`stats`](Self::stats).
+    pub fn summaries(mut self, summaries: Arc<dyn SummaryProvider>) -> Self {
+        self.parts.stats.summaries = Some(summaries);
         self
     }
 

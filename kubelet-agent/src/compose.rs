@@ -320,8 +320,10 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
         #[cfg(feature = "apiserver")]
         node,
     };
-    let stats = StatsRoom::start(&context, &built, &mut tasks).await?;
+    let stats = StatsRoom::new(&context, &built, parts.stats);
     eviction.start(&context, &built, &stats, &mut tasks).await?;
+    #[cfg(feature = "shutdown")]
+    let trigger = shutdown.trigger();
     shutdown.start(&context, &built, &mut tasks).await?;
     #[cfg(feature = "server")]
     dynamic.verbosity.clone_from(&parts.api.verbosity);
@@ -344,6 +346,8 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
             health,
             node_name: context.node_name,
             dynamic: Dynamic::new(&settings, dynamic),
+            #[cfg(feature = "shutdown")]
+            shutdown: trigger,
         },
         tasks,
         #[cfg(feature = "apiserver")]

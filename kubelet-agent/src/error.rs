@@ -46,6 +46,10 @@ pub enum Error {
     /// From `kubelet-kuberuntime`.
     #[error(transparent)]
     Runtime(#[from] kubelet_kuberuntime::Error),
+    /// From `kubelet-eviction`.
+    #[cfg(feature = "eviction")]
+    #[error(transparent)]
+    Eviction(#[from] kubelet_eviction::Error),
     /// From `kubelet-node`.
     #[cfg(any(feature = "apiserver", feature = "healthz", feature = "systemd"))]
     #[error(transparent)]

@@ -10,6 +10,8 @@ use kubelet_config::KubeletConfiguration;
 use kubelet_core::runtime::streaming::{StreamError, StreamErrorKind, StreamingRuntime};
 use kubelet_core::runtime::{ContainerLogs, PodLogOptions};
 use kubelet_core::{HealthChecks, KubeletHandle, PodExt as _, PodKey, PodUid, Step};
+#[cfg(feature = "shutdown")]
+use kubelet_node::shutdown::ShutdownTrigger;
 use tokio::sync::{broadcast, watch};
 
 use crate::dynamic::{Dynamic, Reconfigured};
@@ -25,6 +27,8 @@ pub struct AgentHandle {
     pub(crate) health: HealthChecks,
     pub(crate) node_name: Arc<str>,
     pub(crate) dynamic: Arc<Dynamic>,
+    #[cfg(feature = "shutdown")]
+    pub(crate) shutdown: Option<ShutdownTrigger>,
 }
 
 impl AgentHandle {
@@ -129,6 +133,34 @@ impl AgentHandle {
     /// are released. For an agent whose pods end with it.
     pub async fn end_pods(&self, grace_period: Option<Duration>) {
         self.kubelet.end_pods(grace_period).await;
+    }
+
+    /// The host is about to shut down: the node is not ready and rejects pods, and its pods end in the order of their priority, as
+    /// `shutdownGracePeriod` and the settings like it define. Returns when the pods have ended or their time is over. For hosts
+    /// whose init system is not systemd. Without these settings it returns at once. The agent must run.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the call is dropped, the shutdown goes on.
+    #[cfg(feature = "shutdown")]
+    pub async fn shut_down(&self) {
+        if let Some(trigger) = &self.shutdown {
+            trigger.shut_down().await;
+        }
+    }
+
+    /// The host does not shut down after all: the node is ready again. Pods that have ended stay so.
+    #[cfg(feature = "shutdown")]
+    pub fn cancel_shut_down(&self) {
+        if let Some(trigger) = &self.shutdown {
+            trigger.cancel();
+        }
+    }
+
+    /// Whether the settings delay the shutdown of the host until pods have ended.
+    #[cfg(feature = "shutdown")]
+    pub fn delays_shut_down(&self) -> bool {
+        self.shutdown.is_some()
     }
 
     /// The handle of the pod lifecycle engine, for more.

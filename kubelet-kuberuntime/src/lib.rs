@@ -64,6 +64,7 @@ mod stats;
 mod streaming;
 mod streaming_runtime;
 mod sync;
+mod usages;
 
 pub use builder::CriRuntimeBuilder;
 pub use cgroups::{CgroupMounts, PodCgroups};

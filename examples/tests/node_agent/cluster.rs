@@ -29,6 +29,9 @@ use crate::standalone::{Agent, GUARD, until};
 
 pub(crate) const NODE: &str = "node-1";
 
+/// A test waits for two readings of the usage.
+const METRIC_RESOLUTION: Duration = Duration::from_secs(1);
+
 /// How the parts of a cluster know each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Security {
@@ -109,7 +112,7 @@ impl Cluster {
         let server = ApiServer::builder().record_reads().storage_controllers();
         let server = match security {
             Security::Bootstrap => server.sign_certificates().signing_duration(Duration::from_secs(60)),
-            Security::Tls => server.sign_certificates(),
+            Security::Tls => server.sign_certificates().metrics_server(METRIC_RESOLUTION),
             Security::None => server,
         };
         let (server, tls) = (server.build(), security != Security::None);

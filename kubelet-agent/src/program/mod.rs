@@ -19,6 +19,7 @@ mod follow;
 mod limits;
 mod log;
 mod preflight;
+mod signals;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -168,7 +169,8 @@ impl Program {
     }
 
     /// Runs the agent that `build` makes, until `shutdown`, while the process holds the lock file of `--lock-file`. Changes of
-    /// the configuration files are [applied](Self::follow_configuration).
+    /// the configuration files are [applied](Self::follow_configuration). If the settings delay the shutdown of the host, SIGPWR
+    /// ends the pods in order, and then the agent; an init system other than systemd sends it and waits for the end of the process.
     ///
     /// # Errors
     ///
@@ -205,7 +207,7 @@ impl Program {
                     let agent = agent?;
                     let handle = agent.handle();
                     tokio::select! {
-                        ended = agent.run(shutdown.clone()) => ended,
+                        ended = signals::run(agent, shutdown.clone()) => ended,
                         () = self.follow_configuration(&handle) => Ok(()),
                     }
                 }

@@ -9,6 +9,7 @@ mod file_system;
 mod network;
 mod provider;
 mod psi;
+mod runtime_usages;
 mod summary;
 mod user_defined;
 
@@ -18,6 +19,11 @@ pub use file_system::{FsStats, PvcReference, RuntimeStats, VolumeHealthStats, Vo
 pub use network::{InterfaceStats, NetworkStats};
 pub use provider::{StatsProvider, SummaryProvider};
 pub use psi::{PsiData, PsiStats};
+pub use runtime_usages::{
+    RuntimeContainer, RuntimeContainerUsage, RuntimeCpu, RuntimeFileSystem, RuntimeFileSystems, RuntimeIo,
+    RuntimeList, RuntimeMemory, RuntimeMetric, RuntimeMetricDescriptor, RuntimeNetwork, RuntimePodUsage,
+    RuntimeSandbox, RuntimeSwap, RuntimeUsages, StatsPods,
+};
 pub use summary::{
     ContainerStats, NodeStats, PodReference, PodStats, SYSTEM_CONTAINER_KUBELET, SYSTEM_CONTAINER_MISC,
     SYSTEM_CONTAINER_PODS, SYSTEM_CONTAINER_RUNTIME, Summary,

@@ -50,4 +50,13 @@ pub trait SummaryProvider: Send + Sync {
     ///
     /// If something cannot be measured.
     async fn get(&self, update: bool) -> Result<Summary, Box<dyn std::error::Error + Send + Sync>>;
+
+    /// As [`get`](Self::get), but only CPU, memory and swap (`GetCPUAndMemoryStats`). By default, everything.
+    ///
+    /// # Errors
+    ///
+    /// If something cannot be measured.
+    async fn cpu_and_memory(&self) -> Result<Summary, Box<dyn std::error::Error + Send + Sync>> {
+        self.get(false).await
+    }
 }

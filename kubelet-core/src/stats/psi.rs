@@ -16,7 +16,7 @@ pub struct PsiStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PsiData {
-    /// The time since the start, in nanoseconds.
+    /// The time since the start, in microseconds as in the files of the kernel. (The kubelet documents nanoseconds, but reports this.)
     pub total: u64,
     /// The percentage of the last 10 s.
     #[serde(serialize_with = "as_go")]

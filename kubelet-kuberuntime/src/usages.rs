@@ -1,0 +1,251 @@
+//! The usage that the runtime reports, as the stats of the node need it.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use futures::future::try_join;
+use k8s_openapi::jiff::Timestamp;
+use kubelet_core::stats::{
+    InterfaceStats, PsiData, PsiStats, RuntimeContainer, RuntimeContainerUsage, RuntimeCpu,
+    RuntimeFileSystem, RuntimeFileSystems, RuntimeIo, RuntimeList, RuntimeMemory, RuntimeMetric,
+    RuntimeMetricDescriptor, RuntimeNetwork, RuntimePodUsage, RuntimeSandbox, RuntimeSwap, RuntimeUsages,
+};
+use kubelet_core::{Error, Result};
+
+use crate::read::{Listing, timestamp};
+use crate::runtime::CriRuntime;
+use kubelet_cri::v1;
+
+#[async_trait]
+impl RuntimeUsages for CriRuntime {
+    async fn list(&self) -> Result<RuntimeList> {
+        let all = Listing::default();
+        let (sandboxes, containers) = try_join(self.list_sandboxes(all), self.list_containers(all)).await?;
+        Ok(RuntimeList {
+            sandboxes: sandboxes.into_iter().map(sandbox).collect(),
+            containers: containers.into_iter().map(container).collect(),
+        })
+    }
+
+    async fn container_usages(&self) -> Result<Vec<RuntimeContainerUsage>> {
+        let request = v1::ListContainerStatsRequest::default();
+        let answer = self.runtime.list_container_stats(request).await;
+        let answer = answer.map_err(|error| Error::runtime("ListContainerStats", error))?;
+        Ok(answer.stats.into_iter().filter_map(container_usage).collect())
+    }
+
+    async fn pod_usages(&self) -> Result<Option<Vec<RuntimePodUsage>>> {
+        const CALL: &str = "ListPodSandboxStats";
+        let request = v1::ListPodSandboxStatsRequest::default();
+        let answer = self
+            .missing
+            .offered(CALL, self.runtime.list_pod_sandbox_stats(request))
+            .await;
+        let answer = answer.map_err(|error| Error::runtime(CALL, error))?;
+        Ok(answer.map(|answer| answer.stats.into_iter().filter_map(pod_usage).collect()))
+    }
+
+    async fn file_systems(&self) -> Result<RuntimeFileSystems> {
+        let answer = self.image_service.image_fs_info(v1::ImageFsInfoRequest {}).await;
+        let answer = answer.map_err(|error| Error::runtime("ImageFsInfo", error))?;
+        Ok(RuntimeFileSystems {
+            images: answer.image_filesystems.into_iter().map(file_system).collect(),
+            containers: answer
+                .container_filesystems
+                .into_iter()
+                .map(file_system)
+                .collect(),
+        })
+    }
+
+    async fn metric_descriptors(&self) -> Result<Vec<RuntimeMetricDescriptor>> {
+        const CALL: &str = "ListMetricDescriptors";
+        let request = v1::ListMetricDescriptorsRequest {};
+        let answer = self
+            .missing
+            .offered(CALL, self.runtime.list_metric_descriptors(request))
+            .await;
+        let answer = answer
+            .map_err(|error| Error::runtime(CALL, error))?
+            .unwrap_or_default();
+        let descriptor = |descriptor: v1::MetricDescriptor| RuntimeMetricDescriptor {
+            name: descriptor.name,
+            help: descriptor.help,
+            label_keys: descriptor.label_keys,
+        };
+        Ok(answer.descriptors.into_iter().map(descriptor).collect())
+    }
+
+    async fn metrics(&self) -> Result<Vec<RuntimeMetric>> {
+        const CALL: &str = "ListPodSandboxMetrics";
+        let request = v1::ListPodSandboxMetricsRequest {};
+        let answer = self
+            .missing
+            .offered(CALL, self.runtime.list_pod_sandbox_metrics(request))
+            .await;
+        let answer = answer
+            .map_err(|error| Error::runtime(CALL, error))?
+            .unwrap_or_default();
+        let mut metrics = Vec::new();
+        for pod in answer.pod_metrics {
+            metrics.extend(pod.metrics.into_iter().map(metric));
+            let of_containers = pod
+                .container_metrics
+                .into_iter()
+                .flat_map(|container| container.metrics);
+            metrics.extend(of_containers.map(metric));
+        }
+        Ok(metrics)
+    }
+}
+
+fn sandbox(sandbox: v1::PodSandbox) -> RuntimeSandbox {
+    let ready = sandbox.state() == v1::PodSandboxState::SandboxReady;
+    let metadata = sandbox.metadata.unwrap_or_default();
+    RuntimeSandbox {
+        id: sandbox.id,
+        namespace: metadata.namespace,
+        pod: metadata.name,
+        uid: metadata.uid,
+        created_at: timestamp(sandbox.created_at),
+        ready,
+        labels: sandbox.labels.into_iter().collect::<BTreeMap<_, _>>(),
+    }
+}
+
+fn container(container: v1::Container) -> RuntimeContainer {
+    let running = container.state() == v1::ContainerState::ContainerRunning;
+    let image = container.image.unwrap_or_default();
+    RuntimeContainer {
+        id: container.id,
+        sandbox_id: container.pod_sandbox_id,
+        name: container.metadata.unwrap_or_default().name,
+        image: match image.user_specified_image.is_empty() {
+            true => image.image,
+            false => image.user_specified_image,
+        },
+        created_at: timestamp(container.created_at),
+        running,
+        labels: container.labels.into_iter().collect::<BTreeMap<_, _>>(),
+    }
+}
+
+fn container_usage(stats: v1::ContainerStats) -> Option<RuntimeContainerUsage> {
+    let attributes = stats.attributes?;
+    Some(RuntimeContainerUsage {
+        id: attributes.id,
+        name: attributes.metadata.unwrap_or_default().name,
+        cpu: stats.cpu.map(cpu),
+        memory: stats.memory.map(memory),
+        swap: stats.swap.map(|swap| RuntimeSwap {
+            timestamp: at(swap.timestamp),
+            available: value(swap.swap_available_bytes),
+            usage: value(swap.swap_usage_bytes),
+        }),
+        io: stats.io.map(io),
+        writable_layer: stats.writable_layer.map(file_system),
+    })
+}
+
+fn pod_usage(stats: v1::PodSandboxStats) -> Option<RuntimePodUsage> {
+    let sandbox_id = stats.attributes?.id;
+    let linux = stats.linux.unwrap_or_default();
+    Some(RuntimePodUsage {
+        sandbox_id,
+        cpu: linux.cpu.map(cpu),
+        memory: linux.memory.map(memory),
+        io: linux.io.map(io),
+        network: linux.network.map(|network| RuntimeNetwork {
+            timestamp: at(network.timestamp),
+            default_interface: network.default_interface.map(interface).unwrap_or_default(),
+            interfaces: network.interfaces.into_iter().map(interface).collect(),
+        }),
+        processes: linux.process.and_then(|processes| value(processes.process_count)),
+        containers: linux.containers.into_iter().filter_map(container_usage).collect(),
+    })
+}
+
+fn cpu(usage: v1::CpuUsage) -> RuntimeCpu {
+    RuntimeCpu {
+        timestamp: at(usage.timestamp),
+        usage_core_nano_seconds: value(usage.usage_core_nano_seconds),
+        usage_nano_cores: value(usage.usage_nano_cores),
+        psi: usage.psi.map(psi),
+    }
+}
+
+fn memory(usage: v1::MemoryUsage) -> RuntimeMemory {
+    RuntimeMemory {
+        timestamp: at(usage.timestamp),
+        working_set: value(usage.working_set_bytes),
+        available: value(usage.available_bytes),
+        usage: value(usage.usage_bytes),
+        rss: value(usage.rss_bytes),
+        page_faults: value(usage.page_faults),
+        major_page_faults: value(usage.major_page_faults),
+        psi: usage.psi.map(psi),
+    }
+}
+
+fn io(usage: v1::IoUsage) -> RuntimeIo {
+    RuntimeIo {
+        timestamp: at(usage.timestamp),
+        psi: usage.psi.map(psi),
+    }
+}
+
+fn psi(stats: v1::PsiStats) -> PsiStats {
+    let data = |data: Option<v1::PsiData>| {
+        let data = data.unwrap_or_default();
+        PsiData {
+            total: data.total,
+            avg10: data.avg10,
+            avg60: data.avg60,
+            avg300: data.avg300,
+        }
+    };
+    PsiStats {
+        full: data(stats.full),
+        some: data(stats.some),
+    }
+}
+
+fn interface(usage: v1::NetworkInterfaceUsage) -> InterfaceStats {
+    InterfaceStats {
+        name: usage.name,
+        rx_bytes: value(usage.rx_bytes),
+        rx_errors: value(usage.rx_errors),
+        tx_bytes: value(usage.tx_bytes),
+        tx_errors: value(usage.tx_errors),
+    }
+}
+
+fn file_system(usage: v1::FilesystemUsage) -> RuntimeFileSystem {
+    RuntimeFileSystem {
+        timestamp: at(usage.timestamp),
+        mountpoint: usage.fs_id.unwrap_or_default().mountpoint,
+        used_bytes: value(usage.used_bytes),
+        inodes_used: value(usage.inodes_used),
+    }
+}
+
+fn metric(metric: v1::Metric) -> RuntimeMetric {
+    let is_counter = metric.metric_type() == v1::MetricType::Counter;
+    RuntimeMetric {
+        // Without a time it was measured for this call.
+        timestamp: timestamp(metric.timestamp),
+        is_counter,
+        label_values: metric.label_values,
+        value: metric.value.unwrap_or_default().value,
+        name: metric.name,
+    }
+}
+
+fn value(value: Option<v1::UInt64Value>) -> Option<u64> {
+    value.map(|value| value.value)
+}
+
+/// Nanoseconds since 1970; a time that cannot be is 1970.
+fn at(nanoseconds: i64) -> Timestamp {
+    timestamp(nanoseconds).unwrap_or(Timestamp::UNIX_EPOCH)
+}

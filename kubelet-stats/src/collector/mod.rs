@@ -1,0 +1,180 @@
+//! The collector: reads all cgroups when somebody asks, and keeps the last snapshot.
+
+mod collect;
+mod containers;
+mod rates;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubelet_core::stats::{RuntimeUsages, StatsPods};
+use kubelet_core::{Clock, Disk};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+pub use self::collect::DEFAULT_AGE;
+use self::collect::Round;
+use self::containers::Containers;
+use self::rates::Rates;
+use crate::reading::{Machine, Reading, Snapshot, SystemVersion};
+use crate::source::{Cgroups, FileSystems, MachineSource, Processes};
+use crate::{Error, Result};
+
+/// How long the machine is not read again (`update_machine_info_interval`).
+const MACHINE_AGE: Duration = Duration::from_secs(5 * 60);
+
+/// What a [`Collector`] reads, and from where.
+#[derive(Clone)]
+pub struct CollectorConfig {
+    /// The cgroups that are read, with all below them, besides `/`: the cgroup of all pods, and those of system daemons
+    /// (`cgroupRoots`).
+    pub cgroup_roots: Vec<String>,
+    /// The cgroups.
+    pub cgroups: Arc<dyn Cgroups>,
+    /// The processes.
+    pub processes: Arc<dyn Processes>,
+    /// The machine.
+    pub machine: Arc<dyn MachineSource>,
+    /// The file systems.
+    pub file_systems: Arc<dyn FileSystems>,
+    /// Knows to which container a cgroup belongs. Without it, readings have no `container`, and pods no network.
+    pub runtime: Option<Arc<dyn RuntimeUsages>>,
+    /// Knows to which pod a cgroup belongs. Without it, only `runtime` does.
+    pub pods: Option<Arc<dyn StatsPods>>,
+    /// The time of readings.
+    pub clock: Clock,
+    /// Where files are read.
+    pub disk: Disk,
+}
+
+/// Reads all cgroups when somebody asks, and keeps the last snapshot (cAdvisor's `manager`). Cheap to clone.
+///
+/// cAdvisor has a thread for each cgroup that reads it every 10 to 15 s. This reads on demand: whoever accepts a snapshot of
+/// some age receives the last one if it is young enough. Callers at the same time share one reading. Between calls nothing
+/// runs, and of earlier readings only the CPU time is kept that rates need.
+#[derive(Clone)]
+pub struct Collector {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: CollectorConfig,
+    /// Held while a snapshot is read. The others wait, and then find a young one.
+    round: tokio::sync::Mutex<Round>,
+    latest: Mutex<Option<(Instant, Arc<Snapshot>)>>,
+    machine: tokio::sync::Mutex<Option<KnownMachine>>,
+    containers: Containers,
+    rates: Arc<Mutex<Rates>>,
+}
+
+/// The machine as it was read.
+struct KnownMachine {
+    read: Instant,
+    machine: Arc<Machine>,
+    version: Arc<SystemVersion>,
+}
+
+impl Collector {
+    /// A collector. It reads nothing until it is asked.
+    pub fn new(config: CollectorConfig) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                config,
+                round: tokio::sync::Mutex::default(),
+                latest: Mutex::default(),
+                machine: tokio::sync::Mutex::default(),
+                containers: Containers::default(),
+                rates: Arc::default(),
+            }),
+        }
+    }
+
+    /// All readings, at most `max_age` old. `Duration::ZERO`: read after this call began, perhaps for another caller.
+    ///
+    /// # Errors
+    ///
+    /// If the root cgroup or the machine cannot be read. A fault of another cgroup only makes the snapshot
+    /// [incomplete](Snapshot::incomplete).
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn snapshot(&self, max_age: Duration) -> Result<Arc<Snapshot>> {
+        let asked = Instant::now();
+        if let Some(snapshot) = self.young(asked, max_age) {
+            return Ok(snapshot);
+        }
+        let mut round = self.inner.round.lock().await;
+        if let Some(snapshot) = self.young(asked, max_age) {
+            return Ok(snapshot);
+        }
+        let started = Instant::now();
+        let snapshot = Arc::new(self.collect(&mut round).await?);
+        *self.inner.latest.lock() = Some((started, snapshot.clone()));
+        Ok(snapshot)
+    }
+
+    /// The reading of one cgroup, at most `max_age` old. It reads only this cgroup, if necessary.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such cgroup, or it cannot be read.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn cgroup(&self, name: &str, max_age: Duration) -> Result<Arc<Reading>> {
+        if let Some(snapshot) = self.young(Instant::now(), max_age) {
+            let gone = || Error::NoCgroup {
+                name: name.to_owned(),
+            };
+            return snapshot.cgroup(name).cloned().ok_or_else(gone);
+        }
+        self.collect_one(name).await
+    }
+
+    /// The machine. It is read again after 5 minutes.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn machine(&self) -> Result<(Arc<Machine>, Arc<SystemVersion>)> {
+        let mut known = self.inner.machine.lock().await;
+        if let Some(known) = known.as_ref().filter(|known| known.read.elapsed() < MACHINE_AGE) {
+            return Ok((known.machine.clone(), known.version.clone()));
+        }
+        let source = self.inner.config.machine.clone();
+        let read = move || Ok((source.machine(), source.version()));
+        let read = self.inner.config.disk.run(read).await;
+        let (machine, version) = read.map_err(|error| Error::read("/proc", error))?;
+        let (machine, version) = (Arc::new(machine?), Arc::new(version));
+        *known = Some(KnownMachine {
+            read: Instant::now(),
+            machine: machine.clone(),
+            version: version.clone(),
+        });
+        Ok((machine, version))
+    }
+
+    /// The file systems.
+    pub fn file_systems(&self) -> &Arc<dyn FileSystems> {
+        &self.inner.config.file_systems
+    }
+
+    /// What it reads.
+    pub fn config(&self) -> &CollectorConfig {
+        &self.inner.config
+    }
+
+    /// The last snapshot, if it was read at most `max_age` before `asked`.
+    fn young(&self, asked: Instant, max_age: Duration) -> Option<Arc<Snapshot>> {
+        let latest = self.inner.latest.lock();
+        let (started, snapshot) = latest.as_ref()?;
+        (asked.saturating_duration_since(*started) <= max_age && (!max_age.is_zero() || *started >= asked))
+            .then(|| snapshot.clone())
+    }
+}

@@ -1,0 +1,393 @@
+//! Cgroups of version 2.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::jiff::Timestamp;
+use kubelet_core::stats::{PsiData, PsiStats};
+
+use super::creation::CreationTimes;
+use super::{folder, list_below};
+use crate::reading::{CpuSpec, CpuUsage, DeviceIo, DiskIo, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
+use crate::source::pseudo_file::{Folder, missing, parse};
+use crate::source::{CgroupUsage, Cgroups};
+use crate::{Error, Result};
+
+/// `EOPNOTSUPP`: stalls are turned off (`psi=0`), or the cgroup is threaded.
+const NOT_SUPPORTED: i32 = 95;
+
+/// Cgroups of version 2: one hierarchy. As in cAdvisor, `failcnt` and `kernel` of memory are 0.
+pub struct CgroupsV2 {
+    root: PathBuf,
+    proc: PathBuf,
+    creation: CreationTimes,
+    hugetlb: bool,
+}
+
+impl CgroupsV2 {
+    /// The cgroups at the mountpoint `root`. The swap of the root cgroup is read in `proc`. `boot`: no cgroup counts as
+    /// older.
+    pub fn new(root: impl Into<PathBuf>, proc: &Path, boot: Option<Timestamp>) -> Self {
+        Self {
+            root: root.into(),
+            proc: proc.to_owned(),
+            creation: CreationTimes::new(boot),
+            hugetlb: false,
+        }
+    }
+
+    /// Also reads huge pages. The kubelet does not.
+    #[must_use]
+    pub fn with_hugetlb(mut self) -> Self {
+        self.hugetlb = true;
+        self
+    }
+
+    /// The root has no `memory.current` (`rootStatsFromMeminfo`).
+    fn read_root_memory(&self, memory: &mut MemoryUsage) -> Result<()> {
+        memory.usage = memory.rss.saturating_add(memory.cache);
+        let mut files = Folder::new(self.proc.clone());
+        let Some(text) = files.text("meminfo")? else {
+            return Err(missing(self.proc.join("meminfo")));
+        };
+        let kib = |key: &str| {
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+            line.and_then(|value| parse(value.trim().trim_end_matches(" kB")))
+                .unwrap_or(0)
+        };
+        memory.swap = kib("SwapTotal")
+            .saturating_sub(kib("SwapFree"))
+            .saturating_mul(1024);
+        Ok(())
+    }
+}
+
+impl Cgroups for CgroupsV2 {
+    fn list(&self, root: &str) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        match list_below(&self.root, root, &mut names) {
+            Err(error) if error.is_gone() => {}
+            listed => listed?,
+        }
+        names.sort_unstable();
+        self.creation.retain(root, &names);
+        Ok(names)
+    }
+
+    fn spec(&self, name: &str) -> Result<Spec> {
+        let path = folder(&self.root, name);
+        let inode = match std::fs::metadata(&path) {
+            Ok(metadata) => metadata.ino(),
+            Err(_) => {
+                return Err(Error::NoCgroup {
+                    name: name.to_owned(),
+                });
+            }
+        };
+        let creation_time = self
+            .creation
+            .get(name, inode, std::iter::once(path.as_path()), "cgroup.events");
+        let mut files = Folder::new(path);
+        let weight = files.number("cpu.weight")?.unwrap_or(0);
+        let (quota, period) = match files.text("cpu.max")? {
+            None => (0, 0),
+            Some(text) => {
+                let parts = text.trim().split_once(' ').and_then(|(quota, period)| {
+                    let quota = if quota == "max" { 0 } else { parse(quota)? };
+                    Some((quota, parse(period)?))
+                });
+                let message = format!("{text:?} is no quota and period");
+                parts.ok_or_else(|| Error::format(files.path().join("cpu.max"), message))?
+            }
+        };
+        let memory = match files.number("memory.max")? {
+            None => None,
+            Some(limit) => Some(MemorySpec {
+                limit,
+                reservation: files.number("memory.min")?.unwrap_or(0),
+                swap_limit: files.number("memory.swap.max")?.unwrap_or(0),
+            }),
+        };
+        Ok(Spec {
+            creation_time,
+            cpu: Some(CpuSpec {
+                shares: shares(weight),
+                quota,
+                period,
+            }),
+            memory,
+            threads_max: Some(files.number("pids.max")?.unwrap_or(0)),
+            has_hugetlb: self.hugetlb,
+            has_disk_io: true,
+            ..Default::default()
+        })
+    }
+
+    fn usage(&self, name: &str, spec: &Spec) -> Result<CgroupUsage> {
+        let path = folder(&self.root, name);
+        let is_root = name == "/";
+        let mut files = Folder::new(path);
+        let mut usage = CgroupUsage {
+            cpu: read_cpu(&mut files, is_root)?,
+            ..Default::default()
+        };
+        if let Some(mut memory) = read_memory(&mut files)? {
+            match files.number("memory.current")? {
+                Some(current) => {
+                    memory.usage = current;
+                    memory.max_usage = files.number("memory.peak")?.unwrap_or(0);
+                    memory.swap = files.number("memory.swap.current")?.unwrap_or(0);
+                    files.numbers("memory.events.local", |key, value| {
+                        if key == "oom_kill" {
+                            usage.oom_events = value;
+                        }
+                    })?;
+                }
+                None if is_root => self.read_root_memory(&mut memory)?,
+                None => return Err(missing(files.path().join("memory.current"))),
+            }
+            memory.working_set = memory.usage.saturating_sub(memory.total_inactive_file);
+            usage.memory = memory;
+        } else if spec.memory.is_some() && !is_root {
+            return Err(Error::NoCgroup {
+                name: name.to_owned(),
+            });
+        }
+        match files.number("pids.current")? {
+            Some(current) => {
+                usage.threads = current;
+                let max = files.required_number("pids.max")?;
+                usage.threads_max = if max == u64::MAX { 0 } else { max };
+            }
+            // The root, or a cgroup without the controller.
+            None => usage.threads = self.processes(name)?.len() as u64,
+        }
+        usage.disk_io = read_io(&mut files)?;
+        usage.cpu.psi = read_psi(&mut files, "cpu.pressure")?;
+        usage.memory.psi = read_psi(&mut files, "memory.pressure")?;
+        usage.disk_io.psi = read_psi(&mut files, "io.pressure")?;
+        if self.hugetlb {
+            usage.hugetlb = read_hugetlb(&mut files)?;
+        }
+        Ok(usage)
+    }
+
+    fn processes(&self, name: &str) -> Result<Vec<u32>> {
+        let mut files = Folder::new(folder(&self.root, name));
+        let path = files.path().join("cgroup.procs");
+        match files.text("cgroup.procs") {
+            Ok(Some(text)) => Ok(text.lines().filter_map(|line| line.parse().ok()).collect()),
+            Ok(None) => Err(missing(path)),
+            Err(error) if is_unsupported(&error) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn has_psi(&self) -> bool {
+        self.root.join("cpu.pressure").exists()
+    }
+}
+
+/// A weight of 1 to 10000 as shares of 2 to 262144 (`convertCPUWeightToCPULimit`).
+fn shares(weight: u64) -> u64 {
+    match weight {
+        1..=10_000 => 2 + (weight - 1) * 262_142 / 9_999,
+        _ => 0,
+    }
+}
+
+fn read_cpu(files: &mut Folder, is_root: bool) -> Result<CpuUsage> {
+    let mut cpu = CpuUsage::default();
+    let mut total = None;
+    let read = files.numbers("cpu.stat", |key, value| {
+        let nanoseconds = value.saturating_mul(1_000);
+        match key {
+            "usage_usec" => total = Some(nanoseconds),
+            "user_usec" => cpu.user = nanoseconds,
+            "system_usec" => cpu.system = nanoseconds,
+            "nr_periods" => cpu.cfs.periods = value,
+            "nr_throttled" => cpu.cfs.throttled_periods = value,
+            "throttled_usec" => cpu.cfs.throttled_time = nanoseconds,
+            "nr_bursts" => cpu.cfs.burst_periods = value,
+            "burst_usec" => cpu.cfs.burst_time = nanoseconds,
+            _ => {}
+        }
+    })?;
+    match (read, total) {
+        (Some(()), Some(total)) => cpu.total = total,
+        (Some(()), None) => return Err(incomplete(files, "cpu.stat")),
+        // Kernels before 5.x have none in the root.
+        (None, _) if is_root => {}
+        (None, _) => return Err(missing(files.path().join("cpu.stat"))),
+    }
+    Ok(cpu)
+}
+
+/// `None` if the controller is not enabled.
+fn read_memory(files: &mut Folder) -> Result<Option<MemoryUsage>> {
+    let mut memory = MemoryUsage::default();
+    let (mut rss, mut inactive) = (None, None);
+    let read = files.numbers("memory.stat", |key, value| match key {
+        "file" => memory.cache = value,
+        "anon" => rss = Some(value),
+        "file_mapped" => memory.mapped_file = value,
+        "active_file" => memory.total_active_file = value,
+        "inactive_file" => inactive = Some(value),
+        "pgfault" => memory.pgfault = value,
+        "pgmajfault" => memory.pgmajfault = value,
+        _ => {}
+    })?;
+    if read.is_none() {
+        return Ok(None);
+    }
+    let (Some(rss), Some(inactive)) = (rss, inactive) else {
+        return Err(incomplete(files, "memory.stat"));
+    };
+    memory.rss = rss;
+    memory.total_inactive_file = inactive;
+    Ok(Some(memory))
+}
+
+/// Lines such as `8:0 rbytes=90112 wbytes=299008 rios=8950 wios=1252 dbytes=0 dios=0`.
+fn read_io(files: &mut Folder) -> Result<DiskIo> {
+    let mut io = DiskIo::default();
+    let Some(text) = files.text("io.stat")? else {
+        return Ok(io);
+    };
+    let mut bad = None;
+    for line in text.lines() {
+        let mut fields = line.split_ascii_whitespace();
+        let device = fields.next().and_then(|device| device.split_once(':'));
+        let Some((Ok(major), Ok(minor))) = device.map(|(major, minor)| (major.parse(), minor.parse())) else {
+            // A device without a number is shown as `(unknown)`.
+            continue;
+        };
+        let new = DeviceIo {
+            major,
+            minor,
+            ..Default::default()
+        };
+        let (mut bytes, mut operations) = (new.clone(), new);
+        for field in fields {
+            let Some((key, value)) = field.split_once('=') else {
+                continue;
+            };
+            let (target, operation) = match key {
+                "rbytes" => (&mut bytes, "Read"),
+                "wbytes" => (&mut bytes, "Write"),
+                "rios" => (&mut operations, "Read"),
+                "wios" => (&mut operations, "Write"),
+                _ => continue,
+            };
+            match parse(value) {
+                Some(value) => target.set(operation, value),
+                None => bad = Some(line.to_owned()),
+            }
+        }
+        if !bytes.operations.is_empty() {
+            io.io_service_bytes.push(bytes);
+        }
+        if !operations.operations.is_empty() {
+            io.io_serviced.push(operations);
+        }
+    }
+    if let Some(line) = bad {
+        return Err(Error::format(
+            files.path().join("io.stat"),
+            format!("unexpected line {line:?}"),
+        ));
+    }
+    let by_number = |a: &DeviceIo, b: &DeviceIo| (a.major, a.minor).cmp(&(b.major, b.minor));
+    io.io_service_bytes.sort_by(by_number);
+    io.io_serviced.sort_by(by_number);
+    Ok(io)
+}
+
+/// Zero if the kernel does not report stalls.
+fn read_psi(files: &mut Folder, file: &str) -> Result<PsiStats> {
+    let text = match files.text(file) {
+        Ok(Some(text)) => text,
+        Ok(None) => return Ok(PsiStats::default()),
+        Err(error) if is_unsupported(&error) => return Ok(PsiStats::default()),
+        Err(error) => return Err(error),
+    };
+    let mut psi = PsiStats::default();
+    for line in text.lines() {
+        let data = match line.split_once(' ') {
+            Some(("some", rest)) => Some((&mut psi.some, rest)),
+            Some(("full", rest)) => Some((&mut psi.full, rest)),
+            _ => None,
+        };
+        if let Some((target, rest)) = data {
+            match psi_data(rest) {
+                Some(data) => *target = data,
+                None => {
+                    let message = format!("unexpected line {line:?}");
+                    return Err(Error::format(files.path().join(file), message));
+                }
+            }
+        }
+    }
+    Ok(psi)
+}
+
+/// `avg10=0.00 avg60=0.21 avg300=0.08 total=300059`
+fn psi_data(text: &str) -> Option<PsiData> {
+    let mut data = PsiData::default();
+    for field in text.split_ascii_whitespace() {
+        let (key, value) = field.split_once('=')?;
+        match key {
+            "avg10" => data.avg10 = value.parse().ok()?,
+            "avg60" => data.avg60 = value.parse().ok()?,
+            "avg300" => data.avg300 = value.parse().ok()?,
+            "total" => data.total = value.parse().ok()?,
+            _ => {}
+        }
+    }
+    Some(data)
+}
+
+fn read_hugetlb(files: &mut Folder) -> Result<Vec<HugetlbUsage>> {
+    let mut sizes = Vec::new();
+    for entry in std::fs::read_dir(files.path()).into_iter().flatten().flatten() {
+        let file = entry.file_name();
+        let size = file
+            .to_str()
+            .and_then(|file| file.strip_prefix("hugetlb.")?.strip_suffix(".current"));
+        sizes.extend(size.filter(|size| !size.contains('.')).map(str::to_owned));
+    }
+    sizes.sort();
+    let mut all = Vec::new();
+    for page_size in sizes {
+        let usage = match files.number(&format!("hugetlb.{page_size}.rsvd.current"))? {
+            Some(reserved) => reserved,
+            None => files.required_number(&format!("hugetlb.{page_size}.current"))?,
+        };
+        let mut failcnt = 0;
+        files.numbers(&format!("hugetlb.{page_size}.events"), |key, value| {
+            if key == "max" {
+                failcnt = value;
+            }
+        })?;
+        all.push(HugetlbUsage {
+            page_size,
+            usage,
+            max_usage: 0,
+            failcnt,
+        });
+    }
+    Ok(all)
+}
+
+fn is_unsupported(error: &Error) -> bool {
+    matches!(error, Error::Read { source, .. } if source.raw_os_error() == Some(NOT_SUPPORTED))
+}
+
+fn incomplete(files: &Folder, file: &str) -> Error {
+    Error::format(
+        files.path().join(file),
+        "a number that the kernel always writes is missing",
+    )
+}

@@ -1,0 +1,142 @@
+//! Files that the kernel writes at the moment they are read.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// Reads files of one folder after the other, into one buffer.
+pub(super) struct Folder {
+    path: PathBuf,
+    buffer: Vec<u8>,
+}
+
+impl Folder {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self {
+            path,
+            buffer: vec![0; 8192],
+        }
+    }
+
+    /// The folder itself.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Goes on with another folder.
+    pub(super) fn open(&mut self, path: PathBuf) {
+        self.path = path;
+    }
+
+    /// The whole text of a file; `None` if there is no such file.
+    ///
+    /// Each file of the kernel ends with a newline. A text without one is a part of a file, and its last number is wrong.
+    pub(super) fn text(&mut self, file: &str) -> Result<Option<&str>> {
+        self.path.push(file);
+        let read = read_into(&self.path, &mut self.buffer);
+        let result = match read {
+            Ok(length) => Ok(Some(length)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::read(self.path.clone(), error)),
+        };
+        self.path.pop();
+        let Some(length) = result? else { return Ok(None) };
+        let text = self
+            .buffer
+            .get(..length)
+            .and_then(|bytes| std::str::from_utf8(bytes).ok());
+        match text {
+            Some(text) if text.is_empty() || text.ends_with('\n') => Ok(Some(text)),
+            _ => Err(Error::format(
+                self.path.join(file),
+                "the file is cut off, or no text",
+            )),
+        }
+    }
+
+    /// The one number of a file. `max` is `u64::MAX`. `None` if there is no such file.
+    pub(super) fn number(&mut self, file: &str) -> Result<Option<u64>> {
+        let Some(text) = self.text(file)? else {
+            return Ok(None);
+        };
+        match parse(text.trim()) {
+            Some(number) => Ok(Some(number)),
+            None => {
+                let message = format!("{:?} is no number", text.trim());
+                Err(Error::format(self.path.join(file), message))
+            }
+        }
+    }
+
+    /// As [`number`](Self::number); a missing file is an error.
+    pub(super) fn required_number(&mut self, file: &str) -> Result<u64> {
+        match self.number(file)? {
+            Some(number) => Ok(number),
+            None => Err(missing(self.path.join(file))),
+        }
+    }
+
+    /// Calls `each` with key and number of each line. `None` if there is no such file.
+    pub(super) fn numbers(&mut self, file: &str, mut each: impl FnMut(&str, u64)) -> Result<Option<()>> {
+        let Some(text) = self.text(file)? else {
+            return Ok(None);
+        };
+        let mut bad = None;
+        for line in text.lines() {
+            match line
+                .split_once(' ')
+                .and_then(|(key, value)| Some((key, parse(value)?)))
+            {
+                Some((key, value)) => each(key, value),
+                None => bad = Some(format!("line {line:?} is no key and number")),
+            }
+        }
+        match bad {
+            None => Ok(Some(())),
+            Some(message) => Err(Error::format(self.path.join(file), message)),
+        }
+    }
+}
+
+/// The file does not exist.
+pub(super) fn missing(path: PathBuf) -> Error {
+    Error::read(path, io::Error::from(io::ErrorKind::NotFound))
+}
+
+/// Reads a whole file into `buffer`, which grows if necessary. Returns the length.
+fn read_into(path: &Path, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    let mut file = File::open(path)?;
+    let mut length = 0;
+    loop {
+        if length == buffer.len() {
+            buffer.resize(buffer.len() * 2, 0);
+        }
+        let Some(rest) = buffer.get_mut(length..) else {
+            return Ok(length);
+        };
+        let read = match file.read(rest) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        length += read;
+        // The kernel fills the buffer as far as the file reaches: no second read has to find the end.
+        let at_end = length < buffer.len() && buffer.get(..length).is_some_and(|read| read.ends_with(b"\n"));
+        if read == 0 || at_end {
+            return Ok(length);
+        }
+    }
+}
+
+/// A number of a cgroup file. Some kernels show negative numbers, by mistake: they count as 0 (`fscommon.ParseUint`).
+pub(super) fn parse(text: &str) -> Option<u64> {
+    if text == "max" {
+        return Some(u64::MAX);
+    }
+    match text.strip_prefix('-') {
+        Some(digits) if !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit()) => Some(0),
+        Some(_) => None,
+        None => text.parse().ok(),
+    }
+}

@@ -1,0 +1,147 @@
+//! The traits.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::Result;
+use crate::reading::{
+    CpuUsage, DiskIo, FileSystem, HugetlbUsage, Machine, MemoryUsage, NetworkUsage, Spec, SystemVersion,
+    Ulimit,
+};
+
+/// The cgroups of a host: version 1, version 2, or recorded.
+pub trait Cgroups: Send + Sync {
+    /// The names of `root` and of all cgroups below it, `/kubepods` first, then `/kubepods/besteffort`. Empty if there is
+    /// no such cgroup. Cgroups of mount units (`….mount`) are left out, as cAdvisor does.
+    ///
+    /// # Errors
+    ///
+    /// If the folder can not be read.
+    fn list(&self, root: &str) -> Result<Vec<String>>;
+
+    /// What a cgroup was given (`common.GetSpec`). Without parts that do not come from cgroups: network, file systems,
+    /// the memory of the machine.
+    ///
+    /// # Errors
+    ///
+    /// If it does not exist ([`Error::is_gone`](crate::Error::is_gone)), or a file is not in its format.
+    fn spec(&self, name: &str) -> Result<Spec>;
+
+    /// What a cgroup uses (`libcontainer.Handler.GetStats`). `spec` was read just before: if a part of it is missing now, the
+    /// cgroup is being removed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`spec`](Self::spec). Never a part of the numbers.
+    fn usage(&self, name: &str, spec: &Spec) -> Result<CgroupUsage>;
+
+    /// The processes of a cgroup, without those of cgroups below it, in the order of the kernel.
+    ///
+    /// # Errors
+    ///
+    /// As for [`spec`](Self::spec).
+    fn processes(&self, name: &str) -> Result<Vec<u32>>;
+
+    /// The kernel reports stalls of cgroups (`IsPsiEnabled`).
+    fn has_psi(&self) -> bool;
+}
+
+/// What the files of a cgroup contain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CgroupUsage {
+    /// CPU time.
+    pub cpu: CpuUsage,
+    /// Memory.
+    pub memory: MemoryUsage,
+    /// Disk I/O, without the names of devices.
+    pub disk_io: DiskIo,
+    /// Huge pages, by size.
+    pub hugetlb: Vec<HugetlbUsage>,
+    /// The number of threads, those of cgroups below it included.
+    pub threads: u64,
+    /// The limit of `threads`; 0 without a limit.
+    pub threads_max: u64,
+    /// The number of its processes that were killed for lack of memory.
+    pub oom_events: u64,
+}
+
+/// The processes of a host.
+pub trait Processes: Send + Sync {
+    /// The interfaces of the network namespace of a process (`/proc/PID/net/dev`).
+    ///
+    /// # Errors
+    ///
+    /// If the process has ended ([`Error::is_gone`](crate::Error::is_gone)), or the file is not in its format.
+    fn network(&self, pid: u32) -> Result<NetworkUsage>;
+
+    /// The number of open files of a process, and how many of them are sockets (`/proc/PID/fd`).
+    ///
+    /// # Errors
+    ///
+    /// If the process has ended, or belongs to somebody else.
+    fn open_files(&self, pid: u32) -> Result<(u64, u64)>;
+
+    /// The limits of a process (`/proc/PID/limits`).
+    ///
+    /// # Errors
+    ///
+    /// As for [`network`](Self::network).
+    fn ulimits(&self, pid: u32) -> Result<Vec<Ulimit>>;
+
+    /// The largest number of threads that may run, and the number of those that run (`pidlimit.Stats`). `None` where it
+    /// is unknown.
+    fn process_limits(&self) -> (Option<i64>, Option<i64>);
+
+    /// How long the machine has been running. `None`, the default: unknown.
+    fn uptime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// The machine.
+pub trait MachineSource: Send + Sync {
+    /// The machine (`machine.Info`).
+    ///
+    /// # Errors
+    ///
+    /// If `/proc/cpuinfo` or `/proc/meminfo` cannot be read.
+    fn machine(&self) -> Result<Machine>;
+
+    /// The versions of kernel and system.
+    fn version(&self) -> SystemVersion;
+}
+
+/// The file systems of a host.
+///
+/// # Cancel safety
+///
+/// Any call may be dropped and made again.
+#[async_trait]
+pub trait FileSystems: Send + Sync {
+    /// The file system that contains `path` (`GetDirFsInfo`).
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it does not answer in time.
+    async fn of_path(&self, path: &Path) -> Result<FileSystem>;
+
+    /// All mounted file systems with a device, one for each device (`GetGlobalFsInfo`). One that does not answer in time
+    /// is left out.
+    async fn all(&self) -> Arc<[FileSystem]>;
+
+    /// What the files use: of a folder, the files directly in it, as the kubelet counts logs. `None` where there is no such
+    /// path, or it does not answer in time. In the order of `paths`.
+    async fn files(&self, paths: Vec<PathBuf>) -> Vec<Option<FileUsage>>;
+}
+
+/// What files use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileUsage {
+    /// Bytes of their blocks.
+    pub bytes: u64,
+    /// Inodes.
+    pub inodes: u64,
+}

@@ -1,0 +1,17 @@
+//! The stats of a node: against a recording of the kubelet, and by hand-made trees.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "tests"
+)]
+
+mod cgroups_v2;
+mod cri_mode;
+mod metrics;
+mod odd_cases;
+mod on_this_host;
+mod recorded;
+mod recorded_v1;
+mod storage;
+mod tree;

@@ -1,0 +1,451 @@
+//! Containers that end, files that are cut off, mounts that hang: no wrong number, and no gap for others.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use kubelet_core::Clock;
+use kubelet_core::stats::{RuntimeContainer, RuntimeList, RuntimeSandbox};
+use kubelet_stats::reading::Spec;
+use kubelet_stats::source::{
+    CgroupUsage, Cgroups, CgroupsV1, FileSystems as _, FileUsage, HostFileSystems, StatFs, StatFsResult,
+};
+use kubelet_stats::{Collector, Error, Snapshot};
+use parking_lot::Mutex;
+
+use crate::tree::{FixedRuntime, Tree};
+
+const POD: &str = "/kubepods/poda";
+
+/// A node with the containers `1` and `2` of a pod.
+fn node() -> Tree {
+    let tree = Tree::v1();
+    tree.add_v1("/kubepods", 500, 5_000);
+    tree.add_v1(POD, 500, 5_000);
+    tree.add_v1(&format!("{POD}/1"), 300, 3_000);
+    tree.add_v1(&format!("{POD}/2"), 200, 2_000);
+    tree
+}
+
+fn remove_cgroup(tree: &Tree, name: &str) {
+    for controller in ["cpu", "cpuacct", "memory", "pids"] {
+        tree.remove(&format!("sys/fs/cgroup/{controller}{name}"));
+    }
+}
+
+async fn read(collector: &Collector) -> Arc<Snapshot> {
+    collector.snapshot(Duration::ZERO).await.unwrap()
+}
+
+fn names(snapshot: &Snapshot) -> Vec<&str> {
+    snapshot.cgroups.keys().map(AsRef::as_ref).collect()
+}
+
+#[tokio::test]
+async fn a_container_ends_and_another_one_takes_its_place() {
+    let tree = node();
+    let collector = tree.collector(&["/kubepods"]);
+    let first = read(&collector).await;
+    assert_eq!(
+        names(&first),
+        ["/", "/kubepods", POD, "/kubepods/poda/1", "/kubepods/poda/2"]
+    );
+    assert_eq!(first.cgroup("/kubepods/poda/1").unwrap().cpu_rate, None);
+
+    remove_cgroup(&tree, "/kubepods/poda/1");
+    tree.add_v1("/kubepods/poda/3", 7, 70);
+    let second = read(&collector).await;
+    assert!(!second.incomplete);
+    assert_eq!(
+        names(&second),
+        ["/", "/kubepods", POD, "/kubepods/poda/2", "/kubepods/poda/3"]
+    );
+    let new = second.cgroup("/kubepods/poda/3").unwrap();
+    assert_eq!(
+        (new.usage.cpu.total, new.usage.memory.rss, new.cpu_rate),
+        (7, 70, None)
+    );
+    // What was handed out does not change.
+    assert_eq!(first.cgroup("/kubepods/poda/1").unwrap().usage.cpu.total, 300);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_counter_that_goes_back_gives_no_rate() {
+    let tree = node();
+    let mut config = tree.config(&["/kubepods"]);
+    config.disk = kubelet_core::Disk::inline();
+    // The paused clock does not advance while another thread works.
+    config.file_systems = Arc::new(NoFileSystems);
+    let collector = Collector::new(config);
+    let rate = async |cpu: u64| {
+        tree.write(
+            "sys/fs/cgroup/cpuacct/kubepods/poda/1/cpuacct.usage",
+            &format!("{cpu}\n"),
+        );
+        tokio::time::advance(Duration::from_secs(10)).await;
+        read(&collector)
+            .await
+            .cgroup("/kubepods/poda/1")
+            .unwrap()
+            .cpu_rate
+    };
+    assert_eq!(rate(10_000_000_000).await, None);
+    assert_eq!(rate(15_000_000_000).await, Some(500_000_000));
+    assert_eq!(rate(1_000).await, None, "the cgroup was created anew");
+    assert_eq!(rate(2_000_001_000).await, Some(200_000_000));
+}
+
+/// Calls a hook between the reads of spec and usage.
+struct Hooked {
+    cgroups: CgroupsV1,
+    before_usage: Box<dyn Fn(&str) + Send + Sync>,
+    rounds: AtomicUsize,
+}
+
+impl Hooked {
+    fn new(tree: &Tree, before_usage: impl Fn(&str) + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            cgroups: CgroupsV1::below(&tree.path("sys/fs/cgroup"), None),
+            before_usage: Box::new(before_usage),
+            rounds: AtomicUsize::new(0),
+        })
+    }
+}
+
+impl Cgroups for Hooked {
+    fn list(&self, root: &str) -> kubelet_stats::Result<Vec<String>> {
+        self.rounds.fetch_add(1, Ordering::SeqCst);
+        self.cgroups.list(root)
+    }
+
+    fn spec(&self, name: &str) -> kubelet_stats::Result<Spec> {
+        self.cgroups.spec(name)
+    }
+
+    fn usage(&self, name: &str, spec: &Spec) -> kubelet_stats::Result<CgroupUsage> {
+        (self.before_usage)(name);
+        self.cgroups.usage(name, spec)
+    }
+
+    fn processes(&self, name: &str) -> kubelet_stats::Result<Vec<u32>> {
+        self.cgroups.processes(name)
+    }
+
+    fn has_psi(&self) -> bool {
+        false
+    }
+}
+
+#[tokio::test]
+async fn a_cgroup_vanishes_while_it_is_read() {
+    // A runtime removes the folders of a container one after the other.
+    for controllers in [
+        &["memory"][..],
+        &["cpuacct"],
+        &["cpu"],
+        &["pids"],
+        &["cpu", "cpuacct", "memory", "pids"],
+    ] {
+        let tree = node();
+        let folders: Vec<PathBuf> = controllers
+            .iter()
+            .map(|controller| tree.path(&format!("sys/fs/cgroup/{controller}/kubepods/poda/1")))
+            .collect();
+        let cgroups = Hooked::new(&tree, move |name| {
+            if name == "/kubepods/poda/1" {
+                for folder in &folders {
+                    std::fs::remove_dir_all(folder).unwrap();
+                }
+            }
+        });
+        let mut config = tree.config(&["/kubepods"]);
+        config.cgroups = cgroups;
+        let snapshot = read(&Collector::new(config)).await;
+        assert!(!snapshot.incomplete, "{controllers:?}");
+        assert_eq!(
+            names(&snapshot),
+            ["/", "/kubepods", POD, "/kubepods/poda/2"],
+            "{controllers:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_cgroup_that_is_being_removed_is_not_shown_with_less() {
+    let tree = node();
+    let collector = tree.collector(&["/kubepods"]);
+    read(&collector).await;
+    tree.remove("sys/fs/cgroup/memory/kubepods/poda/1");
+    let snapshot = read(&collector).await;
+    assert_eq!(names(&snapshot), ["/", "/kubepods", POD, "/kubepods/poda/2"]);
+}
+
+#[tokio::test]
+async fn files_that_are_cut_off_or_no_text() {
+    let file = "sys/fs/cgroup/memory/kubepods/poda/1/memory.stat";
+    for text in [
+        "",
+        "total_rss",
+        "total_rss 5\ntotal_inactive_fi",
+        "total_rss 5\n",
+        "\u{fffd}\0\u{1}\n",
+        "total_rss -x\n",
+    ] {
+        let tree = node();
+        let collector = tree.collector(&["/kubepods"]);
+        let before = read(&collector).await;
+        tree.write(file, text);
+        let snapshot = read(&collector).await;
+        assert!(snapshot.incomplete, "{text:?}");
+        let kept = snapshot.cgroup("/kubepods/poda/1").unwrap();
+        assert!(
+            Arc::ptr_eq(kept, before.cgroup("/kubepods/poda/1").unwrap()),
+            "with the time when it was read"
+        );
+        assert_eq!(
+            snapshot.cgroup("/kubepods/poda/2").unwrap().usage.memory.rss,
+            2_000
+        );
+        // Nobody has read it before.
+        let snapshot = read(&tree.collector(&["/kubepods"])).await;
+        assert!(
+            snapshot.incomplete && snapshot.cgroup("/kubepods/poda/1").is_none(),
+            "{text:?}"
+        );
+        assert_eq!(snapshot.cgroups.len(), 4);
+    }
+    // A kernel that shows a negative number means none.
+    let tree = node();
+    tree.write(file, "total_rss -5\ntotal_inactive_file 0\n");
+    let snapshot = read(&tree.collector(&["/kubepods"])).await;
+    assert_eq!(snapshot.cgroup("/kubepods/poda/1").unwrap().usage.memory.rss, 0);
+}
+
+#[tokio::test]
+async fn without_the_root_cgroup_there_is_an_error() {
+    let tree = node();
+    tree.write("sys/fs/cgroup/cpuacct/cpuacct.usage", "x\n");
+    let error = tree.collector(&[]).snapshot(Duration::ZERO).await.unwrap_err();
+    assert!(error.to_string().contains("cpuacct.usage"), "{error}");
+    let error = node()
+        .collector(&[])
+        .cgroup("/none", Duration::ZERO)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::NoCgroup { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn callers_share_a_reading() {
+    let tree = node();
+    let cgroups = Hooked::new(&tree, |_| {});
+    let mut config = tree.config(&["/kubepods"]);
+    config.cgroups = cgroups.clone();
+    let collector = Collector::new(config);
+    let calls = (0..20).map(|_| collector.snapshot(Duration::ZERO));
+    let snapshots = futures::future::try_join_all(calls).await.unwrap();
+    assert!(cgroups.rounds.load(Ordering::SeqCst) <= 2);
+    assert!(snapshots.iter().all(|snapshot| snapshot.cgroups.len() == 5));
+    let rounds = cgroups.rounds.load(Ordering::SeqCst);
+    collector.snapshot(Duration::from_secs(3600)).await.unwrap();
+    assert_eq!(
+        cgroups.rounds.load(Ordering::SeqCst),
+        rounds,
+        "it is young enough"
+    );
+    collector.snapshot(Duration::ZERO).await.unwrap();
+    assert_eq!(cgroups.rounds.load(Ordering::SeqCst), rounds + 1);
+}
+
+/// Blocks for one path until it is released.
+struct Hanging {
+    path: PathBuf,
+    release: Mutex<mpsc::Receiver<()>>,
+    asked: AtomicUsize,
+}
+
+impl StatFs for Hanging {
+    fn stat(&self, path: &Path) -> std::io::Result<StatFsResult> {
+        if path == self.path {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            let _ = self.release.lock().recv();
+        }
+        Ok(StatFsResult {
+            major: 1,
+            minor: if path == Path::new("/") { 1 } else { 2 },
+            capacity: 1000,
+            ..Default::default()
+        })
+    }
+
+    fn files(&self, path: &Path) -> Option<FileUsage> {
+        if path.starts_with(&self.path) {
+            let _ = self.release.lock().recv();
+        }
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_mount_that_hangs() {
+    let tree = node();
+    tree.write(
+        "proc/self/mountinfo",
+        "1 0 1:1 / / rw - ext4 /dev/vda rw\n2 1 1:2 / /mnt rw - nfs4 server:/x rw\n",
+    );
+    let (release, released) = mpsc::channel();
+    let stat = Arc::new(Hanging {
+        path: "/mnt".into(),
+        release: Mutex::new(released),
+        asked: AtomicUsize::new(0),
+    });
+    let file_systems = HostFileSystems::new(tree.path("proc"), Vec::new(), stat.clone(), Clock::system())
+        .with_timeout(Duration::from_millis(50));
+    let file_systems = Arc::new(file_systems);
+    let mut config = tree.config(&["/kubepods"]);
+    config.file_systems = file_systems.clone();
+    let collector = Collector::new(config);
+    for _ in 0..3 {
+        let snapshot = read(&collector).await;
+        let devices: Vec<_> = snapshot
+            .cgroup("/")
+            .unwrap()
+            .usage
+            .file_systems
+            .iter()
+            .map(|fs| fs.device.clone())
+            .collect();
+        assert_eq!(devices, ["/dev/vda"]);
+        assert_eq!(snapshot.cgroups.len(), 5);
+    }
+    assert_eq!(stat.asked.load(Ordering::SeqCst), 1, "no second thread hangs");
+    let error = file_systems.of_path(Path::new("/mnt")).await.unwrap_err();
+    assert!(matches!(error, Error::FileSystemHangs { .. }), "{error}");
+    assert_eq!(
+        file_systems.of_path(Path::new("/")).await.unwrap().device,
+        "/dev/vda"
+    );
+    // It answers again.
+    drop(release);
+    while file_systems.of_path(Path::new("/mnt")).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        read(&collector)
+            .await
+            .cgroup("/")
+            .unwrap()
+            .usage
+            .file_systems
+            .len(),
+        2
+    );
+}
+
+#[tokio::test]
+async fn the_runtime_is_asked_about_new_containers_only() {
+    let tree = node();
+    let sandbox = RuntimeSandbox {
+        id: "1".into(),
+        namespace: "default".into(),
+        pod: "web".into(),
+        uid: "a".into(),
+        ready: true,
+        ..Default::default()
+    };
+    let container = |id: &str, name: &str| RuntimeContainer {
+        id: id.into(),
+        sandbox_id: "1".into(),
+        name: name.into(),
+        running: true,
+        ..Default::default()
+    };
+    let runtime = Arc::new(FixedRuntime::default());
+    *runtime.list.lock() = RuntimeList {
+        sandboxes: vec![sandbox],
+        containers: vec![container("2", "main")],
+    };
+    tree.write("sys/fs/cgroup/cpu/kubepods/poda/1/cgroup.procs", "77\n");
+    let line = "eth0: 10 1 2 3 0 0 0 0 20 4 5 6 0 0 0 0";
+    tree.write(
+        "proc/77/net/dev",
+        &format!("Inter-|\n face |\n    lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n  {line}\n"),
+    );
+    tree.write(
+        "proc/77/limits",
+        "Max open files            100                 unlimited                 files     \n",
+    );
+    let mut config = tree.config(&["/kubepods"]);
+    config.runtime = Some(runtime.clone());
+    let collector = Collector::new(config);
+    let listed = || runtime.listed.load(Ordering::SeqCst);
+
+    let snapshot = read(&collector).await;
+    let pod = snapshot.cgroup(POD).unwrap();
+    assert_eq!(pod.pod.as_ref().unwrap().name, "web");
+    assert!(pod.container.is_none());
+    let sandbox = snapshot.cgroup("/kubepods/poda/1").unwrap();
+    assert!(sandbox.container.as_ref().unwrap().is_sandbox && sandbox.spec.has_network);
+    let [eth0] = &sandbox.usage.network.interfaces[..] else {
+        panic!("{:?}", sandbox.usage.network)
+    };
+    assert_eq!((eth0.rx_bytes, eth0.tx_bytes, eth0.tx_dropped), (10, 20, 6));
+    assert_eq!(sandbox.usage.processes.ulimits[0].soft, 100);
+    let main = snapshot.cgroup("/kubepods/poda/2").unwrap();
+    assert_eq!(main.container.as_ref().unwrap().name, "main");
+    assert_eq!(main.pod.as_ref().unwrap().uid, "a");
+    assert!(!main.spec.has_network);
+    read(&collector).await;
+    assert_eq!(listed(), 1);
+
+    // A new container, which the runtime lists a little later.
+    tree.add_v1("/kubepods/poda/3", 1, 1);
+    assert!(
+        read(&collector)
+            .await
+            .cgroup("/kubepods/poda/3")
+            .unwrap()
+            .container
+            .is_none()
+    );
+    runtime.list.lock().containers.push(container("3", "side"));
+    let snapshot = read(&collector).await;
+    assert_eq!(
+        snapshot
+            .cgroup("/kubepods/poda/3")
+            .unwrap()
+            .container
+            .as_ref()
+            .unwrap()
+            .name,
+        "side"
+    );
+    assert_eq!(listed(), 3);
+    // A cgroup that is no container's.
+    tree.add_v1("/kubepods/poda/other", 1, 1);
+    for _ in 0..9 {
+        read(&collector).await;
+    }
+    assert_eq!(listed(), 6);
+}
+
+/// No file systems.
+pub(crate) struct NoFileSystems;
+
+#[async_trait::async_trait]
+impl kubelet_stats::source::FileSystems for NoFileSystems {
+    async fn of_path(&self, path: &Path) -> kubelet_stats::Result<kubelet_stats::reading::FileSystem> {
+        Err(Error::NoFileSystem {
+            path: path.to_owned(),
+        })
+    }
+
+    async fn all(&self) -> Arc<[kubelet_stats::reading::FileSystem]> {
+        Arc::default()
+    }
+
+    async fn files(&self, paths: Vec<PathBuf>) -> Vec<Option<FileUsage>> {
+        vec![None; paths.len()]
+    }
+}

@@ -1,0 +1,314 @@
+//! The whole summary: file systems, logs, volumes, rates.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, PodSpec, Volume};
+use k8s_openapi::jiff::Timestamp;
+use kubelet_core::stats::{
+    RuntimeContainer, RuntimeContainerUsage, RuntimeCpu, RuntimeFileSystem, RuntimeFileSystems, RuntimeList,
+    RuntimeSandbox, StatsPods,
+};
+use kubelet_core::{PodUid, RootDir, SummaryProvider as _, VolumeUsage, VolumeUsages};
+use kubelet_stats::{NodeSummary, SummaryConfig};
+
+use crate::tree::{FixedRuntime, Tree};
+
+struct Volumes;
+
+#[async_trait::async_trait]
+impl VolumeUsages for Volumes {
+    async fn volume_usages(&self, uid: &PodUid) -> BTreeMap<String, VolumeUsage> {
+        assert_eq!(uid.as_str(), "a");
+        let usage = |used, claim: Option<&str>| {
+            let mut usage = VolumeUsage::default();
+            usage.time = Some(Timestamp::from_second(100).unwrap());
+            usage.used_bytes = Some(used);
+            usage.inodes_used = Some(1);
+            usage.claim = claim.map(|name| ("default".to_owned(), name.to_owned()));
+            usage.abnormal = claim.map(|_| true);
+            usage
+        };
+        BTreeMap::from([
+            ("cache".to_owned(), usage(1_000_000, None)),
+            ("data".to_owned(), usage(5_000_000, Some("data-claim"))),
+            ("memory".to_owned(), usage(7_000_000, None)),
+        ])
+    }
+}
+
+struct Pods;
+
+impl StatsPods for Pods {
+    fn pod(&self, _: &PodUid) -> Option<Arc<Pod>> {
+        let empty_dir = |name: &str, medium: Option<&str>| Volume {
+            name: name.into(),
+            empty_dir: Some(EmptyDirVolumeSource {
+                medium: medium.map(Into::into),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let spec = PodSpec {
+            volumes: Some(vec![
+                empty_dir("cache", None),
+                empty_dir("memory", Some("Memory")),
+            ]),
+            ..Default::default()
+        };
+        Some(Arc::new(Pod {
+            spec: Some(spec),
+            ..Default::default()
+        }))
+    }
+}
+
+/// A pod `web` with the container `main`, which has written 3000 bytes and a log.
+fn runtime(tree: &Tree, second: i64, cpu: u64) -> FixedRuntime {
+    let at = Timestamp::from_second(second).unwrap();
+    let mountpoint = tree.dir.path().to_str().unwrap().to_owned();
+    let layer = |used| RuntimeFileSystem {
+        timestamp: at,
+        mountpoint: mountpoint.clone(),
+        used_bytes: Some(used),
+        inodes_used: Some(2),
+    };
+    let list = RuntimeList {
+        sandboxes: vec![RuntimeSandbox {
+            id: "s".into(),
+            namespace: "default".into(),
+            pod: "web".into(),
+            uid: "a".into(),
+            created_at: Timestamp::from_second(50).ok(),
+            ready: true,
+            ..Default::default()
+        }],
+        containers: vec![RuntimeContainer {
+            id: "c".into(),
+            sandbox_id: "s".into(),
+            name: "main".into(),
+            running: true,
+            ..Default::default()
+        }],
+    };
+    FixedRuntime {
+        list: list.into(),
+        usages: vec![RuntimeContainerUsage {
+            id: "c".into(),
+            name: "main".into(),
+            cpu: Some(RuntimeCpu {
+                timestamp: at,
+                usage_core_nano_seconds: Some(cpu),
+                ..Default::default()
+            }),
+            writable_layer: Some(layer(3_000)),
+            ..Default::default()
+        }],
+        file_systems: RuntimeFileSystems {
+            images: vec![layer(9_000)],
+            containers: Vec::new(),
+        },
+        ..Default::default()
+    }
+}
+
+fn node() -> Tree {
+    let tree = Tree::v1();
+    tree.write("proc/sys/kernel/pid_max", "32768\n");
+    tree.write("proc/sys/kernel/threads-max", "192730\n");
+    tree.write("proc/loadavg", "2.89 2.55 2.64 3/239 10766\n");
+    tree.write("proc/uptime", "6896.62 6349.12\n");
+    let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    tree.write("proc/self/mountinfo", &mountinfo);
+    tree.add_v1("/kubepods", 500, 5_000);
+    tree.add_v1("/kubepods/poda", 500, 5_000);
+    tree.write("var/log/pods/default_web_a/main/0.log", &"x".repeat(5000));
+    tree.write("var/log/pods/default_web_a/main/0.log.old", "y");
+    tree.write("var/log/pods/default_web_a/main/folder/not-counted", "z");
+    tree.write("var/lib/kubelet/pods/a/etc-hosts", "127.0.0.1 localhost\n");
+    tree
+}
+
+fn summary(tree: &Tree, runtime: FixedRuntime) -> NodeSummary {
+    let config = SummaryConfig {
+        root_dir: RootDir::new(tree.path("var/lib/kubelet")),
+        pod_logs_dir: tree.path("var/log/pods"),
+        runtime: Some(Arc::new(runtime)),
+        volumes: Some(Arc::new(Volumes)),
+        pods: Some(Arc::new(Pods)),
+        kubelet_cgroup: Some("/none".to_owned()),
+        ..SummaryConfig::new("node1")
+    };
+    NodeSummary::new(tree.collector(&["/kubepods"]), config)
+}
+
+#[tokio::test]
+async fn everything_of_a_node() {
+    let tree = node();
+    let summary = summary(&tree, runtime(&tree, 60, 0));
+    let shown = summary.get(true).await.unwrap();
+
+    let node = &shown.node;
+    assert_eq!(node.node_name, "node1");
+    let fs = node.fs.as_ref().unwrap();
+    assert!(fs.capacity_bytes > Some(0) && fs.used_bytes <= fs.capacity_bytes);
+    let (images, containers) = {
+        let runtime = node.runtime.as_ref().unwrap();
+        (
+            runtime.image_fs.as_ref().unwrap(),
+            runtime.container_fs.as_ref().unwrap(),
+        )
+    };
+    assert_eq!(images, containers);
+    assert_eq!((images.used_bytes, images.inodes_used), (Some(9_000), Some(2)));
+    assert_eq!(images.capacity_bytes, fs.capacity_bytes);
+    assert!(!summary.has_dedicated_image_fs().await.unwrap());
+    let rlimit = node.rlimit.as_ref().unwrap();
+    assert_eq!(
+        (rlimit.max_pid, rlimit.num_of_running_processes),
+        (Some(32768), Some(239))
+    );
+    let [pods] = &node.system_containers[..] else {
+        panic!("{:?}", node.system_containers)
+    };
+    assert_eq!(
+        (&*pods.name, pods.cpu.as_ref().unwrap().usage_core_nano_seconds),
+        ("pods", Some(500))
+    );
+
+    let [pod] = &shown.pods.as_ref().unwrap()[..] else {
+        panic!("{:?}", shown.pods)
+    };
+    assert_eq!(
+        (&*pod.pod_ref.name, &*pod.pod_ref.namespace, &*pod.pod_ref.uid),
+        ("web", "default", "a")
+    );
+    assert_eq!(pod.start_time.as_ref().unwrap().0.as_second(), 50);
+    assert_eq!(
+        pod.memory.as_ref().unwrap().rss_bytes,
+        Some(5_000),
+        "of its cgroup"
+    );
+    let [main] = &pod.containers.as_ref().unwrap()[..] else {
+        panic!("{pod:?}")
+    };
+    let rootfs = main.rootfs.as_ref().unwrap();
+    assert_eq!(
+        (rootfs.used_bytes, rootfs.capacity_bytes),
+        (Some(3_000), fs.capacity_bytes)
+    );
+    let logs = main.logs.as_ref().unwrap();
+    assert_eq!(
+        logs.inodes_used,
+        Some(2),
+        "the files of the folder, not those below"
+    );
+    let volumes: Vec<_> = pod
+        .volume_stats
+        .iter()
+        .map(|volume| (&*volume.name, volume.pvc_ref.is_some()))
+        .collect();
+    assert_eq!(volumes, [("cache", false), ("data", true), ("memory", false)]);
+    assert_eq!(pod.volume_stats[1].pvc_ref.as_ref().unwrap().name, "data-claim");
+    assert!(pod.volume_stats[1].volume_health_stats.unwrap().abnormal);
+    // Writable layer, logs, the local volume and /etc/hosts.
+    let hosts = 4096.min(blocks(&tree, "var/lib/kubelet/pods/a/etc-hosts"));
+    let ephemeral = pod.ephemeral_storage.as_ref().unwrap();
+    assert_eq!(
+        ephemeral.used_bytes,
+        Some(3_000 + logs.used_bytes.unwrap() + 1_000_000 + hosts)
+    );
+    assert_eq!(ephemeral.inodes_used, Some(2 + 2 + 1 + 1));
+}
+
+fn blocks(tree: &Tree, path: &str) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(tree.path(path)).unwrap()) * 512
+}
+
+#[tokio::test]
+async fn the_json_has_the_fields_of_the_kubelet() {
+    let tree = node();
+    let summary = summary(&tree, runtime(&tree, 60, 0)).get(false).await.unwrap();
+    let json = serde_json::to_value(summary).unwrap();
+    let keys = |pointer: &str| -> Vec<String> {
+        json.pointer(pointer)
+            .and_then(|value| value.as_object())
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect()
+    };
+    let node = [
+        "cpu",
+        "fs",
+        "memory",
+        "nodeName",
+        "rlimit",
+        "runtime",
+        "startTime",
+        "swap",
+        "systemContainers",
+    ];
+    assert_eq!(keys("/node"), node);
+    let pod = [
+        "containers",
+        "cpu",
+        "ephemeral-storage",
+        "memory",
+        "podRef",
+        "startTime",
+        "swap",
+        "volume",
+    ];
+    assert_eq!(keys("/pods/0"), pod);
+    let container = [
+        "cpu",
+        "io",
+        "logs",
+        "memory",
+        "name",
+        "rootfs",
+        "startTime",
+        "swap",
+    ];
+    assert_eq!(keys("/pods/0/containers/0"), container);
+}
+
+#[tokio::test]
+async fn the_agent_is_not_delayed_by_a_missing_root_folder() {
+    let tree = node();
+    tree.remove("var/lib/kubelet");
+    let error = summary(&tree, runtime(&tree, 60, 0))
+        .summary(false)
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("var/lib/kubelet"), "{error}");
+}
+
+#[tokio::test]
+async fn without_a_runtime_the_cgroups_are_the_containers() {
+    let tree = node();
+    let id = "e".repeat(64);
+    tree.add_v1(&format!("/kubepods/poda/{id}"), 42, 1);
+    tree.add_v1(&format!("/docker/{id}"), 43, 1);
+    let config = SummaryConfig {
+        root_dir: RootDir::new(tree.path("var/lib/kubelet")),
+        ..SummaryConfig::new("laptop")
+    };
+    let summary = NodeSummary::new(tree.collector(&["/kubepods", "/docker"]), config);
+    let pods = summary.summary(false).await.unwrap().pods.unwrap();
+    let shown: Vec<_> = pods
+        .iter()
+        .map(|pod| {
+            let containers = pod.containers.as_ref().unwrap();
+            let cpu = containers[0].cpu.as_ref().unwrap().usage_core_nano_seconds;
+            (
+                &*pod.pod_ref.name,
+                &*pod.pod_ref.uid,
+                containers[0].name.len(),
+                cpu,
+            )
+        })
+        .collect();
+    assert_eq!(shown, [("/docker", "", 64, Some(43)), ("", "a", 64, Some(42))]);
+}
