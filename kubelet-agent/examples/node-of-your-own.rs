@@ -57,11 +57,7 @@ impl ContainerRuntime for Pretend {
 impl Exec for Pretend {
     async fn exec_sync(&self, _: &ContainerKey, command: &[String]) -> Result<ExecOutput> {
         let (stdout, exit_code) = (format!("{command:?}\n").into(), i32::from(command == ["false"]));
-        Ok(ExecOutput {
-            stdout,
-            exit_code,
-            ..Default::default()
-        })
+        Ok(ExecOutput { stdout, exit_code, ..Default::default() })
     }
     async fn exec(&self, key: &ContainerKey, command: &[String], streams: ClientStreams) -> Result<i32> {
         let output = self.exec_sync(key, command).await?;

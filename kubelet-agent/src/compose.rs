@@ -36,6 +36,10 @@ use crate::volumes::{self, LateVolumes, Storage};
 use crate::{Error, Result, Settings, engines, sources};
 
 /// Builds the agent of these parts. All problems of the settings are reported before anything is done.
+#[cfg_attr(
+    not(all(feature = "apiserver", feature = "volumes")),
+    allow(unused_mut, reason = "what features add to")
+)]
 pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     check(&parts)?;
     let (mut tasks, mut dynamic) = (Tasks::default(), Engines::default());

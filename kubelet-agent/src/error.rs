@@ -1,7 +1,5 @@
 //! The error of this crate.
 
-use std::net::AddrParseError;
-
 /// A result with this crate's [`enum@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -103,12 +101,14 @@ pub(crate) fn invalid(field: &str, value: &str, error: impl std::fmt::Display) -
     }
 }
 
+#[cfg(any(feature = "healthz", feature = "server"))]
 pub(crate) fn address(field: &str, value: &str) -> Result<std::net::IpAddr> {
     value
         .parse()
-        .map_err(|error: AddrParseError| invalid(field, value, error))
+        .map_err(|error: std::net::AddrParseError| invalid(field, value, error))
 }
 
+#[cfg(any(feature = "apiserver", feature = "healthz", feature = "server"))]
 pub(crate) fn port(field: &str, value: i32) -> Result<u16> {
     value
         .try_into()

@@ -169,9 +169,8 @@ impl Program {
     }
 
     /// Runs the agent that `build` makes, until `shutdown`, while the process holds the lock file of `--lock-file`. Changes of
-    /// the configuration files are [applied](Self::follow_configuration). If the settings delay the shutdown of the host,
-    /// SIGPWR ends the pods in order, and then the agent; an init system other than systemd sends it and waits for the end of
-    /// the process.
+    /// the configuration files are [applied](Self::follow_configuration). If the settings delay the shutdown of the host, SIGPWR
+    /// ends the pods in order, and then the agent; an init system other than systemd sends it and waits for the end of the process.
     ///
     /// # Errors
     ///
