@@ -1,6 +1,6 @@
 //! An API server in memory, and a node that the node agent runs.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube_client::Api;
 use kube_client::api::{WatchEvent, WatchParams};
+use kubelet_agent::{NodeAgent, Settings};
 use kubelet_config::flags::CommandLine;
 use kubelet_config::kubelet_configuration::validation::Host;
 use kubelet_server::prometheus::Metrics;
@@ -20,7 +21,6 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::Process;
 use crate::member::{NODE, configuration, is_ready};
 
 /// A timeout longer than anything here takes.
@@ -61,22 +61,18 @@ impl Cluster {
         ];
         let command_line =
             CommandLine::parse(arguments.map(|(flag, value)| format!("{flag}={value}"))).unwrap();
-        let settings = command_line.load(&Host::detect()).unwrap();
+        let settings = Settings::of_kubelet(&command_line.load(&Host::detect()).unwrap()).unwrap();
         let shutdown = CancellationToken::new();
         let token = shutdown.clone();
-        let process = Process {
-            version: "v1.36.2".to_owned(),
-            flags: BTreeMap::new(),
-            metrics: Metrics::new(),
-            verbosity: None,
-            profiler: None,
-        };
         let agent = std::thread::spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_multi_thread();
             let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-            runtime
-                .block_on(crate::agent::run(&settings, "v1.36.2", &process, token))
-                .unwrap();
+            runtime.block_on(async {
+                let agent = NodeAgent::builder(settings)
+                    .cri()
+                    .metrics(Arc::new(Metrics::new()));
+                agent.build().await.unwrap().run(token).await.unwrap();
+            });
         });
         let cluster = Self {
             server,

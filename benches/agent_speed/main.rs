@@ -3,7 +3,7 @@
 //! `cargo bench -p benches --bench agent_speed` needs root and containerd, and prints a message if they are missing.
 //! It takes ten minutes.
 //!
-//! The agent is assembled like the example `node-agent`, with an API server in memory over loopback. The agent and
+//! The agent is built by `kubelet-agent`, as the example `node-agent` is, with an API server in memory over loopback. The agent and
 //! the calls by hand alternate, each with its own containerd. Pods have one busybox container on the host's network
 //! and no volumes, as those by hand. Containers ignore SIGTERM. The kubelet gives each container at least 2 s to end,
 //! so the calls by hand do the same. With containerd 1.6 or older the agent relists; with 1.7 it uses events.
@@ -23,30 +23,11 @@
     reason = "a bench"
 )]
 
-#[path = "../../examples/node-agent/agent.rs"]
-#[rustfmt::skip]
-mod agent;
-#[path = "../../examples/node-agent/api.rs"]
-#[rustfmt::skip]
-mod api;
 #[path = "../by_hand.rs"]
 mod by_hand;
 mod cluster;
 #[path = "../member.rs"]
 mod member;
-#[allow(dead_code, reason = "the preflight is not run here")]
-#[path = "../../examples/node-agent/node.rs"]
-#[rustfmt::skip]
-mod node;
-#[path = "../../examples/node-agent/pods_api.rs"]
-#[rustfmt::skip]
-mod pods_api;
-#[path = "../../examples/node-agent/settings.rs"]
-#[rustfmt::skip]
-mod settings;
-#[path = "../../examples/node-agent/volumes.rs"]
-#[rustfmt::skip]
-mod volumes;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -58,8 +39,6 @@ use kubelet_testing::Containerd;
 
 use crate::by_hand::{Made, calls_of_each, remove, remove_all};
 use crate::cluster::Cluster;
-
-type Error = Box<dyn std::error::Error + Send + Sync>;
 
 const SINGLE_RUNS: usize = 15;
 const MANY_RUNS: usize = 5;

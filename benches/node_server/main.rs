@@ -28,6 +28,7 @@ mod member;
 #[path = "../process.rs"]
 mod process;
 mod program;
+mod report;
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -39,11 +40,12 @@ use kubelet_cri::{RuntimeService, v1};
 use kubelet_testing::Containerd;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::client::{Client, Lines};
 use crate::member::NODE;
-use crate::program::{Program, Used};
+use crate::program::Program;
+use crate::report::{Figure, Report, compare};
 
 const PODS: usize = 110;
 const LOG_BYTES: usize = 1_000_000_000;
@@ -52,9 +54,6 @@ const LINES_PER_SECOND: usize = 100;
 const FOLLOWED_SECONDS: usize = 20;
 const COMMANDS: usize = 50;
 const REQUESTS: usize = 200;
-/// The time for the effects of a change to settle.
-const SETTLING: Duration = Duration::from_secs(15);
-const IDLE: Duration = Duration::from_secs(15);
 /// How long followers may be late.
 const LATE: Duration = Duration::from_secs(30);
 
@@ -66,44 +65,6 @@ fn line(number: usize) -> String {
         "2026-01-02T03:04:05.678901234Z stdout F {mark} line {number:>12} {text} {:>6}\n",
         "end"
     )
-}
-
-/// A measured value.
-struct Figure {
-    what: String,
-    value: f64,
-    unit: &'static str,
-}
-
-/// The figures of a program.
-struct Report {
-    figures: Vec<Figure>,
-    /// The CPU time that the idle program uses in a second.
-    idle: f64,
-}
-
-impl Report {
-    fn add(&mut self, what: impl Into<String>, value: f64, unit: &'static str) {
-        let what = what.into();
-        println!("| {what} | {value:.2} {unit} |");
-        self.figures.push(Figure { what, value, unit });
-    }
-
-    /// Measures the idle program.
-    async fn rest(&mut self, program: &Program, pods: usize) {
-        sleep(SETTLING).await;
-        let meter = program.meter();
-        sleep(IDLE).await;
-        let used = meter.used();
-        self.idle = used.cpu / used.seconds;
-        self.add(format!("{pods} pods, idle: CPU a second"), self.idle * 1e3, "ms");
-        self.add(format!("{pods} pods, idle: peak of the memory"), used.peak, "MB");
-    }
-
-    /// The CPU time of work, without that of an idle program.
-    fn cpu(&self, used: &Used) -> f64 {
-        used.cpu - self.idle * used.seconds
-    }
 }
 
 /// One log of a gigabyte.
@@ -318,12 +279,9 @@ async fn requests(path: &str, program: &Program, report: &mut Report) {
 async fn measure(program: &str) -> Option<Vec<Figure>> {
     let containerd = Containerd::start().await.unwrap()?;
     println!("{program}:\n| measured | |\n|---|---|");
-    let mut report = Report {
-        figures: Vec::new(),
-        idle: 0.0,
-    };
+    let mut report = Report::default();
     let mut names: Vec<String> = ["log", "follow", "exec"].map(str::to_owned).into();
-    let mut program = Program::start(program, containerd).await;
+    let mut program = Program::start(program, containerd, &[]).await;
     program.run(&names, names.len()).await;
     report.rest(&program, names.len()).await;
     let parts = std::env::var("PARTS").ok();
@@ -354,18 +312,6 @@ async fn measure(program: &str) -> Option<Vec<Figure>> {
     program.end().await;
     println!();
     Some(report.figures)
-}
-
-/// How the first program compares with the second.
-fn compare(first: &[Figure], second: &[Figure]) {
-    println!("| measured | first | second | ratio |\n|---|---|---|---|");
-    for (one, other) in first.iter().zip(second) {
-        let ratio = one.value / other.value;
-        println!(
-            "| {} | {:.2} {} | {:.2} {} | {ratio:.3} |",
-            one.what, one.value, one.unit, other.value, other.unit
-        );
-    }
 }
 
 fn main() {

@@ -30,8 +30,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Waits until the server answers.
-    pub(crate) async fn start(program: &str, containerd: Containerd) -> Self {
+    /// Waits until the server answers. `changes` are replaced in the configuration.
+    pub(crate) async fn start(program: &str, containerd: Containerd, changes: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
         fs::create_dir(path("manifests")).unwrap();
@@ -39,9 +39,12 @@ impl Program {
         fs::write(path("tls.crt"), certified.cert.pem()).unwrap();
         fs::write(path("tls.key"), certified.signing_key.serialize_pem()).unwrap();
         let address = free_port().await;
-        let config = configuration(&containerd.endpoint(), &path("logs"))
-            + &format!(
-                "staticPodPath: {}
+        let mut config = configuration(&containerd.endpoint(), &path("logs"));
+        for (from, to) in changes {
+            config = config.replace(from, to);
+        }
+        config += &format!(
+            "staticPodPath: {}
 address: {}
 port: {}
 tlsCertFile: {}
@@ -52,12 +55,12 @@ containerLogMaxSize: 100Gi
 evictionHard: {{nodefs.available: 1%}}
 imageGCHighThresholdPercent: 100
 ",
-                path("manifests"),
-                address.ip(),
-                address.port(),
-                path("tls.crt"),
-                path("tls.key"),
-            );
+            path("manifests"),
+            address.ip(),
+            address.port(),
+            path("tls.crt"),
+            path("tls.key"),
+        );
         fs::write(path("config.yaml"), config).unwrap();
         let log = File::create(path("log")).unwrap();
         let process = Command::new(program)

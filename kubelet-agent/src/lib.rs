@@ -1,1 +1,39 @@
-//! A whole Kubernetes node in one builder, each part of it replaceable.
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_docs)]
+
+mod agent;
+mod builder;
+#[cfg(feature = "apiserver")]
+mod cluster;
+mod compose;
+mod configured;
+mod context;
+mod engines;
+mod error;
+mod events;
+mod eviction;
+pub mod guide;
+mod handle;
+#[cfg(feature = "apiserver")]
+mod node;
+mod objects;
+#[cfg(feature = "program")]
+pub mod program;
+mod runtime;
+#[cfg(feature = "server")]
+mod server;
+mod settings;
+mod shutdown;
+mod sources;
+mod stats;
+mod tasks;
+#[cfg(feature = "volumes")]
+mod volumes;
+
+pub use agent::NodeAgent;
+pub use builder::{NoRuntime, NodeAgentBuilder, OfContainers, OfPods};
+pub use error::{Error, Result};
+pub use events::AgentEvent;
+pub use handle::AgentHandle;
+pub use settings::{KUBELET_VERSION, Settings};

@@ -43,6 +43,7 @@
 //! | assert on requests | [`calls`](ApiServer::calls) |
 //! | allow users more | [`grant`](ApiServer::grant), [`revoke`](ApiServer::revoke) |
 //! | bind and attach volumes | with the feature `storage-controllers`: `ApiServerBuilder::storage_controllers` |
+//! | `kubectl top` | with the feature `tls`: `ApiServerBuilder::metrics_server` serves `metrics.k8s.io` from `/metrics/resource` of the nodes |
 //! | connect nodes | [`certificate_authority`](ApiServer::certificate_authority) for their `clientCAFile`, [`token_for`](ApiServer::token_for) for their reviews; logs, streams and `nodes/proxy` go to their servers, `pods/proxy` to pods, with the feature `tls` |
 //!
 //! A node's server trusts this API server, and asks it about its clients:
@@ -76,6 +77,8 @@ mod http;
 mod kubectl;
 mod listener;
 mod managed_fields;
+#[cfg(feature = "tls")]
+mod metrics;
 #[cfg(feature = "tls")]
 mod nodes;
 mod objects;

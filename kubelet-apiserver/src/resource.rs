@@ -39,7 +39,7 @@ const POD_SUBRESOURCES: &[&str] = &[
 #[cfg(not(feature = "tls"))]
 const POD_SUBRESOURCES: &[&str] = &["status", "binding", "eviction", "ephemeralcontainers", "resize"];
 
-/// All resources that are served.
+/// All resources whose objects are stored.
 pub(crate) static RESOURCES: &[Resource] = &[
     core(
         "namespaces",
@@ -181,6 +181,41 @@ pub(crate) static RESOURCES: &[Resource] = &[
     ),
 ];
 
+/// The group of the usage of nodes and pods.
+#[cfg(feature = "tls")]
+pub(crate) const METRICS_GROUP: &str = "metrics.k8s.io";
+
+/// The resources that metrics-server serves. Their objects are not stored.
+#[cfg(feature = "tls")]
+static METRICS: &[Resource] = &[
+    beta(METRICS_GROUP, "nodes", "", "NodeMetrics", false, &[]),
+    beta(METRICS_GROUP, "pods", "", "PodMetrics", true, &[]),
+];
+
+/// The resources that a server serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Whether the usage of nodes and pods is among them.
+    #[cfg(feature = "tls")]
+    pub(crate) metrics: bool,
+}
+
+impl Served {
+    pub(crate) fn resources(self) -> impl Iterator<Item = &'static Resource> {
+        #[cfg(feature = "tls")]
+        let metrics = METRICS.iter().filter(move |_| self.metrics);
+        #[cfg(not(feature = "tls"))]
+        let metrics = std::iter::empty();
+        RESOURCES.iter().chain(metrics)
+    }
+
+    /// The resource served at `/apis/<group>/<version>/<plural>`, or `/api/<version>/<plural>`.
+    pub(crate) fn find(self, group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
+        self.resources()
+            .find(|r| r.group == group && r.version == version && r.plural == plural)
+    }
+}
+
 const fn core(
     plural: &'static str,
     singular: &'static str,
@@ -229,11 +264,9 @@ const fn beta(
 }
 
 impl Resource {
-    /// The resource served at `/apis/<group>/<version>/<plural>`, or `/api/<version>/<plural>`.
+    /// The stored resource at `/apis/<group>/<version>/<plural>`, or `/api/<version>/<plural>`.
     pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
-        RESOURCES
-            .iter()
-            .find(|r| r.group == group && r.version == version && r.plural == plural)
+        Served::default().find(group, version, plural)
     }
 
     /// `v1`, `coordination.k8s.io/v1`.

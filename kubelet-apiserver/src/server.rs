@@ -18,10 +18,12 @@ use super::certificates::{Signer, Signing};
 #[cfg(feature = "faults")]
 use super::faults::Faults;
 use super::http::ApiService;
+#[cfg(feature = "tls")]
+use super::metrics::MetricsServer;
 use super::objects;
 use super::outage::Outage;
 use super::request::{User, View};
-use super::resource::Resource;
+use super::resource::{Resource, Served};
 use super::status_error::StatusError;
 use super::store::{ListOptions, Listed, Raced, Selection, Store};
 use super::tokens::{self, Identity};
@@ -47,6 +49,8 @@ pub struct ApiServerBuilder {
     pub(crate) signing: Signing,
     #[cfg(feature = "storage-controllers")]
     pub(crate) storage_controllers: bool,
+    #[cfg(feature = "tls")]
+    pub(crate) metrics_resolution: Option<Duration>,
     clock: Clock,
     seed: u64,
     history: usize,
@@ -67,6 +71,8 @@ pub(crate) struct Shared {
     pub(crate) signer: Option<Signer>,
     #[cfg(feature = "storage-controllers")]
     pub(crate) storage_controllers: bool,
+    #[cfg(feature = "tls")]
+    pub(crate) metrics_server: Option<MetricsServer>,
     #[cfg(feature = "faults")]
     faults: Faults,
     pub(crate) outage: Outage,
@@ -88,6 +94,8 @@ impl ApiServer {
             signing: Signing::default(),
             #[cfg(feature = "storage-controllers")]
             storage_controllers: false,
+            #[cfg(feature = "tls")]
+            metrics_resolution: None,
             clock: Clock::system(),
             seed: 0,
             history: HISTORY,
@@ -229,6 +237,8 @@ impl ApiServerBuilder {
                 signer,
                 #[cfg(feature = "storage-controllers")]
                 storage_controllers: self.storage_controllers,
+                #[cfg(feature = "tls")]
+                metrics_server: self.metrics_resolution.map(MetricsServer::new),
                 #[cfg(feature = "faults")]
                 faults: Faults::new(self.seed),
                 outage: Outage::default(),
@@ -243,6 +253,13 @@ impl ApiServerBuilder {
 impl Shared {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    pub(crate) fn served(&self) -> Served {
+        Served {
+            #[cfg(feature = "tls")]
+            metrics: self.metrics_server.is_some(),
+        }
     }
 
     pub(crate) fn revision(&self) -> u64 {

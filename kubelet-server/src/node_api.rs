@@ -324,7 +324,11 @@ impl Parts {
         {
             metrics.retain_pods(&self.pods.pods());
         }
-        match routes::metrics::serve(self.metrics.as_deref(), path, headers) {
+        let of_volumes = match &self.stats {
+            Some(stats) if path == "/metrics" && self.metrics.is_some() => stats.volume_metrics().await,
+            _ => Vec::new(),
+        };
+        match routes::metrics::serve(self.metrics.as_deref(), path, headers, &of_volumes) {
             Some(answer) => answer,
             None => routes::stats::serve_metrics(self.stats.as_deref(), path).await,
         }

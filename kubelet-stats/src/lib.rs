@@ -31,6 +31,7 @@
 //! | [`reading`] | what was read: plain data | `info/v1` of cAdvisor |
 //! | [`Collector`] | reads on demand, finds the container and pod of each cgroup, computes rates | cAdvisor's `manager` |
 //! | [`NodeSummary`] | the summary, also the part with CPU and memory only; a [`SummaryProvider`](kubelet_core::SummaryProvider) for eviction | `summaryProviderImpl`, `criStatsProvider` |
+//! | [`Endpoints`] | the summary as JSON, and the metrics as Prometheus text; a [`StatsProvider`](kubelet_core::StatsProvider) for the server | `PrometheusCollector` of cAdvisor, `pkg/kubelet/metrics/collectors` |
 //!
 //! The runtime is asked through [`RuntimeUsages`](kubelet_core::stats::RuntimeUsages), volumes through
 //! [`VolumeUsages`](kubelet_core::VolumeUsages), and pods through [`StatsPods`](kubelet_core::stats::StatsPods): traits of
@@ -52,11 +53,13 @@
 mod cgroup_name;
 pub mod collector;
 mod error;
+pub mod metrics;
 pub mod reading;
 pub mod source;
 mod summary;
 
 pub use collector::{Collector, CollectorConfig, DEFAULT_AGE};
 pub use error::{Error, Result};
+pub use metrics::Endpoints;
 pub use reading::{Machine, Reading, Snapshot};
 pub use summary::{NodeSummary, SummaryConfig};

@@ -70,6 +70,12 @@ async fn what_is_wrong_with_its_configuration_is_said_at_once() {
         ("", vec!["--exit-on-lock-contention"], "no lock file specified"),
         ("", vec!["--kubeconfig", "/nowhere"], "/nowhere"),
         ("", vec!["--no-such-flag"], "no-such-flag"),
+        // Without an API server nobody can review tokens. It is reported before the agent waits for its runtime.
+        (
+            "",
+            vec!["--container-runtime-endpoint", "unix:///nowhere.sock"],
+            "cannot use webhook authentication",
+        ),
     ] {
         let mut agent = Agent::spawn(cluster.command(config).args(&args));
         let (status, told) = agent.ended().await;
@@ -77,7 +83,7 @@ async fn what_is_wrong_with_its_configuration_is_said_at_once() {
         assert!(told.log.iter().any(|line| line.contains(words)), "{words}: {told:#?}");
     }
     // It waits for a runtime that is not there yet, and ends when it is asked to.
-    let mut command = cluster.command("");
+    let mut command = cluster.command("enableServer: false");
     let mut agent = Agent::spawn(command.args(["--container-runtime-endpoint", "unix:///nowhere.sock"]));
     agent.logs(&["does not answer yet"]).await;
     agent.signal(Signal::TERM);

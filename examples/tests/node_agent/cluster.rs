@@ -29,6 +29,9 @@ use crate::standalone::{Agent, GUARD, until};
 
 pub(crate) const NODE: &str = "node-1";
 
+/// A test waits for two readings of the usage.
+const METRIC_RESOLUTION: Duration = Duration::from_secs(1);
+
 /// How the parts of a cluster know each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Security {
@@ -109,7 +112,7 @@ impl Cluster {
         let server = ApiServer::builder().record_reads().storage_controllers();
         let server = match security {
             Security::Bootstrap => server.sign_certificates().signing_duration(Duration::from_secs(60)),
-            Security::Tls => server.sign_certificates(),
+            Security::Tls => server.sign_certificates().metrics_server(METRIC_RESOLUTION),
             Security::None => server,
         };
         let (server, tls) = (server.build(), security != Security::None);
@@ -163,6 +166,11 @@ impl Cluster {
 
     /// The command of the agent, without a choice of API server. `config` is added to its configuration file.
     pub(crate) fn command(&self, config: &str) -> Command {
+        self.command_of("node-agent", config)
+    }
+
+    /// The same with another program that has a kubelet's command line.
+    pub(crate) fn command_of(&self, name: &str, config: &str) -> Command {
         let (endpoint, healthz, port) = (&self.endpoint, self.healthz, self.port);
         let authority = match self.tls {
             true => self.path("ca.crt").display().to_string(),
@@ -187,7 +195,7 @@ enforceNodeAllocatable: []
 "
         );
         fs::write(self.path("config.yaml"), config).unwrap();
-        let mut command = Command::new(program("node-agent"));
+        let mut command = Command::new(program(name));
         command.arg("--config").arg(self.path("config.yaml"));
         command.arg("--root-dir").arg(self.path("root"));
         command.arg("--cert-dir").arg(self.path("pki"));

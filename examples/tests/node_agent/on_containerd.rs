@@ -100,13 +100,7 @@ async fn pods_lie_in_cgroups_of_their_own_and_leave_none() {
     cluster.create(&web);
     let web = cluster.ready("web").await;
     // The cgroup of a guaranteed pod is in the root of all pods' cgroups.
-    let hierarchies = || {
-        let mounted = fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
-        mounted.chain([PathBuf::from("/sys/fs/cgroup")])
-    };
-    let folders = |name: &str| -> Vec<PathBuf> {
-        hierarchies().map(|at| at.join(&root).join(name)).filter(|dir| dir.is_dir()).collect()
-    };
+    let folders = |name: &str| cgroup_folders(&root, name);
     let name = format!("kubepods/pod{}", web.uid_str());
     let dirs = folders(&name);
     let any = |file: &str| dirs.iter().find_map(|dir| fs::read_to_string(dir.join(file)).ok());
@@ -121,7 +115,20 @@ async fn pods_lie_in_cgroups_of_their_own_and_leave_none() {
     agent.signal(Signal::TERM);
     assert!(agent.ended().await.0.success());
     cluster.end().await;
+    remove_cgroups(&root);
+}
+
+/// The folders of a cgroup below `root`, one for each controller.
+fn cgroup_folders(root: &str, name: &str) -> Vec<PathBuf> {
+    let mounted = fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
+    let hierarchies = mounted.chain([PathBuf::from("/sys/fs/cgroup")]);
+    let root = root.trim_start_matches('/');
+    hierarchies.map(|at| at.join(root).join(name)).filter(|dir| dir.is_dir()).collect()
+}
+
+/// Removes the cgroups of an agent, which has no pods any more.
+pub(super) fn remove_cgroups(root: &str) {
     for name in ["kubepods/besteffort", "kubepods/burstable", "kubepods", ""] {
-        folders(name).iter().for_each(|dir| fs::remove_dir(dir).unwrap());
+        cgroup_folders(root, name).iter().for_each(|dir| fs::remove_dir(dir).unwrap());
     }
 }

@@ -14,7 +14,9 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::cluster::{Cluster, NODE};
+use super::on_containerd::remove_cgroups;
 use super::pods::{IMAGE, pod};
+use super::usage;
 use crate::standalone::{Agent, GUARD, until};
 
 /// The protocols of `kubectl`: WebSocket, and SPDY as older ones speak it.
@@ -39,7 +41,7 @@ async fn kubectl_reaches_into_processes() {
             });
         }
     });
-    everything(&cluster, &kubectl, port, None).await;
+    everything(&cluster, &kubectl, port, None, None).await;
     echo.abort();
     cluster.end().await;
 }
@@ -49,13 +51,26 @@ async fn kubectl_reaches_into_containers() {
     let Some(kubectl) = find_kubectl().unwrap() else { return };
     let Some(containerd) = Containerd::start().await.unwrap() else { return };
     let cluster = Cluster::secure_on(tempfile::tempdir().unwrap(), containerd.endpoint()).await;
-    everything(&cluster, &kubectl, 7070, Some("nc -ll -p 7070 -e cat")).await;
+    let cgroups = format!("/kubelet-testing-server-{}", std::process::id());
+    everything(&cluster, &kubectl, 7070, Some("nc -ll -p 7070 -e cat"), Some(&cgroups)).await;
     cluster.end().await;
+    remove_cgroups(&cgroups);
 }
 
-/// An echo server listens on the port of the pod, or is started there by this command.
-async fn everything(cluster: &Cluster, kubectl: &Path, port: u16, listen: Option<&str>) {
-    let mut agent = cluster.start();
+/// An echo server listens on the port of the pod, or is started there by this command. Pods have cgroups below `cgroups`.
+async fn everything(
+    cluster: &Cluster,
+    kubectl: &Path,
+    port: u16,
+    listen: Option<&str>,
+    cgroups: Option<&str>,
+) {
+    let mut command = cluster.command("");
+    command.arg("--kubeconfig").arg(cluster.path("kubeconfig"));
+    if let Some(root) = cgroups {
+        command.args(["--cgroups-per-qos=true", "--cgroup-root", root]);
+    }
+    let mut agent = Agent::spawn(&mut command);
     cluster.node_is_ready().await;
     let mut talks = pod("talks", ECHO, json!({}));
     let spec = talks.spec.as_mut().unwrap();
@@ -64,6 +79,7 @@ async fn everything(cluster: &Cluster, kubectl: &Path, port: u16, listen: Option
     cluster.create(&talks);
     cluster.create(&pod("crashes", "echo run; sleep 1; exit 3", json!({})));
     cluster.ready("talks").await;
+    usage::begin(cluster).await;
 
     logs(cluster, kubectl).await;
     for websockets in PROTOCOLS {
@@ -75,6 +91,7 @@ async fn everything(cluster: &Cluster, kubectl: &Path, port: u16, listen: Option
         client.port_forward(port, listen).await;
     }
     raw(cluster, kubectl).await;
+    usage::check(cluster, kubectl, "talks", cgroups.is_some()).await;
     debug(cluster, kubectl).await;
     for name in ["talks", "crashes"] {
         cluster.kubectl(kubectl, &["delete", "pod", name, "--timeout=100s", "--grace-period=1"]).await;

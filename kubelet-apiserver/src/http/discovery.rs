@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::resource::{RESOURCES, Resource};
+#[cfg(feature = "tls")]
+use crate::metrics::is_metrics;
+use crate::resource::{Resource, Served};
 use crate::reviews::is_review;
 
 /// The version of Kubernetes whose behaviour this server has.
@@ -22,27 +24,27 @@ pub(super) fn core_versions() -> Value {
 }
 
 /// `/apis`.
-pub(super) fn groups() -> Value {
-    let mut names: Vec<&str> = named_groups().map(|(name, _)| name).collect();
+pub(super) fn groups(served: Served) -> Value {
+    let mut names: Vec<&str> = named_groups(served).map(|(name, _)| name).collect();
     names.dedup();
-    let groups: Vec<Value> = names.into_iter().map(group_of).collect();
+    let groups: Vec<Value> = names.into_iter().map(|name| group_of(served, name)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/<group>`.
-pub(super) fn group(name: &str) -> Value {
-    let mut group = named_groups()
+pub(super) fn group(served: Served, name: &str) -> Value {
+    let mut group = named_groups(served)
         .find(|(known, _)| *known == name)
-        .map_or(Value::Null, |(name, _)| group_of(name));
+        .map_or(Value::Null, |(name, _)| group_of(served, name));
     group["kind"] = json!("APIGroup");
     group["apiVersion"] = json!("v1");
     group
 }
 
 /// `/api/v1`, `/apis/<group>/<version>`.
-pub(super) fn resources(group: &str, version: &str) -> Value {
+pub(super) fn resources(served: Served, group: &str, version: &str) -> Value {
     let mut resources = Vec::new();
-    for resource in served(group, version) {
+    for resource in of_version(served, group, version) {
         let mut entry = json!({
             "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
             "kind": resource.kind, "verbs": verbs(resource),
@@ -85,9 +87,9 @@ pub(super) fn resources(group: &str, version: &str) -> Value {
 }
 
 /// `/api` and `/apis` in one response each, for newer clients.
-pub(super) fn aggregated(core: bool) -> Value {
+pub(super) fn aggregated(served: Served, core: bool) -> Value {
     let mut groups: BTreeMap<&str, BTreeMap<&str, Vec<Value>>> = BTreeMap::new();
-    for resource in RESOURCES.iter().filter(|r| r.group.is_empty() == core) {
+    for resource in served.resources().filter(|r| r.group.is_empty() == core) {
         let subresources: Vec<Value> = resource
             .subresources
             .iter()
@@ -139,29 +141,33 @@ pub(super) fn aggregated(core: bool) -> Value {
 }
 
 /// The groups and versions that are served; the core group as an empty name.
-pub(super) fn group_versions() -> Vec<(&'static str, &'static str)> {
-    let mut all: Vec<_> = RESOURCES.iter().map(|r| (r.group, r.version)).collect();
+pub(super) fn group_versions(served: Served) -> Vec<(&'static str, &'static str)> {
+    let mut all: Vec<_> = served.resources().map(|r| (r.group, r.version)).collect();
     all.sort_unstable();
     all.dedup();
     all
 }
 
 /// The resources of a group and version.
-pub(super) fn served(group: &str, version: &str) -> impl Iterator<Item = &'static Resource> {
-    RESOURCES
-        .iter()
+pub(super) fn of_version(
+    served: Served,
+    group: &str,
+    version: &str,
+) -> impl Iterator<Item = &'static Resource> {
+    served
+        .resources()
         .filter(move |r| r.group == group && r.version == version)
 }
 
-fn named_groups() -> impl Iterator<Item = (&'static str, &'static str)> {
-    group_versions()
+fn named_groups(served: Served) -> impl Iterator<Item = (&'static str, &'static str)> {
+    group_versions(served)
         .into_iter()
         .filter(|(group, _)| !group.is_empty())
 }
 
 /// A group with its versions, the preferred one first.
-fn group_of(name: &str) -> Value {
-    let versions: Vec<Value> = named_groups()
+fn group_of(served: Served, name: &str) -> Value {
+    let versions: Vec<Value> = named_groups(served)
         .filter(|(group, _)| *group == name)
         .map(|(_, version)| json!({"groupVersion": format!("{name}/{version}"), "version": version}))
         .collect();
@@ -171,6 +177,10 @@ fn group_of(name: &str) -> Value {
 fn verbs(resource: &Resource) -> Value {
     if is_review(resource) {
         return json!(["create"]);
+    }
+    #[cfg(feature = "tls")]
+    if is_metrics(resource) {
+        return json!(["get", "list"]);
     }
     if resource.plural == "namespaces" {
         return json!(["create", "delete", "get", "list", "patch", "update", "watch"]);

@@ -19,6 +19,8 @@ use super::{discovery, openapi};
 use crate::authorize;
 use crate::call::{ApiCall, Verb};
 #[cfg(feature = "tls")]
+use crate::metrics::is_metrics;
+#[cfg(feature = "tls")]
 use crate::nodes::{self, NodeRequest};
 use crate::objects::FieldValidation;
 use crate::patch::PatchType;
@@ -26,6 +28,8 @@ use crate::request::{Attributes, User};
 use crate::reviews::is_review;
 use crate::server::Shared;
 use crate::status_error::StatusError;
+#[cfg(feature = "tls")]
+use crate::store::Listed;
 use crate::store::{Ending, FieldSelector, ListOptions, line, parse_revision};
 use crate::tokens::ISSUER;
 use crate::write::{Written, name_of, required_field_manager};
@@ -67,7 +71,7 @@ impl Exchange {
             (None, Some(token)) => owner(&shared, token).ok_or_else(unauthorized)?,
             (None, None) => bearer(&shared, &head.headers)?,
         };
-        let target = Target::of(path);
+        let target = Target::of(shared.served(), path);
         // These documents choose their media type themselves.
         let accepted = match target {
             Target::OpenApiV2 | Target::Health => Ok(media::PLAIN),
@@ -100,21 +104,22 @@ impl Exchange {
                 _ => no_such_method(),
             });
         }
+        let served = self.shared.served();
         let document = match &self.target {
             Target::Version => discovery::version(),
             Target::Health => return Ok(whole(200, "text/plain; charset=utf-8", Bytes::from_static(b"ok"))),
             Target::CoreVersions if self.accepted.aggregated => return Ok(self.aggregated(true)),
             Target::Groups if self.accepted.aggregated => return Ok(self.aggregated(false)),
             Target::CoreVersions => discovery::core_versions(),
-            Target::Groups => discovery::groups(),
-            Target::Group(group) => discovery::group(group),
-            Target::Resources { group, version } => discovery::resources(group, version),
+            Target::Groups => discovery::groups(served),
+            Target::Group(group) => discovery::group(served, group),
+            Target::Resources { group, version } => discovery::resources(served, group, version),
             Target::OpenApiV2 if self.accepts(openapi::V2_PROTOBUF_ASKED) => {
                 return Ok(whole(200, openapi::V2_PROTOBUF, openapi::v2_protobuf()));
             }
             Target::OpenApiV2 => openapi::v2(),
-            Target::OpenApiV3Index => openapi::v3_index(),
-            Target::OpenApiV3(path) => openapi::v3(path).ok_or_else(no_such_resource)?,
+            Target::OpenApiV3Index => openapi::v3_index(served),
+            Target::OpenApiV3(path) => openapi::v3(served, path).ok_or_else(no_such_resource)?,
             Target::UnknownResource | Target::Nothing | Target::Objects(_) => return Err(no_such_resource()),
         };
         Ok(self.json(200, &document))
@@ -200,6 +205,44 @@ impl Exchange {
             upgrade,
         };
         nodes::forward(request).await
+    }
+
+    /// Whether the usage of nodes answers this request.
+    #[cfg(feature = "tls")]
+    pub(super) fn is_for_metrics(&self) -> bool {
+        matches!(&self.target, Target::Objects(path) if is_metrics(path.resource))
+    }
+
+    /// The usage of nodes or pods.
+    #[cfg(feature = "tls")]
+    pub(super) async fn metrics(&self) -> Result<Response<ApiBody>, StatusError> {
+        let Target::Objects(path) = &self.target else {
+            return Err(no_such_resource());
+        };
+        let attributes = self.attributes(path);
+        authorize::authorize(&by_selected_name(&attributes), &self.shared.grants, &*self.shared)?;
+        let resource = attributes.resource;
+        match attributes.verb {
+            "get" => {
+                let (namespace, name) = (&attributes.namespace, &attributes.name);
+                let metrics = self.shared.metrics_of(resource, namespace, name).await?;
+                Ok(self.json(200, &self.presenter(&attributes).object(&metrics)))
+            }
+            "list" => {
+                let selection = self.parameters.selection(&attributes)?;
+                let listed = Listed {
+                    items: self.shared.metrics_list(resource, &selection).await,
+                    revision: 0,
+                    token: String::new(),
+                    remaining: None,
+                };
+                let mut list = self.presenter(&attributes).list(&listed);
+                // What is not stored has no revision.
+                list["metadata"] = serde_json::json!({});
+                Ok(self.json(200, &list))
+            }
+            _ => Err(no_such_method()),
+        }
     }
 
     fn get(&self, attributes: &Attributes) -> Result<Response<ApiBody>, StatusError> {
@@ -389,7 +432,12 @@ impl Exchange {
 
     fn aggregated(&self, core: bool) -> Response<ApiBody> {
         let content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-        json(200, content_type, &discovery::aggregated(core), self.is_pretty())
+        json(
+            200,
+            content_type,
+            &discovery::aggregated(self.shared.served(), core),
+            self.is_pretty(),
+        )
     }
 
     fn json(&self, code: u16, body: &Value) -> Response<ApiBody> {

@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::discovery::{group_versions, served};
+use super::discovery::{group_versions, of_version};
+use crate::resource::Served;
 
 /// `/openapi/v3`.
-pub(super) fn v3_index() -> Value {
-    let paths: Map<String, Value> = group_versions()
+pub(super) fn v3_index(served: Served) -> Value {
+    let paths: Map<String, Value> = group_versions(served)
         .into_iter()
         .map(|(group, version)| {
             let path = path_of(group, version);
@@ -19,8 +20,8 @@ pub(super) fn v3_index() -> Value {
 }
 
 /// `/openapi/v3/<path>`; `None` for a group and version that are not served.
-pub(super) fn v3(path: &str) -> Option<Value> {
-    let (group, version) = group_versions()
+pub(super) fn v3(served: Served, path: &str) -> Option<Value> {
+    let (group, version) = group_versions(served)
         .into_iter()
         .find(|(group, version)| path_of(group, version) == path)?;
     let parameters: Vec<Value> = ["dryRun", "fieldManager", "fieldValidation"]
@@ -31,7 +32,7 @@ pub(super) fn v3(path: &str) -> Option<Value> {
     let content = json!({
         "application/apply-patch+yaml": {}, "application/json-patch+json": {}, "application/merge-patch+json": {},
     });
-    let paths: Map<String, Value> = served(group, version)
+    let paths: Map<String, Value> = of_version(served, group, version)
         .map(|resource| {
             let namespace = if resource.namespaced {
                 "namespaces/{namespace}/"

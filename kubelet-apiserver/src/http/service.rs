@@ -170,6 +170,7 @@ impl ApiService {
         let answer = match (refused, for_node) {
             (Some(error), _) => Err(error),
             (None, Some((body, upgrade))) => exchange.forward(body, upgrade).await,
+            (None, None) if exchange.is_for_metrics() => exchange.metrics().await,
             (None, None) => exchange.answer(body),
         };
         let response = answer.unwrap_or_else(|error| exchange.refuse(&error));

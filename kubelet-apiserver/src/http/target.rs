@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-use crate::resource::{RESOURCES, Resource};
+use crate::resource::{Resource, Served};
 
 /// The target of a path.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,7 +50,8 @@ pub(super) struct ObjectPath {
 }
 
 impl Target {
-    pub(super) fn of(path: &str) -> Target {
+    /// The target of a path of a server that serves these resources.
+    pub(super) fn of(served: Served, path: &str) -> Target {
         let segments: Vec<Cow<'_, str>> = path
             .split('/')
             .filter(|segment| !segment.is_empty())
@@ -73,9 +74,9 @@ impl Target {
                 let pods = Resource::find("", "v1", "pods");
                 proxy(namespaced(pods, namespace, name, "proxy"), path, 7)
             }
-            ["api", version, rest @ ..] => below("", version, rest),
-            ["apis", group] => known_group(group).map_or(Target::Nothing, Target::Group),
-            ["apis", group, version, rest @ ..] => below(group, version, rest),
+            ["api", version, rest @ ..] => below(served, "", version, rest),
+            ["apis", group] => known_group(served, group).map_or(Target::Nothing, Target::Group),
+            ["apis", group, version, rest @ ..] => below(served, group, version, rest),
             _ => Target::Nothing,
         }
     }
@@ -96,18 +97,21 @@ fn proxy(found: Option<ObjectPath>, path: &str, segments: usize) -> Target {
     }
 }
 
-fn known_group(group: &str) -> Option<String> {
-    RESOURCES
-        .iter()
+fn known_group(served: Served, group: &str) -> Option<String> {
+    served
+        .resources()
         .any(|r| r.group == group && !group.is_empty())
         .then(|| group.to_owned())
 }
 
-fn below(group: &str, version: &str, rest: &[&str]) -> Target {
-    if !RESOURCES.iter().any(|r| r.group == group && r.version == version) {
+fn below(served: Served, group: &str, version: &str, rest: &[&str]) -> Target {
+    if !served
+        .resources()
+        .any(|r| r.group == group && r.version == version)
+    {
         return Target::Nothing;
     }
-    let find = |plural: &str| Resource::find(group, version, plural);
+    let find = |plural: &str| served.find(group, version, plural);
     let target = match rest {
         [] => {
             return Target::Resources {
@@ -170,7 +174,7 @@ mod tests {
 
     #[test]
     fn understands_paths() {
-        let objects = |path| match Target::of(path) {
+        let objects = |path| match Target::of(Served::default(), path) {
             Target::Objects(path) => (path.resource.kind, path.namespace, path.name, path.subresource),
             other => panic!("{path}: {other:?}"),
         };
@@ -205,7 +209,7 @@ mod tests {
             ("/api/v1/namespaces/n/pods/p/proxy", "p", ""),
             ("/api/v1/namespaces/n/pods/p:80/proxy/a%2Fb//", "p:80", "/a%2Fb//"),
         ] {
-            let Target::Objects(found) = Target::of(path) else {
+            let Target::Objects(found) = Target::of(Served::default(), path) else {
                 panic!("{path}")
             };
             assert_eq!(
@@ -224,7 +228,7 @@ mod tests {
             ("/api/v2", Target::Nothing),
             ("/", Target::Nothing),
         ] {
-            assert_eq!(Target::of(path), target, "{path}");
+            assert_eq!(Target::of(Served::default(), path), target, "{path}");
         }
     }
 }

@@ -11,8 +11,14 @@ mod tunnel;
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, Method, Response, Uri};
+use bytes::Bytes;
+use http::header::HOST;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
+
+use connection::Connection;
+use location::Location;
 
 use crate::http::ApiBody;
 use crate::listener::Streams;
@@ -65,6 +71,30 @@ impl NodeRequest<'_> {
         let value = self.parameters(name).next();
         value.is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
     }
+}
+
+/// The body of a node's answer to a GET of the API server.
+///
+/// # Errors
+///
+/// The node does not exist or does not answer, or it answers with another status than 200.
+pub(crate) async fn get(shared: &Shared, node: &str, path: &str) -> Result<Bytes, String> {
+    let location = Location::kubelet(shared, node).map_err(|error| error.message)?;
+    let request = Request::get(path)
+        .header(HOST, location.authority())
+        .body(proxy::empty())
+        .map_err(|error| error.to_string())?;
+    let answered = Connection::open(shared, &location).await?.send(request).await?;
+    let response = answered.into_response();
+    if response.status() != StatusCode::OK {
+        return Err(format!("node {node:?} answers {path} with {}", response.status()));
+    }
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok(body.to_bytes())
 }
 
 /// An error that is no `Status` of its own, as the API server returns it.

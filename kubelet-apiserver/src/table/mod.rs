@@ -1,5 +1,7 @@
 //! `Table`: objects as `kubectl get` shows them (`pkg/printers/internalversion`).
 
+#[cfg(feature = "tls")]
+mod metrics;
 mod pod;
 mod storage;
 
@@ -89,6 +91,8 @@ fn columns_of(resource: &Resource) -> &'static [Column] {
         "Secret" => &[NAME, ("Type", "string", false), ("Data", "string", false), AGE],
         "ServiceAccount" => &[NAME, ("Secrets", "string", false), AGE],
         "RuntimeClass" => &[NAME, ("Handler", "string", false), AGE],
+        #[cfg(feature = "tls")]
+        "NodeMetrics" | "PodMetrics" => metrics::COLUMNS,
         _ => storage::columns(resource.kind).unwrap_or(&[NAME, AGE]),
     }
 }
@@ -113,6 +117,8 @@ pub(crate) fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Valu
         "Secret" => json!([name, object.text("type"), object.entries("data").count(), age]),
         "ServiceAccount" => json!([name, object.list("secrets").len(), age]),
         "RuntimeClass" => json!([name, object.text("handler"), age]),
+        #[cfg(feature = "tls")]
+        "NodeMetrics" | "PodMetrics" => metrics::cells(object),
         _ => storage::cells(resource.kind, object, &age).unwrap_or_else(|| json!([name, age])),
     }
 }

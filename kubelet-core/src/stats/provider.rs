@@ -33,6 +33,12 @@ pub trait StatsProvider: Send + Sync {
     ///
     /// As for [`summary`](Self::summary).
     async fn resource_metrics(&self) -> Result<Vec<u8>, StreamError>;
+
+    /// `kubelet_volume_stats_*`, which `/metrics` shows beside the metrics of the agent itself, as Prometheus text sorted by
+    /// name. By default, there are none.
+    async fn volume_metrics(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// Measures the usage of the node and its pods, for the parts of the agent that decide by it, such as eviction

@@ -267,10 +267,19 @@ pub struct RuntimeMetric {
 pub trait StatsPods: Send + Sync {
     /// The pod with this UID (`GetPodByUID`).
     fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>>;
+
+    /// All pods (`GetPods`). By default, none is known.
+    fn pods(&self) -> Vec<Arc<Pod>> {
+        Vec::new()
+    }
 }
 
 impl StatsPods for crate::PodManager {
     fn pod(&self, uid: &PodUid) -> Option<Arc<Pod>> {
         Self::pod(self, uid)
+    }
+
+    fn pods(&self) -> Vec<Arc<Pod>> {
+        Self::pods(self)
     }
 }

@@ -19,12 +19,24 @@ pub(crate) fn pod_cgroup_parent(driver: &CgroupDriver, pod: &Pod) -> String {
         QosClass::BestEffort => Some("besteffort"),
     };
     let pod = format!("pod{}", pod.uid_str());
+    path(driver, root, class.into_iter().chain([pod.as_str()]))
+}
+
+impl CgroupDriver {
+    /// The cgroup of all pods (`NodeAllocatableRoot`), e.g. `/kubepods` or `/kubepods.slice`; `None` if the runtime decides
+    /// where pods are.
+    pub fn pods_cgroup(&self) -> Option<String> {
+        match self {
+            Self::Cgroupfs { root } | Self::Systemd { root } => Some(path(self, root, [])),
+            Self::None => None,
+        }
+    }
+}
+
+/// A cgroup below that of all pods.
+fn path<'a>(driver: &CgroupDriver, root: &'a str, below: impl IntoIterator<Item = &'a str>) -> String {
     let root = root.split('/').filter(|part| !part.is_empty());
-    let name: Vec<&str> = root
-        .chain(["kubepods"])
-        .chain(class)
-        .chain([pod.as_str()])
-        .collect();
+    let name: Vec<&str> = root.chain(["kubepods"]).chain(below).collect();
     match driver {
         CgroupDriver::Systemd { .. } => systemd_path(&name),
         _ => format!("/{}", name.join("/")),

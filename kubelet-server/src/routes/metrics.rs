@@ -36,11 +36,33 @@ pub trait MetricsSource: Send + Sync {
     }
 }
 
+/// The lines before a metric begin so.
+const HELP: &[u8] = b"# HELP ";
+/// The last line of OpenMetrics.
+const END: &[u8] = b"# EOF";
+
+/// Inserts metrics where they are in the order of names.
+fn insert_sorted(text: &mut Vec<u8>, metrics: &[u8]) {
+    if metrics.is_empty() {
+        return;
+    }
+    let mut at = 0;
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let follows = line.starts_with(HELP) && line > metrics;
+        if follows || line.starts_with(END) {
+            break;
+        }
+        at += line.len();
+    }
+    text.splice(at..at, metrics.iter().copied());
+}
+
 /// The answer to one of the paths; `None` if the path is not of the agent's own metrics.
 pub(crate) fn serve(
     source: Option<&dyn MetricsSource>,
     path: &str,
     headers: &HeaderMap,
+    of_volumes: &[u8],
 ) -> Option<Response<Body>> {
     let selection = match path {
         "/metrics" => MetricsSelection::Main,
@@ -51,6 +73,31 @@ pub(crate) fn serve(
     let Some(source) = source else {
         return Some(body::not_found());
     };
-    let (content_type, text) = source.metrics(selection, headers);
+    let (content_type, mut text) = source.metrics(selection, headers);
+    if selection == MetricsSelection::Main {
+        insert_sorted(&mut text, of_volumes);
+    }
     Some(body::answer(StatusCode::OK, content_type, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_inserted_in_order() {
+        for (before, after) in [
+            ("# HELP a A\na 1\n", "# HELP z Z\nz 1\n"),
+            ("# HELP a A\na 1\n", ""),
+            ("# HELP a A\na 1\n", "# EOF\n"),
+            ("", "# HELP z Z\nz 1\n# EOF\n"),
+        ] {
+            let mut text = format!("{before}{after}").into_bytes();
+            insert_sorted(&mut text, b"# HELP m M\nm 1\n");
+            let expected = format!("{before}# HELP m M\nm 1\n{after}");
+            assert_eq!(String::from_utf8_lossy(&text), expected);
+            insert_sorted(&mut text, b"");
+            assert_eq!(String::from_utf8_lossy(&text), expected);
+        }
+    }
 }

@@ -8,6 +8,7 @@
 
 mod cgroups_v2;
 mod cri_mode;
+mod metrics;
 mod odd_cases;
 mod on_this_host;
 mod recorded;

@@ -10,7 +10,7 @@ use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBS
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kubelet_apiserver::{User, find_kubectl};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
@@ -25,6 +25,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use super::Cluster;
 use super::fake::{FakeNode, whole};
+use super::metrics::node_with_usage;
 
 /// How long a `kubectl` may take before it counts as hung.
 const GUARD: Duration = Duration::from_secs(120);
@@ -126,6 +127,41 @@ async fn reads_logs_and_adds_a_debug_container() {
     let pod: Pod = server.get("default", "web").unwrap().unwrap();
     let added = pod.spec.unwrap().ephemeral_containers.unwrap();
     assert_eq!(added[0].name, "look");
+    kubectl.end().await;
+}
+
+#[tokio::test]
+async fn shows_the_usage_of_nodes_and_pods() {
+    let Some(kubectl) = Kubectl::start().await else {
+        return;
+    };
+    let node = node_with_usage(&kubectl.cluster).await;
+    let mut registered: Node = kubectl.cluster.server.get("", "one").unwrap().unwrap();
+    let status = registered.status.as_mut().unwrap();
+    status.allocatable = serde_json::from_value(json!({"cpu": "2", "memory": "1000Mi"})).unwrap();
+    kubectl.cluster.server.replace_status(&registered).unwrap();
+    for (args, rows) in [
+        (&["top", "node"][..], &["one 200m 10% 500Mi 50%"][..]),
+        (&["top", "pod"], &["pair 100m 2Mi", "web 100m 1Mi"]),
+        (
+            &["top", "pod", "-A", "--containers"],
+            &[
+                "default pair a 50m 1Mi",
+                "default pair b 50m 1Mi",
+                "default web main 100m 1Mi",
+            ],
+        ),
+        (&["top", "pod", "web"], &["web 100m 1Mi"]),
+        (&["top", "pod", "-l", "app=pair"], &["pair 100m 2Mi"]),
+    ] {
+        let output = kubectl.run(&[args, &["--no-headers"]].concat()).await;
+        let found: Vec<String> = output
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(found, rows, "{args:?}");
+    }
+    drop(node);
     kubectl.end().await;
 }
 

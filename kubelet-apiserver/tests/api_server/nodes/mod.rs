@@ -3,11 +3,13 @@
 mod fake;
 mod kubectl;
 mod logs;
+mod metrics;
 mod pod_proxy;
 mod proxy;
 mod streams;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -23,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 use fake::FakeNode;
 
+/// The second request of a test must not scrape again.
+const METRIC_RESOLUTION: Duration = Duration::from_secs(600);
+
 /// An API server on a port. Its pods: `web` with one container and `pair` with two, on the node `one`; `waiting` has no
 /// node.
 struct Cluster {
@@ -34,7 +39,10 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Cluster {
-        let server = ApiServer::builder().sign_certificates().build();
+        let server = ApiServer::builder()
+            .sign_certificates()
+            .metrics_server(METRIC_RESOLUTION)
+            .build();
         for (name, containers, node) in [
             ("web", &["main"][..], Some("one")),
             ("pair", &["a", "b"], Some("one")),

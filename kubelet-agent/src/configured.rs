@@ -1,23 +1,26 @@
-//! Converts a kubelet's configuration to the settings of each part.
+//! Converts the configuration to the settings of each part.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
+#[cfg(feature = "logs")]
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_config::credential_provider::CredentialProvider as Plugin;
 use kubelet_config::kubelet_configuration::GoDuration;
 use kubelet_config::{FeatureGates, KubeletConfiguration};
+#[cfg(feature = "logs")]
 use kubelet_core::quantity::Amount;
 use kubelet_core::{Disk, InPlaceResize};
+#[cfg(feature = "logs")]
 use kubelet_kuberuntime::logs::LogRotatePolicy;
 use kubelet_kuberuntime::{
     CgroupDriver, CredentialProvider, ImageGcPolicy, ImagePullCredentialsVerificationPolicy,
     ImagePullSettings, NodeSettings, UserNamespaceIds,
 };
-use kubelet_node::node_host_ips;
 
-use crate::Error;
+use crate::Result;
+#[cfg(feature = "logs")]
+use crate::error::invalid;
 
 /// A negative duration becomes zero.
 pub(crate) fn time(duration: GoDuration) -> Duration {
@@ -30,13 +33,13 @@ pub(crate) fn count(number: i32) -> u32 {
 }
 
 /// Folders, DNS, cgroups and facts about the host, and the facts about the node that containers can read.
-pub(crate) fn node(config: &KubeletConfiguration, object: &Node) -> NodeSettings {
+pub(crate) fn node(config: &KubeletConfiguration) -> NodeSettings {
     let mut node = NodeSettings::of_this_host();
-    node.node_ips = node_host_ips(object).into();
-    node.set_allocatable(object);
     node.cluster_dns = config.cluster_dns_ips();
     node.cluster_domain = config.cluster_domain.trim_end_matches('.').to_owned();
-    node.resolv_conf = Some(&config.resolv_conf).filter(|path| !path.is_empty()).map(PathBuf::from);
+    node.resolv_conf = Some(&config.resolv_conf)
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from);
     node.cgroup_driver =
         CgroupDriver::configured(config.cgroups_per_qos, &config.cgroup_driver, &config.cgroup_root);
     node.pod_pids_limit = Some(config.pod_pids_limit);
@@ -49,10 +52,10 @@ pub(crate) fn node(config: &KubeletConfiguration, object: &Node) -> NodeSettings
 }
 
 /// The ids that this host has for user namespaces, with so many for each pod (`userNamespaces.idsPerPod`).
-pub(crate) async fn user_namespaces(config: &KubeletConfiguration) -> Result<UserNamespaceIds, Error> {
+pub(crate) async fn user_namespaces(config: &KubeletConfiguration, disk: Disk) -> Result<UserNamespaceIds> {
     let per_pod = config.user_namespaces.as_ref().and_then(|it| it.ids_per_pod);
-    let per_pod = per_pod.map_or(Ok(65_536), u32::try_from)?;
-    Ok(UserNamespaceIds::of_this_host(per_pod, count(config.max_pods), Disk::default()).await?)
+    let per_pod = per_pod.map_or(65_536, |ids| u32::try_from(ids).unwrap_or(u32::MAX));
+    Ok(UserNamespaceIds::of_this_host(per_pod, count(config.max_pods), disk).await?)
 }
 
 pub(crate) fn image_pulls(config: &KubeletConfiguration, gates: &FeatureGates) -> ImagePullSettings {
@@ -78,7 +81,11 @@ pub(crate) fn credential_provider((program, plugin): (PathBuf, Plugin)) -> Crede
     provider.default_cache_duration = plugin.default_cache_duration.map(time).unwrap_or_default();
     provider.api_version = plugin.api_version;
     provider.args = plugin.args;
-    provider.env = plugin.env.into_iter().map(|variable| (variable.name, variable.value)).collect();
+    provider.env = plugin
+        .env
+        .into_iter()
+        .map(|variable| (variable.name, variable.value))
+        .collect();
     provider
 }
 
@@ -92,8 +99,11 @@ pub(crate) fn image_gc(config: &KubeletConfiguration) -> ImageGcPolicy {
     policy
 }
 
-pub(crate) fn log_rotation(config: &KubeletConfiguration) -> Result<LogRotatePolicy, Error> {
-    let size = Amount::try_from(&Quantity(config.container_log_max_size.clone()))?;
+#[cfg(feature = "logs")]
+pub(crate) fn log_rotation(config: &KubeletConfiguration) -> Result<LogRotatePolicy> {
+    let size = &config.container_log_max_size;
+    let parsed = Amount::try_from(&Quantity(size.clone()));
+    let size = parsed.map_err(|error| invalid("containerLogMaxSize", size, error))?;
     Ok(LogRotatePolicy {
         max_size: u64::try_from(size.value()).ok(),
         max_files: count(config.container_log_max_files) as usize,

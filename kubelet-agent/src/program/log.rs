@@ -7,28 +7,38 @@ use kubelet_config::kubelet_configuration::LoggingConfiguration;
 use kubelet_server::LogVerbosity;
 use tracing_subscriber::EnvFilter;
 
-use crate::Error;
+use crate::{Error, Result};
 
 /// Logs as configured in the section `logging`. The variable `RUST_LOG` overrides it and can be more specific. What is
 /// returned changes the verbosity later (`/debug/flags/v`).
-pub(crate) fn init(logging: &LoggingConfiguration) -> Result<Arc<dyn LogVerbosity>, Error> {
+pub(crate) fn init(logging: &LoggingConfiguration) -> Result<Arc<dyn LogVerbosity>> {
     let filter = EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| EnvFilter::new(level(logging.verbosity.into())));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr);
     match logging.format.as_str() {
         "json" => {
             let log = log.json().flatten_event(true).with_filter_reloading();
             let handle = log.reload_handle();
-            log.try_init()?;
-            Ok(Arc::new(Reload(move |filter| Ok(handle.reload(filter)?))))
+            log.try_init().map_err(failed)?;
+            Ok(Arc::new(Reload(move |filter| {
+                handle.reload(filter).map_err(failed)
+            })))
         }
         _ => {
             let log = log.with_ansi(io::stderr().is_terminal()).with_filter_reloading();
             let handle = log.reload_handle();
-            log.try_init()?;
-            Ok(Arc::new(Reload(move |filter| Ok(handle.reload(filter)?))))
+            log.try_init().map_err(failed)?;
+            Ok(Arc::new(Reload(move |filter| {
+                handle.reload(filter).map_err(failed)
+            })))
         }
     }
+}
+
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Program(format!("cannot start the log: {error}"))
 }
 
 /// klog's numbers have no exact counterpart here. Up to 3 they are for the operators of a node.
@@ -42,7 +52,7 @@ fn level(verbosity: u64) -> &'static str {
 
 struct Reload<F>(F);
 
-impl<F: Fn(EnvFilter) -> Result<(), Error> + Send + Sync> LogVerbosity for Reload<F> {
+impl<F: Fn(EnvFilter) -> Result<()> + Send + Sync> LogVerbosity for Reload<F> {
     fn set(&self, value: &str) -> Result<String, String> {
         let failed = |error: &dyn std::fmt::Display| format!("failed set klog.logging {value}: {error}");
         let number: u32 = value.parse().map_err(|error| failed(&error))?;

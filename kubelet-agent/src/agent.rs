@@ -1,0 +1,63 @@
+//! The built agent.
+
+use std::fmt;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::Result;
+#[cfg(feature = "apiserver")]
+use crate::cluster::Cluster;
+use crate::handle::AgentHandle;
+use crate::tasks::Tasks;
+
+/// A whole node, ready to run. Answers to the kubelet's `RunKubelet`.
+///
+/// [`NodeAgent::builder`] makes one. Several agents can run in one process.
+pub struct NodeAgent {
+    pub(crate) handle: AgentHandle,
+    pub(crate) tasks: Tasks,
+    #[cfg(feature = "apiserver")]
+    pub(crate) cluster: Option<Cluster>,
+}
+
+impl NodeAgent {
+    /// A handle to query the agent and to end its pods.
+    pub fn handle(&self) -> AgentHandle {
+        self.handle.clone()
+    }
+
+    /// Runs the agent until `shutdown`, or until one of its parts fails. The containers stay running, and the next agent takes
+    /// them over; to end them, call [`AgentHandle::end_pods`] first. All tasks have ended when it returns. The access to the
+    /// cluster ends last, after the other parts have sent their last requests.
+    ///
+    /// # Errors
+    ///
+    /// The error of the part that failed first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future aborts all its tasks. Only statuses and events that were not sent yet are lost.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
+        #[cfg(feature = "apiserver")]
+        if let Some(cluster) = self.cluster {
+            let (ends, failed) = (CancellationToken::new(), shutdown.clone());
+            let access = async { cluster.run(ends.clone()).await.inspect_err(|_| failed.cancel()) };
+            let work = async {
+                let outcome = self.tasks.run(shutdown).await;
+                ends.cancel();
+                outcome
+            };
+            let (outcome, rotated): (Result<()>, Result<()>) = tokio::join!(work, access);
+            return outcome.and(rotated);
+        }
+        self.tasks.run(shutdown).await
+    }
+}
+
+impl fmt::Debug for NodeAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeAgent")
+            .field("handle", &self.handle)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,441 @@
+//! The builder of an agent: which part is replaced by one of your own.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+#[cfg(feature = "apiserver")]
+use kube_client::Client;
+use kubelet_config::{PodConfig, PodConfigBuilder};
+use kubelet_core::runtime::streaming::StreamingRuntime;
+use kubelet_core::runtime::{ContainerLogs, Runtime};
+use kubelet_core::{
+    Clock, ConfigObjects, Disk, EventRecorder, Jitter, KubeletBuilder, NodeEventRecorder, NodeGetter,
+    PodAdmitHandler, PodSource, Prober, StatsProvider, StatusSink, SummaryProvider, VolumeManager,
+};
+use kubelet_cri::verbs::ContainerRuntime;
+use kubelet_cri::{ImageService, RuntimeService};
+use kubelet_kuberuntime::CriRuntimeBuilder;
+#[cfg(feature = "apiserver")]
+use kubelet_node::LocalNodeBuilder;
+#[cfg(feature = "server")]
+use kubelet_server::{LogVerbosity, MetricsSource, NodeApiBuilder, Profiler};
+#[cfg(feature = "volumes")]
+use kubelet_volume::{NodeVolumesBuilder, VolumePlugin};
+
+use crate::agent::NodeAgent;
+use crate::stats::StatsParts;
+use crate::{Result, Settings, compose};
+
+/// The builder has no runtime yet, and no `build`. Call [`cri`](NodeAgentBuilder::cri),
+/// [`services`](NodeAgentBuilder::services), [`containers`](NodeAgentBuilder::containers) or [`pods`](NodeAgentBuilder::pods).
+#[derive(Debug)]
+pub enum NoRuntime {}
+
+/// The builder has a runtime of containers: CRI, or five verbs. Pods, probes, hooks, images and restarts are built on it.
+#[derive(Debug)]
+pub enum OfContainers {}
+
+/// The builder has a runtime that handles whole pods. What happens to containers is its own affair.
+#[derive(Debug)]
+pub enum OfPods {}
+
+/// Builds a [`NodeAgent`]. Each part has a default, and a method for one of your own. The type parameter is the height of
+/// the runtime: a method that does not fit a runtime does not exist.
+///
+/// ```compile_fail
+/// # async fn example() {
+/// // No runtime: there is no `build`.
+/// kubelet_agent::NodeAgent::builder(kubelet_agent::Settings::new("/tmp/agent")).build().await;
+/// # }
+/// ```
+#[must_use]
+pub struct NodeAgentBuilder<Height = NoRuntime> {
+    pub(crate) parts: Parts,
+    height: PhantomData<fn() -> Height>,
+}
+
+/// Changes a builder of a part before the part is built.
+pub(crate) type Change<B> = Vec<Box<dyn FnOnce(B) -> B + Send>>;
+
+/// Applies all changes.
+pub(crate) fn changed<B>(changes: Change<B>, builder: B) -> B {
+    changes
+        .into_iter()
+        .fold(builder, |builder, change| change(builder))
+}
+
+/// The runtime that was chosen.
+pub(crate) enum RuntimeChoice {
+    None,
+    #[cfg(feature = "cri")]
+    Endpoint,
+    Services(Arc<dyn RuntimeService>, Arc<dyn ImageService>),
+    Verbs(Arc<dyn ContainerRuntime>),
+    Pods(Arc<dyn Runtime>),
+}
+
+impl RuntimeChoice {
+    /// Whether containers see mounts of this host: then the folder of the agent is shared with them.
+    pub(crate) fn mounts(&self) -> bool {
+        match self {
+            #[cfg(feature = "cri")]
+            Self::Endpoint => true,
+            _ => false,
+        }
+    }
+}
+
+/// What the builder gathers.
+pub(crate) struct Parts {
+    pub(crate) settings: Settings,
+    pub(crate) runtime: RuntimeChoice,
+    pub(crate) cri_runtime: Change<CriRuntimeBuilder>,
+    pub(crate) kubelet: Change<KubeletBuilder>,
+    pub(crate) sources: PodConfigBuilder,
+    pub(crate) sinks: Vec<Arc<dyn StatusSink>>,
+    pub(crate) admission: Vec<Arc<dyn PodAdmitHandler>>,
+    pub(crate) prober: Option<Box<dyn Prober>>,
+    pub(crate) recorders: Option<(Arc<dyn EventRecorder>, Arc<dyn NodeEventRecorder>)>,
+    pub(crate) config_objects: Option<Arc<dyn ConfigObjects>>,
+    pub(crate) volumes: Option<Arc<dyn VolumeManager>>,
+    pub(crate) node: Option<Arc<dyn NodeGetter>>,
+    pub(crate) logs: Option<Arc<dyn ContainerLogs>>,
+    pub(crate) streaming: Option<Arc<dyn StreamingRuntime>>,
+    pub(crate) stats: StatsParts,
+    pub(crate) clock: Clock,
+    pub(crate) disk: Disk,
+    pub(crate) jitter: Option<Jitter>,
+    #[cfg(feature = "apiserver")]
+    pub(crate) client: Option<Client>,
+    #[cfg(feature = "apiserver")]
+    pub(crate) local_node: Change<LocalNodeBuilder>,
+    #[cfg(feature = "apiserver")]
+    pub(crate) machine: Option<kubelet_node::MachineInfo>,
+    #[cfg(feature = "volumes")]
+    pub(crate) node_volumes: Change<NodeVolumesBuilder>,
+    #[cfg(feature = "volumes")]
+    pub(crate) plugins: Vec<Arc<dyn VolumePlugin>>,
+    #[cfg(feature = "server")]
+    pub(crate) api: crate::server::ApiParts,
+}
+
+impl Parts {
+    /// Whether the node joins a cluster.
+    #[cfg(feature = "server")]
+    pub(crate) fn in_cluster(&self) -> bool {
+        #[cfg(feature = "apiserver")]
+        return self.client.is_some() || !self.settings.kubeconfig.as_os_str().is_empty();
+        #[cfg(not(feature = "apiserver"))]
+        false
+    }
+}
+
+impl NodeAgent {
+    /// A builder with these settings.
+    pub fn builder(settings: Settings) -> NodeAgentBuilder {
+        let parts = Parts {
+            settings,
+            runtime: RuntimeChoice::None,
+            cri_runtime: Vec::new(),
+            kubelet: Vec::new(),
+            sources: PodConfig::builder(),
+            sinks: Vec::new(),
+            admission: Vec::new(),
+            prober: None,
+            recorders: None,
+            config_objects: None,
+            volumes: None,
+            node: None,
+            logs: None,
+            streaming: None,
+            stats: StatsParts::default(),
+            clock: Clock::system(),
+            disk: Disk::default(),
+            jitter: None,
+            #[cfg(feature = "apiserver")]
+            client: None,
+            #[cfg(feature = "apiserver")]
+            local_node: Vec::new(),
+            #[cfg(feature = "apiserver")]
+            machine: None,
+            #[cfg(feature = "volumes")]
+            node_volumes: Vec::new(),
+            #[cfg(feature = "volumes")]
+            plugins: Vec::new(),
+            #[cfg(feature = "server")]
+            api: crate::server::ApiParts::default(),
+        };
+        NodeAgentBuilder {
+            parts,
+            height: PhantomData,
+        }
+    }
+}
+
+impl NodeAgentBuilder<NoRuntime> {
+    /// The CRI runtime at `containerRuntimeEndpoint` and `imageServiceEndpoint` of the configuration.
+    /// [`build`](NodeAgentBuilder::build) waits until it answers.
+    #[cfg(feature = "cri")]
+    pub fn cri(self) -> NodeAgentBuilder<OfContainers> {
+        self.with(RuntimeChoice::Endpoint)
+    }
+
+    /// A CRI runtime of your own: all calls of CRI.
+    pub fn services(
+        self,
+        runtime: Arc<dyn RuntimeService>,
+        images: Arc<dyn ImageService>,
+    ) -> NodeAgentBuilder<OfContainers> {
+        self.with(RuntimeChoice::Services(runtime, images))
+    }
+
+    /// A runtime of your own with the five verbs: list, inspect, start, stop, remove. An adapter makes pods of its containers.
+    /// With the feature `server`, its streams are served to `kubectl exec`, `attach` and `port-forward`.
+    pub fn containers(self, runtime: Arc<dyn ContainerRuntime>) -> NodeAgentBuilder<OfContainers> {
+        self.with(RuntimeChoice::Verbs(runtime))
+    }
+
+    /// A runtime of your own that handles whole pods.
+    pub fn pods(self, runtime: Arc<dyn Runtime>) -> NodeAgentBuilder<OfPods> {
+        self.with(RuntimeChoice::Pods(runtime))
+    }
+
+    fn with<Height>(mut self, runtime: RuntimeChoice) -> NodeAgentBuilder<Height> {
+        self.parts.runtime = runtime;
+        NodeAgentBuilder {
+            parts: self.parts,
+            height: PhantomData,
+        }
+    }
+}
+
+impl NodeAgentBuilder<OfContainers> {
+    /// Changes the manager of containers before it is built, e.g. its runtime classes.
+    ///
+    /// ```no_run
+    /// # fn example(builder: kubelet_agent::NodeAgentBuilder<kubelet_agent::OfContainers>) {
+    /// builder.configure_containers(|manager| manager.container_log_links("/var/log/containers"));
+    /// # }
+    /// ```
+    pub fn configure_containers(
+        mut self,
+        change: impl FnOnce(CriRuntimeBuilder) -> CriRuntimeBuilder + Send + 'static,
+    ) -> Self {
+        self.parts.cri_runtime.push(Box::new(change));
+        self
+    }
+
+    /// Config maps and secrets, for environment variables and volumes. By default they come from the API server.
+    pub fn config_objects(mut self, objects: Arc<dyn ConfigObjects>) -> Self {
+        self.parts.config_objects = Some(objects);
+        self
+    }
+
+    /// Builds the agent. Nothing runs yet. Waits until the runtime answers, because an agent may start before its runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misconfigured`](crate::Error::Misconfigured) with all problems of the settings, before anything else is done;
+    /// then the error of the part that cannot be built.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time. Folders that it created stay.
+    pub async fn build(self) -> Result<NodeAgent> {
+        compose::compose(self.parts).await
+    }
+}
+
+impl NodeAgentBuilder<OfPods> {
+    /// How the logs of containers are read. By default, `kubectl logs` fails.
+    pub fn logs(mut self, logs: Arc<dyn ContainerLogs>) -> Self {
+        self.parts.logs = Some(logs);
+        self
+    }
+
+    /// How commands run in containers. By default, `kubectl exec` fails.
+    pub fn streaming(mut self, streaming: Arc<dyn StreamingRuntime>) -> Self {
+        self.parts.streaming = Some(streaming);
+        self
+    }
+
+    /// Builds the agent, as a builder of containers does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misconfigured`](crate::Error::Misconfigured) with all problems of the settings, before anything else is done;
+    /// then the error of the part that cannot be built.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time. Folders that it created stay.
+    pub async fn build(self) -> Result<NodeAgent> {
+        compose::compose(self.parts).await
+    }
+}
+
+/// Parts that fit every runtime.
+impl<Height> NodeAgentBuilder<Height> {
+    /// Adds a source of pods, beside the files, the URL and the API server of the settings.
+    pub fn source(mut self, source: impl PodSource) -> Self {
+        self.parts.sources = self.parts.sources.source(source);
+        self
+    }
+
+    /// Adds a sink of statuses. Without sinks and without a cluster, statuses are logged.
+    pub fn sink(mut self, sink: Arc<dyn StatusSink>) -> Self {
+        self.parts.sinks.push(sink);
+        self
+    }
+
+    /// Adds an admission handler, called before those of the agent.
+    pub fn admission(mut self, handler: Arc<dyn PodAdmitHandler>) -> Self {
+        self.parts.admission.push(handler);
+        self
+    }
+
+    /// Probes containers. By default, a runtime of containers is probed as by a kubelet, and a runtime of pods is not.
+    pub fn prober(mut self, prober: impl Prober) -> Self {
+        self.parts.prober = Some(Box::new(prober));
+        self
+    }
+
+    /// Records the events about pods and the node. By default they go to the API server, or to the log without a cluster.
+    pub fn events<R: EventRecorder + NodeEventRecorder + 'static>(mut self, recorder: Arc<R>) -> Self {
+        self.parts.recorders = Some((recorder.clone(), recorder));
+        self
+    }
+
+    /// Mounts volumes, instead of the volume manager of the feature `volumes`.
+    pub fn volumes(mut self, volumes: Arc<dyn VolumeManager>) -> Self {
+        self.parts.volumes = Some(volumes);
+        self
+    }
+
+    /// The node that pods must fit, for an agent without a cluster.
+    pub fn node(mut self, node: Arc<dyn NodeGetter>) -> Self {
+        self.parts.node = Some(node);
+        self
+    }
+
+    /// Changes the pod lifecycle engine before it is built, e.g. its periods.
+    pub fn configure_kubelet(
+        mut self,
+        change: impl FnOnce(KubeletBuilder) -> KubeletBuilder + Send + 'static,
+    ) -> Self {
+        self.parts.kubelet.push(Box::new(change));
+        self
+    }
+
+    /// The wall clock.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.parts.clock = clock;
+        self
+    }
+
+    /// Which thread does file work.
+    pub fn disk(mut self, disk: Disk) -> Self {
+        self.parts.disk = disk;
+        self
+    }
+
+    /// The source of randomness.
+    pub fn jitter(mut self, jitter: Jitter) -> Self {
+        self.parts.jitter = Some(jitter);
+        self
+    }
+
+    /// Joins the cluster with this client, instead of the settings' kubeconfig.
+    #[cfg(feature = "apiserver")]
+    pub fn client(mut self, client: Client) -> Self {
+        self.parts.client = Some(client);
+        self
+    }
+
+    /// What answers `/stats/summary`, `/metrics/cadvisor` and `/metrics/resource`. By default, this host and its cgroups are
+    /// measured, with the feature `stats`.
+    pub fn stats(mut self, stats: Arc<dyn StatsProvider>) -> Self {
+        self.parts.stats.provider = Some(stats);
+        self
+    }
+
+    /// What measures the usage by which pods are evicted. By default, as for [`stats`](Self::stats).
+    pub fn summaries(mut self, summaries: Arc<dyn SummaryProvider>) -> Self {
+        self.parts.stats.summaries = Some(summaries);
+        self
+    }
+
+    /// Changes the node before it is built: setters of its status, checks that it is ready, its network.
+    #[cfg(feature = "apiserver")]
+    pub fn configure_node(
+        mut self,
+        change: impl FnOnce(LocalNodeBuilder) -> LocalNodeBuilder + Send + 'static,
+    ) -> Self {
+        self.parts.local_node.push(Box::new(change));
+        self
+    }
+
+    /// The machine that the node reports. By default it is this one.
+    #[cfg(feature = "apiserver")]
+    pub fn machine(mut self, machine: kubelet_node::MachineInfo) -> Self {
+        self.parts.machine = Some(machine);
+        self
+    }
+
+    /// Adds a plugin for a kind of volume.
+    #[cfg(feature = "volumes")]
+    pub fn volume_plugin(mut self, plugin: Arc<dyn VolumePlugin>) -> Self {
+        self.parts.plugins.push(plugin);
+        self
+    }
+
+    /// Changes the volume manager before it is built.
+    #[cfg(feature = "volumes")]
+    pub fn configure_volumes(
+        mut self,
+        change: impl FnOnce(NodeVolumesBuilder) -> NodeVolumesBuilder + Send + 'static,
+    ) -> Self {
+        self.parts.node_volumes.push(Box::new(change));
+        self
+    }
+
+    /// Changes the node's API before it is built, e.g. adds routes of your own.
+    #[cfg(feature = "server")]
+    pub fn configure_server(
+        mut self,
+        change: impl FnOnce(NodeApiBuilder) -> NodeApiBuilder + Send + 'static,
+    ) -> Self {
+        self.parts.api.changes.push(Box::new(change));
+        self
+    }
+
+    /// The metrics that the server reports. By default, there are none.
+    #[cfg(feature = "server")]
+    pub fn metrics(mut self, metrics: Arc<dyn MetricsSource>) -> Self {
+        self.parts.api.metrics = Some(metrics);
+        self
+    }
+
+    /// Sets how much is logged (`/debug/flags/v`).
+    #[cfg(feature = "server")]
+    pub fn verbosity(mut self, verbosity: Arc<dyn LogVerbosity>) -> Self {
+        self.parts.api.verbosity = Some(verbosity);
+        self
+    }
+
+    /// Makes profiles of the process (`/debug/pprof/`).
+    #[cfg(feature = "server")]
+    pub fn profiler(mut self, profiler: Arc<dyn Profiler>) -> Self {
+        self.parts.api.profiler = Some(profiler);
+        self
+    }
+}
+
+impl<Height> fmt::Debug for NodeAgentBuilder<Height> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeAgentBuilder")
+            .field("settings", &self.parts.settings)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,384 @@
+//! Builds an agent, room by room. The order is the one in which the rooms need each other.
+
+use std::sync::Arc;
+
+use kubelet_core::admission::{AppArmorAdmitHandler, SysctlAllowlist};
+use kubelet_core::{
+    EventRecorder, HealthChecks, Kubelet, KubeletBuilder, LogEvents, NodeEventRecorder, NodeGetter, PodCache,
+    PodStatusManager as _, PodWorkersConfig, ProbeResultCache, RootDir, StatusSink,
+};
+use kubelet_kuberuntime::NodeProber;
+use kubelet_pleg::EventedPleg;
+use kubelet_status::{FanOut, LogSink, StatusManager, StatusManagerConfig};
+
+use crate::agent::NodeAgent;
+use crate::builder::{Parts, changed};
+#[cfg(feature = "apiserver")]
+use crate::cluster::{self, Cluster};
+use crate::configured::{self, count, time};
+use crate::context::{Built, Context};
+use crate::error::Problems;
+use crate::events::EventFeed;
+use crate::eviction::{self, EvictionRoom};
+use crate::handle::AgentHandle;
+#[cfg(feature = "apiserver")]
+use crate::node::{self, NodeRoom, Reports};
+use crate::objects::Objects;
+use crate::runtime::{self, Connected, RuntimeRoom, Uses};
+#[cfg(feature = "server")]
+use crate::server;
+use crate::shutdown::ShutdownRoom;
+use crate::stats::StatsRoom;
+use crate::tasks::Tasks;
+#[cfg(feature = "volumes")]
+use crate::volumes::{self, LateVolumes, Storage};
+use crate::{Error, Result, Settings, engines, sources};
+
+/// Builds the agent of these parts. All problems of the settings are reported before anything is done.
+pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
+    check(&parts)?;
+    let mut tasks = Tasks::default();
+    let root_dir = std::path::absolute(&parts.settings.root_dir);
+    let root_dir = root_dir.map_err(|source| Error::Io {
+        what: "the folder of the agent".to_owned(),
+        source,
+    })?;
+    parts.settings.root_dir.clone_from(&root_dir);
+    let settings = Arc::new(parts.settings);
+    let (config, gates) = (&settings.configuration, &settings.feature_gates);
+    let folders = RootDir::new(&root_dir);
+    let create = folders.clone();
+    let created = parts.disk.run(move || create.create()).await;
+    created.map_err(|source| Error::Io {
+        what: format!("cannot create {}", root_dir.display()),
+        source,
+    })?;
+    let mut recorder: Arc<dyn EventRecorder> = Arc::new(LogEvents);
+    let mut node_recorder: Arc<dyn NodeEventRecorder> = Arc::new(LogEvents);
+
+    // The access to the cluster.
+    #[cfg(feature = "apiserver")]
+    let local = node::local(&settings, parts.machine)?;
+    #[cfg(feature = "apiserver")]
+    let cluster = Cluster::open(&settings, parts.client).await?;
+    let node_name: Arc<str> = settings.hostname()?.into();
+    #[cfg(feature = "apiserver")]
+    let client = cluster.as_ref().map(Cluster::client);
+    #[cfg(feature = "apiserver")]
+    let standalone = client.is_none();
+    #[cfg(not(feature = "apiserver"))]
+    let standalone = true;
+    tracing::info!(
+        node = &*node_name,
+        version = settings.version,
+        standalone,
+        "Starting kubelet."
+    );
+    #[cfg(feature = "apiserver")]
+    if let (Some(client), None) = (&client, &parts.recorders) {
+        let sink = kubelet_status::ApiServerEvents::new(client.clone());
+        let events = kubelet_status::EventBroadcaster::new(sink, &*node_name)
+            .with_clock(parts.clock)
+            .with_rate(count(config.event_record_qps), count(config.event_burst));
+        recorder = Arc::new(events.handle());
+        node_recorder = Arc::new(events.handle());
+        tasks.add("events", |shutdown| events.run(shutdown));
+    }
+    if let Some((of_pods, of_node)) = parts.recorders {
+        (recorder, node_recorder) = (of_pods, of_node);
+    }
+    let feed = EventFeed::new(recorder, node_recorder);
+    let context = Context {
+        settings: settings.clone(),
+        root_dir: folders,
+        node_name,
+        recorder: Arc::new(feed.clone()),
+        node_recorder: Arc::new(feed.clone()),
+        clock: parts.clock,
+        disk: parts.disk,
+        #[cfg(feature = "apiserver")]
+        client: client.clone(),
+    };
+    #[cfg(feature = "volumes")]
+    if parts.volumes.is_none() && parts.runtime.mounts() {
+        volumes::share(&context).await?;
+    }
+    let mut objects = Objects::new(&context, parts.config_objects, &mut tasks)?;
+
+    // The runtime, and the node that reports it.
+    let connected = runtime::connect(parts.runtime, &context, &mut tasks).await?;
+    let mut kubelet = Kubelet::builder();
+    let (eviction, shutdown) = (EvictionRoom::new(&settings)?, ShutdownRoom::new(&settings)?);
+    #[cfg(feature = "volumes")]
+    let late = LateVolumes::default();
+    let mut node_settings = configured::node(config);
+    let mut status_config = StatusManagerConfig::default();
+    (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
+    let mut getter = parts.node;
+    #[cfg(feature = "apiserver")]
+    let (node, heartbeat) = {
+        let reports = Reports {
+            runtime: &connected,
+            state: kubelet.runtime_state(),
+            eviction: &eviction,
+            shutdown: &shutdown,
+            #[cfg(feature = "volumes")]
+            volumes: late.clone(),
+        };
+        NodeRoom::new(local, &context, cluster.as_ref(), reports, parts.local_node).await
+    };
+    #[cfg(feature = "apiserver")]
+    {
+        node.describe(&mut node_settings, &mut status_config);
+        getter.get_or_insert_with(|| node.getter());
+    }
+
+    // Where statuses go.
+    let mut sinks: Vec<Arc<dyn StatusSink>> = Vec::new();
+    #[cfg(feature = "apiserver")]
+    if let Some(client) = &client {
+        sinks.push(Arc::new(kubelet_status::ApiServerSink::new(client.clone())));
+    }
+    sinks.append(&mut parts.sinks);
+    if sinks.is_empty() {
+        sinks.push(Arc::new(LogSink::new()));
+    }
+    #[cfg(feature = "pods-api")]
+    let changes = gates.enabled("PodsAPI").then(server::StatusChanges::default);
+    #[cfg(feature = "pods-api")]
+    sinks.extend(changes.clone().map(|changes| Arc::new(changes) as _));
+    #[cfg(feature = "apiserver")]
+    let facts = status_config.node.clone();
+    let statuses = match sinks.pop() {
+        Some(only) if sinks.is_empty() => StatusManager::with_config(only, status_config),
+        last => {
+            sinks.extend(last);
+            StatusManager::with_config(FanOut::new(sinks), status_config)
+        }
+    };
+
+    // Volumes.
+    let mut mounted = parts.volumes;
+    #[cfg(feature = "pod-certificates")]
+    let certificates = certificates(&context, &getter);
+    #[cfg(feature = "volumes")]
+    let node_volumes = match mounted {
+        Some(_) => {
+            late.is_initialized();
+            None
+        }
+        None => {
+            let storage = Storage {
+                context: &context,
+                node: getter.clone(),
+                #[cfg(feature = "apiserver")]
+                watched: node.watched.clone(),
+                config_objects: objects.config_objects.clone(),
+                tokens: objects.tokens.clone(),
+                #[cfg(feature = "pod-certificates")]
+                certificates: certificates
+                    .as_ref()
+                    .map(|manager| Arc::new(manager.handle()) as _),
+                #[cfg(not(feature = "pod-certificates"))]
+                certificates: None,
+                plugins: parts.plugins,
+                changes: parts.node_volumes,
+            };
+            let volumes = storage.build(&late, &mut tasks)?;
+            mounted = Some(volumes.clone());
+            Some(volumes)
+        }
+    };
+
+    // The runtime of pods.
+    let (probes, reporter) = (ProbeResultCache::new(), statuses.reporter());
+    #[cfg(feature = "apiserver")]
+    let node_ips = node_settings.node_ips.clone();
+    #[cfg(feature = "apiserver")]
+    let manager = objects.manager.take();
+    let mut runtime = match connected {
+        Connected::Pods(runtime) => RuntimeRoom::of_pods(runtime),
+        Connected::Containers(services) => {
+            if services.has_user_namespaces() {
+                node_settings.user_namespaces = configured::user_namespaces(config, context.disk).await?;
+            }
+            let uses = Uses {
+                node: node_settings,
+                objects,
+                volumes: mounted.clone(),
+                statuses: reporter.clone(),
+                probes: probes.clone(),
+            };
+            RuntimeRoom::of_containers(services, &context, uses, parts.cri_runtime).await?
+        }
+    };
+    runtime.logs = parts.logs.or(runtime.logs);
+    runtime.streaming = parts.streaming.or(runtime.streaming);
+
+    // The sources of pods, and the engine.
+    let mut pods = sources::static_pods(parts.sources, &context)?;
+    #[cfg(feature = "apiserver")]
+    if let (Some(heartbeat), Some(client)) = (heartbeat, &client) {
+        let informer = heartbeat.informer();
+        let source = kubelet_config::ApiServerSource::new(client.clone(), &*context.node_name);
+        pods = pods.source(source.node_synced(informer.synced()));
+        kubelet = kubelet.mirrors(Arc::new(kubelet_status::ApiServerMirrorClient::new(
+            client.clone(),
+        )));
+        let handle = statuses.handle();
+        tasks.add("addresses", |shutdown| {
+            node::follow_addresses(informer, node_ips, handle, facts, shutdown)
+        });
+        tasks.add("heartbeat", |shutdown| heartbeat.run(shutdown));
+    }
+    if let Some(getter) = getter {
+        kubelet = kubelet.node(getter);
+    }
+    #[cfg(feature = "apiserver")]
+    if let Some(features) = node::declared_features(gates) {
+        kubelet = kubelet.declared_features(kubelet_core::admission::DeclaredFeatures::new(features));
+    }
+    let cache = PodCache::new();
+    kubelet = kubelet
+        .pods(pods.build()?)
+        .pleg(EventedPleg::new(runtime.reader(), cache.clone()), cache)
+        .runtime(runtime.runtime.clone())
+        .statuses(statuses)
+        .recorder(context.recorder.clone())
+        .workers(PodWorkersConfig {
+            resync_interval: time(config.sync_frequency),
+            ..Default::default()
+        })
+        .gc_policy(settings.gc_policy.clone())
+        .in_place_resize(configured::in_place_resize(config, gates))
+        .clock(context.clock)
+        .disk(context.disk)
+        .root_dir(&root_dir);
+    if let Some(jitter) = parts.jitter {
+        kubelet = kubelet.jitter(jitter);
+    }
+    kubelet = match (parts.prober, &runtime.services) {
+        (Some(prober), _) => kubelet.prober(prober, probes),
+        (None, Some(services)) => kubelet.prober(NodeProber::new(services.clone()), probes),
+        (None, None) => kubelet,
+    };
+    if let Some(volumes) = mounted {
+        kubelet = kubelet.volumes(volumes);
+    }
+    if let Some(cgroups) = &runtime.cgroups {
+        kubelet = kubelet.pod_containers(cgroups.clone());
+    }
+    let of_rooms = parts
+        .admission
+        .into_iter()
+        .chain(eviction.admission())
+        .chain(shutdown.admission());
+    kubelet = of_rooms.fold(kubelet, KubeletBuilder::admission);
+    if runtime.manager.is_some() {
+        kubelet = kubelet
+            .admission(Arc::new(sysctls(&settings)?))
+            .admission(Arc::new(AppArmorAdmitHandler::linux_host()));
+    }
+    let kubelet = changed(parts.kubelet, kubelet).build()?;
+    let handle = kubelet.handle();
+
+    // The engines beside it.
+    let images = engines::of_containers(&context, &runtime, &mut tasks)?;
+    #[cfg(feature = "apiserver")]
+    {
+        engines::bound_of_all_pods(&context, &runtime, &node, &mut tasks);
+        if let Some(manager) = manager {
+            let pods = handle.pods().clone();
+            tasks.add("config objects", |shutdown| {
+                manager.run(move || pods.pods(), shutdown)
+            });
+        }
+    }
+    #[cfg(feature = "pod-certificates")]
+    if let Some(manager) = certificates {
+        let pods = handle.pods().clone();
+        tasks.add("pod certificates", |shutdown| {
+            manager.run(move || pods.pods(), shutdown)
+        });
+    }
+    #[cfg(feature = "pods-api")]
+    if let Some(changes) = changes {
+        changes.serve(&context, handle.pods().clone(), reporter, &mut tasks);
+    }
+    let built = Built {
+        kubelet: handle.clone(),
+        runtime,
+        #[cfg(feature = "volumes")]
+        volumes: node_volumes,
+        images,
+        #[cfg(feature = "apiserver")]
+        node,
+    };
+    let stats = StatsRoom::new(&context, &built, parts.stats);
+    eviction.start(&context, &built, &stats, &mut tasks).await?;
+    shutdown.start(&context, &built, &mut tasks).await?;
+    #[cfg(feature = "server")]
+    if config.enable_server {
+        server::start(&context, &built, &stats, parts.api, &mut tasks).await?;
+    }
+    let health = HealthChecks::of(&handle);
+    engines::health(config, &health, &mut tasks)?;
+    tasks.add_fallible(
+        "kubelet",
+        |shutdown| async move { Ok(kubelet.run(shutdown).await?) },
+    );
+    Ok(NodeAgent {
+        handle: AgentHandle::new(
+            handle,
+            built.runtime.logs,
+            built.runtime.streaming,
+            feed,
+            health,
+            context.node_name,
+        ),
+        tasks,
+        #[cfg(feature = "apiserver")]
+        cluster,
+    })
+}
+
+/// Reports all problems of the settings.
+fn check(parts: &Parts) -> Result<()> {
+    let (mut problems, settings) = (Problems::default(), &parts.settings);
+    problems.note(settings.hostname());
+    #[cfg(feature = "apiserver")]
+    cluster::check(settings, parts.client.as_ref(), &mut problems);
+    #[cfg(feature = "apiserver")]
+    node::check(settings, &mut problems);
+    runtime::check(settings, &mut problems);
+    sources::check(settings, &mut problems);
+    eviction::check(settings, &mut problems);
+    problems.note(sysctls(settings));
+    #[cfg(feature = "server")]
+    {
+        let in_cluster = parts.in_cluster();
+        server::check(settings, in_cluster, &mut problems);
+    }
+    engines::check(settings, &mut problems);
+    problems.into_result()
+}
+
+/// The sysctls that pods may set.
+fn sysctls(settings: &Settings) -> Result<SysctlAllowlist> {
+    let allowed = SysctlAllowlist::linux_host(&settings.configuration.allowed_unsafe_sysctls);
+    allowed.map_err(|error| Error::Misconfigured {
+        problems: vec![error.to_string()],
+    })
+}
+
+/// The manager of the certificates of pods, in a cluster with the feature gate on.
+#[cfg(feature = "pod-certificates")]
+fn certificates(
+    context: &Context,
+    node: &Option<Arc<dyn NodeGetter>>,
+) -> Option<kubelet_config::PodCertificateManager> {
+    let is_on = context.settings.feature_gates.enabled("PodCertificateRequest");
+    let (client, node) = (context.client.as_ref().filter(|_| is_on)?, node.clone()?);
+    let manager = kubelet_config::PodCertificateManager::builder(client.clone(), &*context.node_name, node);
+    Some(manager.recorder(context.recorder.clone()).build())
+}

@@ -1,0 +1,43 @@
+//! What the rooms of an agent share while it is built.
+
+use std::sync::Arc;
+
+#[cfg(feature = "apiserver")]
+use kube_client::Client;
+use kubelet_core::{Clock, Disk, EventRecorder, KubeletHandle, NodeEventRecorder, RootDir};
+
+use crate::Settings;
+use crate::runtime::RuntimeRoom;
+
+/// What every room may use. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) settings: Arc<Settings>,
+    /// `settings.root_dir`, absolute.
+    pub(crate) root_dir: RootDir,
+    pub(crate) node_name: Arc<str>,
+    /// Records events about pods.
+    pub(crate) recorder: Arc<dyn EventRecorder>,
+    /// Records events about the node.
+    pub(crate) node_recorder: Arc<dyn NodeEventRecorder>,
+    pub(crate) clock: Clock,
+    pub(crate) disk: Disk,
+    /// The API server, if the node joins a cluster.
+    #[cfg(feature = "apiserver")]
+    pub(crate) client: Option<Client>,
+}
+
+/// The built agent, for the rooms beside the pod lifecycle: stats, eviction, shutdown, the server.
+#[allow(dead_code, reason = "each room uses what it needs, and rooms have features")]
+pub(crate) struct Built {
+    pub(crate) kubelet: KubeletHandle,
+    pub(crate) runtime: RuntimeRoom,
+    /// The volume manager, if it is the one of `kubelet-volume`.
+    #[cfg(feature = "volumes")]
+    pub(crate) volumes: Option<Arc<kubelet_volume::NodeVolumesHandle>>,
+    /// Collects unused images, for a runtime of containers.
+    pub(crate) images: Option<kubelet_kuberuntime::ImageGcManager>,
+    /// The local node.
+    #[cfg(feature = "apiserver")]
+    pub(crate) node: crate::node::NodeRoom,
+}

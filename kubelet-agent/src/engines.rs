@@ -1,0 +1,103 @@
+//! The engines beside the pod lifecycle: logs, images, the cgroup of all pods, health.
+
+#[cfg(feature = "healthz")]
+use std::net::SocketAddr;
+
+use kubelet_config::KubeletConfiguration;
+use kubelet_core::HealthChecks;
+use kubelet_kuberuntime::ImageGcManager;
+#[cfg(feature = "logs")]
+use kubelet_kuberuntime::logs::ContainerLogManager;
+
+use crate::configured;
+use crate::context::Context;
+use crate::error::Problems;
+#[cfg(feature = "healthz")]
+use crate::error::{address, port};
+use crate::runtime::RuntimeRoom;
+use crate::tasks::Tasks;
+use crate::{Result, Settings};
+
+pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
+    #[cfg(feature = "healthz")]
+    if settings.configuration.healthz_port > 0 {
+        problems.note(address(
+            "healthzBindAddress",
+            &settings.configuration.healthz_bind_address,
+        ));
+        problems.note(port("healthzPort", settings.configuration.healthz_port));
+    }
+    #[cfg(not(feature = "healthz"))]
+    let _ = (settings, problems);
+}
+
+/// For a runtime of containers: rotates their logs, and collects images that are not used.
+pub(crate) fn of_containers(
+    context: &Context,
+    runtime: &RuntimeRoom,
+    tasks: &mut Tasks,
+) -> Result<Option<ImageGcManager>> {
+    let config = &context.settings.configuration;
+    let Some(manager) = &runtime.manager else {
+        return Ok(None);
+    };
+    #[cfg(feature = "logs")]
+    if let Some(services) = &runtime.services {
+        let logs = ContainerLogManager::new(services.clone(), configured::log_rotation(config)?)?;
+        tasks.add("container logs", |shutdown| logs.run(shutdown));
+    }
+    let policy = configured::image_gc(config);
+    let images = ImageGcManager::new(
+        manager.clone(),
+        policy,
+        manager.clone(),
+        context.node_recorder.clone(),
+    )?;
+    if let Some(of_node) = &runtime.of_node {
+        of_node.set_images(images.clone());
+    }
+    let collector = images.clone();
+    tasks.add("images", |shutdown| collector.run(shutdown));
+    Ok(Some(images))
+}
+
+/// Limits the cgroup of all pods to what the node can allocate.
+#[cfg(feature = "apiserver")]
+pub(crate) fn bound_of_all_pods(
+    context: &Context,
+    runtime: &RuntimeRoom,
+    node: &crate::node::NodeRoom,
+    tasks: &mut Tasks,
+) {
+    let Some(cgroups) = runtime.cgroups.clone() else {
+        return;
+    };
+    let bound = node
+        .local
+        .bound_of_all_pods(&context.settings.configuration.enforce_node_allocatable);
+    let events = context.node_recorder.clone();
+    tasks.add("allocatable", |shutdown| async move {
+        let bounds = cgroups.enforce_node_allocatable(&bound, &*events);
+        shutdown.run_until_cancelled(bounds).await;
+    });
+}
+
+/// Serves `/healthz`, and notifies systemd.
+pub(crate) fn health(config: &KubeletConfiguration, health: &HealthChecks, tasks: &mut Tasks) -> Result<()> {
+    #[cfg(feature = "healthz")]
+    if config.healthz_port > 0 {
+        let host = address("healthzBindAddress", &config.healthz_bind_address)?;
+        let at = SocketAddr::new(host, port("healthzPort", config.healthz_port)?);
+        let checks = health.clone();
+        tasks.add("healthz", move |shutdown| {
+            kubelet_node::HealthzServer::serve(at, checks, shutdown)
+        });
+    }
+    #[cfg(all(feature = "systemd", target_os = "linux"))]
+    {
+        let (notifier, checks) = (kubelet_node::SystemdNotifier::from_env()?, health.clone());
+        tasks.add("systemd", |shutdown| notifier.run(checks, shutdown));
+    }
+    let _ = (config, health, tasks);
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! The error of this crate.
+
+use std::net::AddrParseError;
+
+/// A result with this crate's [`enum@Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an agent cannot be built, or why it ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The settings do not make an agent. All problems are reported together.
+    #[error("misconfigured: {}", .problems.join("; "))]
+    Misconfigured {
+        /// The problems, each with the name of the setting.
+        problems: Vec<String>,
+    },
+    /// A part of the agent panicked.
+    #[error("{part}: {source}")]
+    Panicked {
+        /// The part.
+        part: &'static str,
+        /// What tokio reports.
+        #[source]
+        source: tokio::task::JoinError,
+    },
+    /// A file, a folder or a socket.
+    #[error("{what}: {source}")]
+    Io {
+        /// What failed, with its path or address.
+        what: String,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The program around the agent cannot start (feature `program`).
+    #[error("{0}")]
+    Program(String),
+    /// From `kubelet-core`.
+    #[error(transparent)]
+    Core(#[from] kubelet_core::Error),
+    /// From `kubelet-config`.
+    #[error(transparent)]
+    Config(#[from] kubelet_config::Error),
+    /// From `kubelet-cri`.
+    #[error(transparent)]
+    Cri(#[from] kubelet_cri::Error),
+    /// From `kubelet-kuberuntime`.
+    #[error(transparent)]
+    Runtime(#[from] kubelet_kuberuntime::Error),
+    /// From `kubelet-node`.
+    #[cfg(any(feature = "apiserver", feature = "healthz", feature = "systemd"))]
+    #[error(transparent)]
+    Node(#[from] kubelet_node::Error),
+    /// From `kubelet-plugins`.
+    #[cfg(feature = "csi")]
+    #[error(transparent)]
+    Plugins(#[from] kubelet_plugins::Error),
+    /// From `kubelet-server`.
+    #[cfg(feature = "server")]
+    #[error(transparent)]
+    Server(#[from] kubelet_server::Error),
+    /// From `kubelet-volume`.
+    #[cfg(feature = "volumes")]
+    #[error(transparent)]
+    Volume(#[from] kubelet_volume::Error),
+}
+
+/// Collects what is wrong with the settings, so that all of it can be reported at once.
+#[derive(Debug, Default)]
+pub(crate) struct Problems(Vec<String>);
+
+impl Problems {
+    pub(crate) fn add(&mut self, problem: impl Into<String>) {
+        self.0.push(problem.into());
+    }
+
+    /// Notes an error.
+    pub(crate) fn note<T>(&mut self, result: Result<T, impl Into<Error>>) {
+        match result.map_err(Into::into) {
+            Ok(_) => {}
+            Err(Error::Misconfigured { problems }) => self.0.extend(problems),
+            Err(error) => self.add(error.to_string()),
+        }
+    }
+
+    pub(crate) fn into_result(self) -> Result<()> {
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Misconfigured { problems: self.0 }),
+        }
+    }
+}
+
+/// A single field of the configuration that is no valid value.
+pub(crate) fn invalid(field: &str, value: &str, error: impl std::fmt::Display) -> Error {
+    Error::Misconfigured {
+        problems: vec![format!("{field} {value:?}: {error}")],
+    }
+}
+
+pub(crate) fn address(field: &str, value: &str) -> Result<std::net::IpAddr> {
+    value
+        .parse()
+        .map_err(|error: AddrParseError| invalid(field, value, error))
+}
+
+pub(crate) fn port(field: &str, value: i32) -> Result<u16> {
+    value
+        .try_into()
+        .map_err(|error: std::num::TryFromIntError| invalid(field, &value.to_string(), error))
+}

@@ -1,0 +1,248 @@
+//! What a program needs around an agent: the command line of a kubelet, the log, signals, the lock file, the limits of the process.
+//!
+//! `examples/node-agent` is such a program. Every step is a call of its own, so that yours can leave one out.
+//!
+//! ```no_run
+//! use kubelet_agent::program::{Command, Program};
+//! use kubelet_agent::{Error, NodeAgent};
+//!
+//! # async fn example() -> Result<(), Error> {
+//! let arguments = std::env::args_os().skip(1);
+//! let Command::Run(program) = Program::parse("my-agent", arguments)? else { return Ok(()) };
+//! program.start_log()?;
+//! let agent = NodeAgent::builder(program.settings()?);
+//! # Ok(())
+//! # }
+//! ```
+
+mod limits;
+mod log;
+mod preflight;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use kubelet_config::flags::{CommandLine, KubeletServer, Version};
+use kubelet_config::kubelet_configuration::validation::Host;
+use kubelet_config::{FeatureGates, FeatureStage};
+use kubelet_node::LockFile;
+use kubelet_server::LogVerbosity;
+use kubelet_server::prometheus::Metrics;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Error, KUBELET_VERSION, NodeAgent, Result, Settings};
+
+/// What the command line asks for.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Command {
+    /// Run the agent.
+    Run(Program),
+    /// Report why the node cannot join its cluster (`preflight`).
+    Preflight(Program),
+    /// Nothing more: the help or the version was printed.
+    Answered,
+}
+
+/// A program with a kubelet's command line.
+#[derive(Debug)]
+pub struct Program {
+    command_line: CommandLine,
+    server: KubeletServer,
+    version: String,
+}
+
+impl Program {
+    /// Reads the arguments, without the name of the program, and loads the configuration. Answers `--help` and `--version` on
+    /// stdout. Blocks while it reads the files.
+    ///
+    /// # Errors
+    ///
+    /// If a flag or the configuration is not valid.
+    pub fn parse(name: &'static str, arguments: impl IntoIterator<Item = OsString>) -> Result<Command> {
+        let mut arguments = arguments.into_iter().peekable();
+        let only_preflight = arguments.next_if(|argument| argument == "preflight").is_some();
+        let command_line = CommandLine::parse(arguments)?;
+        let failed = |source| Error::Io {
+            what: "cannot write to stdout".to_owned(),
+            source,
+        };
+        if command_line.help() {
+            let preflight = format!(
+                "`{name} preflight` with the same flags reports why the node cannot join its cluster."
+            );
+            CommandLine::command()
+                .name(name)
+                .after_help(preflight)
+                .print_help()
+                .map_err(failed)?;
+            return Ok(Command::Answered);
+        }
+        let version = match command_line.version() {
+            Version::False => KUBELET_VERSION.to_owned(),
+            Version::Reported(version) => version.clone(),
+            _ => {
+                writeln!(std::io::stdout(), "Kubernetes {KUBELET_VERSION}").map_err(failed)?;
+                return Ok(Command::Answered);
+            }
+        };
+        let server = command_line.load(&Host::detect())?;
+        let program = Self {
+            command_line,
+            server,
+            version,
+        };
+        Ok(if only_preflight {
+            Command::Preflight(program)
+        } else {
+            Command::Run(program)
+        })
+    }
+
+    /// The settings of the agent. Blocks while it reads files.
+    ///
+    /// # Errors
+    ///
+    /// If the credential providers are not valid.
+    pub fn settings(&self) -> Result<Settings> {
+        let mut settings = Settings::of_kubelet(&self.server)?;
+        settings.version.clone_from(&self.version);
+        let flags = self.command_line.values().into_iter();
+        settings.flags = flags.map(|(name, value)| (name.to_owned(), value)).collect();
+        Ok(settings)
+    }
+
+    /// Starts the log of the process on stderr, as the section `logging` configures it; `RUST_LOG` overrides it. What is
+    /// returned changes the verbosity later.
+    ///
+    /// # Errors
+    ///
+    /// If the process has a log already.
+    pub fn start_log(&self) -> Result<Arc<dyn LogVerbosity>> {
+        log::init(&self.server.configuration.logging)
+    }
+
+    /// Logs deprecated flags and ignored fields of the configuration.
+    pub fn warn(&self) {
+        for flag in self.command_line.deprecated() {
+            tracing::warn!(
+                flag = flag.name(),
+                "deprecated: {}",
+                flag.deprecated().unwrap_or_default()
+            );
+        }
+        for ignored in &self.server.ignored {
+            tracing::warn!("ignored in the configuration: {ignored}");
+        }
+    }
+
+    /// Makes the metrics of all parts those of this process. The version and the feature gates are among them.
+    ///
+    /// # Errors
+    ///
+    /// If the process has other metrics already.
+    pub fn start_metrics(&self) -> Result<Arc<Metrics>> {
+        let metrics = Metrics::new();
+        describe(&metrics, &self.server.feature_gates);
+        metrics::set_global_recorder(metrics.recorder())
+            .map_err(|error| Error::Program(error.to_string()))?;
+        Ok(Arc::new(metrics))
+    }
+
+    /// Sets the OOM score of the process and how many files it may open, as far as it is permitted.
+    pub fn set_limits(&self) {
+        limits::set_oom_score(self.server.configuration.oom_score_adj);
+        limits::set_max_open_files(self.server.configuration.max_open_files);
+    }
+
+    /// Runs the agent that `build` makes, until `shutdown`, while the process holds the lock file of `--lock-file`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the lock file, of the builder and of the agent.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future aborts the agent and releases the lock.
+    pub async fn run(
+        &self,
+        build: impl Future<Output = Result<NodeAgent>>,
+        shutdown: CancellationToken,
+    ) -> Result<()> {
+        let flags = &self.server.flags;
+        let lock = match flags.lock_file_path.as_str() {
+            "" if flags.exit_on_lock_contention => {
+                let problem = "cannot exit on lock file contention: no lock file specified";
+                return Err(Error::Program(problem.to_owned()));
+            }
+            "" => None,
+            path => {
+                let acquired = LockFile::acquire(Path::new(path), flags.exit_on_lock_contention);
+                match shutdown.run_until_cancelled(acquired).await {
+                    Some(lock) => Some(lock?),
+                    None => return Ok(()),
+                }
+            }
+        };
+        let contended = shutdown.clone();
+        let agent = async {
+            self.set_limits();
+            match shutdown.run_until_cancelled(build).await {
+                Some(agent) => agent?.run(shutdown.clone()).await,
+                None => Ok(()),
+            }
+        };
+        let Some(lock) = lock else { return agent.await };
+        let contended = || {
+            tracing::info!("another agent wants the lock file");
+            contended.cancel();
+        };
+        lock.hold(agent, contended).await
+    }
+}
+
+/// A token that SIGTERM and Ctrl-C cancel. The task that waits for them ends with the runtime of tokio.
+///
+/// # Errors
+///
+/// If the process cannot handle signals.
+pub fn cancelled_by_signals() -> Result<CancellationToken> {
+    let failed = |source| Error::Io {
+        what: "cannot handle signals".to_owned(),
+        source,
+    };
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let token = CancellationToken::new();
+    let cancels = token.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        cancels.cancel();
+    });
+    Ok(token)
+}
+
+/// The version and the feature gates, as metrics.
+fn describe(metrics: &Metrics, gates: &FeatureGates) {
+    let platform = format!("linux/{}", std::env::consts::ARCH);
+    metrics.set_build_info(&[
+        ("git_version", KUBELET_VERSION),
+        ("platform", &platform),
+        ("compiler", "rustc"),
+    ]);
+    for gate in FeatureGates::known() {
+        let stage = match gate.stage {
+            FeatureStage::Alpha => "ALPHA",
+            FeatureStage::Beta => "BETA",
+            FeatureStage::Deprecated => "DEPRECATED",
+            _ => "",
+        };
+        metrics.set_feature(gate.name, stage, gates.enabled(gate.name));
+    }
+}

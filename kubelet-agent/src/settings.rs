@@ -1,0 +1,148 @@
+//! What an agent is built from: plain values, or a kubelet's flags, configuration and feature gates.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use kubelet_config::credential_provider::CredentialProvider;
+use kubelet_config::{FeatureGates, KubeletConfiguration};
+use kubelet_core::runtime::GcPolicy;
+
+use crate::{Error, Result};
+
+/// The version of the kubelet whose behaviour these crates have.
+pub const KUBELET_VERSION: &str = "v1.36.2";
+
+/// The settings of an agent. Each field names the flag of a kubelet that it answers to.
+///
+/// ```
+/// use kubelet_agent::Settings;
+///
+/// let mut settings = Settings::new("/var/lib/my-agent");
+/// settings.node_name = "edge-1".to_owned();
+/// settings.configuration.static_pod_path = "/etc/my-agent/pods".to_owned();
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The name of the node (`--hostname-override`). If empty, it is the host name.
+    pub node_name: String,
+    /// The folder of the agent and its pods (`--root-dir`).
+    pub root_dir: PathBuf,
+    /// The configuration.
+    pub configuration: KubeletConfiguration,
+    /// The feature gates.
+    pub feature_gates: FeatureGates,
+    /// The version that the node reports; [`KUBELET_VERSION`] by default.
+    pub version: String,
+    /// The addresses of the node (`--node-ip`). If empty, they are detected.
+    pub node_ip: String,
+    /// `--cloud-provider`: `external`, or empty.
+    pub cloud_provider: String,
+    /// The labels with which the node registers (`--node-labels`).
+    pub node_labels: BTreeMap<String, String>,
+    /// `--experimental-allocatable-ignore-eviction`
+    pub ignore_eviction_threshold: bool,
+    /// Which dead containers are kept (`--maximum-dead-containers` and others).
+    pub gc_policy: GcPolicy,
+    /// Plugins that give credentials for images, each with its program (`--image-credential-provider-config`).
+    pub credential_providers: Vec<(PathBuf, CredentialProvider)>,
+    /// How to reach the cluster (`--kubeconfig`). If empty, there is no cluster.
+    pub kubeconfig: PathBuf,
+    /// How to request the first certificate (`--bootstrap-kubeconfig`); may be empty.
+    pub bootstrap_kubeconfig: PathBuf,
+    /// The folder of certificates (`--cert-dir`).
+    pub cert_dir: PathBuf,
+    /// The flags and their values, for `/flagz`.
+    pub flags: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// The settings of an agent of your own, with this absolute folder. They are the kubelet's defaults, but the agent opens no
+    /// port, accepts swap, and leaves cgroups to the runtime:
+    ///
+    /// | field of the configuration | value |
+    /// |---|---|
+    /// | `enableServer` | `false` |
+    /// | `healthzPort` | 0 |
+    /// | `failSwapOn` | `false` |
+    /// | `cgroupsPerQOS` | `false` |
+    /// | `enforceNodeAllocatable` | empty |
+    /// | `podLogsDir` | `logs` in the folder |
+    pub fn new(root_dir: impl Into<PathBuf>) -> Self {
+        let root_dir = root_dir.into();
+        let mut configuration = KubeletConfiguration::default();
+        configuration.enable_server = false;
+        configuration.healthz_port = 0;
+        configuration.fail_swap_on = false;
+        configuration.cgroups_per_qos = false;
+        configuration.enforce_node_allocatable = Vec::new();
+        configuration.pod_logs_dir = root_dir.join("logs").to_string_lossy().into_owned();
+        Self {
+            node_name: String::new(),
+            cert_dir: root_dir.join("pki"),
+            root_dir,
+            configuration,
+            feature_gates: FeatureGates::new(),
+            version: KUBELET_VERSION.to_owned(),
+            node_ip: String::new(),
+            cloud_provider: String::new(),
+            node_labels: BTreeMap::new(),
+            ignore_eviction_threshold: false,
+            gc_policy: GcPolicy::default(),
+            credential_providers: Vec::new(),
+            kubeconfig: PathBuf::new(),
+            bootstrap_kubeconfig: PathBuf::new(),
+            flags: BTreeMap::new(),
+        }
+    }
+
+    /// The settings of a kubelet. Blocks while it reads the file of `--image-credential-provider-config`.
+    ///
+    /// # Errors
+    ///
+    /// If that file cannot be read, or is not valid.
+    #[cfg(feature = "flags")]
+    pub fn of_kubelet(server: &kubelet_config::flags::KubeletServer) -> Result<Self> {
+        let flags = &server.flags;
+        Ok(Self {
+            node_name: flags.hostname_override.clone(),
+            root_dir: flags.root_directory.clone().into(),
+            configuration: server.configuration.clone(),
+            feature_gates: server.feature_gates.clone(),
+            version: KUBELET_VERSION.to_owned(),
+            node_ip: flags.node_ip.clone(),
+            cloud_provider: flags.cloud_provider.clone(),
+            node_labels: flags.node_labels.clone(),
+            ignore_eviction_threshold: flags.experimental_node_allocatable_ignore_eviction_threshold,
+            gc_policy: flags.container_gc_policy(),
+            credential_providers: server.credential_providers()?,
+            kubeconfig: flags.kube_config.clone().into(),
+            bootstrap_kubeconfig: flags.bootstrap_kubeconfig.clone().into(),
+            cert_dir: flags.cert_directory.clone().into(),
+            flags: BTreeMap::new(),
+        })
+    }
+
+    /// The name of the node: the one that is set, or the host name; trimmed and in lower case (`GetHostname`).
+    ///
+    /// # Errors
+    ///
+    /// If the name is empty, or the host name cannot be read.
+    pub fn hostname(&self) -> Result<String> {
+        /// Go's `os.Hostname` reads the same file.
+        const FILE: &str = "/proc/sys/kernel/hostname";
+        let name = match self.node_name.as_str() {
+            "" => std::fs::read_to_string(FILE).map_err(|source| Error::Io {
+                what: format!("cannot read {FILE}"),
+                source,
+            })?,
+            name => name.to_owned(),
+        };
+        match name.trim() {
+            "" => Err(Error::Misconfigured {
+                problems: vec!["empty hostname is invalid".to_owned()],
+            }),
+            name => Ok(name.to_lowercase()),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The room of stats: the usage of the node, its pods, containers and volumes.
+//!
+//! The node's API reports it, and eviction decides by it.
+
+use std::sync::Arc;
+
+#[cfg(feature = "stats")]
+use kubelet_core::stats::RuntimeUsages;
+use kubelet_core::{StatsProvider, SummaryProvider};
+#[cfg(feature = "stats")]
+use kubelet_kuberuntime::CgroupDriver;
+#[cfg(feature = "stats")]
+use kubelet_stats::{Collector, CollectorConfig, Endpoints, NodeSummary, SummaryConfig};
+
+use crate::context::{Built, Context};
+
+/// What replaces the measuring of this crate.
+#[derive(Clone, Default)]
+pub(crate) struct StatsParts {
+    pub(crate) provider: Option<Arc<dyn StatsProvider>>,
+    pub(crate) summaries: Option<Arc<dyn SummaryProvider>>,
+}
+
+/// What measures usage.
+#[derive(Clone, Default)]
+#[allow(dead_code, reason = "each room uses what it needs, and rooms have features")]
+pub(crate) struct StatsRoom {
+    /// For `/stats/summary` and the metrics of the node's API.
+    pub(crate) provider: Option<Arc<dyn StatsProvider>>,
+    /// For eviction.
+    pub(crate) summaries: Option<Arc<dyn SummaryProvider>>,
+}
+
+impl StatsRoom {
+    /// Builds what measures the built agent. It runs no task: it reads when somebody asks.
+    pub(crate) fn new(context: &Context, built: &Built, parts: StatsParts) -> Self {
+        #[cfg_attr(not(feature = "stats"), allow(unused_mut))]
+        let mut room = Self {
+            provider: parts.provider,
+            summaries: parts.summaries,
+        };
+        #[cfg(feature = "stats")]
+        if room.provider.is_none() || room.summaries.is_none() {
+            match of_this_host(context, built) {
+                Ok(summary) => {
+                    room.summaries.get_or_insert_with(|| Arc::new(summary.clone()));
+                    room.provider
+                        .get_or_insert_with(|| Arc::new(Endpoints::new(summary)));
+                }
+                Err(error) => tracing::error!(%error, "usage is not measured"),
+            }
+        }
+        #[cfg(not(feature = "stats"))]
+        let _ = (context, built);
+        room
+    }
+}
+
+/// Measures this host and the pods of the agent.
+#[cfg(feature = "stats")]
+fn of_this_host(context: &Context, built: &Built) -> kubelet_stats::Result<NodeSummary> {
+    let (config, gates) = (&context.settings.configuration, &context.settings.feature_gates);
+    let manager = built.runtime.manager.clone();
+    // A runtime without cgroups for pods has its containers elsewhere.
+    let pods_cgroup = built.runtime.cgroups.as_ref().and_then(|_| {
+        let driver =
+            CgroupDriver::configured(config.cgroups_per_qos, &config.cgroup_driver, &config.cgroup_root);
+        driver.pods_cgroup()
+    });
+    let set = |name: &String| Some(name.clone()).filter(|name| !name.is_empty());
+    let kubelet_cgroup = set(&config.kubelet_cgroups);
+    let system_cgroup = set(&config.system_cgroups);
+    let pods = Arc::new(built.kubelet.pods().clone());
+    let runtime = manager.map(|manager| manager as Arc<dyn RuntimeUsages>);
+    let roots = [&pods_cgroup, &kubelet_cgroup, &system_cgroup];
+    let collector = Collector::new(CollectorConfig {
+        runtime: runtime.clone(),
+        pods: Some(pods.clone()),
+        clock: context.clock,
+        disk: context.disk,
+        ..CollectorConfig::host(roots.into_iter().flatten())?
+    });
+    let summary = SummaryConfig {
+        root_dir: context.root_dir.clone(),
+        pod_logs_dir: config.pod_logs_dir.clone().into(),
+        pods_cgroup,
+        kubelet_cgroup,
+        system_cgroup,
+        psi: gates.enabled("KubeletPSI"),
+        pod_and_container_stats_from_cri: gates.enabled("PodAndContainerStatsFromCRI"),
+        runtime,
+        pods: Some(pods),
+        #[cfg(feature = "volumes")]
+        volumes: built.volumes.clone().map(|volumes| volumes as _),
+        ..SummaryConfig::new(&*context.node_name)
+    };
+    Ok(NodeSummary::new(collector, summary))
+}

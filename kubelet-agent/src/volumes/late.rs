@@ -1,0 +1,58 @@
+//! What the status of the node has of its volumes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+#[cfg(feature = "apiserver")]
+use kubelet_core::VolumesInUse;
+use kubelet_volume::NodeVolumesHandle;
+#[cfg(feature = "apiserver")]
+use tokio::sync::watch;
+
+/// The volumes once they are built: the node must be known first.
+#[derive(Clone, Default)]
+pub(crate) struct LateVolumes(Arc<Late>);
+
+#[derive(Default)]
+struct Late {
+    volumes: OnceLock<Arc<NodeVolumesHandle>>,
+    csi_node: AtomicBool,
+}
+
+impl LateVolumes {
+    pub(crate) fn set(&self, volumes: Arc<NodeVolumesHandle>) {
+        // It is set once.
+        drop(self.0.volumes.set(volumes));
+    }
+
+    /// The node has its `CSINode`, or needs none.
+    pub(crate) fn is_initialized(&self) {
+        self.0.csi_node.store(true, Ordering::Release);
+    }
+
+    /// Why the node is not ready.
+    #[cfg(feature = "apiserver")]
+    pub(crate) fn problems(&self) -> Vec<String> {
+        match self.0.csi_node.load(Ordering::Acquire) {
+            true => Vec::new(),
+            false => vec!["CSINode is not yet initialized".to_owned()],
+        }
+    }
+}
+
+#[cfg(feature = "apiserver")]
+impl VolumesInUse for LateVolumes {
+    fn volumes_in_use(&self) -> Option<Vec<String>> {
+        self.0.volumes.get()?.volumes_in_use()
+    }
+
+    fn mark_reported(&self, volumes: &[String]) {
+        if let Some(known) = self.0.volumes.get() {
+            known.mark_reported(volumes);
+        }
+    }
+
+    fn changes(&self) -> Option<watch::Receiver<u64>> {
+        self.0.volumes.get()?.changes()
+    }
+}

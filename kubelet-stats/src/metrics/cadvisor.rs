@@ -1,0 +1,555 @@
+//! `/metrics/cadvisor`: the machine and each cgroup (cAdvisor's `PrometheusCollector`).
+
+use std::ops::Range;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::containers::{DeviceValues, METRICS, Metric, Values};
+use super::machine;
+use super::text::Kind::Gauge;
+use super::text::Number::{self, Nanoseconds, Signed, Whole};
+use super::text::{Text, push_label};
+use crate::reading::{DeviceIo, Interface, Machine, MemoryUsage, Reading, Snapshot, SystemVersion};
+
+/// About the size of a series.
+const BYTES_OF_A_SERIES: usize = 200;
+/// About the number of series of a cgroup.
+const SERIES_OF_A_CGROUP: usize = 60;
+/// Metrics with this prefix are shown where the kernel reports stalls.
+const OF_STALLS: &str = "container_pressure_";
+/// The states of `container_tasks_state`. The kubelet does not count them.
+const TASK_STATES: [&str; 5] = ["iowaiting", "running", "sleeping", "stopped", "uninterruptible"];
+
+/// Writes the metrics of a machine and of its cgroups. Without a snapshot (`None`), there was an error.
+///
+/// `with_psi`: show stalls. `now`: the time of `container_last_seen`.
+pub(super) fn write(
+    machine: Option<(&Machine, &SystemVersion)>,
+    snapshot: Option<&Snapshot>,
+    with_psi: bool,
+    now: Timestamp,
+) -> Vec<u8> {
+    let cgroups = snapshot.map_or(0, |snapshot| snapshot.cgroups.len());
+    let mut text = Text::with_capacity(8192 + cgroups * SERIES_OF_A_CGROUP * BYTES_OF_A_SERIES);
+    if let Some((_, version)) = machine {
+        machine::write_version(version, &mut text);
+    }
+    let labels = Labels::new(snapshot);
+    let mut metrics = METRICS
+        .iter()
+        .filter(|metric| with_psi || !metric.name.starts_with(OF_STALLS))
+        .peekable();
+    while let Some(metric) = metrics.next_if(|metric| metric.name < SCRAPE_ERROR) {
+        labels.write(metric, now, &mut text);
+    }
+    let failed = snapshot.is_none_or(|snapshot| snapshot.incomplete);
+    let help = "1 if there was an error while getting container metrics, 0 otherwise";
+    text.single(SCRAPE_ERROR, Gauge, help, Whole(failed.into()), None);
+    for metric in metrics {
+        labels.write(metric, now, &mut text);
+    }
+    machine::write(machine.map(|(machine, _)| machine), &mut text);
+    text.into_bytes()
+}
+
+const SCRAPE_ERROR: &str = "container_scrape_error";
+
+/// The labels of all cgroups, written once. A cgroup's are `container="…",id="…",image="…",name="…",namespace="…",pod="…"`, and
+/// metrics put labels of their own between them.
+struct Labels<'a> {
+    written: String,
+    /// Sorted by the name of the container, then by cgroup, as Prometheus sorts series.
+    cgroups: Vec<Labelled<'a>>,
+}
+
+struct Labelled<'a> {
+    reading: &'a Reading,
+    container: &'a str,
+    /// Of `written`: the label `container`; those up to `image`; those from `name` on.
+    parts: [Range<usize>; 3],
+    /// The length of the label `pod`, which is the last.
+    pod_label: usize,
+    /// In milliseconds.
+    at: i64,
+}
+
+impl<'a> Labels<'a> {
+    fn new(snapshot: Option<&'a Snapshot>) -> Self {
+        let readings = snapshot
+            .into_iter()
+            .flat_map(|snapshot| snapshot.cgroups.values());
+        let mut written = String::new();
+        let mut cgroups: Vec<_> = readings
+            .map(|reading| Labelled::new(reading, &mut written))
+            .collect();
+        // Cgroups are sorted by name already.
+        cgroups.sort_by_key(|labelled| labelled.container);
+        Self { written, cgroups }
+    }
+
+    fn part(&self, labelled: &Labelled<'_>, part: usize) -> &str {
+        let range = labelled.parts.get(part).cloned().unwrap_or_default();
+        self.written.get(range).unwrap_or_default()
+    }
+
+    /// All labels of a cgroup.
+    fn all(&self, labelled: &Labelled<'_>) -> &str {
+        let [first, _, last] = &labelled.parts;
+        self.written.get(first.start..last.end).unwrap_or_default()
+    }
+
+    /// The labels `name` and `namespace`, and the label `pod`.
+    fn before_pod(&self, labelled: &Labelled<'_>) -> (&str, &str) {
+        let last = self.part(labelled, 2);
+        last.split_at(last.len() - labelled.pod_label)
+    }
+
+    /// The cgroups with the same label `container`.
+    fn groups(&self) -> impl Iterator<Item = &[Labelled<'a>]> {
+        self.cgroups
+            .chunk_by(|one, other| one.container == other.container)
+    }
+
+    fn write(&self, metric: &Metric, now: Timestamp, text: &mut Text) {
+        let mut writer = Writer {
+            labels: self,
+            metric,
+            text,
+            begun: false,
+        };
+        match &metric.values {
+            Values::Fact(value) => {
+                for labelled in &self.cgroups {
+                    if let Some(value) = value(labelled.reading) {
+                        writer.plain(labelled, value, None);
+                    }
+                }
+            }
+            Values::One(value) => {
+                for labelled in &self.cgroups {
+                    if let Some(value) = value(labelled.reading) {
+                        writer.plain(labelled, value, Some(labelled.at));
+                    }
+                }
+            }
+            Values::Now => {
+                for labelled in &self.cgroups {
+                    writer.plain(labelled, Signed(now.as_second()), Some(now.as_millisecond()));
+                }
+            }
+            Values::CpuTotal => {
+                for labelled in &self.cgroups {
+                    let total = labelled.reading.usage.cpu.total;
+                    if total > 0 {
+                        writer.between(labelled, [",cpu=\"total\"", "", ""], Nanoseconds(total));
+                    }
+                }
+            }
+            Values::Faults => writer.faults(),
+            Values::Devices(values) => writer.devices(values),
+            Values::BlkioUsage => writer.blkio(),
+            Values::Interfaces(value) => writer.interfaces(*value),
+            Values::TaskStates => {
+                for labelled in &self.cgroups {
+                    for state in TASK_STATES {
+                        writer.last(labelled, ["state", state], Whole(0));
+                    }
+                }
+            }
+            Values::Ulimits => {
+                for labelled in &self.cgroups {
+                    for ulimit in &labelled.reading.usage.processes.ulimits {
+                        writer.last(labelled, ["ulimit", ulimit.name], Signed(ulimit.soft));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Labelled<'a> {
+    fn new(reading: &'a Reading, written: &mut String) -> Self {
+        let record = reading.container.as_deref();
+        let (namespace, pod) = reading
+            .pod
+            .as_deref()
+            .map_or(("", ""), |pod| (&*pod.namespace, &*pod.name));
+        let container = record.map_or("", |record| &*record.name);
+        let start = written.len();
+        push_label(written, "container", container);
+        let second = written.len();
+        push_label(written, ",id", &reading.name);
+        push_label(written, ",image", record.map_or("", |record| &*record.image));
+        let third = written.len();
+        push_label(written, ",name", record.map_or("", |record| &*record.id));
+        push_label(written, ",namespace", namespace);
+        let fourth = written.len();
+        push_label(written, ",pod", pod);
+        Self {
+            reading,
+            container,
+            parts: [start..second, second..third, third..written.len()],
+            pod_label: written.len() - fourth,
+            at: reading.usage.timestamp.as_millisecond(),
+        }
+    }
+}
+
+/// Writes one metric. The header comes with the first series: a metric without series is not shown.
+struct Writer<'a> {
+    labels: &'a Labels<'a>,
+    metric: &'a Metric,
+    text: &'a mut Text,
+    begun: bool,
+}
+
+impl Writer<'_> {
+    fn begin(&mut self) {
+        if !self.begun {
+            self.begun = true;
+            let Metric { name, kind, help, .. } = self.metric;
+            self.text.header(name, *kind, help);
+        }
+    }
+
+    fn plain(&mut self, labelled: &Labelled<'_>, value: Number, at: Option<i64>) {
+        self.begin();
+        let all = self.labels.all(labelled);
+        self.text.series(self.metric.name, [all], value, at);
+    }
+
+    /// With labels after `container`, after `image`, and at the end.
+    fn between(&mut self, labelled: &Labelled<'_>, [first, second, last]: [&str; 3], value: Number) {
+        self.begin();
+        let part = |part| self.labels.part(labelled, part);
+        let labels = [part(0), first, part(1), second, part(2), last];
+        self.text
+            .series(self.metric.name, labels, value, Some(labelled.at));
+    }
+
+    /// With one more label, whose name comes after `pod` and whose value needs no escapes.
+    fn last(&mut self, labelled: &Labelled<'_>, [name, value]: [&str; 2], number: Number) {
+        self.begin();
+        let labels = [self.labels.all(labelled), ",", name, "=\"", value, "\""];
+        self.text
+            .series(self.metric.name, labels, number, Some(labelled.at));
+    }
+
+    /// Page faults. cAdvisor reads the same numbers for both scopes.
+    fn faults(&mut self) {
+        let kinds: [(&str, fn(&MemoryUsage) -> u64); 2] = [
+            (",failure_type=\"pgfault\"", |memory| memory.pgfault),
+            (",failure_type=\"pgmajfault\"", |memory| memory.pgmajfault),
+        ];
+        for group in self.labels.groups() {
+            for (kind, value) in kinds {
+                for labelled in group {
+                    let value = Whole(value(&labelled.reading.usage.memory));
+                    for scope in [",scope=\"container\"", ",scope=\"hierarchy\""] {
+                        self.between(labelled, [kind, "", scope], value);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The series of one device come together. If a disk and a file system have the same device, the disk counts.
+    fn devices(&mut self, values: &DeviceValues) {
+        for group in self.labels.groups() {
+            let mut series = Vec::new();
+            for (at, labelled) in group.iter().enumerate() {
+                let disks = values.disks.iter().flat_map(|disks| {
+                    let list = (disks.list)(labelled.reading).iter();
+                    let value = |disk: &DeviceIo| (disks.unit)(disk.operation(disks.operation).unwrap_or(0));
+                    list.map(move |disk| (disk.device.as_str(), value(disk)))
+                });
+                let file_systems = values.file_systems.iter().flat_map(|value| {
+                    let list = labelled.reading.usage.file_systems.iter();
+                    list.map(move |fs| (fs.device.as_str(), value(fs)))
+                });
+                series.extend(
+                    disks
+                        .chain(file_systems)
+                        .map(|(device, value)| (device, at, value)),
+                );
+            }
+            series.sort_by_key(|(device, at, _)| (*device, *at));
+            series.dedup_by_key(|(device, at, _)| (*device, *at));
+            for (device, at, value) in series {
+                if let Some(labelled) = group.get(at) {
+                    let mut label = String::new();
+                    push_label(&mut label, ",device", device);
+                    self.between(labelled, [&label, "", ""], value);
+                }
+            }
+        }
+    }
+
+    fn blkio(&mut self) {
+        for group in self.labels.groups() {
+            let mut series = Vec::new();
+            for (at, labelled) in group.iter().enumerate() {
+                for disk in &labelled.reading.usage.disk_io.io_service_bytes {
+                    let operations = disk.operations.iter();
+                    series
+                        .extend(operations.map(|(operation, value)| (disk, at, operation.as_str(), *value)));
+                }
+            }
+            // Prometheus sorts by the labels in the order of their names: device, id, major, minor, operation.
+            series.sort_by_key(|(disk, at, ..)| (&disk.device, *at));
+            for (disk, at, operation, value) in series {
+                let Some(labelled) = group.get(at) else { continue };
+                let (mut device, mut numbers) = (String::new(), String::new());
+                push_label(&mut device, ",device", &disk.device);
+                push_label(&mut numbers, ",major", &disk.major.to_string());
+                push_label(&mut numbers, ",minor", &disk.minor.to_string());
+                self.blkio_series(labelled, &device, &numbers, operation, Whole(value));
+            }
+        }
+    }
+
+    /// `major` and `minor` come after `image`, `operation` comes before `pod`.
+    fn blkio_series(
+        &mut self,
+        labelled: &Labelled<'_>,
+        device: &str,
+        numbers: &str,
+        operation: &str,
+        value: Number,
+    ) {
+        let (rest, pod) = self.labels.before_pod(labelled);
+        let mut label = String::new();
+        push_label(&mut label, ",operation", operation);
+        self.begin();
+        let part = |part| self.labels.part(labelled, part);
+        let labels = [part(0), device, part(1), numbers, rest, &label, pod];
+        self.text
+            .series(self.metric.name, labels, value, Some(labelled.at));
+    }
+
+    fn interfaces(&mut self, value: fn(&Interface) -> u64) {
+        for labelled in &self.labels.cgroups {
+            let mut interfaces: Vec<&Interface> = labelled.reading.usage.network.interfaces.iter().collect();
+            interfaces.sort_by_key(|interface| &interface.name);
+            for interface in interfaces {
+                let mut label = String::new();
+                push_label(&mut label, ",interface", &interface.name);
+                self.between(labelled, ["", &label, ""], Whole(value(interface)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::reading::{
+        ContainerRecord, CpuSpec, FileSystem, IoCounters, MemorySpec, NetworkUsage, PodRef, Spec, Ulimit,
+    };
+
+    const NOW: Timestamp = Timestamp::constant(1_767_225_600, 0);
+
+    fn reading(name: &str) -> Reading {
+        let mut reading = Reading {
+            name: name.into(),
+            ..Default::default()
+        };
+        reading.usage.timestamp = NOW;
+        reading
+    }
+
+    fn text(readings: Vec<Reading>, incomplete: bool, with_psi: bool) -> String {
+        let cgroups = readings
+            .into_iter()
+            .map(|reading| (reading.name.clone(), Arc::new(reading)));
+        let snapshot = Snapshot {
+            cgroups: cgroups.collect(),
+            incomplete,
+            ..Default::default()
+        };
+        let machine = (&*snapshot.machine, &*snapshot.version);
+        String::from_utf8(write(Some(machine), Some(&snapshot), with_psi, NOW)).unwrap()
+    }
+
+    /// The lines of a metric, without its name and its header.
+    fn lines<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+        let series = text.lines().filter(|line| !line.starts_with('#'));
+        series
+            .filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'))
+            .collect()
+    }
+
+    #[test]
+    fn a_container_has_the_labels_of_its_pod() {
+        let mut container = reading("/kubepods/poda/c1");
+        container.container = Some(Arc::new(ContainerRecord {
+            id: "c1".into(),
+            image: "busybox:1.36".into(),
+            name: "main".into(),
+            ..Default::default()
+        }));
+        let mut pod = reading("/kubepods/poda");
+        for reading in [&mut container, &mut pod] {
+            reading.pod = Some(Arc::new(PodRef {
+                namespace: "default".into(),
+                name: "web".into(),
+                uid: "a".into(),
+            }));
+        }
+        container.usage.cpu.total = 1_500_000_000;
+        let text = text(vec![reading("/"), pod, container], false, false);
+        assert_eq!(
+            lines(&text, "container_memory_rss"),
+            [
+                r#"container="",id="/",image="",name="",namespace="",pod=""} 0 1767225600000"#,
+                r#"container="",id="/kubepods/poda",image="",name="",namespace="default",pod="web"} 0 1767225600000"#,
+                r#"container="main",id="/kubepods/poda/c1",image="busybox:1.36",name="c1",namespace="default",pod="web"} 0 1767225600000"#,
+            ]
+        );
+        // A cgroup that has used no CPU time is not shown.
+        assert_eq!(
+            lines(&text, "container_cpu_usage_seconds_total"),
+            [
+                r#"container="main",cpu="total",id="/kubepods/poda/c1",image="busybox:1.36",name="c1",namespace="default",pod="web"} 1.5 1767225600000"#
+            ]
+        );
+    }
+
+    #[test]
+    fn throttling_needs_a_quota_and_limits_a_spec() {
+        let mut limited = reading("/kubepods/poda");
+        limited.spec = Arc::new(Spec {
+            cpu: Some(CpuSpec {
+                shares: 512,
+                quota: 50_000,
+                period: 100_000,
+            }),
+            memory: Some(MemorySpec {
+                limit: u64::MAX,
+                ..Default::default()
+            }),
+            creation_time: Some(NOW),
+            ..Default::default()
+        });
+        let text = text(vec![reading("/"), limited], false, false);
+        for (name, value) in [
+            ("container_cpu_cfs_periods_total", "0 1767225600000"),
+            ("container_spec_cpu_quota", "50000"),
+            ("container_spec_cpu_shares", "512"),
+            ("container_spec_memory_limit_bytes", "0"),
+        ] {
+            let labels = r#"container="",id="/kubepods/poda",image="",name="",namespace="",pod=""} "#;
+            assert_eq!(lines(&text, name), [format!("{labels}{value}")], "{name}");
+        }
+        assert_eq!(lines(&text, "container_start_time_seconds").len(), 2);
+    }
+
+    #[test]
+    fn devices_interfaces_and_limits_have_labels_of_their_own() {
+        let device = |device: &str, operations: &[(&str, u64)]| DeviceIo {
+            device: device.into(),
+            major: 254,
+            minor: 0,
+            operations: operations
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), *value))
+                .collect(),
+        };
+        let mut root = reading("/");
+        root.usage.disk_io.io_service_bytes = vec![device("/dev/vda", &[("Read", 512), ("Write", 1024)])];
+        root.usage.disk_io.io_serviced = vec![device("/dev/vda", &[("Read", 1)])];
+        let file_system = |device: &str| FileSystem {
+            device: device.into(),
+            capacity: 4096,
+            free: 1024,
+            io: IoCounters {
+                reads_completed: 9,
+                read_time: 5,
+                ..Default::default()
+            },
+            ..Default::default()
+        };
+        root.usage.file_systems = vec![file_system("/dev/vda"), file_system("/dev/sda")];
+        root.usage.processes.ulimits = vec![Ulimit {
+            name: "max_open_files",
+            soft: -1,
+            hard: -1,
+        }];
+        let interface = |name: &str| Interface {
+            name: name.into(),
+            rx_bytes: 7,
+            ..Default::default()
+        };
+        root.usage.network = NetworkUsage {
+            interfaces: vec![interface("eth1"), interface("eth0")],
+            ..Default::default()
+        };
+        let text = text(vec![root], false, false);
+        let rest = r#"id="/",image="",name="",namespace="",pod=""}"#;
+        assert_eq!(
+            lines(&text, "container_fs_reads_total"),
+            [
+                format!(r#"container="",device="/dev/sda",{rest} 9 1767225600000"#),
+                format!(r#"container="",device="/dev/vda",{rest} 1 1767225600000"#),
+            ]
+        );
+        assert_eq!(
+            lines(&text, "container_fs_usage_bytes")[0],
+            format!(r#"container="",device="/dev/sda",{rest} 3072 1767225600000"#)
+        );
+        // The kubelet takes milliseconds for nanoseconds.
+        assert_eq!(
+            lines(&text, "container_fs_read_seconds_total")[0],
+            format!(r#"container="",device="/dev/sda",{rest} 5e-09 1767225600000"#)
+        );
+        assert_eq!(
+            lines(&text, "container_blkio_device_usage_total"),
+            [
+                r#"container="",device="/dev/vda",id="/",image="",major="254",minor="0",name="",namespace="",operation="Read",pod=""} 512 1767225600000"#,
+                r#"container="",device="/dev/vda",id="/",image="",major="254",minor="0",name="",namespace="",operation="Write",pod=""} 1024 1767225600000"#,
+            ]
+        );
+        let interfaces = lines(&text, "container_network_receive_bytes_total");
+        assert_eq!(
+            interfaces,
+            ["eth0", "eth1"].map(|name| format!(
+                r#"container="",id="/",image="",interface="{name}",name="",namespace="",pod=""}} 7 1767225600000"#
+            ))
+        );
+        assert_eq!(
+            lines(&text, "container_ulimits_soft"),
+            [
+                r#"container="",id="/",image="",name="",namespace="",pod="",ulimit="max_open_files"} -1 1767225600000"#
+            ]
+        );
+    }
+
+    #[test]
+    fn stalls_are_shown_where_the_kernel_reports_them() {
+        let mut root = reading("/");
+        root.usage.cpu.psi.some.total = 2_500_000;
+        let shown = text(vec![root.clone()], false, true);
+        assert_eq!(
+            lines(&shown, "container_pressure_cpu_waiting_seconds_total"),
+            [r#"container="",id="/",image="",name="",namespace="",pod=""} 2.5 1767225600000"#]
+        );
+        assert!(!text(vec![root], false, false).contains("pressure"));
+    }
+
+    #[test]
+    fn errors_are_shown_beside_what_could_be_read() {
+        let shown = text(vec![reading("/")], true, false);
+        assert!(shown.contains("container_scrape_error 1\n") && shown.contains("machine_scrape_error 0\n"));
+        assert!(!lines(&shown, "container_memory_rss").is_empty());
+        let nothing = String::from_utf8(write(None, None, true, NOW)).unwrap();
+        let series: Vec<_> = nothing.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(series, ["container_scrape_error 1", "machine_scrape_error 1"]);
+    }
+
+    #[test]
+    fn metrics_are_sorted_by_name() {
+        assert!(METRICS.is_sorted_by_key(|metric| metric.name));
+    }
+}
