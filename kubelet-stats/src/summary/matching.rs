@@ -110,3 +110,116 @@ impl Listed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::reading::{ContainerRecord, CpuSpec, Interface, MemorySpec, Spec};
+
+    /// A container `main` of the pod `web`.
+    fn reading(id: &str, created: i64, rate: Option<u64>, rss: u64) -> (Arc<str>, Arc<Reading>) {
+        let name: Arc<str> = format!("/kubepods/poda/{id}").into();
+        let mut reading = Reading {
+            name: name.clone(),
+            spec: Arc::new(Spec {
+                creation_time: Timestamp::from_second(created).ok(),
+                cpu: Some(CpuSpec::default()),
+                memory: Some(MemorySpec::default()),
+                ..Default::default()
+            }),
+            cpu_rate: rate,
+            container: Some(Arc::new(ContainerRecord {
+                id: id.to_owned(),
+                name: "main".to_owned(),
+                ..Default::default()
+            })),
+            pod: Some(Arc::new(PodRef {
+                namespace: "default".to_owned(),
+                name: "web".to_owned(),
+                uid: "a".to_owned(),
+            })),
+            ..Default::default()
+        };
+        reading.usage.memory.rss = rss;
+        (name, Arc::new(reading))
+    }
+
+    fn chosen(readings: Vec<(Arc<str>, Arc<Reading>)>) -> Vec<String> {
+        let snapshot = Snapshot {
+            cgroups: readings.into_iter().collect(),
+            ..Default::default()
+        };
+        let readings = Readings::of(&snapshot);
+        let mut chosen: Vec<String> = readings.containers.keys().map(|id| (*id).to_owned()).collect();
+        chosen.sort();
+        chosen
+    }
+
+    #[test]
+    fn of_a_container_that_restarted_the_one_that_runs_counts() {
+        let old = || reading("old", 10, Some(5), 5);
+        let young = || reading("young", 20, Some(5), 5);
+        assert_eq!(chosen(vec![old(), young()]), ["young"]);
+        // The young one has ended, or was never read before.
+        assert_eq!(chosen(vec![old(), reading("young", 20, Some(0), 5)]), ["old"]);
+        assert_eq!(chosen(vec![old(), reading("young", 20, None, 5)]), ["old"]);
+        assert_eq!(chosen(vec![old(), reading("young", 20, Some(5), 0)]), ["old"]);
+        let ended = reading("old", 10, Some(0), 0);
+        assert_eq!(chosen(vec![ended.clone(), young()]), ["young"]);
+        assert_eq!(chosen(vec![ended, reading("young", 20, Some(0), 0)]), [""; 0]);
+        // At the same time: the one that runs.
+        assert_eq!(
+            chosen(vec![reading("a", 10, Some(5), 5), reading("b", 10, Some(0), 5)]),
+            ["a"]
+        );
+    }
+
+    #[test]
+    fn a_cgroup_that_uses_nothing_is_of_a_container_that_ended() {
+        assert_eq!(chosen(vec![reading("a", 10, Some(0), 5)]), ["a"], "it is idle");
+        assert_eq!(chosen(vec![reading("a", 10, Some(5), 0)]), ["a"]);
+        assert_eq!(chosen(vec![reading("a", 10, Some(0), 0)]), [""; 0]);
+        assert_eq!(
+            chosen(vec![reading("a", 10, None, 5)]),
+            [""; 0],
+            "the runtime's numbers are shown"
+        );
+        let (name, mut sandbox) = reading("a", 10, Some(0), 0);
+        let reading = Arc::make_mut(&mut sandbox);
+        Arc::make_mut(&mut reading.spec).has_network = true;
+        reading.usage.network.interfaces.push(Interface {
+            rx_bytes: 1,
+            ..Default::default()
+        });
+        assert_eq!(chosen(vec![(name, sandbox)]), ["a"], "it has traffic");
+    }
+
+    #[test]
+    fn of_several_sandboxes_those_that_are_ready_count() {
+        let sandbox = |id: &str, second, ready| RuntimeSandbox {
+            id: id.to_owned(),
+            pod: "web".to_owned(),
+            created_at: Timestamp::from_second(second).ok(),
+            ready,
+            ..Default::default()
+        };
+        let ids = |sandboxes: Vec<RuntimeSandbox>| -> Vec<String> {
+            let list = RuntimeList {
+                sandboxes,
+                ..Default::default()
+            };
+            Listed::of(list).sandboxes.into_keys().collect()
+        };
+        assert_eq!(ids(vec![sandbox("a", 1, false)]), ["a"]);
+        assert_eq!(ids(vec![sandbox("a", 1, true), sandbox("b", 2, false)]), ["a"]);
+        assert_eq!(ids(vec![sandbox("a", 1, false), sandbox("b", 2, false)]), ["b"]);
+        assert_eq!(
+            ids(vec![sandbox("a", 1, true), sandbox("b", 2, true)]),
+            ["a", "b"]
+        );
+    }
+}

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use kubelet_core::stats::{
-    ContainerStats, FsStats, NodeStats, RlimitStats, SYSTEM_CONTAINER_KUBELET, SYSTEM_CONTAINER_MISC,
-    SYSTEM_CONTAINER_PODS, SYSTEM_CONTAINER_RUNTIME,
+    ContainerStats, FsStats, NodeStats, RlimitStats, RuntimeFileSystem, SYSTEM_CONTAINER_KUBELET,
+    SYSTEM_CONTAINER_MISC, SYSTEM_CONTAINER_PODS, SYSTEM_CONTAINER_RUNTIME,
 };
 
 use super::{NodeSummary, cgroup, time};
@@ -102,29 +102,26 @@ impl NodeSummary {
         self.inner.collector.file_systems().of_path(root).await
     }
 
-    /// The file systems of images and of containers (`ImageFsStats`). `None` without a runtime.
+    /// The file systems of images and of containers (`ImageFsStats`). `None` without a runtime. They are one, unless the
+    /// runtime reports containers on another device.
     pub(super) async fn runtime_file_systems(&self) -> Result<(Option<FsStats>, Option<FsStats>)> {
         let Some(runtime) = &self.inner.config.runtime else {
             return Ok((None, None));
         };
         let file_systems = runtime.file_systems().await?;
-        let Some(images) = file_systems.images.into_iter().next() else {
-            let message = "imageFs information is unavailable".to_owned();
-            return Err(Error::Runtime(kubelet_core::Error::runtime(
-                "ImageFsInfo",
-                std::io::Error::other(message),
-            )));
+        let Some(images) = file_systems.images.first() else {
+            return Err(no_image_fs());
         };
-        let mut stats = FsStats {
-            time: time(images.timestamp),
-            used_bytes: Some(images.used_bytes.unwrap_or(0)),
-            inodes_used: images.inodes_used,
-            ..Default::default()
-        };
-        if let Some(file_system) = self.known_file_system(&images.mountpoint).await {
-            fill_capacity(&mut stats, &file_system);
+        let of_images = self.known_file_system(&images.mountpoint).await;
+        let image_fs = part_of(images, of_images.as_ref());
+        if let Some(containers) = file_systems.containers.first()
+            && containers.mountpoint != images.mountpoint
+            && let Some(of_containers) = self.known_file_system(&containers.mountpoint).await
+            && of_images.is_some_and(|of_images| of_images.device != of_containers.device)
+        {
+            return Ok((Some(image_fs), Some(part_of(containers, Some(&of_containers)))));
         }
-        Ok((Some(stats.clone()), Some(stats)))
+        Ok((Some(image_fs.clone()), Some(image_fs)))
     }
 
     /// The file system of a folder that the runtime names; `None` if it is unknown here, or hangs (`getFsInfo`).
@@ -147,7 +144,8 @@ impl NodeSummary {
         }
     }
 
-    /// Images or containers have a file system of their own, which is not the node's (`HasDedicatedImageFs`).
+    /// Whether images or containers have a file system that is not the node's (`HasDedicatedImageFs`), and whether those of
+    /// images and of containers differ (`HasDedicatedContainerFs`). Without a runtime, neither.
     ///
     /// # Errors
     ///
@@ -156,20 +154,43 @@ impl NodeSummary {
     /// # Cancel safety
     ///
     /// May be dropped and called again.
-    pub async fn has_dedicated_image_fs(&self) -> Result<bool> {
+    pub async fn dedicated_file_systems(&self) -> Result<(bool, bool)> {
         let Some(runtime) = &self.inner.config.runtime else {
-            return Ok(false);
+            return Ok((false, false));
         };
-        let root = self.root_file_system().await?;
-        for images in runtime.file_systems().await?.images {
-            if let Some(file_system) = self.known_file_system(&images.mountpoint).await {
-                return Ok(file_system.device != root.device);
-            }
-        }
-        Err(Error::NoFileSystem {
-            path: "imagefs".into(),
-        })
+        let root = self.root_file_system().await?.device;
+        let file_systems = runtime.file_systems().await?;
+        let device = async |part: Option<&RuntimeFileSystem>| match part {
+            Some(part) => Some(self.known_file_system(&part.mountpoint).await?.device),
+            None => None,
+        };
+        let images = device(file_systems.images.first())
+            .await
+            .ok_or_else(no_image_fs)?;
+        let containers = device(file_systems.containers.first())
+            .await
+            .unwrap_or_else(|| images.clone());
+        Ok((images != root || containers != root, images != containers))
     }
+}
+
+fn no_image_fs() -> Error {
+    let error = std::io::Error::other("imageFs information is unavailable");
+    Error::Runtime(kubelet_core::Error::runtime("ImageFsInfo", error))
+}
+
+/// What the runtime uses of a file system, and what is free.
+fn part_of(part: &RuntimeFileSystem, file_system: Option<&FileSystem>) -> FsStats {
+    let mut stats = FsStats {
+        time: time(part.timestamp),
+        used_bytes: Some(part.used_bytes.unwrap_or(0)),
+        inodes_used: part.inodes_used,
+        ..Default::default()
+    };
+    if let Some(file_system) = file_system {
+        fill_capacity(&mut stats, file_system);
+    }
+    stats
 }
 
 /// A cgroup as a container, without file systems (`GetCgroupStats`).

@@ -1,18 +1,20 @@
 //! The whole summary: file systems, logs, volumes, rates.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, PodSpec, Volume};
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::stats::{
-    RuntimeContainer, RuntimeContainerUsage, RuntimeCpu, RuntimeFileSystem, RuntimeFileSystems, RuntimeList,
-    RuntimeSandbox, StatsPods,
+    FsStats, RuntimeContainer, RuntimeContainerUsage, RuntimeCpu, RuntimeFileSystem, RuntimeFileSystems,
+    RuntimeList, RuntimeSandbox, StatsPods,
 };
 use kubelet_core::{PodUid, RootDir, SummaryProvider as _, VolumeUsage, VolumeUsages};
-use kubelet_stats::{NodeSummary, SummaryConfig};
+use kubelet_stats::source::{StatFs, StatFsResult};
+use kubelet_stats::{Collector, NodeSummary, SummaryConfig};
 
-use crate::tree::{FixedRuntime, Tree};
+use crate::tree::{FixedRuntime, Tree, file_systems};
 
 struct Volumes;
 
@@ -162,7 +164,7 @@ async fn everything_of_a_node() {
     assert_eq!(images, containers);
     assert_eq!((images.used_bytes, images.inodes_used), (Some(9_000), Some(2)));
     assert_eq!(images.capacity_bytes, fs.capacity_bytes);
-    assert!(!summary.has_dedicated_image_fs().await.unwrap());
+    assert_eq!(summary.dedicated_file_systems().await.unwrap(), (false, false));
     let rlimit = node.rlimit.as_ref().unwrap();
     assert_eq!(
         (rlimit.max_pid, rlimit.num_of_running_processes),
@@ -311,4 +313,74 @@ async fn without_a_runtime_the_cgroups_are_the_containers() {
         })
         .collect();
     assert_eq!(shown, [("/docker", "", 64, Some(43)), ("", "a", 64, Some(42))]);
+}
+
+/// Each of these folders is on a device of its own.
+struct Disks;
+
+impl StatFs for Disks {
+    fn stat(&self, path: &Path) -> std::io::Result<StatFsResult> {
+        let minor = match path.to_str() {
+            Some("/images") => 2,
+            Some("/layers") => 3,
+            _ => 1,
+        };
+        Ok(StatFsResult {
+            major: 1,
+            minor,
+            capacity: 1000 * minor,
+            available: 10 * minor,
+            ..Default::default()
+        })
+    }
+}
+
+#[tokio::test]
+async fn images_and_containers_on_disks_of_their_own() {
+    let tree = node();
+    tree.write(
+        "proc/self/mountinfo",
+        "1 0 1:1 / / rw - ext4 /dev/a rw\n2 1 1:2 / /images rw - xfs /dev/b rw\n3 1 1:3 / /layers rw - xfs /dev/c rw\n",
+    );
+    let shown = async |images: &str, containers: &[&str]| {
+        let part = |mountpoint: &str| RuntimeFileSystem {
+            mountpoint: mountpoint.to_owned(),
+            used_bytes: Some(5),
+            ..Default::default()
+        };
+        let runtime = FixedRuntime {
+            file_systems: RuntimeFileSystems {
+                images: vec![part(images)],
+                containers: containers.iter().map(|path| part(path)).collect(),
+            },
+            ..Default::default()
+        };
+        let mut config = tree.config(&[]);
+        config.file_systems = file_systems(&tree.path("proc"), Arc::new(Disks));
+        let config = (
+            config,
+            SummaryConfig {
+                runtime: Some(Arc::new(runtime)),
+                ..SummaryConfig::new("node1")
+            },
+        );
+        let summary = NodeSummary::new(Collector::new(config.0), config.1);
+        let runtime = summary.summary(false).await.unwrap().node.runtime.unwrap();
+        let capacity = |fs: Option<FsStats>| fs.unwrap().capacity_bytes.unwrap();
+        let dedicated = summary.dedicated_file_systems().await.unwrap();
+        (
+            capacity(runtime.image_fs),
+            capacity(runtime.container_fs),
+            dedicated,
+        )
+    };
+    assert_eq!(shown("/", &[]).await, (1000, 1000, (false, false)));
+    assert_eq!(shown("/images", &["/images"]).await, (2000, 2000, (true, false)));
+    assert_eq!(shown("/images", &["/layers"]).await, (2000, 3000, (true, true)));
+    assert_eq!(shown("/", &["/layers"]).await, (1000, 3000, (true, true)));
+    assert_eq!(
+        shown("/other", &["/"]).await,
+        (1000, 1000, (false, false)),
+        "on the same device"
+    );
 }
