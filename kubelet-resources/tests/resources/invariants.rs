@@ -132,8 +132,7 @@ impl Node {
         state.cpu = read_cpu_state(&cpu, CpuPolicy::Static, gates, &BTreeMap::new(), path).unwrap();
         state.memory = read_memory_state(&memory, MemoryPolicy::Static, gates, path).unwrap();
         let (cpu, memory) = (state.cpu.clone(), state.memory.clone());
-        self.allocator =
-            Allocator::new(&self.machine, &self.config, state).unwrap_or_else(|e| panic!("{e} {memory:?}"));
+        self.allocator = Allocator::new(&self.machine, &self.config, state).unwrap();
         for pod in &self.admitted {
             // Whether it is admitted again depends on the policy; nothing moves in any case.
             let _ = self.allocator.admit(pod, None);

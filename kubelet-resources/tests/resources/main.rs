@@ -1,4 +1,5 @@
 //! Tests of the managers through the public API.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod checkpoints;
 mod invariants;

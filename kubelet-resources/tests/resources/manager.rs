@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,7 +19,6 @@ use kubelet_resources::{
     Result,
 };
 use serde_json::{Value, json};
-use std::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::pods::{config, container, machine, pod, simple_pod};
