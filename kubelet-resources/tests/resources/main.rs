@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod checkpoints;
+mod configuration;
 mod invariants;
 mod manager;
+mod pod_level;
 mod pods;
 mod product_merge;
 mod recorded;
