@@ -64,7 +64,7 @@ impl<'a> Accumulator<'a> {
         let per_core = topology.cpus_per_core();
         let cores = self.sorted_cores().into_iter();
         let free: Vec<usize> = cores
-            .filter(|core| self.free_in(&topology.cores, *core) == per_core)
+            .filter(|core| self.is_free(&topology.cores, *core, per_core))
             .collect();
         self.take_groups(&topology.cores, free);
     }
@@ -95,6 +95,15 @@ impl<'a> Accumulator<'a> {
         groups.cpus(id).intersection_len(&self.free)
     }
 
+    /// Whether the whole group is free, and has the usual number of CPUs.
+    ///
+    /// The kubelet compares numbers only. On a machine with unequal groups, e.g. with CPUs that are offline, it takes CPUs that
+    /// another container has.
+    fn is_free(&self, groups: &Groups, id: usize, usual: usize) -> bool {
+        let cpus = groups.cpus(id);
+        cpus.len() == usual && cpus.is_subset(&self.free)
+    }
+
     pub(super) fn free_cpus(&self, groups: &Groups, id: usize) -> CpuSet {
         groups.cpus(id).intersection(&self.free)
     }
@@ -118,7 +127,7 @@ impl<'a> Accumulator<'a> {
         let per_socket = topology.cpus_per_socket();
         let sockets = self.sorted_sockets().into_iter();
         let free: Vec<usize> = sockets
-            .filter(|socket| self.free_in(&topology.sockets, *socket) == per_socket)
+            .filter(|socket| self.is_free(&topology.sockets, *socket, per_socket))
             .collect();
         self.take_groups(&topology.sockets, free);
     }
@@ -154,7 +163,7 @@ impl<'a> Accumulator<'a> {
             .union(cores.iter().take(enough))
             .intersection(&self.free);
         // An odd number of CPUs leaves the other half of the last core.
-        let odd = self.needed % 2 != 0 && per_core > 1 && cpus.len() > self.needed;
+        let odd = !self.needed.is_multiple_of(2) && per_core > 1 && cpus.len() > self.needed;
         let cpus: CpuSet = cpus.iter().take(cpus.len() - usize::from(odd)).collect();
         if cpus.len() == self.needed {
             self.take(&cpus);

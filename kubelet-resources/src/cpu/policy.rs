@@ -116,12 +116,15 @@ impl StaticPolicy {
             true => self.topology.cpus.difference(reserved),
             false => self.topology.cpus.clone(),
         };
-        if state.shared.is_empty() {
-            if !state.containers.is_empty() {
-                return refused("default cpuset cannot be empty".to_owned());
-            }
+        if state.shared.is_empty() && state.containers.is_empty() {
             state.shared = available;
             return Ok(());
+        }
+        // Under a strict reservation all other CPUs can be exclusive. The kubelet refuses this state, too, although it has
+        // written it.
+        let known = self.known_cpus(state);
+        if state.shared.is_empty() && !(strict && known == available) {
+            return refused("default cpuset cannot be empty".to_owned());
         }
         let shared_and_reserved = reserved.intersection(&state.shared);
         if strict && !shared_and_reserved.is_empty() {
@@ -146,16 +149,21 @@ impl StaticPolicy {
                 }
             }
         }
-        let mut known = state.shared.union(&state.all_allocated());
-        if self.gates.pod_level_resource_managers {
-            known = state.pods.values().fold(known, |known, cpus| known.union(cpus));
-        }
         if known != available {
             return refused(format!(
                 "current set of available CPUs \"{available}\" doesn't match with CPUs in state \"{known}\""
             ));
         }
         Ok(())
+    }
+
+    /// All CPUs of the state.
+    fn known_cpus(&self, state: &CpuState) -> CpuSet {
+        let known = state.shared.union(&state.all_allocated());
+        match self.gates.pod_level_resource_managers {
+            true => state.pods.values().fold(known, |known, cpus| known.union(cpus)),
+            false => known,
+        }
     }
 
     /// Allocates for a container (`Allocate`).
@@ -215,7 +223,7 @@ impl StaticPolicy {
             return Ok(());
         }
         let cpus_per_core = self.topology.cpus_per_core();
-        if requested % cpus_per_core.max(1) != 0 {
+        if !requested.is_multiple_of(cpus_per_core.max(1)) {
             return Err(Error::SmtAlignment {
                 requested,
                 cpus_per_core,

@@ -65,7 +65,7 @@ fn distributed(
     group: usize,
     spread: bool,
 ) -> Result<CpuSet> {
-    if count % group != 0 {
+    if !count.is_multiple_of(group) {
         return packed(topology, available, count, spread, false);
     }
     let mut accumulator = Accumulator::new(topology, available, count, spread);

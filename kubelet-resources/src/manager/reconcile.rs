@@ -34,8 +34,11 @@ impl Shared {
     }
 
     async fn reconcile_pod(&self, pod: &Arc<Pod>, status: &PodStatus, updates: &dyn ContainerUpdates) {
-        for container in pod.all_containers() {
-            let name = container.name.as_str();
+        let names: Vec<&str> = pod
+            .all_containers()
+            .map(|container| container.name.as_str())
+            .collect();
+        for name in names {
             let Some(id) = running_container(status, name) else {
                 continue;
             };

@@ -1,6 +1,6 @@
 //! The memory of the NUMA nodes: what there is, what an allocation takes, what a release gives back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kubelet_core::quantity::{Amount, Format};
 
@@ -75,8 +75,12 @@ pub(super) fn take(nodes: &mut NodeMap, from: &[usize], resource: &str, mut size
     }
 }
 
-/// Gives the memory of the blocks back (`releaseMemory`).
-pub(super) fn give_back(nodes: &mut NodeMap, blocks: &[MemoryBlock]) {
+/// Gives the memory of the blocks back (`releaseMemory`). Returns whether all of it was found on their nodes.
+///
+/// It may not be: under `best-effort`, a node of a group can serve blocks alone, too, and another block was released from the
+/// wrong node.
+pub(super) fn give_back(nodes: &mut NodeMap, blocks: &[MemoryBlock]) -> bool {
+    let mut complete = true;
     for block in blocks {
         let mut size = block.size;
         for id in &block.nodes {
@@ -92,12 +96,52 @@ pub(super) fn give_back(nodes: &mut NodeMap, blocks: &[MemoryBlock]) {
                 size -= returned;
             }
         }
+        complete &= size == 0;
     }
+    complete
+}
+
+/// The nodes from which these blocks were allocated. Blocks of few nodes are placed first: those of more nodes then fit into what
+/// is left.
+pub(super) fn place<'a>(empty: &NodeMap, blocks: impl Iterator<Item = &'a MemoryBlock>) -> NodeMap {
+    let mut nodes = empty.clone();
+    let mut blocks: Vec<&MemoryBlock> = blocks.collect();
+    blocks.sort_by_key(|block| block.nodes.len());
+    for block in blocks {
+        take(&mut nodes, &block.nodes, &block.resource, block.size);
+    }
+    nodes
+}
+
+/// The nodes that serve blocks of different groups. What a node's group is, and how memory is divided among these nodes, then
+/// depends on the order of the allocations.
+pub(super) fn mixed<'a>(blocks: impl Iterator<Item = &'a MemoryBlock>) -> BTreeSet<usize> {
+    let mut groups: BTreeMap<usize, &[usize]> = BTreeMap::new();
+    let mut mixed = BTreeSet::new();
+    for block in blocks {
+        for id in &block.nodes {
+            let group = *groups.entry(*id).or_insert(&block.nodes);
+            if !is_same_group(group, &block.nodes) {
+                mixed.extend(group.iter().chain(&block.nodes));
+            }
+        }
+    }
+    mixed
 }
 
 /// Whether both describe the same machine with the same allocations (`areMachineStatesEqual`). Among the nodes of a group,
 /// memory may be divided in different ways.
-pub(super) fn are_equal(one: &NodeMap, other: &NodeMap) -> bool {
+///
+/// So it may among the mixed nodes, and among those whose group is still that of a block that was released.
+pub(super) fn are_equal(one: &NodeMap, other: &NodeMap, mut mixed: BTreeSet<usize>) -> bool {
+    for (id, a) in one {
+        if let Some(b) = other.get(id)
+            && !is_same_group(&a.group, &b.group)
+        {
+            mixed.extend(a.group.iter().chain(&b.group));
+        }
+    }
+    let all_mixed: Vec<usize> = mixed.iter().copied().collect();
     let of_group = |nodes: &NodeMap, group: &[usize], resource: &str| {
         let tables = group.iter().filter_map(|id| nodes.get(id)?.memory.get(resource));
         tables.fold((0, 0), |(free, reserved), table| {
@@ -107,15 +151,16 @@ pub(super) fn are_equal(one: &NodeMap, other: &NodeMap) -> bool {
     one.len() == other.len()
         && one.iter().all(|(id, a)| {
             let Some(b) = other.get(id) else { return false };
+            let is_mixed = mixed.contains(id);
+            let group = if is_mixed { &all_mixed } else { &a.group };
             a.assignments == b.assignments
-                && is_same_group(&a.group, &b.group)
                 && a.memory.len() == b.memory.len()
                 && a.memory.iter().all(|(resource, a_table)| {
                     b.memory.get(resource).is_some_and(|b_table| {
                         a_table.total == b_table.total
                             && a_table.system_reserved == b_table.system_reserved
                             && a_table.allocatable == b_table.allocatable
-                            && of_group(one, &a.group, resource) == of_group(other, &a.group, resource)
+                            && of_group(one, group, resource) == of_group(other, group, resource)
                     })
                 })
         })

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::{PodExt, QosClass, qos_class};
 
 use super::hints::is_used_otherwise;
-use super::nodes::{Reserved, are_equal, empty_nodes, give_back, take};
+use super::nodes::{Reserved, are_equal, empty_nodes, give_back, mixed, place, take};
 use super::state::{MemoryBlock, MemoryState, NodeMap};
 use crate::machine::Machine;
 use crate::metrics::{Resource, count_allocation};
@@ -70,24 +70,59 @@ impl StaticPolicy {
             state.nodes = self.empty.clone();
             return Ok(());
         }
-        let mut expected = self.empty.clone();
-        for (pod_uid, containers) in &state.containers {
-            let of_pod = state.pods.get(pod_uid).filter(|blocks| !blocks.is_empty());
-            match of_pod.filter(|_| self.gates.pod_level_resource_managers) {
-                Some(blocks) => retake(&mut expected, blocks, pod_uid, "")?,
-                None => {
-                    for (container, blocks) in containers {
-                        retake(&mut expected, blocks, pod_uid, container)?;
-                    }
-                }
-            }
+        for (pod_uid, container, block) in self.all_blocks(state) {
+            self.check_block(pod_uid, container, block)?;
         }
-        match are_equal(&state.nodes, &expected) {
+        let blocks = || self.all_blocks(state).map(|(_, _, block)| block);
+        let expected = place(&self.empty, blocks());
+        match are_equal(&state.nodes, &expected, mixed(blocks())) {
             true => Ok(()),
             false => Err(Error::Refused(
                 "[memorymanager] the expected machine state is different from the real one".to_owned(),
             )),
         }
+    }
+
+    /// All blocks that were allocated, with the pod's UID and the container's name. Pods with pod-level resources have theirs as a
+    /// whole.
+    fn all_blocks<'a>(
+        &self,
+        state: &'a MemoryState,
+    ) -> impl Iterator<Item = (&'a str, &'a str, &'a MemoryBlock)> {
+        let of_pods = self.gates.pod_level_resource_managers;
+        state.containers.iter().flat_map(move |(pod_uid, containers)| {
+            let of_pod = state
+                .pods
+                .get(pod_uid)
+                .filter(|blocks| of_pods && !blocks.is_empty());
+            let as_a_whole = of_pod.into_iter().flatten().map(|block| ("", block));
+            let containers = containers.iter().filter(move |_| of_pod.is_none());
+            let single =
+                containers.flat_map(|(name, blocks)| blocks.iter().map(move |block| (name.as_str(), block)));
+            as_a_whole
+                .chain(single)
+                .map(move |(container, block)| (pod_uid.as_str(), container, block))
+        })
+    }
+
+    /// Whether the nodes of the block have such memory.
+    fn check_block(&self, pod_uid: &str, container: &str, block: &MemoryBlock) -> Result<()> {
+        let refused = |what: &str| {
+            Err(Error::Refused(format!(
+                "[memorymanager] (pod: {pod_uid}, container: {container}) the memory assignment uses {what} that does not \
+                 exist"
+            )))
+        };
+        for id in &block.nodes {
+            match self.empty.get(id) {
+                None => return refused("the NUMA"),
+                Some(node) if !node.memory.contains_key(&block.resource) => {
+                    return refused("memory resource");
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Allocates for a container (`Allocate`).
@@ -134,16 +169,23 @@ impl StaticPolicy {
 
     /// Frees what the container has (`RemoveContainer`).
     pub(super) fn release(&mut self, state: &mut MemoryState, pod_uid: &str, container: &str) {
-        let blocks = state.remove(pod_uid, container);
+        let mut blocks = state.remove(pod_uid, container).unwrap_or_default();
         if self.gates.pod_level_resource_managers && state.pods.contains_key(pod_uid) {
-            if !state.containers.contains_key(pod_uid)
-                && let Some(of_pod) = state.pods.remove(pod_uid)
-            {
-                give_back(&mut state.nodes, &of_pod);
-            }
-            return;
+            // The last container gives back what the pod has.
+            blocks = match state.containers.contains_key(pod_uid) {
+                true => Vec::new(),
+                false => state.pods.remove(pod_uid).unwrap_or_default(),
+            };
         }
-        give_back(&mut state.nodes, &blocks.unwrap_or_default());
+        // The kubelet loses memory here.
+        if !give_back(&mut state.nodes, &blocks) {
+            tracing::warn!(
+                pod_uid,
+                container,
+                "memory was allocated from nodes of different groups, counting it anew"
+            );
+            state.nodes = place(&self.empty, self.all_blocks(state).map(|(_, _, block)| block));
+        }
     }
 
     /// The nodes of the hint, or more, or others, with enough memory.
@@ -214,29 +256,6 @@ impl StaticPolicy {
             }
         }
     }
-}
-
-/// Takes what the state says was allocated (`updateExpectedMachineState`).
-fn retake(nodes: &mut NodeMap, blocks: &[MemoryBlock], pod_uid: &str, container: &str) -> Result<()> {
-    let refused = |what: &str| {
-        Err(Error::Refused(format!(
-            "[memorymanager] (pod: {pod_uid}, container: {container}) the memory assignment uses {what} that does not \
-             exist"
-        )))
-    };
-    for block in blocks {
-        for id in &block.nodes {
-            match nodes.get(id) {
-                None => return refused("the NUMA"),
-                Some(node) if !node.memory.contains_key(&block.resource) => {
-                    return refused("memory resource");
-                }
-                Some(_) => {}
-            }
-        }
-        take(nodes, &block.nodes, &block.resource, block.size);
-    }
-    Ok(())
 }
 
 /// A preferred hint before others, then the one with fewer nodes (`findBestHint`).

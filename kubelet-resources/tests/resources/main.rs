@@ -1,6 +1,12 @@
 //! Tests of the managers through the public API.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod checkpoints;
+mod configuration;
+mod invariants;
+mod manager;
+mod pod_level;
+mod pods;
 mod product_merge;
 mod recorded;
 mod sysfs;

@@ -1,13 +1,17 @@
 //! The merge of hints, held to a straightforward one that goes through each way to choose one hint for each resource, as the
 //! kubelet does.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_resources::topology::{
-    ResourceHints, TopologyHint, TopologyMerger, TopologyOptions, TopologyPolicy,
+    HintProvider, ResourceHints, TopologyHint, TopologyMerger, TopologyOptions, TopologyPolicy, TopologyScope,
 };
-use kubelet_resources::{Machine, NumaNode, NumaSet};
+use kubelet_resources::{Allocator, BoxError, Machine, NumaNode, NumaSet, ResourcesState, Result};
 use proptest::prelude::*;
+
+use crate::pods;
 
 /// `policy`, without the restriction to one node.
 struct ProductMerge<'a> {
@@ -250,6 +254,47 @@ fn how_long_it_takes() {
             println!("{providers} providers preferring {preferred:?}: {took:?}; product: {text}");
         }
     }
+}
+
+/// Every set of nodes is possible, single nodes are preferred.
+struct AnyNodes(ResourceHints);
+
+impl HintProvider for AnyNodes {
+    fn container_hints(&mut self, _: &Arc<Pod>, _: &Container) -> ResourceHints {
+        self.0.clone()
+    }
+
+    fn pod_hints(&mut self, _: &Arc<Pod>) -> ResourceHints {
+        self.0.clone()
+    }
+
+    fn allocate(&mut self, _: &Arc<Pod>, _: &Container, _: TopologyHint) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+/// How long an admission takes with two sockets of 64 cores and two CPUs each, 8 NUMA nodes and four providers of hints.
+#[test]
+#[ignore = "a measurement: run it with --release -- --ignored --nocapture"]
+fn how_long_an_admission_takes() {
+    let machine = pods::machine(8, 16, 2, 4);
+    let config = pods::config(TopologyPolicy::Restricted, TopologyScope::Container);
+    let mut allocator = Allocator::new(&machine, &config, ResourcesState::default()).unwrap();
+    for _ in 0..2 {
+        allocator = allocator.with_provider(Box::new(AnyNodes(all_sets(8, 1))));
+    }
+    let started = Instant::now();
+    let pods: Vec<_> = (0..16)
+        .map(|number| pods::simple_pod(&format!("p{number}"), "8", "1Gi"))
+        .collect();
+    for (number, pod) in pods.iter().enumerate() {
+        allocator.admit(pod, Some(&pods[..number])).unwrap();
+    }
+    println!(
+        "{:?} for each of {} pods",
+        started.elapsed() / pods.len() as u32,
+        pods.len()
+    );
 }
 
 fn timed<T>(work: impl Fn() -> T) -> (T, Duration) {

@@ -132,6 +132,9 @@ const STATUS_SYNC: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 
 const STORAGE: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
 ];
+const TOPOLOGY_ADMISSION: &[f64] = &[
+    0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2,
+];
 
 /// All of them, sorted by name.
 pub(super) const DEFINITIONS: &[Definition] = &[
@@ -241,6 +244,16 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         &[],
     ),
     counter(
+        "kubelet_container_aligned_compute_resources_count",
+        "[ALPHA] Cumulative number of aligned compute resources allocated to containers by alignment type.",
+        &["boundary", "scope"],
+    ),
+    counter(
+        "kubelet_container_aligned_compute_resources_failure_count",
+        "[ALPHA] Cumulative number of failures to allocate aligned compute resources to containers by alignment type.",
+        &["boundary", "scope"],
+    ),
+    counter(
         "kubelet_container_requested_resizes_total",
         "[ALPHA] Number of requested resizes, counted at the container level. Different resources on the same container are counted separately. The 'requirement' label refers to 'memory' or 'limits'; the 'operation' label can be one of 'add', 'remove', 'increase' or 'decrease'.",
         &["operation", "requirement", "resource"],
@@ -250,6 +263,31 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "[ALPHA] The number of containers per pod.",
         &[], CONTAINERS,
     ),
+    gauge(
+        "kubelet_cpu_manager_allocation_per_numa",
+        "[ALPHA] Number of CPUs allocated per NUMA node",
+        &["numa_node"],
+    ),
+    gauge(
+        "kubelet_cpu_manager_exclusive_cpu_allocation_count",
+        "[ALPHA] The total number of CPUs exclusively allocated to containers running on this node",
+        &[],
+    ).when_used(),
+    counter(
+        "kubelet_cpu_manager_pinning_errors_total",
+        "[ALPHA] The number of cpu core allocations which required pinning failed.",
+        &[],
+    ).when_used(),
+    counter(
+        "kubelet_cpu_manager_pinning_requests_total",
+        "[ALPHA] The number of cpu core allocations which required pinning.",
+        &[],
+    ).when_used(),
+    gauge(
+        "kubelet_cpu_manager_shared_pool_size_millicores",
+        "[ALPHA] The size of the shared CPU pool for non-guaranteed QoS pods, in millicores.",
+        &[],
+    ).when_used(),
     histogram(
         "kubelet_credential_provider_plugin_duration",
         "[ALPHA] Duration of execution in seconds for credential provider plugin",
@@ -390,6 +428,16 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "[ALPHA] Current number of ephemeral containers in pods managed by this kubelet.",
         &[],
     ),
+    counter(
+        "kubelet_memory_manager_pinning_errors_total",
+        "[ALPHA] The number of memory pages allocations which required pinning that failed.",
+        &[],
+    ).when_used(),
+    counter(
+        "kubelet_memory_manager_pinning_requests_total",
+        "[ALPHA] The number of memory pages allocations which required pinning.",
+        &[],
+    ).when_used(),
     gauge(
         "kubelet_metrics_provider",
         "[ALPHA] Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'",
@@ -616,6 +664,21 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         &["container_type", "exit_code", "reason"],
     ),
     histogram(
+        "kubelet_topology_manager_admission_duration_ms",
+        "[ALPHA] Duration in milliseconds to serve a pod admission request.",
+        &[], TOPOLOGY_ADMISSION,
+    ).when_used(),
+    counter(
+        "kubelet_topology_manager_admission_errors_total",
+        "[ALPHA] The number of admission request failures where resources could not be aligned.",
+        &[],
+    ).when_used(),
+    counter(
+        "kubelet_topology_manager_admission_requests_total",
+        "[ALPHA] The number of admission requests where resources have to be aligned.",
+        &[],
+    ).when_used(),
+    histogram(
         "kubelet_volume_metric_collection_duration_seconds",
         "[ALPHA] Duration in seconds to calculate volume stats",
         &["metric_source"], DEFAULT,
@@ -674,6 +737,21 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "reconstruct_volume_operations_total",
         "[ALPHA] The number of volumes that were attempted to be reconstructed from the operating system during kubelet startup. This includes both successful and failed reconstruction.",
         &[],
+    ),
+    counter(
+        "resource_manager_allocation_errors_total",
+        "[ALPHA] Number of errors encountered during exclusive resource allocation.",
+        &["resource_name", "source"],
+    ),
+    counter(
+        "resource_manager_allocations_total",
+        "[ALPHA] Number of exclusive resource allocations performed by a resource manager.",
+        &["resource_name", "source"],
+    ),
+    counter(
+        "resource_manager_container_assignments",
+        "[ALPHA] Number of containers with a specific type of resource assignment.",
+        &["assignment_type", "resource_name"],
     ),
     histogram(
         "storage_operation_duration_seconds",
