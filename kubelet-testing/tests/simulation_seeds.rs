@@ -81,7 +81,7 @@ const FOUND: &[(Life, u64, Duration, &str)] = &[
 ];
 
 /// What the seeds must meet, as texts of the history.
-const MET: [&str; 18] = [
+const MET: [&str; 21] = [
     "user creates",
     "user deletes",
     "user labels",
@@ -100,6 +100,9 @@ const MET: [&str; 18] = [
     "event Killing",
     "event OutOfcpu",
     "StartContainer",
+    "CSI volumes attached-disk",
+    "CSI volumes plain-disk",
+    "CSI volumes csi-",
 ];
 
 /// A day that follows from its seed: the changes of an hour, spread over the day.

@@ -17,6 +17,7 @@
 //! ```
 
 mod agent;
+mod csi;
 mod driver;
 mod faults;
 mod history;
@@ -61,7 +62,9 @@ use self::turns::Turns;
 /// * no pod leaves a terminal phase,
 /// * restart counts never decrease,
 /// * the API server deletes no pod whose containers run (unless a user forces it), and no container of a deleted pod
-///   starts.
+///   starts,
+/// * no container starts before its volumes are mounted, no volume is unmounted while a container runs with it, a CSI
+///   driver gets its calls in the right order, and no volume is detached while it is staged.
 ///
 /// At the end of the given time, the faults stop, and the simulation checks in this order:
 ///
