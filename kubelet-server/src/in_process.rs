@@ -2,13 +2,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::server::{Connection, GRACE, serve_http};
+use crate::server::{Connection, GRACE, http};
 use crate::{NodeApi, Sessions};
 
 impl NodeApi {
@@ -22,7 +21,7 @@ impl NodeApi {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (mut open, graceful, sessions) = (JoinSet::new(), GracefulShutdown::new(), Sessions::new());
+        let (mut open, closing, sessions) = (JoinSet::new(), CancellationToken::new(), Sessions::new());
         let _ends_with_this_future = sessions.guard();
         let client = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         loop {
@@ -33,12 +32,14 @@ impl NodeApi {
                 connection = connections.recv() => {
                     let Some(stream) = connection else { break };
                     let connection = Connection { client, api: self.clone(), sessions: sessions.clone() };
-                    open.spawn(serve_http(stream, connection, None, false, graceful.watcher()));
+                    open.spawn(http(stream, connection, None, false, closing.clone()));
                 }
             }
         }
         // Whoever does not end in time is cut off when `open` is dropped.
-        drop(tokio::time::timeout(GRACE, graceful.shutdown()).await);
+        closing.cancel();
+        let all = async { while open.join_next().await.is_some() {} };
+        drop(tokio::time::timeout(GRACE, all).await);
         sessions.end().await;
     }
 }

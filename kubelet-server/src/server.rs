@@ -2,15 +2,18 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use http::Request;
 use hyper::body::Incoming;
+use hyper::rt::bounds::Http2ServerConnExec;
+use hyper::server::conn::{http1, http2};
+use hyper::service::HttpService;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,7 +27,7 @@ use tower::util::{MapRequest, MapRequestLayer};
 
 use crate::authentication::ClientCertificates;
 use crate::request_metrics::OpenRequest;
-use crate::{Authentication, Error, NodeApi, Sessions, TlsSettings};
+use crate::{Authentication, BoxError, Error, NodeApi, Sessions, TlsSettings};
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -112,11 +115,8 @@ impl Server {
     /// The future may be dropped at any time. Dropping it closes all connections.
     pub async fn run(self, shutdown: CancellationToken) {
         tracing::info!(address = %self.address, "Starting to listen");
-        let (places, mut open, graceful) = (
-            Arc::new(Semaphore::new(self.connections)),
-            JoinSet::new(),
-            GracefulShutdown::new(),
-        );
+        let (places, mut open) = (Arc::new(Semaphore::new(self.connections)), JoinSet::new());
+        let closing = CancellationToken::new();
         let tls = self.tls.map(TlsAcceptor::from);
         let sessions = Sessions::new();
         let _ends_with_this_future = sessions.guard();
@@ -127,10 +127,10 @@ impl Server {
                 Some(_) = open.join_next(), if !open.is_empty() => {}
                 accepted = accept(&self.listener, &places) => {
                     let (stream, client, place) = accepted;
-                    let watcher = graceful.watcher();
+                    let closing = closing.clone();
                     let (api, tls, sessions) = (self.api.clone(), tls.clone(), sessions.clone());
                     open.spawn(async move {
-                        serve(stream, Connection { client, api, sessions }, tls, watcher).await;
+                        serve(stream, Connection { client, api, sessions }, tls, closing).await;
                         drop(place);
                     });
                 }
@@ -138,7 +138,9 @@ impl Server {
         }
         drop(self.listener);
         // Whoever does not end in time is cut off when `open` is dropped.
-        drop(tokio::time::timeout(GRACE, graceful.shutdown()).await);
+        closing.cancel();
+        let all = async { while open.join_next().await.is_some() {} };
+        drop(tokio::time::timeout(GRACE, all).await);
         sessions.end().await;
     }
 
@@ -219,59 +221,125 @@ pub(crate) struct Connection {
     pub(crate) sessions: Sessions,
 }
 
-async fn serve(stream: TcpStream, connection: Connection, tls: Option<TlsAcceptor>, watcher: Watcher) {
+/// Serves one client. Each stage is boxed, so that a connection which lives long needs no memory for the stages before:
+/// a handshake needs much, and one of HTTP/2 more than one of HTTP/1.1.
+async fn serve(
+    stream: TcpStream,
+    connection: Connection,
+    tls: Option<TlsAcceptor>,
+    closing: CancellationToken,
+) {
     // Streams send small pieces that should arrive at once.
     drop(stream.set_nodelay(true));
-    let Some(tls) = tls else {
-        return serve_http(stream, connection, None, false, watcher).await;
+    let serving = match tls {
+        None => Some(http(stream, connection, None, false, closing)),
+        Some(tls) => handshake(stream, connection, tls, closing).boxed().await,
     };
+    if let Some(serving) = serving {
+        serving.await;
+    }
+}
+
+async fn handshake(
+    stream: TcpStream,
+    connection: Connection,
+    tls: TlsAcceptor,
+    closing: CancellationToken,
+) -> Option<BoxFuture<'static, ()>> {
     match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
         Ok(Ok(stream)) => {
             let session = stream.get_ref().1;
             let certificates = session.peer_certificates().and_then(ClientCertificates::new);
             let is_http2 = session.alpn_protocol() == Some(b"h2");
-            serve_http(stream, connection, certificates, is_http2, watcher).await;
+            return Some(http(stream, connection, certificates, is_http2, closing));
         }
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake error"),
         Err(_) => tracing::debug!("TLS handshake timeout"),
     }
+    None
 }
 
-pub(crate) async fn serve_http(
+/// The version is not detected from the first bytes: hyper would wait for them for ever.
+pub(crate) fn http(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     connection: Connection,
     certificates: Option<ClientCertificates>,
     is_http2: bool,
-    watcher: Watcher,
-) {
-    // Not detected from the first bytes: hyper would wait for them for ever.
-    let http = auto::Builder::new(TokioExecutor::new());
-    let mut http = if is_http2 {
-        http.http2_only()
-    } else {
-        http.http1_only()
-    };
-    http.http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
-        .max_buf_size(MAX_HEAD);
-    http.http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(HEAD)
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
+    closing: CancellationToken,
+) -> BoxFuture<'static, ()> {
     let open = Arc::new(());
     let service = connection.service(certificates, open.clone());
-    let serving = http.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    let mut serving = pin!(watcher.watch(serving.into_owned()));
+    let stream = TokioIo::new(stream);
+    if is_http2 {
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new())
+            .keep_alive_interval(HEAD)
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX));
+        until_idle(http.serve_connection(stream, service), open, closing).boxed()
+    } else {
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(HEAD)
+            .max_buf_size(MAX_HEAD);
+        let serving = http.serve_connection(stream, service).with_upgrades();
+        until_idle(serving, open, closing).boxed()
+    }
+}
+
+/// A connection that can end after its present requests.
+trait Closing: Future<Output = hyper::Result<()>> {
+    fn close(self: Pin<&mut Self>);
+}
+
+impl<I, S, B> Closing for http1::UpgradeableConnection<I, S>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<BoxError>,
+    B: http_body::Body<Error: Into<BoxError>> + 'static,
+{
+    fn close(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<I, S, B> Closing for http2::Connection<I, S, TokioExecutor>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<BoxError>,
+    B: http_body::Body<Error: Into<BoxError>> + 'static,
+    TokioExecutor: Http2ServerConnExec<S::Future, B>,
+{
+    fn close(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+/// Serves a connection until it ends, or has had no request for a while.
+async fn until_idle(serving: impl Closing, open: Arc<()>, closing: CancellationToken) {
+    let (mut serving, mut is_closing) = (pin!(serving), false);
     loop {
         // A client that sends nothing, or only answers pings, is idle. hyper waits for its first byte for ever.
-        match tokio::time::timeout(HEAD, &mut serving).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => return tracing::debug!(%error, "connection ended"),
-            // One is here, one in the service, the others in requests that go on.
-            Err(_) if Arc::strong_count(&open) > 2 => {}
-            Err(_) => return tracing::debug!("connection is idle"),
+        tokio::select! {
+            biased;
+            () = closing.cancelled(), if !is_closing => {
+                is_closing = true;
+                serving.as_mut().close();
+            }
+            served = &mut serving => {
+                if let Err(error) = served {
+                    tracing::debug!(%error, "connection ended");
+                }
+                return;
+            }
+            () = tokio::time::sleep(HEAD) => {
+                // One is here, one in the service, the others in requests that go on.
+                if Arc::strong_count(&open) <= 2 {
+                    return tracing::debug!("connection is idle");
+                }
+            }
         }
     }
 }

@@ -122,6 +122,25 @@ impl MemoryMounter {
         self.0.table.lock().violations.clone()
     }
 
+    /// Mounts without faults, for a driver that has faults of its own.
+    #[cfg(feature = "csi")]
+    pub(crate) fn put(&self, source: &Path, target: &Path) {
+        let mount = MountPoint {
+            source: source.display().to_string(),
+            path: target.to_owned(),
+            fs_type: "ext4".to_owned(),
+            options: Vec::new(),
+        };
+        self.0.table.lock().mounts.push(mount);
+    }
+
+    /// Unmounts without faults.
+    #[cfg(feature = "csi")]
+    pub(crate) fn take(&self, target: &Path) {
+        let check = self.0.table.lock().check.clone();
+        self.0.table.lock().unmount(target, check.as_deref());
+    }
+
     fn draw(&self) -> Option<Fault> {
         let table = &mut *self.0.table.lock();
         if table.fault_rate <= 0.0 || table.rng.f64() >= table.fault_rate {
@@ -177,6 +196,17 @@ impl MemoryMounter {
     }
 }
 
+impl Table {
+    fn unmount(&mut self, target: &Path, check: Option<&Check>) {
+        let Some(last) = self.mounts.iter().rposition(|mount| mount.path == target) else {
+            return;
+        };
+        self.violations
+            .extend(check.map(|check| check(target)).unwrap_or_default());
+        forget_files(&self.mounts.remove(last));
+    }
+}
+
 /// Deletes what a tmpfs had in memory.
 fn forget_files(mount: &MountPoint) {
     if mount.fs_type != "tmpfs" {
@@ -209,13 +239,7 @@ impl Mounter for MemoryMounter {
     async fn unmount(&self, target: &Path) -> Result<()> {
         let check = self.0.table.lock().check.clone();
         self.with_fault("unmount", target, move |table| {
-            let Some(last) = table.mounts.iter().rposition(|mount| mount.path == target) else {
-                return;
-            };
-            table
-                .violations
-                .extend(check.map(|check| check(target)).unwrap_or_default());
-            forget_files(&table.mounts.remove(last));
+            table.unmount(target, check.as_deref());
         })
         .await
     }

@@ -83,7 +83,7 @@ const FOUND: &[(Life, u64, Duration, &str)] = &[
 ];
 
 /// What the seeds must meet, as texts of the history.
-const MET: [&str; 24] = [
+const MET: [&str; 27] = [
     "user creates",
     "user deletes",
     "user labels",
@@ -108,6 +108,9 @@ const MET: [&str; 24] = [
     " evicts ",
     "shuts down",
     "is switched off",
+    "CSI volumes attached-disk",
+    "CSI volumes plain-disk",
+    "CSI volumes csi-",
 ];
 
 /// A day that follows from its seed: the changes of an hour, spread over the day. On one day in twenty the nodes run short.

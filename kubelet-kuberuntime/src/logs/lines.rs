@@ -12,7 +12,7 @@ pub(super) const MAX_PIECE: usize = 256 * 1024;
 /// How much is read at once: at first little, because many logs are short and many are followed; then more.
 const FIRST_BLOCK: usize = 8 * 1024;
 const MAX_BLOCK: usize = 64 * 1024;
-/// How much a follower reads at once that waits for more. It keeps this memory.
+/// How much a follower reads at once that waits for more.
 const WAITING_BLOCK: usize = 2 * 1024;
 
 /// The offset with which `preadv2` reads at the position of the file, and moves it.
@@ -89,13 +89,11 @@ impl LineBuffer {
         }
     }
 
-    /// Frees the memory, if no bytes are left and it is more than a few lines need.
+    /// Frees the memory, if no bytes are left.
     pub(super) fn release(&mut self) {
         if self.start == self.end {
             (self.start, self.end, self.searched) = (0, 0, 0);
-            if self.bytes.len() > WAITING_BLOCK {
-                self.bytes = Vec::new();
-            }
+            self.bytes = Vec::new();
         }
     }
 

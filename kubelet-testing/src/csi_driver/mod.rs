@@ -1,4 +1,4 @@
-//! A CSI driver in memory, served on a unix socket, with faults.
+//! A CSI driver in memory, served on a unix socket or in the process of the agent, with faults.
 //!
 //! It needs no root: a volume that is published is a folder (or, for a block device, a file) that holds the volume's name,
 //! so that a test sees what is mounted. It keeps its volumes when it is stopped and served again, as a real driver does.
@@ -6,23 +6,30 @@
 
 mod calls;
 mod faults;
+mod mounts;
 mod node_service;
 mod serve;
 mod volumes;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kubelet_core::Calls;
+use kubelet_volume::csi::v1::node_server::Node;
 use kubelet_volume::csi::v1::node_service_capability::rpc::Type as Capability;
 use kubelet_volume::csi::v1::{NodeGetInfoResponse, NodeGetVolumeStatsResponse, VolumeUsage, volume_usage};
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 
 pub use self::calls::{CsiCall, CsiMethod, CsiRequest};
 use self::faults::Faults;
 pub use self::faults::{CsiFault, CsiTrouble};
+use self::mounts::Mounts;
+use self::node_service::Service;
 pub use self::serve::ServedCsi;
 use self::volumes::Volumes;
+use crate::MemoryMounter;
 
 /// The file in a published volume, with the id of the volume as content.
 pub const VOLUME_FILE: &str = "csi-volume";
@@ -55,7 +62,7 @@ struct Inner {
     calls: Calls<CsiCall>,
     state: Mutex<State>,
     faults: Mutex<Faults>,
-    bind: Option<PathBuf>,
+    mounts: Mounts,
 }
 
 struct State {
@@ -65,18 +72,34 @@ struct State {
     volumes: Volumes,
 }
 
+impl fmt::Debug for MemoryCsi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryCsi")
+            .field("name", &self.inner.name)
+            .field("staged", &self.staged())
+            .field("published", &self.published())
+            .finish_non_exhaustive()
+    }
+}
+
 impl MemoryCsi {
     /// A driver with this name, which can stage, expand and measure volumes.
     pub fn new(name: impl Into<String>) -> Self {
-        Self::build(name.into(), None)
+        Self::build(name.into(), Mounts::None)
     }
 
     /// The same, but volumes are mounted: folders below `backing`, bound to their targets. Needs root.
     pub fn with_bind_mounts(name: impl Into<String>, backing: impl Into<PathBuf>) -> Self {
-        Self::build(name.into(), Some(backing.into()))
+        Self::build(name.into(), Mounts::Bound(backing.into()))
     }
 
-    fn build(name: String, bind: Option<PathBuf>) -> Self {
+    /// The same, but volumes are mounted in this table: staged ones where they are staged, and from there where they are
+    /// published.
+    pub fn with_memory_mounts(name: impl Into<String>, mounter: MemoryMounter) -> Self {
+        Self::build(name.into(), Mounts::InMemory(mounter))
+    }
+
+    fn build(name: String, mounts: Mounts) -> Self {
         let info = NodeGetInfoResponse {
             node_id: format!("node-of-{name}"),
             ..Default::default()
@@ -109,7 +132,7 @@ impl MemoryCsi {
                     volumes: Volumes::default(),
                 }),
                 faults: Mutex::default(),
-                bind,
+                mounts,
             }),
         }
     }
@@ -163,6 +186,21 @@ impl MemoryCsi {
     /// it is published.
     pub fn violations(&self) -> Vec<String> {
         self.inner.state.lock().volumes.violations.clone()
+    }
+
+    /// The host loses power: nothing is staged or published any more, the folders of the mounts are empty.
+    pub fn lose_all(&self) {
+        self.inner.state.lock().volumes.lose_all();
+    }
+
+    /// The driver's node service, for
+    /// [`CsiDrivers::add_in_process`](kubelet_volume::csi::CsiDrivers::add_in_process): without a socket. A call that
+    /// meets a fault by which the driver dies is never answered, and the driver lives on.
+    pub fn node_service(&self) -> impl Node + Clone + use<> {
+        Service {
+            driver: self.clone(),
+            dies: CancellationToken::new(),
+        }
     }
 
     /// Serves on this socket until the returned value is stopped or dropped.

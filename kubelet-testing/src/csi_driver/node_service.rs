@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
+use super::mounts::Mounts;
 use super::volumes::Volumes;
 use super::{CsiCall, CsiMethod, CsiRequest, CsiTrouble, MemoryCsi};
 
@@ -67,12 +68,12 @@ impl Service {
         &self,
         method: CsiMethod,
         request: CsiRequest,
-        work: impl FnOnce(&mut Volumes, &[Capability], Option<&Path>) -> Result<(), Status> + Send,
+        work: impl FnOnce(&mut Volumes, &[Capability], &Mounts) -> Result<(), Status> + Send,
     ) -> Answer<T> {
         let work = |driver: &MemoryCsi| {
             let mut state = driver.inner.state.lock();
             let capabilities = state.capabilities.clone();
-            work(&mut state.volumes, &capabilities, driver.inner.bind.as_deref())?;
+            work(&mut state.volumes, &capabilities, &driver.inner.mounts)?;
             Ok(T::default())
         };
         self.serve(method, request, work).await
@@ -121,7 +122,7 @@ impl Node for Service {
         self.on_volumes(
             CsiMethod::NodeStageVolume,
             CsiRequest::Stage(request),
-            |volumes, _, _| volumes.stage(&volume, Path::new(&path)),
+            |volumes, _, mounts| volumes.stage(&volume, Path::new(&path), mounts),
         )
         .await
     }
@@ -135,7 +136,7 @@ impl Node for Service {
         self.on_volumes(
             CsiMethod::NodeUnstageVolume,
             CsiRequest::Unstage(request),
-            |volumes, _, _| volumes.unstage(&volume, Path::new(&path)),
+            |volumes, _, mounts| volumes.unstage(&volume, Path::new(&path), mounts),
         )
         .await
     }
@@ -155,9 +156,9 @@ impl Node for Service {
         self.on_volumes(
             CsiMethod::NodePublishVolume,
             CsiRequest::Publish(request),
-            |volumes, capabilities, bind| {
+            |volumes, capabilities, mounts| {
                 let must_be_staged = is_staged && capabilities.contains(&Capability::StageUnstageVolume);
-                volumes.publish(&volume, Path::new(&target), must_be_staged, is_block, bind)
+                volumes.publish(&volume, Path::new(&target), must_be_staged, is_block, mounts)
             },
         )
         .await
@@ -170,8 +171,8 @@ impl Node for Service {
         let request = request.into_inner();
         let (volume, target) = (request.volume_id.clone(), request.target_path.clone());
         let recorded = CsiRequest::Unpublish(request);
-        self.on_volumes(CsiMethod::NodeUnpublishVolume, recorded, |volumes, _, bind| {
-            volumes.unpublish(&volume, Path::new(&target), bind)
+        self.on_volumes(CsiMethod::NodeUnpublishVolume, recorded, |volumes, _, mounts| {
+            volumes.unpublish(&volume, Path::new(&target), mounts)
         })
         .await
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use tonic::Status;
 
 use super::VOLUME_FILE;
+use super::mounts::Mounts;
 
 #[derive(Default)]
 pub(super) struct Volumes {
@@ -37,7 +38,15 @@ impl Volumes {
         Err(Status::failed_precondition(what))
     }
 
-    pub(super) fn stage(&mut self, volume: &str, path: &Path) -> Result {
+    pub(super) fn lose_all(&mut self) {
+        std::mem::take(&mut self.staged)
+            .values()
+            .for_each(|path| forget(path));
+        let published = std::mem::take(&mut self.published);
+        published.iter().for_each(|(_, target)| forget(target));
+    }
+
+    pub(super) fn stage(&mut self, volume: &str, path: &Path, mounts: &Mounts) -> Result {
         if volume.is_empty() || path.as_os_str().is_empty() {
             return Err(Status::invalid_argument(
                 "a volume id and a staging path are required",
@@ -53,17 +62,17 @@ impl Volumes {
         if !path.is_dir() {
             return self.violation(format!("the staging path {} is no folder", path.display()));
         }
-        fs::write(path.join(VOLUME_FILE), volume).map_err(internal)?;
+        mounts.stage(volume, path).map_err(internal)?;
         self.staged.insert(volume.to_owned(), path.to_owned());
         Ok(())
     }
 
-    pub(super) fn unstage(&mut self, volume: &str, path: &Path) -> Result {
+    pub(super) fn unstage(&mut self, volume: &str, path: &Path, mounts: &Mounts) -> Result {
         if self.published.iter().any(|(published, _)| published == volume) {
             return self.violation(format!("{volume} is unstaged while it is published"));
         }
         if self.staged.get(volume).is_some_and(|staged| staged == path) {
-            remove(&path.join(VOLUME_FILE)).map_err(internal)?;
+            mounts.unstage(path).map_err(internal)?;
             self.staged.remove(volume);
         }
         Ok(())
@@ -75,7 +84,7 @@ impl Volumes {
         target: &Path,
         must_be_staged: bool,
         is_block: bool,
-        bind: Option<&Path>,
+        mounts: &Mounts,
     ) -> Result {
         if volume.is_empty() || target.as_os_str().is_empty() {
             return Err(Status::invalid_argument("a volume id and a target are required"));
@@ -91,55 +100,28 @@ impl Volumes {
             ));
         }
         if !self.published.contains(&key) {
-            make(volume, target, is_block, bind).map_err(internal)?;
+            let staged = self.staged.get(volume).map(PathBuf::as_path);
+            mounts
+                .publish(volume, staged, target, is_block)
+                .map_err(internal)?;
             self.published.insert(key);
         }
         Ok(())
     }
 
-    pub(super) fn unpublish(&mut self, volume: &str, target: &Path, bind: Option<&Path>) -> Result {
+    pub(super) fn unpublish(&mut self, volume: &str, target: &Path, mounts: &Mounts) -> Result {
         if self.published.remove(&(volume.to_owned(), target.to_owned())) {
-            unmake(target, bind).map_err(internal)?;
+            mounts.unpublish(target).map_err(internal)?;
         }
         Ok(())
     }
 }
 
+/// What a power loss leaves: folders without what was mounted there.
+fn forget(mounted: &Path) {
+    let _ = fs::remove_file(mounted.join(VOLUME_FILE));
+}
+
 fn internal(error: io::Error) -> Status {
     Status::internal(error.to_string())
-}
-
-fn make(volume: &str, target: &Path, is_block: bool, bind: Option<&Path>) -> io::Result<()> {
-    if is_block {
-        return fs::write(target, volume);
-    }
-    fs::create_dir_all(target)?;
-    let Some(backing) = bind else {
-        return fs::write(target.join(VOLUME_FILE), volume);
-    };
-    let backing = backing.join(volume);
-    fs::create_dir_all(&backing)?;
-    fs::write(backing.join(VOLUME_FILE), volume)?;
-    #[cfg(target_os = "linux")]
-    rustix::mount::mount_bind(&backing, target)?;
-    Ok(())
-}
-
-fn unmake(target: &Path, bind: Option<&Path>) -> io::Result<()> {
-    if bind.is_some() && target.is_dir() {
-        #[cfg(target_os = "linux")]
-        rustix::mount::unmount(target, rustix::mount::UnmountFlags::empty())?;
-        return fs::remove_dir(target);
-    }
-    match target.is_dir() {
-        true => fs::remove_dir_all(target),
-        false => remove(target),
-    }
-}
-
-fn remove(file: &Path) -> io::Result<()> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
 }

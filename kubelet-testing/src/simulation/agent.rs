@@ -23,17 +23,19 @@ use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_status::{
     ApiServerMirrorClient, ApiServerNode, ApiServerSink, StatusManager, StatusManagerConfig,
 };
-use kubelet_volume::NodeVolumes;
+use kubelet_volume::{NodeVolumes, NodeVolumesHandle};
 use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::csi;
 use super::history::Journal;
 use super::prepared_lists::PreparedLists;
 use super::pressure::{Managers, SimulatedHost};
 use super::static_pods::StaticPods;
 use super::storage;
 use crate::MemoryMounter;
+use crate::csi_driver::MemoryCsi;
 use crate::memory_cri::{MemoryCri, hash};
 
 /// How often an agent tries to start, and the pause between attempts.
@@ -56,6 +58,8 @@ pub struct SimulatedNode {
     pub runtime: MemoryCri,
     /// What is mounted on it.
     pub mounter: MemoryMounter,
+    /// The driver of its CSI volumes.
+    pub csi: MemoryCsi,
     /// Its static pods, instead of a folder of manifests.
     pub static_pods: StaticPods,
     /// The clock, shared by all nodes.
@@ -110,10 +114,12 @@ impl SimulatedNode {
     /// A hollow node on this API server, where you must create the node's object first. `root_dir` must be absolute.
     pub fn new(name: impl Into<String>, client: Client, clock: Clock, root_dir: impl Into<PathBuf>) -> Self {
         let name = name.into();
+        let mounter = MemoryMounter::new(hash(1, &name));
         Self {
             client: SimulatedClient(client),
             runtime: MemoryCri::new(clock),
-            mounter: MemoryMounter::new(hash(1, &name)),
+            csi: MemoryCsi::with_memory_mounts("csi.sim", mounter.clone()),
+            mounter,
             static_pods: StaticPods::default(),
             clock,
             root_dir: root_dir.into(),
@@ -172,6 +178,7 @@ impl SimulatedNode {
             client,
             runtime,
             mounter,
+            csi,
             static_pods,
             clock,
             root_dir,
@@ -198,12 +205,18 @@ impl SimulatedNode {
             root_dir: &root_dir,
             client: client.get(),
             mounter,
+            csi,
             clock,
             jitter: jitter.clone(),
             recorder: recorder.clone(),
             node: node.clone(),
         })?;
         let volumes = Arc::new(engine.handle());
+        let reporter = Reporter {
+            client: client.get(),
+            name,
+            volumes: engine.handle(),
+        };
         let runtime = Arc::new(runtime);
         let (results, prober) = (
             ProbeResultCache::new(),
@@ -286,6 +299,7 @@ impl SimulatedNode {
             recorder,
             clock,
             root_dir: last_shutdown,
+            reporter,
         })
     }
 }
@@ -299,6 +313,21 @@ struct Assembled {
     recorder: Arc<HistoryRecorder>,
     clock: Clock,
     root_dir: PathBuf,
+    reporter: Reporter,
+}
+
+/// Reports which volumes the node uses.
+struct Reporter {
+    client: Client,
+    name: String,
+    volumes: NodeVolumesHandle,
+}
+
+impl Reporter {
+    async fn run(self, shutdown: CancellationToken) {
+        let report = csi::report_in_use(self.client, &self.name, &self.volumes);
+        shutdown.run_until_cancelled(report).await;
+    }
 }
 
 impl Assembled {
@@ -316,12 +345,13 @@ impl Assembled {
                     .await;
             }
         };
+        let reporter = self.reporter.run(last.clone());
         let kubelet = async {
             let ended = self.kubelet.run(shutdown).await;
             last.cancel();
             ended
         };
-        let (ended, (), (), ()) = tokio::join!(kubelet, volumes, objects, managers);
+        let (ended, (), (), (), ()) = tokio::join!(kubelet, volumes, objects, managers, reporter);
         Ok(ended?)
     }
 }

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::agent::{
     AgentError, HistoryRecorder, Pace, Shown, SimulatedClient, SimulatedNode, StartAgent, node_object,
 };
+use super::csi;
 use super::history::{History, Journal};
 use super::order::Order;
 use super::pressure::SimulatedHost;
@@ -27,6 +28,7 @@ use super::turns::Turns;
 use super::witness::Witness;
 use super::workload::{Churn, Weather, script};
 use super::{FaultPlan, Simulation};
+use crate::csi_driver::MemoryCsi;
 use crate::memory_cri::{MemoryCri, hash};
 use crate::{ApiServer, MemoryMounter, User};
 
@@ -69,6 +71,7 @@ pub(super) struct Node {
     client: SimulatedClient,
     pub(super) runtime: MemoryCri,
     pub(super) mounter: MemoryMounter,
+    pub(super) csi: MemoryCsi,
     pub(super) clock: Clock,
     pub(super) root_dir: PathBuf,
     pub(super) static_pods: StaticPods,
@@ -145,7 +148,7 @@ impl Driver {
         let clock = Clock::starting_at(Timestamp::from_second(START).unwrap_or_default());
         let mut rng = fastrand::Rng::with_seed(seed);
         let api = ApiServer::builder().clock(clock).seed(rng.u64(..));
-        let api = api.bookmark_frequency(BOOKMARKS).build();
+        let api = api.bookmark_frequency(BOOKMARKS).storage_controllers().build();
         let (weather, order) = (Weather::new(start, turns), Order::default());
         let nodes = nodes.into_iter().enumerate().map(|(number, name)| {
             let network = [10, 88, u8::try_from(number).unwrap_or(u8::MAX), 0];
@@ -161,10 +164,13 @@ impl Driver {
             mounter.check_unmounts(move |path| storage::users(&running, path));
             faults.befall_runtime(&runtime);
             mounter.set_fault_rate(faults.mounts);
+            let csi = MemoryCsi::with_memory_mounts("csi.sim", mounter.clone());
+            csi::befall(&csi, faults.mounts, hash(seed, &name));
             let client = SimulatedClient(api.client_as(User::node(&name)));
             Node {
                 client,
                 mounter,
+                csi,
                 clock,
                 root_dir: folder.join(&name),
                 static_pods: StaticPods::default(),
@@ -209,7 +215,7 @@ impl Driver {
 
     /// Creates the nodes, pods and agents of the start.
     async fn prepare(&mut self, pods: Vec<Pod>) {
-        let made = storage::create_objects(&self.api, &self.admin).await;
+        let made = storage::create_objects(&self.api);
         self.problems.extend(made);
         for number in 0..self.nodes.len() {
             let name = self.nodes[number].name.clone();
@@ -311,6 +317,7 @@ impl Driver {
                     let node = &self.nodes[number];
                     self.journal.note(format!("{} loses power", node.name));
                     node.runtime.reboot(REBOOT);
+                    node.csi.lose_all();
                     node.mounter.lose_all();
                     self.start_agent_soon(number);
                 }
@@ -469,6 +476,7 @@ impl Driver {
             client: node.client.clone(),
             runtime: node.runtime.clone(),
             mounter: node.mounter.clone(),
+            csi: node.csi.clone(),
             static_pods: node.static_pods.clone(),
             clock: node.clock,
             root_dir: node.root_dir.clone(),

@@ -9,6 +9,7 @@ use kubelet_core::PodExt;
 use kubelet_core::annotations::{CONFIG_HASH, CONFIG_MIRROR};
 use tokio::time::{Instant, sleep};
 
+use super::csi;
 use super::driver::{Driver, alive_tasks};
 use super::history::{History, Step};
 use super::pressure::SimulatedHost;
@@ -28,7 +29,10 @@ impl Driver {
                     .into_iter()
                     .map(|violation| format!("{}: {violation}", node.name)),
             );
-            let violations = node.mounter.violations().into_iter();
+            let mut violations = node.mounter.violations();
+            violations.extend(node.csi.violations());
+            violations.extend(csi::detached(&self.api, &node.name, &node.csi));
+            let violations = violations.into_iter();
             self.problems
                 .extend(violations.map(|violation| format!("{}: {violation}", node.name)));
             let violations = node.host.iter().flat_map(SimulatedHost::problems);
@@ -59,6 +63,7 @@ impl Driver {
             let runtime = &self.nodes[number].runtime;
             runtime.faults().clear();
             self.nodes[number].mounter.end_faults();
+            self.nodes[number].csi.clear_faults();
             runtime.come_back();
             runtime.set_runtime_trouble(None);
             runtime.set_network_trouble(None);

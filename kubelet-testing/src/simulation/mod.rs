@@ -17,6 +17,7 @@
 //! ```
 
 mod agent;
+mod csi;
 mod driver;
 mod faults;
 mod history;
@@ -63,6 +64,8 @@ use self::turns::Turns;
 /// * restart counts never decrease,
 /// * the API server deletes no pod whose containers run (unless a user forces it), and no container of a deleted pod
 ///   starts,
+/// * no container starts before its volumes are mounted, no volume is unmounted while a container runs with it, a CSI
+///   driver gets its calls in the right order, and no volume is detached while it is staged,
 /// * if nodes [run short](FaultPlan::shortages) of something: pods are evicted one at a time, no critical or static pod is evicted,
 ///   none that frees nothing while another does, and no condition ends within its transition period,
 /// * if hosts [shut down](FaultPlan::shutdowns): no container runs afterwards that had time to end.

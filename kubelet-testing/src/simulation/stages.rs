@@ -6,6 +6,7 @@ use std::time::Duration;
 use kubelet_core::PodExt;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::csi;
 use super::driver::{Driver, Running, alive_tasks};
 use super::judge::REST;
 use super::leftovers::leftovers;
@@ -135,6 +136,7 @@ impl Driver {
             let is_over = Instant::now() >= end;
             if open.is_empty() || is_over {
                 open.extend(self.leftovers(&BTreeSet::new()));
+                open.extend(csi::left_attached(&self.api));
             }
             self.look();
             if open.is_empty() || !self.problems.is_empty() {
@@ -177,6 +179,11 @@ impl Driver {
 
     /// Ends all agents.
     pub(super) async fn end(&mut self) {
+        for node in &self.nodes {
+            for text in csi::published(&node.csi) {
+                self.journal.note(format!("{} {text}", node.name));
+            }
+        }
         for number in 0..self.nodes.len() {
             self.end_agent(number).await;
         }

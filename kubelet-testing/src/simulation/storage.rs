@@ -1,4 +1,5 @@
-//! The volumes of a simulated node: those of the kubelet itself, and disks that the node mounts once for all pods.
+//! The volumes of a simulated node: those of the kubelet itself, those of CSI drivers, and disks of a plugin that is not the
+//! kubelet's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,11 +7,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{
-    CSIPersistentVolumeSource, ConfigMap, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec,
+    ConfigMap, FlexPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec,
     Secret,
 };
 use kube_client::Client;
-use kube_client::api::{Api, Patch, PatchParams};
 use kubelet_config::{ApiServerTokens, ConfigObjectWatches};
 use kubelet_core::{Clock, Disk, EventRecorder, Jitter, NodeGetter, RootDir};
 use kubelet_volume::{
@@ -21,12 +21,14 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::agent::AgentError;
+use super::csi;
+use crate::csi_driver::{MemoryCsi, VOLUME_FILE};
 use crate::memory_cri::{MemoryCri, hash};
 use crate::{ApiServer, MemoryMounter};
 use kubelet_cri::v1;
 
 /// The driver of the disks.
-const DRIVER: &str = "disk.sim";
+const DRIVER: &str = "sim/disk";
 /// The folder of their volumes in a pod's folder.
 const DISK_FOLDER: &str = "sim~disk";
 /// How many config maps, secrets and disks there are.
@@ -48,6 +50,7 @@ pub(super) struct Parts<'a> {
     pub(super) root_dir: &'a Path,
     pub(super) client: Client,
     pub(super) mounter: MemoryMounter,
+    pub(super) csi: MemoryCsi,
     pub(super) clock: Clock,
     pub(super) jitter: Jitter,
     pub(super) recorder: Arc<dyn EventRecorder>,
@@ -58,7 +61,7 @@ pub(super) struct Parts<'a> {
 pub(super) fn volumes(parts: Parts<'_>) -> Result<(NodeVolumes, ConfigObjectWatches), AgentError> {
     let watches = ConfigObjectWatches::new(parts.client.clone());
     let objects = Arc::new(watches.handle());
-    let mounter: Arc<dyn Mounter> = Arc::new(parts.mounter);
+    let mounter: Arc<dyn Mounter> = Arc::new(parts.mounter.clone());
     let tokens = ApiServerTokens::new(parts.client.clone())
         .clock(parts.clock)
         .jitter(parts.jitter.clone());
@@ -74,9 +77,11 @@ pub(super) fn volumes(parts: Parts<'_>) -> Result<(NodeVolumes, ConfigObjectWatc
         folder: parts.root_dir.join("plugins").join(DISK_FOLDER),
         mounter: mounter.clone(),
     };
+    let csi = csi::plugin(&parts, mounter.clone());
     let volumes = NodeVolumes::builder(parts.root_dir)
         .plugins(plugins.build())
         .plugin(Arc::new(disks))
+        .plugin(Arc::new(csi))
         .mounter(mounter)
         .recorder(parts.recorder)
         .node(parts.node)
@@ -91,18 +96,20 @@ pub(super) fn volumes(parts: Parts<'_>) -> Result<(NodeVolumes, ConfigObjectWatc
 }
 
 /// Creates the objects that volumes refer to. Returns the problems.
-pub(super) async fn create_objects(api: &ApiServer, admin: &Client) -> Vec<String> {
+pub(super) fn create_objects(api: &ApiServer) -> Vec<String> {
     let mut problems = Vec::new();
+    problems.extend(csi::create_drivers(api).err());
     for number in 0..OBJECTS {
-        if let Err(error) = create_some(api, admin, number).await {
-            problems.push(format!("objects of volumes: {error}"));
-        }
+        problems.extend(create_some(api, number).err());
     }
+    let problems = problems.into_iter();
     problems
+        .map(|error| format!("objects of volumes: {error}"))
+        .collect()
 }
 
-/// A config map, a secret, and a claim that is bound to a volume.
-async fn create_some(api: &ApiServer, admin: &Client, number: u64) -> Result<(), AgentError> {
+/// A config map, a secret, and claims with a volume each.
+fn create_some(api: &ApiServer, number: u64) -> Result<(), AgentError> {
     let named = |kind: &str| json!({"name": format!("{kind}-{number}"), "namespace": "default"});
     api.create(&of::<ConfigMap>(
         json!({"metadata": named("config"), "data": {"version": "0"}}),
@@ -110,23 +117,37 @@ async fn create_some(api: &ApiServer, admin: &Client, number: u64) -> Result<(),
     api.create(&of::<Secret>(
         json!({"metadata": named("secret"), "stringData": {"key": "word"}}),
     ))?;
-    let (disk, claim_name) = (format!("disk-{number}"), format!("claim-{number}"));
-    let claim = json!({"metadata": named("claim"), "spec": {
-        "volumeName": disk, "accessModes": ["ReadWriteMany"], "storageClassName": "sim",
-        "resources": {"requests": {"storage": "1Gi"}}}});
+    let sources = [
+        ("disk", json!({"flexVolume": {"driver": DRIVER}})),
+        (
+            csi::ATTACHED_DISK,
+            csi::source(csi::ATTACHED, csi::ATTACHED_DISK, number),
+        ),
+        (csi::PLAIN_DISK, csi::source(csi::PLAIN, csi::PLAIN_DISK, number)),
+    ];
+    for (disk, source) in sources {
+        let claim = format!("{disk}-claim");
+        create_claim(api, &named(&claim), &format!("{disk}-{number}"), source)?;
+    }
+    Ok(())
+}
+
+/// A claim, and the volume to which the controllers bind it.
+fn create_claim(api: &ApiServer, claim: &Value, volume: &str, source: Value) -> Result<(), AgentError> {
+    let spec = json!({"volumeName": volume, "accessModes": ["ReadWriteMany"], "storageClassName": "sim",
+        "resources": {"requests": {"storage": "1Gi"}}});
+    let claim = json!({"metadata": claim, "spec": spec});
     let claim = api.create(&of::<PersistentVolumeClaim>(claim))?;
-    let reference = json!({"kind": "PersistentVolumeClaim", "namespace": "default", "name": claim_name,
-        "uid": claim.metadata.uid});
-    let volume = json!({"metadata": {"name": disk}, "spec": {
-        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "storageClassName": "sim",
-        "claimRef": reference, "csi": {"driver": DRIVER, "volumeHandle": disk}}});
-    api.create(&of::<PersistentVolume>(volume))?;
-    let bound = json!({"status": {"phase": "Bound", "accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Gi"}}});
-    let claims = Api::<PersistentVolumeClaim>::namespaced(admin.clone(), "default");
-    let params = PatchParams::default();
-    claims
-        .patch_status(&claim_name, &params, &Patch::Merge(bound))
-        .await?;
+    let reference = json!({"kind": "PersistentVolumeClaim", "namespace": "default",
+        "name": claim.metadata.name, "uid": claim.metadata.uid});
+    let mut spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"],
+        "storageClassName": "sim", "claimRef": reference});
+    if let (Value::Object(spec), Value::Object(source)) = (&mut spec, source) {
+        spec.extend(source);
+    }
+    api.create(&of::<PersistentVolume>(
+        json!({"metadata": {"name": volume}, "spec": spec}),
+    ))?;
     Ok(())
 }
 
@@ -142,7 +163,7 @@ pub(super) fn change_config_map(api: &ApiServer, number: u64, version: u64) {
     }
 }
 
-fn of<K: DeserializeOwned + Default>(object: Value) -> K {
+pub(super) fn of<K: DeserializeOwned + Default>(object: Value) -> K {
     serde_json::from_value(object).unwrap_or_default()
 }
 
@@ -165,7 +186,10 @@ pub(super) fn add_volumes(pod: &mut Value, seed: u64) {
         json!({"downwardAPI": {"items": fields}}),
         json!({"projected": {"sources": [{"configMap": {"name": of("config")}}, {"downwardAPI": {"items": fields}}]}}),
         json!({"emptyDir": {"medium": "Memory"}}),
-        json!({"persistentVolumeClaim": {"claimName": of("claim")}}),
+        json!({"persistentVolumeClaim": {"claimName": of("disk-claim")}}),
+        json!({"persistentVolumeClaim": {"claimName": of(&format!("{}-claim", csi::ATTACHED_DISK))}}),
+        json!({"persistentVolumeClaim": {"claimName": of(&format!("{}-claim", csi::PLAIN_DISK))}}),
+        json!({"csi": {"driver": csi::PLAIN}}),
     ];
     for _ in 0..rng.usize(1..=2) {
         let kind = rng.usize(..kinds.len());
@@ -194,6 +218,10 @@ fn push(list: &mut Value, item: Value) {
 pub(super) fn missing(config: &v1::ContainerConfig, mounter: &MemoryMounter) -> Vec<String> {
     let wrong = config.mounts.iter().filter_map(|mount| {
         let path = Path::new(&mount.host_path);
+        if csi::is_mount(path) {
+            let is_there = mounter.is_mounted(path) && path.join(VOLUME_FILE).exists();
+            return (!is_there).then(|| too_early(path));
+        }
         let plugin = path.parent()?.file_name()?.to_str()?;
         let is_there = match plugin {
             DISK_FOLDER => mounter.is_mounted(path),
@@ -204,9 +232,13 @@ pub(super) fn missing(config: &v1::ContainerConfig, mounter: &MemoryMounter) -> 
             "kubernetes.io~empty-dir" => path.exists(),
             _ => true,
         };
-        (!is_there).then(|| format!("is started before its volume {} is there", path.display()))
+        (!is_there).then(|| too_early(path))
     });
     wrong.collect()
+}
+
+fn too_early(path: &Path) -> String {
+    format!("is started before its volume {} is there", path.display())
 }
 
 /// What runs with a volume that is unmounted.
@@ -299,14 +331,13 @@ impl Disks {
 }
 
 fn spec_of(name: &str) -> VolumeSpec {
-    let csi = CSIPersistentVolumeSource {
+    let flex = FlexPersistentVolumeSource {
         driver: DRIVER.to_owned(),
-        volume_handle: name.to_owned(),
         ..Default::default()
     };
     let mut volume = PersistentVolume {
         spec: Some(PersistentVolumeSpec {
-            csi: Some(csi),
+            flex_volume: Some(flex),
             ..Default::default()
         }),
         ..Default::default()
@@ -334,8 +365,10 @@ impl VolumePlugin for Disks {
     }
 
     fn can_support(&self, spec: &VolumeSpec) -> bool {
-        let csi = spec.persistent_volume().and_then(|spec| spec.csi.as_ref());
-        csi.is_some_and(|csi| csi.driver == DRIVER)
+        let flex = spec
+            .persistent_volume()
+            .and_then(|spec| spec.flex_volume.as_ref());
+        flex.is_some_and(|flex| flex.driver == DRIVER)
     }
 
     fn attributes(&self, _: &PodMount) -> Attributes {

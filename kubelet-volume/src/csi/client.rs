@@ -1,17 +1,13 @@
 //! The calls to a driver, as one operation on a volume makes them.
 
 use std::future::Future;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
-use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
 use super::status::{CallError, name};
+use super::transport::{Place, Transport};
 use super::v1::grpc_client::node_client::NodeClient;
 use super::v1::node_service_capability::{self, rpc};
 use super::v1::{
@@ -27,10 +23,10 @@ pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 /// reached at once, and calls of other volumes do not share its fate.
 pub(crate) struct Session {
     driver: String,
-    endpoint: PathBuf,
+    place: Place,
     migrated: bool,
     deadline: Instant,
-    client: Option<NodeClient<Channel>>,
+    client: Option<NodeClient<Transport>>,
     capabilities: Option<Capabilities>,
 }
 
@@ -46,10 +42,10 @@ pub(crate) struct Capabilities {
 }
 
 impl Session {
-    pub(crate) fn new(driver: &str, endpoint: &Path, migrated: bool) -> Self {
+    pub(crate) fn new(driver: &str, place: Place, migrated: bool) -> Self {
         Self {
             driver: driver.to_owned(),
-            endpoint: endpoint.to_owned(),
+            place,
             migrated,
             deadline: Instant::now() + OPERATION_TIMEOUT,
             client: None,
@@ -61,7 +57,7 @@ impl Session {
         if let Some(capabilities) = self.capabilities {
             return Ok(capabilities);
         }
-        let call = |mut client: NodeClient<Channel>| async move {
+        let call = |mut client: NodeClient<Transport>| async move {
             client.node_get_capabilities(NodeGetCapabilitiesRequest {}).await
         };
         let answer = self.call("NodeGetCapabilities", call).await?;
@@ -85,35 +81,38 @@ impl Session {
     }
 
     pub(crate) async fn info(&mut self) -> Result<NodeGetInfoResponse, CallError> {
-        let call = |mut client: NodeClient<Channel>| async move {
+        let call = |mut client: NodeClient<Transport>| async move {
             client.node_get_info(NodeGetInfoRequest {}).await
         };
         self.call("NodeGetInfo", call).await
     }
 
     pub(crate) async fn stage(&mut self, request: NodeStageVolumeRequest) -> Result<(), CallError> {
-        let call = |mut client: NodeClient<Channel>| async move { client.node_stage_volume(request).await };
+        let call = |mut client: NodeClient<Transport>| async move { client.node_stage_volume(request).await };
         self.call("NodeStageVolume", call).await.map(|_| ())
     }
 
     pub(crate) async fn unstage(&mut self, request: NodeUnstageVolumeRequest) -> Result<(), CallError> {
-        let call = |mut client: NodeClient<Channel>| async move { client.node_unstage_volume(request).await };
+        let call =
+            |mut client: NodeClient<Transport>| async move { client.node_unstage_volume(request).await };
         self.call("NodeUnstageVolume", call).await.map(|_| ())
     }
 
     pub(crate) async fn publish(&mut self, request: NodePublishVolumeRequest) -> Result<(), CallError> {
-        let call = |mut client: NodeClient<Channel>| async move { client.node_publish_volume(request).await };
+        let call =
+            |mut client: NodeClient<Transport>| async move { client.node_publish_volume(request).await };
         self.call("NodePublishVolume", call).await.map(|_| ())
     }
 
     pub(crate) async fn unpublish(&mut self, request: NodeUnpublishVolumeRequest) -> Result<(), CallError> {
         let call =
-            |mut client: NodeClient<Channel>| async move { client.node_unpublish_volume(request).await };
+            |mut client: NodeClient<Transport>| async move { client.node_unpublish_volume(request).await };
         self.call("NodeUnpublishVolume", call).await.map(|_| ())
     }
 
     pub(crate) async fn expand(&mut self, request: NodeExpandVolumeRequest) -> Result<(), CallError> {
-        let call = |mut client: NodeClient<Channel>| async move { client.node_expand_volume(request).await };
+        let call =
+            |mut client: NodeClient<Transport>| async move { client.node_expand_volume(request).await };
         self.call("NodeExpandVolume", call).await.map(|_| ())
     }
 
@@ -122,7 +121,7 @@ impl Session {
         request: NodeGetVolumeStatsRequest,
     ) -> Result<NodeGetVolumeStatsResponse, CallError> {
         let call =
-            |mut client: NodeClient<Channel>| async move { client.node_get_volume_stats(request).await };
+            |mut client: NodeClient<Transport>| async move { client.node_get_volume_stats(request).await };
         self.call("NodeGetVolumeStats", call).await
     }
 
@@ -130,7 +129,7 @@ impl Session {
     async fn call<T, F>(
         &mut self,
         method: &'static str,
-        call: impl FnOnce(NodeClient<Channel>) -> F,
+        call: impl FnOnce(NodeClient<Transport>) -> F,
     ) -> Result<T, CallError>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -159,39 +158,12 @@ impl Session {
         outcome
     }
 
-    async fn connected(&mut self) -> Result<NodeClient<Channel>, CallError> {
+    async fn connected(&mut self) -> Result<NodeClient<Transport>, CallError> {
         if let Some(client) = &self.client {
             return Ok(client.clone());
         }
-        let path = &self.endpoint;
-        let stream = UnixStream::connect(path).await.map_err(|error| {
-            let why = in_lower_case(&error);
-            CallError::new(
-                Code::Unavailable,
-                format!(
-                    "connection error: desc = \"transport: Error while dialing: dial unix {}: connect: {why}\"",
-                    path.display()
-                ),
-            )
-        })?;
-        let mut once = Some(stream);
-        let connector = tower::service_fn(move |_| {
-            let stream = once.take().map(TokioIo::new);
-            std::future::ready(stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)))
-        });
-        let endpoint = Endpoint::from_static("http://localhost");
-        let channel = endpoint.connect_with_connector(connector).await;
-        let channel = channel
-            .map_err(|error| CallError::new(Code::Unavailable, format!("connection error: {error}")))?;
-        let client = NodeClient::new(channel);
+        let client = NodeClient::new(self.place.connect().await?);
         self.client = Some(client.clone());
         Ok(client)
     }
-}
-
-/// As Go prints the error of a system call: `connection refused`.
-fn in_lower_case(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    text.to_lowercase()
 }

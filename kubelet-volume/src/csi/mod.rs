@@ -76,6 +76,7 @@ mod stage;
 mod stats;
 mod status;
 mod tokens;
+mod transport;
 pub mod v1;
 mod versions;
 mod volume_data;

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::PLUGIN_NAME;
 use super::client::Session;
 use super::node_info::{CsiNodeInfo, DriverInfo};
+use super::transport::Place;
 use super::versions::{Version, highest_supported};
 
 /// The CSI drivers of this node, by name (the kubelet's `DriversStore`). Clones share them.
@@ -25,7 +26,7 @@ pub struct CsiDrivers {
 
 #[derive(Clone, Debug)]
 struct Registered {
-    endpoint: PathBuf,
+    place: Place,
     version: Option<Version>,
 }
 
@@ -38,7 +39,18 @@ impl CsiDrivers {
     /// Adds a driver that serves at this socket, or replaces the one with this name.
     pub fn add(&self, name: impl Into<String>, endpoint: impl Into<PathBuf>) {
         let registered = Registered {
-            endpoint: endpoint.into(),
+            place: Place::Socket(endpoint.into()),
+            version: None,
+        };
+        self.set(name.into(), registered);
+    }
+
+    /// Adds a driver that is part of this program, or replaces the one with this name. No socket is needed.
+    #[cfg(feature = "csi-server")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "csi-server")))]
+    pub fn add_in_process(&self, name: impl Into<String>, node: impl super::v1::node_server::Node) {
+        let registered = Registered {
+            place: Place::in_process(node),
             version: None,
         };
         self.set(name.into(), registered);
@@ -64,7 +76,7 @@ impl CsiDrivers {
         let mut drivers = self.drivers.write();
         let is_it = drivers
             .get(name)
-            .is_some_and(|driver| driver.endpoint == endpoint);
+            .is_some_and(|driver| driver.place.is_socket(endpoint));
         if is_it {
             drivers.remove(name);
             drop(drivers);
@@ -83,7 +95,7 @@ impl CsiDrivers {
             return Err("driver name is empty".to_owned());
         }
         match self.get(name) {
-            Some(driver) => Ok(Session::new(name, &driver.endpoint, migrated)),
+            Some(driver) => Ok(Session::new(name, driver.place, migrated)),
             None => Err(format!(
                 "driver name {name} not found in the list of registered CSI drivers"
             )),
@@ -169,7 +181,7 @@ impl PluginHandler for CsiRegistration {
         let version = version.map_err(kubelet_plugins::Error::refused)?;
         let before = self.drivers.get(&plugin.name);
         let registered = Registered {
-            endpoint: plugin.endpoint.clone(),
+            place: Place::Socket(plugin.endpoint.clone()),
             version: Some(version),
         };
         self.drivers.set(plugin.name.clone(), registered);

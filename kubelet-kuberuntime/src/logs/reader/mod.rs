@@ -32,7 +32,7 @@ pub type LogChunks = BoxStream<'static, Result<LogChunk, Error>>;
 /// Reads the log of a container: a file in CRI's format or in Docker's (`ReadLogs`).
 ///
 /// It reads only when the stream is polled, and only as much as needed. It holds at most about 650 KiB, for lines of
-/// any length, usually 100 KiB, and 2 KiB while it waits for more. A line that cannot be parsed is logged and skipped.
+/// any length, usually 100 KiB, and none while it waits for more. A line that cannot be parsed is logged and skipped.
 ///
 /// While it follows, it wakes with each change of the folder (inotify), up to 10 times a second, and every second. After a rotation it continues
 /// in the new file. It loses output only if it is so slow that a file is removed before it was read.
