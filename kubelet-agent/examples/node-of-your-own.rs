@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_agent::NodeAgent;
-use kubelet_agent::program::{Command, Program, cancelled_by_signals};
+use kubelet_agent::program::{Command, Program, signalled};
 use kubelet_core::Clock;
 use kubelet_cri::verbs::{
     ClientStreams, Container, ContainerKey, ContainerRuntime, ContainerSpec, Exec, ExecOutput, Result,
@@ -76,5 +76,5 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     };
     program.start_log()?;
     let agent = NodeAgent::builder(program.settings()?).containers(Arc::new(Pretend::default()));
-    Ok(program.run(agent.build(), cancelled_by_signals()?).await?)
+    Ok(program.run(agent.build(), signalled()?).await?)
 }

@@ -4,6 +4,7 @@
 
 mod agent;
 mod builder;
+mod check;
 #[cfg(feature = "apiserver")]
 mod cluster;
 mod compose;
@@ -28,6 +29,7 @@ mod settings;
 mod shutdown;
 mod sources;
 mod stats;
+mod statuses;
 mod tasks;
 #[cfg(feature = "volumes")]
 mod volumes;

@@ -168,9 +168,10 @@ impl Program {
         limits::set_max_open_files(self.server.configuration.max_open_files);
     }
 
-    /// Runs the agent that `build` makes, until `shutdown`, while the process holds the lock file of `--lock-file`. Changes of
-    /// the configuration files are [applied](Self::follow_configuration). If the settings delay the shutdown of the host, SIGPWR
-    /// ends the pods in order, and then the agent; an init system other than systemd sends it and waits for the end of the process.
+    /// Runs the agent that `build` makes, until `ending` ends, e.g. by [`signalled`]. Meanwhile the process holds the lock file of
+    /// `--lock-file`, and changes of the configuration files are [applied](Self::follow_configuration). If the settings delay the
+    /// shutdown of the host, SIGPWR ends the pods in order, and then the agent; an init system other than systemd sends it and
+    /// waits for the end of the process.
     ///
     /// # Errors
     ///
@@ -180,6 +181,24 @@ impl Program {
     ///
     /// Dropping the future aborts the agent and releases the lock.
     pub async fn run(
+        &self,
+        build: impl Future<Output = Result<NodeAgent>>,
+        ending: impl Future<Output = ()>,
+    ) -> Result<()> {
+        let shutdown = CancellationToken::new();
+        let ends = async {
+            ending.await;
+            shutdown.cancel();
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            ended = self.run_until(build, shutdown.clone()) => ended,
+            ended = ends => ended,
+        }
+    }
+
+    async fn run_until(
         &self,
         build: impl Future<Output = Result<NodeAgent>>,
         shutdown: CancellationToken,
@@ -223,28 +242,24 @@ impl Program {
     }
 }
 
-/// A token that SIGTERM and Ctrl-C cancel. The task that waits for them ends with the runtime of tokio.
+/// Ends upon SIGTERM or Ctrl-C. The process handles these signals from now on.
 ///
 /// # Errors
 ///
 /// If the process cannot handle signals.
-pub fn cancelled_by_signals() -> Result<CancellationToken> {
+pub fn signalled() -> Result<impl Future<Output = ()> + Send> {
     let failed = |source| Error::Io {
         what: "cannot handle signals".to_owned(),
         source,
     };
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let token = CancellationToken::new();
-    let cancels = token.clone();
-    tokio::spawn(async move {
+    Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        cancels.cancel();
-    });
-    Ok(token)
+    })
 }
 
 /// The version and the feature gates, as metrics.
