@@ -276,6 +276,7 @@ impl ApiServerBuilder {
 
     /// Builds a server in memory. It runs no task; it works when a request comes.
     pub fn build(self) -> ApiServer {
+        #[cfg_attr(not(feature = "signing"), allow(unused_mut))]
         let mut rng = fastrand::Rng::with_seed(self.seed);
         #[cfg(feature = "signing")]
         let signer = self.signing.signer(&mut rng, self.clock.now());
@@ -352,17 +353,15 @@ impl ApiServerBuilder {
         #[cfg(feature = "signing")] signer: Option<Signer>,
         kept: Option<Kept>,
     ) -> ApiServer {
-        #[cfg(feature = "signing")]
-        let authority = signer
-            .as_ref()
-            .filter(|_| kept.is_some())
-            .map(|signer| signer.certificate().to_owned());
-        #[cfg(not(feature = "signing"))]
-        let authority = None;
-        let namespace_defaults = NamespaceDefaults {
-            authority: authority.unwrap_or_default(),
+        #[cfg_attr(not(feature = "signing"), allow(unused_mut))]
+        let mut namespace_defaults = NamespaceDefaults {
+            authority: String::new(),
             account_tokens: self.account_tokens,
         };
+        #[cfg(feature = "signing")]
+        if let Some(signer) = signer.as_ref().filter(|_| kept.is_some()) {
+            signer.certificate().clone_into(&mut namespace_defaults.authority);
+        }
         for (resource, object) in objects::initial_objects(&namespace_defaults, self.clock.now(), &mut rng) {
             let namespace = object["metadata"]["namespace"]
                 .as_str()
