@@ -10,7 +10,9 @@ const WIDTH: f64 = 720.0;
 /// Where the lanes of a timeline begin and end.
 const LANE_START: f64 = 8.0;
 const LANE_END: f64 = WIDTH - 8.0;
-const LANE_HEIGHT: f64 = 44.0;
+const LANE_HEIGHT: f64 = 62.0;
+/// Where the bar of a lane is.
+const BAR: f64 = 32.0;
 
 /// A container's life, as the timeline shows it.
 #[derive(Debug, Default)]
@@ -53,7 +55,7 @@ impl Timeline {
     }
 
     fn draw_lane(&self, svg: &mut Html, lane: &Lane, top: f64) {
-        let bar = top + 22.0;
+        let bar = top + BAR;
         svg.raw("<text class=\"name\" x=\"8.0\" y=\"")
             .number(top + 15.0)
             .raw("\">")
@@ -93,7 +95,7 @@ impl Timeline {
                     svg,
                     self.at(ready),
                     bar,
-                    "ready",
+                    -5.0,
                     "✓",
                     &format!("ready {}", clock_time(ready)),
                 );
@@ -104,7 +106,7 @@ impl Timeline {
                 svg,
                 self.at(*created),
                 bar,
-                "created",
+                25.0,
                 "+",
                 &format!("created {}", clock_time(*created)),
             );
@@ -114,7 +116,7 @@ impl Timeline {
                 svg,
                 self.at(*pulled),
                 bar,
-                "pulled",
+                -5.0,
                 "↓",
                 &format!("image pulled {}", clock_time(*pulled)),
             );
@@ -163,19 +165,18 @@ impl Timeline {
     }
 }
 
-fn mark(svg: &mut Html, x: f64, bar: f64, class: &'static str, sign: &'static str, title: &str) {
-    svg.raw("<g class=\"mark ")
-        .raw(class)
-        .raw("\"><title>")
+/// A line across the bar, with a sign above or below it.
+fn mark(svg: &mut Html, x: f64, bar: f64, sign_at: f64, sign: &'static str, title: &str) {
+    svg.raw("<g class=\"mark\"><title>")
         .text(title)
         .raw("</title><path d=\"M")
-        .number(x);
-    svg.raw(" ")
-        .number(bar - 3.0)
+        .number(x)
+        .raw(" ");
+    svg.number(bar - 3.0)
         .raw("v18\"/><text x=\"")
         .number(x.clamp(12.0, WIDTH - 12.0))
         .raw("\" y=\"");
-    svg.number(bar - 5.0).raw("\">").raw(sign).raw("</text></g>");
+    svg.number(bar + sign_at).raw("\">").raw(sign).raw("</text></g>");
 }
 
 /// A plot of durations over time, in milliseconds.
@@ -185,8 +186,8 @@ pub(super) fn plot(
     points: &[Option<f64>],
     capacity: usize,
 ) -> Html {
-    const TOP: f64 = 12.0;
-    const BOTTOM: f64 = 92.0;
+    const TOP: f64 = 2.0;
+    const BOTTOM: f64 = 82.0;
     let known = points.iter().flatten().copied();
     let (most, last) = (known.clone().fold(0.0, f64::max), known.clone().last());
     let scale = round_up(most);
@@ -196,17 +197,19 @@ pub(super) fn plot(
         .raw(title)
         .raw("</b> <span class=\"now\">")
         .text(&now);
-    html.raw("</span> <span class=\"muted\">")
+    html.raw("</span><div class=\"about\"><span>")
         .raw(about)
-        .raw("</span></figcaption>");
+        .raw("</span><span>")
+        .text(milliseconds(scale));
+    html.raw("</span></div></figcaption>");
     html.raw("<svg class=\"plot\" role=\"img\" aria-label=\"")
         .raw(title)
         .raw(": now ")
         .text(&now);
     html.raw(", at most ")
         .text(&peak)
-        .raw("\" viewBox=\"0 0 320 100\" preserveAspectRatio=\"none\">");
-    html.raw("<path class=\"axis\" d=\"M0 92H320M0 12H320\"/>");
+        .raw("\" viewBox=\"0 0 320 84\" preserveAspectRatio=\"none\">");
+    html.raw("<path class=\"axis\" d=\"M0 82H320M0 2H320\"/>");
     let step = 320.0 / (capacity.max(2) - 1) as f64;
     let start = 320.0 - step * points.len().saturating_sub(1) as f64;
     let mut path = Html::new();
@@ -221,9 +224,7 @@ pub(super) fn plot(
         is_drawing = true;
     }
     html.raw("<path class=\"line\" d=\"").part(path).raw("\"/></svg>");
-    html.raw("<span class=\"scale\">")
-        .text(milliseconds(scale))
-        .raw("</span></figure>");
+    html.raw("</figure>");
     html
 }
 
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn a_plot_skips_what_was_not_measured() {
         let html = plot("PLEG", "about", &[None, Some(0.001), None, Some(0.0005)], 4).into_string();
-        assert!(html.contains("d=\"M106.7 12.0L320.0 52.0\""), "{html}");
+        assert!(html.contains("d=\"M106.7 2.0L320.0 42.0\""), "{html}");
         assert!(html.contains("now 0.5 ms, at most 1.0 ms"), "{html}");
         assert!(plot("PLEG", "about", &[], 4).into_string().contains("—"));
     }

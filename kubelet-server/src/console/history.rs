@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kubelet_core::{PodExt as _, PodUid};
 
 use super::sources::Durations;
 
 /// How many runs of a container are kept.
 const RUNS: usize = 50;
+/// How long a run counts as new.
+const NEW: SignedDuration = SignedDuration::from_secs(3);
 /// How many points a plot has.
 pub(super) const POINTS: usize = 120;
 
@@ -38,8 +40,33 @@ pub(super) struct Run {
     pub(super) started: Timestamp,
     /// When it ended, and its exit code.
     pub(super) ended: Option<(Timestamp, i32)>,
-    /// The time at which it was first seen ready.
+    /// When it became ready, if that is known.
     pub(super) ready: Option<Timestamp>,
+    /// Whether it was observed before.
+    observed: bool,
+}
+
+impl Run {
+    fn observe(&mut self, is_ready: bool, all_ready: Option<Timestamp>, now: Timestamp) {
+        let is_first = !std::mem::replace(&mut self.observed, true);
+        if !is_ready || self.ready.is_some() {
+            return;
+        }
+        let is_new = now.duration_since(self.started) < NEW;
+        // Who looks at a container that is ready already does not know since when, unless the whole pod says so.
+        self.ready = match all_ready.filter(|since| *since >= self.started) {
+            Some(since) => Some(since),
+            None => (!is_first || is_new).then_some(now),
+        };
+    }
+}
+
+/// Since when all containers of the pod are ready, if they are.
+fn all_ready_since(status: &PodStatus) -> Option<Timestamp> {
+    let mut conditions = status.conditions.iter().flatten();
+    let ready =
+        conditions.find(|condition| condition.type_ == "ContainersReady" && condition.status == "True");
+    Some(ready?.last_transition_time.as_ref()?.0)
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +83,7 @@ impl History {
         self.containers
             .retain(|(pod, _), _| pods.iter().any(|(known, _)| known.uid() == *pod));
         for (pod, status) in pods {
+            let all_ready = all_ready_since(status);
             for container in containers(status) {
                 let runs = self
                     .containers
@@ -70,8 +98,8 @@ impl History {
                     .state
                     .as_ref()
                     .is_some_and(|state| state.running.is_some());
-                if let Some(last) = runs.back_mut().filter(|_| is_running && container.ready) {
-                    last.ready.get_or_insert(now);
+                if let Some(last) = runs.back_mut().filter(|_| is_running) {
+                    last.observe(container.ready, all_ready, now);
                 }
             }
         }
@@ -123,6 +151,7 @@ fn run(state: &ContainerState) -> Option<Run> {
             started,
             ended: None,
             ready: None,
+            observed: false,
         });
     }
     let ended = state.terminated.as_ref()?;
@@ -132,6 +161,7 @@ fn run(state: &ContainerState) -> Option<Run> {
         started,
         ended: Some((finished, ended.exit_code)),
         ready: None,
+        observed: false,
     })
 }
 
@@ -144,6 +174,39 @@ fn keep(runs: &mut VecDeque<Run>, run: Run) {
             if runs.len() > RUNS {
                 runs.pop_front();
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_is_known_or_left_out() {
+        let at = |seconds: i64| Timestamp::from_second(seconds).unwrap();
+        for (started, all_ready, observed, ready) in [
+            // Ready from the start.
+            (100, None, &[(101, true)][..], Some(101)),
+            // It became ready while it was observed.
+            (100, None, &[(105, false), (120, true), (130, true)], Some(120)),
+            // It was ready before.
+            (100, None, &[(500, true), (501, true)], None),
+            (100, Some(110), &[(500, true)], Some(110)),
+            // Another run was ready then.
+            (100, Some(90), &[(500, true)], None),
+            (100, None, &[(101, false)], None),
+        ] {
+            let mut run = Run {
+                started: at(started),
+                ended: None,
+                ready: None,
+                observed: false,
+            };
+            for (now, is_ready) in observed {
+                run.observe(*is_ready, all_ready.map(at), at(*now));
+            }
+            assert_eq!(run.ready, ready.map(at), "{observed:?}");
         }
     }
 }

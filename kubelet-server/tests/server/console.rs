@@ -1,8 +1,6 @@
 //! The console: its pages, their changes, and that text stays text.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +17,10 @@ use kubelet_server::console::{Console, ConsoleBuilder, Durations, Explain, Recen
 use kubelet_server::{Authentication, Authorization, Body, NodeApi, NodePods, Server};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tower::{Service as _, ServiceExt as _};
+use tower::Service as _;
+
+use super::chromium::{Page, find_chromium};
 
 /// Markup that would show if it were not escaped.
 const EVIL: &str = "<img src=x onerror=\"document.title='owned'\">&</script>'";
@@ -470,53 +469,6 @@ fn colors_have_enough_contrast() {
     }
 }
 
-/// The headless Chromium of this machine. `None` if there is none; with `CI=true` that is a failure.
-fn find_chromium() -> Option<PathBuf> {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let names = ["chromium-headless-shell", "chromium", "google-chrome"];
-    let candidates = std::env::split_paths(&paths).flat_map(|dir| names.map(|name| dir.join(name)));
-    let found = candidates
-        .chain([PathBuf::from("/usr/lib/chromium/headless_shell")])
-        .find(|path| path.is_file());
-    if found.is_none() {
-        assert!(
-            !std::env::var("CI").is_ok_and(|ci| ci == "true"),
-            "chromium-headless-shell is missing"
-        );
-        use std::io::Write as _;
-        drop(writeln!(
-            std::io::stderr(),
-            "SKIPPED: console: chromium-headless-shell is missing"
-        ));
-    }
-    found
-}
-
-/// The document as a browser has it after this time.
-async fn seen(chromium: &PathBuf, url: &str, profile: &std::path::Path) -> String {
-    let mut command = tokio::process::Command::new(chromium);
-    // Within a container there is no other sandbox, and no graphics.
-    command.args([
-        "--headless",
-        "--no-sandbox",
-        "--no-zygote",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-    ]);
-    command.args(["--timeout=4000", "--dump-dom"]);
-    command
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(url);
-    command
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true);
-    let output = tokio::time::timeout(Duration::from_secs(120), command.output())
-        .await
-        .expect("chromium hangs");
-    String::from_utf8(output.unwrap().stdout).unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_shows_changes_and_runs_no_script_of_a_pod() {
     let Some(chromium) = find_chromium() else { return };
@@ -527,55 +479,69 @@ async fn a_browser_shows_changes_and_runs_no_script_of_a_pod() {
         Authentication::anonymous(),
         Authorization::new("one", Arc::new(AlwaysAllow)),
     );
-    let is_loaded = Arc::new(Notify::new());
-    let loaded = is_loaded.clone();
-    let service = console.clone().map_request(move |request: Request<Body>| {
-        if request.uri().path().starts_with("/console/live") {
-            loaded.notify_one();
-        }
-        request
-    });
-    let api = NodeApi::builder(Arc::new(pods.clone()), access.0, access.1).route(Console::PATH, service);
+    let api =
+        NodeApi::builder(Arc::new(pods.clone()), access.0, access.1).route(Console::PATH, console.clone());
     let server = Server::bind_insecure("127.0.0.1:0".parse().unwrap(), api.build()).unwrap();
     let (address, stop) = (server.local_addr(), shutdown.clone());
     let serving = tokio::spawn(async move { tokio::join!(server.run(stop.clone()), console.run(stop)) });
     let profile = tempfile::tempdir().unwrap();
 
-    // The pod comes after the browser has loaded the page.
-    let changing = async {
-        is_loaded.notified().await;
-        pods.set(&[running(EVIL), crashing("late")]);
-    };
-    let url = format!("http://{address}/console/");
-    let both = async { tokio::join!(seen(&chromium, &url, profile.path()), changing) };
-    let both = tokio::time::timeout(Duration::from_secs(120), both).await;
-    let (document, ()) = both.expect("chromium does not load the page");
-    assert!(
-        document.contains("<p id=\"link\" role=\"status\" class=\"muted\">live</p>"),
-        "{document}"
+    let mut page = Page::open(&chromium, profile.path(), &format!("http://{address}/console/")).await;
+    page.until("document.getElementById('link')?.textContent === 'live'")
+        .await;
+    let rows = "document.querySelectorAll('#pods tbody tr:not([hidden])').length";
+    assert_eq!(page.evaluate(rows).await, json!(1));
+    // By keyboard: the first stop leads to the content, the slash to the filter.
+    page.press("Tab", 9, "").await;
+    page.until("document.activeElement.className === 'skip'").await;
+    page.press("/", 191, "/").await;
+    page.until("document.activeElement.type === 'search'").await;
+    page.call("Input.insertText", json!({"text": "LATE"})).await;
+    page.until(&format!("{rows} === 0")).await;
+    // A pod comes. The filter goes on to apply, and keeps the focus.
+    pods.set(&[running(EVIL), crashing("late")]);
+    page.until(&format!("{rows} === 1 && document.getElementById('pod-late')"))
+        .await;
+    assert_eq!(
+        page.evaluate("document.activeElement.type").await,
+        json!("search")
     );
-    assert!(
-        document.contains("late") && document.contains("CrashLoopBackOff"),
-        "{document}"
+    // The link to the pod is the next stop. A change of the table does not take the focus from it.
+    page.press("Tab", 9, "").await;
+    page.until("document.activeElement.id === 'pod-late'").await;
+    pods.set(&[running("late")]);
+    page.until("document.querySelector('#pods .badge').textContent === 'Running'")
+        .await;
+    assert_eq!(
+        page.evaluate("document.activeElement.id").await,
+        json!("pod-late")
     );
-    assert!(
-        document.contains("<input type=\"search\">") && !document.contains("<title>owned</title>"),
-        "{document}"
-    );
-    let log = seen(
-        &chromium,
-        &format!("http://{address}/console/logs/default/late/main"),
-        profile.path(),
+    for (text, is_wider) in [
+        ("document.images.length", json!(0)),
+        ("document.documentElement.scrollWidth > innerWidth", json!(false)),
+    ] {
+        assert_eq!(page.evaluate(text).await, is_wider, "{text}");
+    }
+    page.press("Enter", 13, "\r").await;
+    page.until(
+        "document.querySelector('h1')?.textContent === 'late' && document.querySelector('svg.timeline')",
     )
     .await;
-    assert!(
-        log.contains("&lt;img src=x") && !log.contains("<img") && log.contains("in two main false"),
-        "{log}"
-    );
-    assert!(
-        !log.contains("<title>owned</title>") && log.contains("The container has ended."),
-        "{log}"
-    );
+
+    page.evaluate(&format!(
+        "location.href = 'http://{address}/console/logs/default/late/main'"
+    ))
+    .await;
+    page.until("document.getElementById('link')?.textContent === 'The container has ended.'")
+        .await;
+    let log = page.evaluate("document.getElementById('log').textContent").await;
+    assert_eq!(log, json!(format!("{EVIL}\nin two main false\n\n")));
+    assert_eq!(page.evaluate("document.images.length").await, json!(0));
+    assert_ne!(page.evaluate("document.title").await, json!("owned"));
+    // The policy holds: a script in the page does not run.
+    let script = "const s = document.createElement('script'); s.textContent = 'document.title = \"owned\"'; document.body.append(s); document.title";
+    assert_ne!(page.evaluate(script).await, json!("owned"));
+    drop(page);
     shutdown.cancel();
     serving.await.unwrap();
 }

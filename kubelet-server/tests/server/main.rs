@@ -7,7 +7,9 @@
     reason = "a test"
 )]
 
-#[cfg(all(feature = "console", feature = "prometheus"))]
+#[cfg(all(feature = "console", feature = "streaming"))]
+mod chromium;
+#[cfg(all(feature = "console", feature = "streaming"))]
 mod console;
 mod https;
 mod logs;
