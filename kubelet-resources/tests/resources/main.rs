@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod configuration;
+mod devices;
 mod invariants;
 mod manager;
 mod pod_level;
