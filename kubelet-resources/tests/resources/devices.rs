@@ -167,7 +167,7 @@ fn devices_near_the_hint_are_taken_first_and_the_plugin_has_a_say() {
     assert_eq!(asked(choose(1, None)).available.len(), 5);
 }
 
-/// `TestDevicesToAllocate…`, `TestGetCapacity…`
+/// `TestPodContainerDeviceToAllocate`, `TestUpdateCapacityAllocatable`
 #[test]
 fn what_cannot_be_allocated_is_refused() {
     let mut state = state(&[("a", &[0]), ("!b", &[0])]);
