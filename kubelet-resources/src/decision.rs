@@ -1,10 +1,10 @@
 //! The decision about a pod: whether its resources can be allocated, and which ones it gets.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::PodExt;
+use tokio::time::Instant;
 
 use crate::active::ActiveContainers;
 use crate::cpu::{CpuConfig, CpuManager, CpuPolicy, CpuState};

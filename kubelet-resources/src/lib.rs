@@ -77,6 +77,7 @@
 //! | [`cpu`], [`memory`], [`topology`] | the settings and states of the three managers, and the merge of hints                |
 //! | [`topology::HintProvider`]        | lets another resource, e.g. devices, take part in the alignment                      |
 //! | [`checkpoint`]                    | the state files of the kubelet: `cpu_manager_state` and `memory_manager_state`       |
+//! | [`devices`]                       | which devices of plugins a container gets, and `kubelet_internal_checkpoint`; not the plugins |
 //! | [`ResourceManager`]               | the engine: state files, admission, updates of running containers                    |
 //!
 //! The engine needs the pods of the node ([`NodePods`]; [`KubeletPods`] is that of `kubelet-core`) and something that changes the
@@ -93,6 +94,7 @@ pub mod checkpoint;
 pub mod cpu;
 mod cpu_set;
 mod decision;
+pub mod devices;
 mod error;
 mod go_values;
 mod machine;

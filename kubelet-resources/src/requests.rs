@@ -145,6 +145,16 @@ pub(crate) fn has_whole_cpu_limit(container: &Container) -> bool {
     amount(resources.and_then(|resources| resources.limits.as_ref()), "cpu").is_whole()
 }
 
+/// The container's limit for a resource of whole units, e.g. devices.
+pub(crate) fn limit_of(container: &Container, resource: &str) -> usize {
+    let resources = container.resources.as_ref();
+    let limit = amount(
+        resources.and_then(|resources| resources.limits.as_ref()),
+        resource,
+    );
+    usize::try_from(limit.value()).unwrap_or_default()
+}
+
 /// Whether the container starts before the others and runs beside them (`IsRestartableInitContainer`).
 pub(crate) use kubelet_core::restart_rules::is_restartable_init_container as is_sidecar;
 

@@ -27,6 +27,14 @@ impl GoText {
         }
     }
 
+    /// A struct of this type.
+    pub(crate) fn of(type_name: &str) -> Self {
+        Self {
+            text: format!("({type_name}){{"),
+            first: true,
+        }
+    }
+
     /// A struct where the type is known, e.g. in a map.
     pub(crate) fn value() -> Self {
         Self {

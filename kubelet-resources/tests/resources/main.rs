@@ -1,8 +1,15 @@
 //! Tests of the managers through the public API.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test"
+)]
 
 mod checkpoints;
 mod configuration;
+mod devices;
 mod invariants;
 mod manager;
 mod pod_level;

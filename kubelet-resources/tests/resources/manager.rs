@@ -30,6 +30,7 @@ struct MemoryStore {
     writes: Mutex<usize>,
     /// The number of the write at which the agent crashes, and whether the file has been replaced by then.
     crash: Mutex<Option<(usize, bool)>>,
+    written: tokio::sync::Notify,
 }
 
 impl MemoryStore {
@@ -59,6 +60,7 @@ impl StateStore for MemoryStore {
                 .lock()
                 .unwrap()
                 .insert(name.to_owned(), contents.to_vec());
+            self.written.notify_one();
         }
         match crashed {
             Some(_) => Err(io::Error::other("crashed")),
@@ -502,8 +504,9 @@ async fn a_failed_write_is_repeated() {
     let shutdown = CancellationToken::new();
     let pods = Pods::ready(std::slice::from_ref(&a));
     let running = tokio::spawn(manager.run(pods as _, shutdown.clone()));
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    assert!(store.text(CPU_MANAGER_STATE).contains("a-uid"));
+    while !store.text(CPU_MANAGER_STATE).contains("a-uid") {
+        store.written.notified().await;
+    }
     shutdown.cancel();
     running.await.unwrap();
 }

@@ -126,7 +126,9 @@ fn a_rejection_says_that_it_is_about_the_pod() {
         let other = pod("other", &[], &[exclusive("c", "4")]);
         allocator.admit(&other, Some(&[])).unwrap();
         let second = pod("second", &[], &[exclusive("c", "4")]);
-        allocator.admit(&second, Some(&[other.clone()])).unwrap();
+        allocator
+            .admit(&second, Some(std::slice::from_ref(&other)))
+            .unwrap();
         let error = allocator.admit(&big, Some(&[other, second])).unwrap_err();
         let rejection = error.rejection();
         assert_eq!(

@@ -1,0 +1,268 @@
+//! Devices of device plugins: which ones there are, which ones containers have, and which ones a container gets. Without I/O.
+//!
+//! The plugins themselves (`deviceplugin/v1beta1`: registration, `ListAndWatch`, `Allocate`) are not called here: what they
+//! report is given to [`DeviceState`], and what it decides is to be passed on to them. Answers to `pkg/kubelet/cm/devicemanager`.
+
+mod checkpoint;
+mod choice;
+mod hints;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kubelet_core::PodExt;
+
+pub use self::checkpoint::{read_device_state, write_device_state};
+pub use self::choice::{Choice, PreferenceRequest};
+use crate::numa_set::NumaSet;
+use crate::requests::{ends_before_next, limit_of};
+
+/// The file of the devices' state in the folder of the plugins' sockets (`kubeletDeviceManagerCheckpoint`).
+pub const DEVICE_MANAGER_STATE: &str = "kubelet_internal_checkpoint";
+
+/// A device as its plugin reports it (`pluginapi.Device`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Whether it can be allocated.
+    pub healthy: bool,
+    /// The NUMA nodes that it is close to. `None`: its plugin does not know.
+    pub nodes: Option<Vec<i64>>,
+}
+
+/// The devices of one container and resource (`deviceAllocateInfo`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllocatedDevices {
+    /// The ids by NUMA node. A device without node is under −1, one with several nodes is under each.
+    pub by_node: BTreeMap<i64, Vec<String>>,
+    /// What the plugin answered: a `ContainerAllocateResponse` in protobuf.
+    pub response: Vec<u8>,
+}
+
+/// The key of devices without NUMA node (`nodeWithoutTopology`).
+pub const NODE_WITHOUT_TOPOLOGY: i64 = -1;
+
+impl AllocatedDevices {
+    /// The ids.
+    pub fn ids(&self) -> BTreeSet<String> {
+        self.by_node.values().flatten().cloned().collect()
+    }
+}
+
+/// By the pod's UID, the container's name and the resource.
+pub type DevicesOfPods = BTreeMap<String, BTreeMap<String, BTreeMap<String, AllocatedDevices>>>;
+
+/// The devices of a node and what was allocated of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceState {
+    /// The NUMA nodes of the machine.
+    nodes: NumaSet,
+    /// The devices by resource and id. A resource without devices was registered before, and its plugin has not come back.
+    resources: BTreeMap<String, BTreeMap<String, Device>>,
+    pods: DevicesOfPods,
+    /// The devices that the next containers of the pod that was admitted last may get again.
+    reusable: (String, BTreeMap<String, BTreeSet<String>>),
+}
+
+impl DeviceState {
+    /// No devices, on a machine with these NUMA nodes.
+    pub fn new(nodes: NumaSet) -> Self {
+        Self {
+            nodes,
+            ..Self::default()
+        }
+    }
+
+    /// The same with what an agent before allocated: see [`read_device_state`]. Its resources have no devices until their plugins
+    /// report them again.
+    #[must_use]
+    pub fn with_allocated(
+        mut self,
+        pods: DevicesOfPods,
+        registered: impl IntoIterator<Item = String>,
+    ) -> Self {
+        self.pods = pods;
+        for resource in registered {
+            self.resources.entry(resource).or_default();
+        }
+        self
+    }
+
+    /// A plugin reports all its devices (`genericDeviceUpdateCallback`).
+    pub fn report(&mut self, resource: &str, devices: BTreeMap<String, Device>) {
+        self.resources.insert(resource.to_owned(), devices);
+    }
+
+    /// A plugin is gone: its devices are unhealthy until it reports again (`markResourceUnhealthy`).
+    pub fn plugin_gone(&mut self, resource: &str) {
+        for device in self
+            .resources
+            .get_mut(resource)
+            .into_iter()
+            .flat_map(BTreeMap::values_mut)
+        {
+            device.healthy = false;
+        }
+    }
+
+    /// A plugin has been gone for so long that the node does not offer its resource any more (`GetCapacity`: five minutes).
+    pub fn forget(&mut self, resource: &str) {
+        self.resources.remove(resource);
+    }
+
+    /// The number of devices and of healthy devices, by resource: for the node's capacity and allocatable.
+    pub fn capacity(&self) -> BTreeMap<String, (usize, usize)> {
+        let counts = |devices: &BTreeMap<String, Device>| {
+            let healthy = devices.values().filter(|device| device.healthy);
+            (devices.len(), healthy.count())
+        };
+        let resources = self.resources.iter();
+        resources
+            .map(|(resource, devices)| (resource.clone(), counts(devices)))
+            .collect()
+    }
+
+    /// What was allocated.
+    pub fn allocated(&self) -> &DevicesOfPods {
+        &self.pods
+    }
+
+    /// The resources that plugins have registered.
+    pub fn registered(&self) -> impl Iterator<Item = &str> {
+        self.resources.keys().map(String::as_str)
+    }
+
+    /// The devices that the container needs, by resource.
+    pub fn requests(&self, container: &Container) -> BTreeMap<String, usize> {
+        let limits = container
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.limits.as_ref());
+        let names = limits.into_iter().flat_map(BTreeMap::keys);
+        names
+            .filter(|name| self.is_device(name))
+            .map(|name| (name.clone(), limit_of(container, name)))
+            .collect()
+    }
+
+    /// Notes that the container has these devices, with the answer of their plugin to `Allocate`.
+    pub fn allocate(
+        &mut self,
+        pod_uid: &str,
+        container: &str,
+        resource: &str,
+        ids: &BTreeSet<String>,
+        response: Vec<u8>,
+    ) {
+        let mut by_node: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+        for id in ids {
+            let nodes = self.nodes_of(resource, id);
+            match nodes.is_empty() {
+                true => by_node.entry(NODE_WITHOUT_TOPOLOGY).or_default().push(id.clone()),
+                false => {
+                    for node in nodes {
+                        by_node.entry(*node).or_default().push(id.clone());
+                    }
+                }
+            }
+        }
+        let of_pod = self.pods.entry(pod_uid.to_owned()).or_default();
+        let of_container = of_pod.entry(container.to_owned()).or_default();
+        of_container.insert(resource.to_owned(), AllocatedDevices { by_node, response });
+    }
+
+    /// All devices of the container were allocated. If it ends before the next one starts, that one may get its devices.
+    pub fn container_done(&mut self, pod: &Arc<Pod>, container: &Container) {
+        let uid = pod.uid_str();
+        if self.reusable.0 != uid {
+            self.reusable = (uid.to_owned(), BTreeMap::new());
+        }
+        let ends = ends_before_next(pod, container);
+        let of_container = self.pods.get(uid).and_then(|of_pod| of_pod.get(&container.name));
+        for (resource, devices) in of_container.into_iter().flatten() {
+            let reusable = self.reusable.1.entry(resource.clone()).or_default();
+            for id in devices.ids() {
+                match ends {
+                    true => reusable.insert(id),
+                    false => reusable.remove(&id),
+                };
+            }
+        }
+    }
+
+    /// Frees what pods have that are not among these (`UpdateAllocatedDevices`). Returns whether something changed.
+    pub fn remove_stale(&mut self, active: &[Arc<Pod>]) -> bool {
+        let before = self.pods.len();
+        self.pods
+            .retain(|uid, _| active.iter().any(|pod| pod.uid_str() == uid));
+        self.pods.len() < before
+    }
+
+    /// Whether a plugin offers this resource, or offered it when some of it was allocated (`isDevicePluginResource`).
+    fn is_device(&self, resource: &str) -> bool {
+        let mut containers = self.pods.values().flat_map(BTreeMap::values);
+        self.resources.contains_key(resource)
+            || containers.any(|of_container| of_container.contains_key(resource))
+    }
+
+    /// The devices that the container has, if any.
+    fn of_container(&self, pod_uid: &str, container: &str, resource: &str) -> Option<BTreeSet<String>> {
+        let devices = self.pods.get(pod_uid)?.get(container)?.get(resource)?;
+        Some(devices.ids())
+    }
+
+    fn of_pod(&self, pod_uid: &str, resource: &str) -> BTreeSet<String> {
+        let containers = self.pods.get(pod_uid).into_iter().flat_map(BTreeMap::values);
+        let devices = containers.filter_map(|of_container| of_container.get(resource));
+        devices.flat_map(AllocatedDevices::ids).collect()
+    }
+
+    fn healthy(&self, resource: &str) -> BTreeSet<String> {
+        let devices = self.resources.get(resource).into_iter().flatten();
+        devices
+            .filter(|(_, device)| device.healthy)
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
+    /// The healthy devices that no container has.
+    fn available(&self, resource: &str) -> BTreeSet<String> {
+        let mut available = self.healthy(resource);
+        for containers in self.pods.values() {
+            for devices in containers
+                .values()
+                .filter_map(|of_container| of_container.get(resource))
+            {
+                for id in devices.by_node.values().flatten() {
+                    available.remove(id);
+                }
+            }
+        }
+        available
+    }
+
+    fn reusable(&self, pod_uid: &str, resource: &str) -> BTreeSet<String> {
+        let (uid, devices) = &self.reusable;
+        let of_pod = devices.get(resource).filter(|_| uid == pod_uid);
+        of_pod.cloned().unwrap_or_default()
+    }
+
+    fn nodes_of(&self, resource: &str, id: &str) -> &[i64] {
+        let device = self.resources.get(resource).and_then(|devices| devices.get(id));
+        device
+            .and_then(|device| device.nodes.as_deref())
+            .unwrap_or_default()
+    }
+
+    /// Whether any device of the resource is close to a node.
+    fn has_topology(&self, resource: &str) -> bool {
+        let devices = self
+            .resources
+            .get(resource)
+            .into_iter()
+            .flat_map(BTreeMap::values);
+        devices
+            .filter_map(|device| device.nodes.as_ref())
+            .any(|nodes| !nodes.is_empty())
+    }
+}
