@@ -15,7 +15,7 @@ mod profiler;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use kubelet_agent::program::{Command, Program, cancelled_by_signals};
+use kubelet_agent::program::{Command, Program, signalled};
 use kubelet_agent::{Error, NodeAgent};
 
 /// It returns free memory to the system at once and has one arena, as `.cargo/config.toml` sets it. With 110 pods the agent is
@@ -47,6 +47,6 @@ async fn run() -> Result<ExitCode, Error> {
         NodeAgent::builder(program.settings()?).cri().verbosity(verbosity).metrics(program.start_metrics()?);
     #[cfg(feature = "profiling")]
     let agent = agent.profiler(std::sync::Arc::new(profiler::AgentProfiler::new()));
-    program.run(agent.build(), cancelled_by_signals()?).await?;
+    program.run(agent.build(), signalled()?).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_agent::NodeAgent;
-use kubelet_agent::program::{Command, Program, cancelled_by_signals};
+use kubelet_agent::program::{Command, Program, signalled};
 use kubelet_core::Clock;
 use kubelet_cri::verbs::{
     ClientStreams, Container, ContainerKey, ContainerRuntime, ContainerSpec, Exec, ExecOutput, Result,
@@ -57,11 +57,7 @@ impl ContainerRuntime for Pretend {
 impl Exec for Pretend {
     async fn exec_sync(&self, _: &ContainerKey, command: &[String]) -> Result<ExecOutput> {
         let (stdout, exit_code) = (format!("{command:?}\n").into(), i32::from(command == ["false"]));
-        Ok(ExecOutput {
-            stdout,
-            exit_code,
-            ..Default::default()
-        })
+        Ok(ExecOutput { stdout, exit_code, ..Default::default() })
     }
     async fn exec(&self, key: &ContainerKey, command: &[String], streams: ClientStreams) -> Result<i32> {
         let output = self.exec_sync(key, command).await?;
@@ -80,5 +76,5 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     };
     program.start_log()?;
     let agent = NodeAgent::builder(program.settings()?).containers(Arc::new(Pretend::default()));
-    Ok(program.run(agent.build(), cancelled_by_signals()?).await?)
+    Ok(program.run(agent.build(), signalled()?).await?)
 }

@@ -49,6 +49,14 @@ pub enum OfPods {}
 /// kubelet_agent::NodeAgent::builder(kubelet_agent::Settings::new("/tmp/agent")).build().await;
 /// # }
 /// ```
+///
+/// ```compile_fail
+/// # fn example(runtime: std::sync::Arc<dyn kubelet_core::Runtime>) {
+/// // A runtime of whole pods has no containers to configure.
+/// let builder = kubelet_agent::NodeAgent::builder(kubelet_agent::Settings::new("/tmp/agent")).pods(runtime);
+/// builder.configure_containers(|containers| containers);
+/// # }
+/// ```
 #[must_use]
 pub struct NodeAgentBuilder<Height = NoRuntime> {
     pub(crate) parts: Parts,

@@ -2,24 +2,26 @@
 
 use std::sync::Arc;
 
-use kubelet_core::admission::{AppArmorAdmitHandler, SysctlAllowlist};
+use kubelet_core::admission::AppArmorAdmitHandler;
 use kubelet_core::{
-    EventRecorder, HealthChecks, Kubelet, KubeletBuilder, LogEvents, NodeEventRecorder, NodeGetter, PodCache,
-    PodStatusManager as _, PodWorkersConfig, ProbeResultCache, RootDir, StatusSink,
+    HealthChecks, Kubelet, KubeletBuilder, NodeGetter, PodCache, PodStatusManager as _, PodWorkersConfig,
+    ProbeResultCache, RootDir,
 };
 use kubelet_kuberuntime::NodeProber;
 use kubelet_pleg::EventedPleg;
-use kubelet_status::{FanOut, LogSink, StatusManager, StatusManagerConfig};
+use kubelet_status::StatusManagerConfig;
 
 use crate::agent::NodeAgent;
 use crate::builder::{Parts, changed};
 #[cfg(feature = "apiserver")]
-use crate::cluster::{self, Cluster};
+use crate::cluster::Cluster;
 use crate::configured::{self, count, time};
 use crate::context::{Built, Context};
-use crate::error::Problems;
+use crate::dynamic::{Dynamic, Engines};
+#[cfg(feature = "apiserver")]
+use crate::events;
 use crate::events::EventFeed;
-use crate::eviction::{self, EvictionRoom};
+use crate::eviction::EvictionRoom;
 use crate::handle::AgentHandle;
 #[cfg(feature = "apiserver")]
 use crate::node::{self, NodeRoom, Reports};
@@ -32,12 +34,16 @@ use crate::stats::StatsRoom;
 use crate::tasks::Tasks;
 #[cfg(feature = "volumes")]
 use crate::volumes::{self, LateVolumes, Storage};
-use crate::{Error, Result, Settings, engines, sources};
+use crate::{Error, Result, check, engines, sources, statuses};
 
 /// Builds the agent of these parts. All problems of the settings are reported before anything is done.
+#[cfg_attr(
+    not(all(feature = "apiserver", feature = "volumes")),
+    allow(unused_mut, reason = "what features add to")
+)]
 pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
-    check(&parts)?;
-    let mut tasks = Tasks::default();
+    check::check(&parts)?;
+    let (mut tasks, mut dynamic) = (Tasks::default(), Engines::default());
     let root_dir = std::path::absolute(&parts.settings.root_dir);
     let root_dir = root_dir.map_err(|source| Error::Io {
         what: "the folder of the agent".to_owned(),
@@ -53,8 +59,6 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
         what: format!("cannot create {}", root_dir.display()),
         source,
     })?;
-    let mut recorder: Arc<dyn EventRecorder> = Arc::new(LogEvents);
-    let mut node_recorder: Arc<dyn NodeEventRecorder> = Arc::new(LogEvents);
 
     // The access to the cluster.
     #[cfg(feature = "apiserver")]
@@ -76,18 +80,11 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     );
     #[cfg(feature = "apiserver")]
     if let (Some(client), None) = (&client, &parts.recorders) {
-        let sink = kubelet_status::ApiServerEvents::new(client.clone());
-        let events = kubelet_status::EventBroadcaster::new(sink, &*node_name)
-            .with_clock(parts.clock)
-            .with_rate(count(config.event_record_qps), count(config.event_burst));
-        recorder = Arc::new(events.handle());
-        node_recorder = Arc::new(events.handle());
-        tasks.add("events", |shutdown| events.run(shutdown));
+        let events = events::to_api_server(client, &node_name, config, parts.clock, &mut tasks);
+        dynamic.events = Some(events.clone());
+        parts.recorders = Some((Arc::new(events.clone()), Arc::new(events)));
     }
-    if let Some((of_pods, of_node)) = parts.recorders {
-        (recorder, node_recorder) = (of_pods, of_node);
-    }
-    let feed = EventFeed::new(recorder, node_recorder);
+    let feed = EventFeed::new(parts.recorders);
     let context = Context {
         settings: settings.clone(),
         root_dir: folders,
@@ -113,6 +110,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     let late = LateVolumes::default();
     let mut node_settings = configured::node(config);
     let mut status_config = StatusManagerConfig::default();
+    status_config.clock = context.clock;
     (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
     let mut getter = parts.node;
     #[cfg(feature = "apiserver")]
@@ -134,28 +132,15 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     }
 
     // Where statuses go.
-    let mut sinks: Vec<Arc<dyn StatusSink>> = Vec::new();
     #[cfg(feature = "apiserver")]
-    if let Some(client) = &client {
-        sinks.push(Arc::new(kubelet_status::ApiServerSink::new(client.clone())));
-    }
-    sinks.append(&mut parts.sinks);
-    if sinks.is_empty() {
-        sinks.push(Arc::new(LogSink::new()));
-    }
+    let facts = status_config.node.clone();
     #[cfg(feature = "pods-api")]
     let changes = gates.enabled("PodsAPI").then(server::StatusChanges::default);
     #[cfg(feature = "pods-api")]
-    sinks.extend(changes.clone().map(|changes| Arc::new(changes) as _));
-    #[cfg(feature = "apiserver")]
-    let facts = status_config.node.clone();
-    let statuses = match sinks.pop() {
-        Some(only) if sinks.is_empty() => StatusManager::with_config(only, status_config),
-        last => {
-            sinks.extend(last);
-            StatusManager::with_config(FanOut::new(sinks), status_config)
-        }
-    };
+    let beside = changes.clone().map(|changes| Arc::new(changes) as _);
+    #[cfg(not(feature = "pods-api"))]
+    let beside = None;
+    let statuses = statuses::manager(&context, parts.sinks, beside, status_config);
 
     // Volumes.
     let mut mounted = parts.volumes;
@@ -276,14 +261,14 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     kubelet = of_rooms.fold(kubelet, KubeletBuilder::admission);
     if runtime.manager.is_some() {
         kubelet = kubelet
-            .admission(Arc::new(sysctls(&settings)?))
+            .admission(Arc::new(check::sysctls(&settings)?))
             .admission(Arc::new(AppArmorAdmitHandler::linux_host()));
     }
     let kubelet = changed(parts.kubelet, kubelet).build()?;
     let handle = kubelet.handle();
 
     // The engines beside it.
-    let images = engines::of_containers(&context, &runtime, &mut tasks)?;
+    let images = engines::of_containers(&context, &runtime, &mut dynamic, &mut tasks)?;
     #[cfg(feature = "apiserver")]
     {
         engines::bound_of_all_pods(&context, &runtime, &node, &mut tasks);
@@ -316,7 +301,11 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     };
     let stats = StatsRoom::new(&context, &built, parts.stats);
     eviction.start(&context, &built, &stats, &mut tasks).await?;
+    #[cfg(feature = "shutdown")]
+    let trigger = shutdown.trigger();
     shutdown.start(&context, &built, &mut tasks).await?;
+    #[cfg(feature = "server")]
+    dynamic.verbosity.clone_from(&parts.api.verbosity);
     #[cfg(feature = "server")]
     if config.enable_server {
         server::start(&context, &built, &stats, parts.api, &mut tasks).await?;
@@ -328,46 +317,20 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
         |shutdown| async move { Ok(kubelet.run(shutdown).await?) },
     );
     Ok(NodeAgent {
-        handle: AgentHandle::new(
-            handle,
-            built.runtime.logs,
-            built.runtime.streaming,
-            feed,
+        handle: AgentHandle {
+            kubelet: handle,
+            logs: built.runtime.logs,
+            streaming: built.runtime.streaming,
+            events: feed,
             health,
-            context.node_name,
-        ),
+            node_name: context.node_name,
+            dynamic: Dynamic::new(&settings, dynamic),
+            #[cfg(feature = "shutdown")]
+            shutdown: trigger,
+        },
         tasks,
         #[cfg(feature = "apiserver")]
         cluster,
-    })
-}
-
-/// Reports all problems of the settings.
-fn check(parts: &Parts) -> Result<()> {
-    let (mut problems, settings) = (Problems::default(), &parts.settings);
-    problems.note(settings.hostname());
-    #[cfg(feature = "apiserver")]
-    cluster::check(settings, parts.client.as_ref(), &mut problems);
-    #[cfg(feature = "apiserver")]
-    node::check(settings, &mut problems);
-    runtime::check(settings, &mut problems);
-    sources::check(settings, &mut problems);
-    eviction::check(settings, &mut problems);
-    problems.note(sysctls(settings));
-    #[cfg(feature = "server")]
-    {
-        let in_cluster = parts.in_cluster();
-        server::check(settings, in_cluster, &mut problems);
-    }
-    engines::check(settings, &mut problems);
-    problems.into_result()
-}
-
-/// The sysctls that pods may set.
-fn sysctls(settings: &Settings) -> Result<SysctlAllowlist> {
-    let allowed = SysctlAllowlist::linux_host(&settings.configuration.allowed_unsafe_sysctls);
-    allowed.map_err(|error| Error::Misconfigured {
-        problems: vec![error.to_string()],
     })
 }
 

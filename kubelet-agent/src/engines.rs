@@ -11,6 +11,7 @@ use kubelet_kuberuntime::logs::ContainerLogManager;
 
 use crate::configured;
 use crate::context::Context;
+use crate::dynamic::Engines;
 use crate::error::Problems;
 #[cfg(feature = "healthz")]
 use crate::error::{address, port};
@@ -31,10 +32,11 @@ pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
     let _ = (settings, problems);
 }
 
-/// For a runtime of containers: rotates their logs, and collects images that are not used.
+/// For a runtime of containers: rotates their logs, and collects images that are not used. Both can change while they run.
 pub(crate) fn of_containers(
     context: &Context,
     runtime: &RuntimeRoom,
+    dynamic: &mut Engines,
     tasks: &mut Tasks,
 ) -> Result<Option<ImageGcManager>> {
     let config = &context.settings.configuration;
@@ -43,8 +45,33 @@ pub(crate) fn of_containers(
     };
     #[cfg(feature = "logs")]
     if let Some(services) = &runtime.services {
-        let logs = ContainerLogManager::new(services.clone(), configured::log_rotation(config)?)?;
-        tasks.add("container logs", |shutdown| logs.run(shutdown));
+        let services = services.clone();
+        let (policy, mut policies) = tokio::sync::watch::channel(configured::log_rotation(config)?);
+        let (clock, disk) = (context.clock, context.disk);
+        dynamic.logs = Some(policy);
+        // A changed policy is for a new manager; the present one completes its rotations first.
+        tasks.add_fallible("container logs", move |shutdown| async move {
+            while !shutdown.is_cancelled() {
+                let policy = *policies.borrow_and_update();
+                let (ends, logs) = (
+                    shutdown.child_token(),
+                    ContainerLogManager::new(services.clone(), policy)?,
+                );
+                let changed = async {
+                    if policies.changed().await.is_err() {
+                        shutdown.cancelled().await;
+                    }
+                    ends.cancel();
+                };
+                let running = logs.clock(clock).disk(disk).run(ends.clone());
+                tokio::pin!(running);
+                tokio::select! {
+                    () = &mut running => {}
+                    () = changed => running.await,
+                }
+            }
+            Ok(())
+        });
     }
     let policy = configured::image_gc(config);
     let images = ImageGcManager::new(
@@ -58,6 +85,7 @@ pub(crate) fn of_containers(
     }
     let collector = images.clone();
     tasks.add("images", |shutdown| collector.run(shutdown));
+    dynamic.images = Some(images.clone());
     Ok(Some(images))
 }
 

@@ -1,7 +1,5 @@
 //! The error of this crate.
 
-use std::net::AddrParseError;
-
 /// A result with this crate's [`enum@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -48,6 +46,10 @@ pub enum Error {
     /// From `kubelet-kuberuntime`.
     #[error(transparent)]
     Runtime(#[from] kubelet_kuberuntime::Error),
+    /// From `kubelet-eviction`.
+    #[cfg(feature = "eviction")]
+    #[error(transparent)]
+    Eviction(#[from] kubelet_eviction::Error),
     /// From `kubelet-node`.
     #[cfg(any(feature = "apiserver", feature = "healthz", feature = "systemd"))]
     #[error(transparent)]
@@ -99,12 +101,14 @@ pub(crate) fn invalid(field: &str, value: &str, error: impl std::fmt::Display) -
     }
 }
 
+#[cfg(any(feature = "healthz", feature = "server"))]
 pub(crate) fn address(field: &str, value: &str) -> Result<std::net::IpAddr> {
     value
         .parse()
-        .map_err(|error: AddrParseError| invalid(field, value, error))
+        .map_err(|error: std::net::AddrParseError| invalid(field, value, error))
 }
 
+#[cfg(any(feature = "apiserver", feature = "healthz", feature = "server"))]
 pub(crate) fn port(field: &str, value: i32) -> Result<u16> {
     value
         .try_into()

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kubelet_core::{Event, EventRecorder, EventType, NodeEventRecorder, PodExt as _, PodKey, PodUid};
+use kubelet_core::{
+    Event, EventRecorder, EventType, LogEvents, NodeEventRecorder, PodExt as _, PodKey, PodUid,
+};
 use tokio::sync::broadcast;
 
 /// How many events a slow watcher may be behind before it loses the oldest.
@@ -32,7 +34,9 @@ pub(crate) struct EventFeed {
 }
 
 impl EventFeed {
-    pub(crate) fn new(pods: Arc<dyn EventRecorder>, node: Arc<dyn NodeEventRecorder>) -> Self {
+    /// Passes events on to these recorders; without them, to the log.
+    pub(crate) fn new(recorders: Option<(Arc<dyn EventRecorder>, Arc<dyn NodeEventRecorder>)>) -> Self {
+        let (pods, node) = recorders.unwrap_or_else(|| (Arc::new(LogEvents), Arc::new(LogEvents)));
         Self {
             pods,
             node,
@@ -84,4 +88,24 @@ impl NodeEventRecorder for EventFeed {
         self.publish(of_node);
         self.node.record_node(event_type, reason, message);
     }
+}
+
+/// A recorder of events to the API server, with the limits of the configuration.
+#[cfg(feature = "apiserver")]
+pub(crate) fn to_api_server(
+    client: &kube_client::Client,
+    node_name: &str,
+    config: &kubelet_config::KubeletConfiguration,
+    clock: kubelet_core::Clock,
+    tasks: &mut crate::tasks::Tasks,
+) -> kubelet_status::EventRecorderHandle {
+    use crate::configured::count;
+
+    let sink = kubelet_status::ApiServerEvents::new(client.clone());
+    let events = kubelet_status::EventBroadcaster::new(sink, node_name)
+        .with_clock(clock)
+        .with_rate(count(config.event_record_qps), count(config.event_burst));
+    let handle = events.handle();
+    tasks.add("events", |shutdown| events.run(shutdown));
+    handle
 }

@@ -6,43 +6,32 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kubelet_config::KubeletConfiguration;
 use kubelet_core::runtime::streaming::{StreamError, StreamErrorKind, StreamingRuntime};
 use kubelet_core::runtime::{ContainerLogs, PodLogOptions};
 use kubelet_core::{HealthChecks, KubeletHandle, PodExt as _, PodKey, PodUid, Step};
-use tokio::sync::broadcast;
+#[cfg(feature = "shutdown")]
+use kubelet_node::shutdown::ShutdownTrigger;
+use tokio::sync::{broadcast, watch};
 
+use crate::dynamic::{Dynamic, Reconfigured};
 use crate::events::{AgentEvent, EventFeed};
 
 /// Queries and controls an agent, before and while it runs. Cheap to clone.
 #[derive(Clone)]
 pub struct AgentHandle {
-    kubelet: KubeletHandle,
-    logs: Option<Arc<dyn ContainerLogs>>,
-    streaming: Option<Arc<dyn StreamingRuntime>>,
-    events: EventFeed,
-    health: HealthChecks,
-    node_name: Arc<str>,
+    pub(crate) kubelet: KubeletHandle,
+    pub(crate) logs: Option<Arc<dyn ContainerLogs>>,
+    pub(crate) streaming: Option<Arc<dyn StreamingRuntime>>,
+    pub(crate) events: EventFeed,
+    pub(crate) health: HealthChecks,
+    pub(crate) node_name: Arc<str>,
+    pub(crate) dynamic: Arc<Dynamic>,
+    #[cfg(feature = "shutdown")]
+    pub(crate) shutdown: Option<ShutdownTrigger>,
 }
 
 impl AgentHandle {
-    pub(crate) fn new(
-        kubelet: KubeletHandle,
-        logs: Option<Arc<dyn ContainerLogs>>,
-        streaming: Option<Arc<dyn StreamingRuntime>>,
-        events: EventFeed,
-        health: HealthChecks,
-        node_name: Arc<str>,
-    ) -> Self {
-        Self {
-            kubelet,
-            logs,
-            streaming,
-            events,
-            health,
-            node_name,
-        }
-    }
-
     /// The name of the node.
     pub fn node_name(&self) -> &str {
         &self.node_name
@@ -125,10 +114,53 @@ impl AgentHandle {
         &self.health
     }
 
+    /// Applies a changed configuration, as far as it can be applied while the agent runs. The README of this crate lists the
+    /// fields. Fields that wait for a restart are named, and the present values stay.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misconfigured`](crate::Error::Misconfigured) with all problems of the configuration. Nothing changes then.
+    pub fn reconfigure(&self, configuration: &KubeletConfiguration) -> crate::Result<Reconfigured> {
+        self.dynamic.apply(configuration)
+    }
+
+    /// What became of the last changed configuration: a program can report that a restart is due.
+    pub fn reconfigured(&self) -> watch::Receiver<Reconfigured> {
+        self.dynamic.notices()
+    }
+
     /// Ends all pods, each within its own grace period or the given one if that is shorter. Returns when all their resources
     /// are released. For an agent whose pods end with it.
     pub async fn end_pods(&self, grace_period: Option<Duration>) {
         self.kubelet.end_pods(grace_period).await;
+    }
+
+    /// The host is about to shut down: the node is not ready and rejects pods, and its pods end in the order of their priority, as
+    /// `shutdownGracePeriod` and the settings like it define. Returns when the pods have ended or their time is over. For hosts
+    /// whose init system is not systemd. Without these settings it returns at once. The agent must run.
+    ///
+    /// # Cancel safety
+    ///
+    /// When the call is dropped, the shutdown goes on.
+    #[cfg(feature = "shutdown")]
+    pub async fn shut_down(&self) {
+        if let Some(trigger) = &self.shutdown {
+            trigger.shut_down().await;
+        }
+    }
+
+    /// The host does not shut down after all: the node is ready again. Pods that have ended stay so.
+    #[cfg(feature = "shutdown")]
+    pub fn cancel_shut_down(&self) {
+        if let Some(trigger) = &self.shutdown {
+            trigger.cancel();
+        }
+    }
+
+    /// Whether the settings delay the shutdown of the host until pods have ended.
+    #[cfg(feature = "shutdown")]
+    pub fn delays_shut_down(&self) -> bool {
+        self.shutdown.is_some()
     }
 
     /// The handle of the pod lifecycle engine, for more.

@@ -4,11 +4,13 @@
 
 mod agent;
 mod builder;
+mod check;
 #[cfg(feature = "apiserver")]
 mod cluster;
 mod compose;
 mod configured;
 mod context;
+mod dynamic;
 mod engines;
 mod error;
 mod events;
@@ -27,12 +29,14 @@ mod settings;
 mod shutdown;
 mod sources;
 mod stats;
+mod statuses;
 mod tasks;
 #[cfg(feature = "volumes")]
 mod volumes;
 
 pub use agent::NodeAgent;
 pub use builder::{NoRuntime, NodeAgentBuilder, OfContainers, OfPods};
+pub use dynamic::Reconfigured;
 pub use error::{Error, Result};
 pub use events::AgentEvent;
 pub use handle::AgentHandle;

@@ -10,7 +10,7 @@ use kubelet_core::{FixedNode, NodeGetter, RuntimeState};
 use kubelet_kuberuntime::{NodeIps, NodeSettings};
 use kubelet_node::{
     LocalNode, LocalNodeBuilder, MachineInfo, NodeConfig, NodeHeartbeat, NodeHeartbeatConfig,
-    NodeInformerHandle, Reservation, node_host_ips, parse_node_ip,
+    NodeInformerHandle, NodeStatusHandle, Reservation, node_host_ips, parse_node_ip,
 };
 use kubelet_status::{NodeFacts, StatusManagerConfig, StatusManagerHandle};
 use tokio_util::sync::CancellationToken;
@@ -42,6 +42,9 @@ pub(crate) struct NodeRoom {
     pub(crate) object: Arc<Node>,
     /// The node as the API server has it, in a cluster.
     pub(crate) watched: Option<NodeInformerHandle>,
+    /// Sends the status of the node at once, in a cluster.
+    #[allow(dead_code, reason = "each room uses what it needs, and rooms have features")]
+    pub(crate) status: Option<NodeStatusHandle>,
 }
 
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
@@ -144,11 +147,13 @@ impl NodeRoom {
             NodeHeartbeat::new(cluster.client(), beats, local.clone(), config)
         });
         let watched = heartbeat.as_ref().map(NodeHeartbeat::informer);
+        let status = heartbeat.as_ref().map(NodeHeartbeat::status);
         (
             Self {
                 local,
                 object,
                 watched,
+                status,
             },
             heartbeat,
         )

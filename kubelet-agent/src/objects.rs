@@ -17,6 +17,7 @@ use crate::tasks::Tasks;
 /// What pods use of the cluster.
 pub(crate) struct Objects {
     pub(crate) config_objects: Arc<dyn ConfigObjects>,
+    #[cfg_attr(not(feature = "volumes"), allow(dead_code, reason = "for volumes"))]
     pub(crate) tokens: Arc<dyn ServiceAccountTokens>,
     pub(crate) services: Arc<dyn Services>,
     pub(crate) runtime_classes: Arc<dyn RuntimeClasses>,

@@ -58,7 +58,7 @@ pub struct Settings {
 
 impl Settings {
     /// The settings of an agent of your own, with this absolute folder. They are the kubelet's defaults, but the agent opens no
-    /// port, accepts swap, and leaves cgroups to the runtime:
+    /// port, accepts swap, leaves cgroups to the runtime, and does not evict:
     ///
     /// | field of the configuration | value |
     /// |---|---|
@@ -67,6 +67,7 @@ impl Settings {
     /// | `failSwapOn` | `false` |
     /// | `cgroupsPerQOS` | `false` |
     /// | `enforceNodeAllocatable` | empty |
+    /// | `evictionHard` | empty: no pod is evicted |
     /// | `podLogsDir` | `logs` in the folder |
     pub fn new(root_dir: impl Into<PathBuf>) -> Self {
         let root_dir = root_dir.into();
@@ -76,6 +77,7 @@ impl Settings {
         configuration.fail_swap_on = false;
         configuration.cgroups_per_qos = false;
         configuration.enforce_node_allocatable = Vec::new();
+        configuration.eviction_hard = BTreeMap::new();
         configuration.pod_logs_dir = root_dir.join("logs").to_string_lossy().into_owned();
         Self {
             node_name: String::new(),

@@ -22,6 +22,10 @@ pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
 }
 
 /// Adds the files and the URL of the configuration.
+#[cfg_attr(
+    not(any(feature = "file", feature = "http")),
+    allow(unused_mut, reason = "what features add to")
+)]
 pub(crate) fn static_pods(pods: PodConfigBuilder, context: &Context) -> Result<PodConfigBuilder> {
     let mut pods = pods.recorder(context.recorder.clone()).clock(context.clock);
     let config = &context.settings.configuration;

@@ -1,5 +1,7 @@
 //! The engines of an agent: gathered while it is built, run together.
 
+use std::collections::HashMap;
+
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::task::JoinSet;
@@ -39,27 +41,20 @@ impl Tasks {
 
     /// Runs all until `shutdown`. If one fails, the others are stopped.
     pub(crate) async fn run(self, shutdown: CancellationToken) -> Result<()> {
-        let mut running = JoinSet::new();
+        let (mut running, mut parts) = (JoinSet::new(), HashMap::new());
         for (part, start) in self.0 {
-            let task = start(shutdown.clone());
-            // A task of its own for each, so that a panic has the name of its part.
-            running.spawn(async move {
-                let mut alone = JoinSet::new();
-                alone.spawn(task);
-                let ended = alone.join_next().await;
-                ended.map_or(Ok(()), |ended| {
-                    ended.map_err(|source| Error::Panicked { part, source }).flatten()
-                })
-            });
+            let task = running.spawn(start(shutdown.clone()));
+            parts.insert(task.id(), part);
         }
         let mut outcome = Ok(());
-        while let Some(ended) = running.join_next().await {
-            let ended = ended
-                .map_err(|source| Error::Panicked {
-                    part: "agent",
-                    source,
-                })
-                .flatten();
+        while let Some(ended) = running.join_next_with_id().await {
+            let ended = match ended {
+                Ok((_, ended)) => ended,
+                Err(source) => {
+                    let part = parts.get(&source.id()).copied().unwrap_or_default();
+                    Err(Error::Panicked { part, source })
+                }
+            };
             if let Err(error) = ended {
                 tracing::error!(%error, "a part of the agent has failed");
                 shutdown.cancel();
@@ -67,5 +62,19 @@ impl Tasks {
             }
         }
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_that_fails_ends_the_others_and_is_named() {
+        let mut tasks = Tasks::default();
+        tasks.add("waits", |shutdown| async move { shutdown.cancelled().await });
+        tasks.add("breaks", |_| async { panic!("on purpose") });
+        let error = tasks.run(CancellationToken::new()).await.unwrap_err();
+        assert!(matches!(error, Error::Panicked { part: "breaks", .. }), "{error}");
     }
 }

@@ -1,13 +1,12 @@
 //! The pressures of the node, as the manager last decided, for the node's status and for admission.
 
 use std::fmt;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Pod, Taint};
 use kubelet_core::admission::tolerates;
 use kubelet_core::{PodAdmitAttributes, PodAdmitHandler, PodExt, Pressure, QosClass, Rejection, qos_class};
-use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use crate::{PressureCondition, REASON};
 
@@ -20,7 +19,7 @@ const MEMORY_PRESSURE_TAINT: &str = "node.kubernetes.io/memory-pressure";
 /// Make one before the other parts of an agent, and pass it to the [`EvictionManager`](crate::EvictionManager), which updates it.
 #[derive(Clone, Default)]
 pub struct NodePressure {
-    conditions: Arc<Mutex<Vec<PressureCondition>>>,
+    conditions: watch::Sender<Vec<PressureCondition>>,
 }
 
 impl NodePressure {
@@ -31,16 +30,25 @@ impl NodePressure {
 
     /// The conditions that the node reports, sorted.
     pub fn conditions(&self) -> Vec<PressureCondition> {
-        self.conditions.lock().clone()
+        self.conditions.borrow().clone()
     }
 
     /// Replaces the conditions; for an agent that makes [decisions](crate::decide) by itself.
     pub fn set(&self, conditions: Vec<PressureCondition>) {
-        *self.conditions.lock() = conditions;
+        self.conditions.send_if_modified(|current| {
+            let changed = *current != conditions;
+            *current = conditions;
+            changed
+        });
+    }
+
+    /// The conditions, now and after each change; for example to send the status of the node at once.
+    pub fn changes(&self) -> watch::Receiver<Vec<PressureCondition>> {
+        self.conditions.subscribe()
     }
 
     fn has(&self, condition: PressureCondition) -> bool {
-        self.conditions.lock().contains(&condition)
+        self.conditions.borrow().contains(&condition)
     }
 }
 

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     HeartbeatClient, LeaseConfig, LeaseController, LocalNode, NodeInformer, NodeInformerHandle,
-    NodeRegistration, NodeStatusConfig, NodeStatusUpdater,
+    NodeRegistration, NodeStatusConfig, NodeStatusHandle, NodeStatusUpdater,
 };
 
 /// Settings of a [`NodeHeartbeat`].
@@ -114,6 +114,11 @@ impl NodeHeartbeat {
     /// synced.
     pub fn informer(&self) -> NodeInformerHandle {
         self.informer.handle()
+    }
+
+    /// Requests that the status is sent now, e.g. when the node shuts down.
+    pub fn status(&self) -> NodeStatusHandle {
+        self.status.handle()
     }
 
     /// Runs until `shutdown`.

@@ -21,6 +21,8 @@ const SEEDS: u64 = if cfg!(debug_assertions) { 8 } else { 1000 };
 const HOURS: u64 = 24;
 /// The number of seeds for stormy hours.
 const STORMS: u64 = 40;
+/// The number of seeds for hours in which nodes run out of resources, and shut down.
+const SHORT: u64 = 20;
 /// The busy time of a day, in turns with quiet time: an hour in all, in six parts.
 const BUSY: Duration = Duration::from_secs(600);
 const QUIET: Duration = Duration::from_secs(13800);
@@ -81,7 +83,7 @@ const FOUND: &[(Life, u64, Duration, &str)] = &[
 ];
 
 /// What the seeds must meet, as texts of the history.
-const MET: [&str; 18] = [
+const MET: [&str; 24] = [
     "user creates",
     "user deletes",
     "user labels",
@@ -100,11 +102,44 @@ const MET: [&str; 18] = [
     "event Killing",
     "event OutOfcpu",
     "StartContainer",
+    "runs out of",
+    "has the conditions [MemoryPressure]",
+    "event EvictionThresholdMet",
+    " evicts ",
+    "shuts down",
+    "is switched off",
 ];
 
-/// A day that follows from its seed: the changes of an hour, spread over the day.
+/// A day that follows from its seed: the changes of an hour, spread over the day. On one day in twenty the nodes run short.
 fn day(seed: u64) -> Simulation {
-    busy(seed).by_turns(BUSY, QUIET)
+    let day = if seed % 20 == 13 { short(seed) } else { busy(seed) };
+    day.by_turns(BUSY, QUIET)
+}
+
+/// A day on which nodes run out of memory, disk and process ids, and shut down.
+fn short(seed: u64) -> Simulation {
+    let short = FaultPlan::drawn(seed);
+    let short = short.shortages(
+        Duration::from_secs(600),
+        Duration::from_secs([90, 240, 900][usize::try_from(seed / 20 % 3).unwrap()]),
+    );
+    busy(seed).faults(short.shutdowns(Duration::from_secs(1500)))
+}
+
+/// The same in a storm, or in good weather, with more pods.
+fn short_hour(seed: u64) -> Simulation {
+    let faults = if seed % 2 == 0 {
+        FaultPlan::none()
+    } else {
+        FaultPlan::storm()
+    };
+    let short = faults.shortages(Duration::from_secs(500), Duration::from_secs(240));
+    let pods = Workload::churn(6).every(Duration::from_secs(60));
+    let faults = short.shutdowns(Duration::from_secs(1200));
+    Simulation::seed(seed)
+        .node("node-1")
+        .workload(pods)
+        .faults(faults)
 }
 
 /// A day without quiet time.
@@ -157,7 +192,10 @@ fn a_day_of_every_seed() {
     let found = FOUND
         .iter()
         .map(|(life, seed, time, _)| (*seed, life(*seed), *time));
-    let hours = found.chain((0..STORMS).map(|seed| (seed, stormy(seed), HOUR)));
+    let storms = (0..STORMS).map(|seed| (seed, stormy(seed), HOUR));
+    let hours = found
+        .chain(storms)
+        .chain((0..SHORT).map(|seed| (seed, short_hour(seed), HOUR)));
     let days = (first..first + count).map(|seed| (seed, life(seed), time));
     let lives = Mutex::new(hours.chain(days));
     let (seen, start) = (Mutex::new(Seen::default()), Instant::now());

@@ -15,9 +15,11 @@
 //! # }
 //! ```
 
+mod follow;
 mod limits;
 mod log;
 mod preflight;
+mod signals;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -53,6 +55,8 @@ pub struct Program {
     command_line: CommandLine,
     server: KubeletServer,
     version: String,
+    /// The configuration files as they were before they were read.
+    files: follow::Version,
 }
 
 impl Program {
@@ -89,11 +93,17 @@ impl Program {
                 return Ok(Command::Answered);
             }
         };
+        let flags = command_line.flags();
+        let files = follow::version(
+            Path::new(&flags.kubelet_config_file),
+            Path::new(&flags.kubelet_dropin_config_directory),
+        );
         let server = command_line.load(&Host::detect())?;
         let program = Self {
             command_line,
             server,
             version,
+            files,
         };
         Ok(if only_preflight {
             Command::Preflight(program)
@@ -158,7 +168,10 @@ impl Program {
         limits::set_max_open_files(self.server.configuration.max_open_files);
     }
 
-    /// Runs the agent that `build` makes, until `shutdown`, while the process holds the lock file of `--lock-file`.
+    /// Runs the agent that `build` makes, until `ending` ends, e.g. by [`signalled`]. Meanwhile the process holds the lock file of
+    /// `--lock-file`, and changes of the configuration files are [applied](Self::follow_configuration). If the settings delay the
+    /// shutdown of the host, SIGPWR ends the pods in order, and then the agent; an init system other than systemd sends it and
+    /// waits for the end of the process.
     ///
     /// # Errors
     ///
@@ -168,6 +181,24 @@ impl Program {
     ///
     /// Dropping the future aborts the agent and releases the lock.
     pub async fn run(
+        &self,
+        build: impl Future<Output = Result<NodeAgent>>,
+        ending: impl Future<Output = ()>,
+    ) -> Result<()> {
+        let shutdown = CancellationToken::new();
+        let ends = async {
+            ending.await;
+            shutdown.cancel();
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            ended = self.run_until(build, shutdown.clone()) => ended,
+            ended = ends => ended,
+        }
+    }
+
+    async fn run_until(
         &self,
         build: impl Future<Output = Result<NodeAgent>>,
         shutdown: CancellationToken,
@@ -191,7 +222,14 @@ impl Program {
         let agent = async {
             self.set_limits();
             match shutdown.run_until_cancelled(build).await {
-                Some(agent) => agent?.run(shutdown.clone()).await,
+                Some(agent) => {
+                    let agent = agent?;
+                    let handle = agent.handle();
+                    tokio::select! {
+                        ended = signals::run(agent, shutdown.clone()) => ended,
+                        () = self.follow_configuration(&handle) => Ok(()),
+                    }
+                }
                 None => Ok(()),
             }
         };
@@ -204,28 +242,24 @@ impl Program {
     }
 }
 
-/// A token that SIGTERM and Ctrl-C cancel. The task that waits for them ends with the runtime of tokio.
+/// Ends upon SIGTERM or Ctrl-C. The process handles these signals from now on.
 ///
 /// # Errors
 ///
 /// If the process cannot handle signals.
-pub fn cancelled_by_signals() -> Result<CancellationToken> {
+pub fn signalled() -> Result<impl Future<Output = ()> + Send> {
     let failed = |source| Error::Io {
         what: "cannot handle signals".to_owned(),
         source,
     };
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let token = CancellationToken::new();
-    let cancels = token.clone();
-    tokio::spawn(async move {
+    Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        cancels.cancel();
-    });
-    Ok(token)
+    })
 }
 
 /// The version and the feature gates, as metrics.

@@ -45,11 +45,11 @@ impl Shared {
             return Err(problem.to_owned());
         }
         let percent = |bytes: u64| u128::from(bytes) * 100 / u128::from(capacity);
-        let usage = 100 - percent(available);
-        if usage < u128::from(self.policy.high_threshold_percent) {
+        let (usage, policy) = (100 - percent(available), self.policy());
+        if usage < u128::from(policy.high_threshold_percent) {
             return Ok(());
         }
-        let wanted = u128::from(capacity) * u128::from(100 - self.policy.low_threshold_percent) / 100;
+        let wanted = u128::from(capacity) * u128::from(100 - policy.low_threshold_percent) / 100;
         let to_free = u64::try_from(wanted)
             .unwrap_or(u64::MAX)
             .saturating_sub(available);
@@ -114,7 +114,7 @@ impl Shared {
     /// Removes images that were unused for the maximum age, once usage has been recorded for that long
     /// (`freeOldImages`). Returns the others.
     async fn free_old_images(&self, unused: Vec<Unused>, now: Instant) -> Result<Vec<Unused>> {
-        let max_age = self.policy.max_age;
+        let max_age = self.policy().max_age;
         if max_age.is_zero() || now - self.began <= max_age {
             return Ok(unused);
         }
@@ -144,11 +144,11 @@ impl Shared {
 
     /// Removes images until this many bytes are freed; returns how many bytes were freed (`freeSpace`).
     async fn free_space(&self, to_free: u64, unused: Vec<Unused>, now: Instant) -> Result<u64> {
-        let mut freed = 0_u64;
+        let (mut freed, min_age) = (0_u64, self.policy().min_age);
         let mut errors = Vec::new();
         for image in unused {
             let used_meanwhile = image.record.last_used.is_some_and(|used| used >= now);
-            let too_young = now.saturating_duration_since(image.record.first_detected) < self.policy.min_age;
+            let too_young = now.saturating_duration_since(image.record.first_detected) < min_age;
             if used_meanwhile || too_young {
                 continue;
             }

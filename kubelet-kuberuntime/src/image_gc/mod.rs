@@ -42,7 +42,7 @@ pub struct ImageGcManager {
 
 struct Shared {
     runtime: Arc<CriRuntime>,
-    policy: ImageGcPolicy,
+    policy: Mutex<ImageGcPolicy>,
     stats: Arc<dyn ImageFsStats>,
     events: Arc<dyn NodeEventRecorder>,
     /// When recording of usage began.
@@ -67,7 +67,7 @@ impl ImageGcManager {
         policy.check()?;
         let shared = Shared {
             runtime,
-            policy,
+            policy: Mutex::new(policy),
             stats,
             events,
             began: Instant::now(),
@@ -94,9 +94,10 @@ impl ImageGcManager {
         };
         let (mut detect, mut list, mut collect) =
             (every(DETECT_PERIOD), every(LIST_PERIOD), every(IMAGE_GC_PERIOD));
-        let collects = !self.shared.policy.collects_nothing();
         let mut failed = false;
         loop {
+            // The policy can change meanwhile. The next tick is early enough for it.
+            let collects = !self.shared.policy().collects_nothing();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
@@ -139,6 +140,17 @@ impl ImageGcManager {
         }
     }
 
+    /// Replaces the policy. It applies from the next collection on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misconfigured`](kubelet_core::Error::Misconfigured) if the policy is invalid. The present one stays.
+    pub fn set_policy(&self, policy: ImageGcPolicy) -> Result<()> {
+        policy.check()?;
+        *self.shared.policy.lock() = policy;
+        Ok(())
+    }
+
     /// The images of the node, largest first (`GetImageList`). While [`run`](Self::run) runs, the list is at most half
     /// a minute old; before that it is empty.
     pub fn images(&self) -> Arc<[v1::Image]> {
@@ -173,6 +185,13 @@ impl ImageGcManager {
     pub async fn delete_unused_images(&self) -> Result<()> {
         let deleted = self.shared.delete_unused_images().await;
         deleted.map_err(|message| failed("deletion of unused images", message))
+    }
+}
+
+impl Shared {
+    /// The policy at present.
+    fn policy(&self) -> ImageGcPolicy {
+        self.policy.lock().clone()
     }
 }
 

@@ -155,6 +155,32 @@ async fn a_full_disk_is_emptied_to_the_low_threshold_the_longest_unused_first() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_policy_changes_while_images_are_collected() {
+    let world = world(ImageGcPolicy::default()).await;
+    world.add("id of used:latest", 500);
+    world.add("unused", 200);
+    let (ends, gc) = (CancellationToken::new(), world.gc.clone());
+    let running = tokio::spawn(gc.run(ends.clone()));
+    advance(6 * MINUTE).await;
+    world.gc.garbage_collect().await.unwrap();
+    assert_eq!(world.ids().len(), 2, "70 % is not too full");
+
+    let low =
+        |high| policy(|policy| (policy.high_threshold_percent, policy.low_threshold_percent) = (high, 50));
+    assert!(
+        world.gc.set_policy(low(40)).is_err(),
+        "the low threshold is higher"
+    );
+    world.gc.garbage_collect().await.unwrap();
+    assert_eq!(world.ids().len(), 2, "the policy stays");
+    world.gc.set_policy(low(60)).unwrap();
+    world.gc.garbage_collect().await.unwrap();
+    assert_eq!(world.ids(), ["id of used:latest"]);
+    ends.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_image_is_young_again_after_it_was_used() {
     let world = world(policy(|policy| policy.min_age = Duration::ZERO)).await;
     world.add("id of used:latest", 450);

@@ -112,7 +112,6 @@ pub struct EventBroadcaster {
     sink: Box<dyn EventSink>,
     handle: EventRecorderHandle,
     queue: mpsc::Receiver<Box<ApiEvent>>,
-    rate: (u32, u32),
     jitter: Jitter,
 }
 
@@ -125,6 +124,8 @@ pub struct EventRecorderHandle {
     clock: Clock,
     /// Event names contain a time; this makes them unique.
     last_nanos: Arc<Mutex<i128>>,
+    /// Events per second, and at once.
+    rate: Arc<Mutex<(u32, u32)>>,
 }
 
 impl EventBroadcaster {
@@ -141,12 +142,12 @@ impl EventBroadcaster {
             source: Arc::new(source),
             clock: Clock::system(),
             last_nanos: Arc::default(),
+            rate: Arc::new(Mutex::new((50, 100))),
         };
         Self {
             sink: Box::new(sink),
             handle,
             queue,
-            rate: (50, 100),
             jitter: Jitter::default(),
         }
     }
@@ -154,8 +155,8 @@ impl EventBroadcaster {
     /// Sets the rate limit: `qps` events per second after `burst` at once (`eventRecordQPS`, `eventBurst`). 0 per
     /// second is no limit.
     #[must_use]
-    pub fn with_rate(mut self, qps: u32, burst: u32) -> Self {
-        self.rate = (qps, burst);
+    pub fn with_rate(self, qps: u32, burst: u32) -> Self {
+        self.handle.set_rate(qps, burst);
         self
     }
 
@@ -189,16 +190,21 @@ impl EventBroadcaster {
             sink,
             handle,
             mut queue,
-            rate,
             jitter,
         } = self;
-        let clock = handle.clock;
+        let (clock, wanted) = (handle.clock, handle.rate.clone());
         // Only the recorders keep the queue open.
         drop(handle);
         let sending = async {
             let mut correlator = EventCorrelator::default();
-            let limit = RateLimit::new(rate.0, rate.1);
+            let mut rate = *wanted.lock();
+            let mut limit = RateLimit::new(rate.0, rate.1);
             while let Some(event) = queue.recv().await {
+                let now = *wanted.lock();
+                if rate != now {
+                    rate = now;
+                    limit = RateLimit::new(rate.0, rate.1);
+                }
                 let correlated = correlator.correlate(*event, clock.now(), Instant::now());
                 if correlated != Correlated::Drop {
                     send(&*sink, &correlated, &limit, &jitter).await;
@@ -298,6 +304,12 @@ impl NodeEventRecorder for EventRecorderHandle {
 }
 
 impl EventRecorderHandle {
+    /// Changes the rate limit, as [`EventBroadcaster::with_rate`] sets it. It applies from the next event on, with a full
+    /// burst.
+    pub fn set_rate(&self, qps: u32, burst: u32) {
+        *self.rate.lock() = (qps, burst);
+    }
+
     fn queue(
         &self,
         object: ObjectReference,

@@ -290,6 +290,32 @@ async fn no_more_are_sent_than_the_rate_allows() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_rate_changes_while_it_runs() {
+    let mut world = World::with(vec![], |events| events.with_rate(1, 1));
+    let pods = |from: u32| (from..from + 3).map(|number| format!("p{number}"));
+    let send = |world: &World, names: &mut dyn Iterator<Item = String>| {
+        for name in names {
+            let pod = json!({"metadata": {"name": name, "namespace": "shop"}});
+            let pod = serde_json::from_value(pod).unwrap();
+            record(&world.recorder, &pod, None, "Normal", "Pulled", "x");
+        }
+    };
+    let mut took = Vec::new();
+    for (from, change) in [(0, None), (3, Some((0, 0)))] {
+        if let Some((qps, burst)) = change {
+            world.recorder.set_rate(qps, burst);
+        }
+        let start = Instant::now();
+        send(&world, &mut pods(from));
+        for _ in 0..3 {
+            world.next().await;
+        }
+        took.push(start.elapsed().as_secs());
+    }
+    assert_eq!(took, [2, 0], "slow, then without a limit");
+}
+
+#[tokio::test(start_paused = true)]
 async fn it_ends_when_nobody_can_record_any_more() {
     let World {
         requests,

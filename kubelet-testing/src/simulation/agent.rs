@@ -14,9 +14,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube_client::Client;
 use kubelet_config::{ApiServerSource, ConfigObjectWatches, PodConfig, StreamSource};
 use kubelet_core::{
-    Clock, Disk, Event, EventRecorder, Jitter, Kubelet, KubeletHandle, LogEvents, PodCache, PodExt,
-    PodStatusManager as _, PodWorkersConfig, ProbeOutcome, ProbeResultCache, ProbeTarget, Prober,
-    annotations,
+    Clock, Disk, Event, EventRecorder, EventType, Jitter, Kubelet, KubeletHandle, LogEvents,
+    NodeEventRecorder, PodCache, PodExt, PodStatusManager as _, PodWorkersConfig, ProbeOutcome,
+    ProbeResultCache, ProbeTarget, Prober, annotations,
 };
 use kubelet_kuberuntime::{CriRuntime, NodeProber, NodeSettings};
 use kubelet_pleg::{EventedPleg, GenericPleg};
@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::history::Journal;
 use super::prepared_lists::PreparedLists;
+use super::pressure::{Managers, SimulatedHost};
 use super::static_pods::StaticPods;
 use super::storage;
 use crate::MemoryMounter;
@@ -68,6 +69,8 @@ pub struct SimulatedNode {
     pub(super) shown: Shown,
     pub(super) checkpoints: bool,
     pub(super) pace: Pace,
+    /// What the node runs short of, and its shutdown; `None` if it never does.
+    pub(super) host: Option<SimulatedHost>,
 }
 
 /// How often an agent does its periodic work.
@@ -122,6 +125,7 @@ impl SimulatedNode {
             shown: Shown::default(),
             checkpoints: false,
             pace: Pace::Evented,
+            host: None,
             name,
         }
     }
@@ -176,6 +180,7 @@ impl SimulatedNode {
             shown,
             checkpoints,
             pace,
+            host,
         } = self;
         let (jitter, disk) = (Jitter::from_seed(seed), Disk::inline());
         let pods = PodConfig::builder()
@@ -251,11 +256,17 @@ impl SimulatedNode {
                 kubelet.pleg(pleg.with_jitter(jitter.clone()), cache)
             }
         };
+        let managers = host.map(Managers::new).transpose()?;
+        let kubelet = match &managers {
+            Some(managers) => managers.admission(kubelet),
+            None => kubelet,
+        };
+        let last_shutdown = root_dir.clone();
         let kubelet = kubelet
             .pods(pods.build()?)
             .runtime(runtime)
             .statuses(statuses)
-            .recorder(recorder)
+            .recorder(recorder.clone())
             .prober(prober, results)
             .clock(clock)
             .volumes(volumes)
@@ -271,6 +282,10 @@ impl SimulatedNode {
             kubelet,
             volumes: engine,
             objects,
+            managers,
+            recorder,
+            clock,
+            root_dir: last_shutdown,
         })
     }
 }
@@ -280,6 +295,10 @@ struct Assembled {
     kubelet: Kubelet,
     volumes: NodeVolumes,
     objects: ConfigObjectWatches,
+    managers: Option<Managers>,
+    recorder: Arc<HistoryRecorder>,
+    clock: Clock,
+    root_dir: PathBuf,
 }
 
 impl Assembled {
@@ -289,12 +308,20 @@ impl Assembled {
         let last = CancellationToken::new();
         let (volumes, objects) = (self.volumes.run(last.clone()), last.clone());
         let objects = self.objects.run(move || pods.pods().pods(), objects);
+        let (handle, ends) = (self.kubelet.handle(), shutdown.clone());
+        let managers = async {
+            if let Some(managers) = self.managers {
+                managers
+                    .run(handle, self.recorder, self.clock, &self.root_dir, ends)
+                    .await;
+            }
+        };
         let kubelet = async {
             let ended = self.kubelet.run(shutdown).await;
             last.cancel();
             ended
         };
-        let (ended, (), ()) = tokio::join!(kubelet, volumes, objects);
+        let (ended, (), (), ()) = tokio::join!(kubelet, volumes, objects, managers);
         Ok(ended?)
     }
 }
@@ -365,6 +392,24 @@ pub struct HistoryRecorder {
     pub(super) node: String,
     /// `None` outside of a simulation.
     pub(super) journal: Option<Journal>,
+}
+
+impl HistoryRecorder {
+    /// Writes a step of the node.
+    pub(super) fn note(&self, what: String) {
+        if let Some(journal) = &self.journal {
+            journal.note(format!("{} {what}", self.node));
+        }
+    }
+}
+
+impl NodeEventRecorder for HistoryRecorder {
+    fn record_node(&self, event_type: EventType, reason: &str, message: String) {
+        match &self.journal {
+            Some(_) => self.note(format!("event {reason}: {message}")),
+            None => LogEvents.record_node(event_type, reason, message),
+        }
+    }
 }
 
 impl EventRecorder for HistoryRecorder {

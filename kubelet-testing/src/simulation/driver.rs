@@ -20,6 +20,7 @@ use super::agent::{
 };
 use super::history::{History, Journal};
 use super::order::Order;
+use super::pressure::SimulatedHost;
 use super::static_pods::StaticPods;
 use super::storage;
 use super::turns::Turns;
@@ -38,7 +39,7 @@ const LOOK: Duration = Duration::from_secs(300);
 /// How often the API server sends agents a bookmark.
 const BOOKMARKS: Duration = Duration::from_secs(300);
 /// How long a node is down after a power loss.
-const REBOOT: Duration = Duration::from_secs(30);
+pub(super) const REBOOT: Duration = Duration::from_secs(30);
 
 pub(super) struct Driver {
     pub(super) rng: fastrand::Rng,
@@ -49,7 +50,7 @@ pub(super) struct Driver {
     pub(super) admin: Client,
     pub(super) nodes: Vec<Node>,
     agent: StartAgent,
-    faults: FaultPlan,
+    pub(super) faults: FaultPlan,
     turns: Turns,
     pub(super) churn: Option<Churn>,
     pub(super) weather: Weather,
@@ -73,6 +74,8 @@ pub(super) struct Node {
     pub(super) static_pods: StaticPods,
     pub(super) shown: Shown,
     pub(super) running: Option<Running>,
+    /// If it can run short of something, or shut down.
+    pub(super) host: Option<SimulatedHost>,
 }
 
 pub(super) struct Running {
@@ -97,6 +100,9 @@ pub(super) enum Act {
     EndTrouble(usize),
     StopRuntime,
     StopApi,
+    Shortage,
+    EndShortage(usize),
+    ShutDown,
 }
 
 impl Driver {
@@ -158,13 +164,16 @@ impl Driver {
             let client = SimulatedClient(api.client_as(User::node(&name)));
             Node {
                 client,
-                runtime,
                 mounter,
                 clock,
                 root_dir: folder.join(&name),
                 static_pods: StaticPods::default(),
                 shown: Shown::default(),
                 running: None,
+                host: faults
+                    .has_pressure()
+                    .then(|| SimulatedHost::new(runtime.clone(), clock)),
+                runtime,
                 name,
             }
         });
@@ -233,6 +242,8 @@ impl Driver {
             Act::Trouble,
             Act::StopRuntime,
             Act::StopApi,
+            Act::Shortage,
+            Act::ShutDown,
         ] {
             self.plan_again(act);
         }
@@ -327,6 +338,9 @@ impl Driver {
                     self.api.down_for(length);
                 }
             }
+            Act::Shortage => self.run_short(),
+            Act::EndShortage(number) => self.end_shortage(number),
+            Act::ShutDown => self.shut_a_host_down().await,
         }
         self.plan_again(act);
     }
@@ -343,7 +357,14 @@ impl Driver {
             Act::Trouble => faults.not_ready.map(|(every, _)| every),
             Act::StopRuntime => faults.runtime_outages.map(|(every, _)| every),
             Act::StopApi => faults.api_outages.map(|(every, _)| every),
-            Act::Churn | Act::Delete(_) | Act::PutBack(..) | Act::StartAgent(_) | Act::EndTrouble(_) => None,
+            Act::Shortage => faults.shortages.map(|(every, _)| every),
+            Act::ShutDown => faults.shutdowns,
+            Act::Churn
+            | Act::Delete(_)
+            | Act::PutBack(..)
+            | Act::StartAgent(_)
+            | Act::EndTrouble(_)
+            | Act::EndShortage(_) => None,
         };
         if let Some(every) = every {
             self.plan(act, every);
@@ -426,7 +447,7 @@ impl Driver {
         self.plan_at(Act::EndTrouble(number), Instant::now() + length);
     }
 
-    fn start_agent_soon(&mut self, number: usize) {
+    pub(super) fn start_agent_soon(&mut self, number: usize) {
         let pause = Duration::from_secs(self.rng.u64(1..=10));
         self.plan_at(Act::StartAgent(number), Instant::now() + pause);
     }
@@ -458,6 +479,7 @@ impl Driver {
             },
             shown: node.shown.clone(),
             checkpoints: true,
+            host: node.host.clone(),
             pace: Pace::drawn(seed, self.turns != Turns::default()),
         };
         let shutdown = CancellationToken::new();
@@ -465,7 +487,7 @@ impl Driver {
         node.running = Some(Running { agent, shutdown });
     }
 
-    fn kill_agent(&mut self, number: usize) {
+    pub(super) fn kill_agent(&mut self, number: usize) {
         let node = &mut self.nodes[number];
         if let Some(running) = node.running.take() {
             self.journal.note(format!("{} the agent is killed", node.name));

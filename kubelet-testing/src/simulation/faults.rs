@@ -33,6 +33,8 @@ pub struct FaultPlan {
     pub(super) not_ready: Option<(Duration, Duration)>,
     pub(super) runtime_outages: Option<(Duration, Duration)>,
     pub(super) api_outages: Option<(Duration, Duration)>,
+    pub(super) shortages: Option<(Duration, Duration)>,
+    pub(super) shutdowns: Option<Duration>,
 }
 
 impl FaultPlan {
@@ -51,6 +53,8 @@ impl FaultPlan {
             not_ready: None,
             runtime_outages: None,
             api_outages: None,
+            shortages: None,
+            shutdowns: None,
         }
     }
 
@@ -172,6 +176,25 @@ impl FaultPlan {
         self
     }
 
+    /// The mean time between periods in which the containers of a node use more and more of its memory, disk, inodes or process
+    /// ids. The agent then evicts pods. Pods have priorities.
+    pub fn shortages(mut self, every: Duration, length: Duration) -> Self {
+        self.shortages = Some((every, length));
+        self
+    }
+
+    /// The mean time between orderly shutdowns of a host: its agent ends the pods, then the host is switched off, and starts
+    /// again. Pods have priorities.
+    pub fn shutdowns(mut self, every: Duration) -> Self {
+        self.shutdowns = Some(every);
+        self
+    }
+
+    /// Whether agents need the managers of eviction and of shutdowns.
+    pub(super) fn has_pressure(&self) -> bool {
+        self.shortages.is_some() || self.shutdowns.is_some()
+    }
+
     /// The faults of a runtime's calls and events.
     pub(super) fn befall_runtime(&self, runtime: &MemoryCri) {
         let faults = runtime.faults();
@@ -237,6 +260,7 @@ impl fmt::Display for FaultPlan {
             ("agent_stops", self.agent_stops),
             ("sandbox_crashes", self.sandbox_crashes),
             ("reboots", self.reboots),
+            ("shutdowns", self.shutdowns),
         ] {
             if let Some(every) = every {
                 write!(f, ".{name}({})", Time(every))?;
@@ -246,6 +270,7 @@ impl fmt::Display for FaultPlan {
             ("not_ready", self.not_ready),
             ("runtime_outages", self.runtime_outages),
             ("api_outages", self.api_outages),
+            ("shortages", self.shortages),
         ] {
             if let Some((every, length)) = outages {
                 write!(f, ".{name}({}, {})", Time(every), Time(length))?;

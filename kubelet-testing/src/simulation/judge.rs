@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::driver::{Driver, alive_tasks};
 use super::history::{History, Step};
+use super::pressure::SimulatedHost;
 use super::witness::disagreement;
 
 /// How long the cluster may take to come to rest: more than the longest back-off of the kubelet.
@@ -28,6 +29,9 @@ impl Driver {
                     .map(|violation| format!("{}: {violation}", node.name)),
             );
             let violations = node.mounter.violations().into_iter();
+            self.problems
+                .extend(violations.map(|violation| format!("{}: {violation}", node.name)));
+            let violations = node.host.iter().flat_map(SimulatedHost::problems);
             self.problems
                 .extend(violations.map(|violation| format!("{}: {violation}", node.name)));
             // An agent must not end by itself.
@@ -51,6 +55,7 @@ impl Driver {
         self.weather.calm_down();
         self.api.faults().clear();
         for number in 0..self.nodes.len() {
+            self.end_shortage(number);
             let runtime = &self.nodes[number].runtime;
             runtime.faults().clear();
             self.nodes[number].mounter.end_faults();

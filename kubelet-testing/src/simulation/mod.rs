@@ -24,6 +24,7 @@ mod judge;
 mod leftovers;
 mod order;
 mod prepared_lists;
+mod pressure;
 mod stages;
 mod static_pods;
 mod storage;
@@ -61,7 +62,10 @@ use self::turns::Turns;
 /// * no pod leaves a terminal phase,
 /// * restart counts never decrease,
 /// * the API server deletes no pod whose containers run (unless a user forces it), and no container of a deleted pod
-///   starts.
+///   starts,
+/// * if nodes [run short](FaultPlan::shortages) of something: pods are evicted one at a time, no critical or static pod is evicted,
+///   none that frees nothing while another does, and no condition ends within its transition period,
+/// * if hosts [shut down](FaultPlan::shutdowns): no container runs afterwards that had time to end.
 ///
 /// At the end of the given time, the faults stop, and the simulation checks in this order:
 ///

@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::driver::{Act, Driver};
+use super::pressure;
 use super::static_pods::static_pod;
 use super::storage;
 use super::workload::random_pod;
@@ -32,6 +33,9 @@ impl Driver {
         let node = self.nodes[number].name.clone();
         let mut drawn = random_pod(&name, &node, &mut self.rng);
         storage::add_volumes(&mut drawn, self.seed);
+        if self.faults.has_pressure() {
+            pressure::add_priority(&mut drawn, self.seed);
+        }
         match serde_json::from_value(drawn) {
             Ok(pod) => self.create(pod).await,
             Err(error) => self.problems.push(format!("pod {name}: {error}")),

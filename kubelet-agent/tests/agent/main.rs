@@ -1,0 +1,8 @@
+//! Whole agents, in virtual time.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+
+#[cfg(feature = "apiserver")]
+mod cluster;
+mod counted;
+mod handle;
+mod problems;

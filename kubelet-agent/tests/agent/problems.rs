@@ -1,0 +1,73 @@
+//! What cannot work is reported at once, and together.
+
+use std::sync::Arc;
+
+use kubelet_agent::{Error, NodeAgent, Settings};
+use kubelet_core::Clock;
+use kubelet_testing::MemoryRuntime;
+
+async fn problems(settings: Settings) -> Vec<String> {
+    let runtime = Arc::new(MemoryRuntime::new(Clock::system()));
+    match NodeAgent::builder(settings).containers(runtime).build().await {
+        Err(Error::Misconfigured { problems }) => problems,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_problems_are_reported_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("agent");
+    let mut settings = Settings::new(&root);
+    settings.node_name = " ".to_owned();
+    settings.configuration.allowed_unsafe_sysctls = vec!["not a sysctl".to_owned()];
+    settings.configuration.static_pod_url = "not a url".to_owned();
+    let mut expected = vec![
+        "hostname",
+        "not a sysctl",
+        if cfg!(feature = "http") {
+            "not a url"
+        } else {
+            "staticPodURL"
+        },
+    ];
+    if cfg!(feature = "logs") {
+        settings.configuration.container_log_max_size = "much".to_owned();
+        expected.push("containerLogMaxSize");
+    }
+    if cfg!(feature = "server") {
+        settings.configuration.enable_server = true;
+        settings.configuration.address = "here".to_owned();
+        settings.configuration.authorization.mode = "Sometimes".to_owned();
+        expected.extend([
+            "address \"here\"",
+            "cannot use webhook authentication",
+            "unknown authorization mode Sometimes",
+        ]);
+    }
+    if cfg!(feature = "healthz") {
+        settings.configuration.healthz_port = 70_000;
+        expected.push("healthzPort");
+    }
+    let found = problems(settings).await;
+    for words in &expected {
+        assert!(
+            found.iter().any(|problem| problem.contains(words)),
+            "{words}: {found:#?}"
+        );
+    }
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    assert!(!root.exists(), "nothing was done before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_needs_a_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = Arc::new(MemoryRuntime::new(Clock::system()));
+    let built = NodeAgent::builder(Settings::new(folder.path()))
+        .containers(runtime)
+        .build()
+        .await;
+    let error = built.unwrap_err().to_string();
+    assert!(error.contains("no pod sources"), "{error}");
+}
