@@ -92,6 +92,12 @@ impl Connection {
         (status, body.collect().await.unwrap().to_bytes())
     }
 
+    /// The server has closed the connection, because it was idle for too long.
+    #[allow(dead_code, reason = "some clients are never idle")]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
     pub(crate) async fn get(&mut self, path: &str) -> Bytes {
         let (status, body) = self.send(Method::GET, path).await;
         assert_eq!(status, StatusCode::OK, "{path}: {body:?}");

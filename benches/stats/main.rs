@@ -73,6 +73,9 @@ async fn scrapes(path: &str, program: &Program, report: &mut Report) {
     let meter = program.meter();
     for _ in 0..SCRAPES {
         sleep(APART).await;
+        if connection.is_closed() {
+            connection = program.client.connect().await;
+        }
         let begun = Instant::now();
         connection.send(Method::GET, path).await;
         times.push(begun.elapsed());
@@ -128,6 +131,9 @@ async fn every(period: Duration, path: &str, client: &Client) {
     let mut connection = client.connect().await;
     loop {
         ticks.tick().await;
+        if connection.is_closed() {
+            connection = client.connect().await;
+        }
         connection.send(Method::GET, path).await;
     }
 }

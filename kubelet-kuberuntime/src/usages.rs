@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use futures::future::try_join;
+use futures::future::{join_all, try_join};
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::stats::{
     InterfaceStats, PsiData, PsiStats, RuntimeContainer, RuntimeContainerUsage, RuntimeCpu,
@@ -56,6 +56,39 @@ impl RuntimeUsages for CriRuntime {
                 .map(file_system)
                 .collect(),
         })
+    }
+
+    /// Of a container, the first tag or digest of its image. Of a sandbox, the image is in the verbose status only.
+    async fn image_names(
+        &self,
+        sandboxes: &[String],
+        containers: &[RuntimeContainer],
+    ) -> BTreeMap<String, String> {
+        let mut named: BTreeMap<String, String> = BTreeMap::new();
+        if !containers.is_empty() {
+            let listed = self
+                .image_service
+                .list_images(v1::ListImagesRequest::default())
+                .await;
+            let images = listed.map(|answer| answer.images).unwrap_or_default();
+            let name = |container: &RuntimeContainer| {
+                let image = images.iter().find(|image| image.id == container.image)?;
+                let name = image.repo_tags.first().or(image.repo_digests.first())?;
+                Some((container.id.clone(), name.clone()))
+            };
+            named.extend(containers.iter().filter_map(name));
+        }
+        let of_sandboxes = sandboxes.iter().map(|id| async move {
+            let request = v1::PodSandboxStatusRequest {
+                pod_sandbox_id: id.clone(),
+                verbose: true,
+            };
+            let status = self.runtime.pod_sandbox_status(request).await.ok()?;
+            let info: serde_json::Value = serde_json::from_str(status.info.get("info")?).ok()?;
+            Some((id.clone(), info.get("image")?.as_str()?.to_owned()))
+        });
+        named.extend(join_all(of_sandboxes).await.into_iter().flatten());
+        named
     }
 
     async fn metric_descriptors(&self) -> Result<Vec<RuntimeMetricDescriptor>> {

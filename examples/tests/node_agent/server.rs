@@ -23,7 +23,7 @@ use crate::standalone::{Agent, GUARD, until};
 const PROTOCOLS: [&str; 2] = ["true", "false"];
 
 /// Repeats its input in its output.
-const ECHO: &str = "trap 'exit 0' TERM; echo two >&2; sleep 0.3; echo one; echo three; while read line; do echo got $line; done; \
+const ECHO: &str = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; trap 'exit 0' TERM; echo two >&2; sleep 0.3; echo one; echo three; while read line; do echo got $line; done; \
                     while true; do sleep 1 & wait $!; done";
 
 #[tokio::test]

@@ -7,7 +7,11 @@ use kube_client::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams}
 use serde_json::Value;
 
 use super::cluster::{Cluster, NODE};
+use super::pods::IMAGE;
 use crate::standalone::until;
+
+/// The image of sandboxes on the containerd of a test.
+const PAUSE: &str = "localhost/kubelet-testing/pause:1";
 
 /// Begins to measure, because a rate needs two readings some time apart.
 pub(super) async fn begin(cluster: &Cluster) {
@@ -56,6 +60,10 @@ pub(super) async fn check(cluster: &Cluster, kubectl: &Path, pod: &str, cgroups:
     }
     if cgroups {
         let labels = format!(",namespace=\"default\",pod=\"{pod}\"}}");
+        let of_sandbox = format!(",image=\"{}\",interface=\"eth0\"", PAUSE);
+        for label in [format!(",image=\"{IMAGE}\""), of_sandbox] {
+            assert!(cadvisor.contains(&label), "{label} is not in {cadvisor}");
+        }
         for (name, container) in [
             ("container_memory_rss", "main"),
             ("container_processes", "main"),

@@ -46,6 +46,17 @@ pub trait RuntimeUsages: Send + Sync {
     /// Those of the call.
     async fn file_systems(&self) -> Result<RuntimeFileSystems>;
 
+    /// The names of the images of these sandboxes and containers, by the id of the sandbox or container, such as
+    /// `docker.io/library/busybox:1.36`: the lists may have ids of images. What is unknown is missing. By default, all are.
+    async fn image_names(
+        &self,
+        sandboxes: &[String],
+        containers: &[RuntimeContainer],
+    ) -> BTreeMap<String, String> {
+        let _ = (sandboxes, containers);
+        BTreeMap::new()
+    }
+
     /// The metrics that the runtime can report (`ListMetricDescriptors`). By default, none.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use kubelet_core::stats::{RuntimeList, RuntimeUsages, StatsPods};
+use kubelet_core::stats::{RuntimeContainer, RuntimeList, RuntimeUsages, StatsPods};
 use kubelet_core::{PodExt, PodUid};
 use parking_lot::Mutex;
 
@@ -74,8 +74,10 @@ impl Containers {
                 return;
             }
         };
+        let (sandboxes, containers) = self.0.lock().new_in(&list);
+        let images = runtime.image_names(&sandboxes, &containers).await;
         let mut known = self.0.lock();
-        known.replace(list);
+        known.replace(list, images);
         let mut unknown = std::mem::take(&mut known.unknown);
         for name in names.iter().filter(|name| is_in_pod(name)) {
             if !known.containers.contains_key(container_id(name)) {
@@ -87,9 +89,23 @@ impl Containers {
 }
 
 impl Known {
-    fn replace(&mut self, list: RuntimeList) {
-        self.containers.clear();
+    /// The sandboxes and containers that were not known.
+    fn new_in(&self, list: &RuntimeList) -> (Vec<String>, Vec<RuntimeContainer>) {
+        let sandboxes = list.sandboxes.iter().map(|sandbox| &sandbox.id);
+        let sandboxes = sandboxes.filter(|id| !self.containers.contains_key(*id)).cloned();
+        let containers = list.containers.iter();
+        let containers = containers.filter(|container| !self.containers.contains_key(&container.id));
+        (sandboxes.collect(), containers.cloned().collect())
+    }
+
+    /// `images` are the names of images of what is new.
+    fn replace(&mut self, list: RuntimeList, mut images: BTreeMap<String, String>) {
+        let before = std::mem::take(&mut self.containers);
         self.pods.clear();
+        let mut image_of = |id: &str| {
+            let known = || Some(before.get(id)?.container.as_ref()?.image.clone());
+            images.remove(id).or_else(known)
+        };
         let mut pods: BTreeMap<String, Arc<PodRef>> = BTreeMap::new();
         for sandbox in list.sandboxes {
             let pod = Arc::new(PodRef {
@@ -100,6 +116,7 @@ impl Known {
             self.pods.insert(sandbox.uid, pod.clone());
             pods.insert(sandbox.id.clone(), pod.clone());
             let record = ContainerRecord {
+                image: image_of(&sandbox.id).unwrap_or_default(),
                 id: sandbox.id.clone(),
                 labels: sandbox.labels,
                 is_sandbox: true,
@@ -113,8 +130,8 @@ impl Known {
         }
         for container in list.containers {
             let record = ContainerRecord {
+                image: image_of(&container.id).unwrap_or(container.image),
                 id: container.id.clone(),
-                image: container.image,
                 labels: container.labels,
                 is_sandbox: false,
                 name: container.name,

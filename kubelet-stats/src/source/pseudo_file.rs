@@ -2,20 +2,36 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, fstat, open, openat};
+use rustix::io::Errno;
 
 use crate::{Error, Result};
 
-/// Reads files of one folder after the other, into one buffer.
+/// Reads files of one folder after the other, into one buffer. The folder is looked up once, not for each file.
 pub(super) struct Folder {
     path: PathBuf,
+    /// The folder, or why it cannot be opened.
+    folder: Result<OwnedFd, Errno>,
     buffer: Vec<u8>,
 }
 
 impl Folder {
     pub(super) fn new(path: PathBuf) -> Self {
         Self {
+            folder: open_folder(&path),
             path,
+            buffer: vec![0; 8192],
+        }
+    }
+
+    /// Without a folder yet.
+    pub(super) fn none() -> Self {
+        Self {
+            path: PathBuf::new(),
+            folder: Err(Errno::NOENT),
             buffer: vec![0; 8192],
         }
     }
@@ -25,24 +41,32 @@ impl Folder {
         &self.path
     }
 
-    /// Goes on with another folder.
-    pub(super) fn open(&mut self, path: PathBuf) {
+    /// Goes on with another folder. Returns whether it exists.
+    pub(super) fn open(&mut self, path: PathBuf) -> bool {
+        self.folder = open_folder(&path);
         self.path = path;
+        self.folder.is_ok()
+    }
+
+    /// The inode of the folder, if it exists.
+    pub(super) fn inode(&self) -> Option<u64> {
+        Some(fstat(self.folder.as_ref().ok()?).ok()?.st_ino)
     }
 
     /// The whole text of a file; `None` if there is no such file.
     ///
     /// Each file of the kernel ends with a newline. A text without one is a part of a file, and its last number is wrong.
     pub(super) fn text(&mut self, file: &str) -> Result<Option<&str>> {
-        self.path.push(file);
-        let read = read_into(&self.path, &mut self.buffer);
-        let result = match read {
-            Ok(length) => Ok(Some(length)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::read(self.path.clone(), error)),
+        let opened = match &self.folder {
+            Ok(folder) => openat(folder, file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()),
+            Err(error) => Err(*error),
         };
-        self.path.pop();
-        let Some(length) = result? else { return Ok(None) };
+        let read = match opened {
+            Ok(opened) => read_into(File::from(opened), &mut self.buffer),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => Err(error.into()),
+        };
+        let length = read.map_err(|error| Error::read(self.path.join(file), error))?;
         let text = self
             .buffer
             .get(..length)
@@ -105,9 +129,17 @@ pub(super) fn missing(path: PathBuf) -> Error {
     Error::read(path, io::Error::from(io::ErrorKind::NotFound))
 }
 
+/// Opens a folder for the names in it.
+fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
+    open(
+        path,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+}
+
 /// Reads a whole file into `buffer`, which grows if necessary. Returns the length.
-fn read_into(path: &Path, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    let mut file = File::open(path)?;
+fn read_into(mut file: File, buffer: &mut Vec<u8>) -> io::Result<usize> {
     let mut length = 0;
     loop {
         if length == buffer.len() {

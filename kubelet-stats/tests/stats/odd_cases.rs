@@ -273,7 +273,11 @@ impl StatFs for Hanging {
         }
         Ok(StatFsResult {
             major: 1,
-            minor: if path == Path::new("/") { 1 } else { 2 },
+            minor: match path.to_str() {
+                Some("/") => 1,
+                Some("/mnt") => 2,
+                _ => 3,
+            },
             capacity: 1000,
             ..Default::default()
         })
@@ -292,7 +296,7 @@ async fn a_mount_that_hangs() {
     let tree = node();
     tree.write(
         "proc/self/mountinfo",
-        "1 0 1:1 / / rw - ext4 /dev/vda rw\n2 1 1:2 / /mnt rw - nfs4 server:/x rw\n",
+        "1 0 1:1 / / rw - ext4 /dev/vda rw\n2 1 1:2 / /mnt rw - nfs4 server:/x rw\n3 1 1:3 / /last rw - nfs4 zone:/y rw\n",
     );
     let (release, released) = mpsc::channel();
     let stat = Arc::new(Hanging {
@@ -301,7 +305,7 @@ async fn a_mount_that_hangs() {
         asked: AtomicUsize::new(0),
     });
     let file_systems = HostFileSystems::new(tree.path("proc"), Vec::new(), stat.clone(), Clock::system())
-        .with_timeout(Duration::from_millis(50));
+        .with_timeout(Duration::from_secs(1));
     let file_systems = Arc::new(file_systems);
     let mut config = tree.config(&["/kubepods"]);
     config.file_systems = file_systems.clone();
@@ -316,7 +320,7 @@ async fn a_mount_that_hangs() {
             .iter()
             .map(|fs| fs.device.clone())
             .collect();
-        assert_eq!(devices, ["/dev/vda"]);
+        assert_eq!(devices, ["/dev/vda", "zone:/y"], "those before and behind it");
         assert_eq!(snapshot.cgroups.len(), 5);
     }
     assert_eq!(stat.asked.load(Ordering::SeqCst), 1, "no second thread hangs");
@@ -339,7 +343,7 @@ async fn a_mount_that_hangs() {
             .usage
             .file_systems
             .len(),
-        2
+        3
     );
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::PathBuf;
 
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
@@ -25,11 +25,11 @@ impl CreationTimes {
 
     /// The earliest time of any of the folders, or of the file `marker` in them, which hardly anybody writes. Never before
     /// the boot (`common.GetSpec`).
-    pub(super) fn get<'a>(
+    pub(super) fn get(
         &self,
         name: &str,
         inode: u64,
-        folders: impl Iterator<Item = &'a Path>,
+        folders: impl Iterator<Item = PathBuf>,
         marker: &str,
     ) -> Option<Timestamp> {
         if let Some((known, time)) = self.known.lock().get(name)
@@ -39,7 +39,7 @@ impl CreationTimes {
         }
         let mut earliest: Option<Timestamp> = None;
         for folder in folders {
-            for path in [folder.to_owned(), folder.join(marker)] {
+            for path in [folder.join(marker), folder] {
                 let time = std::fs::metadata(path)
                     .ok()
                     .and_then(|metadata| modified(&metadata));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The controllers that are read (`supportedSubsystems`, as far as the kubelet asks for them).
-const CONTROLLERS: [&str; 7] = ["cpu", "cpuacct", "memory", "pids", "blkio", "devices", "hugetlb"];
+const CONTROLLERS: [&str; 6] = ["cpu", "cpuacct", "memory", "pids", "blkio", "hugetlb"];
 
 /// The mountpoint of each controller, the first one of each (`GetCgroupMounts`).
 pub(super) fn controllers(mountinfo: &str) -> BTreeMap<&'static str, PathBuf> {

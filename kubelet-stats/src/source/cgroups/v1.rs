@@ -1,7 +1,6 @@
 //! Cgroups of version 1.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::jiff::Timestamp;
@@ -24,7 +23,7 @@ pub struct CgroupsV1 {
 }
 
 impl CgroupsV1 {
-    /// The cgroups at these mountpoints: `cpu`, `cpuacct`, `memory`, `pids`, `blkio`, `devices`, `hugetlb`, as far as there
+    /// The cgroups at these mountpoints: `cpu`, `cpuacct`, `memory`, `pids`, `blkio`, `hugetlb`, as far as there
     /// are. `boot`: no cgroup counts as older.
     pub fn new(controllers: BTreeMap<&'static str, PathBuf>, boot: Option<Timestamp>) -> Self {
         Self {
@@ -44,17 +43,6 @@ impl CgroupsV1 {
     pub fn with_hugetlb(mut self) -> Self {
         self.hugetlb = true;
         self
-    }
-
-    /// The folder of the cgroup in the hierarchy of a controller, if it exists.
-    fn path(&self, controller: &str, name: &str) -> Option<PathBuf> {
-        let path = folder(self.controllers.get(controller)?, name);
-        path.is_dir().then_some(path)
-    }
-
-    /// The controller `pids` has no files in the root.
-    fn pids(&self, name: &str) -> Option<PathBuf> {
-        self.path("pids", name).filter(|_| name != "/")
     }
 }
 
@@ -77,39 +65,12 @@ impl Cgroups for CgroupsV1 {
     }
 
     fn spec(&self, name: &str) -> Result<Spec> {
-        let paths: Vec<(&str, PathBuf)> = self
-            .controllers
-            .keys()
-            .filter_map(|controller| Some((*controller, self.path(controller, name)?)))
-            .collect();
-        let Some((_, first)) = paths.first() else {
-            return Err(Error::NoCgroup {
-                name: name.to_owned(),
-            });
-        };
-        let inode = std::fs::metadata(first)
-            .map_err(|error| Error::read(first, error))?
-            .ino();
-        let path = |controller: &str| {
-            paths
-                .iter()
-                .find(|(c, _)| *c == controller)
-                .map(|(_, path)| path.clone())
-        };
-        let mut spec = Spec {
-            creation_time: self.creation.get(
-                name,
-                inode,
-                paths.iter().map(|(_, path)| path.as_path()),
-                "cgroup.clone_children",
-            ),
-            has_disk_io: path("blkio").is_some(),
-            has_hugetlb: self.hugetlb && path("hugetlb").is_some(),
-            ..Default::default()
-        };
-        let mut files = Folder::new(PathBuf::new());
-        if let Some(path) = path("cpu") {
-            files.open(path);
+        let mut files = Folder::none();
+        let mut inode = None;
+        let mut spec = Spec::default();
+        let at = |controller: &str| Some(folder(self.controllers.get(controller)?, name));
+        if at("cpu").is_some_and(|path| files.open(path)) {
+            inode = files.inode();
             spec.cpu = Some(CpuSpec {
                 shares: files.number("cpu.shares")?.unwrap_or(0),
                 period: files.number("cpu.cfs_period_us")?.unwrap_or(0),
@@ -117,65 +78,63 @@ impl Cgroups for CgroupsV1 {
                 quota: files.number("cpu.cfs_quota_us")?.unwrap_or(0),
             });
         }
-        if let Some(path) = path("memory") {
-            files.open(path);
+        if at("memory").is_some_and(|path| files.open(path)) {
+            inode = inode.or_else(|| files.inode());
             spec.memory = Some(MemorySpec {
                 limit: files.number("memory.limit_in_bytes")?.unwrap_or(0),
                 swap_limit: files.number("memory.memsw.limit_in_bytes")?.unwrap_or(0),
                 reservation: files.number("memory.soft_limit_in_bytes")?.unwrap_or(0),
             });
         }
-        if let Some(path) = self.pids(name) {
-            files.open(path);
+        // The controller has no files in the root.
+        if name != "/" && at("pids").is_some_and(|path| files.open(path)) {
             spec.threads_max = Some(files.number("pids.max")?.unwrap_or(0));
         }
+        let Some(inode) = inode else {
+            return Err(Error::NoCgroup {
+                name: name.to_owned(),
+            });
+        };
+        spec.has_disk_io = at("blkio").is_some_and(|path| path.exists());
+        spec.has_hugetlb = self.hugetlb && at("hugetlb").is_some_and(|path| path.exists());
+        let folders = self.controllers.values().map(|root| folder(root, name));
+        spec.creation_time = self.creation.get(name, inode, folders, "cgroup.clone_children");
         Ok(spec)
     }
 
     fn usage(&self, name: &str, spec: &Spec) -> Result<CgroupUsage> {
         let mut usage = CgroupUsage::default();
-        let mut files = Folder::new(PathBuf::new());
-        let gone = || Error::NoCgroup {
-            name: name.to_owned(),
+        let mut files = Folder::none();
+        // What the cgroup had a moment ago it must still have.
+        let at = |controller: &str, has: bool| {
+            let root = self.controllers.get(controller).filter(|_| has)?;
+            Some(folder(root, name))
         };
-        match self.path("cpu", name) {
-            Some(path) => read_cpu(&mut files, path, &mut usage.cpu)?,
-            None if spec.cpu.is_some() => return Err(gone()),
-            None => {}
+        if let Some(path) = at("cpu", spec.cpu.is_some()) {
+            read_cpu(&mut files, path, &mut usage.cpu)?;
         }
-        match self.path("cpuacct", name) {
-            Some(path) => read_cpuacct(&mut files, path, &mut usage.cpu)?,
-            None if spec.cpu.is_some() && self.controllers.contains_key("cpuacct") => return Err(gone()),
-            None => {}
+        if let Some(path) = at("cpuacct", spec.cpu.is_some()) {
+            read_cpuacct(&mut files, path, &mut usage.cpu)?;
         }
-        match self.path("memory", name) {
-            Some(path) => {
-                files.open(path);
-                usage.memory = read_memory(&mut files)?;
-                files.numbers("memory.oom_control", |key, value| {
-                    if key == "oom_kill" {
-                        usage.oom_events = value;
-                    }
-                })?;
-            }
-            None if spec.memory.is_some() && name != "/" => return Err(gone()),
-            None => {}
+        if let Some(path) = at("memory", spec.memory.is_some()) {
+            files.open(path);
+            usage.memory = read_memory(&mut files)?;
+            files.numbers("memory.oom_control", |key, value| {
+                if key == "oom_kill" {
+                    usage.oom_events = value;
+                }
+            })?;
         }
-        match self.pids(name) {
-            Some(path) => {
-                files.open(path);
-                usage.threads = files.required_number("pids.current")?;
-                let max = files.required_number("pids.max")?;
-                usage.threads_max = if max == u64::MAX { 0 } else { max };
-            }
-            None if spec.threads_max.is_some() => return Err(gone()),
-            None => {}
+        if let Some(path) = at("pids", spec.threads_max.is_some()) {
+            files.open(path);
+            usage.threads = files.required_number("pids.current")?;
+            usage.threads_max = spec.threads_max.filter(|max| *max != u64::MAX).unwrap_or(0);
         }
-        if let Some(path) = self.path("blkio", name) {
+        if let Some(path) = at("blkio", spec.has_disk_io) {
             files.open(path);
             usage.disk_io = read_blkio(&mut files)?;
         }
-        if let Some(path) = self.path("hugetlb", name).filter(|_| self.hugetlb) {
+        if let Some(path) = at("hugetlb", spec.has_hugetlb) {
             usage.hugetlb = read_hugetlb(path)?;
         }
         Ok(usage)
@@ -199,25 +158,32 @@ impl Cgroups for CgroupsV1 {
 
 fn read_cpu(files: &mut Folder, path: PathBuf, cpu: &mut CpuUsage) -> Result<()> {
     files.open(path);
-    files.numbers("cpu.stat", |key, value| match key {
+    let read = files.numbers("cpu.stat", |key, value| match key {
         "nr_periods" => cpu.cfs.periods = value,
         "nr_throttled" => cpu.cfs.throttled_periods = value,
         "throttled_time" => cpu.cfs.throttled_time = value,
         _ => {}
     })?;
-    Ok(())
+    match read {
+        // A kernel without bandwidth control has no such file.
+        None if !files.path().exists() => Err(missing(files.path().to_owned())),
+        _ => Ok(()),
+    }
 }
 
 fn read_cpuacct(files: &mut Folder, path: PathBuf, cpu: &mut CpuUsage) -> Result<()> {
     files.open(path);
     let (mut user, mut system) = (None, None);
-    files.numbers("cpuacct.stat", |key, value| match key {
+    let read = files.numbers("cpuacct.stat", |key, value| match key {
         "user" => user = Some(value),
         "system" => system = Some(value),
         _ => {}
     })?;
-    let (Some(user), Some(system)) = (user, system) else {
-        return Err(incomplete(files, "cpuacct.stat"));
+    let (Some(()), Some(user), Some(system)) = (read, user, system) else {
+        return Err(match read {
+            None => missing(files.path().join("cpuacct.stat")),
+            Some(()) => incomplete(files, "cpuacct.stat"),
+        });
     };
     cpu.user = user.saturating_mul(TICK);
     cpu.system = system.saturating_mul(TICK);

@@ -1,6 +1,5 @@
 //! Cgroups of version 2.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::jiff::Timestamp;
@@ -78,18 +77,15 @@ impl Cgroups for CgroupsV2 {
 
     fn spec(&self, name: &str) -> Result<Spec> {
         let path = folder(&self.root, name);
-        let inode = match std::fs::metadata(&path) {
-            Ok(metadata) => metadata.ino(),
-            Err(_) => {
-                return Err(Error::NoCgroup {
-                    name: name.to_owned(),
-                });
-            }
+        let mut files = Folder::new(path.clone());
+        let Some(inode) = files.inode() else {
+            return Err(Error::NoCgroup {
+                name: name.to_owned(),
+            });
         };
         let creation_time = self
             .creation
-            .get(name, inode, std::iter::once(path.as_path()), "cgroup.events");
-        let mut files = Folder::new(path);
+            .get(name, inode, std::iter::once(path), "cgroup.events");
         let weight = files.number("cpu.weight")?.unwrap_or(0);
         let (quota, period) = match files.text("cpu.max")? {
             None => (0, 0),

@@ -5,12 +5,12 @@ mod probe;
 mod stat;
 
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::future::join_all;
 use kubelet_core::Clock;
 use parking_lot::RwLock;
 
@@ -34,7 +34,8 @@ pub struct HostFileSystems {
     stat: Arc<dyn StatFs>,
     clock: Clock,
     mounts: RwLock<Arc<[Mount]>>,
-    probes: Probes,
+    stats: Probes<io::Result<StatFsResult>>,
+    files: Probes<Option<FileUsage>>,
     timeout: Duration,
 }
 
@@ -53,7 +54,8 @@ impl HostFileSystems {
             stat,
             clock,
             mounts: RwLock::new(Arc::default()),
-            probes: Probes::default(),
+            stats: Probes::default(),
+            files: Probes::default(),
             timeout: TIMEOUT,
         };
         file_systems.read_mounts();
@@ -83,19 +85,21 @@ impl HostFileSystems {
         self.mounts.read().clone()
     }
 
-    async fn stat(&self, path: &Path) -> Result<StatFsResult> {
+    /// What each file system reports, in the order of the paths.
+    async fn stat_all(&self, paths: Vec<PathBuf>) -> Vec<Option<io::Result<StatFsResult>>> {
         let stat = self.stat.clone();
-        let asked = path.to_owned();
-        let answer = self
-            .probes
-            .ask(path, self.timeout, move || stat.stat(&asked))
-            .await;
-        match answer {
+        self.stats
+            .ask(paths, self.timeout, move |path| stat.stat(path))
+            .await
+    }
+
+    async fn stat(&self, path: &Path) -> Result<StatFsResult> {
+        match self.stat_all(vec![path.to_owned()]).await.pop().flatten() {
+            Some(answer) => answer.map_err(|error| Error::read(path, error)),
             None => Err(Error::FileSystemHangs {
                 path: path.to_owned(),
                 after: self.timeout,
             }),
-            Some(result) => result.map_err(|error| Error::read(path, error)),
         }
     }
 
@@ -157,26 +161,24 @@ impl FileSystems for HostFileSystems {
     async fn all(&self) -> Arc<[FileSystem]> {
         let mounts = self.all_mounts();
         let io = disk_stats(&std::fs::read_to_string(self.proc.join("diskstats")).unwrap_or_default());
-        let ask = mounts.iter().map(|mount| async {
-            match self.stat(&mount.mountpoint).await {
-                Ok(stat) => Some(self.file_system(mount, stat, &io)),
-                Err(error) => {
-                    tracing::debug!(%error, "leave out a file system");
-                    None
-                }
+        let paths = mounts.iter().map(|mount| mount.mountpoint.clone()).collect();
+        let answers = self.stat_all(paths).await;
+        let of_mount = |(mount, answer): (&Mount, Option<io::Result<StatFsResult>>)| match answer? {
+            Ok(stat) => Some(self.file_system(mount, stat, &io)),
+            Err(error) => {
+                tracing::debug!(%error, path = %mount.mountpoint.display(), "leave out a file system");
+                None
             }
-        });
-        join_all(ask).await.into_iter().flatten().collect()
+        };
+        mounts.iter().zip(answers).filter_map(of_mount).collect()
     }
 
     async fn files(&self, paths: Vec<PathBuf>) -> Vec<Option<FileUsage>> {
-        let count = paths.len();
-        let Some(key) = paths.first().cloned() else {
-            return Vec::new();
-        };
         let stat = self.stat.clone();
-        let measure = move || Ok(paths.iter().map(|path| stat.files(path)).collect());
-        let answer = self.probes.ask_files(&key, self.timeout, measure).await;
-        answer.and_then(Result::ok).unwrap_or_else(|| vec![None; count])
+        let answers = self
+            .files
+            .ask(paths, self.timeout, move |path| stat.files(path))
+            .await;
+        answers.into_iter().map(Option::flatten).collect()
     }
 }

@@ -1,9 +1,8 @@
 //! Questions that may never be answered.
 
 use std::collections::HashMap;
-use std::hash::Hash;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -11,82 +10,107 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::StatFsResult;
-use crate::source::FileUsage;
+/// Asks questions about paths on another thread, one after the other, and does not wait for one that is not answered.
+pub(super) struct Probes<T>(Arc<Mutex<Hanging<T>>>);
 
-/// The questions that have not been answered, by path.
-#[derive(Default)]
-pub(super) struct Probes {
-    stats: Pending<io::Result<StatFsResult>>,
-    files: Pending<io::Result<Vec<Option<FileUsage>>>>,
+/// Paths whose question has not been answered, with the answer that may still come.
+type Hanging<T> = HashMap<PathBuf, oneshot::Receiver<T>>;
+
+/// The questions that one thread asks.
+struct Round<T> {
+    answers: Vec<Option<T>>,
+    /// The question that it asks now.
+    at: usize,
+    /// Nobody waits for its answers any more.
+    abandoned: Option<oneshot::Sender<T>>,
 }
 
-impl Probes {
-    /// Asks on another thread. `None` if there is no answer in time, or an earlier question about the path still waits.
+impl<T> Default for Probes<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T: Send + 'static> Probes<T> {
+    /// The answer about each path, in their order. `None` where there is none in time, or where an earlier question about the
+    /// path has not been answered.
     pub(super) async fn ask(
         &self,
-        path: &Path,
+        paths: Vec<PathBuf>,
         within: Duration,
-        question: impl FnOnce() -> io::Result<StatFsResult> + Send + 'static,
-    ) -> Option<io::Result<StatFsResult>> {
-        self.stats.ask(path.to_owned(), within, question).await
-    }
-
-    /// As [`ask`](Self::ask), for sizes of files.
-    pub(super) async fn ask_files(
-        &self,
-        path: &Path,
-        within: Duration,
-        question: impl FnOnce() -> io::Result<Vec<Option<FileUsage>>> + Send + 'static,
-    ) -> Option<io::Result<Vec<Option<FileUsage>>>> {
-        self.files.ask(path.to_owned(), within, question).await
-    }
-}
-
-/// Late answers, by key.
-struct Pending<T>(Mutex<HashMap<PathBuf, oneshot::Receiver<T>>>);
-
-impl<T> Default for Pending<T> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<T: Send + 'static> Pending<T> {
-    async fn ask(
-        &self,
-        key: PathBuf,
-        within: Duration,
-        question: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T>
-    where
-        PathBuf: Hash + Eq,
-    {
-        if self.still_waits(&key) {
-            return None;
-        }
-        let (answer, mut answered) = oneshot::channel();
-        // The thread returns when the file system does. The runtime waits for it at its end; nobody else does.
-        drop(spawn_blocking(move || answer.send(question())));
-        match timeout(within, &mut answered).await {
-            Ok(answer) => answer.ok(),
-            Err(_) => {
-                tracing::warn!(path = %key.display(), ?within, "the file system does not answer");
-                self.0.lock().insert(key, answered);
-                None
+        question: impl Fn(&Path) -> T + Send + Sync + 'static,
+    ) -> Vec<Option<T>> {
+        let question = Arc::new(question);
+        let paths: Arc<[PathBuf]> = paths.into();
+        let mut skip: Vec<bool> = paths.iter().map(|path| self.hangs(path)).collect();
+        let mut answers: Vec<Option<T>> = paths.iter().map(|_| None).collect();
+        let mut from = 0;
+        // Each turn ends the questions, or goes on after one that hangs.
+        while from < paths.len() {
+            let round = Arc::new(Mutex::new(Round {
+                answers: paths.iter().map(|_| None).collect(),
+                at: from,
+                abandoned: None,
+            }));
+            let work = {
+                let (round, paths, question, skip) =
+                    (round.clone(), paths.clone(), question.clone(), skip.clone());
+                move || ask_all(&round, &paths, &skip, &*question)
+            };
+            let ended = timeout(within, spawn_blocking(work)).await;
+            let mut round = round.lock();
+            for (answer, new) in answers.iter_mut().zip(&mut round.answers) {
+                if let Some(new) = new.take() {
+                    *answer = Some(new);
+                }
             }
+            if ended.is_ok() {
+                break;
+            }
+            let Some(path) = paths.get(round.at) else { break };
+            tracing::warn!(path = %path.display(), ?within, "the file system does not answer");
+            let (late, receiver) = oneshot::channel();
+            round.abandoned = Some(late);
+            self.0.lock().insert(path.clone(), receiver);
+            if let Some(skip) = skip.get_mut(round.at) {
+                *skip = true;
+            }
+            from = round.at + 1;
         }
+        answers
     }
 
-    fn still_waits(&self, key: &Path) -> bool {
-        let mut pending = self.0.lock();
-        let Some(answered) = pending.get_mut(key) else {
+    /// An earlier question about the path has not been answered.
+    fn hangs(&self, path: &Path) -> bool {
+        let mut hanging = self.0.lock();
+        let Some(answered) = hanging.get_mut(path) else {
             return false;
         };
         if matches!(answered.try_recv(), Err(oneshot::error::TryRecvError::Empty)) {
             return true;
         }
-        pending.remove(key);
+        hanging.remove(path);
         false
+    }
+}
+
+/// Asks about each path, until somebody has given up.
+fn ask_all<T>(round: &Mutex<Round<T>>, paths: &[PathBuf], skip: &[bool], question: &dyn Fn(&Path) -> T) {
+    let from = round.lock().at;
+    for (index, path) in paths.iter().enumerate().skip(from) {
+        if skip.get(index).copied().unwrap_or(false) {
+            continue;
+        }
+        round.lock().at = index;
+        let answer = question(path);
+        let mut round = round.lock();
+        if let Some(late) = round.abandoned.take() {
+            // It has answered, so it may be asked again.
+            let _ = late.send(answer);
+            return;
+        }
+        if let Some(place) = round.answers.get_mut(index) {
+            *place = Some(answer);
+        }
     }
 }
