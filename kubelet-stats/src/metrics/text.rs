@@ -121,7 +121,7 @@ pub(super) fn push_label(out: &mut String, name: &str, value: &str) {
 /// A whole number, as [`write_float`] writes it.
 fn write_whole(value: u64, out: &mut String) {
     // From a million on with an exponent. Above 2⁵³ not every number is a float.
-    if value < 1_000_000 || value >= 1 << 53 {
+    if !(1_000_000..1 << 53).contains(&value) {
         if value < 1_000_000 {
             let _ = write!(out, "{value}");
         } else {
