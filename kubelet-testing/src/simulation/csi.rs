@@ -120,7 +120,7 @@ pub(super) fn befall(driver: &MemoryCsi, rate: f64, seed: u64) {
         CsiTrouble::HangsAfterWork,
     ];
     for (number, trouble) in troubles.into_iter().enumerate() {
-        let seed = hash(seed, &format!("csi-{number}"));
+        let seed = hash(seed, format!("csi-{number}"));
         let fault = CsiFault::on_any_volume_call().rate(rate / KINDS, seed);
         driver.fault(fault.then(trouble));
     }
