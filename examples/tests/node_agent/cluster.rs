@@ -176,6 +176,11 @@ impl Cluster {
             true => self.path("ca.crt").display().to_string(),
             false => "\"\"".to_owned(),
         };
+        // The disk of this machine may be nearly full. No test but those of eviction is about that.
+        let eviction = match config.contains("evictionHard") {
+            true => "",
+            false => "evictionHard: {pid.available: \"1\"}",
+        };
         let config = format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -191,6 +196,7 @@ failCgroupV1: false
 failSwapOn: false
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
+{eviction}
 {config}
 "
         );

@@ -49,7 +49,7 @@ async fn goes_down(cluster: &Cluster, pods: &[Pod; 2]) {
     cluster.create(&pod("late", SERVER, json!({})));
     let late = cluster.pod("late", "is rejected", |pod| reason(pod) == Some("NodeShutdown")).await;
     let message = late.status.as_ref().and_then(|status| status.message.as_deref());
-    assert_eq!(message, Some("Pod was rejected as the node is shutting down."));
+    assert_eq!(message, Some("Pod was rejected: Pod was rejected as the node is shutting down."));
     let mut ends = Vec::new();
     for pod in pods {
         let name = pod.metadata.name.as_deref().unwrap_or_default();

@@ -120,7 +120,7 @@ pub(super) fn befall(driver: &MemoryCsi, rate: f64, seed: u64) {
         CsiTrouble::HangsAfterWork,
     ];
     for (number, trouble) in troubles.into_iter().enumerate() {
-        let seed = hash(seed, &format!("csi-{number}"));
+        let seed = hash(seed, format!("csi-{number}"));
         let fault = CsiFault::on_any_volume_call().rate(rate / KINDS, seed);
         driver.fault(fault.then(trouble));
     }
@@ -229,14 +229,13 @@ mod tests {
         let (dir, api) = (tempfile::tempdir().unwrap(), ApiServer::new());
         let driver = MemoryCsi::with_memory_mounts("csi.sim", MemoryMounter::new(0));
         let volume = format!("{ATTACHED_DISK}-0");
-        let staged = driver
-            .node_service()
-            .node_stage_volume(Request::new(NodeStageVolumeRequest {
-                volume_id: volume.clone(),
-                staging_target_path: dir.path().display().to_string(),
-                ..Default::default()
-            }));
-        staged.await.unwrap();
+        let request = NodeStageVolumeRequest {
+            volume_id: volume.clone(),
+            staging_target_path: dir.path().display().to_string(),
+            ..Default::default()
+        };
+        let service = driver.node_service();
+        service.node_stage_volume(Request::new(request)).await.unwrap();
         assert_eq!(detached(&api, "node-1", &driver).len(), 1);
         let attachment = json!({"metadata": {"name": "one"}, "spec": {"attacher": ATTACHED, "nodeName": "node-1",
             "source": {"persistentVolumeName": volume}}});

@@ -92,3 +92,68 @@ pub(super) async fn watch_conditions(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory_cri::MemoryCri;
+    use kubelet_core::Clock;
+    use serde_json::json;
+    use tokio::task::yield_now;
+    use tokio::time::sleep;
+
+    fn pod(uid: &str, priority: i32) -> Arc<Pod> {
+        let pod =
+            json!({"metadata": {"name": uid, "uid": uid}, "spec": {"priority": priority, "containers": []}});
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn a_pod_that_frees_nothing_is_noticed_if_another_frees_some() {
+        let stats = |uid: &str, bytes: u64, pids: u64| json!({"podRef": {"uid": uid}, "memory": {"workingSetBytes": bytes}, "process_stats": {"process_count": pids}});
+        let pods = [stats("idle", 0, 0), stats("busy", 5, 5), stats("critical", 9, 9)];
+        let summary: Summary = serde_json::from_value(json!({"pods": pods})).unwrap();
+        let (idle, busy) = (pod("idle", 0), pod("busy", 10));
+        let (critical, unknown) = (pod("critical", super::super::CRITICAL), pod("unknown", 0));
+        let cases: [(&Arc<Pod>, &[&Arc<Pod>], Scarce, bool); 5] = [
+            (&idle, &[&idle, &busy], Scarce::Memory, true),
+            (&busy, &[&idle, &busy], Scarce::Memory, false),
+            (&unknown, &[&unknown, &busy], Scarce::Memory, false),
+            (&idle, &[&idle, &critical], Scarce::Memory, false),
+            (&idle, &[&idle, &busy], Scarce::Pids, false),
+        ];
+        for (evicted, considered, scarce, wrong) in cases {
+            let considered: Vec<Arc<Pod>> = considered.iter().map(|pod| Arc::clone(pod)).collect();
+            let found = frees_nothing(evicted, &considered, scarce, &summary);
+            assert_eq!(
+                found.is_some(),
+                wrong,
+                "{} {scarce:?}: {found:?}",
+                evicted.uid_str()
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_condition_that_ends_too_soon_is_noticed() {
+        let clock = Clock::starting_at(Default::default());
+        let host = SimulatedHost::new(MemoryCri::new(clock), clock);
+        let (pressure, period) = (NodePressure::new(), Duration::from_secs(300));
+        let watching = tokio::spawn(watch_conditions(pressure.clone(), period, host.clone(), drop));
+        yield_now().await;
+        for (lasts, problems) in [(300, 0), (299, 1)] {
+            pressure.set(vec![PressureCondition::Memory]);
+            yield_now().await;
+            sleep(Duration::from_secs(lasts)).await;
+            pressure.set(Vec::new());
+            yield_now().await;
+            assert_eq!(
+                host.problems().len(),
+                problems,
+                "after {lasts} s: {:?}",
+                host.problems()
+            );
+        }
+        watching.abort();
+    }
+}
