@@ -237,7 +237,8 @@ impl Writer<'_> {
 
     /// Page faults. cAdvisor reads the same numbers for both scopes.
     fn faults(&mut self) {
-        let kinds: [(&str, fn(&MemoryUsage) -> u64); 2] = [
+        type Kind = (&'static str, fn(&MemoryUsage) -> u64);
+        let kinds: [Kind; 2] = [
             (",failure_type=\"pgfault\"", |memory| memory.pgfault),
             (",failure_type=\"pgmajfault\"", |memory| memory.pgmajfault),
         ];

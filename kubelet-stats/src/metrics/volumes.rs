@@ -9,8 +9,11 @@ use super::text::Kind::Gauge;
 use super::text::Number::Whole;
 use super::text::{Text, push_label};
 
+/// Name, help text and value of a metric.
+type Metric = (&'static str, &'static str, fn(&VolumeUsage) -> Option<u64>);
+
 /// All metrics, sorted by name.
-const METRICS: [(&str, &str, fn(&VolumeUsage) -> Option<u64>); 7] = [
+const METRICS: [Metric; 7] = [
     (
         "kubelet_volume_stats_available_bytes",
         "[ALPHA] Number of available bytes in the volume",
