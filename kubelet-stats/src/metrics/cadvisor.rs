@@ -237,8 +237,8 @@ impl Writer<'_> {
 
     /// Page faults. cAdvisor reads the same numbers for both scopes.
     fn faults(&mut self) {
-        type Faults = (&'static str, fn(&MemoryUsage) -> u64);
-        let kinds: [Faults; 2] = [
+        type Kind = (&'static str, fn(&MemoryUsage) -> u64);
+        let kinds: [Kind; 2] = [
             (",failure_type=\"pgfault\"", |memory| memory.pgfault),
             (",failure_type=\"pgmajfault\"", |memory| memory.pgmajfault),
         ];

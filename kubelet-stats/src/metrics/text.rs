@@ -121,13 +121,12 @@ pub(super) fn push_label(out: &mut String, name: &str, value: &str) {
 /// A whole number, as [`write_float`] writes it.
 fn write_whole(value: u64, out: &mut String) {
     // From a million on with an exponent. Above 2⁵³ not every number is a float.
-    if !(1_000_000..1 << 53).contains(&value) {
-        if value < 1_000_000 {
-            let _ = write!(out, "{value}");
-        } else {
-            write_float(value as f64, out);
-        }
+    if value < 1_000_000 {
+        let _ = write!(out, "{value}");
         return;
+    }
+    if value >= 1 << 53 {
+        return write_float(value as f64, out);
     }
     let mut digits = [0; 20];
     let mut start = digits.len();

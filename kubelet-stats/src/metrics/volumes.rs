@@ -9,7 +9,7 @@ use super::text::Kind::Gauge;
 use super::text::Number::Whole;
 use super::text::{Text, push_label};
 
-/// Name, help text and value.
+/// Name, help text and value of a metric.
 type Metric = (&'static str, &'static str, fn(&VolumeUsage) -> Option<u64>);
 
 /// All metrics, sorted by name.
