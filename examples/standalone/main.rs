@@ -40,6 +40,11 @@ use tokio_util::sync::CancellationToken;
 use agent::{Agent, Error};
 use args::{Args, Output};
 
+/// It returns free memory to the system at once, as `.cargo/config.toml` sets it.
+#[cfg(feature = "api")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     match run(Args::parse()).await {

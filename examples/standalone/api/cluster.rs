@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::Error;
 
 /// How many changes of each kind the server keeps for watches that resume.
-const HISTORY: usize = 256;
+const HISTORY: usize = 64;
 /// How many bytes of a log or a stream may be on their way between the API server and the node.
 const BUFFER: usize = 64 * 1024;
 

@@ -98,11 +98,15 @@ impl Acknowledged {
     fn take(&mut self, write: &Write) {
         match write {
             Write::Create(name, value) | Write::Change(name, value) => {
-                drop(self.maps.insert(name.clone(), *value))
+                self.maps.insert(name.clone(), *value);
             }
-            Write::Delete(name) => drop(self.maps.remove(name)),
+            Write::Delete(name) => {
+                self.maps.remove(name);
+            }
             Write::CreatePod(_) => {}
-            Write::DeletePod(name) => drop(self.pods.remove(name)),
+            Write::DeletePod(name) => {
+                self.pods.remove(name);
+            }
         }
     }
 
@@ -177,10 +181,7 @@ async fn every_acknowledged_object_survives_kills_and_no_pod_runs_twice() {
     let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
     let kills = number("KUBELET_TESTING_API_KILLS").unwrap_or(10);
     let seed = number("KUBELET_TESTING_SEED").unwrap_or_else(|| fastrand::u64(..));
-    #[expect(clippy::print_stdout, reason = "to repeat a run that fails")]
-    {
-        println!("KUBELET_TESTING_SEED={seed}");
-    }
+    println!("KUBELET_TESTING_SEED={seed}");
     let (mut rng, dir) = (fastrand::Rng::with_seed(seed), TempDir::new().unwrap());
     let root = dir.path().join("root");
     let _leftovers = Leftovers(root.join("processes"));

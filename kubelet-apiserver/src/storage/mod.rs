@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::Disk;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
@@ -61,6 +62,10 @@ pub(crate) struct Kept {
     storage: Arc<dyn Storage>,
     /// The revision up to which the storage has all changes.
     written: watch::Sender<u64>,
+    /// What is being written. It stays here if [`ApiServer::run`] is dropped, and the next one writes it again.
+    open: Mutex<Option<Arc<Batch>>>,
+    /// Held by the thread that writes.
+    turn: Arc<tokio::sync::Mutex<()>>,
     /// Wakes [`ApiServer::run`].
     changed: Notify,
     /// How long events are kept.
@@ -69,12 +74,32 @@ pub(crate) struct Kept {
 
 impl Kept {
     pub(crate) fn new(storage: Arc<dyn Storage>, revision: u64, event_ttl: Duration) -> Self {
-        let written = watch::Sender::new(revision);
         Self {
             storage,
-            written,
+            written: watch::Sender::new(revision),
+            open: Mutex::default(),
+            turn: Arc::default(),
             changed: Notify::new(),
             event_ttl,
+        }
+    }
+
+    /// Writes a batch. Tries until it succeeds.
+    async fn write(&self, batch: &Arc<Batch>) {
+        let mut failures = 0;
+        loop {
+            let turn = self.turn.clone().lock_owned().await;
+            let (storage, batch) = (self.storage.clone(), batch.clone());
+            let write = move || {
+                let _turn = turn;
+                storage.write(&batch.entries()).map_err(io::Error::other)
+            };
+            let Err(error) = Disk::default().run(write).await else {
+                return;
+            };
+            failures += 1;
+            tracing::error!(%error, failures, "cannot write to the storage");
+            sleep(RETRY).await;
         }
     }
 
@@ -105,27 +130,20 @@ impl Shared {
 
     /// Writes all changes that wait. Tries until it succeeds.
     async fn write(&self, kept: &Kept) {
-        while let Some(batch) = self.with_store(|store| store.take_batch()) {
-            self.write_batch(kept, batch).await;
-        }
-    }
-
-    async fn write_batch(&self, kept: &Kept, batch: Batch) {
-        let (batch, mut failures) = (Arc::new(batch), 0);
         loop {
-            let (storage, changes) = (kept.storage.clone(), batch.clone());
-            let write = move || storage.write(&changes.entries()).map_err(io::Error::other);
-            match Disk::default().run(write).await {
-                Ok(()) => break,
-                Err(error) => {
-                    failures += 1;
-                    tracing::error!(%error, failures, "cannot write to the storage");
-                    sleep(RETRY).await;
+            let batch = {
+                let mut open = kept.open.lock();
+                if open.is_none() {
+                    *open = self.with_store(|store| store.take_batch()).map(Arc::new);
                 }
-            }
+                open.clone()
+            };
+            let Some(batch) = batch else { return };
+            kept.write(&batch).await;
+            self.with_store(|store| store.written(&batch));
+            kept.written.send_replace(batch.revision);
+            *kept.open.lock() = None;
         }
-        self.with_store(|store| store.written(&batch));
-        kept.written.send_replace(batch.revision);
     }
 
     /// Removes the events that have not changed for so long (`--event-ttl`).
@@ -179,7 +197,7 @@ impl ApiServer {
     ///
     /// # Cancel safety
     ///
-    /// You may drop it and call it again; but until then, changes that it was writing are not delivered to watchers.
+    /// You may drop it and call it again. Until then, requests that write wait.
     pub async fn run(&self, shutdown: CancellationToken) {
         let Some(kept) = &self.shared.kept else {
             return shutdown.cancelled().await;
