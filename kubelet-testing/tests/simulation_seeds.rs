@@ -131,7 +131,7 @@ fn short(seed: u64) -> Simulation {
 
 /// The same in a storm, or in good weather, with more pods.
 fn short_hour(seed: u64) -> Simulation {
-    let faults = if seed % 2 == 0 {
+    let faults = if seed.is_multiple_of(2) {
         FaultPlan::none()
     } else {
         FaultPlan::storm()
