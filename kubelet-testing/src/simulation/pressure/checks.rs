@@ -115,7 +115,8 @@ mod tests {
         let summary: Summary = serde_json::from_value(json!({"pods": pods})).unwrap();
         let (idle, busy) = (pod("idle", 0), pod("busy", 10));
         let (critical, unknown) = (pod("critical", super::super::CRITICAL), pod("unknown", 0));
-        let cases: [(&Arc<Pod>, &[&Arc<Pod>], Scarce, bool); 5] = [
+        type Case<'a> = (&'a Arc<Pod>, &'a [&'a Arc<Pod>], Scarce, bool);
+        let cases: [Case<'_>; 5] = [
             (&idle, &[&idle, &busy], Scarce::Memory, true),
             (&busy, &[&idle, &busy], Scarce::Memory, false),
             (&unknown, &[&unknown, &busy], Scarce::Memory, false),
