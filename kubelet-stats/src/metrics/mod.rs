@@ -1,6 +1,6 @@
 //! What the server of a node answers: the summary as JSON; the metrics of cgroups, of pods and of volumes as Prometheus text.
 //!
-//! Metrics are written straight from a [`Snapshot`](crate::Snapshot) into one buffer. Names, labels, types, help texts and
+//! Metrics are written straight from a [`Snapshot`] into one buffer. Names, labels, types, help texts and
 //! numbers are those that the kubelet shows by default, in the same order.
 
 mod cadvisor;
