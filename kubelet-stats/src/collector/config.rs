@@ -11,7 +11,7 @@ use crate::source::{
     host_cgroups,
 };
 
-/// What a [`Collector`](super::Collector) reads, and from where.
+/// What a [`Collector`](crate::Collector) reads, and from where.
 #[derive(Clone)]
 pub struct CollectorConfig {
     /// The cgroups that are read, with all below them, besides `/`: the cgroup of all pods, and those of system daemons
