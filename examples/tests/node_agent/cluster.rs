@@ -171,6 +171,11 @@ impl Cluster {
             true => self.path("ca.crt").display().to_string(),
             false => "\"\"".to_owned(),
         };
+        // A test must not depend on how full the disk of this host is.
+        let eviction = match config.contains("evictionHard") {
+            true => "",
+            false => "evictionHard: {memory.available: 1Mi}",
+        };
         let config = format!(
             "apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -186,6 +191,7 @@ failCgroupV1: false
 failSwapOn: false
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
+{eviction}
 {config}
 "
         );
