@@ -8,12 +8,13 @@ use super::cluster::{Cluster, NODE, condition};
 use super::pods::pod;
 use crate::standalone::Agent;
 
-/// Writes so many MiB to its volume, and stays. A process of the host finds its volume below the agent's root folder.
+/// Writes so many MiB to its volume, and stays. A process of the host finds its volume below the agent's root folder. It ends with
+/// an error: as in the kubelet, a pod whose containers all end with 0 has succeeded, and does not show the eviction.
 fn writer(cluster: &Cluster, name: &str, mebibytes: u32, empty_dir: Value) -> Pod {
     let root = cluster.path("root");
     let script = format!(
         "head -c {mebibytes}M /dev/zero > {}/pods/$POD_UID/volumes/kubernetes.io~empty-dir/data/full; \
-         trap 'exit 0' TERM; while true; do sleep 1 & wait $!; done",
+         trap 'exit 1' TERM; while true; do sleep 1 & wait $!; done",
         root.display()
     );
     let uid = json!([{"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}]);

@@ -17,8 +17,9 @@ use super::pods::{SERVER, pod};
 use crate::standalone::{Agent, until};
 
 const CONFIG: &str = "shutdownGracePeriod: 50s\nshutdownGracePeriodCriticalPods: 20s";
-/// Takes a while to stop.
-const SLOW: &str = "trap 'sleep 3; exit 0' TERM; echo up; while true; do sleep 1 & wait $!; done";
+/// Takes a while to stop. As in the kubelet, a pod whose containers all end with 0 has succeeded, and does not show the shutdown.
+const SLOW: &str = "trap 'sleep 3; exit 1' TERM; echo up; while true; do sleep 1 & wait $!; done";
+const FAST: &str = "trap 'exit 1' TERM; echo up; while true; do sleep 1 & wait $!; done";
 
 /// A node with an ordinary pod, which takes a while to stop, and a critical one.
 async fn with_pods(cluster: &Cluster) -> [Pod; 2] {
@@ -27,7 +28,7 @@ async fn with_pods(cluster: &Cluster) -> [Pod; 2] {
         "volumeMounts": [{"name": "memory", "mountPath": "/memory"}]});
     cluster.create(&pod("ordinary", SLOW, volumes));
     let critical = json!({"priority": 2_000_000_000, "priorityClassName": "system-cluster-critical"});
-    cluster.create(&pod("critical", SERVER, critical));
+    cluster.create(&pod("critical", FAST, critical));
     [cluster.ready("ordinary").await, cluster.ready("critical").await]
 }
 
