@@ -152,6 +152,8 @@ struct State {
     entries: BTreeMap<String, Vec<u8>>,
     is_stuck: bool,
     failures: usize,
+    /// How many writes have come while it was stuck.
+    waiting: usize,
 }
 
 impl Storage for SlowDisk {
@@ -161,6 +163,7 @@ impl Storage for SlowDisk {
 
     fn write(&self, entries: &BTreeMap<String, Option<Vec<u8>>>) -> Result<(), BoxError> {
         let mut state = self.state.lock();
+        state.waiting += usize::from(state.is_stuck);
         self.changed.wait_while(&mut state, |state| state.is_stuck);
         if state.failures > 0 {
             state.failures -= 1;
@@ -225,6 +228,27 @@ async fn nothing_is_acknowledged_or_watched_before_it_is_written() {
         );
     }
     assert!(disk.state.lock().entries.contains_key("pods/default/c"));
+}
+
+#[tokio::test]
+async fn a_writer_that_was_dropped_loses_nothing() {
+    let disk = Arc::new(SlowDisk::default());
+    let kept = Kept::run(ApiServer::builder().open(disk.clone()).await.unwrap());
+    let (server, api) = (kept.server.clone(), pods(&kept.server));
+    create(&api, "a").await;
+    disk.set_stuck(true);
+    let creating = tokio::spawn(async move { create(&api, "b").await });
+    // The batch is with the disk.
+    while disk.state.lock().waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    kept.kill().await;
+    let kept = Kept::run(server);
+    disk.state.lock().failures = 1;
+    disk.set_stuck(false);
+    creating.await.unwrap();
+    assert!(disk.state.lock().entries.contains_key("pods/default/b"));
+    drop(kept);
 }
 
 #[tokio::test]

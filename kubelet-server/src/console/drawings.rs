@@ -167,6 +167,12 @@ impl Timeline {
 
 /// A line across the bar, with a sign above or below it.
 fn mark(svg: &mut Html, x: f64, bar: f64, sign_at: f64, sign: &'static str, title: &str) {
+    // Marks of one moment stay readable side by side.
+    let beside = match sign {
+        "↓" => -7.0,
+        "✓" => 7.0,
+        _ => 0.0,
+    };
     svg.raw("<g class=\"mark\"><title>")
         .text(title)
         .raw("</title><path d=\"M")
@@ -174,7 +180,7 @@ fn mark(svg: &mut Html, x: f64, bar: f64, sign_at: f64, sign: &'static str, titl
         .raw(" ");
     svg.number(bar - 3.0)
         .raw("v18\"/><text x=\"")
-        .number(x.clamp(12.0, WIDTH - 12.0))
+        .number((x + beside).clamp(6.0, WIDTH - 6.0))
         .raw("\" y=\"");
     svg.number(bar + sign_at).raw("\">").raw(sign).raw("</text></g>");
 }
