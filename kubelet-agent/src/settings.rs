@@ -71,14 +71,16 @@ impl Settings {
     /// | `podLogsDir` | `logs` in the folder |
     pub fn new(root_dir: impl Into<PathBuf>) -> Self {
         let root_dir = root_dir.into();
-        let mut configuration = KubeletConfiguration::default();
-        configuration.enable_server = false;
-        configuration.healthz_port = 0;
-        configuration.fail_swap_on = false;
-        configuration.cgroups_per_qos = false;
-        configuration.enforce_node_allocatable = Vec::new();
-        configuration.eviction_hard = BTreeMap::new();
-        configuration.pod_logs_dir = root_dir.join("logs").to_string_lossy().into_owned();
+        let configuration = KubeletConfiguration {
+            enable_server: false,
+            healthz_port: 0,
+            fail_swap_on: false,
+            cgroups_per_qos: false,
+            enforce_node_allocatable: Vec::new(),
+            eviction_hard: BTreeMap::new(),
+            pod_logs_dir: root_dir.join("logs").to_string_lossy().into_owned(),
+            ..KubeletConfiguration::default()
+        };
         Self {
             node_name: String::new(),
             cert_dir: root_dir.join("pki"),

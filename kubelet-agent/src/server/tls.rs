@@ -74,7 +74,7 @@ async fn issued(context: &Context, built: &Built, tasks: &mut Tasks) -> Result<T
         if !config.tls_cert_file.is_empty() {
             store = store.or_files(&config.tls_cert_file, &config.tls_private_key_file);
         }
-        let manager = CertificateManager::serving(&*context.node_name, store, addresses)
+        let manager = CertificateManager::serving(&context.node_name, store, addresses)
             .open()
             .await?;
         let manager = manager.request_by(client.clone());
