@@ -70,7 +70,8 @@ async fn goes_down(cluster: &Cluster, pods: &[Pod; 2]) {
 fn is_tidy(cluster: &Cluster, pods: &[Pod; 2]) {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     for pod in pods {
-        assert!(!mounts.contains(pod.uid_str()), "{mounts}");
+        let folder = cluster.path("root").join("pods").join(pod.uid_str());
+        assert!(!mounts.contains(&*folder.to_string_lossy()), "{mounts}");
     }
     let state = fs::read_to_string(cluster.path("root/graceful_node_shutdown_state")).unwrap();
     assert!(state.contains("startTime") && !state.contains("0001-01-01"), "{state}");
