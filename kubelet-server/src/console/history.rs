@@ -42,22 +42,20 @@ pub(super) struct Run {
     pub(super) ended: Option<(Timestamp, i32)>,
     /// When it became ready, if that is known.
     pub(super) ready: Option<Timestamp>,
-    /// Whether it was observed before.
-    observed: bool,
+    /// Whether it was ready when it was observed last; `None` before.
+    observed: Option<bool>,
 }
 
 impl Run {
     fn observe(&mut self, is_ready: bool, all_ready: Option<Timestamp>, now: Timestamp) {
-        let is_first = !std::mem::replace(&mut self.observed, true);
-        if !is_ready || self.ready.is_some() {
+        let before = self.observed.replace(is_ready);
+        if !is_ready || self.ready.is_some() || before == Some(true) {
             return;
         }
-        let is_new = now.duration_since(self.started) < NEW;
         // Who looks at a container that is ready already does not know since when, unless the whole pod says so.
-        self.ready = match all_ready.filter(|since| *since >= self.started) {
-            Some(since) => Some(since),
-            None => (!is_first || is_new).then_some(now),
-        };
+        let is_known = before.is_some() || now.duration_since(self.started) < NEW;
+        let all_ready = all_ready.filter(|since| *since >= self.started);
+        self.ready = all_ready.or(is_known.then_some(now));
     }
 }
 
@@ -151,7 +149,7 @@ fn run(state: &ContainerState) -> Option<Run> {
             started,
             ended: None,
             ready: None,
-            observed: false,
+            observed: None,
         });
     }
     let ended = state.terminated.as_ref()?;
@@ -161,7 +159,7 @@ fn run(state: &ContainerState) -> Option<Run> {
         started,
         ended: Some((finished, ended.exit_code)),
         ready: None,
-        observed: false,
+        observed: None,
     })
 }
 
@@ -201,7 +199,7 @@ mod tests {
                 started: at(started),
                 ended: None,
                 ready: None,
-                observed: false,
+                observed: None,
             };
             for (now, is_ready) in observed {
                 run.observe(*is_ready, all_ready.map(at), at(*now));
