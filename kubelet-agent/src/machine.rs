@@ -102,7 +102,8 @@ impl MachineSource for HostMachine {
     }
 }
 
-#[cfg(all(test, feature = "stats", feature = "apiserver"))]
+#[cfg(test)]
+#[cfg(all(feature = "stats", feature = "apiserver"))]
 mod tests {
     use super::*;
 
