@@ -23,6 +23,7 @@ use crate::events;
 use crate::events::EventFeed;
 use crate::eviction::EvictionRoom;
 use crate::handle::AgentHandle;
+use crate::machine::HostMachine;
 #[cfg(feature = "apiserver")]
 use crate::node::{self, NodeRoom, Reports};
 use crate::objects::Objects;
@@ -30,7 +31,7 @@ use crate::runtime::{self, Connected, RuntimeRoom, Uses};
 #[cfg(feature = "server")]
 use crate::server;
 use crate::shutdown::ShutdownRoom;
-use crate::stats::StatsRoom;
+use crate::stats::{Measured, StatsRoom};
 use crate::tasks::Tasks;
 #[cfg(feature = "volumes")]
 use crate::volumes::{self, LateVolumes, Storage};
@@ -61,8 +62,9 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     })?;
 
     // The access to the cluster.
+    let machine = HostMachine::new(parts.clock);
     #[cfg(feature = "apiserver")]
-    let local = node::local(&settings, parts.machine)?;
+    let local = node::local(&settings, &machine, parts.machine)?;
     #[cfg(feature = "apiserver")]
     let cluster = Cluster::open(&settings, parts.client).await?;
     let node_name: Arc<str> = settings.hostname()?.into();
@@ -267,8 +269,18 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     let kubelet = changed(parts.kubelet, kubelet).build()?;
     let handle = kubelet.handle();
 
+    // What measures usage.
+    let measured = Measured {
+        machine,
+        kubelet: &handle,
+        runtime: &runtime,
+        #[cfg(feature = "volumes")]
+        volumes: &node_volumes,
+    };
+    let stats = StatsRoom::new(&context, measured, parts.stats);
+
     // The engines beside it.
-    let images = engines::of_containers(&context, &runtime, &mut dynamic, &mut tasks)?;
+    let images = engines::of_containers(&context, &runtime, &stats, &mut dynamic, &mut tasks)?;
     #[cfg(feature = "apiserver")]
     {
         engines::bound_of_all_pods(&context, &runtime, &node, &mut tasks);
@@ -299,7 +311,6 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
         #[cfg(feature = "apiserver")]
         node,
     };
-    let stats = StatsRoom::new(&context, &built, parts.stats);
     eviction.start(&context, &built, &stats, &mut tasks).await?;
     #[cfg(feature = "shutdown")]
     let trigger = shutdown.trigger();

@@ -16,6 +16,7 @@ use crate::error::Problems;
 #[cfg(feature = "healthz")]
 use crate::error::{address, port};
 use crate::runtime::RuntimeRoom;
+use crate::stats::StatsRoom;
 use crate::tasks::Tasks;
 use crate::{Result, Settings};
 
@@ -36,6 +37,7 @@ pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
 pub(crate) fn of_containers(
     context: &Context,
     runtime: &RuntimeRoom,
+    stats: &StatsRoom,
     dynamic: &mut Engines,
     tasks: &mut Tasks,
 ) -> Result<Option<ImageGcManager>> {
@@ -74,12 +76,8 @@ pub(crate) fn of_containers(
         });
     }
     let policy = configured::image_gc(config);
-    let images = ImageGcManager::new(
-        manager.clone(),
-        policy,
-        manager.clone(),
-        context.node_recorder.clone(),
-    )?;
+    let image_fs = stats.image_fs.clone().unwrap_or_else(|| manager.clone());
+    let images = ImageGcManager::new(manager.clone(), policy, image_fs, context.node_recorder.clone())?;
     if let Some(of_node) = &runtime.of_node {
         of_node.set_images(images.clone());
     }

@@ -17,6 +17,9 @@ mod events;
 mod eviction;
 pub mod guide;
 mod handle;
+#[cfg(feature = "stats")]
+mod image_fs;
+mod machine;
 #[cfg(feature = "apiserver")]
 mod node;
 mod objects;

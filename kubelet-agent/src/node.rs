@@ -21,6 +21,7 @@ use crate::configured::{count, time};
 use crate::context::Context;
 use crate::error::{Problems, port};
 use crate::eviction::EvictionRoom;
+use crate::machine::HostMachine;
 use crate::runtime::Connected;
 use crate::shutdown::ShutdownRoom;
 use crate::{Result, Settings};
@@ -64,7 +65,11 @@ fn reservation(settings: &Settings) -> Result<Reservation> {
 }
 
 /// The settings of the node, on this machine or on the given one.
-pub(crate) fn local(settings: &Settings, machine: Option<MachineInfo>) -> Result<LocalNodeBuilder> {
+pub(crate) fn local(
+    settings: &Settings,
+    host: &HostMachine,
+    machine: Option<MachineInfo>,
+) -> Result<LocalNodeBuilder> {
     let Settings {
         configuration: config,
         feature_gates: gates,
@@ -92,7 +97,7 @@ pub(crate) fn local(settings: &Settings, machine: Option<MachineInfo>) -> Result
     let machine = match machine {
         Some(machine) => machine,
         None => {
-            let machine = MachineInfo::read(&settings.root_dir)?;
+            let machine = host.of_node(&settings.root_dir)?;
             machine.check_swap(config.fail_swap_on)?;
             machine
         }

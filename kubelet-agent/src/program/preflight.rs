@@ -2,7 +2,10 @@
 
 use std::io::Write as _;
 
+use kubelet_core::Clock;
+
 use super::Program;
+use crate::machine::HostMachine;
 use crate::{Error, Result, cluster, node};
 
 impl Program {
@@ -13,7 +16,8 @@ impl Program {
     /// Without `--kubeconfig`, or if the node's settings are not valid.
     pub async fn preflight(&self) -> Result<bool> {
         let settings = self.settings()?;
-        let local = node::local(&settings, None)?.build();
+        let machine = HostMachine::new(Clock::system());
+        let local = node::local(&settings, &machine, None)?.build();
         let Some(access) = cluster::access(&settings)? else {
             return Err(Error::Program("preflight needs --kubeconfig".to_owned()));
         };

@@ -74,6 +74,16 @@ impl MachineInfo {
         read::machine_info(Path::new("/"), root_dir.as_ref())
     }
 
+    /// Adds what the kubelet reads besides cAdvisor's machine: the limit of processes, swap of tmpfs, the file system of
+    /// `root_dir`, cgroups, boot time, kernel and system. For a caller that has read CPUs, memory, swap, huge pages and
+    /// ids itself.
+    ///
+    /// The call blocks while it reads some small files. Facts that are missing stay empty.
+    #[must_use]
+    pub fn with_facts_of_host(self, root_dir: impl AsRef<Path>) -> Self {
+        read::facts_of_host(self, Path::new("/"), root_dir.as_ref())
+    }
+
     /// Checks that the kubelet may start on this machine (`failSwapOn`).
     ///
     /// # Errors

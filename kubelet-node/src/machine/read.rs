@@ -15,17 +15,9 @@ pub(super) fn machine_info(host: &Path, root_dir: &Path) -> Result<MachineInfo> 
     let meminfo = host.read("proc/meminfo")?;
     let of_memory = |field: &str| kilobytes(&meminfo, field);
     let memory = of_memory("MemTotal:").ok_or_else(|| host.malformed("proc/meminfo", "no MemTotal"))?;
-    let swap = of_memory("SwapTotal:").unwrap_or(0);
-    let kernel_version = host.known_or("proc/sys/kernel/osrelease", "Unknown");
-    Ok(MachineInfo {
-        memory,
-        swap,
-        tmpfs_may_be_swapped: swap > 0 && !tmpfs::knows_noswap(&kernel_version, host.0, root_dir),
-        max_pids: host.max_pids(),
+    let machine = MachineInfo {
+        swap: of_memory("SwapTotal:").unwrap_or(0),
         huge_pages: host.huge_pages(),
-        ephemeral_storage: storage(root_dir),
-        root_dir: Some(root_dir.to_owned()),
-        cgroup_version: host.cgroup_version(),
         machine_id: host.first(&["etc/machine-id", "var/lib/dbus/machine-id"]),
         system_uuid: host.first(&[
             "sys/class/dmi/id/product_uuid",
@@ -34,11 +26,26 @@ pub(super) fn machine_info(host: &Path, root_dir: &Path) -> Result<MachineInfo> 
             "etc/machine-id",
         ]),
         boot_id: host.first(&["proc/sys/kernel/random/boot_id"]),
+        ..MachineInfo::new(host.cpus()?, memory)
+    };
+    Ok(facts_of_host(machine, host.0, root_dir))
+}
+
+/// Adds what is not in cAdvisor's machine.
+pub(super) fn facts_of_host(machine: MachineInfo, host: &Path, root_dir: &Path) -> MachineInfo {
+    let host = Host(host);
+    let kernel_version = host.known_or("proc/sys/kernel/osrelease", "Unknown");
+    MachineInfo {
+        tmpfs_may_be_swapped: machine.swap > 0 && !tmpfs::knows_noswap(&kernel_version, host.0, root_dir),
+        max_pids: host.max_pids(),
+        ephemeral_storage: storage(root_dir),
+        root_dir: Some(root_dir.to_owned()),
+        cgroup_version: host.cgroup_version(),
         boot_time: host.boot_time(),
         kernel_version,
         os_image: host.os_image(),
-        ..MachineInfo::new(host.cpus()?, memory)
-    })
+        ..machine
+    }
 }
 
 /// The root folder of a host.

@@ -124,6 +124,37 @@ impl NodeSummary {
         Ok((Some(image_fs.clone()), Some(image_fs)))
     }
 
+    /// The file system of images, without the rest of the summary (`ImageFsStats`). `None` without a runtime. The capacity
+    /// and the available space are `None` if no file system is known for the folder of the images.
+    ///
+    /// # Errors
+    ///
+    /// If the runtime or the file system cannot be read.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn image_fs_stats(&self) -> Result<Option<FsStats>> {
+        let Some(runtime) = &self.inner.config.runtime else {
+            return Ok(None);
+        };
+        let file_systems = runtime.file_systems().await?;
+        let images = file_systems.images.first().ok_or_else(no_image_fs)?;
+        if images.mountpoint.is_empty() {
+            return Ok(Some(part_of(images, None)));
+        }
+        let of_images = self.inner.collector.file_systems();
+        let of_images = match of_images.of_path(Path::new(&images.mountpoint)).await {
+            Ok(file_system) => Some(file_system),
+            Err(error @ Error::NoFileSystem { .. }) => {
+                tracing::debug!(%error, "read the file system of images");
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Some(part_of(images, of_images.as_ref())))
+    }
+
     /// The file system of a folder that the runtime names; `None` if it is unknown here, or hangs (`getFsInfo`).
     pub(super) async fn known_file_system(&self, mountpoint: &str) -> Option<FileSystem> {
         if mountpoint.is_empty() {

@@ -366,6 +366,7 @@ async fn images_and_containers_on_disks_of_their_own() {
         );
         let summary = NodeSummary::new(Collector::new(config.0), config.1);
         let runtime = summary.summary(false).await.unwrap().node.runtime.unwrap();
+        assert_eq!(summary.image_fs_stats().await.unwrap(), runtime.image_fs);
         let capacity = |fs: Option<FsStats>| fs.unwrap().capacity_bytes.unwrap();
         let dedicated = summary.dedicated_file_systems().await.unwrap();
         (
@@ -382,5 +383,54 @@ async fn images_and_containers_on_disks_of_their_own() {
         shown("/other", &["/"]).await,
         (1000, 1000, (false, false)),
         "on the same device"
+    );
+}
+
+#[tokio::test]
+async fn the_file_system_of_images_alone() {
+    let tree = node();
+    let shown = async |config: SummaryConfig, mountinfo: &str| {
+        tree.write("proc/self/mountinfo", mountinfo);
+        let summary = NodeSummary::new(tree.collector(&[]), config);
+        summary.image_fs_stats().await
+    };
+    let of = |images: &[&str]| {
+        let part = |mountpoint: &&str| RuntimeFileSystem {
+            mountpoint: (*mountpoint).to_owned(),
+            used_bytes: Some(5),
+            ..Default::default()
+        };
+        let runtime = FixedRuntime {
+            file_systems: RuntimeFileSystems {
+                images: images.iter().map(part).collect(),
+                containers: Vec::new(),
+            },
+            ..Default::default()
+        };
+        SummaryConfig {
+            runtime: Some(Arc::new(runtime)),
+            ..SummaryConfig::new("node1")
+        }
+    };
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let folder = tree.dir.path().to_str().unwrap();
+
+    let known = shown(of(&[folder]), &mounts).await.unwrap().unwrap();
+    assert_eq!(known.used_bytes, Some(5));
+    assert!(known.capacity_bytes > Some(0) && known.available_bytes <= known.capacity_bytes);
+    let none = shown(SummaryConfig::new("node1"), &mounts).await.unwrap();
+    assert_eq!(none, None, "without a runtime");
+
+    // A file system that is not in the table, and no folder: only what the runtime reports.
+    for images in [folder, ""] {
+        let unknown = shown(of(&[images]), "").await.unwrap().unwrap();
+        assert_eq!((unknown.used_bytes, unknown.capacity_bytes), (Some(5), None));
+    }
+    let gone = shown(of(&["/no/such/folder"]), &mounts).await.unwrap_err();
+    assert!(gone.is_gone(), "{gone}");
+    let nothing = shown(of(&[]), &mounts).await.unwrap_err().to_string();
+    assert!(
+        nothing.contains("imageFs information is unavailable"),
+        "{nothing}"
     );
 }
