@@ -174,6 +174,8 @@ async fn the_policy_changes_while_images_are_collected() {
     world.gc.garbage_collect().await.unwrap();
     assert_eq!(world.ids().len(), 2, "the policy stays");
     world.gc.set_policy(low(60)).unwrap();
+    // Until the images are old enough.
+    advance(3 * MINUTE).await;
     world.gc.garbage_collect().await.unwrap();
     assert_eq!(world.ids(), ["id of used:latest"]);
     ends.cancel();
