@@ -1,6 +1,7 @@
 //! The file systems of a host.
 
 mod mounts;
+mod places;
 mod probe;
 mod stat;
 
@@ -27,15 +28,14 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The file systems of a host, from `/proc/self/mountinfo` and `statvfs`.
 ///
 /// The table of mounts is read at the start, as cAdvisor does, and again when a file system is not in it. Each question to a
-/// file system is bounded in time. While one has not returned, no other is started for the same path.
+/// file system is bounded in time, and so is each call. While one has not returned, no path on the same mount is asked.
 pub struct HostFileSystems {
     proc: PathBuf,
     excluded: Vec<PathBuf>,
     stat: Arc<dyn StatFs>,
     clock: Clock,
     mounts: RwLock<Arc<[Mount]>>,
-    stats: Probes<io::Result<StatFsResult>>,
-    files: Probes<Option<FileUsage>>,
+    probes: Probes,
     timeout: Duration,
 }
 
@@ -48,21 +48,21 @@ impl HostFileSystems {
         stat: Arc<dyn StatFs>,
         clock: Clock,
     ) -> Self {
+        let proc = proc.into();
         let file_systems = Self {
-            proc: proc.into(),
+            probes: Probes::new(proc.clone()),
+            proc,
             excluded,
             stat,
             clock,
             mounts: RwLock::new(Arc::default()),
-            stats: Probes::default(),
-            files: Probes::default(),
             timeout: TIMEOUT,
         };
         file_systems.read_mounts();
         file_systems
     }
 
-    /// How long a file system may take to answer; 2 s by default.
+    /// How long a file system may take to answer; 2 s by default. A call about many takes at most three times as long.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -88,7 +88,7 @@ impl HostFileSystems {
     /// What each file system reports, in the order of the paths.
     async fn stat_all(&self, paths: Vec<PathBuf>) -> Vec<Option<io::Result<StatFsResult>>> {
         let stat = self.stat.clone();
-        self.stats
+        self.probes
             .ask(paths, self.timeout, move |path| stat.stat(path))
             .await
     }
@@ -161,22 +161,39 @@ impl FileSystems for HostFileSystems {
     async fn all(&self) -> Arc<[FileSystem]> {
         let mounts = self.all_mounts();
         let io = disk_stats(&std::fs::read_to_string(self.proc.join("diskstats")).unwrap_or_default());
-        let paths = mounts.iter().map(|mount| mount.mountpoint.clone()).collect();
-        let answers = self.stat_all(paths).await;
-        let of_mount = |(mount, answer): (&Mount, Option<io::Result<StatFsResult>>)| match answer? {
-            Ok(stat) => Some(self.file_system(mount, stat, &io)),
-            Err(error) => {
-                tracing::debug!(%error, path = %mount.mountpoint.display(), "leave out a file system");
-                None
-            }
+        // Of the mounts of one NFS file system, one is asked for all.
+        let same = |a: &Mount, b: &Mount| {
+            a == b || (a.is_nfs() && b.is_nfs() && (a.major, a.minor) == (b.major, b.minor))
         };
-        mounts.iter().zip(answers).filter_map(of_mount).collect()
+        let mut asked: Vec<&Mount> = Vec::new();
+        for mount in mounts.iter() {
+            if !asked.iter().any(|known| same(known, mount)) {
+                asked.push(mount);
+            }
+        }
+        let paths = asked.iter().map(|mount| mount.mountpoint.clone()).collect();
+        let answers = self.stat_all(paths).await;
+        let mut answered: Vec<(&Mount, StatFsResult)> = Vec::new();
+        for (mount, answer) in asked.into_iter().zip(answers) {
+            match answer {
+                Some(Ok(stat)) => answered.push((mount, stat)),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, path = %mount.mountpoint.display(), "leave out a file system");
+                }
+                None => {}
+            }
+        }
+        let of_mount = |mount: &Mount| {
+            let (_, stat) = answered.iter().find(|(known, _)| same(known, mount))?;
+            Some(self.file_system(mount, *stat, &io))
+        };
+        mounts.iter().filter_map(of_mount).collect()
     }
 
     async fn files(&self, paths: Vec<PathBuf>) -> Vec<Option<FileUsage>> {
         let stat = self.stat.clone();
         let answers = self
-            .files
+            .probes
             .ask(paths, self.timeout, move |path| stat.files(path))
             .await;
         answers.into_iter().map(Option::flatten).collect()
