@@ -9,7 +9,8 @@ use kubelet_core::Clock;
 use kubelet_core::stats::{RuntimeContainer, RuntimeList, RuntimeSandbox};
 use kubelet_stats::reading::Spec;
 use kubelet_stats::source::{
-    CgroupUsage, Cgroups, CgroupsV1, FileSystems as _, FileUsage, HostFileSystems, StatFs, StatFsResult,
+    CgroupUsage, Cgroups, CgroupsV1, FileSystems as _, FileUsage, HostFileSystems, Listed, StatFs,
+    StatFsResult,
 };
 use kubelet_stats::{Collector, Error, Snapshot};
 use parking_lot::Mutex;
@@ -114,7 +115,7 @@ impl Hooked {
 }
 
 impl Cgroups for Hooked {
-    fn list(&self, root: &str) -> kubelet_stats::Result<Vec<String>> {
+    fn list(&self, root: &str) -> kubelet_stats::Result<Listed> {
         self.rounds.fetch_add(1, Ordering::SeqCst);
         self.cgroups.list(root)
     }

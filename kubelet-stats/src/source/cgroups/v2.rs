@@ -9,7 +9,7 @@ use super::creation::CreationTimes;
 use super::{folder, list_below};
 use crate::reading::{CpuSpec, CpuUsage, DeviceIo, DiskIo, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
 use crate::source::pseudo_file::{Folder, missing, parse};
-use crate::source::{CgroupUsage, Cgroups};
+use crate::source::{CgroupUsage, Cgroups, Listed};
 use crate::{Error, Result};
 
 /// `EOPNOTSUPP`: stalls are turned off (`psi=0`), or the cgroup is threaded.
@@ -64,15 +64,15 @@ impl CgroupsV2 {
 }
 
 impl Cgroups for CgroupsV2 {
-    fn list(&self, root: &str) -> Result<Vec<String>> {
-        let mut names = Vec::new();
-        match list_below(&self.root, root, &mut names) {
-            Err(error) if error.is_gone() => {}
-            listed => listed?,
+    fn list(&self, root: &str) -> Result<Listed> {
+        let mut listed = Listed::default();
+        match list_below(&self.root, root, &mut listed) {
+            Err(error) if !error.is_gone() => return Err(error),
+            _ => {}
         }
-        names.sort_unstable();
-        self.creation.retain(root, &names);
-        Ok(names)
+        listed.names.sort_unstable();
+        self.creation.retain(root, &listed.names);
+        Ok(listed)
     }
 
     fn spec(&self, name: &str) -> Result<Spec> {
@@ -135,11 +135,7 @@ impl Cgroups for CgroupsV2 {
                     memory.usage = current;
                     memory.max_usage = files.number("memory.peak")?.unwrap_or(0);
                     memory.swap = files.number("memory.swap.current")?.unwrap_or(0);
-                    files.numbers("memory.events.local", |key, value| {
-                        if key == "oom_kill" {
-                            usage.oom_events = value;
-                        }
-                    })?;
+                    usage.oom_events = read_oom_kills(&mut files)?;
                 }
                 None if is_root => self.read_root_memory(&mut memory)?,
                 None => return Err(missing(files.path().join("memory.current"))),
@@ -244,6 +240,20 @@ fn read_memory(files: &mut Folder) -> Result<Option<MemoryUsage>> {
     memory.rss = rss;
     memory.total_inactive_file = inactive;
     Ok(Some(memory))
+}
+
+/// Where the kernel kills all processes of the cgroup together, that is one event; otherwise each process is one.
+fn read_oom_kills(files: &mut Folder) -> Result<u64> {
+    let (mut processes, mut groups) = (0, None);
+    files.numbers("memory.events.local", |key, value| match key {
+        "oom_kill" => processes = value,
+        "oom_group_kill" => groups = Some(value),
+        _ => {}
+    })?;
+    match groups {
+        Some(groups) if files.number("memory.oom.group")? == Some(1) => Ok(groups),
+        _ => Ok(processes),
+    }
 }
 
 /// Lines such as `8:0 rbytes=90112 wbytes=299008 rios=8950 wios=1252 dbytes=0 dios=0`.
