@@ -122,11 +122,16 @@ impl HostFileSystems {
         stat: StatFsResult,
         io: &HashMap<(u64, u64), crate::reading::IoCounters>,
     ) -> FileSystem {
+        let is_zfs = mount.kind == "zfs";
+        let (major, minor) = match mount.has_other_number() {
+            true => (stat.major, stat.minor),
+            false => (mount.major, mount.minor),
+        };
         FileSystem {
             timestamp: self.clock.now(),
             device: mount.device.clone(),
             mountpoint: mount.mountpoint.to_string_lossy().into_owned(),
-            kind: if mount.kind == "zfs" {
+            kind: if is_zfs {
                 FileSystemKind::Zfs
             } else {
                 FileSystemKind::Vfs
@@ -134,11 +139,12 @@ impl HostFileSystems {
             capacity: stat.capacity,
             free: stat.free,
             available: stat.available,
-            inodes: Some(stat.inodes),
-            inodes_free: Some(stat.inodes_free),
-            major: mount.major,
-            minor: mount.minor,
-            io: io.get(&(mount.major, mount.minor)).copied().unwrap_or_default(),
+            // ZFS has no fixed number of inodes, and cAdvisor shows none.
+            inodes: (!is_zfs).then_some(stat.inodes),
+            inodes_free: (!is_zfs).then_some(stat.inodes_free),
+            major,
+            minor,
+            io: io.get(&(major, minor)).copied().unwrap_or_default(),
         }
     }
 }
@@ -197,5 +203,46 @@ impl FileSystems for HostFileSystems {
             .ask(paths, self.timeout, move |path| stat.files(path))
             .await;
         answers.into_iter().map(Option::flatten).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed;
+
+    impl StatFs for Fixed {
+        fn stat(&self, path: &Path) -> io::Result<StatFsResult> {
+            let minor = if path.starts_with("/btrfs") { 46 } else { 50 };
+            Ok(StatFsResult {
+                minor,
+                inodes: 10,
+                inodes_free: 5,
+                ..Default::default()
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn btrfs_and_zfs() {
+        let proc = tempfile::tempdir().unwrap();
+        std::fs::create_dir(proc.path().join("self")).unwrap();
+        let table = "1 0 0:45 / /btrfs rw - btrfs /dev/vdb rw\n2 1 0:50 / /tank rw - zfs tank rw\n3 1 0:51 / /n rw - nfs4 s:/x rw\n\
+             4 1 0:51 /y /o rw - nfs4 s:/x/y rw\n";
+        std::fs::write(proc.path().join("self/mountinfo"), table).unwrap();
+        let host = HostFileSystems::new(proc.path(), Vec::new(), Arc::new(Fixed), Clock::system());
+        let all = host.all().await;
+        let of = |device: &str| all.iter().find(|fs| fs.device == device).unwrap();
+        assert_eq!((of("/dev/vdb").minor, of("/dev/vdb").inodes), (46, Some(10)));
+        assert_eq!(
+            (of("tank").minor, of("tank").inodes, of("tank").inodes_free),
+            (50, None, None)
+        );
+        assert_eq!(of("s:/x/y").mountpoint, "/o");
+        assert_eq!(
+            host.of_path(Path::new("/btrfs/x")).await.unwrap().device,
+            "/dev/vdb"
+        );
     }
 }

@@ -19,6 +19,11 @@ impl Mount {
     pub(super) fn is_nfs(&self) -> bool {
         self.kind.starts_with("nfs")
     }
+
+    /// The table shows another number than the files have (`GetBtrfsMajorMinorIds`).
+    pub(super) fn has_other_number(&self) -> bool {
+        self.kind == "btrfs" && self.major == 0 && self.device.starts_with("/dev/")
+    }
 }
 
 /// The file systems with a device of their own, one for each device, by device (`processMounts`). The root file system is
