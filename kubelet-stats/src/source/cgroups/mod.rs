@@ -2,6 +2,7 @@
 
 mod creation;
 mod mounts;
+mod own;
 mod v1;
 mod v2;
 
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::Clock;
 
+pub use self::own::own_cgroup;
 pub use self::v1::CgroupsV1;
 pub use self::v2::CgroupsV2;
 use super::{Cgroups, Listed};
