@@ -305,3 +305,17 @@ fn a_group_that_is_killed_together_is_one_event() {
     write("memory.events.local", "oom_kill 7\n");
     assert_eq!(events(), 7);
 }
+
+#[test]
+fn a_file_of_the_root_that_cannot_be_read_hides_no_other() {
+    let tree = host();
+    let cgroups = cgroups(&tree);
+    let before = cgroups.usage("/", &cgroups.spec("/").unwrap()).unwrap();
+    tree.write("sys/fs/cgroup/io.stat", "8:0 rbytes=x\n");
+    tree.write("sys/fs/cgroup/io.pressure", "some avg10=x\n");
+    let after = cgroups.usage("/", &cgroups.spec("/").unwrap()).unwrap();
+    assert!(after.disk_io.io_service_bytes.is_empty());
+    assert_eq!((after.cpu, after.memory), (before.cpu, before.memory));
+    tree.write("sys/fs/cgroup/cpu.stat", "usage_usec x\n");
+    assert!(cgroups.usage("/", &cgroups.spec("/").unwrap()).is_err());
+}

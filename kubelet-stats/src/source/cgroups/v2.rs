@@ -42,6 +42,18 @@ impl CgroupsV2 {
         self
     }
 
+    /// The number of threads, and its limit.
+    fn read_threads(&self, files: &mut Folder, name: &str) -> Result<(u64, u64)> {
+        match files.number("pids.current")? {
+            Some(current) => {
+                let max = files.required_number("pids.max")?;
+                Ok((current, if max == u64::MAX { 0 } else { max }))
+            }
+            // The root, or a cgroup without the controller.
+            None => Ok((self.processes(name)?.len() as u64, 0)),
+        }
+    }
+
     /// The root has no `memory.current` (`rootStatsFromMeminfo`).
     fn read_root_memory(&self, memory: &mut MemoryUsage) -> Result<()> {
         memory.usage = memory.rss.saturating_add(memory.cache);
@@ -147,21 +159,13 @@ impl Cgroups for CgroupsV2 {
                 name: name.to_owned(),
             });
         }
-        match files.number("pids.current")? {
-            Some(current) => {
-                usage.threads = current;
-                let max = files.required_number("pids.max")?;
-                usage.threads_max = if max == u64::MAX { 0 } else { max };
-            }
-            // The root, or a cgroup without the controller.
-            None => usage.threads = self.processes(name)?.len() as u64,
-        }
-        usage.disk_io = read_io(&mut files)?;
-        usage.cpu.psi = read_psi(&mut files, "cpu.pressure")?;
-        usage.memory.psi = read_psi(&mut files, "memory.pressure")?;
-        usage.disk_io.psi = read_psi(&mut files, "io.pressure")?;
+        (usage.threads, usage.threads_max) = keep_rest_of_root(is_root, self.read_threads(&mut files, name))?;
+        usage.disk_io = keep_rest_of_root(is_root, read_io(&mut files))?;
+        usage.cpu.psi = keep_rest_of_root(is_root, read_psi(&mut files, "cpu.pressure"))?;
+        usage.memory.psi = keep_rest_of_root(is_root, read_psi(&mut files, "memory.pressure"))?;
+        usage.disk_io.psi = keep_rest_of_root(is_root, read_psi(&mut files, "io.pressure"))?;
         if self.hugetlb {
-            usage.hugetlb = read_hugetlb(&mut files)?;
+            usage.hugetlb = keep_rest_of_root(is_root, read_hugetlb(&mut files))?;
         }
         Ok(usage)
     }
@@ -179,6 +183,18 @@ impl Cgroups for CgroupsV2 {
 
     fn has_psi(&self) -> bool {
         self.root.join("cpu.pressure").exists()
+    }
+}
+
+/// Of the root cgroup, a file that cannot be read hides no other number: it counts as 0 (`GetStats`). CPU time and memory are
+/// never 0 by mistake: eviction decides by them.
+fn keep_rest_of_root<T: Default>(is_root: bool, read: Result<T>) -> Result<T> {
+    match read {
+        Err(error) if is_root => {
+            tracing::warn!(%error, "read a file of the root cgroup");
+            Ok(T::default())
+        }
+        read => read,
     }
 }
 
