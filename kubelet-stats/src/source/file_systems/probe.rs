@@ -295,4 +295,31 @@ mod tests {
             assert_eq!(probes.ask(paths(&["/mnt/1"]), within, |_| ()).await, [Some(())]);
         });
     }
+
+    #[test]
+    fn a_limited_number_of_threads_is_stuck() {
+        let (proc, probes) = probes();
+        let mounts = |from: usize, to| {
+            (from..to).map(|index| format!("{index} 1 0:{index} / /nfs/{index} rw - nfs4 s:/{index} rw\n"))
+        };
+        let table = TABLE.to_owned() + &mounts(100, 100 + MOST_STUCK + 1).collect::<String>();
+        std::fs::write(proc.path().join("self/mountinfo"), table).unwrap();
+        let others = paths(&["/", "/nfs/116/a", "/mnt"]);
+        let now = Instant::now();
+        let mut open: Vec<_> = (100..100 + MOST_STUCK)
+            .map(|index| probes.open.begin(Path::new(&format!("/nfs/{index}/x")), now))
+            .collect();
+        assert_eq!(
+            probes.skip(&others, Duration::ZERO),
+            [false, true, true],
+            "disks are asked"
+        );
+        assert_eq!(
+            probes.skip(&others, Duration::from_secs(3600)),
+            [false; 3],
+            "they may still answer"
+        );
+        open.pop();
+        assert_eq!(probes.skip(&others, Duration::ZERO), [false; 3]);
+    }
 }
