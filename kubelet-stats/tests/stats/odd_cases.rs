@@ -435,6 +435,30 @@ async fn the_runtime_is_asked_about_new_containers_only() {
     assert_eq!(listed(), 6);
 }
 
+#[tokio::test]
+async fn a_device_has_the_name_of_its_file_system_in_the_root_cgroup_only() {
+    let tree = node();
+    tree.write("sys/block/dm-0/dev", "1:1\n");
+    tree.write("sys/block/dm-0/size", "8\n");
+    tree.write(
+        "proc/self/mountinfo",
+        "1 0 1:1 / / rw - ext4 /dev/mapper/root rw\n",
+    );
+    for name in ["", "/kubepods"] {
+        let file = format!("sys/fs/cgroup/blkio{name}/blkio.throttle.io_service_bytes_recursive");
+        tree.write(&file, "1:1 Read 5\n1:1 Total 5\nTotal 5\n");
+        let file = format!("sys/fs/cgroup/blkio{name}/blkio.throttle.io_serviced_recursive");
+        tree.write(&file, "1:1 Read 5\n1:1 Total 5\nTotal 5\n");
+    }
+    let snapshot = read(&tree.collector(&["/kubepods"])).await;
+    let device = |name: &str| {
+        let io = &snapshot.cgroup(name).unwrap().usage.disk_io.io_service_bytes;
+        io[0].device.clone()
+    };
+    assert_eq!(device("/"), "/dev/mapper/root");
+    assert_eq!(device("/kubepods"), "/dev/dm-0");
+}
+
 /// No file systems.
 pub(crate) struct NoFileSystems;
 

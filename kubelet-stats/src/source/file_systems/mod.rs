@@ -16,7 +16,7 @@ use kubelet_core::Clock;
 use parking_lot::RwLock;
 
 use self::mounts::{Mount, disk_stats, mounts};
-use self::probe::Probes;
+use self::probe::{Kind, Probes};
 pub use self::stat::{HostStatFs, StatFs, StatFsResult};
 use super::{FileSystems, FileUsage};
 use crate::reading::{FileSystem, FileSystemKind};
@@ -89,7 +89,7 @@ impl HostFileSystems {
     async fn stat_all(&self, paths: Vec<PathBuf>) -> Vec<Option<io::Result<StatFsResult>>> {
         let stat = self.stat.clone();
         self.probes
-            .ask(paths, self.timeout, move |path| stat.stat(path))
+            .ask(Kind::Size, paths, self.timeout, move |path| stat.stat(path))
             .await
     }
 
@@ -200,7 +200,7 @@ impl FileSystems for HostFileSystems {
         let stat = self.stat.clone();
         let answers = self
             .probes
-            .ask(paths, self.timeout, move |path| stat.files(path))
+            .ask(Kind::Files, paths, self.timeout, move |path| stat.files(path))
             .await;
         answers.into_iter().map(Option::flatten).collect()
     }

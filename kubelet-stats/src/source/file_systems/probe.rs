@@ -14,8 +14,18 @@ use super::places::Places;
 
 /// One call takes at most this many times as long as one question may take.
 const CALL: u32 = 3;
-/// At most this many threads wait for disks that hang, and as many for other file systems. Then no other one is asked.
+/// At most this many threads wait for disks that hang, and as many for other file systems, for each kind of question. Then no
+/// other one is asked.
 const MOST_STUCK: usize = 16;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The size of a file system: a few paths.
+    Size,
+    /// What files use: many paths. Those that hang do not keep others from asking for sizes.
+    Files,
+}
 
 /// Asks questions about paths on another thread, one after the other, and does not wait for one that is not answered.
 ///
@@ -34,6 +44,7 @@ struct Open {
 
 #[derive(Clone)]
 struct Question {
+    kind: Kind,
     path: PathBuf,
     began: Instant,
 }
@@ -78,6 +89,7 @@ impl Probes {
     /// May be dropped: the thread ends after the question that it asks now.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
+        kind: Kind,
         paths: Vec<PathBuf>,
         within: Duration,
         question: impl Fn(&Path) -> T + Send + Sync + 'static,
@@ -89,7 +101,8 @@ impl Probes {
         let mut from = 0;
         // Each turn ends the questions, or goes on after one that hangs.
         while from < paths.len() && Instant::now() < deadline {
-            let skip = self.skip(&paths, within);
+            let mut skip = self.skip(kind, &paths, within);
+            skip.iter_mut().take(from).for_each(|skip| *skip = true);
             let round = Arc::new(Mutex::new(Round {
                 answers: paths.iter().map(|_| None).collect(),
                 at: None,
@@ -99,7 +112,7 @@ impl Probes {
             let work = {
                 let (round, paths, question) = (round.clone(), paths.clone(), question.clone());
                 let open = self.open.clone();
-                move || open.ask_all(&round, &paths, from, &skip, &abandoned, &*question)
+                move || open.ask_all(&round, kind, &paths, &skip, &abandoned, &*question)
             };
             let mut thread = spawn_blocking(work);
             let hangs = loop {
@@ -147,7 +160,7 @@ impl Probes {
     }
 
     /// Which paths are not asked now.
-    fn skip(&self, paths: &[PathBuf], within: Duration) -> Vec<bool> {
+    fn skip(&self, kind: Kind, paths: &[PathBuf], within: Duration) -> Vec<bool> {
         let now = Instant::now();
         let mut stuck: Vec<Question> = self.open.questions.lock().values().cloned().collect();
         stuck.retain(|question| question.began + within <= now);
@@ -157,14 +170,14 @@ impl Probes {
         // The kernel writes the table without asking the file systems.
         let text = std::fs::read_to_string(self.proc.join("self/mountinfo")).unwrap_or_default();
         let places = Places::of(&text);
-        let disks = stuck
-            .iter()
+        let same_kind = || stuck.iter().filter(|question| question.kind == kind);
+        let disks = same_kind()
             .filter(|question| places.is_disk(&question.path))
             .count();
-        let others = stuck.len() - disks;
+        let others = same_kind().count() - disks;
         let skip = |path: &PathBuf| {
-            let same_kind = if places.is_disk(path) { disks } else { others };
-            same_kind >= MOST_STUCK
+            let already = if places.is_disk(path) { disks } else { others };
+            already >= MOST_STUCK
                 || stuck
                     .iter()
                     .any(|question| places.hang_together(&question.path, path))
@@ -178,13 +191,13 @@ impl Open {
     fn ask_all<T>(
         &self,
         round: &Mutex<Round<T>>,
+        kind: Kind,
         paths: &[PathBuf],
-        from: usize,
         skip: &[bool],
         abandoned: &AtomicBool,
         question: &dyn Fn(&Path) -> T,
     ) {
-        for (index, path) in paths.iter().enumerate().skip(from) {
+        for (index, path) in paths.iter().enumerate() {
             if abandoned.load(Ordering::Acquire) {
                 return;
             }
@@ -192,7 +205,7 @@ impl Open {
                 continue;
             }
             let began = Instant::now();
-            let ends = self.begin(path, began);
+            let ends = self.begin(kind, path, began);
             round.lock().at = Some((index, began));
             let answer = question(path);
             drop(ends);
@@ -202,10 +215,10 @@ impl Open {
         }
     }
 
-    fn begin(&self, path: &Path, began: Instant) -> Ends<'_> {
+    fn begin(&self, kind: Kind, path: &Path, began: Instant) -> Ends<'_> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let path = path.to_owned();
-        self.questions.lock().insert(id, Question { path, began });
+        self.questions.lock().insert(id, Question { kind, path, began });
         Ends(self, id)
     }
 }
@@ -246,15 +259,17 @@ mod tests {
         };
         let asked_paths = paths(&["/a", "/mnt/1", "/mnt/2", "/b", "/mnt/3", "/c"]);
         let within = Duration::from_millis(200);
-        let answers = probes.ask(asked_paths, within, question).await;
+        let answers = probes.ask(Kind::Files, asked_paths, within, question).await;
         let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
         assert_eq!(answered, [true, false, false, true, false, true]);
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         // Another kind of question waits for it, too.
-        let other = probes.ask(paths(&["/mnt/4", "/d"]), within, |_| ()).await;
+        let other = probes
+            .ask(Kind::Files, paths(&["/mnt/4", "/d"]), within, |_| ())
+            .await;
         assert_eq!(other, [None, Some(())]);
         drop(release);
-        while probes.ask(paths(&["/mnt/4"]), within, |_| ()).await != [Some(())] {
+        while probes.ask(Kind::Files, paths(&["/mnt/4"]), within, |_| ()).await != [Some(())] {
             tokio::task::yield_now().await;
         }
     }
@@ -272,11 +287,11 @@ mod tests {
         tokio::select! {
             biased;
             begun = has_begun => begun.unwrap(),
-            _ = probes.ask(paths(&["/mnt/1", "/mnt/2"]), Duration::from_secs(3600), question) => {}
+            _ = probes.ask(Kind::Files, paths(&["/mnt/1", "/mnt/2"]), Duration::from_secs(3600), question) => {}
         }
         assert_eq!(probes.open.questions.lock().len(), 1);
         let asked = paths(&["/mnt/2", "/a"]);
-        assert_eq!(probes.skip(&asked, Duration::ZERO), [true, false]);
+        assert_eq!(probes.skip(Kind::Files, &asked, Duration::ZERO), [true, false]);
         drop(release);
     }
 
@@ -289,10 +304,16 @@ mod tests {
             let (release, released) = mpsc::channel::<()>();
             let busy = spawn_blocking(move || released.recv());
             let within = Duration::from_millis(50);
-            assert_eq!(probes.ask(paths(&["/mnt/1"]), within, |_| ()).await, [None]);
+            assert_eq!(
+                probes.ask(Kind::Files, paths(&["/mnt/1"]), within, |_| ()).await,
+                [None]
+            );
             drop(release);
             let _ = busy.await;
-            assert_eq!(probes.ask(paths(&["/mnt/1"]), within, |_| ()).await, [Some(())]);
+            assert_eq!(
+                probes.ask(Kind::Files, paths(&["/mnt/1"]), within, |_| ()).await,
+                [Some(())]
+            );
         });
     }
 
@@ -307,19 +328,24 @@ mod tests {
         let others = paths(&["/", "/nfs/116/a", "/mnt"]);
         let now = Instant::now();
         let mut open: Vec<_> = (100..100 + MOST_STUCK)
-            .map(|index| probes.open.begin(Path::new(&format!("/nfs/{index}/x")), now))
+            .map(|index| {
+                probes
+                    .open
+                    .begin(Kind::Files, Path::new(&format!("/nfs/{index}/x")), now)
+            })
             .collect();
         assert_eq!(
-            probes.skip(&others, Duration::ZERO),
+            probes.skip(Kind::Files, &others, Duration::ZERO),
             [false, true, true],
             "disks are asked"
         );
         assert_eq!(
-            probes.skip(&others, Duration::from_secs(3600)),
+            probes.skip(Kind::Files, &others, Duration::from_secs(3600)),
             [false; 3],
             "they may still answer"
         );
+        assert_eq!(probes.skip(Kind::Size, &others, Duration::ZERO), [false; 3]);
         open.pop();
-        assert_eq!(probes.skip(&others, Duration::ZERO), [false; 3]);
+        assert_eq!(probes.skip(Kind::Files, &others, Duration::ZERO), [false; 3]);
     }
 }
