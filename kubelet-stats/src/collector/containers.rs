@@ -145,21 +145,20 @@ async fn list(
 ) -> kubelet_core::Result<()> {
     let list = runtime.list().await?;
     let (sandboxes, containers) = known.lock().unnamed_in(&list);
+    // Names and labels are known from now on. The names of images follow: if that fails, they are asked for again.
+    {
+        let mut known = known.lock();
+        let new_sandboxes = sandboxes.iter().cloned();
+        for id in new_sandboxes.chain(containers.iter().map(|container| container.id.clone())) {
+            let before = known.unnamed.get(&id).copied();
+            let pause = Pause::after(before, FIRST_NAME_PAUSE, LONGEST_NAME_PAUSE);
+            known.unnamed.insert(id, pause);
+        }
+        known.replace(list.clone(), BTreeMap::new());
+    }
     let images = runtime.image_names(&sandboxes, &containers).await;
     let mut known = known.lock();
-    let asked = sandboxes
-        .into_iter()
-        .chain(containers.into_iter().map(|container| container.id));
-    for id in asked {
-        match images.contains_key(&id) {
-            true => known.unnamed.remove(&id),
-            false => {
-                let before = known.unnamed.get(&id).copied();
-                let pause = Pause::after(before, FIRST_NAME_PAUSE, LONGEST_NAME_PAUSE);
-                known.unnamed.insert(id, pause)
-            }
-        };
-    }
+    known.unnamed.retain(|id, _| !images.contains_key(id));
     known.replace(list, images);
     let mut unknown = std::mem::take(&mut known.unknown);
     for name in names.iter().filter(|name| is_in_pod(name)) {
