@@ -87,11 +87,13 @@ fn of_this_host(context: &Context, measured: Measured<'_>) -> kubelet_stats::Res
         driver.pods_cgroup()
     });
     let set = |name: &String| Some(name.clone()).filter(|name| !name.is_empty());
-    let kubelet_cgroup = set(&config.kubelet_cgroups);
+    let kubelet_cgroup = set(&config.kubelet_cgroups)
+        .or_else(|| kubelet_stats::source::own_cgroup(std::path::Path::new("/proc")));
+    let runtime_cgroup = context.settings.flags.get("runtime-cgroups").and_then(set);
     let system_cgroup = set(&config.system_cgroups);
     let pods = Arc::new(measured.kubelet.pods().clone());
     let runtime = manager.map(|manager| manager as Arc<dyn RuntimeUsages>);
-    let roots = [&pods_cgroup, &kubelet_cgroup, &system_cgroup];
+    let roots = [&pods_cgroup, &kubelet_cgroup, &runtime_cgroup, &system_cgroup];
     let collector = Collector::new(CollectorConfig {
         runtime: runtime.clone(),
         pods: Some(pods.clone()),
@@ -105,6 +107,7 @@ fn of_this_host(context: &Context, measured: Measured<'_>) -> kubelet_stats::Res
         pod_logs_dir: config.pod_logs_dir.clone().into(),
         pods_cgroup,
         kubelet_cgroup,
+        runtime_cgroup,
         system_cgroup,
         psi: gates.enabled("KubeletPSI"),
         pod_and_container_stats_from_cri: gates.enabled("PodAndContainerStatsFromCRI"),

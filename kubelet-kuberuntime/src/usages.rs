@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use futures::future::{join_all, try_join};
+use futures::StreamExt;
+use futures::future::try_join;
+use futures::stream;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::stats::{
     InterfaceStats, PsiData, PsiStats, RuntimeContainer, RuntimeContainerUsage, RuntimeCpu,
@@ -15,6 +17,9 @@ use kubelet_core::{Error, Result};
 use crate::read::{Listing, timestamp};
 use crate::runtime::CriRuntime;
 use kubelet_cri::v1;
+
+/// So many sandboxes are looked at at once: after a restart, all are new.
+const STATUSES: usize = 8;
 
 #[async_trait]
 impl RuntimeUsages for CriRuntime {
@@ -78,16 +83,21 @@ impl RuntimeUsages for CriRuntime {
             };
             named.extend(containers.iter().filter_map(name));
         }
-        let of_sandboxes = sandboxes.iter().map(|id| async move {
+        let of_sandbox = |id: String| async move {
             let request = v1::PodSandboxStatusRequest {
                 pod_sandbox_id: id.clone(),
                 verbose: true,
             };
             let status = self.runtime.pod_sandbox_status(request).await.ok()?;
             let info: serde_json::Value = serde_json::from_str(status.info.get("info")?).ok()?;
-            Some((id.clone(), info.get("image")?.as_str()?.to_owned()))
-        });
-        named.extend(join_all(of_sandboxes).await.into_iter().flatten());
+            let image = info.get("image")?.as_str()?.to_owned();
+            Some((id, image))
+        };
+        let images: Vec<_> = stream::iter(sandboxes.iter().cloned().map(of_sandbox))
+            .buffer_unordered(STATUSES)
+            .collect()
+            .await;
+        named.extend(images.into_iter().flatten());
         named
     }
 

@@ -11,13 +11,18 @@ pub(crate) fn pod_uid(name: &str) -> Option<String> {
     (!uid.is_empty()).then_some(uid)
 }
 
-/// The id of the container whose cgroup has this name, if it is a container's: `…/ID`, or `…/cri-containerd-ID.scope`
-/// (`extractIDFromCgroupPath`).
+/// The id of the container whose cgroup has this name, if it is a container's: `…/ID`, `…/crio-ID`, or
+/// `…/cri-containerd-ID.scope` (`extractIDFromCgroupPath`). Empty for the process that watches a container of CRI-O,
+/// `…/crio-conmon-ID.scope`.
 pub(crate) fn container_id(name: &str) -> &str {
     let last = name.rsplit('/').next().unwrap_or_default();
-    match last.strip_suffix(".scope") {
+    let scope = last.strip_suffix(".scope");
+    if scope.unwrap_or(last).starts_with("crio-conmon-") {
+        return "";
+    }
+    match scope {
         Some(scope) => scope.rsplit('-').next().unwrap_or_default(),
-        None => last,
+        None => last.strip_prefix("crio-").unwrap_or(last),
     }
 }
 
@@ -36,6 +41,10 @@ mod tests {
         assert_eq!(pod_uid("/kubepods.slice"), None);
         assert_eq!(pod_uid("/"), None);
         assert_eq!(container_id("/kubepods/poda/9be2"), "9be2");
+        assert_eq!(container_id("/kubepods/poda/crio-9be2"), "9be2");
+        assert_eq!(container_id("/x.slice/crio-9be2.scope"), "9be2");
+        assert_eq!(container_id("/x.slice/crio-conmon-9be2.scope"), "");
+        assert_eq!(container_id("/kubepods/poda/crio-conmon-9be2"), "");
         assert_eq!(
             container_id("/kubepods.slice/x.slice/cri-containerd-9be2.scope"),
             "9be2"

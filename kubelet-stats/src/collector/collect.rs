@@ -1,6 +1,6 @@
 //! One round: list the cgroups, find their owners, read each.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,11 +35,11 @@ impl Collector {
         let timestamp = config.clock.now();
         let (machine, version) = self.machine().await?;
         let file_systems = config.file_systems.all().await;
-        let names = self.names().await?;
+        let (names, left_out) = self.names().await?;
         let owners = self.inner.containers.owners(&names, config).await;
         let reader = Reader::new(config, machine.clone(), file_systems, &self.inner.rates);
         let previous = round.previous.clone();
-        let read = move || Ok(reader.read_all(names, &owners, &previous));
+        let read = move || Ok(reader.read_all(names, &left_out, &owners, &previous));
         let (cgroups, incomplete) = config.disk.run(read).await.map_err(failed)??;
         round.previous = Arc::new(cgroups.clone());
         Ok(Snapshot {
@@ -72,21 +72,29 @@ impl Collector {
         Ok(Arc::new(reading))
     }
 
-    async fn names(&self) -> Result<Vec<Arc<str>>> {
+    /// The names of all cgroups, and those that could not be listed.
+    async fn names(&self) -> Result<(Vec<Arc<str>>, Vec<String>)> {
         let config = &self.inner.config;
         let (cgroups, roots) = (config.cgroups.clone(), config.cgroup_roots.clone());
         let list = move || {
             let mut names: Vec<Arc<str>> = vec!["/".into()];
+            let mut left_out = Vec::new();
             for root in roots.iter().filter(|root| *root != "/") {
                 match cgroups.list(root) {
-                    Ok(listed) => names.extend(listed.into_iter().map(Arc::from)),
+                    Ok(listed) => {
+                        names.extend(listed.names.into_iter().map(Arc::from));
+                        left_out.extend(listed.left_out);
+                    }
                     Err(error) if error.is_gone() => {}
-                    Err(error) => tracing::warn!(%error, cgroup = %root, "list cgroups"),
+                    Err(error) => {
+                        tracing::warn!(%error, cgroup = %root, "list cgroups");
+                        left_out.push(root.clone());
+                    }
                 }
             }
             names.sort_unstable();
             names.dedup();
-            Ok(names)
+            Ok((names, left_out))
         };
         config.disk.run(list).await.map_err(failed)
     }
@@ -131,12 +139,14 @@ impl Reader {
     fn read_all(
         &self,
         names: Vec<Arc<str>>,
+        left_out: &[String],
         owners: &HashMap<Arc<str>, Owner>,
         previous: &BTreeMap<Arc<str>, Arc<Reading>>,
     ) -> Result<AllReadings> {
         let nobody = Owner::default();
+        let mut failed = HashSet::new();
         let mut readings = BTreeMap::new();
-        let mut incomplete = false;
+        let mut incomplete = !left_out.is_empty();
         for name in names {
             let before = previous.get(&name);
             match self.read(&name, owners.get(&name).unwrap_or(&nobody)) {
@@ -150,6 +160,7 @@ impl Reader {
                 Err(error) => {
                     tracing::warn!(%error, cgroup = %name, "read a cgroup");
                     incomplete = true;
+                    failed.insert(name.clone());
                     let is_young =
                         |reading: &&Arc<Reading>| is_young(reading.usage.timestamp, self.clock.now());
                     if let Some(reading) = before.filter(is_young) {
@@ -158,7 +169,15 @@ impl Reader {
                 }
             }
         }
-        self.rates.lock().retain(|name| readings.contains_key(name));
+        // What could not be read this time goes on next time.
+        let is_left_out = |name: &str| {
+            left_out.iter().any(|above| {
+                name.strip_prefix(above.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
+        };
+        let exists = |name: &str| readings.contains_key(name) || failed.contains(name) || is_left_out(name);
+        self.rates.lock().retain(exists);
         Ok((readings, incomplete))
     }
 
@@ -189,7 +208,7 @@ impl Reader {
         };
         usage.processes.threads = read.threads;
         usage.processes.threads_max = read.threads_max;
-        self.name_devices(&mut usage.disk_io);
+        self.name_devices(&mut usage.disk_io, is_root);
         spec.has_network = is_sandbox;
         if is_root {
             self.make_root(&mut spec);
@@ -245,19 +264,21 @@ impl Reader {
         usage
     }
 
-    /// (`AssignDeviceNamesToDiskStats`)
-    fn name_devices(&self, io: &mut DiskIo) {
+    /// In the root cgroup, the names of file systems come first. Elsewhere those of disks do
+    /// (`AssignDeviceNamesToDiskStats`).
+    fn name_devices(&self, io: &mut DiskIo, is_root: bool) {
         let name = |major, minor| {
             let of = |fs: &&FileSystem| (fs.major, fs.minor) == (major, minor);
-            let file_system = self.file_systems.iter().find(of).map(|fs| fs.device.clone());
-            file_system.or_else(|| {
-                let disk = self
-                    .machine
-                    .disks
-                    .iter()
-                    .find(|disk| (disk.major, disk.minor) == (major, minor))?;
+            let file_system = || self.file_systems.iter().find(of).map(|fs| fs.device.clone());
+            let disk = || {
+                let mut disks = self.machine.disks.iter();
+                let disk = disks.find(|disk| (disk.major, disk.minor) == (major, minor))?;
                 Some(format!("/dev/{}", disk.name))
-            })
+            };
+            match is_root {
+                true => file_system().or_else(disk),
+                false => disk().or_else(file_system),
+            }
         };
         let all = [
             &mut io.io_service_bytes,

@@ -8,6 +8,8 @@ use tokio::time::Instant;
 
 /// A rate is over at least this time, if readings are that old (`defaultHousekeepingInterval`).
 const WINDOW: Duration = Duration::from_secs(10);
+/// Without a reading for so long, a rate would be the average over a pause in which nobody asked.
+const LONGEST: Duration = Duration::from_secs(90);
 /// A rate over a shorter time says little.
 const SHORTEST: Duration = Duration::from_millis(100);
 
@@ -27,7 +29,8 @@ struct Earlier {
 
 impl Rates {
     /// The rate in nanocores over the last 10 to 20 s (`InstCpuStats`). `None` at the first reading, and after the counter
-    /// went back: then another container has this name.
+    /// went back: then another container has this name. Whoever reads less often than every 20 s receives the rate over a
+    /// longer time, of 90 s at most; after a longer pause, `None`.
     pub(super) fn update(&mut self, name: &Arc<str>, now: Instant, total: u64) -> Option<u64> {
         let first = Earlier {
             base: (now, total),
@@ -49,6 +52,10 @@ impl Rates {
             earlier.next = (now, total);
         }
         let passed = now.saturating_duration_since(earlier.base.0);
+        if passed > LONGEST {
+            *earlier = first;
+            return None;
+        }
         if passed >= SHORTEST {
             let used = total.saturating_sub(earlier.base.1);
             earlier.rate = Some((used as f64 / passed.as_nanos() as f64 * 1e9) as u64);
@@ -80,5 +87,8 @@ mod tests {
         assert_eq!(at(20_000, 21_000), Some(0), "since 10 s");
         assert_eq!(at(21_000, 5), None, "another container");
         assert_eq!(at(22_000, 105), Some(100));
+        assert_eq!(at(81_000, 6_005), Some(100), "over 60 s");
+        assert_eq!(at(172_000, 7_000), None, "after a pause");
+        assert_eq!(at(173_000, 7_050), Some(50));
     }
 }

@@ -1,7 +1,7 @@
 //! The metrics that the runtime reports (`criMetricsCollector`), shown in place of those of cgroups with the feature gate
 //! `PodAndContainerStatsFromCRI`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use kubelet_core::stats::{RuntimeMetric, RuntimeMetricDescriptor};
 
@@ -23,9 +23,15 @@ pub(super) fn write(descriptors: &[RuntimeMetricDescriptor], metrics: &[RuntimeM
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_by_key(|at| keys.get(*at));
         let mut begun = false;
+        // A runtime may report two containers of one name: a text with the same series twice is not valid.
+        let mut shown = HashSet::new();
         for metric in metrics {
             if metric.label_values.len() != keys.len() {
                 tracing::debug!(metric = name, "labels do not fit the descriptor");
+                continue;
+            }
+            if !shown.insert(&metric.label_values) {
+                tracing::debug!(metric = name, labels = ?metric.label_values, "leave out a series that is there twice");
                 continue;
             }
             if !std::mem::replace(&mut begun, true) {
@@ -67,6 +73,7 @@ mod tests {
         };
         let metrics = [
             metric("unknown", &[]),
+            metric("container_memory_rss", &["web", "main"]),
             metric("container_memory_rss", &["web", "main"]),
             metric("container_memory_rss", &["web"]),
         ];

@@ -1,5 +1,7 @@
 //! `/metrics/resource`: CPU, memory and swap from the summary (`resourceMetricsCollector`).
 
+use std::cmp::Reverse;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubelet_core::stats::{ContainerStats, CpuStats, MemoryStats, PodStats, Summary, SwapStats};
 
@@ -103,9 +105,16 @@ pub(super) fn write(summary: Option<&Summary>) -> Vec<u8> {
         })
         .collect();
     let key = |pod: &PodStats| (pod.pod_ref.namespace.clone(), pod.pod_ref.name.clone());
-    containers.sort_by_cached_key(|(pod, container)| (container.name.clone(), key(pod)));
+    // Of two with the same labels, e.g. of a pod with two sandboxes, the one that started last is shown: a text with the same
+    // series twice is not valid.
+    let latest = |start: &Option<Time>| Reverse(start.as_ref().map(|start| start.0));
+    containers.sort_by_cached_key(|(pod, container)| {
+        (container.name.clone(), key(pod), latest(&container.start_time))
+    });
+    containers.dedup_by_key(|(pod, container)| (container.name.clone(), key(pod)));
     let mut sorted: Vec<&PodStats> = pods.iter().collect();
-    sorted.sort_by_cached_key(|pod| key(pod));
+    sorted.sort_by_cached_key(|pod| (key(pod), latest(&pod.start_time)));
+    sorted.dedup_by_key(|pod| key(pod));
 
     let labels_of_containers: Vec<String> = containers
         .iter()
@@ -211,6 +220,40 @@ mod tests {
     fn an_error_is_a_metric() {
         assert_eq!(series(None), ["resource_scrape_error 1"]);
         assert_eq!(series(Some(&Summary::default())), ["resource_scrape_error 0"]);
+    }
+
+    #[test]
+    fn of_two_with_the_same_labels_the_later_one_is_shown() {
+        let pod = |started: i64| PodStats {
+            pod_ref: PodReference {
+                name: "web".into(),
+                namespace: "default".into(),
+                uid: started.to_string(),
+            },
+            start_time: Some(Time(Timestamp::from_second(started).unwrap())),
+            memory: Some(MemoryStats {
+                working_set_bytes: Some(started.unsigned_abs()),
+                ..Default::default()
+            }),
+            containers: Some(vec![ContainerStats {
+                name: "main".into(),
+                start_time: Some(Time(Timestamp::from_second(started).unwrap())),
+                ..Default::default()
+            }]),
+            ..Default::default()
+        };
+        let summary = Summary {
+            pods: Some(vec![pod(5), pod(7), pod(6)]),
+            ..Default::default()
+        };
+        assert_eq!(
+            series(Some(&summary)),
+            [
+                r#"container_start_time_seconds{container="main",namespace="default",pod="web"} 7"#,
+                r#"pod_memory_working_set_bytes{namespace="default",pod="web"} 7"#,
+                "resource_scrape_error 0",
+            ]
+        );
     }
 
     #[test]

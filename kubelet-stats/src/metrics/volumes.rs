@@ -12,17 +12,17 @@ use super::text::{Text, push_label};
 /// Name, help text and value of a metric.
 type Metric = (&'static str, &'static str, fn(&VolumeUsage) -> Option<u64>);
 
-/// All metrics, sorted by name.
+/// All metrics, sorted by name. What a driver does not report is 0, except for the health (`parsePodVolumeStats`).
 const METRICS: [Metric; 7] = [
     (
         "kubelet_volume_stats_available_bytes",
         "[ALPHA] Number of available bytes in the volume",
-        |volume| volume.available_bytes,
+        |volume| Some(volume.available_bytes.unwrap_or(0)),
     ),
     (
         "kubelet_volume_stats_capacity_bytes",
         "[ALPHA] Capacity in bytes of the volume",
-        |volume| volume.capacity_bytes,
+        |volume| Some(volume.capacity_bytes.unwrap_or(0)),
     ),
     (
         "kubelet_volume_stats_health_status_abnormal",
@@ -33,22 +33,22 @@ const METRICS: [Metric; 7] = [
     (
         "kubelet_volume_stats_inodes",
         "[ALPHA] Maximum number of inodes in the volume",
-        |volume| volume.inodes,
+        |volume| Some(volume.inodes.unwrap_or(0)),
     ),
     (
         "kubelet_volume_stats_inodes_free",
         "[ALPHA] Number of free inodes in the volume",
-        |volume| volume.inodes_free,
+        |volume| Some(volume.inodes_free.unwrap_or(0)),
     ),
     (
         "kubelet_volume_stats_inodes_used",
         "[ALPHA] Number of used inodes in the volume",
-        |volume| volume.inodes_used,
+        |volume| Some(volume.inodes_used.unwrap_or(0)),
     ),
     (
         "kubelet_volume_stats_used_bytes",
         "[ALPHA] Number of used bytes in the volume",
-        |volume| volume.used_bytes,
+        |volume| Some(volume.used_bytes.unwrap_or(0)),
     ),
 ];
 
@@ -103,24 +103,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_shows_what_its_driver_reports() {
+    fn what_a_driver_does_not_report_is_0() {
         let mut usage = VolumeUsage::default();
         usage.used_bytes = Some(4096);
         usage.abnormal = Some(true);
         let claim = ("default".to_owned(), "data".to_owned());
         let text = write(&Volumes::from([(claim, usage)]));
         let labels = "{namespace=\"default\",persistentvolumeclaim=\"data\"}";
-        assert_eq!(
-            String::from_utf8_lossy(&text),
-            format!(
-                "# HELP kubelet_volume_stats_health_status_abnormal [ALPHA] Abnormal volume health status. The count is \
-                 either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy\n\
-                 # TYPE kubelet_volume_stats_health_status_abnormal gauge\n\
-                 kubelet_volume_stats_health_status_abnormal{labels} 1\n\
-                 # HELP kubelet_volume_stats_used_bytes [ALPHA] Number of used bytes in the volume\n\
-                 # TYPE kubelet_volume_stats_used_bytes gauge\nkubelet_volume_stats_used_bytes{labels} 4096\n"
-            )
-        );
+        let text = String::from_utf8_lossy(&text);
+        let series: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let shown = [
+            ("available_bytes", 0),
+            ("capacity_bytes", 0),
+            ("health_status_abnormal", 1),
+            ("inodes", 0),
+            ("inodes_free", 0),
+            ("inodes_used", 0),
+            ("used_bytes", 4096),
+        ];
+        let shown = shown.map(|(name, value)| format!("kubelet_volume_stats_{name}{labels} {value}"));
+        assert_eq!(series, shown);
+        assert!(text.contains(
+            "# HELP kubelet_volume_stats_used_bytes [ALPHA] Number of used bytes in the volume\n\
+             # TYPE kubelet_volume_stats_used_bytes gauge\n"
+        ));
+        let healthy = [(("default".to_owned(), "data".to_owned()), VolumeUsage::default())];
+        assert!(!String::from_utf8_lossy(&write(&Volumes::from(healthy))).contains("health"));
         assert_eq!(write(&Volumes::new()), Vec::<u8>::new());
     }
 

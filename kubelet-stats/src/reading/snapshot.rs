@@ -39,7 +39,8 @@ pub struct Reading {
     /// What it uses.
     pub usage: Usage,
     /// The CPU time it used in the last window, in nanocores (`CpuInst.Usage.Total`). `None` at the first reading, and
-    /// after the counter went back.
+    /// after the counter went back. A window has 10 to 20 s if somebody reads that often, otherwise the time since the reading
+    /// before; after a pause of more than 90 s, it is `None`.
     pub cpu_rate: Option<u64>,
     /// Its container in the runtime. `None` for other cgroups, and if the runtime's containers are unknown.
     pub container: Option<Arc<ContainerRecord>>,

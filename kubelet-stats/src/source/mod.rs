@@ -12,8 +12,8 @@ mod proc;
 mod pseudo_file;
 mod traits;
 
-pub use cgroups::{CgroupsV1, CgroupsV2, boot_time, host_cgroups};
+pub use cgroups::{CgroupsV1, CgroupsV2, boot_time, host_cgroups, own_cgroup};
 pub use file_systems::{HostFileSystems, HostStatFs, StatFs, StatFsResult};
 pub use machine::HostMachine;
 pub use proc::ProcFs;
-pub use traits::{CgroupUsage, Cgroups, FileSystems, FileUsage, MachineSource, Processes};
+pub use traits::{CgroupUsage, Cgroups, FileSystems, FileUsage, Listed, MachineSource, Processes};

@@ -19,8 +19,9 @@ pub trait Cgroups: Send + Sync {
     ///
     /// # Errors
     ///
-    /// If the folder can not be read.
-    fn list(&self, root: &str) -> Result<Vec<String>>;
+    /// If the folder of `root` cannot be read. A cgroup below it that cannot be listed is only
+    /// [left out](Listed::left_out).
+    fn list(&self, root: &str) -> Result<Listed>;
 
     /// What a cgroup was given (`common.GetSpec`). Without parts that do not come from cgroups: network, file systems,
     /// the memory of the machine.
@@ -47,6 +48,15 @@ pub trait Cgroups: Send + Sync {
 
     /// The kernel reports stalls of cgroups (`IsPsiEnabled`).
     fn has_psi(&self) -> bool;
+}
+
+/// Cgroups that were listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// The names.
+    pub names: Vec<String>,
+    /// Cgroups that could not be listed, e.g. because their path is too long. Those below them are not in `names`.
+    pub left_out: Vec<String>,
 }
 
 /// What the files of a cgroup contain.

@@ -18,9 +18,9 @@ pub struct SummaryConfig {
     pub pod_logs_dir: PathBuf,
     /// The cgroup of all pods, e.g. `/kubepods`. `None` without cgroups for pods.
     pub pods_cgroup: Option<String>,
-    /// The cgroup of the agent (`kubeletCgroups`).
+    /// The cgroup of the agent (`kubeletCgroups`; if that is empty, [`own_cgroup`](crate::source::own_cgroup)).
     pub kubelet_cgroup: Option<String>,
-    /// The cgroup of the runtime.
+    /// The cgroup of the runtime (`--runtime-cgroups`).
     pub runtime_cgroup: Option<String>,
     /// The cgroup of other daemons (`systemCgroups`).
     pub system_cgroup: Option<String>,

@@ -195,9 +195,14 @@ impl NodeSummary {
             Some(part) => Some(self.known_file_system(&part.mountpoint).await?.device),
             None => None,
         };
-        let images = device(file_systems.images.first())
-            .await
-            .ok_or_else(no_image_fs)?;
+        // The first one that is known here (`ImageFsDevice`).
+        let mut images = None;
+        for part in &file_systems.images {
+            if images.is_none() {
+                images = device(Some(part)).await;
+            }
+        }
+        let images = images.ok_or_else(no_image_fs)?;
         let containers = device(file_systems.containers.first())
             .await
             .unwrap_or_else(|| images.clone());

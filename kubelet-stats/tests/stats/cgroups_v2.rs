@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kubelet_core::stats::{PsiData, PsiStats};
 use kubelet_stats::Collector;
-use kubelet_stats::source::{Cgroups, CgroupsV2};
+use kubelet_stats::source::{Cgroups, CgroupsV2, Listed};
 
 use crate::tree::Tree;
 
@@ -283,6 +283,39 @@ fn what_is_missing_or_no_number() {
     tree.remove(&pod("memory.current"));
     assert!(cgroups.usage(POD, &spec).unwrap_err().is_gone());
     assert!(cgroups.spec("/none").unwrap_err().is_gone());
-    assert_eq!(cgroups.list("/none").unwrap(), Vec::<String>::new());
+    assert_eq!(cgroups.list("/none").unwrap(), Listed::default());
     assert!(!CgroupsV2::new(Path::new("/none"), Path::new("/none"), None).has_psi());
+}
+
+#[test]
+fn a_group_that_is_killed_together_is_one_event() {
+    let tree = host();
+    let cgroups = cgroups(&tree);
+    let spec = cgroups.spec(POD).unwrap();
+    let events = || cgroups.usage(POD, &spec).unwrap().oom_events;
+    let write = |file: &str, text: &str| tree.write(&format!("sys/fs/cgroup{POD}/{file}"), text);
+    write("memory.events.local", "oom_kill 7\noom_group_kill 2\n");
+    assert_eq!(events(), 7);
+    write("memory.oom.group", "1\n");
+    assert_eq!(events(), 2);
+    write("memory.oom.group", "0\n");
+    assert_eq!(events(), 7);
+    // A kernel before 5.17.
+    write("memory.oom.group", "1\n");
+    write("memory.events.local", "oom_kill 7\n");
+    assert_eq!(events(), 7);
+}
+
+#[test]
+fn a_file_of_the_root_that_cannot_be_read_hides_no_other() {
+    let tree = host();
+    let cgroups = cgroups(&tree);
+    let before = cgroups.usage("/", &cgroups.spec("/").unwrap()).unwrap();
+    tree.write("sys/fs/cgroup/io.stat", "8:0 rbytes=x\n");
+    tree.write("sys/fs/cgroup/io.pressure", "some avg10=x\n");
+    let after = cgroups.usage("/", &cgroups.spec("/").unwrap()).unwrap();
+    assert!(after.disk_io.io_service_bytes.is_empty());
+    assert_eq!((after.cpu, after.memory), (before.cpu, before.memory));
+    tree.write("sys/fs/cgroup/cpu.stat", "usage_usec x\n");
+    assert!(cgroups.usage("/", &cgroups.spec("/").unwrap()).is_err());
 }

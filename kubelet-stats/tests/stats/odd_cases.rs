@@ -9,7 +9,8 @@ use kubelet_core::Clock;
 use kubelet_core::stats::{RuntimeContainer, RuntimeList, RuntimeSandbox};
 use kubelet_stats::reading::Spec;
 use kubelet_stats::source::{
-    CgroupUsage, Cgroups, CgroupsV1, FileSystems as _, FileUsage, HostFileSystems, StatFs, StatFsResult,
+    CgroupUsage, Cgroups, CgroupsV1, FileSystems as _, FileUsage, HostFileSystems, Listed, StatFs,
+    StatFsResult,
 };
 use kubelet_stats::{Collector, Error, Snapshot};
 use parking_lot::Mutex;
@@ -114,7 +115,7 @@ impl Hooked {
 }
 
 impl Cgroups for Hooked {
-    fn list(&self, root: &str) -> kubelet_stats::Result<Vec<String>> {
+    fn list(&self, root: &str) -> kubelet_stats::Result<Listed> {
         self.rounds.fetch_add(1, Ordering::SeqCst);
         self.cgroups.list(root)
     }
@@ -432,6 +433,30 @@ async fn the_runtime_is_asked_about_new_containers_only() {
         read(&collector).await;
     }
     assert_eq!(listed(), 6);
+}
+
+#[tokio::test]
+async fn a_device_has_the_name_of_its_file_system_in_the_root_cgroup_only() {
+    let tree = node();
+    tree.write("sys/block/dm-0/dev", "1:1\n");
+    tree.write("sys/block/dm-0/size", "8\n");
+    tree.write(
+        "proc/self/mountinfo",
+        "1 0 1:1 / / rw - ext4 /dev/mapper/root rw\n",
+    );
+    for name in ["", "/kubepods"] {
+        let file = format!("sys/fs/cgroup/blkio{name}/blkio.throttle.io_service_bytes_recursive");
+        tree.write(&file, "1:1 Read 5\n1:1 Total 5\nTotal 5\n");
+        let file = format!("sys/fs/cgroup/blkio{name}/blkio.throttle.io_serviced_recursive");
+        tree.write(&file, "1:1 Read 5\n1:1 Total 5\nTotal 5\n");
+    }
+    let snapshot = read(&tree.collector(&["/kubepods"])).await;
+    let device = |name: &str| {
+        let io = &snapshot.cgroup(name).unwrap().usage.disk_io.io_service_bytes;
+        io[0].device.clone()
+    };
+    assert_eq!(device("/"), "/dev/mapper/root");
+    assert_eq!(device("/kubepods"), "/dev/dm-0");
 }
 
 /// No file systems.

@@ -2,6 +2,7 @@
 
 mod creation;
 mod mounts;
+mod own;
 mod v1;
 mod v2;
 
@@ -11,9 +12,10 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::Clock;
 
+pub use self::own::own_cgroup;
 pub use self::v1::CgroupsV1;
 pub use self::v2::CgroupsV2;
-use super::Cgroups;
+use super::{Cgroups, Listed};
 use crate::{Error, Result};
 
 /// The cgroups of this host: version 2 if `/sys/fs/cgroup` is one, version 1 otherwise.
@@ -52,24 +54,18 @@ fn folder(root: &Path, name: &str) -> std::path::PathBuf {
     }
 }
 
-/// Adds the names of all cgroups below `name`.
-fn list_below(root: &Path, name: &str, names: &mut Vec<String>) -> Result<()> {
+/// Adds the names of all cgroups below `name`. One that cannot be listed is left out, with those below it.
+fn list_below(root: &Path, name: &str, listed: &mut Listed) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
 
     let path = folder(root, name);
     let metadata = std::fs::metadata(&path).map_err(|error| Error::read(&path, error))?;
-    names.push(name.to_owned());
+    listed.names.push(name.to_owned());
     // The entries of the folder itself: it has no folders.
     if metadata.nlink() == 2 {
         return Ok(());
     }
-    let entries = match std::fs::read_dir(&path) {
-        Ok(entries) => entries,
-        Err(error) => {
-            let error = Error::read(path, error);
-            return if error.is_gone() { Ok(()) } else { Err(error) };
-        }
-    };
+    let entries = std::fs::read_dir(&path).map_err(|error| Error::read(path, error))?;
     for entry in entries.flatten() {
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
@@ -78,10 +74,50 @@ fn list_below(root: &Path, name: &str, names: &mut Vec<String>) -> Result<()> {
         let Some(child) = file_name.to_str().filter(|child| !child.ends_with(".mount")) else {
             continue;
         };
-        match list_below(root, &format!("{}/{child}", name.trim_end_matches('/')), names) {
-            Err(error) if error.is_gone() => {}
-            listed => listed?,
+        let child = format!("{}/{child}", name.trim_end_matches('/'));
+        match list_below(root, &child, listed) {
+            Err(error) if !error.is_gone() => {
+                tracing::warn!(%error, cgroup = %child, "list a cgroup: those below it are left out");
+                listed.left_out.push(child);
+            }
+            _ => {}
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_that_cannot_be_listed_hides_no_other() {
+        let root = tempfile::tempdir().unwrap();
+        // The path of the deepest folder is longer than the kernel accepts.
+        let long = "x".repeat(250);
+        let mut folder = root.path().join("pods/long");
+        std::fs::create_dir_all(root.path().join("pods/poda")).unwrap();
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut inside = rustix::fs::open(
+            &folder,
+            rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY,
+            rustix::fs::Mode::empty(),
+        )
+        .unwrap();
+        for _ in 0..17 {
+            rustix::fs::mkdirat(&inside, &*long, rustix::fs::Mode::RWXU).unwrap();
+            inside = rustix::fs::openat(
+                &inside,
+                &*long,
+                rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY,
+                rustix::fs::Mode::empty(),
+            )
+            .unwrap();
+            folder.push(&long);
+        }
+        let mut listed = Listed::default();
+        list_below(root.path(), "/pods", &mut listed).unwrap();
+        assert!(listed.names.iter().any(|name| name == "/pods/poda"));
+        assert_eq!(listed.left_out.len(), 1, "{:?}", listed.names.len());
+    }
 }

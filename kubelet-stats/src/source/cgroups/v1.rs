@@ -9,7 +9,7 @@ use super::creation::CreationTimes;
 use super::{folder, list_below, mounts};
 use crate::reading::{CpuSpec, CpuUsage, DeviceIo, DiskIo, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
 use crate::source::pseudo_file::{Folder, missing, parse};
-use crate::source::{CgroupUsage, Cgroups};
+use crate::source::{CgroupUsage, Cgroups, Listed};
 use crate::{Error, Result};
 
 /// The kernel counts in this unit (`clockTicks`), in nanoseconds.
@@ -47,21 +47,21 @@ impl CgroupsV1 {
 }
 
 impl Cgroups for CgroupsV1 {
-    fn list(&self, root: &str) -> Result<Vec<String>> {
-        let mut names = Vec::new();
+    fn list(&self, root: &str) -> Result<Listed> {
+        let mut listed = Listed::default();
         for controller in ["cpu", "memory"] {
             let Some(mountpoint) = self.controllers.get(controller) else {
                 continue;
             };
-            match list_below(mountpoint, root, &mut names) {
-                Err(error) if error.is_gone() => {}
-                listed => listed?,
+            match list_below(mountpoint, root, &mut listed) {
+                Err(error) if !error.is_gone() => return Err(error),
+                _ => {}
             }
         }
-        names.sort_unstable();
-        names.dedup();
-        self.creation.retain(root, &names);
-        Ok(names)
+        listed.names.sort_unstable();
+        listed.names.dedup();
+        self.creation.retain(root, &listed.names);
+        Ok(listed)
     }
 
     fn spec(&self, name: &str) -> Result<Spec> {

@@ -9,7 +9,7 @@ use super::creation::CreationTimes;
 use super::{folder, list_below};
 use crate::reading::{CpuSpec, CpuUsage, DeviceIo, DiskIo, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
 use crate::source::pseudo_file::{Folder, missing, parse};
-use crate::source::{CgroupUsage, Cgroups};
+use crate::source::{CgroupUsage, Cgroups, Listed};
 use crate::{Error, Result};
 
 /// `EOPNOTSUPP`: stalls are turned off (`psi=0`), or the cgroup is threaded.
@@ -42,6 +42,18 @@ impl CgroupsV2 {
         self
     }
 
+    /// The number of threads, and its limit.
+    fn read_threads(&self, files: &mut Folder, name: &str) -> Result<(u64, u64)> {
+        match files.number("pids.current")? {
+            Some(current) => {
+                let max = files.required_number("pids.max")?;
+                Ok((current, if max == u64::MAX { 0 } else { max }))
+            }
+            // The root, or a cgroup without the controller.
+            None => Ok((self.processes(name)?.len() as u64, 0)),
+        }
+    }
+
     /// The root has no `memory.current` (`rootStatsFromMeminfo`).
     fn read_root_memory(&self, memory: &mut MemoryUsage) -> Result<()> {
         memory.usage = memory.rss.saturating_add(memory.cache);
@@ -64,15 +76,15 @@ impl CgroupsV2 {
 }
 
 impl Cgroups for CgroupsV2 {
-    fn list(&self, root: &str) -> Result<Vec<String>> {
-        let mut names = Vec::new();
-        match list_below(&self.root, root, &mut names) {
-            Err(error) if error.is_gone() => {}
-            listed => listed?,
+    fn list(&self, root: &str) -> Result<Listed> {
+        let mut listed = Listed::default();
+        match list_below(&self.root, root, &mut listed) {
+            Err(error) if !error.is_gone() => return Err(error),
+            _ => {}
         }
-        names.sort_unstable();
-        self.creation.retain(root, &names);
-        Ok(names)
+        listed.names.sort_unstable();
+        self.creation.retain(root, &listed.names);
+        Ok(listed)
     }
 
     fn spec(&self, name: &str) -> Result<Spec> {
@@ -135,11 +147,7 @@ impl Cgroups for CgroupsV2 {
                     memory.usage = current;
                     memory.max_usage = files.number("memory.peak")?.unwrap_or(0);
                     memory.swap = files.number("memory.swap.current")?.unwrap_or(0);
-                    files.numbers("memory.events.local", |key, value| {
-                        if key == "oom_kill" {
-                            usage.oom_events = value;
-                        }
-                    })?;
+                    usage.oom_events = read_oom_kills(&mut files)?;
                 }
                 None if is_root => self.read_root_memory(&mut memory)?,
                 None => return Err(missing(files.path().join("memory.current"))),
@@ -151,21 +159,13 @@ impl Cgroups for CgroupsV2 {
                 name: name.to_owned(),
             });
         }
-        match files.number("pids.current")? {
-            Some(current) => {
-                usage.threads = current;
-                let max = files.required_number("pids.max")?;
-                usage.threads_max = if max == u64::MAX { 0 } else { max };
-            }
-            // The root, or a cgroup without the controller.
-            None => usage.threads = self.processes(name)?.len() as u64,
-        }
-        usage.disk_io = read_io(&mut files)?;
-        usage.cpu.psi = read_psi(&mut files, "cpu.pressure")?;
-        usage.memory.psi = read_psi(&mut files, "memory.pressure")?;
-        usage.disk_io.psi = read_psi(&mut files, "io.pressure")?;
+        (usage.threads, usage.threads_max) = keep_rest_of_root(is_root, self.read_threads(&mut files, name))?;
+        usage.disk_io = keep_rest_of_root(is_root, read_io(&mut files))?;
+        usage.cpu.psi = keep_rest_of_root(is_root, read_psi(&mut files, "cpu.pressure"))?;
+        usage.memory.psi = keep_rest_of_root(is_root, read_psi(&mut files, "memory.pressure"))?;
+        usage.disk_io.psi = keep_rest_of_root(is_root, read_psi(&mut files, "io.pressure"))?;
         if self.hugetlb {
-            usage.hugetlb = read_hugetlb(&mut files)?;
+            usage.hugetlb = keep_rest_of_root(is_root, read_hugetlb(&mut files))?;
         }
         Ok(usage)
     }
@@ -183,6 +183,18 @@ impl Cgroups for CgroupsV2 {
 
     fn has_psi(&self) -> bool {
         self.root.join("cpu.pressure").exists()
+    }
+}
+
+/// Of the root cgroup, a file that cannot be read hides no other number: it counts as 0 (`GetStats`). CPU time and memory are
+/// never 0 by mistake: eviction decides by them.
+fn keep_rest_of_root<T: Default>(is_root: bool, read: Result<T>) -> Result<T> {
+    match read {
+        Err(error) if is_root => {
+            tracing::warn!(%error, "read a file of the root cgroup");
+            Ok(T::default())
+        }
+        read => read,
     }
 }
 
@@ -244,6 +256,20 @@ fn read_memory(files: &mut Folder) -> Result<Option<MemoryUsage>> {
     memory.rss = rss;
     memory.total_inactive_file = inactive;
     Ok(Some(memory))
+}
+
+/// Where the kernel kills all processes of the cgroup together, that is one event; otherwise each process is one.
+fn read_oom_kills(files: &mut Folder) -> Result<u64> {
+    let (mut processes, mut groups) = (0, None);
+    files.numbers("memory.events.local", |key, value| match key {
+        "oom_kill" => processes = value,
+        "oom_group_kill" => groups = Some(value),
+        _ => {}
+    })?;
+    match groups {
+        Some(groups) if files.number("memory.oom.group")? == Some(1) => Ok(groups),
+        _ => Ok(processes),
+    }
 }
 
 /// Lines such as `8:0 rbytes=90112 wbytes=299008 rios=8950 wios=1252 dbytes=0 dios=0`.

@@ -1,6 +1,7 @@
 //! The file systems of a host.
 
 mod mounts;
+mod places;
 mod probe;
 mod stat;
 
@@ -15,7 +16,7 @@ use kubelet_core::Clock;
 use parking_lot::RwLock;
 
 use self::mounts::{Mount, disk_stats, mounts};
-use self::probe::Probes;
+use self::probe::{Kind, Probes};
 pub use self::stat::{HostStatFs, StatFs, StatFsResult};
 use super::{FileSystems, FileUsage};
 use crate::reading::{FileSystem, FileSystemKind};
@@ -27,15 +28,14 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The file systems of a host, from `/proc/self/mountinfo` and `statvfs`.
 ///
 /// The table of mounts is read at the start, as cAdvisor does, and again when a file system is not in it. Each question to a
-/// file system is bounded in time. While one has not returned, no other is started for the same path.
+/// file system is bounded in time, and so is each call. While one has not returned, no path on the same mount is asked.
 pub struct HostFileSystems {
     proc: PathBuf,
     excluded: Vec<PathBuf>,
     stat: Arc<dyn StatFs>,
     clock: Clock,
     mounts: RwLock<Arc<[Mount]>>,
-    stats: Probes<io::Result<StatFsResult>>,
-    files: Probes<Option<FileUsage>>,
+    probes: Probes,
     timeout: Duration,
 }
 
@@ -48,21 +48,21 @@ impl HostFileSystems {
         stat: Arc<dyn StatFs>,
         clock: Clock,
     ) -> Self {
+        let proc = proc.into();
         let file_systems = Self {
-            proc: proc.into(),
+            probes: Probes::new(proc.clone()),
+            proc,
             excluded,
             stat,
             clock,
             mounts: RwLock::new(Arc::default()),
-            stats: Probes::default(),
-            files: Probes::default(),
             timeout: TIMEOUT,
         };
         file_systems.read_mounts();
         file_systems
     }
 
-    /// How long a file system may take to answer; 2 s by default.
+    /// How long a file system may take to answer; 2 s by default. A call about many takes at most three times as long.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -88,8 +88,8 @@ impl HostFileSystems {
     /// What each file system reports, in the order of the paths.
     async fn stat_all(&self, paths: Vec<PathBuf>) -> Vec<Option<io::Result<StatFsResult>>> {
         let stat = self.stat.clone();
-        self.stats
-            .ask(paths, self.timeout, move |path| stat.stat(path))
+        self.probes
+            .ask(Kind::Size, paths, self.timeout, move |path| stat.stat(path))
             .await
     }
 
@@ -122,11 +122,16 @@ impl HostFileSystems {
         stat: StatFsResult,
         io: &HashMap<(u64, u64), crate::reading::IoCounters>,
     ) -> FileSystem {
+        let is_zfs = mount.kind == "zfs";
+        let (major, minor) = match mount.has_other_number() {
+            true => (stat.major, stat.minor),
+            false => (mount.major, mount.minor),
+        };
         FileSystem {
             timestamp: self.clock.now(),
             device: mount.device.clone(),
             mountpoint: mount.mountpoint.to_string_lossy().into_owned(),
-            kind: if mount.kind == "zfs" {
+            kind: if is_zfs {
                 FileSystemKind::Zfs
             } else {
                 FileSystemKind::Vfs
@@ -134,11 +139,12 @@ impl HostFileSystems {
             capacity: stat.capacity,
             free: stat.free,
             available: stat.available,
-            inodes: Some(stat.inodes),
-            inodes_free: Some(stat.inodes_free),
-            major: mount.major,
-            minor: mount.minor,
-            io: io.get(&(mount.major, mount.minor)).copied().unwrap_or_default(),
+            // ZFS has no fixed number of inodes, and cAdvisor shows none.
+            inodes: (!is_zfs).then_some(stat.inodes),
+            inodes_free: (!is_zfs).then_some(stat.inodes_free),
+            major,
+            minor,
+            io: io.get(&(major, minor)).copied().unwrap_or_default(),
         }
     }
 }
@@ -161,24 +167,82 @@ impl FileSystems for HostFileSystems {
     async fn all(&self) -> Arc<[FileSystem]> {
         let mounts = self.all_mounts();
         let io = disk_stats(&std::fs::read_to_string(self.proc.join("diskstats")).unwrap_or_default());
-        let paths = mounts.iter().map(|mount| mount.mountpoint.clone()).collect();
-        let answers = self.stat_all(paths).await;
-        let of_mount = |(mount, answer): (&Mount, Option<io::Result<StatFsResult>>)| match answer? {
-            Ok(stat) => Some(self.file_system(mount, stat, &io)),
-            Err(error) => {
-                tracing::debug!(%error, path = %mount.mountpoint.display(), "leave out a file system");
-                None
-            }
+        // Of the mounts of one NFS file system, one is asked for all.
+        let same = |a: &Mount, b: &Mount| {
+            a == b || (a.is_nfs() && b.is_nfs() && (a.major, a.minor) == (b.major, b.minor))
         };
-        mounts.iter().zip(answers).filter_map(of_mount).collect()
+        let mut asked: Vec<&Mount> = Vec::new();
+        for mount in mounts.iter() {
+            if !asked.iter().any(|known| same(known, mount)) {
+                asked.push(mount);
+            }
+        }
+        let paths = asked.iter().map(|mount| mount.mountpoint.clone()).collect();
+        let answers = self.stat_all(paths).await;
+        let mut answered: Vec<(&Mount, StatFsResult)> = Vec::new();
+        for (mount, answer) in asked.into_iter().zip(answers) {
+            match answer {
+                Some(Ok(stat)) => answered.push((mount, stat)),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, path = %mount.mountpoint.display(), "leave out a file system");
+                }
+                None => {}
+            }
+        }
+        let of_mount = |mount: &Mount| {
+            let (_, stat) = answered.iter().find(|(known, _)| same(known, mount))?;
+            Some(self.file_system(mount, *stat, &io))
+        };
+        mounts.iter().filter_map(of_mount).collect()
     }
 
     async fn files(&self, paths: Vec<PathBuf>) -> Vec<Option<FileUsage>> {
         let stat = self.stat.clone();
         let answers = self
-            .files
-            .ask(paths, self.timeout, move |path| stat.files(path))
+            .probes
+            .ask(Kind::Files, paths, self.timeout, move |path| stat.files(path))
             .await;
         answers.into_iter().map(Option::flatten).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed;
+
+    impl StatFs for Fixed {
+        fn stat(&self, path: &Path) -> io::Result<StatFsResult> {
+            let minor = if path.starts_with("/btrfs") { 46 } else { 50 };
+            Ok(StatFsResult {
+                minor,
+                inodes: 10,
+                inodes_free: 5,
+                ..Default::default()
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn btrfs_and_zfs() {
+        let proc = tempfile::tempdir().unwrap();
+        std::fs::create_dir(proc.path().join("self")).unwrap();
+        let table = "1 0 0:45 / /btrfs rw - btrfs /dev/vdb rw\n2 1 0:50 / /tank rw - zfs tank rw\n3 1 0:51 / /n rw - nfs4 s:/x rw\n\
+             4 1 0:51 /y /o rw - nfs4 s:/x/y rw\n";
+        std::fs::write(proc.path().join("self/mountinfo"), table).unwrap();
+        let host = HostFileSystems::new(proc.path(), Vec::new(), Arc::new(Fixed), Clock::system());
+        let all = host.all().await;
+        let of = |device: &str| all.iter().find(|fs| fs.device == device).unwrap();
+        assert_eq!((of("/dev/vdb").minor, of("/dev/vdb").inodes), (46, Some(10)));
+        assert_eq!(
+            (of("tank").minor, of("tank").inodes, of("tank").inodes_free),
+            (50, None, None)
+        );
+        assert_eq!(of("s:/x/y").mountpoint, "/o");
+        assert_eq!(
+            host.of_path(Path::new("/btrfs/x")).await.unwrap().device,
+            "/dev/vdb"
+        );
     }
 }

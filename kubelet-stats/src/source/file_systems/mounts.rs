@@ -15,6 +15,17 @@ pub(super) struct Mount {
     pub(super) minor: u64,
 }
 
+impl Mount {
+    pub(super) fn is_nfs(&self) -> bool {
+        self.kind.starts_with("nfs")
+    }
+
+    /// The table shows another number than the files have (`GetBtrfsMajorMinorIds`).
+    pub(super) fn has_other_number(&self) -> bool {
+        self.kind == "btrfs" && self.major == 0 && self.device.starts_with("/dev/")
+    }
+}
+
 /// The file systems with a device of their own, one for each device, by device (`processMounts`). The root file system is
 /// among them, whatever its type.
 pub(super) fn mounts(mountinfo: &str) -> Vec<Mount> {
@@ -52,7 +63,7 @@ fn is_supported(kind: &str) -> bool {
 }
 
 /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
-fn parse(line: &str) -> Option<Mount> {
+pub(super) fn parse(line: &str) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let left: Vec<&str> = left.split(' ').collect();
     let (major, minor) = left.get(2)?.split_once(':')?;
