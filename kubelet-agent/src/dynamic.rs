@@ -14,8 +14,10 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 
+#[cfg(feature = "server")]
+use crate::Error;
 use crate::error::Problems;
-use crate::{Error, Result, Settings, configured};
+use crate::{Result, Settings, configured};
 
 /// The fields that take effect at once. The engines behind them can be changed between two steps of their work.
 pub(crate) const DYNAMIC: [&str; 11] = [

@@ -79,6 +79,7 @@ mod tests {
         let running = tokio::spawn(run(agent, CancellationToken::new()));
         let node = || server.get::<Node>("", "node-1").unwrap();
         eventually!(node(), |node| node.is_some());
+        server.faults().on_any_call().slow(Duration::from_secs(1));
         kill_process(getpid(), Signal::POWER).unwrap();
         running.await.unwrap().unwrap();
 
