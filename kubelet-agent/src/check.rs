@@ -22,7 +22,7 @@ pub(crate) fn check(parts: &Parts) -> Result<()> {
     node::check(settings, &mut problems);
     runtime::check(settings, &mut problems);
     sources::check(settings, &mut problems);
-    eviction::check(settings, &mut problems);
+    eviction::check(settings, parts.stats.summaries.is_some(), &mut problems);
     problems.note(sysctls(settings));
     #[cfg(feature = "server")]
     {

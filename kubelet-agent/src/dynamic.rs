@@ -1,5 +1,6 @@
 //! Settings that change while the agent runs: which fields, and how each is applied.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kubelet_config::kubelet_configuration::validation::{Host, validate};
@@ -13,7 +14,10 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::{Error, Result, Settings, configured};
+#[cfg(feature = "server")]
+use crate::Error;
+use crate::error::Problems;
+use crate::{Result, Settings, configured};
 
 /// The fields that take effect at once. The engines behind them can be changed between two steps of their work.
 pub(crate) const DYNAMIC: [&str; 11] = [
@@ -77,29 +81,40 @@ impl Dynamic {
         self.notice.subscribe()
     }
 
-    /// Applies what can be applied, and names the rest.
+    /// Applies what can be applied, and names the rest. If anything is not valid, it applies nothing.
     pub(crate) fn apply(&self, wanted: &KubeletConfiguration) -> Result<Reconfigured> {
-        // The host does not change while the agent runs.
-        validate(wanted, &self.gates, &Host::default()).map_err(|errors| Error::Misconfigured {
-            problems: vec![errors.to_string()],
-        })?;
         let mut in_force = self.in_force.lock();
+        self.check(&in_force, wanted)?;
         let differ = differences(&in_force, wanted)?;
         let (now, later): (Vec<String>, Vec<String>) = differ
             .into_iter()
             .partition(|field| DYNAMIC.contains(&field.as_str()));
         let changed = |prefix: &str| now.iter().any(|field| field.starts_with(prefix));
         let engines = &self.engines;
-        if changed("image")
-            && let Some(images) = &engines.images
-        {
+        #[cfg(feature = "logs")]
+        let log_rotation = configured::log_rotation(wanted)?;
+        let images = engines.images.as_ref().filter(|_| changed("image"));
+        if let Some(images) = images {
             images.set_policy(configured::image_gc(wanted))?;
         }
+        #[cfg(feature = "server")]
+        if changed("logging")
+            && let Some(verbosity) = &engines.verbosity
+            && let Err(error) = verbosity.set(&wanted.logging.verbosity.to_string())
+        {
+            if let Some(images) = images {
+                images.set_policy(configured::image_gc(&in_force))?;
+            }
+            return Err(Error::Misconfigured {
+                problems: vec![error],
+            });
+        }
+        // Nothing fails from here on.
         #[cfg(feature = "logs")]
         if changed("containerLog")
             && let Some(logs) = &engines.logs
         {
-            logs.send_replace(configured::log_rotation(wanted)?);
+            logs.send_replace(log_rotation);
         }
         #[cfg(feature = "apiserver")]
         if changed("event")
@@ -110,15 +125,6 @@ impl Dynamic {
                 configured::count(wanted.event_burst),
             );
         }
-        #[cfg(feature = "server")]
-        if changed("logging")
-            && let Some(verbosity) = &engines.verbosity
-            && let Err(error) = verbosity.set(&wanted.logging.verbosity.to_string())
-        {
-            return Err(Error::Misconfigured {
-                problems: vec![error],
-            });
-        }
         take_over(&mut in_force, wanted);
         let reconfigured = Reconfigured {
             applied: now,
@@ -126,6 +132,44 @@ impl Dynamic {
         };
         self.notice.send_replace(reconfigured.clone());
         Ok(reconfigured)
+    }
+
+    /// Reports all that is not valid.
+    fn check(&self, in_force: &KubeletConfiguration, wanted: &KubeletConfiguration) -> Result<()> {
+        let mut problems = Problems::default();
+        match self.gates_of(in_force, wanted) {
+            // The host does not change while the agent runs.
+            Ok(gates) => {
+                if let Err(errors) = validate(wanted, &gates, &Host::default()) {
+                    problems.add(errors.to_string());
+                }
+            }
+            Err(error) => problems.add(error.to_string()),
+        }
+        #[cfg(feature = "logs")]
+        problems.note(configured::log_rotation(wanted));
+        problems.into_result()
+    }
+
+    /// The gates that the agent has when it starts again with the wanted configuration: other fields may need them.
+    fn gates_of(
+        &self,
+        in_force: &KubeletConfiguration,
+        wanted: &KubeletConfiguration,
+    ) -> kubelet_config::Result<FeatureGates> {
+        if in_force.feature_gates == wanted.feature_gates {
+            return Ok(self.gates.clone());
+        }
+        let beside = self
+            .gates
+            .given()
+            .filter(|(name, _)| !in_force.feature_gates.contains_key(*name));
+        let mut given: BTreeMap<String, bool> =
+            beside.map(|(name, value)| (name.to_owned(), value)).collect();
+        given.extend(wanted.feature_gates.clone());
+        let mut gates = FeatureGates::new();
+        gates.set_from_map(&given)?;
+        Ok(gates)
     }
 }
 
@@ -216,6 +260,62 @@ mod tests {
         wanted.max_pods = started.max_pods;
         wanted.authentication = started.authentication;
         assert_eq!(agent.apply(&wanted).unwrap(), Reconfigured::default());
+    }
+
+    #[cfg(all(feature = "logs", feature = "server"))]
+    #[test]
+    fn a_configuration_of_which_a_part_cannot_be_applied_changes_nothing() {
+        struct Fixed;
+        impl kubelet_server::LogVerbosity for Fixed {
+            fn set(&self, _: &str) -> std::result::Result<String, String> {
+                Err("the log is fixed".to_owned())
+            }
+        }
+        let settings = Settings::new("/agent");
+        let present = configured::log_rotation(&settings.configuration).unwrap();
+        let (logs, policies) = watch::channel(present);
+        let engines = Engines {
+            logs: Some(logs),
+            verbosity: Some(Arc::new(Fixed)),
+            ..Engines::default()
+        };
+        let agent = Dynamic::new(&settings, engines);
+        let mut wanted = settings.configuration.clone();
+        wanted.container_log_max_files = 9;
+        for (size, verbosity, problem) in [("10X", 0, "containerLogMaxSize"), ("20Mi", 5, "the log is fixed")]
+        {
+            wanted.container_log_max_size = size.to_owned();
+            wanted.logging.verbosity = verbosity;
+            let error = agent.apply(&wanted).unwrap_err();
+            assert!(matches!(error, Error::Misconfigured { .. }), "{error:?}");
+            assert!(error.to_string().contains(problem), "{error}");
+            assert!(!policies.has_changed().unwrap());
+            assert_eq!(*agent.in_force.lock(), settings.configuration);
+        }
+    }
+
+    #[test]
+    fn fields_are_checked_with_the_gates_beside_them() {
+        let mut settings = Settings::new("/agent");
+        let gate = "CustomCPUCFSQuotaPeriod".to_owned();
+        settings.configuration.feature_gates.insert(gate.clone(), false);
+        settings
+            .feature_gates
+            .set("CustomCPUCFSQuotaPeriod=false")
+            .unwrap();
+        let agent = Dynamic::new(&settings, Engines::default());
+        let mut wanted = settings.configuration.clone();
+        wanted.cpu_cfs_quota_period = "50ms".parse().unwrap();
+        assert!(agent.apply(&wanted).is_err());
+        wanted.feature_gates.insert(gate.clone(), true);
+        let done = agent.apply(&wanted).unwrap();
+        assert_eq!(done.needs_restart, ["cpuCFSQuotaPeriod", "featureGates"]);
+        // By default, it is on.
+        wanted.feature_gates.remove(&gate);
+        assert_eq!(agent.apply(&wanted).unwrap(), done);
+        wanted.feature_gates.insert("NoSuchGate".to_owned(), true);
+        let error = agent.apply(&wanted).unwrap_err().to_string();
+        assert!(error.contains("NoSuchGate"), "{error}");
     }
 
     #[test]

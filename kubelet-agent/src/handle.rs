@@ -137,7 +137,8 @@ impl AgentHandle {
 
     /// The host is about to shut down: the node is not ready and rejects pods, and its pods end in the order of their priority, as
     /// `shutdownGracePeriod` and the settings like it define. Returns when the pods have ended or their time is over. For hosts
-    /// whose init system is not systemd. Without these settings it returns at once. The agent must run.
+    /// whose init system is not systemd, and where logind does not answer. Without these settings, or if the agent has ended, it
+    /// returns at once; before the agent runs, it waits.
     ///
     /// # Cancel safety
     ///

@@ -1,5 +1,6 @@
 //! The room of eviction: pressure of the node, the pods that must go, and OOM kills.
 
+mod asked;
 #[cfg(feature = "eviction")]
 mod reclaim;
 #[cfg(feature = "eviction")]
@@ -21,12 +22,19 @@ use crate::stats::StatsRoom;
 use crate::tasks::Tasks;
 use crate::{Result, Settings};
 
-/// Notes thresholds that are not valid.
-pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
+/// Notes thresholds that are not valid, or cannot take effect. `measures` is whether the builder has what measures usage.
+pub(crate) fn check(settings: &Settings, measures: bool, problems: &mut Problems) {
     #[cfg(feature = "eviction")]
     problems.note(configured(settings));
-    #[cfg(not(feature = "eviction"))]
-    let _ = (settings, problems);
+    if cfg!(not(feature = "eviction")) {
+        problems.note(asked::impossible(
+            settings,
+            "needs the feature `eviction` of kubelet-agent",
+        ));
+    } else if cfg!(not(feature = "stats")) && !measures {
+        let why = "needs the feature `stats` of kubelet-agent, or pass `summaries`";
+        problems.note(asked::impossible(settings, why));
+    }
 }
 
 /// What evicts. It is made before the node and the pods.
@@ -82,7 +90,8 @@ impl EvictionRoom {
         Some(Arc::new(self.pressure.clone()))
     }
 
-    /// Starts to watch the built agent. Without a source of usage nothing is evicted. A runtime that makes no cgroups for pods
+    /// Starts to watch the built agent. Without a source of usage nothing is evicted; that is an error if the settings have
+    /// thresholds other than the defaults. A runtime that makes no cgroups for pods
     /// shares the memory of this host with others: then only measurements count, not the notifications of the kernel.
     pub(crate) async fn start(
         self,
@@ -99,7 +108,14 @@ impl EvictionRoom {
             tasks.add("OOM kills", |shutdown| watch::oom_kills(recorder, shutdown));
         }
         let Some(summaries) = stats.summaries.clone() else {
-            return Ok(());
+            return match cfg!(feature = "stats") {
+                true => asked::impossible(
+                    &context.settings,
+                    "needs the usage of this host, which cannot be measured; the log has the cause",
+                ),
+                // It was checked before.
+                false => Ok(()),
+            };
         };
         let parts = EvictionParts {
             summaries,

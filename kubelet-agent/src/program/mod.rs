@@ -171,7 +171,7 @@ impl Program {
     /// Runs the agent that `build` makes, until `ending` ends, e.g. by [`signalled`]. Meanwhile the process holds the lock file of
     /// `--lock-file`, and changes of the configuration files are [applied](Self::follow_configuration). If the settings delay the
     /// shutdown of the host, SIGPWR ends the pods in order, and then the agent; an init system other than systemd sends it and
-    /// waits for the end of the process.
+    /// waits for the end of the process. The agent of a cluster runs five seconds longer, for its last reports.
     ///
     /// # Errors
     ///

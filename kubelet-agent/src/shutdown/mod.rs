@@ -101,7 +101,8 @@ impl ShutdownRoom {
             None => parts,
         };
         let manager = ShutdownManager::new(self.periods, parts, self.state);
-        let trigger = self.trigger;
+        // Callers wait no longer when the agent is dropped, even if it never ran.
+        let trigger = self.trigger.served();
         tasks.add("shutdown", |shutdown| source::run(manager, trigger, shutdown));
         Ok(())
     }

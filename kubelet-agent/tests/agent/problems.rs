@@ -71,3 +71,17 @@ async fn an_agent_needs_a_source() {
     let error = built.unwrap_err().to_string();
     assert!(error.contains("no pod sources"), "{error}");
 }
+
+#[cfg(not(all(feature = "eviction", feature = "stats")))]
+#[tokio::test(start_paused = true)]
+async fn thresholds_that_cannot_take_effect_are_a_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = Settings::new(folder.path());
+    let hard = [("memory.available".to_owned(), "1Gi".to_owned())];
+    settings.configuration.eviction_hard = hard.into();
+    let found = problems(settings).await;
+    assert!(
+        found.iter().any(|problem| problem.contains("evictionHard")),
+        "{found:?}"
+    );
+}

@@ -121,19 +121,19 @@ impl EvictionManager {
         }
     }
 
-    /// `waitForPodsCleanup`. The containers have ended. If the kernel notifies now, another pod is the cause.
-    async fn wait_for_cleanup(&mut self, evicted: &[Arc<Pod>]) {
+    /// `waitForPodsCleanup`. Notifications do not end the wait: they may be older than the eviction, and the clean-up may free
+    /// what is short.
+    async fn wait_for_cleanup(&self, evicted: &[Arc<Pod>]) {
         let pods: Vec<String> = evicted.iter().map(|pod| pod.key().to_string()).collect();
         tracing::info!(
             ?pods,
             "Eviction manager: pods evicted, waiting for pod to be cleaned up"
         );
         let deadline = Instant::now() + CLEANUP_TIMEOUT;
-        let parts = self.parts.clone();
         let cleaned_up = async {
             loop {
                 sleep_until(Instant::now() + CLEANUP_POLL).await;
-                if evicted.iter().all(|pod| parts.pods.is_cleaned_up(pod)) {
+                if evicted.iter().all(|pod| self.parts.pods.is_cleaned_up(pod)) {
                     return;
                 }
             }
@@ -141,7 +141,6 @@ impl EvictionManager {
         tokio::select! {
             biased;
             () = cleaned_up => tracing::info!(?pods, "Eviction manager: pods successfully cleaned up"),
-            description = self.notifiers.crossed() => tracing::info!("eviction manager: {description} crossed"),
             () = sleep_until(deadline) => {
                 tracing::info!(?pods, "Eviction manager: timed out waiting for pods to be cleaned up");
             }

@@ -38,6 +38,8 @@ pub struct Logind {
     address: Option<String>,
     config_folder: PathBuf,
     connected: Option<Connected>,
+    /// Logind was asked to read the drop-in file that is there now.
+    is_reloaded: bool,
 }
 
 struct Connected {
@@ -53,6 +55,7 @@ impl Logind {
             address: None,
             config_folder: CONFIG_FOLDER.into(),
             connected: None,
+            is_reloaded: false,
         }
     }
 
@@ -62,6 +65,7 @@ impl Logind {
             address: Some(address.into()),
             config_folder: config_folder.into(),
             connected: None,
+            is_reloaded: false,
         }
     }
 
@@ -97,14 +101,19 @@ impl Logind {
         })
     }
 
-    /// The drop-in file. Its text is the kubelet's.
-    fn write_config(&self, delay: Duration) -> io::Result<()> {
-        fs::create_dir_all(&self.config_folder)?;
+    /// Writes the drop-in file if it differs. Returns whether it did. Its text is the kubelet's.
+    fn write_config(&self, delay: Duration) -> io::Result<bool> {
+        let file = self.config_folder.join(CONFIG_FILE);
         let text = format!(
             "# Kubelet logind override\n[Login]\nInhibitDelayMaxSec={:.0}\n",
             delay.as_secs_f64()
         );
-        fs::write(self.config_folder.join(CONFIG_FILE), text)
+        if fs::read_to_string(&file).is_ok_and(|present| present == text) {
+            return Ok(false);
+        }
+        fs::create_dir_all(&self.config_folder)?;
+        fs::write(file, text)?;
+        Ok(true)
     }
 }
 
@@ -138,11 +147,15 @@ impl ShutdownSource for Logind {
     }
 
     async fn override_inhibit_delay(&mut self, delay: Duration) -> Result<()> {
-        self.write_config(delay).map_err(|source| Error::File {
+        let is_changed = self.write_config(delay).map_err(|source| Error::File {
             what: "write",
             file: self.config_folder.join(CONFIG_FILE),
             source,
         })?;
+        self.is_reloaded &= !is_changed;
+        if self.is_reloaded {
+            return Ok(());
+        }
         let connection = &self.login()?.connection;
         let reload = async {
             let [service, object, interface] = SYSTEMD;
@@ -151,7 +164,9 @@ impl ShutdownSource for Logind {
                 .call::<_, _, ()>("KillUnit", &("systemd-logind.service", "all", SIGHUP))
                 .await
         };
-        reload.await.map_err(failed("unable to reload logind conf"))
+        reload.await.map_err(failed("unable to reload logind conf"))?;
+        self.is_reloaded = true;
+        Ok(())
     }
 
     async fn inhibit_shutdown(&mut self) -> Result<Box<dyn Inhibitor>> {

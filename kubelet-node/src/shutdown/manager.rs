@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use kubelet_core::{Clock, EventType, NodeEventRecorder, PodExt};
+use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -15,12 +16,16 @@ use super::pods::ShutdownPods;
 use super::source::{Inhibitor, ShutdownEvent, ShutdownSource};
 use super::state::NodeShutdown;
 use super::state_file::{LastShutdown, StateFile};
+use super::trigger::ShutdownTrigger;
 use crate::{Error, Result};
 
 /// `events.NodeShutdown`
 const EVENT: &str = "NodeShutdown";
 /// `dbusReconnectPeriod`
 const RECONNECT_PERIOD: Duration = Duration::from_secs(1);
+/// The longest time between two attempts, if the source cannot be watched. The kubelet does not try again if the first attempt
+/// fails, and tries every second later.
+const LONGEST_RECONNECT_PERIOD: Duration = Duration::from_secs(300);
 /// How often it is checked whether a longer delay has taken effect, and how long it waits the first time; each time twice as
 /// long.
 const DELAY_CHECKS: u32 = 5;
@@ -80,6 +85,9 @@ pub struct ShutdownManager {
     periods: ShutdownGracePeriods,
     parts: ShutdownParts,
     state: NodeShutdown,
+    calls: Option<ShutdownTrigger>,
+    /// Events of the source and of calls are processed one after the other.
+    processing: Mutex<()>,
 }
 
 impl ShutdownManager {
@@ -89,65 +97,115 @@ impl ShutdownManager {
             periods,
             parts,
             state,
+            calls: None,
+            processing: Mutex::default(),
         }
     }
 
-    /// Runs until `shutdown`, which is that of the agent, not of the host. Connects again when the connection is lost. Without
-    /// grace periods it does nothing. Spawns no task.
+    /// Also shuts the node down upon these calls, whether or not the source of [`run`](Self::run) can be watched.
+    #[must_use]
+    pub fn calls(mut self, trigger: &ShutdownTrigger) -> Self {
+        self.calls = Some(trigger.served());
+        self
+    }
+
+    /// Runs until `shutdown`, which is that of the agent, not of the host. Connects again when the connection is lost, and
+    /// tries again, more and more rarely, if the source cannot be watched. Without grace periods it does nothing. Spawns no
+    /// task.
     ///
     /// # Cancel safety
     ///
     /// When it is dropped, the host no longer waits for the pods.
-    pub async fn run(self, mut source: impl ShutdownSource, shutdown: CancellationToken) {
+    pub async fn run(mut self, source: impl ShutdownSource, shutdown: CancellationToken) {
+        let calls = self.calls.take();
         if self.periods.is_off() {
+            drop(calls);
             shutdown.cancelled().await;
             return;
         }
         let watch = async {
             self.show_last();
-            loop {
-                if let Err(error) = self.watch(&mut source).await {
-                    tracing::error!(%error, "Unable to watch the node for shutdown events");
-                }
-                sleep(RECONNECT_PERIOD).await;
-            }
+            tokio::join!(self.watch_always(source), self.answer(calls));
         };
         shutdown.run_until_cancelled(watch).await;
     }
 
-    /// Watches until the connection is lost (`start`).
-    async fn watch(&self, source: &mut impl ShutdownSource) -> Result<()> {
-        source.connect().await?;
-        self.allow_delay(source).await?;
-        let mut lock: Option<Box<dyn Inhibitor>> = Some(source.inhibit_shutdown().await?);
-        while let Some(event) = source.next_event().await {
-            let is_shutting_down = event == ShutdownEvent::ShuttingDown;
-            let message = match event {
-                ShutdownEvent::ShuttingDown => "Shutdown manager detected shutdown event",
-                ShutdownEvent::Cancelled => "Shutdown manager detected shutdown cancellation",
-            };
-            tracing::info!("{message}");
-            self.parts
-                .recorder
-                .record_node(EventType::Normal, EVENT, message.to_owned());
-            self.state.set(is_shutting_down);
-            if is_shutting_down {
-                (self.parts.sync_node_status)();
-                self.end_pods().await;
-                lock = None;
-                tracing::info!(
-                    "Shutdown manager completed processing shutdown event, node will shutdown shortly"
-                );
-            } else {
-                let new = source.inhibit_shutdown().await;
-                let refused = |error: &Error| tracing::error!(%error, "Unable to delay the next shutdown");
-                lock = new.inspect_err(refused).ok().or(lock);
+    /// Watches the source, and again when the connection is lost. The host waits meanwhile: a lock is held until another one is
+    /// taken (`acquireInhibitLock`).
+    async fn watch_always(&self, mut source: impl ShutdownSource) {
+        let (mut lock, mut period, mut logged) = (None, RECONNECT_PERIOD, String::new());
+        loop {
+            match self.watch(&mut source, &mut lock).await {
+                Ok(()) => {
+                    tracing::error!("Ended to watching the node for shutdown events");
+                    (period, logged) = (RECONNECT_PERIOD, String::new());
+                    sleep(period).await;
+                }
+                Err(error) => {
+                    let problem = error.to_string();
+                    if problem == logged {
+                        tracing::debug!(%error, "Unable to watch the node for shutdown events");
+                    } else {
+                        tracing::error!(%error, "Unable to watch the node for shutdown events");
+                        logged = problem;
+                    }
+                    sleep(period).await;
+                    period = (period * 2).min(LONGEST_RECONNECT_PERIOD);
+                }
             }
         }
-        drop(lock);
-        Err(Error::Shutdown {
-            problem: "the connection is lost".to_owned(),
-        })
+    }
+
+    /// Watches until the connection is lost (`start`).
+    async fn watch(
+        &self,
+        source: &mut impl ShutdownSource,
+        lock: &mut Option<Box<dyn Inhibitor>>,
+    ) -> Result<()> {
+        source.connect().await?;
+        self.allow_delay(source).await?;
+        *lock = Some(source.inhibit_shutdown().await?);
+        while let Some(event) = source.next_event().await {
+            self.process(event).await;
+            match event {
+                ShutdownEvent::ShuttingDown => *lock = None,
+                ShutdownEvent::Cancelled => match source.inhibit_shutdown().await {
+                    Ok(new) => *lock = Some(new),
+                    Err(error) => tracing::error!(%error, "Unable to delay the next shutdown"),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes the calls.
+    async fn answer(&self, calls: Option<ShutdownTrigger>) {
+        let Some(mut calls) = calls else { return };
+        while let Some(event) = calls.next_event().await {
+            self.process(event).await;
+        }
+    }
+
+    /// Reports the event; ends the pods if the host shuts down.
+    async fn process(&self, event: ShutdownEvent) {
+        let _one_at_a_time = self.processing.lock().await;
+        let is_shutting_down = event == ShutdownEvent::ShuttingDown;
+        let message = match event {
+            ShutdownEvent::ShuttingDown => "Shutdown manager detected shutdown event",
+            ShutdownEvent::Cancelled => "Shutdown manager detected shutdown cancellation",
+        };
+        tracing::info!("{message}");
+        self.parts
+            .recorder
+            .record_node(EventType::Normal, EVENT, message.to_owned());
+        self.state.set(is_shutting_down);
+        if is_shutting_down {
+            (self.parts.sync_node_status)();
+            self.end_pods().await;
+            tracing::info!(
+                "Shutdown manager completed processing shutdown event, node will shutdown shortly"
+            );
+        }
     }
 
     /// Asks for a longer delay, if pods may take longer than the host waits.

@@ -30,7 +30,7 @@ pub trait ShutdownSource: Send {
     ///
     /// # Errors
     ///
-    /// If nobody answers. The manager retries every second.
+    /// If nobody answers. The manager tries again, after a second at first, then more and more rarely.
     async fn connect(&mut self) -> Result<()>;
 
     /// How long a shutdown can be delayed (`CurrentInhibitDelay`).

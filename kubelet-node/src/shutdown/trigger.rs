@@ -15,6 +15,8 @@ use crate::Result;
 #[derive(Clone, Debug, Default)]
 pub struct ShutdownTrigger {
     shared: Arc<Shared>,
+    /// Set in the clone of the manager.
+    serving: Option<Arc<Serving>>,
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +33,40 @@ struct State {
     waiting: Vec<oneshot::Sender<()>>,
     /// The manager ends the pods for these.
     served: Vec<oneshot::Sender<()>>,
+    /// How many managers serve calls.
+    managers: usize,
+    /// A manager has served calls, and no other does now.
+    has_ended: bool,
+}
+
+/// A manager serves calls until this is dropped. Then nobody waits for it any longer.
+#[derive(Debug)]
+struct Serving {
+    shared: Arc<Shared>,
+}
+
+impl Serving {
+    fn start(shared: Arc<Shared>) -> Arc<Self> {
+        {
+            let mut state = shared.state.lock();
+            state.managers += 1;
+            state.has_ended = false;
+        }
+        Arc::new(Self { shared })
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.managers -= 1;
+        if state.managers == 0 {
+            *state = State {
+                has_ended: true,
+                ..State::default()
+            };
+        }
+    }
 }
 
 impl ShutdownTrigger {
@@ -39,7 +75,18 @@ impl ShutdownTrigger {
         Self::default()
     }
 
-    /// Shuts the node down. Returns when its pods have ended, or their time is over. It needs a manager that runs.
+    /// The clone for a manager. When it is dropped, and with it the manager, calls of [`shut_down`](Self::shut_down) return.
+    #[must_use]
+    pub fn served(&self) -> Self {
+        let shared = self.shared.clone();
+        Self {
+            serving: Some(Serving::start(shared.clone())),
+            shared,
+        }
+    }
+
+    /// Shuts the node down. Returns when its pods have ended, or their time is over, or the manager has ended. A call before
+    /// the manager runs waits for it.
     ///
     /// # Cancel safety
     ///
@@ -48,11 +95,14 @@ impl ShutdownTrigger {
         let (done, ended) = oneshot::channel();
         {
             let mut state = self.shared.state.lock();
+            if state.has_ended {
+                return;
+            }
             state.event = Some(ShutdownEvent::ShuttingDown);
             state.waiting.push(done);
         }
         self.shared.changed.notify_one();
-        // Dropped when the manager asks for the next event.
+        // Dropped when the manager asks for the next event, or ends.
         let _ = ended.await;
     }
 
@@ -71,6 +121,9 @@ impl Inhibitor for NoLock {}
 #[async_trait]
 impl ShutdownSource for ShutdownTrigger {
     async fn connect(&mut self) -> Result<()> {
+        if self.serving.is_none() {
+            self.serving = Some(Serving::start(self.shared.clone()));
+        }
         Ok(())
     }
 

@@ -332,12 +332,64 @@ async fn a_lost_connection_is_made_again() {
         entries(&[
             (0, "connect"),
             (0, "lock"),
-            (2000, "unlock"),
             (3000, "connect"),
+            // The first lock is held until then.
             (3000, "lock"),
+            (3000, "unlock"),
             (6000, "unlock"),
         ])
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_cannot_be_watched_is_tried_more_and_more_rarely() {
+    let host = Host::new(&[]);
+    host.run_for(1000, (30, 10), script(&host, &[], &[])).await;
+    let seconds: Vec<u128> = host.logged().iter().map(|(at, _)| at / 1000).collect();
+    assert_eq!(seconds, [0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 811]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_shuts_a_node_down_whose_logind_does_not_answer() {
+    let host = Host::new(&[("a", 0, 5, 0)]);
+    let (trigger, shutdown) = (ShutdownTrigger::new(), CancellationToken::new());
+    let periods = ShutdownGracePeriods::new(Duration::from_secs(30), Duration::ZERO);
+    let manager = host.manager(periods).calls(&trigger);
+    let running = tokio::spawn(manager.run(script(&host, &[], &[]), shutdown.clone()));
+    let began = Instant::now();
+    trigger.shut_down().await;
+    assert_eq!(began.elapsed(), Duration::from_secs(5));
+    assert!(host.state.is_shutting_down());
+    shutdown.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_ends_with_the_manager() {
+    let host = Host::new(&[("a", 0, 3600, 0)]);
+    let (trigger, shutdown) = (ShutdownTrigger::new(), CancellationToken::new());
+    let periods = ShutdownGracePeriods::new(Duration::from_secs(7200), Duration::ZERO);
+    let running = tokio::spawn(
+        host.manager(periods.clone())
+            .run(trigger.clone(), shutdown.clone()),
+    );
+    let caller = trigger.clone();
+    let call = tokio::spawn(async move { caller.shut_down().await });
+    sleep(Duration::from_secs(10)).await;
+    assert!(!call.is_finished());
+    shutdown.cancel();
+    running.await.unwrap();
+    call.await.unwrap();
+    // Nobody serves it.
+    trigger.shut_down().await;
+    // A manager that never runs.
+    let unused = host.manager(periods).calls(&trigger);
+    let caller = trigger.clone();
+    let call = tokio::spawn(async move { caller.shut_down().await });
+    sleep(Duration::from_secs(1)).await;
+    assert!(!call.is_finished());
+    drop(unused);
+    call.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
