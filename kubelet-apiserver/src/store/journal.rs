@@ -3,7 +3,7 @@
 //! A change is in memory at once, so that the next request can build on it. Watchers get it, and its request gets its
 //! response, once it is in the storage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -40,19 +40,35 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
+    /// The names of the entries that are objects.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        names(&self.changes)
+    }
+
     /// The entries to write: the last state of each object, `None` for a removed one.
     pub(crate) fn entries(&self) -> BTreeMap<String, Option<Vec<u8>>> {
         let mut entries = BTreeMap::new();
         for (kind, change) in &self.changes {
-            let Some(resource) = RESOURCES.get(*kind) else {
+            let Some(name) = name(*kind, change) else {
                 continue;
             };
             let object = change.new_object().map(|object| object.to_string().into_bytes());
-            entries.insert(format!("{}/{}", resource.qualified(), change.key()), object);
+            entries.insert(name, object);
         }
         entries.insert(REVISION.to_owned(), Some(self.revision.to_string().into_bytes()));
         entries
     }
+}
+
+fn names(changes: &[(usize, Arc<Change>)]) -> BTreeSet<String> {
+    let names = changes.iter().filter_map(|(kind, change)| name(*kind, change));
+    names.collect()
+}
+
+/// The name of the entry of a changed object.
+fn name(kind: usize, change: &Change) -> Option<String> {
+    let resource = RESOURCES.get(kind)?;
+    Some(format!("{}/{}", resource.qualified(), change.key()))
 }
 
 /// What a store found in its storage.
@@ -111,6 +127,12 @@ impl Store {
         let changes = std::mem::take(&mut self.journal.as_mut()?.waiting);
         let revision = changes.last()?.1.revision;
         Some(Batch { changes, revision })
+    }
+
+    /// The names of the objects whose changes wait for the storage.
+    pub(crate) fn waiting_names(&self) -> BTreeSet<String> {
+        let journal = self.journal.as_ref();
+        journal.map_or_else(BTreeSet::new, |journal| names(&journal.waiting))
     }
 
     /// Delivers changes to their watchers, now that the storage has them.

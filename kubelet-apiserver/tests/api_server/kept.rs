@@ -28,7 +28,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// An open server, and what writes its changes.
 struct Kept {
     server: ApiServer,
-    writing: JoinHandle<()>,
+    writing: JoinHandle<Result<(), Error>>,
     stop: CancellationToken,
 }
 
@@ -117,7 +117,7 @@ async fn what_was_acknowledged_is_there_after_a_kill() {
         assert_eq!(refusal(api.list(&exact).await).0, 410);
     }
     kept.stop.cancel();
-    kept.writing.await.unwrap();
+    kept.writing.await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -258,7 +258,28 @@ async fn writes_what_is_left_when_it_ends() {
     let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "late"}})).unwrap();
     kept.server.create(&map).unwrap();
     kept.stop.cancel();
-    kept.writing.await.unwrap();
+    kept.writing.await.unwrap().unwrap();
+    assert!(disk.state.lock().entries.contains_key("configmaps/default/late"));
+}
+
+#[tokio::test]
+async fn ends_while_the_disk_fails_and_names_what_is_lost() {
+    let disk = Arc::new(SlowDisk::default());
+    let kept = Kept::run(ApiServer::builder().open(disk.clone()).await.unwrap());
+    create(&pods(&kept.server), "a").await;
+    disk.state.lock().failures = usize::MAX;
+    let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "late"}})).unwrap();
+    kept.server.create(&map).unwrap();
+    kept.stop.cancel();
+    let error = kept.writing.await.unwrap().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "storage does not have the last changes of configmaps/default/late: no space left on device"
+    );
+    // The next one writes it.
+    disk.state.lock().failures = 0;
+    kept.stop.cancel();
+    kept.server.run(kept.stop).await.unwrap();
     assert!(disk.state.lock().entries.contains_key("configmaps/default/late"));
 }
 
