@@ -13,10 +13,10 @@ use super::change::Change;
 use crate::resource::RESOURCES;
 
 /// How far the revisions go ahead when a server starts on a storage. The server before may have shown revisions to
-/// readers that are not in the storage; none of them is used again.
+/// readers that are not in the storage; none of them is used again. The server writes the new revision before it serves.
 const LEAP: u64 = 1_000_000;
 /// The key of the revision in the storage. No resource has this name.
-pub(super) const REVISION: &str = "revision";
+const REVISION: &str = "revision";
 
 #[derive(Debug, Default)]
 pub(super) struct Journal {
@@ -89,6 +89,7 @@ impl Store {
     /// The name of an entry that cannot be read.
     pub(crate) fn restore(&mut self, entries: Vec<(String, Vec<u8>)>) -> Result<Restored, String> {
         let mut restored = Restored::default();
+        let is_new = entries.is_empty();
         for (name, value) in entries {
             if name == REVISION {
                 let text = String::from_utf8(value).map_err(|_| name.clone())?;
@@ -111,7 +112,7 @@ impl Store {
             self.put(kind, key, object);
             restored.objects += 1;
         }
-        if restored.objects > 0 {
+        if !is_new {
             self.revision += LEAP;
         }
         self.compact();
@@ -120,6 +121,11 @@ impl Store {
             delivered: self.revision,
         });
         Ok(restored)
+    }
+
+    /// The entry of the revision.
+    pub(crate) fn revision_entry(&self) -> (String, Option<Vec<u8>>) {
+        (REVISION.to_owned(), Some(self.revision.to_string().into_bytes()))
     }
 
     /// The changes that wait for the storage, in order; `None` if there are none.

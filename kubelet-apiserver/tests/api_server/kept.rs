@@ -252,6 +252,20 @@ async fn a_writer_that_was_dropped_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_revision_is_used_once_although_nothing_was_written() {
+    let disk = Arc::new(SlowDisk::default());
+    let mut newest = 0;
+    for _ in 0..3 {
+        let server = ApiServer::builder().open(disk.clone()).await.unwrap();
+        let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "lost"}})).unwrap();
+        let first = server.create(&map).unwrap().metadata.resource_version.unwrap();
+        let first: u64 = first.parse().unwrap();
+        assert!(newest < first, "{newest} {first}");
+        newest = server.resource_version();
+    }
+}
+
+#[tokio::test]
 async fn writes_what_is_left_when_it_ends() {
     let disk = Arc::new(SlowDisk::default());
     let kept = Kept::run(ApiServer::builder().open(disk.clone()).await.unwrap());
