@@ -137,7 +137,7 @@ impl Shared {
             Err(_) => Err(StatusError::new(
                 504,
                 "Timeout",
-                "Timeout: the storage did not take the change in time",
+                "Timeout: the storage did not take the changes in time",
             )),
         }
     }
@@ -208,7 +208,8 @@ impl Shared {
 
 impl ApiServer {
     /// Writes changes to the storage until `shutdown`, and removes old events. A server that was
-    /// [opened](super::ApiServerBuilder::open) needs this: a write gets its response, and watchers get it, once it is in the storage.
+    /// [opened](super::ApiServerBuilder::open) needs this: requests that write or show a change get their response, and watchers
+    /// get the change, once it is in the storage.
     ///
     /// Changes that come while the disk is busy are written together. If a write fails, this logs it and tries again every second.
     /// After `shutdown` it writes what is left, with one try. End it after the clients of the server. Without a storage it only
@@ -221,7 +222,7 @@ impl ApiServer {
     ///
     /// # Cancel safety
     ///
-    /// You may drop it and call it again. Until then, requests that write wait.
+    /// You may drop it and call it again. Until then, requests that write or show changes wait.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<(), Error> {
         let Some(kept) = &self.shared.kept else {
             shutdown.cancelled().await;

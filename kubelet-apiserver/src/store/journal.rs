@@ -1,7 +1,7 @@
 //! [`Journal`]: the changes that are not in the storage yet.
 //!
-//! A change is in memory at once, so that the next request can build on it. Watchers get it, and its request gets its
-//! response, once it is in the storage.
+//! A change is in memory at once, so that the next request can build on it. Watchers get it, and all requests that wrote or
+//! saw it get their responses, once it is in the storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -187,10 +187,13 @@ impl SlowDisk {
 }
 
 #[tokio::test]
-async fn nothing_is_acknowledged_or_watched_before_it_is_written() {
+async fn nothing_is_acknowledged_or_shown_before_it_is_written() {
     let disk = Arc::new(SlowDisk::default());
     let kept = Kept::run(ApiServer::builder().open(disk.clone()).await.unwrap());
     let api = pods(&kept.server);
+    let maps: Api<ConfigMap> = Api::default_namespaced(kept.server.client());
+    let map = serde_json::from_value(json!({"metadata": {"name": "gone"}})).unwrap();
+    maps.create(&PostParams::default(), &map).await.unwrap();
     let before = version(&create(&api, "a").await);
     let mut watch = api.watch(&WatchParams::default(), &before).await.unwrap().boxed();
 
@@ -203,15 +206,38 @@ async fn nothing_is_acknowledged_or_watched_before_it_is_written() {
     }
     assert!(poll!(creating.as_mut()).is_pending());
     assert!(poll!(watch.next()).is_pending());
+    // Nor does anybody else see it, not even in an error.
+    let list = ListParams::default();
+    let mut getting = pin!(api.get("b"));
+    let mut listing = pin!(api.list(&list));
+    let mut again = pin!(api.create(&params, &second));
+    kept.server.delete::<ConfigMap>("default", "gone").unwrap();
+    let mut gone = pin!(maps.get("gone"));
     // A watch from now on has it, and gets it once.
     let now = kept.server.resource_version().to_string();
-    let mut later = api.watch(&WatchParams::default(), &now).await.unwrap().boxed();
-    let mut all = api.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let watching = WatchParams::default();
+    let mut later = pin!(api.watch(&watching, &now));
+    let mut all = pin!(api.watch(&watching, "0"));
+    for _ in 0..100 {
+        assert!(poll!(getting.as_mut()).is_pending());
+        assert!(poll!(listing.as_mut()).is_pending());
+        assert!(poll!(again.as_mut()).is_pending());
+        assert!(poll!(gone.as_mut()).is_pending());
+        assert!(poll!(later.as_mut()).is_pending());
+        assert!(poll!(all.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
 
     // The disk fails for a while, and nothing is lost.
     disk.state.lock().failures = 1;
     disk.set_stuck(false);
     creating.await.unwrap();
+    let mut later = later.await.unwrap().boxed();
+    let mut all = all.await.unwrap().boxed();
+    assert_eq!(getting.await.unwrap().name_any(), "b");
+    assert_eq!(listing.await.unwrap().items.len(), 2);
+    assert_eq!(refusal(again.await).0, 409);
+    assert_eq!(refusal(gone.await).0, 404);
     create(&api, "c").await;
     let mut next = async |expected: &str| match watch.try_next().await.unwrap() {
         Some(WatchEvent::Added(pod)) => assert_eq!(pod.name_any(), expected),
