@@ -91,9 +91,7 @@ impl Args {
         if self.api.is_some() {
             return self.kept_root_dir();
         }
-        let of_this_user = || format!("kubelet-standalone-{}", rustix::process::geteuid().as_raw());
-        let default = || std::env::temp_dir().join(of_this_user());
-        let dir = self.root_dir.clone().unwrap_or_else(default);
+        let dir = self.root_dir.clone().unwrap_or_else(temporary);
         std::path::absolute(&dir).unwrap_or(dir)
     }
 
@@ -101,11 +99,20 @@ impl Args {
     #[cfg(feature = "api")]
     fn kept_root_dir(&self) -> PathBuf {
         let state = || match (std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME")) {
-            (Some(dir), _) if !dir.is_empty() => PathBuf::from(dir),
-            (_, Some(home)) => PathBuf::from(home).join(".local/state"),
-            _ => std::env::temp_dir(),
+            (Some(dir), _) if !dir.is_empty() => PathBuf::from(dir).join("kubelet-standalone"),
+            (_, Some(home)) if !home.is_empty() => {
+                PathBuf::from(home).join(".local/state/kubelet-standalone")
+            }
+            // Not the folder of an agent without --api, which deletes it.
+            _ => temporary().with_extension("api"),
         };
-        let dir = self.root_dir.clone().unwrap_or_else(|| state().join("kubelet-standalone"));
+        let dir = self.root_dir.clone().unwrap_or_else(state);
         std::path::absolute(&dir).unwrap_or(dir)
     }
+}
+
+/// This user's folder in the folder for temporary files.
+fn temporary() -> PathBuf {
+    let of_this_user = format!("kubelet-standalone-{}", rustix::process::geteuid().as_raw());
+    std::env::temp_dir().join(of_this_user)
 }

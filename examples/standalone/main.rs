@@ -20,6 +20,7 @@ mod agent;
 mod api;
 mod args;
 mod log;
+mod private;
 mod run_once;
 mod show;
 mod table;
@@ -64,6 +65,9 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
         return api::run(&args, address).await;
     }
     let lines = log::init(args.output());
+    if args.root_dir.is_none() {
+        private::folder(&args.root_dir(), private::Others::Read)?;
+    }
     let statuses = MemorySink::new();
     let mut sinks: Vec<Arc<dyn StatusSink>> = vec![Arc::new(statuses.clone())];
     if args.output() == Output::Json {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
@@ -10,12 +11,22 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::http::{ApiService, TOKEN_PATH};
 use super::request::User;
 use super::server::ApiServer;
+
+/// How many connections are open at once; further clients wait for one of them to end.
+const MAX_CONNECTIONS: usize = 1024;
+/// How long a TLS handshake may take. It is kube-apiserver's `ReadHeaderTimeout`, which Go applies to handshakes, too.
+const HANDSHAKE: Duration = Duration::from_secs(32);
+/// The pause after a failed accept, for example without free file descriptors.
+const PAUSE: Duration = Duration::from_secs(1);
+/// `EBADF`, which has no [`io::ErrorKind`].
+const BAD_DESCRIPTOR: i32 = 9;
 
 /// Runs the streams of HTTP/2 connections, and upgraded connections, until `stop`.
 #[derive(Clone, Debug)]
@@ -45,6 +56,9 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
 impl ApiServer {
     /// Serves HTTP/1.1 and HTTP/2, without TLS, until `shutdown`. Users come from the `Authorization` header, or from the
     /// URL as in a [`kubeconfig`](Self::kubeconfig).
+    ///
+    /// At most 1024 connections are open at once. If no connection can be accepted, for example because the process has too many
+    /// open files, this logs it and tries again every second.
     ///
     /// All that it starts has ended when it returns. Dropping it is a shutdown at once; nothing is lost, a write is done or
     /// not.
@@ -101,11 +115,18 @@ where
     let end = loop {
         let stream = tokio::select! {
             () = shutdown.cancelled() => break Ok(()),
-            accepted = listener.accept() => match accepted {
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _)) => stream,
                 // The one who called is gone.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
-                Err(error) => break Err(error),
+                Err(error) if is_final(&error) => break Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection; trying again");
+                    tokio::select! {
+                        () = shutdown.cancelled() => break Ok(()),
+                        () = sleep(PAUSE) => continue,
+                    }
+                }
             },
             Some(_) = connections.join_next() => continue,
         };
@@ -115,7 +136,7 @@ where
         let streams = streams.clone();
         connections.spawn(async move {
             // A connection that breaks, or never comes to be, is the client's to notice.
-            if let Ok((stream, service)) = open.await {
+            if let Ok(Ok((stream, service))) = timeout(HANDSHAKE, open).await {
                 #[cfg(feature = "tls")]
                 let service = service.with_streams(streams);
                 let service = TowerToHyperService::new(service);
@@ -130,4 +151,32 @@ where
     streams.tasks.close();
     streams.tasks.wait().await;
     end
+}
+
+/// Whether a listener with this error accepts no connection any more. The others pass: too many open files, no memory, or an
+/// error of the network that was meant for the connection.
+fn is_final(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
+    ) || error.raw_os_error() == Some(BAD_DESCRIPTOR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_outlives_a_lack_of_file_descriptors() {
+        const EMFILE: i32 = 24;
+        const ENFILE: i32 = 23;
+        const ENOMEM: i32 = 12;
+        const EINVAL: i32 = 22;
+        for passes in [EMFILE, ENFILE, ENOMEM] {
+            assert!(!is_final(&io::Error::from_raw_os_error(passes)), "{passes}");
+        }
+        for stays in [EINVAL, BAD_DESCRIPTOR] {
+            assert!(is_final(&io::Error::from_raw_os_error(stays)), "{stays}");
+        }
+    }
 }

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Error;
+use crate::private;
 
 /// How many changes of each kind the server keeps for watches that resume.
 const HISTORY: usize = 64;
@@ -33,6 +34,7 @@ impl Cluster {
     /// Opens the API server on a file in `root_dir`.
     pub(crate) async fn open(root_dir: &Path, node_name: &str) -> Result<Self, Error> {
         let file = root_dir.join("api.redb");
+        private::file(&file)?;
         let open = move || FileStorage::open(&file).map_err(io::Error::other);
         let storage = Disk::default().run(open).await?;
         let (dialer, connections) = mpsc::channel(1);
@@ -67,6 +69,7 @@ impl Cluster {
         let listening = tokio::spawn(async move { server.serve_tls(listener, stop).await });
         let (server, stop) = (self.server.clone(), stopping[1].clone());
         let writing = tokio::spawn(async move { server.run(stop).await });
+        let listening = Some(listening);
         Ok(Served { server: self.server.clone(), address, stopping, listening, writing })
     }
 }
@@ -76,8 +79,9 @@ pub(crate) struct Served {
     server: ApiServer,
     address: SocketAddr,
     stopping: [CancellationToken; 2],
-    listening: JoinHandle<io::Result<()>>,
-    writing: JoinHandle<()>,
+    /// `None` once it has ended.
+    listening: Option<JoinHandle<io::Result<()>>>,
+    writing: JoinHandle<kubelet_apiserver::Result<()>>,
 }
 
 impl Served {
@@ -91,19 +95,42 @@ impl Served {
         use std::os::unix::fs::OpenOptionsExt as _;
         let text = self.server.kubeconfig_tls(self.address, User::admin());
         let new = path.with_extension("new");
+        // What a killed agent left.
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
         let mut options = std::fs::OpenOptions::new();
-        let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+        let mut file = options.create_new(true).write(true).mode(0o600).open(&new)?;
         file.write_all(text.as_bytes())?;
         Ok(std::fs::rename(new, path)?)
+    }
+
+    /// Waits until the port fails.
+    pub(crate) async fn failed(&mut self) -> Error {
+        let ended = match &mut self.listening {
+            Some(listening) => listening.await,
+            None => std::future::pending().await,
+        };
+        self.listening = None;
+        match ended {
+            Ok(Ok(())) => "the API server closed its port".into(),
+            Ok(Err(error)) => format!("the API server cannot accept connections: {error}").into(),
+            Err(error) => error.into(),
+        }
     }
 
     /// Closes the port, then writes what is left.
     pub(crate) async fn end(self) -> Result<(), Error> {
         let [listening, writing] = self.stopping;
         listening.cancel();
-        self.listening.await??;
+        let closed = match self.listening {
+            Some(listening) => listening.await,
+            None => Ok(Ok(())),
+        };
         writing.cancel();
-        Ok(self.writing.await?)
+        self.writing.await??;
+        Ok(closed??)
     }
 }
 

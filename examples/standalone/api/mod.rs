@@ -5,13 +5,13 @@ mod node;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::ExitCode;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{self, Error};
 use crate::args::Args;
+use crate::private;
 use cluster::Cluster;
 
 /// Runs until Ctrl-C or SIGTERM. The pods run on, and the next agent with this root folder takes them over.
@@ -20,10 +20,10 @@ pub(crate) async fn run(args: &Args, address: SocketAddr) -> Result<ExitCode, Er
         return Err("--api and --run-once do not go together".into());
     }
     let root_dir = args.root_dir();
-    create_private(&root_dir)?;
+    private::folder(&root_dir, private::Others::Nothing)?;
     let node_name = args.node_name.clone().unwrap_or_else(agent::host_name);
     let cluster = Cluster::open(&root_dir, &node_name).await?;
-    let served = cluster.serve(address).await?;
+    let mut served = cluster.serve(address).await?;
     let kubeconfig = root_dir.join("kubeconfig");
     served.write_kubeconfig(&kubeconfig)?;
     let stopping = CancellationToken::new();
@@ -37,19 +37,20 @@ pub(crate) async fn run(args: &Args, address: SocketAddr) -> Result<ExitCode, Er
     let ended = tokio::select! {
         () = crate::asked_to_stop() => Ok(()),
         failed = node.failed() => failed,
+        failed = served.failed() => Err(failed),
     };
     stopping.cancel();
-    let ended = ended.and(node.join().await);
-    // It ends last: the others send it their last statuses and events.
-    served.end().await?;
-    ended.map(|()| ExitCode::SUCCESS)
-}
-
-/// Creates a folder that only this user can read.
-fn create_private(dir: &Path) -> Result<(), Error> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    let created = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    Ok(created.map_err(|error| format!("{}: {error}", dir.display()))?)
+    let ending = async {
+        let ended = ended.and(node.join().await);
+        // It ends last: the others send it their last statuses and events.
+        served.end().await?;
+        ended.map(|()| ExitCode::SUCCESS)
+    };
+    tokio::select! {
+        ended = ending => ended,
+        // Requests that wait for a full disk take long.
+        () = crate::asked_to_stop() => Err("ended before the last changes were in the file".into()),
+    }
 }
 
 fn say(text: &str) {

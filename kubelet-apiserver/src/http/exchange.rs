@@ -94,6 +94,14 @@ impl Exchange {
         })
     }
 
+    /// The answer, once all that it shows is in the storage: a crash takes back nothing that a client saw, be it an object, its
+    /// absence, or the start of a watch.
+    pub(super) async fn answer_written(&self, body: Bytes) -> Result<Response<ApiBody>, StatusError> {
+        let answer = self.answer(body);
+        self.shared.until_written().await?;
+        answer
+    }
+
     pub(super) fn answer(&self, body: Bytes) -> Result<Response<ApiBody>, StatusError> {
         if let Target::Objects(path) = &self.target {
             return self.objects(path, body);

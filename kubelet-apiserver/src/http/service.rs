@@ -132,7 +132,7 @@ impl ApiService {
                 .unwrap_or_else(|error| exchange.refuse(&error)));
         };
         let about = exchange.about(path, &body);
-        let (trouble, verb) = (shared.trouble(&about), about.verb);
+        let trouble = shared.trouble(&about);
         let record = shared.record(about);
         let (lost, hangs) = (io::ErrorKind::ConnectionReset, None);
         let refused = match &trouble {
@@ -165,17 +165,16 @@ impl ApiService {
             }
         };
         #[cfg(not(feature = "tls"))]
-        let answer = refused.map_or_else(|| exchange.answer(body), Err);
+        let answer = match refused {
+            Some(error) => Err(error),
+            None => exchange.answer_written(body).await,
+        };
         #[cfg(feature = "tls")]
         let answer = match (refused, for_node) {
             (Some(error), _) => Err(error),
             (None, Some((body, upgrade))) => exchange.forward(body, upgrade).await,
             (None, None) if exchange.is_for_metrics() => exchange.metrics().await,
-            (None, None) => exchange.answer(body),
-        };
-        let answer = match answer {
-            Ok(response) if !verb.only_looks() => shared.until_written().await.map(|()| response),
-            answer => answer,
+            (None, None) => exchange.answer_written(body).await,
         };
         let response = answer.unwrap_or_else(|error| exchange.refuse(&error));
         match trouble {

@@ -114,7 +114,8 @@ impl Watch {
                     if now >= self.deadline {
                         return None;
                     }
-                    self.bookmark = Some(self.shared.delivered());
+                    // The first events may be newer than what was delivered.
+                    self.bookmark = Some(self.shared.delivered().max(self.events.since()));
                     self.bookmark_at = self.next_bookmark(now);
                     self.set_timer();
                 }

@@ -197,20 +197,19 @@ impl ApiServerBuilder {
             source: "the entry cannot be read".into(),
         };
         let restored = store.restore(entries).map_err(invalid)?;
+        let mut new = BTreeMap::from([store.revision_entry()]);
         #[cfg(feature = "signing")]
         let signer = match self.signing.kept(&restored.others, self.clock.now()) {
             None => None,
             Some(kept) => {
-                let (signer, new) = kept.map_err(|why| failed("the authority")(io::Error::other(why)))?;
-                if let Some(entries) = new {
-                    let writing = storage.clone();
-                    let written =
-                        Disk::default().run(move || writing.write(&entries).map_err(io::Error::other));
-                    written.await.map_err(failed("cannot be written"))?;
-                }
+                let (signer, entries) = kept.map_err(|why| failed("the authority")(io::Error::other(why)))?;
+                new.extend(entries.into_iter().flatten());
                 Some(signer)
             }
         };
+        let writing = storage.clone();
+        let written = Disk::default().run(move || writing.write(&new).map_err(io::Error::other));
+        written.await.map_err(failed("cannot be written"))?;
         tracing::debug!(
             objects = restored.objects,
             revision = store.revision(),

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use tower::BoxError;
 
@@ -17,12 +18,15 @@ const ENTRIES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("entries"
 const CACHE: usize = 256 * 1024;
 
 /// Keeps the entries in one file, with [redb](https://www.redb.org): each write is a transaction that `fsync` made durable, and
-/// a file that was open when the machine crashed repairs itself.
+/// a file that was open when the machine crashed repairs itself. After an I/O error, such as a full disk, the next write opens the
+/// file again.
 ///
 /// The file is for the user of the process alone, because it has secrets and the key of the server.
 #[derive(Debug)]
 pub struct FileStorage {
-    database: Database,
+    path: PathBuf,
+    /// `None` after an error: redb refuses all work after an I/O error, until the file is opened again.
+    database: Mutex<Option<Database>>,
 }
 
 impl FileStorage {
@@ -38,7 +42,26 @@ impl FileStorage {
             source,
         };
         let database = Self::open_database(path).map_err(failed)?;
-        Ok(Self { database })
+        Ok(Self {
+            path: path.to_owned(),
+            database: Mutex::new(Some(database)),
+        })
+    }
+
+    /// Works with the database. It opens the file if it is closed, and closes it if the work fails.
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&Database) -> std::result::Result<T, BoxError>,
+    ) -> std::result::Result<T, BoxError> {
+        let mut open = self.database.lock();
+        let database = match open.take() {
+            Some(database) => database,
+            // It is not created: a new file would have none of the objects.
+            None => Self::open_at(&self.path, false)?,
+        };
+        let done = work(&database)?;
+        *open = Some(database);
+        Ok(done)
     }
 
     fn open_database(path: &Path) -> std::result::Result<Database, BoxError> {
@@ -51,18 +74,18 @@ impl FileStorage {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
             }
-            drop(Self::open_at(&new)?);
+            drop(Self::open_at(&new, true)?);
             fs::rename(&new, path)?;
             sync(parent(path))?;
         }
-        Self::open_at(path)
+        Self::open_at(path, false)
     }
 
-    fn open_at(path: &Path) -> std::result::Result<Database, BoxError> {
+    fn open_at(path: &Path, create: bool) -> std::result::Result<Database, BoxError> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
-            .create(true)
+            .create(create)
             .truncate(false)
             .mode(0o600)
             .open(path)?;
@@ -77,30 +100,34 @@ impl FileStorage {
 
 impl Storage for FileStorage {
     fn load(&self) -> std::result::Result<Vec<(String, Vec<u8>)>, BoxError> {
-        let transaction = self.database.begin_read()?;
-        let table = transaction.open_table(ENTRIES)?;
-        let mut entries = Vec::new();
-        for entry in table.iter()? {
-            let (name, value) = entry?;
-            entries.push((name.value().to_owned(), value.value().to_vec()));
-        }
-        Ok(entries)
+        self.with(|database| {
+            let transaction = database.begin_read()?;
+            let table = transaction.open_table(ENTRIES)?;
+            let mut entries = Vec::new();
+            for entry in table.iter()? {
+                let (name, value) = entry?;
+                entries.push((name.value().to_owned(), value.value().to_vec()));
+            }
+            Ok(entries)
+        })
     }
 
     fn write(&self, entries: &BTreeMap<String, Option<Vec<u8>>>) -> std::result::Result<(), BoxError> {
-        // Its durability is immediate unless set.
-        let transaction = self.database.begin_write()?;
-        {
-            let mut table = transaction.open_table(ENTRIES)?;
-            for (name, value) in entries {
-                match value {
-                    Some(value) => drop(table.insert(name.as_str(), value.as_slice())?),
-                    None => drop(table.remove(name.as_str())?),
+        self.with(|database| {
+            // Its durability is immediate unless set.
+            let transaction = database.begin_write()?;
+            {
+                let mut table = transaction.open_table(ENTRIES)?;
+                for (name, value) in entries {
+                    match value {
+                        Some(value) => drop(table.insert(name.as_str(), value.as_slice())?),
+                        None => drop(table.remove(name.as_str())?),
+                    }
                 }
             }
-        }
-        transaction.commit()?;
-        Ok(())
+            transaction.commit()?;
+            Ok(())
+        })
     }
 }
 
@@ -113,4 +140,78 @@ fn parent(path: &Path) -> PathBuf {
 
 fn sync(folder: PathBuf) -> io::Result<()> {
     fs::File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use redb::StorageBackend;
+    use redb::backends::InMemoryBackend;
+
+    use super::*;
+
+    /// A disk that can be full.
+    #[derive(Debug, Default)]
+    struct Disk {
+        memory: InMemoryBackend,
+        is_full: Arc<AtomicBool>,
+    }
+
+    impl Disk {
+        fn has_space(&self) -> io::Result<()> {
+            match self.is_full.load(Ordering::Relaxed) {
+                true => Err(io::ErrorKind::StorageFull.into()),
+                false => Ok(()),
+            }
+        }
+    }
+
+    impl StorageBackend for Disk {
+        fn len(&self) -> io::Result<u64> {
+            self.memory.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.memory.read(offset, out)
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.has_space()?;
+            self.memory.set_len(len)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.has_space()?;
+            self.memory.sync_data()
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.has_space()?;
+            self.memory.write(offset, data)
+        }
+    }
+
+    #[test]
+    fn writes_again_after_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("api.redb");
+        drop(FileStorage::open(&path).unwrap());
+        let disk = Disk::default();
+        let is_full = disk.is_full.clone();
+        let database = Database::builder().create_with_backend(disk).unwrap();
+        let storage = FileStorage {
+            path,
+            database: Mutex::new(Some(database)),
+        };
+        is_full.store(true, Ordering::Relaxed);
+        let entries = BTreeMap::from([("pods/default/web".to_owned(), Some(b"{}".to_vec()))]);
+        storage.write(&entries).unwrap_err();
+        storage.write(&entries).unwrap();
+        assert_eq!(
+            storage.load().unwrap(),
+            [("pods/default/web".to_owned(), b"{}".to_vec())]
+        );
+    }
 }

@@ -3,7 +3,7 @@
 #[cfg(feature = "storage")]
 mod file;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 
+use super::error::Error;
 use super::request::{Attributes, User};
 use super::resource::Resource;
 use super::server::{ApiServer, Shared};
@@ -32,6 +33,8 @@ pub use file::FileStorage;
 const RETRY: Duration = Duration::from_secs(1);
 /// How long a request waits until its change is in the storage.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How many objects an error names.
+const NAMED: usize = 10;
 /// How often old events are removed.
 const SWEEP: Duration = Duration::from_secs(60);
 
@@ -84,10 +87,15 @@ impl Kept {
         }
     }
 
-    /// Writes a batch. Tries until it succeeds.
-    async fn write(&self, batch: &Arc<Batch>) {
+    /// Writes a batch. Tries until it succeeds, and after `shutdown` once more.
+    ///
+    /// # Errors
+    ///
+    /// The last try failed.
+    async fn write(&self, batch: &Arc<Batch>, shutdown: &CancellationToken) -> io::Result<()> {
         let mut failures = 0;
         loop {
+            let is_last = shutdown.is_cancelled();
             let turn = self.turn.clone().lock_owned().await;
             let (storage, batch) = (self.storage.clone(), batch.clone());
             let write = move || {
@@ -95,11 +103,17 @@ impl Kept {
                 storage.write(&batch.entries()).map_err(io::Error::other)
             };
             let Err(error) = Disk::default().run(write).await else {
-                return;
+                return Ok(());
             };
             failures += 1;
             tracing::error!(%error, failures, "cannot write to the storage");
-            sleep(RETRY).await;
+            if is_last {
+                return Err(error);
+            }
+            tokio::select! {
+                () = sleep(RETRY) => {}
+                () = shutdown.cancelled() => {}
+            }
         }
     }
 
@@ -123,13 +137,13 @@ impl Shared {
             Err(_) => Err(StatusError::new(
                 504,
                 "Timeout",
-                "Timeout: the storage did not take the change in time",
+                "Timeout: the storage did not take the changes in time",
             )),
         }
     }
 
-    /// Writes all changes that wait. Tries until it succeeds.
-    async fn write(&self, kept: &Kept) {
+    /// Writes all changes that wait. Tries until it succeeds, and after `shutdown` once more.
+    async fn write(&self, kept: &Kept, shutdown: &CancellationToken) -> Result<(), Error> {
         loop {
             let batch = {
                 let mut open = kept.open.lock();
@@ -138,8 +152,13 @@ impl Shared {
                 }
                 open.clone()
             };
-            let Some(batch) = batch else { return };
-            kept.write(&batch).await;
+            let Some(batch) = batch else { return Ok(()) };
+            let failed = |source: io::Error| {
+                let mut names = batch.names();
+                names.extend(self.with_store(|store| store.waiting_names()));
+                not_written(&names, source)
+            };
+            kept.write(&batch, shutdown).await.map_err(failed)?;
             self.with_store(|store| store.written(&batch));
             kept.written.send_replace(batch.revision);
             *kept.open.lock() = None;
@@ -189,23 +208,30 @@ impl Shared {
 
 impl ApiServer {
     /// Writes changes to the storage until `shutdown`, and removes old events. A server that was
-    /// [opened](super::ApiServerBuilder::open) needs this: a write gets its response, and watchers get it, once it is in the storage.
+    /// [opened](super::ApiServerBuilder::open) needs this: requests that write or show a change get their response, and watchers
+    /// get the change, once it is in the storage.
     ///
     /// Changes that come while the disk is busy are written together. If a write fails, this logs it and tries again every second.
-    /// After `shutdown` it writes what is left. End it after the clients of the server. Without a storage it only waits for
-    /// `shutdown`.
+    /// After `shutdown` it writes what is left, with one try. End it after the clients of the server. Without a storage it only
+    /// waits for `shutdown`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Storage`]: the last changes could not be written. The error names their objects. The server still has the
+    /// changes, and you may call this again.
     ///
     /// # Cancel safety
     ///
-    /// You may drop it and call it again. Until then, requests that write wait.
-    pub async fn run(&self, shutdown: CancellationToken) {
+    /// You may drop it and call it again. Until then, requests that write or show changes wait.
+    pub async fn run(&self, shutdown: CancellationToken) -> Result<(), Error> {
         let Some(kept) = &self.shared.kept else {
-            return shutdown.cancelled().await;
+            shutdown.cancelled().await;
+            return Ok(());
         };
         let mut sweep = interval(SWEEP);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            self.shared.write(kept).await;
+            self.shared.write(kept, &shutdown).await?;
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
@@ -214,7 +240,21 @@ impl ApiServer {
             }
         }
         let from = Instant::now();
-        self.shared.write(kept).await;
+        self.shared.write(kept, &shutdown).await?;
         tracing::debug!(took = ?from.elapsed(), "all changes are in the storage");
+        Ok(())
+    }
+}
+
+/// The error for changes that are in memory only.
+fn not_written(names: &BTreeSet<String>, source: io::Error) -> Error {
+    let mut named: Vec<&str> = names.iter().map(String::as_str).take(NAMED).collect();
+    let more = format!("and {} more", names.len().saturating_sub(NAMED));
+    if names.len() > NAMED {
+        named.push(&more);
+    }
+    Error::Storage {
+        what: format!("does not have the last changes of {}", named.join(", ")),
+        source: source.into(),
     }
 }

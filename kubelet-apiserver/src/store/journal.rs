@@ -1,9 +1,9 @@
 //! [`Journal`]: the changes that are not in the storage yet.
 //!
-//! A change is in memory at once, so that the next request can build on it. Watchers get it, and its request gets its
-//! response, once it is in the storage.
+//! A change is in memory at once, so that the next request can build on it. Watchers get it, and all requests that wrote or
+//! saw it get their responses, once it is in the storage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -13,10 +13,10 @@ use super::change::Change;
 use crate::resource::RESOURCES;
 
 /// How far the revisions go ahead when a server starts on a storage. The server before may have shown revisions to
-/// readers that are not in the storage; none of them is used again.
+/// readers that are not in the storage; none of them is used again. The server writes the new revision before it serves.
 const LEAP: u64 = 1_000_000;
 /// The key of the revision in the storage. No resource has this name.
-pub(super) const REVISION: &str = "revision";
+const REVISION: &str = "revision";
 
 #[derive(Debug, Default)]
 pub(super) struct Journal {
@@ -40,19 +40,35 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
+    /// The names of the entries that are objects.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        names(&self.changes)
+    }
+
     /// The entries to write: the last state of each object, `None` for a removed one.
     pub(crate) fn entries(&self) -> BTreeMap<String, Option<Vec<u8>>> {
         let mut entries = BTreeMap::new();
         for (kind, change) in &self.changes {
-            let Some(resource) = RESOURCES.get(*kind) else {
+            let Some(name) = name(*kind, change) else {
                 continue;
             };
             let object = change.new_object().map(|object| object.to_string().into_bytes());
-            entries.insert(format!("{}/{}", resource.qualified(), change.key()), object);
+            entries.insert(name, object);
         }
         entries.insert(REVISION.to_owned(), Some(self.revision.to_string().into_bytes()));
         entries
     }
+}
+
+fn names(changes: &[(usize, Arc<Change>)]) -> BTreeSet<String> {
+    let names = changes.iter().filter_map(|(kind, change)| name(*kind, change));
+    names.collect()
+}
+
+/// The name of the entry of a changed object.
+fn name(kind: usize, change: &Change) -> Option<String> {
+    let resource = RESOURCES.get(kind)?;
+    Some(format!("{}/{}", resource.qualified(), change.key()))
 }
 
 /// What a store found in its storage.
@@ -73,6 +89,7 @@ impl Store {
     /// The name of an entry that cannot be read.
     pub(crate) fn restore(&mut self, entries: Vec<(String, Vec<u8>)>) -> Result<Restored, String> {
         let mut restored = Restored::default();
+        let is_new = entries.is_empty();
         for (name, value) in entries {
             if name == REVISION {
                 let text = String::from_utf8(value).map_err(|_| name.clone())?;
@@ -95,7 +112,7 @@ impl Store {
             self.put(kind, key, object);
             restored.objects += 1;
         }
-        if restored.objects > 0 {
+        if !is_new {
             self.revision += LEAP;
         }
         self.compact();
@@ -106,11 +123,22 @@ impl Store {
         Ok(restored)
     }
 
+    /// The entry of the revision.
+    pub(crate) fn revision_entry(&self) -> (String, Option<Vec<u8>>) {
+        (REVISION.to_owned(), Some(self.revision.to_string().into_bytes()))
+    }
+
     /// The changes that wait for the storage, in order; `None` if there are none.
     pub(crate) fn take_batch(&mut self) -> Option<Batch> {
         let changes = std::mem::take(&mut self.journal.as_mut()?.waiting);
         let revision = changes.last()?.1.revision;
         Some(Batch { changes, revision })
+    }
+
+    /// The names of the objects whose changes wait for the storage.
+    pub(crate) fn waiting_names(&self) -> BTreeSet<String> {
+        let journal = self.journal.as_ref();
+        journal.map_or_else(BTreeSet::new, |journal| names(&journal.waiting))
     }
 
     /// Delivers changes to their watchers, now that the storage has them.

@@ -53,9 +53,16 @@ pub(crate) struct Events {
     first: VecDeque<Event>,
     receiver: mpsc::Receiver<(Arc<Change>, EventType)>,
     ending: Arc<AtomicU8>,
+    /// The revision of the store when the watch began.
+    since: u64,
 }
 
 impl Events {
+    /// The revision of the store when the watch began. The first events go up to it, so no bookmark may be older.
+    pub(crate) fn since(&self) -> u64 {
+        self.since
+    }
+
     /// The next event; `None` after the last. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         if let Some(event) = self.first.pop_front() {
@@ -176,6 +183,7 @@ impl Subscribers {
                 first: events,
                 receiver,
                 ending,
+                since,
             },
         }
     }
@@ -240,5 +248,28 @@ impl Store {
             }));
         }
         Ok(self.kinds[index].subscribers.add(resource, selection, now, first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_knows_the_revision_that_it_began_with() {
+        let mut store = Store::new(10);
+        store.restore(Vec::new()).unwrap();
+        let maps = Resource::find("", "v1", "configmaps").unwrap();
+        let map = serde_json::json!({"metadata": {"name": "a", "namespace": "default"}});
+        store.commit(maps, "default", "a", None, Some(map)).unwrap();
+        let options = ListOptions {
+            send_initial_events: Some(true),
+            allow_watch_bookmarks: true,
+            ..ListOptions::default()
+        };
+        let mut events = store.watch(maps, Selection::default(), &options).unwrap().events;
+        assert!(store.delivered() < events.since(), "the change is not written");
+        assert!(matches!(events.try_next(), Some(Event::Initial(_))));
+        assert!(matches!(events.try_next(), Some(Event::InitialEnd(revision)) if revision == events.since()));
     }
 }

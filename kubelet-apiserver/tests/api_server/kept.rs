@@ -28,7 +28,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// An open server, and what writes its changes.
 struct Kept {
     server: ApiServer,
-    writing: JoinHandle<()>,
+    writing: JoinHandle<Result<(), Error>>,
     stop: CancellationToken,
 }
 
@@ -117,7 +117,7 @@ async fn what_was_acknowledged_is_there_after_a_kill() {
         assert_eq!(refusal(api.list(&exact).await).0, 410);
     }
     kept.stop.cancel();
-    kept.writing.await.unwrap();
+    kept.writing.await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -187,10 +187,13 @@ impl SlowDisk {
 }
 
 #[tokio::test]
-async fn nothing_is_acknowledged_or_watched_before_it_is_written() {
+async fn nothing_is_acknowledged_or_shown_before_it_is_written() {
     let disk = Arc::new(SlowDisk::default());
     let kept = Kept::run(ApiServer::builder().open(disk.clone()).await.unwrap());
     let api = pods(&kept.server);
+    let maps: Api<ConfigMap> = Api::default_namespaced(kept.server.client());
+    let map = serde_json::from_value(json!({"metadata": {"name": "gone"}})).unwrap();
+    maps.create(&PostParams::default(), &map).await.unwrap();
     let before = version(&create(&api, "a").await);
     let mut watch = api.watch(&WatchParams::default(), &before).await.unwrap().boxed();
 
@@ -203,15 +206,38 @@ async fn nothing_is_acknowledged_or_watched_before_it_is_written() {
     }
     assert!(poll!(creating.as_mut()).is_pending());
     assert!(poll!(watch.next()).is_pending());
+    // Nor does anybody else see it, not even in an error.
+    let list = ListParams::default();
+    let mut getting = pin!(api.get("b"));
+    let mut listing = pin!(api.list(&list));
+    let mut again = pin!(api.create(&params, &second));
+    kept.server.delete::<ConfigMap>("default", "gone").unwrap();
+    let mut gone = pin!(maps.get("gone"));
     // A watch from now on has it, and gets it once.
     let now = kept.server.resource_version().to_string();
-    let mut later = api.watch(&WatchParams::default(), &now).await.unwrap().boxed();
-    let mut all = api.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let watching = WatchParams::default();
+    let mut later = pin!(api.watch(&watching, &now));
+    let mut all = pin!(api.watch(&watching, "0"));
+    for _ in 0..100 {
+        assert!(poll!(getting.as_mut()).is_pending());
+        assert!(poll!(listing.as_mut()).is_pending());
+        assert!(poll!(again.as_mut()).is_pending());
+        assert!(poll!(gone.as_mut()).is_pending());
+        assert!(poll!(later.as_mut()).is_pending());
+        assert!(poll!(all.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
 
     // The disk fails for a while, and nothing is lost.
     disk.state.lock().failures = 1;
     disk.set_stuck(false);
     creating.await.unwrap();
+    let mut later = later.await.unwrap().boxed();
+    let mut all = all.await.unwrap().boxed();
+    assert_eq!(getting.await.unwrap().name_any(), "b");
+    assert_eq!(listing.await.unwrap().items.len(), 2);
+    assert_eq!(refusal(again.await).0, 409);
+    assert_eq!(refusal(gone.await).0, 404);
     create(&api, "c").await;
     let mut next = async |expected: &str| match watch.try_next().await.unwrap() {
         Some(WatchEvent::Added(pod)) => assert_eq!(pod.name_any(), expected),
@@ -252,13 +278,48 @@ async fn a_writer_that_was_dropped_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_revision_is_used_once_although_nothing_was_written() {
+    let disk = Arc::new(SlowDisk::default());
+    let mut newest = 0;
+    for _ in 0..3 {
+        let server = ApiServer::builder().open(disk.clone()).await.unwrap();
+        let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "lost"}})).unwrap();
+        let first = server.create(&map).unwrap().metadata.resource_version.unwrap();
+        let first: u64 = first.parse().unwrap();
+        assert!(newest < first, "{newest} {first}");
+        newest = server.resource_version();
+    }
+}
+
+#[tokio::test]
 async fn writes_what_is_left_when_it_ends() {
     let disk = Arc::new(SlowDisk::default());
     let kept = Kept::run(ApiServer::builder().open(disk.clone()).await.unwrap());
     let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "late"}})).unwrap();
     kept.server.create(&map).unwrap();
     kept.stop.cancel();
-    kept.writing.await.unwrap();
+    kept.writing.await.unwrap().unwrap();
+    assert!(disk.state.lock().entries.contains_key("configmaps/default/late"));
+}
+
+#[tokio::test]
+async fn ends_while_the_disk_fails_and_names_what_is_lost() {
+    let disk = Arc::new(SlowDisk::default());
+    let kept = Kept::run(ApiServer::builder().open(disk.clone()).await.unwrap());
+    create(&pods(&kept.server), "a").await;
+    disk.state.lock().failures = usize::MAX;
+    let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "late"}})).unwrap();
+    kept.server.create(&map).unwrap();
+    kept.stop.cancel();
+    let error = kept.writing.await.unwrap().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "storage does not have the last changes of configmaps/default/late: no space left on device"
+    );
+    // The next one writes it.
+    disk.state.lock().failures = 0;
+    kept.stop.cancel();
+    kept.server.run(kept.stop).await.unwrap();
     assert!(disk.state.lock().entries.contains_key("configmaps/default/late"));
 }
 

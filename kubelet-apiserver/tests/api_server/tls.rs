@@ -49,3 +49,21 @@ async fn needs_an_authority() {
         .unwrap_err();
     assert_eq!(error.to_string(), "this API server signs no certificates");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_without_a_handshake_is_disconnected() {
+    let server = ApiServer::builder().sign_certificates().build();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = CancellationToken::new();
+    let serving = server.serve_tls(listener, shutdown.clone());
+    let calling = async {
+        let mut silent = tokio::net::TcpStream::connect(address).await.unwrap();
+        let mut nothing = [0; 1];
+        let read = tokio::io::AsyncReadExt::read(&mut silent, &mut nothing).await;
+        assert_eq!(read.unwrap_or_default(), 0);
+        shutdown.cancel();
+    };
+    let (served, ()) = tokio::join!(serving, calling);
+    served.unwrap();
+}
