@@ -41,7 +41,7 @@ const LOOK: Duration = Duration::from_secs(300);
 /// How often the API server sends agents a bookmark.
 const BOOKMARKS: Duration = Duration::from_secs(300);
 /// How long a node is down after a power loss.
-pub(super) const REBOOT: Duration = Duration::from_secs(30);
+const REBOOT: Duration = Duration::from_secs(30);
 
 pub(super) struct Driver {
     pub(super) rng: fastrand::Rng,
@@ -79,6 +79,15 @@ pub(super) struct Node {
     pub(super) running: Option<Running>,
     /// If it can run short of something, or shut down.
     pub(super) host: Option<SimulatedHost>,
+}
+
+impl Node {
+    /// The host loses power, and its runtime answers again after a while. No container runs, and nothing is mounted.
+    pub(super) fn reboot(&self) {
+        self.runtime.reboot(REBOOT);
+        self.csi.lose_all();
+        self.mounter.lose_all();
+    }
 }
 
 pub(super) struct Running {
@@ -316,9 +325,7 @@ impl Driver {
                     self.kill_agent(number);
                     let node = &self.nodes[number];
                     self.journal.note(format!("{} loses power", node.name));
-                    node.runtime.reboot(REBOOT);
-                    node.csi.lose_all();
-                    node.mounter.lose_all();
+                    node.reboot();
                     self.start_agent_soon(number);
                 }
             }

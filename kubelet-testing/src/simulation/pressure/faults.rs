@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::host::Scarce;
 use super::managers::SHUTDOWN;
 use crate::memory_cri::Answer;
-use crate::simulation::driver::{Act, Driver, REBOOT};
+use crate::simulation::driver::{Act, Driver};
 
 /// How long a host still runs when its pods have ended.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
@@ -67,8 +67,7 @@ impl Driver {
             // Its mirror shows the end, and then the next life.
             self.witness.is_written(&pod);
         }
-        node.runtime.reboot(REBOOT);
-        node.mounter.lose_all();
+        node.reboot();
         self.start_agent_soon(number);
     }
 
