@@ -145,6 +145,7 @@ impl ConfigObjectWatches {
         let mut running = FuturesUnordered::new();
         loop {
             tokio::select! {
+                biased;
                 () = shutdown.cancelled() => return,
                 Some(watch) = self.begun.recv() => running.push(watch),
                 Some(()) = running.next() => {}

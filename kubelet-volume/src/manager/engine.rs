@@ -169,10 +169,12 @@ impl Engine {
     async fn wait(&mut self) {
         let next = self.timers.first().map(|(at, _)| *at);
         let observed = &mut self.observed;
+        // A fixed order, so that a simulation with the same seed has the same history.
         tokio::select! {
-            () = self.shared.wake.notified() => {}
+            biased;
             Some(ended) = self.operations.join_next_with_id() => self.ended(ended),
             Some(_) = self.background.join_next() => {}
+            () = self.shared.wake.notified() => {}
             () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => self.ring(),
             change = from(observed.objects.as_mut().map(|it| it.recv())) => {
                 match &change {
