@@ -83,6 +83,7 @@ pub(crate) enum RuntimeChoice {
     Pods(Arc<dyn Runtime>),
 }
 
+#[cfg(feature = "volumes")]
 impl RuntimeChoice {
     /// Whether containers see mounts of this host: then the folder of the agent is shared with them.
     pub(crate) fn mounts(&self) -> bool {

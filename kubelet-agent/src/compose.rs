@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kubelet_core::admission::AppArmorAdmitHandler;
 use kubelet_core::{
-    HealthChecks, Kubelet, KubeletBuilder, NodeGetter, PodCache, PodStatusManager as _, PodWorkersConfig,
+    HealthChecks, Kubelet, KubeletBuilder, PodCache, PodStatusManager as _, PodWorkersConfig,
     ProbeResultCache, RootDir,
 };
 use kubelet_kuberuntime::NodeProber;
@@ -349,7 +349,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
 #[cfg(feature = "pod-certificates")]
 fn certificates(
     context: &Context,
-    node: &Option<Arc<dyn NodeGetter>>,
+    node: &Option<Arc<dyn kubelet_core::NodeGetter>>,
 ) -> Option<kubelet_config::PodCertificateManager> {
     let is_on = context.settings.feature_gates.enabled("PodCertificateRequest");
     let (client, node) = (context.client.as_ref().filter(|_| is_on)?, node.clone()?);

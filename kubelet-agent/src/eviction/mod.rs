@@ -10,7 +10,9 @@ use std::sync::Arc;
 #[cfg(feature = "eviction")]
 use std::time::Duration;
 
-use kubelet_core::{PodAdmitHandler, Pressure};
+use kubelet_core::PodAdmitHandler;
+#[cfg(feature = "apiserver")]
+use kubelet_core::Pressure;
 #[cfg(feature = "eviction")]
 use kubelet_eviction::{
     EvictionConfig, EvictionManager, EvictionParts, EvictionSettings, KubeletPods, NodePressure,
@@ -49,6 +51,7 @@ impl EvictionRoom {
     }
 
     /// No pressure is known.
+    #[cfg(feature = "apiserver")]
     pub(crate) fn pressure(&self) -> Option<Arc<dyn Pressure>> {
         None
     }
@@ -81,6 +84,7 @@ impl EvictionRoom {
     }
 
     /// For the conditions in the node's status.
+    #[cfg(feature = "apiserver")]
     pub(crate) fn pressure(&self) -> Option<Arc<dyn Pressure>> {
         Some(Arc::new(self.pressure.clone()))
     }

@@ -197,6 +197,7 @@ impl ApiServerBuilder {
             source: "the entry cannot be read".into(),
         };
         let restored = store.restore(entries).map_err(invalid)?;
+        #[cfg_attr(not(feature = "signing"), allow(unused_mut))]
         let mut new = BTreeMap::from([store.revision_entry()]);
         #[cfg(feature = "signing")]
         let signer = match self.signing.kept(&restored.others, self.clock.now()) {
