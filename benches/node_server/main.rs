@@ -45,7 +45,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::client::{Client, Lines};
 use crate::member::NODE;
 use crate::program::Program;
-use crate::report::{Figure, Report, compare};
+use crate::report::{Figure, Report, compare_programs};
 
 const PODS: usize = 110;
 const LOG_BYTES: usize = 1_000_000_000;
@@ -315,25 +315,5 @@ async fn measure(program: &str) -> Option<Vec<Figure>> {
 }
 
 fn main() {
-    // Cargo's own arguments start with a dash.
-    let programs: Vec<_> = std::env::args()
-        .skip(1)
-        .filter(|argument| !argument.starts_with('-'))
-        .collect();
-    if programs.is_empty() {
-        println!("name the programs to measure: cargo bench -p benches --bench node_server -- PROGRAM…");
-    }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let mut measured = Vec::new();
-        for program in &programs {
-            measured.extend(measure(program).await);
-        }
-        if let [first, second, ..] = &measured[..] {
-            compare(first, second);
-        }
-    });
+    compare_programs("node_server", measure);
 }

@@ -50,7 +50,7 @@ impl Report {
 }
 
 /// How the first program compares with the second.
-pub(crate) fn compare(first: &[Figure], second: &[Figure]) {
+fn compare(first: &[Figure], second: &[Figure]) {
     println!("| measured | first | second | ratio |\n|---|---|---|---|");
     for (one, other) in first.iter().zip(second) {
         let ratio = one.value / other.value;
@@ -59,4 +59,29 @@ pub(crate) fn compare(first: &[Figure], second: &[Figure]) {
             one.what, one.value, one.unit, other.value, other.unit
         );
     }
+}
+
+/// Measures each program that the command line names, and compares the first two.
+pub(crate) fn compare_programs(bench: &str, measure: impl AsyncFn(&str) -> Option<Vec<Figure>>) {
+    // Cargo's own arguments start with a dash.
+    let programs: Vec<_> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
+    if programs.is_empty() {
+        println!("name the programs to measure: cargo bench -p benches --bench {bench} -- PROGRAM…");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut measured = Vec::new();
+        for program in &programs {
+            measured.extend(measure(program).await);
+        }
+        if let [first, second, ..] = &measured[..] {
+            compare(first, second);
+        }
+    });
 }

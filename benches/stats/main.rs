@@ -46,7 +46,7 @@ use tokio::time::{interval, sleep, timeout};
 
 use crate::client::Client;
 use crate::program::Program;
-use crate::report::{Figure, Report, compare};
+use crate::report::{Figure, Report, compare_programs};
 
 const PODS: usize = 110;
 /// Scrapes of an endpoint whose readings are too old.
@@ -158,25 +158,5 @@ async fn measure(program: &str) -> Option<Vec<Figure>> {
 }
 
 fn main() {
-    // Cargo's own arguments start with a dash.
-    let programs: Vec<_> = std::env::args()
-        .skip(1)
-        .filter(|argument| !argument.starts_with('-'))
-        .collect();
-    if programs.is_empty() {
-        println!("name the programs to measure: cargo bench -p benches --bench stats -- PROGRAM…");
-    }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let mut measured = Vec::new();
-        for program in &programs {
-            measured.extend(measure(program).await);
-        }
-        if let [first, second, ..] = &measured[..] {
-            compare(first, second);
-        }
-    });
+    compare_programs("stats", measure);
 }
