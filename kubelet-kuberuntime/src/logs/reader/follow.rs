@@ -1,10 +1,8 @@
 //! Follows a log: decides what to do at its end.
 
-use std::collections::VecDeque;
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +10,10 @@ use kubelet_core::Disk;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::changes::{Changes, LogWatcher};
-use super::super::files::{COMPRESSED, RotatedFiles, has_suffix};
 use super::super::go_text;
 use super::log_error;
-use super::segment::{FileId, Open, Segment};
+use super::next_file::Place;
+use super::segment::{FileId, Open};
 use crate::Error;
 use kubelet_cri::{Code, RuntimeService, v1};
 
@@ -25,6 +23,10 @@ const FORCE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// A log that changes more often is read only so often: then many lines cost as much as one. Nobody reads faster.
 const MIN_PERIOD: Duration = Duration::from_millis(100);
+
+/// After it created the next file, or reported the end of the container, a runtime may still write the last lines: containerd
+/// does, from another goroutine.
+const LAST_LINES: Duration = Duration::from_millis(100);
 
 /// The state of following.
 pub(super) struct Follow {
@@ -40,15 +42,15 @@ pub(super) struct Follow {
     asked_at: Option<Instant>,
     /// Whether the container has ended: the log has only the content that is there by now.
     ended: bool,
-    /// Whether the log was rotated: this file gets no more content.
+    /// Whether the log was rotated, and the runtime had time to write the last lines to this file.
     rotated: bool,
 }
 
 pub(super) enum Next {
     /// There may be more.
     Look,
-    /// The log continues in these files.
-    Segments(VecDeque<Segment>),
+    /// The log continues in this file.
+    File(Box<Open>),
     End,
 }
 
@@ -74,14 +76,6 @@ impl Follow {
 
     /// Call it at the end of the present content, with the log's path and the open file.
     pub(super) async fn next(&mut self, log: &Path, open: &Open, disk: Disk) -> Result<Next, Error> {
-        if self.rotated {
-            self.rotated = false;
-            let (path, id, known) = (log.to_owned(), open.id, open.known.clone());
-            let segments = disk.run(move || since_rotation(&path, id, &known)).await;
-            return segments
-                .map(Next::Segments)
-                .map_err(|error| failed(log, &error, "list rotated logs"));
-        }
         if !self.watching {
             self.watching = true;
             let folder = log.parent().unwrap_or(Path::new("/"));
@@ -93,16 +87,29 @@ impl Follow {
             // Read what was written before the watch. Then check whether the log was rotated before.
             return Ok(Next::Look);
         }
-        if self.names_changed && is_another(log, open.id, disk).await? {
-            // The runtime may have written to the old file between the last read and this check.
-            self.rotated = true;
-            return Ok(Next::Look);
+        if open.id.is_none() || (self.names_changed && is_another(log, open.id, disk).await?) {
+            let (path, place) = (log.to_owned(), Place::of(open));
+            let next = disk.run(move || place.open_next(&path)).await;
+            match next.map_err(|error| failed(log, &error, "open the next log of"))? {
+                // An older file has its last lines.
+                Some(next) if next.id.is_none() || self.rotated => {
+                    self.rotated = false;
+                    return Ok(Next::File(Box::new(next)));
+                }
+                Some(_) => {
+                    sleep(LAST_LINES).await;
+                    self.rotated = true;
+                    return Ok(Next::Look);
+                }
+                None => {}
+            }
         }
         if self.ended {
             return Ok(Next::End);
         }
         self.names_changed = false;
         if !self.is_running().await? {
+            sleep(LAST_LINES).await;
             self.ended = true;
             self.names_changed = true;
             return Ok(Next::Look);
@@ -175,29 +182,4 @@ async fn is_another(log: &Path, id: Option<FileId>, disk: Disk) -> Result<bool, 
     // During a rotation there is no file for a moment.
     let there = there.await.map_err(|error| failed(log, &error, "stat log"))?;
     Ok(there.is_some() && there != id)
-}
-
-/// The files that were written after the file `id` was rotated, oldest first. `known` are the rotated files that
-/// existed when it was opened.
-fn since_rotation(log: &Path, id: Option<FileId>, known: &[PathBuf]) -> io::Result<VecDeque<Segment>> {
-    fn plain(path: &Path) -> &[u8] {
-        let name = path.file_name().unwrap_or(OsStr::new("")).as_encoded_bytes();
-        name.strip_suffix(COMPRESSED.as_bytes()).unwrap_or(name)
-    }
-    let newest_known = known.last().map(|path| plain(path)).unwrap_or_default();
-    let mut newer = RotatedFiles::of(log)?.in_use;
-    newer.retain(|path| plain(path) > newest_known);
-    let is_itself =
-        |path: &PathBuf| fs::metadata(path).is_ok_and(|metadata| Some(FileId::of(&metadata)) == id);
-    let read = match newer.iter().position(is_itself) {
-        Some(at) => at + 1,
-        // A compressed file has another id. It is then the oldest one, unless it was removed.
-        None => usize::from(newer.first().is_some_and(|path| has_suffix(path, COMPRESSED))),
-    };
-    Ok(newer
-        .into_iter()
-        .skip(read)
-        .map(Segment::rotated)
-        .chain([Segment::current(log)])
-        .collect())
 }

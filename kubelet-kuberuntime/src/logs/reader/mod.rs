@@ -2,9 +2,11 @@
 
 mod batch;
 mod follow;
+mod next_file;
 mod segment;
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +17,8 @@ use tokio::time::Instant;
 
 use self::batch::Batch;
 use self::follow::{Follow, Next};
-use self::segment::{Open, Segment, Source};
+use self::next_file::Place;
+use self::segment::{FileId, Open, Segment, Source};
 use super::PodLogOptions;
 use super::changes::LogWatcher;
 use super::lines::{LineBuffer, Piece};
@@ -154,7 +157,7 @@ struct Reading {
     disk: Disk,
     /// The open file.
     open: Open,
-    /// The files after it, oldest first.
+    /// Rotated files after it that are known already, oldest first.
     ahead: VecDeque<Segment>,
     lines: LineBuffer,
     /// A line that is written next.
@@ -321,37 +324,53 @@ impl Reading {
     /// an end is returned when nothing can follow it.
     async fn at_end(&mut self) -> Result<Option<Piece>, Error> {
         if let Some(next) = self.ahead.pop_front() {
-            let rest = self.lines.rest();
-            if rest.is_some() {
-                // Return this first.
+            if let rest @ Some(_) = self.lines.rest() {
                 self.ahead.push_front(next);
                 return Ok(rest);
             }
-            let opened = self.disk.run(move || next.open()).await;
-            match opened {
+            match self.disk.run(move || next.open()).await {
                 Ok(open) => self.open = open,
-                // It was removed meanwhile, or is about to be created.
+                // It was removed meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => {
-                    let message = format!("failed to open log file {:?}: {}", self.path, go_text(&error));
-                    return Err(log_error(&self.path, message));
-                }
+                Err(error) => return Err(self.cannot_open(&error)),
             }
             return Ok(None);
         }
         let Some(follow) = &mut self.follow else {
-            self.ended = true;
-            return Ok(self.lines.rest());
+            let next = match self.open.id {
+                Some(_) => None,
+                None => {
+                    let (path, place) = (self.path.clone(), Place::of(&self.open));
+                    let next = self.disk.run(move || place.open_next(&path)).await;
+                    next.map_err(|error| self.cannot_open(&error))?
+                }
+            };
+            let rest = self.lines.rest();
+            match next {
+                // Then it is opened again.
+                Some(_) if rest.is_some() => {}
+                Some(next) => self.open = next,
+                None => self.ended = true,
+            }
+            return Ok(rest);
         };
         // A follower may wait for long.
         self.lines.release();
         self.batch.release();
         match follow.next(&self.path, &self.open, self.disk).await? {
             Next::Look => {}
-            Next::Segments(segments) => self.ahead = segments,
+            Next::File(open) => {
+                self.open = *open;
+                return Ok(self.lines.rest());
+            }
             Next::End => self.ended = true,
         }
         Ok(None)
+    }
+
+    fn cannot_open(&self, error: &io::Error) -> Error {
+        let message = format!("failed to open log file {:?}: {}", self.path, go_text(error));
+        log_error(&self.path, message)
     }
 }
 
@@ -366,14 +385,16 @@ fn find(path: &Path, tail: Option<i64>, rotated: bool) -> Result<(PathBuf, VecDe
         )
     })?;
     let tail = tail.and_then(|lines| u64::try_from(lines).ok());
-    let segments = plan(&resolved, tail, rotated);
-    let mut segments = segments.map_err(|error| {
-        let lines = tail.unwrap_or_default();
-        format!(
-            "failed to tail {lines} lines of log file {resolved:?}: {}",
-            go_text(&error)
-        )
-    })?;
+    let find_segments = || {
+        plan(&resolved, tail, rotated).map_err(|error| {
+            let lines = tail.unwrap_or_default();
+            format!(
+                "failed to tail {lines} lines of log file {resolved:?}: {}",
+                go_text(&error)
+            )
+        })
+    };
+    let mut segments = find_segments()?;
     loop {
         let Some(first) = segments.pop_front() else {
             return Err(format!(
@@ -381,7 +402,15 @@ fn find(path: &Path, tail: Option<i64>, rotated: bool) -> Result<(PathBuf, VecDe
             ));
         };
         match first.open() {
-            Ok(open) => return Ok((resolved, segments, open)),
+            // The log was rotated after its tail was found.
+            Ok(open) if first.start > 0 && first.id.is_some() && first.id != open.id => {
+                segments = find_segments()?;
+            }
+            Ok(open) => {
+                // The current file is found again when the others were read: by then it may be another one.
+                segments.retain(|segment| !segment.is_current);
+                return Ok((resolved, segments, open));
+            }
             Err(error) if error.kind() == ErrorKind::NotFound && !segments.is_empty() => {}
             Err(error) => {
                 return Err(format!(
@@ -421,8 +450,12 @@ fn plan(log: &Path, tail: Option<u64>, rotated: bool) -> io::Result<VecDeque<Seg
                 all.min(lines)
             }
             false => {
-                let (start, found) = tail_start(&mut std::fs::File::open(&segment.path)?, lines)?;
+                let mut file = File::open(&segment.path)?;
+                let (start, found) = tail_start(&mut file, lines)?;
                 segment.start = start;
+                if segment.is_current {
+                    segment.id = Some(FileId::of(&file.metadata()?));
+                }
                 found
             }
         };

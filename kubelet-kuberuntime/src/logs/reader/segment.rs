@@ -1,5 +1,6 @@
 //! One file of a log, and how it is read.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -13,11 +14,13 @@ use super::super::files::{COMPRESSED, RotatedFiles, has_suffix, with_suffix};
 pub(super) struct Segment {
     pub(super) path: PathBuf,
     /// Whether it is the current file.
-    is_current: bool,
+    pub(super) is_current: bool,
     /// Where to begin, in bytes.
     pub(super) start: u64,
     /// How many lines to skip from there.
     pub(super) skip_lines: u64,
+    /// The current file in which `start` was found.
+    pub(super) id: Option<FileId>,
 }
 
 /// Where the bytes of a file come from.
@@ -39,10 +42,25 @@ impl Read for Source {
 pub(super) struct Open {
     /// `None` during a read.
     pub(super) source: Option<Source>,
-    /// Its id, if it is the current file.
+    /// Its id, if it had the log's name when it was opened. A rotated file has none: its name identifies it.
     pub(super) id: Option<FileId>,
-    /// The rotated files that existed when it was opened.
-    pub(super) known: Vec<PathBuf>,
+    /// All rotated files up to this name are older. If the file was rotated when it was opened, this is its own name.
+    pub(super) older: RotatedName,
+}
+
+/// The name of a rotated file without the suffix of compressed files. Names sort by time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RotatedName(Vec<u8>);
+
+impl RotatedName {
+    pub(super) fn of(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or(OsStr::new("")).as_encoded_bytes();
+        Self(
+            name.strip_suffix(COMPRESSED.as_bytes())
+                .unwrap_or(name)
+                .to_owned(),
+        )
+    }
 }
 
 /// Identifies a file independent of its name.
@@ -63,6 +81,7 @@ impl Segment {
             is_current: true,
             start: 0,
             skip_lines: 0,
+            id: None,
         }
     }
 
@@ -72,6 +91,7 @@ impl Segment {
             is_current: false,
             start: 0,
             skip_lines: 0,
+            id: None,
         }
     }
 
@@ -81,10 +101,14 @@ impl Segment {
 
     pub(super) fn open(&self) -> io::Result<Open> {
         // Listed before the open, so that a later rotation is not among them.
-        let known = match self.is_current {
-            true => RotatedFiles::of(&self.path)?.in_use,
-            false => Vec::new(),
+        let older = match self.is_current {
+            true => RotatedFiles::of(&self.path)?
+                .in_use
+                .last()
+                .map(|path| RotatedName::of(path)),
+            false => Some(RotatedName::of(&self.path)),
         };
+        let older = older.unwrap_or_default();
         let (mut file, compressed) = match File::open(&self.path) {
             // It may have been compressed since it was listed.
             Err(error)
@@ -103,7 +127,7 @@ impl Segment {
             return Ok(Open {
                 source: Some(Source::Compressed(Box::new(source))),
                 id: None,
-                known,
+                older,
             });
         }
         let id = match self.is_current {
@@ -114,7 +138,7 @@ impl Segment {
         Ok(Open {
             source: Some(Source::Plain(file)),
             id,
-            known,
+            older,
         })
     }
 }

@@ -12,7 +12,7 @@ use super::super::files::{COMPRESSED, TEMPORARY, with_suffix};
 
 /// Compresses a file to `<file>.gz` and removes it. `<file>.gz` exists only when it is complete, and only then the file
 /// is removed (`compressLog`).
-pub(super) fn compress(path: &Path) -> io::Result<()> {
+pub(in super::super) fn compress(path: &Path) -> io::Result<()> {
     let mut from = File::open(path)?;
     let mode = from.metadata()?.permissions().mode();
     let temporary = with_suffix(path, TEMPORARY);

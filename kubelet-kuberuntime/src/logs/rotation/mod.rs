@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use indexmap::IndexSet;
+use k8s_openapi::jiff::civil::DateTime;
+use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kubelet_core::{Clock, Disk};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use self::compress::compress;
+pub(super) use self::compress::compress;
 use super::files::{COMPRESSED, RotatedFiles, has_suffix, with_suffix};
 use super::go_text;
 use crate::Error;
@@ -219,7 +221,7 @@ impl ContainerLogManager {
     async fn rotate_latest(&self, id: &str, log: PathBuf) -> Result<(), Error> {
         let (from, now) = (log.clone(), self.clock.now());
         let renamed = self.disk.run(move || {
-            let rotated = free_name(&from, now);
+            let rotated = next_name(&from, now)?;
             fs::rename(&from, &rotated)?;
             Ok(rotated)
         });
@@ -268,19 +270,23 @@ fn remove(log: &Path, what: &str, path: &Path) -> Result<(), Error> {
     }
 }
 
-/// `<log>.<time>`; if that name exists, the next second's, so that no file is overwritten.
-fn free_name(log: &Path, now: Timestamp) -> PathBuf {
-    let mut time = now;
-    loop {
-        let name = with_suffix(log, &format!(".{}", time.strftime("%Y%m%d-%H%M%S")));
-        let taken = [&name, &with_suffix(&name, COMPRESSED)]
-            .into_iter()
-            .any(|path| path.exists());
-        match time.checked_add(SignedDuration::from_secs(1)) {
-            Ok(next) if taken => time = next,
-            _ => return name,
-        }
-    }
+/// `<log>.<time>`, with the time of the next second after the newest rotated file, if the clock is behind it. So names sort in
+/// the order of the rotations, and no file is overwritten.
+fn next_name(log: &Path, now: Timestamp) -> io::Result<PathBuf> {
+    const FORMAT: &str = "%Y%m%d-%H%M%S";
+    let second_after = |newest: &PathBuf| {
+        let name = newest.to_str()?;
+        let name = name.strip_suffix(COMPRESSED).unwrap_or(name);
+        let (_, time) = name.rsplit_once('.')?;
+        let time = DateTime::strptime(FORMAT, time)
+            .ok()?
+            .to_zoned(TimeZone::UTC)
+            .ok()?;
+        time.timestamp().checked_add(SignedDuration::from_secs(1)).ok()
+    };
+    let earliest = RotatedFiles::of(log)?.in_use.last().and_then(second_after);
+    let time = earliest.map_or(now, |earliest| earliest.max(now));
+    Ok(with_suffix(log, &format!(".{}", time.strftime(FORMAT))))
 }
 
 fn failed(log: &Path, what: &str, path: &Path, error: &io::Error) -> Error {
@@ -288,5 +294,31 @@ fn failed(log: &Path, what: &str, path: &Path, error: &io::Error) -> Error {
     Error::Log {
         path: log.display().to_string(),
         message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_sort_in_the_order_of_rotations() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("0.log");
+        let name = |time: &str| {
+            let name = next_name(&log, time.parse().unwrap()).unwrap();
+            fs::write(&name, "").unwrap();
+            name.file_name().unwrap().to_str().unwrap().to_owned()
+        };
+        assert_eq!(name("2024-01-01T00:00:00Z"), "0.log.20240101-000000");
+        compress(&dir.path().join("0.log.20240101-000000")).unwrap();
+        assert_eq!(name("2024-01-01T00:00:00.9Z"), "0.log.20240101-000001");
+        assert_eq!(name("2024-01-01T00:00:10Z"), "0.log.20240101-000010");
+        // The clock goes back, and the oldest files are removed.
+        fs::remove_file(dir.path().join("0.log.20240101-000000.gz")).unwrap();
+        assert_eq!(name("2023-12-31T00:00:00Z"), "0.log.20240101-000011");
+        assert_eq!(name("2024-01-01T00:00:00Z"), "0.log.20240101-000012");
+        fs::write(dir.path().join("0.log.unknown"), "").unwrap();
+        assert_eq!(name("2024-01-02T00:00:00Z"), "0.log.20240102-000000");
     }
 }

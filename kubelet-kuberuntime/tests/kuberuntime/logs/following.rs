@@ -1,5 +1,6 @@
 //! Following a log that grows, is rotated, and ends.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -171,4 +172,31 @@ async fn a_reader_that_is_slower_than_rotations_finds_what_was_in_between() {
     runtime.line("c", "5");
     runtime.end("c");
     assert_eq!(rest(chunks).await, "1\n2\n3\n4\n5\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_lines_are_read_that_a_runtime_writes_late() {
+    let runtime = Arc::new(LogRuntime::running());
+    runtime.line("c", "before");
+    let mut chunks = follow(&runtime, PodLogOptions::default());
+    assert_eq!(next(&mut chunks).await, "before\n");
+    let log = runtime.log("c");
+    let rotated = log.with_file_name(format!(
+        "{}.20240101-000000",
+        log.file_name().unwrap().to_str().unwrap()
+    ));
+    let mut old = std::fs::OpenOptions::new().append(true).open(&log).unwrap();
+    let mut late = |line: &str| {
+        old.write_all(format!("2024-01-01T00:00:00Z stdout F {line}\n").as_bytes())
+            .unwrap()
+    };
+    std::fs::rename(&log, rotated).unwrap();
+    runtime.reopen("c");
+    runtime.line("c", "in the next file");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    late("late");
+    assert_eq!(next(&mut chunks).await, "late\n");
+    assert_eq!(next(&mut chunks).await, "in the next file\n");
+    runtime.end("c");
+    assert_eq!(rest(chunks).await, "");
 }
