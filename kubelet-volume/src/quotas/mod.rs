@@ -31,8 +31,12 @@ pub trait ProjectQuotas: Send + Sync {
     async fn set_limit(&self, file_system: &MountPoint, project: ProjectId, limit: Option<u64>)
     -> Result<()>;
 
-    /// Makes a folder, and all that is and will be below it, a part of a project.
+    /// Makes a folder, and all that is and will be below it, a part of a project. On ext4 it fails if files are already
+    /// there.
     async fn assign(&self, file_system: &MountPoint, project: ProjectId, dir: &Path) -> Result<()>;
+
+    /// The project of a folder (`GetQuotaOnDir`); `None` if it has none.
+    async fn project(&self, dir: &Path) -> Result<Option<ProjectId>>;
 
     /// What the files of a project use (`GetConsumption`, `GetInodes`). A project without files uses nothing.
     async fn usage(&self, file_system: &MountPoint, project: ProjectId) -> Result<ProjectUsage>;

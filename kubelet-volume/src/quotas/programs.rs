@@ -1,4 +1,4 @@
-//! Project quotas of the kernel, by the program `xfs_quota` (`fsquota/common`). It works on XFS and ext4.
+//! Project quotas of the kernel, by the programs `xfs_quota` and `lsattr` (`fsquota/common`), on XFS and ext4.
 
 use std::fs::{self, File};
 use std::io::{Seek as _, Write as _};
@@ -12,18 +12,21 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use tokio::process::Command;
 
 use super::{ProjectId, ProjectQuotas, ProjectUsage};
+use crate::filesystem::commands::run;
 use crate::filesystem::path_error::reason;
 use crate::{Error, MountPoint, Result};
 
 /// Where the program may be (`quotaCmds`).
 const PROGRAMS: [&str; 3] = ["/sbin/xfs_quota", "/usr/sbin/xfs_quota", "/bin/xfs_quota"];
+/// Shows the project of a folder (`lsattrCmd`).
+const LSATTR: &str = "/usr/bin/lsattr";
 /// The largest limit of each file system in bytes (`linuxSupportedFilesystems`).
 const LARGEST: [(&str, u64); 2] = [("xfs", (1 << 63) - 1), ("ext4", (1 << 58) - 1)];
 /// The unit in which the program reports used space.
 const BLOCK: u64 = 1024;
 
-/// Project quotas of XFS and ext4 by the program `xfs_quota` of the package `xfsprogs`. Without the program, no file system
-/// has quotas.
+/// Project quotas of XFS and ext4 by the programs `xfs_quota` of the package `xfsprogs` and `lsattr` of `e2fsprogs`. Without
+/// `xfs_quota`, no file system has quotas.
 ///
 /// The file system must be mounted with the option `prjquota`; an ext4 needs the feature `project`, too.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,6 +105,23 @@ impl ProjectQuotas for QuotaPrograms {
     async fn assign(&self, file_system: &MountPoint, project: ProjectId, dir: &Path) -> Result<()> {
         let command = format!("project -s -p {} {project}", dir.display());
         self.run(file_system, &[command]).await.map(drop)
+    }
+
+    async fn project(&self, dir: &Path) -> Result<Option<ProjectId>> {
+        let path = dir.display().to_string();
+        let ended = run(LSATTR, &["-pd", &path]).await.map_err(Error::failed)?;
+        if !ended.is_success() {
+            let status = ended.text();
+            return Err(Error::failed(format!(
+                "{LSATTR}: {status}: {}",
+                ended.output.trim()
+            )));
+        }
+        let first = ended.output.split_whitespace().next();
+        let project = first.and_then(|word| word.parse().ok());
+        let project: ProjectId = project
+            .ok_or_else(|| Error::failed(format!("unable to parse lsattr output {:?}", ended.output)))?;
+        Ok(Some(project).filter(|project| *project != 0))
     }
 
     async fn usage(&self, file_system: &MountPoint, project: ProjectId) -> Result<ProjectUsage> {

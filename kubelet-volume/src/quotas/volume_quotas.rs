@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kubelet_core::{Disk, PodUid};
+use kubelet_core::Disk;
 use parking_lot::Mutex;
 
 use super::project_files::{LockedFiles, ProjectFiles};
@@ -23,7 +23,8 @@ const NOT_ENFORCED: Option<u64> = Some(u64::MAX);
 /// files (`fsquota.AssignQuota`, `ClearQuota`).
 ///
 /// The projects are in `/etc/projects` and `/etc/projid`, as those of the kubelet. After a restart, a volume keeps the
-/// project that it has there. No limit is enforced: the agent evicts a pod that uses too much.
+/// project that it has there. No limit is enforced: the agent evicts a pod that uses too much. So a volume whose project
+/// cannot be assigned is used without, and its files are counted.
 pub struct VolumeQuotas {
     quotas: Arc<dyn ProjectQuotas>,
     files: ProjectFiles,
@@ -40,8 +41,6 @@ pub struct VolumeQuotas {
 struct Assigned {
     file_system: MountPoint,
     project: ProjectId,
-    uid: PodUid,
-    size: u64,
 }
 
 impl VolumeQuotas {
@@ -80,45 +79,33 @@ impl VolumeQuotas {
         self.disk = disk;
     }
 
-    /// Gives the volume of a pod a project, if its file system counts by project. `size` is the limit of the volume in
-    /// bytes, zero for none.
+    /// Gives a volume a project, if its file system counts by project. `size` is the limit of the volume in bytes, zero for
+    /// none. A volume that has a project keeps it.
     ///
     /// # Errors
     ///
-    /// If no project is left or it cannot be assigned, or if the volume has a quota for another pod or size.
-    pub(crate) async fn assign(
-        &self,
-        mounter: &dyn Mounter,
-        dir: &Path,
-        uid: &PodUid,
-        size: u64,
-    ) -> Result<()> {
-        if let Some(known) = self.assigned.lock().get(dir) {
-            return known.check(dir, uid, size);
+    /// If it cannot be checked whether the file system counts, if no project is left, or if it cannot be assigned. The
+    /// volume then has no quota.
+    pub(crate) async fn assign(&self, mounter: &dyn Mounter, dir: &Path, size: u64) -> Result<()> {
+        if self.has(dir) {
+            return Ok(());
         }
-        let file_system = match self.counting_file_system(mounter, dir).await {
-            Ok(Some(found)) => found,
-            Ok(None) => return Ok(()),
-            Err(error) => {
-                tracing::debug!(dir = %dir.display(), %error, "Cannot check for quotas");
-                return Ok(());
-            }
+        let Some(file_system) = self.counting_file_system(mounter, dir).await? else {
+            return Ok(());
         };
-        let assigned = self.assign_project(&file_system, dir, size).await;
-        let project = assigned.map_err(|error| Error::failed(format!("assign quota FAILED {error}")))?;
+        let project = self.assign_project(&file_system, dir, size).await?;
         tracing::debug!(dir = %dir.display(), project, size, "Assigned a quota");
-        let assigned = Assigned {
-            file_system,
-            project,
-            uid: uid.clone(),
-            size,
-        };
+        let assigned = Assigned { file_system, project };
         self.assigned.lock().insert(dir.to_owned(), assigned);
         Ok(())
     }
 
     async fn assign_project(&self, file_system: &MountPoint, dir: &Path, size: u64) -> Result<ProjectId> {
-        let project = self.project_of(file_system, dir).await?;
+        let (project, is_known) = self.project_of(file_system, dir).await?;
+        // The files of the volume have it, too. On ext4 it cannot be assigned again.
+        if is_known && matches!(self.quotas.project(dir).await, Ok(Some(found)) if found == project) {
+            return Ok(project);
+        }
         let limit = NOT_ENFORCED.filter(|_| size > 0);
         let set = async {
             self.quotas.set_limit(file_system, project, limit).await?;
@@ -133,12 +120,13 @@ impl VolumeQuotas {
         Ok(project)
     }
 
-    /// The project that the folder has since before a restart, or a new one (`createProjectID`).
-    async fn project_of(&self, file_system: &MountPoint, dir: &Path) -> Result<ProjectId> {
+    /// The project that the folder has since before a restart, or a new one (`createProjectID`). Returns also whether it was
+    /// known.
+    async fn project_of(&self, file_system: &MountPoint, dir: &Path) -> Result<(ProjectId, bool)> {
         let _turn = self.choosing.lock().await;
         let locked = self.lock_files().await?;
         if let Some(known) = locked.find(dir) {
-            return Ok(known);
+            return Ok((known, true));
         }
         let (taken, mut passed_over) = (locked.ids(), 0);
         let mut free = (FIRST..).filter(|id| !taken.contains(id));
@@ -154,7 +142,7 @@ impl VolumeQuotas {
         let dir = dir.to_owned();
         let added = self.disk.run(move || locked.add(&dir, found)).await;
         added.map_err(|error| Error::failed(format!("unable to write project files: {}", reason(&error))))?;
-        Ok(found)
+        Ok((found, false))
     }
 
     /// Frees the project of a volume that is about to be removed (`ClearQuota`). The volume may have it since before a
@@ -235,25 +223,6 @@ impl VolumeQuotas {
         }
         self.counting.lock().insert(key);
         Ok(Some(found))
-    }
-}
-
-impl Assigned {
-    fn check(&self, dir: &Path, uid: &PodUid, size: u64) -> Result<()> {
-        let dir = dir.display();
-        if self.uid != *uid {
-            let old = &self.uid;
-            return Err(Error::failed(format!(
-                "requesting quota on existing directory {dir} but different pod {old} {uid}"
-            )));
-        }
-        if self.size != size {
-            let old = self.size;
-            return Err(Error::failed(format!(
-                "requesting quota of different size: old {old} new {size}"
-            )));
-        }
-        Ok(())
     }
 }
 

@@ -70,9 +70,10 @@ impl VolumePlugin for EmptyDirPlugin {
         let medium = Medium::of(&self.host, mount).await?;
         let place = Place::new(&self.host, &mount.pod.uid(), mount.spec.name(), &mount.dir);
         set_up(&self.host, &mount.pod, &place, &medium, mount.fs_group).await?;
-        if let (Some(quotas), Some(size)) = (&self.host.quotas, quota::size(mount)) {
-            let (mounter, uid) = (&*self.host.mounter, mount.pod.uid());
-            quotas.assign(mounter, &mount.dir, &uid, size).await?;
+        if let (Some(quotas), Some(size)) = (&self.host.quotas, quota::size(mount))
+            && let Err(error) = quotas.assign(&*self.host.mounter, &mount.dir, size).await
+        {
+            tracing::warn!(dir = %mount.dir.display(), %error, "Cannot assign a quota, files are counted");
         }
         Ok(SetUp::default())
     }
