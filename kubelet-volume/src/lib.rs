@@ -66,6 +66,7 @@ mod measuring;
 mod mounter;
 mod plugin;
 mod plugins;
+mod quotas;
 mod spec;
 mod volume_objects;
 
@@ -80,5 +81,6 @@ pub use plugin::{
     Expansion, FsGroupChangePolicy, NodeExpandableVolumePlugin, OnDisk, PodMount, SetUp, VolumePlugin,
 };
 pub use plugins::InTreePlugins;
+pub use quotas::{ProjectId, ProjectQuotas, ProjectUsage, QuotaPrograms, VolumeQuotas};
 pub use spec::{VolumeSource, VolumeSpec};
 pub use volume_objects::{NoVolumeObjects, VolumeObjects};

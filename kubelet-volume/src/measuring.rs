@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 /// Runs a measurement, and records how long it took, also if it fails (`CollectVolumeStatCalDuration`). `source` is how the
-/// volume is measured: `du`, `statfs`, `block`, or the name of a CSI driver.
+/// volume is measured: `du`, `fsquota`, `statfs`, `block`, or the name of a CSI driver.
 pub(crate) async fn timed<T>(source: &str, measuring: impl Future<Output = T>) -> T {
     let begun = Instant::now();
     let measured = measuring.await;

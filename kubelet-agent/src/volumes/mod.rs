@@ -12,7 +12,7 @@ use kubelet_core::{
 };
 use kubelet_volume::{
     HostMounter, InTreePlugins, Mounter, NodeVolumes, NodeVolumesBuilder, NodeVolumesHandle, SelinuxContexts,
-    VolumePlugin,
+    VolumePlugin, VolumeQuotas,
 };
 
 pub(crate) use self::late::LateVolumes;
@@ -64,6 +64,10 @@ impl Storage<'_> {
         }
         if let Some(certificates) = &self.certificates {
             plugins = plugins.certificates(certificates.clone());
+        }
+        let gates = &context.settings.feature_gates;
+        if gates.enabled("LocalStorageCapacityIsolationFSQuotaMonitoring") {
+            plugins = plugins.quotas(VolumeQuotas::on_host());
         }
         let mut volumes = NodeVolumes::builder(root_dir)
             .plugins(plugins.build())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -28,7 +28,7 @@ use crate::filesystem::path_error::reason;
 use crate::filesystem::usage;
 use crate::filesystem::walk::{CancelOnDrop, Progress};
 use crate::measuring::timed;
-use crate::{Error, HostMounter, Mounter, Result, VolumePlugin};
+use crate::{Error, HostMounter, Mounter, Result, VolumePlugin, VolumeQuotas};
 
 /// How many volumes are measured at a time: each reads the metadata of all its files.
 const MEASURED_AT_ONCE: usize = 2;
@@ -62,6 +62,7 @@ impl InTreePlugins {
             trust_bundles: Arc::new(NoClusterTrustBundles),
             certificates: None,
             in_memory: true,
+            quotas: None,
             measured: Semaphore::new(MEASURED_AT_ONCE),
         };
         Self { host, mounter: None }
@@ -140,12 +141,26 @@ impl InTreePlugins {
         self
     }
 
+    /// Gives each `emptyDir` on the disk a project quota, if its pod runs in a user namespace (`hostUsers: false`) and its
+    /// file system has such quotas (`LocalStorageCapacityIsolationFSQuotaMonitoring`). The file system then counts what
+    /// the volume uses. By default, and for all other volumes, all files are counted with each measurement.
+    ///
+    /// A pod that shares the users of the host gets no quota: its root could move files to another project.
+    #[must_use]
+    pub fn quotas(mut self, quotas: VolumeQuotas) -> Self {
+        self.host.quotas = Some(quotas);
+        self
+    }
+
     /// The plugins.
     pub fn build(mut self) -> Vec<Arc<dyn VolumePlugin>> {
         self.host.mounter = match self.mounter {
             Some(mounter) => mounter,
             None => Arc::new(HostMounter::new().disk(self.host.disk)),
         };
+        if let Some(quotas) = &mut self.host.quotas {
+            quotas.set_disk(self.host.disk);
+        }
         let host = Arc::new(self.host);
         vec![
             Arc::new(ConfigMapPlugin::new(host.clone())),
@@ -175,6 +190,7 @@ pub(super) struct Host {
     pub(super) trust_bundles: Arc<dyn ClusterTrustBundles>,
     pub(super) certificates: Option<Arc<dyn PodCertificates>>,
     pub(super) in_memory: bool,
+    pub(super) quotas: Option<VolumeQuotas>,
     measured: Semaphore,
 }
 
@@ -201,14 +217,38 @@ impl Host {
             .unwrap_or_default())
     }
 
-    /// Measures the files below a folder. Few walks run at a time; a walk ends when the call is dropped.
+    /// Measures the files below a folder (`fs.DiskUsage`). If the folder has a quota, its file system has counted them;
+    /// otherwise it walks over them. Few walks run at a time; a walk ends when the call is dropped.
     pub(super) async fn measure_files(&self, dir: PathBuf) -> Result<VolumeUsage> {
         let _turn = self.measured.acquire().await;
+        if let Some(counted) = self.counted(&dir).await? {
+            return Ok(counted);
+        }
         let progress = Arc::new(Progress::default());
         let _cancel = CancelOnDrop(&progress);
         let walking = Arc::clone(&progress);
         let measured = timed("du", self.run(move || usage::of_files(&dir, &walking))).await?;
         Ok(self.dated(measured))
+    }
+
+    /// What the file system has counted; `None` if it does not count this folder, or cannot be asked.
+    async fn counted(&self, dir: &Path) -> Result<Option<VolumeUsage>> {
+        let Some(quotas) = self.quotas.as_ref().filter(|quotas| quotas.has(dir)) else {
+            return Ok(None);
+        };
+        let counted = match timed("fsquota", quotas.usage(dir)).await {
+            Ok(Some(counted)) => counted,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                tracing::debug!(dir = %dir.display(), %error, "Cannot read a quota, its files are counted");
+                return Ok(None);
+            }
+        };
+        let of = dir.to_owned();
+        let mut usage = self.run(move || usage::of_file_system(&of)).await?;
+        usage.used_bytes = Some(counted.bytes);
+        usage.inodes_used = Some(counted.inodes);
+        Ok(Some(self.dated(usage)))
     }
 
     /// Measures the file system that a folder is on.

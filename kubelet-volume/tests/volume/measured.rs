@@ -42,7 +42,7 @@ impl Recorder for Sources {
 }
 
 /// Runs a test, and returns the sources of its measurements.
-fn sources_of(test: impl Future<Output = ()>) -> Vec<String> {
+pub(crate) fn sources_of(test: impl Future<Output = ()>) -> Vec<String> {
     let sources = Sources::default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

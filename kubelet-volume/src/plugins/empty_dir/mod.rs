@@ -2,6 +2,7 @@
 
 mod huge_pages;
 mod memory;
+mod quota;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,8 +24,8 @@ const PERMISSIONS: u32 = 0o777;
 
 /// `emptyDir` volumes.
 ///
-/// The size of one on the disk is not limited by the file system: the agent measures it. Project quotas
-/// (`LocalStorageCapacityIsolationFSQuotaMonitoring`, off by default) are not set.
+/// The size of one on the disk is not limited by the file system: the agent measures it. With
+/// [`InTreePlugins::quotas`](super::InTreePlugins::quotas), the file system counts what it uses.
 pub(super) struct EmptyDirPlugin {
     host: Arc<Host>,
 }
@@ -69,10 +70,20 @@ impl VolumePlugin for EmptyDirPlugin {
         let medium = Medium::of(&self.host, mount).await?;
         let place = Place::new(&self.host, &mount.pod.uid(), mount.spec.name(), &mount.dir);
         set_up(&self.host, &mount.pod, &place, &medium, mount.fs_group).await?;
+        if let (Some(quotas), Some(size)) = (&self.host.quotas, quota::size(mount))
+            && let Err(error) = quotas.assign(&*self.host.mounter, &mount.dir, size).await
+        {
+            tracing::warn!(dir = %mount.dir.display(), %error, "Cannot assign a quota, files are counted");
+        }
         Ok(SetUp::default())
     }
 
     async fn tear_down(&self, mounted: &OnDisk) -> Result<()> {
+        if let Some(quotas) = &self.host.quotas
+            && let Err(error) = quotas.clear(&*self.host.mounter, &mounted.dir).await
+        {
+            tracing::warn!(dir = %mounted.dir.display(), %error, "Failed to clear quota");
+        }
         let place = Place::new(&self.host, &mounted.uid, &mounted.name, &mounted.dir);
         tear_down(&self.host, &place).await
     }

@@ -259,7 +259,7 @@ impl Fixture {
     }
 }
 
-fn plugins(root: &Path, world: &Arc<World>) -> InTreePlugins {
+pub(super) fn plugins(root: &Path, world: &Arc<World>) -> InTreePlugins {
     let node = json!({"metadata": {}, "status": {"allocatable": {"memory": "1Gi"}}});
     let node = Arc::new(serde_json::from_value(node).unwrap());
     InTreePlugins::new(root)

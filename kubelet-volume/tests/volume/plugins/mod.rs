@@ -4,4 +4,5 @@ mod files;
 mod fixture;
 mod hostile;
 mod mounts;
+mod quotas;
 mod restarts;
