@@ -24,6 +24,8 @@ pub use self::config::SummaryConfig;
 use self::cpu_rates::CpuRates;
 use crate::collector::{Collector, DEFAULT_AGE};
 use crate::error::Result;
+use crate::reading::{Reading, Snapshot};
+use crate::source::Detail;
 
 /// Measures the node and its pods (`stats.summaryProviderImpl` with `criStatsProvider`). Cheap to clone.
 ///
@@ -74,9 +76,9 @@ impl NodeSummary {
     ///
     /// May be dropped and called again.
     pub async fn summary(&self, update: bool) -> Result<Summary> {
-        let snapshot = self.inner.collector.snapshot(DEFAULT_AGE).await?;
+        let snapshot = self.snapshot().await?;
         let age = if update { Duration::ZERO } else { DEFAULT_AGE };
-        let root = self.inner.collector.cgroup("/", age).await?;
+        let root = self.root(age).await?;
         let root_fs = self.root_file_system().await?;
         let root_fs_stats = node::root_fs_stats(&root_fs, &root);
         let (image_fs, container_fs) = self.runtime_file_systems().await?;
@@ -105,8 +107,8 @@ impl NodeSummary {
     ///
     /// May be dropped and called again.
     pub async fn cpu_and_memory_summary(&self) -> Result<Summary> {
-        let snapshot = self.inner.collector.snapshot(DEFAULT_AGE).await?;
-        let root = self.inner.collector.cgroup("/", DEFAULT_AGE).await?;
+        let snapshot = self.snapshot().await?;
+        let root = self.root(DEFAULT_AGE).await?;
         let node = self.node_cpu_and_memory(&root);
         let pods = self.pods_cpu_and_memory(&snapshot).await?;
         let system_containers = self.system_containers(&snapshot, DEFAULT_AGE, true).await;
@@ -130,9 +132,20 @@ impl NodeSummary {
     ///
     /// May be dropped and called again.
     pub async fn pod_stats(&self) -> Result<Vec<PodStats>> {
-        let snapshot = self.inner.collector.snapshot(DEFAULT_AGE).await?;
+        let snapshot = self.snapshot().await?;
         let root_fs = self.root_file_system().await?;
         self.pods(&snapshot, &root_fs, false).await
+    }
+
+    /// The readings that a summary shows.
+    async fn snapshot(&self) -> Result<Arc<Snapshot>> {
+        let collector = &self.inner.collector;
+        collector.snapshot_with(Detail::Summary, DEFAULT_AGE).await
+    }
+
+    async fn root(&self, age: Duration) -> Result<Arc<Reading>> {
+        let collector = &self.inner.collector;
+        collector.cgroup_with(Detail::Summary, "/", age).await
     }
 
     /// The collector whose readings it shows.
