@@ -1,5 +1,7 @@
 //! Limits of local storage: of `emptyDir` volumes, pods and containers.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::quantity::{Amount, canonical};
 use kubelet_core::stats::PodStats;
@@ -22,6 +24,29 @@ const POD: &str = "ephemeralpodfs.limit";
 const CONTAINER: &str = "ephemeralcontainerfs.limit";
 /// The resource that limits are of.
 const STORAGE: &str = "ephemeral-storage";
+
+/// Whether any of the pods may exceed a limit.
+pub(crate) fn has_limits(pods: &[Arc<Pod>]) -> bool {
+    let has_limit = |pod: &Pod| {
+        let of_volumes = pod.spec.as_ref().is_some_and(|spec| {
+            let mut volumes = spec.volumes.iter().flatten();
+            volumes.any(|volume| {
+                let empty_dir = volume.empty_dir.as_ref();
+                empty_dir.is_some_and(|empty_dir| empty_dir.size_limit.is_some())
+            })
+        });
+        let of_containers = || {
+            let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+            containers.any(|container| {
+                let limits = container.resources.as_ref();
+                let limits = limits.and_then(|resources| resources.limits.as_ref());
+                limits.is_some_and(|limits| limits.contains_key(STORAGE))
+            })
+        };
+        of_volumes || of_containers() || kubelet_core::pod_limit(pod, STORAGE).is_some()
+    };
+    pods.iter().any(|pod| has_limit(pod))
+}
 
 /// The limit that the pod exceeds (`localStorageEviction`): of a volume, else of the pod, else of a container.
 pub(crate) fn exceeded_by(pod: &Pod, stats: &PodStats, file_systems: FileSystems) -> Option<Exceeded> {

@@ -17,7 +17,7 @@ pub use accelerator::AcceleratorStats;
 pub use compute::{CpuStats, IoStats, MemoryStats, ProcessStats, RlimitStats, SwapStats};
 pub use file_system::{FsStats, PvcReference, RuntimeStats, VolumeHealthStats, VolumeStats};
 pub use network::{InterfaceStats, NetworkStats};
-pub use provider::{StatsProvider, SummaryProvider};
+pub use provider::{MetricPieces, StatsProvider, SummaryProvider};
 pub use psi::{PsiData, PsiStats};
 pub use runtime_usages::{
     RuntimeContainer, RuntimeContainerUsage, RuntimeCpu, RuntimeFileSystem, RuntimeFileSystems, RuntimeIo,

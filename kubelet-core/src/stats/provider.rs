@@ -5,6 +5,9 @@ use async_trait::async_trait;
 use super::Summary;
 use crate::runtime::streaming::StreamError;
 
+/// A text in pieces. Each is written when it is taken.
+pub type MetricPieces = Box<dyn Iterator<Item = Vec<u8>> + Send>;
+
 /// What the node's server answers to requests for usage (`stats.SummaryProvider`, and the collectors behind
 /// `/metrics/cadvisor` and `/metrics/resource`).
 ///
@@ -20,12 +23,13 @@ pub trait StatsProvider: Send + Sync {
     /// If something cannot be measured. The client receives the message.
     async fn summary(&self, only_cpu_and_memory: bool) -> Result<Vec<u8>, StreamError>;
 
-    /// `/metrics/cadvisor`, as Prometheus text.
+    /// `/metrics/cadvisor`, as Prometheus text in pieces. The text of a full node has megabytes: no part of the agent holds it
+    /// as a whole.
     ///
     /// # Errors
     ///
     /// As for [`summary`](Self::summary).
-    async fn cadvisor_metrics(&self) -> Result<Vec<u8>, StreamError>;
+    async fn cadvisor_metrics(&self) -> Result<MetricPieces, StreamError>;
 
     /// `/metrics/resource`, as Prometheus text.
     ///
@@ -56,6 +60,15 @@ pub trait SummaryProvider: Send + Sync {
     ///
     /// If something cannot be measured.
     async fn get(&self, update: bool) -> Result<Summary, Box<dyn std::error::Error + Send + Sync>>;
+
+    /// As [`get`](Self::get), but without pods, which cost the most: `pods` may be `None`. By default, everything.
+    ///
+    /// # Errors
+    ///
+    /// If something cannot be measured.
+    async fn node(&self, update: bool) -> Result<Summary, Box<dyn std::error::Error + Send + Sync>> {
+        self.get(update).await
+    }
 
     /// As [`get`](Self::get), but only CPU, memory and swap (`GetCPUAndMemoryStats`). By default, everything.
     ///

@@ -18,6 +18,7 @@ pub use self::parts::{ContainerGc, FileSystemInfo, ImageGc, KubeletPods, NodePod
 use crate::config::{EvictionConfig, FileSystems};
 use crate::decision::{Decision, Starvation, decide, is_relieved};
 use crate::eviction::{Eviction, REASON};
+use crate::local_storage::has_limits;
 use crate::notifier::ThresholdNotifier;
 use crate::pressure::NodePressure;
 use crate::reclaim::Reclaim;
@@ -153,15 +154,23 @@ impl EvictionManager {
             return Vec::new();
         };
         let pods = self.parts.pods.active_pods();
-        let Some(summary) = self
-            .summary("Eviction manager: failed to get summary stats")
-            .await
-        else {
+        let failure = "Eviction manager: failed to get summary stats";
+        // Pods are measured only if they have limits, or if one of them may have to be evicted.
+        let all = self.config.local_storage_capacity_isolation && has_limits(&pods);
+        let Some(mut summary) = self.summary(all, failure).await else {
             return Vec::new();
         };
         self.notifiers.update(&summary).await;
         let now = Instant::now();
-        let (decision, state) = decide(&self.config, file_systems, &self.state, &summary, &pods, now);
+        let mut decided = decide(&self.config, file_systems, &self.state, &summary, &pods, now);
+        if decided.0.starved.is_some() && summary.pods.is_none() {
+            summary = match self.summary(true, failure).await {
+                Some(summary) => summary,
+                None => return Vec::new(),
+            };
+            decided = decide(&self.config, file_systems, &self.state, &summary, &pods, now);
+        }
+        let (decision, state) = decided;
         self.state = state;
         let Decision {
             conditions,
@@ -192,8 +201,12 @@ impl EvictionManager {
         self.file_systems
     }
 
-    async fn summary(&self, failure: &str) -> Option<Summary> {
-        let summary = self.parts.summaries.get(true).await;
+    /// With `all`, pods are measured, too.
+    async fn summary(&self, all: bool, failure: &str) -> Option<Summary> {
+        let summary = match all {
+            true => self.parts.summaries.get(true).await,
+            false => self.parts.summaries.node(true).await,
+        };
         summary
             .inspect_err(|error| tracing::error!(%error, "{failure}"))
             .ok()
@@ -249,7 +262,7 @@ impl EvictionManager {
             return false;
         }
         let failure = "Eviction manager: failed to get summary stats after resource reclaim";
-        let summary = self.summary(failure).await;
+        let summary = self.summary(false, failure).await;
         summary.is_some_and(|summary| is_relieved(&self.config, file_systems, &summary))
     }
 

@@ -92,6 +92,37 @@ async fn evicts_one_pod_waits_for_its_clean_up_and_decides_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_are_measured_if_they_have_limits_or_one_may_be_evicted() {
+    let config = || hard(&[("memory.available", "100Mi")]);
+    let node = two_pods().with_own_usage();
+    node.run_for(15, config(), Vec::new()).await;
+    let both = |what| deeds(&[(0, what), (10, what)]);
+    assert_eq!(node.history(), both("measure the node"));
+
+    let volumes = json!({"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}]});
+    let limits = json!({"resources": {"limits": {"ephemeral-storage": "1Gi"}}});
+    let containers = json!({"containers": [{"name": "c", "resources": limits["resources"]}]});
+    for spec in [volumes, containers, limits] {
+        let node = two_pods().with_own_usage().with(pod("limited", spec), 10);
+        node.run_for(15, config(), Vec::new()).await;
+        assert_eq!(node.history(), both("measure"));
+    }
+
+    let node = two_pods().with_own_usage().with(pod("other", json!({})), 550);
+    node.run_for(2, config(), Vec::new()).await;
+    assert_eq!(
+        node.history(),
+        deeds(&[
+            (0, "measure the node"),
+            (0, "measure"),
+            (0, "Warning EvictionThresholdMet Attempting to reclaim memory"),
+            (0, "Evicted other memory"),
+            (1, "evict other in 1 s"),
+        ])
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn evicts_pod_after_pod_until_enough_is_free() {
     let node = two_pods().with(pod("other", json!({})), 550);
     node.run_for(15, hard(&[("memory.available", "700Mi")]), Vec::new())

@@ -68,6 +68,8 @@ struct State {
     dead_containers: u64,
     /// Calls fail.
     is_blind: bool,
+    /// It can be measured without its pods.
+    has_own_usage: bool,
     file_systems: Option<FileSystems>,
     /// When an evicted pod is cleaned up, after its eviction.
     cleanup: Duration,
@@ -116,6 +118,12 @@ impl Node {
     pub(crate) fn free_disk(&self, free: u64, images: u64, dead_containers: u64) {
         let mut state = self.state.lock();
         (state.disk, state.images, state.dead_containers) = (free, images, dead_containers);
+    }
+
+    /// Measures the node also without its pods.
+    pub(crate) fn with_own_usage(self) -> Self {
+        self.state.lock().has_own_usage = true;
+        self
     }
 
     pub(crate) fn blind(&self, is_blind: bool) {
@@ -189,6 +197,24 @@ impl SummaryProvider for Node {
     async fn get(&self, update: bool) -> Result<Summary, BoxError> {
         assert!(update);
         self.log("measure");
+        self.measure()
+    }
+
+    async fn node(&self, update: bool) -> Result<Summary, BoxError> {
+        if !self.state.lock().has_own_usage {
+            return self.get(update).await;
+        }
+        assert!(update);
+        self.log("measure the node");
+        Ok(Summary {
+            pods: None,
+            ..self.measure()?
+        })
+    }
+}
+
+impl Node {
+    fn measure(&self) -> Result<Summary, BoxError> {
         let state = self.state.lock();
         if state.is_blind {
             return Err("nothing can be measured".into());

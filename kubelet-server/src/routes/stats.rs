@@ -1,5 +1,10 @@
 //! `/stats/summary`, `/metrics/cadvisor` and `/metrics/resource`: the usage of node, pods and containers.
 
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use futures::stream;
+use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Response, StatusCode};
 use kubelet_core::StatsProvider;
 
@@ -34,14 +39,19 @@ pub(crate) async fn serve_metrics(stats: Option<&dyn StatsProvider>, path: &str)
     let Some(stats) = stats else {
         return body::not_found();
     };
-    let text = match path {
-        "/metrics/cadvisor" => stats.cadvisor_metrics().await,
-        _ => stats.resource_metrics().await,
+    let answer = match path {
+        "/metrics/cadvisor" => stats.cadvisor_metrics().await.map(|pieces| {
+            let pieces = pieces.map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
+            let mut answer = Response::new(body::streamed(stream::iter(pieces)));
+            answer.headers_mut().insert(CONTENT_TYPE, PROMETHEUS);
+            answer
+        }),
+        _ => {
+            let text = stats.resource_metrics().await;
+            text.map(|text| body::answer(StatusCode::OK, PROMETHEUS, text))
+        }
     };
-    match text {
-        Ok(text) => body::answer(StatusCode::OK, PROMETHEUS, text),
-        Err(error) => failed(&error.message),
-    }
+    answer.unwrap_or_else(|error| failed(&error.message))
 }
 
 fn failed(message: &str) -> Response<Body> {

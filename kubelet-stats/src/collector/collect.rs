@@ -5,45 +5,44 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kubelet_core::Clock;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::containers::Owner;
 use super::rates::Rates;
-use super::{Collector, CollectorConfig};
-use crate::reading::{DiskIo, FileSystem, Machine, MemorySpec, ProcessUsage, Reading, Snapshot, Spec, Usage};
-use crate::source::{Cgroups, Processes};
+use super::{Collector, CollectorConfig, KEEP};
+use crate::reading::{
+    DiskIo, FileSystem, Machine, MemorySpec, NetworkUsage, ProcessUsage, Reading, Snapshot, Spec, Usage,
+};
+use crate::source::{CgroupFiles, Cgroups, Detail, Processes};
 use crate::{Error, Result};
 
-/// A reading that could not be renewed is shown for this long (`statsCacheDuration`).
-const KEEP: SignedDuration = SignedDuration::from_secs(120);
 /// The process whose network and limits the root cgroup shows.
 const ROOT_PROCESS: u32 = 1;
 
-/// What is kept from one round to the next.
-#[derive(Default)]
-pub(super) struct Round {
-    previous: Arc<BTreeMap<Arc<str>, Arc<Reading>>>,
-}
-
 impl Collector {
-    /// Reads everything.
-    pub(super) async fn collect(&self, round: &mut Round) -> Result<Snapshot> {
+    /// Reads everything that `detail` needs. `newest` is the last snapshot, `kept` the last one with that detail.
+    pub(super) async fn collect(
+        &self,
+        detail: Detail,
+        newest: Option<Arc<Snapshot>>,
+        kept: Option<Arc<Snapshot>>,
+    ) -> Result<Snapshot> {
         let config = &self.inner.config;
         let timestamp = config.clock.now();
         let (machine, version) = self.machine().await?;
-        let file_systems = config.file_systems.all().await;
+        let file_systems = self.all_file_systems(detail).await;
         let (names, left_out) = self.names().await?;
         let owners = self.inner.containers.owners(&names, config).await;
-        let reader = Reader::new(config, machine.clone(), file_systems, &self.inner.rates);
-        let previous = round.previous.clone();
-        let read = move || Ok(reader.read_all(names, &left_out, &owners, &previous));
+        let reader = Reader::new(config, detail, machine.clone(), file_systems, &self.inner.rates);
+        let earlier = Earlier { newest, kept };
+        let read = move || Ok(reader.read_all(names, &left_out, &owners, &earlier));
         let (cgroups, incomplete) = config.disk.run(read).await.map_err(failed)??;
-        round.previous = Arc::new(cgroups.clone());
         Ok(Snapshot {
             timestamp,
+            detail,
             machine,
             version,
             cgroups,
@@ -52,11 +51,11 @@ impl Collector {
     }
 
     /// Reads one cgroup.
-    pub(super) async fn collect_one(&self, name: &str) -> Result<Arc<Reading>> {
+    pub(super) async fn collect_one(&self, detail: Detail, name: &str) -> Result<Arc<Reading>> {
         let config = &self.inner.config;
         let (machine, _) = self.machine().await?;
         let file_systems = match name {
-            "/" => config.file_systems.all().await,
+            "/" => self.all_file_systems(detail).await,
             _ => Arc::default(),
         };
         let name: Arc<str> = name.into();
@@ -66,10 +65,17 @@ impl Collector {
             .owners(std::slice::from_ref(&name), config)
             .await;
         let owner = owners.remove(&name).unwrap_or_default();
-        let reader = Reader::new(config, machine, file_systems, &self.inner.rates);
+        let reader = Reader::new(config, detail, machine, file_systems, &self.inner.rates);
         let read = move || Ok(reader.read(&name, &owner));
         let reading = config.disk.run(read).await.map_err(failed)??;
         Ok(Arc::new(reading))
+    }
+
+    async fn all_file_systems(&self, detail: Detail) -> Arc<[FileSystem]> {
+        match detail {
+            Detail::All => self.inner.config.file_systems.all().await,
+            Detail::Summary => Arc::default(),
+        }
     }
 
     /// The names of all cgroups, and those that could not be listed.
@@ -105,13 +111,23 @@ fn failed(error: io::Error) -> Error {
     Error::read("/sys/fs/cgroup", error)
 }
 
+/// Snapshots that were read before.
+struct Earlier {
+    newest: Option<Arc<Snapshot>>,
+    /// With at least the detail that is read now.
+    kept: Option<Arc<Snapshot>>,
+}
+
 /// Reads cgroups, on a thread that may block.
 struct Reader {
+    detail: Detail,
     cgroups: Arc<dyn Cgroups>,
     processes: Arc<dyn Processes>,
     machine: Arc<Machine>,
     file_systems: Arc<[FileSystem]>,
     rates: Arc<Mutex<Rates>>,
+    /// By the number of the namespace: containers on the host's network share one.
+    networks: Mutex<HashMap<u64, NetworkUsage>>,
     clock: Clock,
 }
 
@@ -121,16 +137,19 @@ type AllReadings = (BTreeMap<Arc<str>, Arc<Reading>>, bool);
 impl Reader {
     fn new(
         config: &CollectorConfig,
+        detail: Detail,
         machine: Arc<Machine>,
         file_systems: Arc<[FileSystem]>,
         rates: &Arc<Mutex<Rates>>,
     ) -> Self {
         Self {
+            detail,
             cgroups: config.cgroups.clone(),
             processes: config.processes.clone(),
             machine,
             file_systems,
             rates: rates.clone(),
+            networks: Mutex::default(),
             clock: config.clock,
         }
     }
@@ -141,17 +160,18 @@ impl Reader {
         names: Vec<Arc<str>>,
         left_out: &[String],
         owners: &HashMap<Arc<str>, Owner>,
-        previous: &BTreeMap<Arc<str>, Arc<Reading>>,
+        earlier: &Earlier,
     ) -> Result<AllReadings> {
+        let of = |snapshot: &Option<Arc<Snapshot>>, name: &str| snapshot.as_ref()?.cgroup(name).cloned();
         let nobody = Owner::default();
         let mut failed = HashSet::new();
         let mut readings = BTreeMap::new();
         let mut incomplete = !left_out.is_empty();
         for name in names {
-            let before = previous.get(&name);
             match self.read(&name, owners.get(&name).unwrap_or(&nobody)) {
-                Ok(reading) if before.is_some_and(|before| is_being_removed(&before.spec, &reading.spec)) => {
-                }
+                Ok(reading)
+                    if of(&earlier.newest, &name)
+                        .is_some_and(|before| is_being_removed(&before.spec, &reading.spec)) => {}
                 Ok(reading) => {
                     readings.insert(name, Arc::new(reading));
                 }
@@ -162,9 +182,9 @@ impl Reader {
                     incomplete = true;
                     failed.insert(name.clone());
                     let is_young =
-                        |reading: &&Arc<Reading>| is_young(reading.usage.timestamp, self.clock.now());
-                    if let Some(reading) = before.filter(is_young) {
-                        readings.insert(name, reading.clone());
+                        |reading: &Arc<Reading>| is_young(reading.usage.timestamp, self.clock.now());
+                    if let Some(reading) = of(&earlier.kept, &name).filter(is_young) {
+                        readings.insert(name, reading);
                     }
                 }
             }
@@ -183,10 +203,12 @@ impl Reader {
 
     fn read(&self, name: &Arc<str>, owner: &Owner) -> Result<Reading> {
         let is_root = &**name == "/";
-        let mut spec = self.cgroups.spec(name)?;
         let (timestamp, now) = (self.clock.now(), Instant::now());
-        let read = self.cgroups.usage(name, &spec)?;
-        let pids = self.cgroups.processes(name)?;
+        let CgroupFiles {
+            mut spec,
+            usage: read,
+            processes: pids,
+        } = self.cgroups.read(name, self.detail)?;
         let is_sandbox = owner
             .container
             .as_ref()
@@ -215,7 +237,7 @@ impl Reader {
             usage.file_systems = self.file_systems.to_vec();
         }
         if let Some(pid) = first.filter(|_| is_root || is_sandbox) {
-            match self.processes.network(pid) {
+            match self.network(pid) {
                 Ok(network) => usage.network = network,
                 Err(error) => tracing::debug!(%error, cgroup = %name, "read the network"),
             }
@@ -246,12 +268,28 @@ impl Reader {
         });
     }
 
+    /// The network of a process. Of each namespace, it is read once.
+    fn network(&self, pid: u32) -> Result<NetworkUsage> {
+        let Some(namespace) = self.processes.network_namespace(pid) else {
+            return self.processes.network(pid);
+        };
+        if let Some(known) = self.networks.lock().get(&namespace) {
+            return Ok(known.clone());
+        }
+        let network = self.processes.network(pid)?;
+        self.networks.lock().insert(namespace, network.clone());
+        Ok(network)
+    }
+
     /// Counts the open files of processes. One that has ended is left out.
     fn processes(&self, pids: &[u32], first: Option<u32>) -> ProcessUsage {
         let mut usage = ProcessUsage {
             processes: pids.len() as u64,
             ..Default::default()
         };
+        if self.detail == Detail::Summary {
+            return usage;
+        }
         for pid in pids {
             if let Ok((files, sockets)) = self.processes.open_files(*pid) {
                 usage.file_descriptors += files;
@@ -304,7 +342,8 @@ fn is_being_removed(before: &Spec, now: &Spec) -> bool {
 }
 
 fn is_young(read: Timestamp, now: Timestamp) -> bool {
-    now.duration_since(read) < KEEP
+    // After the clock was set back, a reading counts as young.
+    Duration::try_from(now.duration_since(read)).unwrap_or_default() < KEEP
 }
 
 /// The age of readings that metrics and the summary accept (`maxHousekeepingInterval`).

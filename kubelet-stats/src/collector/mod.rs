@@ -12,16 +12,17 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub use self::collect::DEFAULT_AGE;
-use self::collect::Round;
 pub use self::config::CollectorConfig;
 use self::containers::Containers;
 use self::rates::Rates;
 use crate::reading::{Machine, Reading, Snapshot, SystemVersion};
-use crate::source::FileSystems;
+use crate::source::{Detail, FileSystems};
 use crate::{Error, Result};
 
 /// How long the machine is not read again (`update_machine_info_interval`).
 const MACHINE_AGE: Duration = Duration::from_secs(5 * 60);
+/// A reading that could not be renewed is shown for this long (`statsCacheDuration`).
+const KEEP: Duration = Duration::from_secs(120);
 
 /// Reads all cgroups when somebody asks, and keeps the last snapshot (cAdvisor's `manager`). Cheap to clone.
 ///
@@ -36,11 +37,40 @@ pub struct Collector {
 struct Inner {
     config: CollectorConfig,
     /// Held while a snapshot is read. The others wait, and then find a young one.
-    round: tokio::sync::Mutex<Round>,
-    latest: Mutex<Option<(Instant, Arc<Snapshot>)>>,
+    round: tokio::sync::Mutex<()>,
+    latest: Mutex<Latest>,
     machine: tokio::sync::Mutex<Option<KnownMachine>>,
     containers: Containers,
     rates: Arc<Mutex<Rates>>,
+}
+
+/// The last snapshots, and when their reading began.
+#[derive(Default)]
+struct Latest {
+    /// With [`Detail::All`].
+    all: Option<(Instant, Arc<Snapshot>)>,
+    /// With [`Detail::Summary`], if it is newer than `all`.
+    summary: Option<(Instant, Arc<Snapshot>)>,
+}
+
+impl Latest {
+    /// The newest snapshot with at least this detail.
+    fn newest(&self, detail: Detail) -> Option<&(Instant, Arc<Snapshot>)> {
+        let summary = self.summary.as_ref().filter(|_| detail == Detail::Summary);
+        summary.or(self.all.as_ref())
+    }
+
+    fn set(&mut self, started: Instant, snapshot: Arc<Snapshot>) {
+        let new = Some((started, snapshot.clone()));
+        match snapshot.detail {
+            Detail::All => (self.all, self.summary) = (new, None),
+            Detail::Summary => {
+                self.summary = new;
+                // Nobody asks for it any more, and it is too old to stand for what cannot be read.
+                self.all.take_if(|(before, _)| started - *before >= KEEP);
+            }
+        }
+    }
 }
 
 /// The machine as it was read.
@@ -65,7 +95,8 @@ impl Collector {
         }
     }
 
-    /// All readings, at most `max_age` old. `Duration::ZERO`: read after this call began, perhaps for another caller.
+    /// All readings, at most `max_age` old, with all details. `Duration::ZERO`: read after this call began, perhaps for another
+    /// caller.
     ///
     /// # Errors
     ///
@@ -76,21 +107,39 @@ impl Collector {
     ///
     /// May be dropped and called again.
     pub async fn snapshot(&self, max_age: Duration) -> Result<Arc<Snapshot>> {
+        self.snapshot_with(Detail::All, max_age).await
+    }
+
+    /// As [`snapshot`](Self::snapshot), with at least this detail.
+    ///
+    /// # Errors
+    ///
+    /// As for [`snapshot`](Self::snapshot).
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn snapshot_with(&self, detail: Detail, max_age: Duration) -> Result<Arc<Snapshot>> {
         let asked = Instant::now();
-        if let Some(snapshot) = self.young(asked, max_age) {
+        if let Some(snapshot) = self.young(detail, asked, max_age) {
             return Ok(snapshot);
         }
-        let mut round = self.inner.round.lock().await;
-        if let Some(snapshot) = self.young(asked, max_age) {
+        let _round = self.inner.round.lock().await;
+        if let Some(snapshot) = self.young(detail, asked, max_age) {
             return Ok(snapshot);
         }
         let started = Instant::now();
-        let snapshot = Arc::new(self.collect(&mut round).await?);
-        *self.inner.latest.lock() = Some((started, snapshot.clone()));
+        let last = |detail| {
+            let latest = self.inner.latest.lock();
+            latest.newest(detail).map(|(_, snapshot)| snapshot.clone())
+        };
+        let (newest, kept) = (last(Detail::Summary), last(detail));
+        let snapshot = Arc::new(self.collect(detail, newest, kept).await?);
+        self.inner.latest.lock().set(started, snapshot.clone());
         Ok(snapshot)
     }
 
-    /// The reading of one cgroup, at most `max_age` old. It reads only this cgroup, if necessary.
+    /// The reading of one cgroup, at most `max_age` old, with all details. It reads only this cgroup, if necessary.
     ///
     /// # Errors
     ///
@@ -100,13 +149,26 @@ impl Collector {
     ///
     /// May be dropped and called again.
     pub async fn cgroup(&self, name: &str, max_age: Duration) -> Result<Arc<Reading>> {
-        if let Some(snapshot) = self.young(Instant::now(), max_age) {
+        self.cgroup_with(Detail::All, name, max_age).await
+    }
+
+    /// As [`cgroup`](Self::cgroup), with at least this detail.
+    ///
+    /// # Errors
+    ///
+    /// As for [`cgroup`](Self::cgroup).
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn cgroup_with(&self, detail: Detail, name: &str, max_age: Duration) -> Result<Arc<Reading>> {
+        if let Some(snapshot) = self.young(detail, Instant::now(), max_age) {
             let gone = || Error::NoCgroup {
                 name: name.to_owned(),
             };
             return snapshot.cgroup(name).cloned().ok_or_else(gone);
         }
-        self.collect_one(name).await
+        self.collect_one(detail, name).await
     }
 
     /// The machine. It is read again after 5 minutes.
@@ -146,10 +208,10 @@ impl Collector {
         &self.inner.config
     }
 
-    /// The last snapshot, if it was read at most `max_age` before `asked`.
-    fn young(&self, asked: Instant, max_age: Duration) -> Option<Arc<Snapshot>> {
+    /// The last snapshot with this detail, if it was read at most `max_age` before `asked`.
+    fn young(&self, detail: Detail, asked: Instant, max_age: Duration) -> Option<Arc<Snapshot>> {
         let latest = self.inner.latest.lock();
-        let (started, snapshot) = latest.as_ref()?;
+        let (started, snapshot) = latest.newest(detail)?;
         (asked.saturating_duration_since(*started) <= max_age && (!max_age.is_zero() || *started >= asked))
             .then(|| snapshot.clone())
     }

@@ -1,6 +1,7 @@
 //! `/metrics/cadvisor`: the machine and each cgroup (cAdvisor's `PrometheusCollector`).
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -11,60 +12,133 @@ use super::text::Number::{self, Nanoseconds, Signed, Whole};
 use super::text::{Text, push_label};
 use crate::reading::{DeviceIo, Interface, Machine, MemoryUsage, Reading, Snapshot, SystemVersion};
 
+/// A piece of the text ends with the metric that makes it this long.
+const PIECE: usize = 64 * 1024;
 /// About the size of a series.
-const BYTES_OF_A_SERIES: usize = 200;
-/// About the number of series of a cgroup.
-const SERIES_OF_A_CGROUP: usize = 60;
+const BYTES_OF_A_SERIES: usize = 400;
 /// Metrics with this prefix are shown where the kernel reports stalls.
 const OF_STALLS: &str = "container_pressure_";
 /// The states of `container_tasks_state`. The kubelet does not count them.
 const TASK_STATES: [&str; 5] = ["iowaiting", "running", "sleeping", "stopped", "uninterruptible"];
 
-/// Writes the metrics of a machine and of its cgroups. Without a snapshot (`None`), there was an error.
-///
-/// `with_psi`: show stalls. `now`: the time of `container_last_seen`.
-pub(super) fn write(
-    machine: Option<(&Machine, &SystemVersion)>,
-    snapshot: Option<&Snapshot>,
+/// Writes the metrics of a machine and of its cgroups, piece by piece.
+pub(super) struct Pieces {
+    machine: Option<(Arc<Machine>, Arc<SystemVersion>)>,
+    labels: Labels,
     with_psi: bool,
     now: Timestamp,
-) -> Vec<u8> {
-    let cgroups = snapshot.map_or(0, |snapshot| snapshot.cgroups.len());
-    let mut text = Text::with_capacity(8192 + cgroups * SERIES_OF_A_CGROUP * BYTES_OF_A_SERIES);
-    if let Some((_, version)) = machine {
-        machine::write_version(version, &mut text);
+    /// Something could not be read.
+    failed: bool,
+    next: Part,
+}
+
+/// A part of the text.
+#[derive(Clone, Copy)]
+enum Part {
+    Version,
+    /// A metric before the one that reports errors, by its place in [`METRICS`].
+    Before(usize),
+    ScrapeError(usize),
+    /// A metric after it.
+    After(usize),
+    Machine,
+    End,
+}
+
+impl Pieces {
+    /// Without a snapshot (`None`), there was an error. `with_psi`: show stalls. `now`: the time of `container_last_seen`.
+    pub(super) fn new(
+        machine: Option<(Arc<Machine>, Arc<SystemVersion>)>,
+        snapshot: Option<&Snapshot>,
+        with_psi: bool,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            machine,
+            labels: Labels::new(snapshot),
+            with_psi,
+            now,
+            failed: snapshot.is_none_or(|snapshot| snapshot.incomplete),
+            next: Part::Version,
+        }
     }
-    let labels = Labels::new(snapshot);
-    let mut metrics = METRICS
-        .iter()
-        .filter(|metric| with_psi || !metric.name.starts_with(OF_STALLS))
-        .peekable();
-    while let Some(metric) = metrics.next_if(|metric| metric.name < SCRAPE_ERROR) {
-        labels.write(metric, now, &mut text);
+
+    /// The whole text.
+    pub(super) fn whole(self) -> Vec<u8> {
+        let mut text = Vec::new();
+        self.for_each(|piece| text.extend(piece));
+        text
     }
-    let failed = snapshot.is_none_or(|snapshot| snapshot.incomplete);
-    let help = "1 if there was an error while getting container metrics, 0 otherwise";
-    text.single(SCRAPE_ERROR, Gauge, help, Whole(failed.into()), None);
-    for metric in metrics {
-        labels.write(metric, now, &mut text);
+
+    /// Writes a part. Returns the next one.
+    fn write(&self, part: Part, text: &mut Text) -> Part {
+        let machine = self.machine.as_ref();
+        match part {
+            Part::Version => {
+                if let Some((_, version)) = machine {
+                    machine::write_version(version, text);
+                }
+                Part::Before(0)
+            }
+            Part::Before(place) => match METRICS.get(place).filter(|metric| metric.name < SCRAPE_ERROR) {
+                Some(metric) => {
+                    self.metric(metric, text);
+                    Part::Before(place + 1)
+                }
+                None => Part::ScrapeError(place),
+            },
+            Part::ScrapeError(place) => {
+                let help = "1 if there was an error while getting container metrics, 0 otherwise";
+                text.single(SCRAPE_ERROR, Gauge, help, Whole(self.failed.into()), None);
+                Part::After(place)
+            }
+            Part::After(place) => match METRICS.get(place) {
+                Some(metric) => {
+                    self.metric(metric, text);
+                    Part::After(place + 1)
+                }
+                None => Part::Machine,
+            },
+            Part::Machine => {
+                machine::write(machine.map(|(machine, _)| &**machine), text);
+                Part::End
+            }
+            Part::End => Part::End,
+        }
     }
-    machine::write(machine.map(|(machine, _)| machine), &mut text);
-    text.into_bytes()
+
+    fn metric(&self, metric: &Metric, text: &mut Text) {
+        if self.with_psi || !metric.name.starts_with(OF_STALLS) {
+            self.labels.write(metric, self.now, text);
+        }
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let mut text = Text::with_capacity(PIECE + self.labels.cgroups.len() * BYTES_OF_A_SERIES);
+        while text.len() < PIECE && !matches!(self.next, Part::End) {
+            self.next = self.write(self.next, &mut text);
+        }
+        let piece = text.into_bytes();
+        (!piece.is_empty()).then_some(piece)
+    }
 }
 
 const SCRAPE_ERROR: &str = "container_scrape_error";
 
 /// The labels of all cgroups, written once. A cgroup's are `container="…",id="…",image="…",name="…",namespace="…",pod="…"`, and
 /// metrics put labels of their own between them.
-struct Labels<'a> {
+struct Labels {
     written: String,
     /// Sorted by the name of the container, then by cgroup, as Prometheus sorts series.
-    cgroups: Vec<Labelled<'a>>,
+    cgroups: Vec<Labelled>,
 }
 
-struct Labelled<'a> {
-    reading: &'a Reading,
-    container: &'a str,
+struct Labelled {
+    reading: Arc<Reading>,
     /// Of `written`: the label `container`; those up to `image`; those from `name` on.
     parts: [Range<usize>; 3],
     /// The length of the label `pod`, which is the last.
@@ -73,8 +147,8 @@ struct Labelled<'a> {
     at: i64,
 }
 
-impl<'a> Labels<'a> {
-    fn new(snapshot: Option<&'a Snapshot>) -> Self {
+impl Labels {
+    fn new(snapshot: Option<&Snapshot>) -> Self {
         let readings = snapshot
             .into_iter()
             .flat_map(|snapshot| snapshot.cgroups.values());
@@ -83,31 +157,31 @@ impl<'a> Labels<'a> {
             .map(|reading| Labelled::new(reading, &mut written))
             .collect();
         // Cgroups are sorted by name already.
-        cgroups.sort_by_key(|labelled| labelled.container);
+        cgroups.sort_by(|one, other| one.container().cmp(other.container()));
         Self { written, cgroups }
     }
 
-    fn part(&self, labelled: &Labelled<'_>, part: usize) -> &str {
+    fn part(&self, labelled: &Labelled, part: usize) -> &str {
         let range = labelled.parts.get(part).cloned().unwrap_or_default();
         self.written.get(range).unwrap_or_default()
     }
 
     /// All labels of a cgroup.
-    fn all(&self, labelled: &Labelled<'_>) -> &str {
+    fn all(&self, labelled: &Labelled) -> &str {
         let [first, _, last] = &labelled.parts;
         self.written.get(first.start..last.end).unwrap_or_default()
     }
 
     /// The labels `name` and `namespace`, and the label `pod`.
-    fn before_pod(&self, labelled: &Labelled<'_>) -> (&str, &str) {
+    fn before_pod(&self, labelled: &Labelled) -> (&str, &str) {
         let last = self.part(labelled, 2);
         last.split_at(last.len() - labelled.pod_label)
     }
 
     /// The cgroups with the same label `container`.
-    fn groups(&self) -> impl Iterator<Item = &[Labelled<'a>]> {
+    fn groups(&self) -> impl Iterator<Item = &[Labelled]> {
         self.cgroups
-            .chunk_by(|one, other| one.container == other.container)
+            .chunk_by(|one, other| one.container() == other.container())
     }
 
     fn write(&self, metric: &Metric, now: Timestamp, text: &mut Text) {
@@ -120,14 +194,14 @@ impl<'a> Labels<'a> {
         match &metric.values {
             Values::Fact(value) => {
                 for labelled in &self.cgroups {
-                    if let Some(value) = value(labelled.reading) {
+                    if let Some(value) = value(&labelled.reading) {
                         writer.plain(labelled, value, None);
                     }
                 }
             }
             Values::One(value) => {
                 for labelled in &self.cgroups {
-                    if let Some(value) = value(labelled.reading) {
+                    if let Some(value) = value(&labelled.reading) {
                         writer.plain(labelled, value, Some(labelled.at));
                     }
                 }
@@ -167,8 +241,8 @@ impl<'a> Labels<'a> {
     }
 }
 
-impl<'a> Labelled<'a> {
-    fn new(reading: &'a Reading, written: &mut String) -> Self {
+impl Labelled {
+    fn new(reading: &Arc<Reading>, written: &mut String) -> Self {
         let record = reading.container.as_deref();
         let (namespace, pod) = reading
             .pod
@@ -186,18 +260,25 @@ impl<'a> Labelled<'a> {
         let fourth = written.len();
         push_label(written, ",pod", pod);
         Self {
-            reading,
-            container,
+            reading: reading.clone(),
             parts: [start..second, second..third, third..written.len()],
             pod_label: written.len() - fourth,
             at: reading.usage.timestamp.as_millisecond(),
         }
     }
+
+    /// The name of the container; empty for other cgroups.
+    fn container(&self) -> &str {
+        self.reading
+            .container
+            .as_deref()
+            .map_or("", |record| &*record.name)
+    }
 }
 
 /// Writes one metric. The header comes with the first series: a metric without series is not shown.
 struct Writer<'a> {
-    labels: &'a Labels<'a>,
+    labels: &'a Labels,
     metric: &'a Metric,
     text: &'a mut Text,
     begun: bool,
@@ -212,14 +293,14 @@ impl Writer<'_> {
         }
     }
 
-    fn plain(&mut self, labelled: &Labelled<'_>, value: Number, at: Option<i64>) {
+    fn plain(&mut self, labelled: &Labelled, value: Number, at: Option<i64>) {
         self.begin();
         let all = self.labels.all(labelled);
         self.text.series(self.metric.name, [all], value, at);
     }
 
     /// With labels after `container`, after `image`, and at the end.
-    fn between(&mut self, labelled: &Labelled<'_>, [first, second, last]: [&str; 3], value: Number) {
+    fn between(&mut self, labelled: &Labelled, [first, second, last]: [&str; 3], value: Number) {
         self.begin();
         let part = |part| self.labels.part(labelled, part);
         let labels = [part(0), first, part(1), second, part(2), last];
@@ -228,7 +309,7 @@ impl Writer<'_> {
     }
 
     /// With one more label, whose name comes after `pod` and whose value needs no escapes.
-    fn last(&mut self, labelled: &Labelled<'_>, [name, value]: [&str; 2], number: Number) {
+    fn last(&mut self, labelled: &Labelled, [name, value]: [&str; 2], number: Number) {
         self.begin();
         let labels = [self.labels.all(labelled), ",", name, "=\"", value, "\""];
         self.text
@@ -260,7 +341,7 @@ impl Writer<'_> {
             let mut series = Vec::new();
             for (at, labelled) in group.iter().enumerate() {
                 let disks = values.disks.iter().flat_map(|disks| {
-                    let list = (disks.list)(labelled.reading).iter();
+                    let list = (disks.list)(&labelled.reading).iter();
                     let value = |disk: &DeviceIo| (disks.unit)(disk.operation(disks.operation).unwrap_or(0));
                     list.map(move |disk| (disk.device.as_str(), value(disk)))
                 });
@@ -312,7 +393,7 @@ impl Writer<'_> {
     /// `major` and `minor` come after `image`, `operation` comes before `pod`.
     fn blkio_series(
         &mut self,
-        labelled: &Labelled<'_>,
+        labelled: &Labelled,
         device: &str,
         numbers: &str,
         operation: &str,

@@ -1,6 +1,6 @@
 //! What the server of a node answers: the summary as JSON; the metrics of cgroups, of pods and of volumes as Prometheus text.
 //!
-//! Metrics are written straight from a [`Snapshot`] into one buffer. Names, labels, types, help texts and
+//! Metrics are written straight from a [`Snapshot`], those of cgroups piece by piece. Names, labels, types, help texts and
 //! numbers are those that the kubelet shows by default, in the same order.
 
 mod cadvisor;
@@ -11,16 +11,17 @@ mod resource;
 mod text;
 mod volumes;
 
+use std::iter;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::runtime::streaming::StreamError;
-use kubelet_core::stats::{RuntimeUsages, StatsProvider, Summary};
+use kubelet_core::stats::{MetricPieces, RuntimeUsages, StatsProvider, Summary};
 use serde::Serialize;
 use serde_json::ser::{PrettyFormatter, Serializer};
 
-use crate::reading::{Machine, Snapshot, SystemVersion};
+use crate::reading::Snapshot;
 use crate::{DEFAULT_AGE, NodeSummary, Result};
 
 /// The usage as text: a [`StatsProvider`] for the server of a node. Cheap to clone.
@@ -81,10 +82,10 @@ impl StatsProvider for Endpoints {
         to_json(&summary.map_err(StreamError::other)?)
     }
 
-    async fn cadvisor_metrics(&self) -> Result<Vec<u8>, StreamError> {
+    async fn cadvisor_metrics(&self) -> Result<MetricPieces, StreamError> {
         let (collector, shown) = (self.summary.collector(), self.summary.config());
         if let (true, Some(runtime)) = (shown.pod_and_container_stats_from_cri, &shown.runtime) {
-            return Ok(self.runtime_metrics(&**runtime).await);
+            return Ok(Box::new(iter::once(self.runtime_metrics(&**runtime).await)));
         }
         let snapshot = Self::or_log(collector.snapshot(self.max_age).await, "cgroups");
         let machine = match &snapshot {
@@ -93,15 +94,8 @@ impl StatsProvider for Endpoints {
         };
         let config = collector.config();
         let with_psi = shown.psi && config.cgroups.has_psi();
-        let machine = machine
-            .as_ref()
-            .map(|(machine, version)| (&**machine, &**version));
-        Ok(cadvisor::write(
-            machine,
-            snapshot.as_deref(),
-            with_psi,
-            config.clock.now(),
-        ))
+        let pieces = cadvisor::Pieces::new(machine, snapshot.as_deref(), with_psi, config.clock.now());
+        Ok(Box::new(pieces))
     }
 
     async fn resource_metrics(&self) -> Result<Vec<u8>, StreamError> {
@@ -133,11 +127,11 @@ pub fn to_json(summary: &Summary) -> Result<Vec<u8>, StreamError> {
     Ok(json)
 }
 
-/// The text of `/metrics/cadvisor` for a snapshot, without any I/O. `now` is the time of `container_last_seen`; with
+/// The text of `/metrics/cadvisor` for a snapshot with all [details](crate::source::Detail), without any I/O. `now` is the time of `container_last_seen`; with
 /// `with_psi` stalls are shown.
 pub fn cadvisor_text(snapshot: &Snapshot, with_psi: bool, now: Timestamp) -> Vec<u8> {
-    let machine: (&Machine, &SystemVersion) = (&snapshot.machine, &snapshot.version);
-    cadvisor::write(Some(machine), Some(snapshot), with_psi, now)
+    let machine = (snapshot.machine.clone(), snapshot.version.clone());
+    cadvisor::Pieces::new(Some(machine), Some(snapshot), with_psi, now).whole()
 }
 
 /// The text of `/metrics/resource` for a summary, without any I/O.

@@ -41,6 +41,10 @@ impl Text {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.out.len()
+    }
+
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.out.into_bytes()
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
+use crate::source::Detail;
+
 use super::{ContainerRecord, Machine, PodRef, Spec, SystemVersion, Usage};
 
 /// The machine and all its cgroups, read at about the same time. Immutable.
@@ -12,6 +14,8 @@ use super::{ContainerRecord, Machine, PodRef, Spec, SystemVersion, Usage};
 pub struct Snapshot {
     /// When the reading began.
     pub timestamp: Timestamp,
+    /// How much was read of each cgroup.
+    pub detail: Detail,
     /// The machine.
     pub machine: Arc<Machine>,
     /// The versions of kernel and system.

@@ -16,4 +16,6 @@ pub use cgroups::{CgroupsV1, CgroupsV2, boot_time, host_cgroups, own_cgroup};
 pub use file_systems::{HostFileSystems, HostStatFs, StatFs, StatFsResult};
 pub use machine::HostMachine;
 pub use proc::ProcFs;
-pub use traits::{CgroupUsage, Cgroups, FileSystems, FileUsage, Listed, MachineSource, Processes};
+pub use traits::{
+    CgroupFiles, CgroupUsage, Cgroups, Detail, FileSystems, FileUsage, Listed, MachineSource, Processes,
+};

@@ -1,7 +1,11 @@
 //! Processes, from `/proc`.
 
-use std::path::{Path, PathBuf};
+use std::mem::MaybeUninit;
+use std::path::PathBuf;
 use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, RawDir, open, readlinkat_raw};
+use rustix::io::Errno;
 
 use super::Processes;
 use super::pseudo_file::{Folder, missing};
@@ -60,13 +64,31 @@ impl Processes for ProcFs {
         })
     }
 
+    fn network_namespace(&self, pid: u32) -> Option<u64> {
+        let link = std::fs::read_link(self.process(pid).join("ns/net")).ok()?;
+        // `net:[4026531840]`
+        let number = link.to_str()?.strip_prefix("net:[")?.strip_suffix(']')?;
+        number.parse().ok()
+    }
+
     fn open_files(&self, pid: u32) -> Result<(u64, u64)> {
         let path = self.process(pid).join("fd");
+        let failed = |error: Errno| Error::read(&path, error.into());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = open(&path, flags, Mode::empty()).map_err(failed)?;
         let (mut files, mut sockets) = (0, 0);
-        for entry in std::fs::read_dir(&path).map_err(|error| Error::read(&path, error))? {
-            let Ok(entry) = entry else { continue };
+        let (mut entries, mut link) = ([MaybeUninit::uninit(); 4096], [MaybeUninit::uninit(); 16]);
+        let mut entries = RawDir::new(&folder, &mut entries);
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            if name.to_bytes().starts_with(b".") {
+                continue;
+            }
             files += 1;
-            if is_socket(&entry.path()) {
+            // Only the beginning of the target is needed.
+            let target = readlinkat_raw(&folder, name, &mut link);
+            if target.is_ok_and(|(target, _)| target.starts_with(b"socket")) {
                 sockets += 1;
             }
         }
@@ -106,10 +128,6 @@ impl Processes for ProcFs {
         let seconds = text.split(['.', ' ']).next()?.parse().ok()?;
         Some(Duration::from_secs(seconds))
     }
-}
-
-fn is_socket(link: &Path) -> bool {
-    std::fs::read_link(link).is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"socket"))
 }
 
 /// `eth0: 1086 13 0 0 0 0 0 0 682 9 0 0 0 0 0 0`; the name may touch the number.

@@ -10,6 +10,25 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 
+/// A folder that exists.
+pub(super) struct Opened {
+    path: PathBuf,
+    folder: OwnedFd,
+}
+
+impl Opened {
+    /// `None` if there is no such folder.
+    pub(super) fn new(path: PathBuf) -> Option<Self> {
+        let folder = open_folder(&path).ok()?;
+        Some(Self { path, folder })
+    }
+
+    /// The inode.
+    pub(super) fn inode(&self) -> Option<u64> {
+        Some(fstat(&self.folder).ok()?.st_ino)
+    }
+}
+
 /// Reads files of one folder after the other, into one buffer. The folder is looked up once, not for each file.
 pub(super) struct Folder {
     path: PathBuf,
@@ -25,6 +44,12 @@ impl Folder {
             path,
             buffer: vec![0; 8192],
         }
+    }
+
+    /// Goes on with a folder that is open.
+    pub(super) fn enter(&mut self, opened: Opened) {
+        self.folder = Ok(opened.folder);
+        self.path = opened.path;
     }
 
     /// Without a folder yet.

@@ -46,8 +46,49 @@ pub trait Cgroups: Send + Sync {
     /// As for [`spec`](Self::spec).
     fn processes(&self, name: &str) -> Result<Vec<u32>>;
 
+    /// [`spec`](Self::spec), [`usage`](Self::usage) and [`processes`](Self::processes), one after the other, which is the
+    /// default. An implementation may open each folder only once, and leave out what `detail` does not need.
+    ///
+    /// # Errors
+    ///
+    /// As for these three.
+    fn read(&self, name: &str, detail: Detail) -> Result<CgroupFiles> {
+        let _ = detail;
+        let spec = self.spec(name)?;
+        let usage = self.usage(name, &spec)?;
+        let processes = self.processes(name)?;
+        Ok(CgroupFiles {
+            spec,
+            usage,
+            processes,
+        })
+    }
+
     /// The kernel reports stalls of cgroups (`IsPsiEnabled`).
     fn has_psi(&self) -> bool;
+}
+
+/// How much is read of a cgroup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// What the summary and the resource metrics show. Numbers that only `/metrics/cadvisor` shows may be 0: the limits of CPU
+    /// time and of threads, CPU time in user and kernel mode, throttling, details of memory, disk I/O, huge pages, threads,
+    /// open files and their limits, file systems, kills for lack of memory.
+    Summary,
+    /// Everything.
+    #[default]
+    All,
+}
+
+/// Everything about a cgroup that its files contain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CgroupFiles {
+    /// What it was given.
+    pub spec: Spec,
+    /// What it uses.
+    pub usage: CgroupUsage,
+    /// Its processes, in the order of the kernel.
+    pub processes: Vec<u32>,
 }
 
 /// Cgroups that were listed.
@@ -86,6 +127,13 @@ pub trait Processes: Send + Sync {
     ///
     /// If the process has ended ([`Error::is_gone`](crate::Error::is_gone)), or the file is not in its format.
     fn network(&self, pid: u32) -> Result<NetworkUsage>;
+
+    /// The number of the network namespace of a process: processes with the same one have the same
+    /// [`network`](Self::network). `None`, the default: unknown.
+    fn network_namespace(&self, pid: u32) -> Option<u64> {
+        let _ = pid;
+        None
+    }
 
     /// The number of open files of a process, and how many of them are sockets (`/proc/PID/fd`).
     ///

@@ -24,6 +24,8 @@ pub use self::config::SummaryConfig;
 use self::cpu_rates::CpuRates;
 use crate::collector::{Collector, DEFAULT_AGE};
 use crate::error::Result;
+use crate::reading::{FileSystem, Reading, Snapshot};
+use crate::source::Detail;
 
 /// Measures the node and its pods (`stats.summaryProviderImpl` with `criStatsProvider`). Cheap to clone.
 ///
@@ -74,13 +76,38 @@ impl NodeSummary {
     ///
     /// May be dropped and called again.
     pub async fn summary(&self, update: bool) -> Result<Summary> {
-        let snapshot = self.inner.collector.snapshot(DEFAULT_AGE).await?;
-        let age = if update { Duration::ZERO } else { DEFAULT_AGE };
-        let root = self.inner.collector.cgroup("/", age).await?;
+        let snapshot = self.snapshot().await?;
         let root_fs = self.root_file_system().await?;
-        let root_fs_stats = node::root_fs_stats(&root_fs, &root);
-        let (image_fs, container_fs) = self.runtime_file_systems().await?;
+        let node = self.whole_node(&snapshot, &root_fs, update).await?;
         let pods = self.pods(&snapshot, &root_fs, update).await?;
+        Ok(Summary {
+            node,
+            pods: Some(pods),
+        })
+    }
+
+    /// As [`summary`](Self::summary), without pods: neither the runtime nor the files of pods are asked about them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`summary`](Self::summary).
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn node_summary(&self, update: bool) -> Result<Summary> {
+        // The rates of all cgroups go on, although only few of them are shown.
+        let snapshot = self.snapshot().await?;
+        let root_fs = self.root_file_system().await?;
+        let node = self.whole_node(&snapshot, &root_fs, update).await?;
+        Ok(Summary { node, pods: None })
+    }
+
+    async fn whole_node(&self, snapshot: &Snapshot, root_fs: &FileSystem, update: bool) -> Result<NodeStats> {
+        let age = if update { Duration::ZERO } else { DEFAULT_AGE };
+        let root = self.root(age).await?;
+        let root_fs_stats = node::root_fs_stats(root_fs, &root);
+        let (image_fs, container_fs) = self.runtime_file_systems().await?;
         let mut node = self.node_stats(&root);
         node.fs = Some(root_fs_stats);
         node.runtime = (image_fs.is_some() || container_fs.is_some()).then_some(RuntimeStats {
@@ -88,11 +115,8 @@ impl NodeSummary {
             container_fs,
         });
         node.rlimit = Some(self.rlimit().await);
-        node.system_containers = self.system_containers(&snapshot, age, false).await;
-        Ok(Summary {
-            node,
-            pods: Some(pods),
-        })
+        node.system_containers = self.system_containers(snapshot, age, false).await;
+        Ok(node)
     }
 
     /// CPU, memory and swap (`GetCPUAndMemoryStats`).
@@ -105,8 +129,8 @@ impl NodeSummary {
     ///
     /// May be dropped and called again.
     pub async fn cpu_and_memory_summary(&self) -> Result<Summary> {
-        let snapshot = self.inner.collector.snapshot(DEFAULT_AGE).await?;
-        let root = self.inner.collector.cgroup("/", DEFAULT_AGE).await?;
+        let snapshot = self.snapshot().await?;
+        let root = self.root(DEFAULT_AGE).await?;
         let node = self.node_cpu_and_memory(&root);
         let pods = self.pods_cpu_and_memory(&snapshot).await?;
         let system_containers = self.system_containers(&snapshot, DEFAULT_AGE, true).await;
@@ -130,9 +154,20 @@ impl NodeSummary {
     ///
     /// May be dropped and called again.
     pub async fn pod_stats(&self) -> Result<Vec<PodStats>> {
-        let snapshot = self.inner.collector.snapshot(DEFAULT_AGE).await?;
+        let snapshot = self.snapshot().await?;
         let root_fs = self.root_file_system().await?;
         self.pods(&snapshot, &root_fs, false).await
+    }
+
+    /// The readings that a summary shows.
+    async fn snapshot(&self) -> Result<Arc<Snapshot>> {
+        let collector = &self.inner.collector;
+        collector.snapshot_with(Detail::Summary, DEFAULT_AGE).await
+    }
+
+    async fn root(&self, age: Duration) -> Result<Arc<Reading>> {
+        let collector = &self.inner.collector;
+        collector.cgroup_with(Detail::Summary, "/", age).await
     }
 
     /// The collector whose readings it shows.
@@ -150,6 +185,10 @@ impl NodeSummary {
 impl SummaryProvider for NodeSummary {
     async fn get(&self, update: bool) -> Result<Summary, Box<dyn std::error::Error + Send + Sync>> {
         Ok(self.summary(update).await?)
+    }
+
+    async fn node(&self, update: bool) -> Result<Summary, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(self.node_summary(update).await?)
     }
 
     async fn cpu_and_memory(&self) -> Result<Summary, Box<dyn std::error::Error + Send + Sync>> {

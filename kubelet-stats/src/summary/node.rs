@@ -10,6 +10,7 @@ use kubelet_core::stats::{
 
 use super::{NodeSummary, cgroup, time};
 use crate::reading::{FileSystem, Reading, Snapshot};
+use crate::source::Detail;
 use crate::{Error, Result};
 
 impl NodeSummary {
@@ -59,7 +60,12 @@ impl NodeSummary {
             let fresh = age_of_pods.is_zero() && name == SYSTEM_CONTAINER_PODS;
             let reading = match snapshot.cgroup(cgroup_name).filter(|_| !fresh) {
                 Some(reading) => Ok(reading.clone()),
-                None => self.inner.collector.cgroup(cgroup_name, age_of_pods).await,
+                None => {
+                    let collector = &self.inner.collector;
+                    collector
+                        .cgroup_with(Detail::Summary, cgroup_name, age_of_pods)
+                        .await
+                }
             };
             let reading = match reading {
                 Ok(reading) => reading,

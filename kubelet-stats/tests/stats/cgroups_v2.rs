@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use kubelet_core::stats::{PsiData, PsiStats};
 use kubelet_stats::Collector;
-use kubelet_stats::source::{Cgroups, CgroupsV2, Listed};
+use kubelet_stats::reading::MemoryUsage;
+use kubelet_stats::source::{CgroupFiles, Cgroups, CgroupsV2, Detail, Listed};
 
 use crate::tree::Tree;
 
@@ -318,4 +319,28 @@ fn a_file_of_the_root_that_cannot_be_read_hides_no_other() {
     assert_eq!((after.cpu, after.memory), (before.cpu, before.memory));
     tree.write("sys/fs/cgroup/cpu.stat", "usage_usec x\n");
     assert!(cgroups.usage("/", &cgroups.spec("/").unwrap()).is_err());
+}
+
+#[test]
+fn a_reading_for_the_summary_has_all_that_it_shows() {
+    let tree = host();
+    let cgroups = CgroupsV2::new(tree.path("sys/fs/cgroup"), &tree.path("proc"), None);
+    for name in ["/", POD] {
+        let all = cgroups.read(name, Detail::All).unwrap();
+        assert_eq!(all.spec, cgroups.spec(name).unwrap());
+        assert_eq!(all.usage, cgroups.usage(name, &all.spec).unwrap());
+        assert_eq!(all.processes, cgroups.processes(name).unwrap());
+        let brief = cgroups.read(name, Detail::Summary).unwrap();
+        assert_eq!(brief.processes, all.processes);
+        assert_eq!(brief.spec.creation_time, all.spec.creation_time);
+        assert_eq!(brief.usage.cpu, all.usage.cpu);
+        assert_eq!(brief.usage.disk_io.psi, all.usage.disk_io.psi);
+        let shown = |files: &CgroupFiles| {
+            let (memory, spec) = (files.usage.memory.clone(), files.spec.memory);
+            let limits = spec.map(|spec| (spec.limit, spec.swap_limit));
+            let max_usage = 0;
+            (MemoryUsage { max_usage, ..memory }, limits)
+        };
+        assert_eq!(shown(&brief), shown(&all));
+    }
 }

@@ -9,7 +9,7 @@ use kubelet_core::Clock;
 use kubelet_core::stats::{RuntimeContainer, RuntimeList, RuntimeSandbox};
 use kubelet_stats::reading::Spec;
 use kubelet_stats::source::{
-    CgroupUsage, Cgroups, CgroupsV1, FileSystems as _, FileUsage, HostFileSystems, Listed, StatFs,
+    CgroupUsage, Cgroups, CgroupsV1, Detail, FileSystems as _, FileUsage, HostFileSystems, Listed, StatFs,
     StatFsResult,
 };
 use kubelet_stats::{Collector, Error, Snapshot};
@@ -221,6 +221,34 @@ async fn files_that_are_cut_off_or_no_text() {
     tree.write(file, "total_rss -5\ntotal_inactive_file 0\n");
     let snapshot = read(&tree.collector(&["/kubepods"])).await;
     assert_eq!(snapshot.cgroup("/kubepods/poda/1").unwrap().usage.memory.rss, 0);
+}
+
+#[tokio::test]
+async fn a_reading_for_the_summary_does_not_stand_for_one_with_all_details() {
+    let tree = node();
+    let collector = tree.collector(&["/kubepods"]);
+    let brief = collector
+        .snapshot_with(Detail::Summary, Duration::ZERO)
+        .await
+        .unwrap();
+    let container = |snapshot: &Snapshot| snapshot.cgroup("/kubepods/poda/1").cloned();
+    let threads = |snapshot: &Snapshot| container(snapshot).map(|reading| reading.usage.processes.threads);
+    assert_eq!((brief.detail, threads(&brief)), (Detail::Summary, Some(0)));
+    // A counter that is 0 because nobody has read it must not be shown.
+    let file = "sys/fs/cgroup/memory/kubepods/poda/1/memory.stat";
+    let text = std::fs::read_to_string(tree.path(file)).unwrap();
+    tree.write(file, "total_rss");
+    let all = collector.snapshot(Duration::from_secs(15)).await.unwrap();
+    assert!(all.incomplete && container(&all).is_none());
+    tree.write(file, &text);
+    let all = read(&collector).await;
+    assert_eq!((all.detail, threads(&all)), (Detail::All, Some(3)));
+    // All details are enough for a summary.
+    let same = collector
+        .snapshot_with(Detail::Summary, Duration::from_secs(15))
+        .await
+        .unwrap();
+    assert!(Arc::ptr_eq(&all, &same));
 }
 
 #[tokio::test]

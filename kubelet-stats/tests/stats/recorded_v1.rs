@@ -71,22 +71,28 @@ fn page_cache_of(mut ours: Value, theirs: &Value) -> Value {
 #[tokio::test]
 async fn the_summary_of_cpu_and_memory() {
     let recorded = Recorded::v1();
-    let collector = recorded.tree.collector(&["/kubepods"]);
-    let mut config = SummaryConfig::new("node1");
-    // The kubelet did not find out to which containers the cgroups belong: its collector had no runtime.
-    config.runtime = Some(Arc::new(recorded.runtime()));
-    let summary = NodeSummary::new(collector, config)
-        .cpu_and_memory_summary()
-        .await
-        .unwrap();
-    let ours = at_rest(serde_json::to_value(summary).unwrap());
     let theirs = serde_json::from_str(recorded.answer("/stats/summary?only_cpu_and_memory=true")).unwrap();
     let theirs = at_rest(theirs);
-    let ours = page_cache_of(ours, &theirs);
-    assert_eq!(
-        serde_json::to_string_pretty(&ours).unwrap(),
-        serde_json::to_string_pretty(&theirs).unwrap()
-    );
+    // A reading for the summary contains all that it shows.
+    for with_all_details in [false, true] {
+        let collector = recorded.tree.collector(&["/kubepods"]);
+        if with_all_details {
+            collector.snapshot(Duration::ZERO).await.unwrap();
+        }
+        let mut config = SummaryConfig::new("node1");
+        // The kubelet did not find out to which containers the cgroups belong: its collector had no runtime.
+        config.runtime = Some(Arc::new(recorded.runtime()));
+        let summary = NodeSummary::new(collector, config)
+            .cpu_and_memory_summary()
+            .await
+            .unwrap();
+        let ours = at_rest(serde_json::to_value(summary).unwrap());
+        let ours = page_cache_of(ours, &theirs);
+        assert_eq!(
+            serde_json::to_string_pretty(&ours).unwrap(),
+            serde_json::to_string_pretty(&theirs).unwrap()
+        );
+    }
 }
 
 /// A metric of cAdvisor, and the number of the reading that it shows.

@@ -25,8 +25,8 @@ fn text(readings: Vec<Reading>, incomplete: bool, with_psi: bool) -> String {
         incomplete,
         ..Default::default()
     };
-    let machine = (&*snapshot.machine, &*snapshot.version);
-    String::from_utf8(write(Some(machine), Some(&snapshot), with_psi, NOW)).unwrap()
+    let machine = (snapshot.machine.clone(), snapshot.version.clone());
+    String::from_utf8(Pieces::new(Some(machine), Some(&snapshot), with_psi, NOW).whole()).unwrap()
 }
 
 /// The lines of a metric, without its name and its header.
@@ -199,7 +199,7 @@ fn errors_are_shown_beside_what_could_be_read() {
     let shown = text(vec![reading("/")], true, false);
     assert!(shown.contains("container_scrape_error 1\n") && shown.contains("machine_scrape_error 0\n"));
     assert!(!lines(&shown, "container_memory_rss").is_empty());
-    let nothing = String::from_utf8(write(None, None, true, NOW)).unwrap();
+    let nothing = String::from_utf8(Pieces::new(None, None, true, NOW).whole()).unwrap();
     let series: Vec<_> = nothing.lines().filter(|line| !line.starts_with('#')).collect();
     assert_eq!(series, ["container_scrape_error 1", "machine_scrape_error 1"]);
 }

@@ -8,8 +8,8 @@ use k8s_openapi::jiff::Timestamp;
 use super::creation::CreationTimes;
 use super::{folder, list_below, mounts};
 use crate::reading::{CpuSpec, CpuUsage, DeviceIo, DiskIo, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
-use crate::source::pseudo_file::{Folder, missing, parse};
-use crate::source::{CgroupUsage, Cgroups, Listed};
+use crate::source::pseudo_file::{Folder, Opened, missing, parse};
+use crate::source::{CgroupFiles, CgroupUsage, Cgroups, Detail, Listed};
 use crate::{Error, Result};
 
 /// The kernel counts in this unit (`clockTicks`), in nanoseconds.
@@ -49,10 +49,9 @@ impl CgroupsV1 {
 impl Cgroups for CgroupsV1 {
     fn list(&self, root: &str) -> Result<Listed> {
         let mut listed = Listed::default();
-        for controller in ["cpu", "memory"] {
-            let Some(mountpoint) = self.controllers.get(controller) else {
-                continue;
-            };
+        // A cgroup is shown only if the first of these has it: its processes are read there.
+        let mut controllers = ["cpu", "memory"].into_iter();
+        if let Some(mountpoint) = controllers.find_map(|controller| self.controllers.get(controller)) {
             match list_below(mountpoint, root, &mut listed) {
                 Err(error) if !error.is_gone() => return Err(error),
                 _ => {}
@@ -65,40 +64,21 @@ impl Cgroups for CgroupsV1 {
     }
 
     fn spec(&self, name: &str) -> Result<Spec> {
+        let folders = Folders::open(self, name);
         let mut files = Folder::none();
-        let mut inode = None;
-        let mut spec = Spec::default();
-        let at = |controller: &str| Some(folder(self.controllers.get(controller)?, name));
-        if at("cpu").is_some_and(|path| files.open(path)) {
-            inode = files.inode();
-            spec.cpu = Some(CpuSpec {
-                shares: files.number("cpu.shares")?.unwrap_or(0),
-                period: files.number("cpu.cfs_period_us")?.unwrap_or(0),
-                // Without a limit: -1.
-                quota: files.number("cpu.cfs_quota_us")?.unwrap_or(0),
-            });
+        let mut spec = self.spec_of(name, &folders)?;
+        if let Some(cpu) = folders.cpu {
+            files.enter(cpu);
+            spec.cpu = Some(read_cpu_spec(&mut files)?);
         }
-        if at("memory").is_some_and(|path| files.open(path)) {
-            inode = inode.or_else(|| files.inode());
-            spec.memory = Some(MemorySpec {
-                limit: files.number("memory.limit_in_bytes")?.unwrap_or(0),
-                swap_limit: files.number("memory.memsw.limit_in_bytes")?.unwrap_or(0),
-                reservation: files.number("memory.soft_limit_in_bytes")?.unwrap_or(0),
-            });
+        if let Some(memory) = folders.memory {
+            files.enter(memory);
+            spec.memory = Some(read_memory_spec(&mut files, Detail::All)?);
         }
-        // The controller has no files in the root.
-        if name != "/" && at("pids").is_some_and(|path| files.open(path)) {
+        if let Some(pids) = folders.pids {
+            files.enter(pids);
             spec.threads_max = Some(files.number("pids.max")?.unwrap_or(0));
         }
-        let Some(inode) = inode else {
-            return Err(Error::NoCgroup {
-                name: name.to_owned(),
-            });
-        };
-        spec.has_disk_io = at("blkio").is_some_and(|path| path.exists());
-        spec.has_hugetlb = self.hugetlb && at("hugetlb").is_some_and(|path| path.exists());
-        let folders = self.controllers.values().map(|root| folder(root, name));
-        spec.creation_time = self.creation.get(name, inode, folders, "cgroup.clone_children");
         Ok(spec)
     }
 
@@ -111,24 +91,21 @@ impl Cgroups for CgroupsV1 {
             Some(folder(root, name))
         };
         if let Some(path) = at("cpu", spec.cpu.is_some()) {
-            read_cpu(&mut files, path, &mut usage.cpu)?;
+            files.open(path);
+            read_cpu(&mut files, &mut usage.cpu)?;
         }
         if let Some(path) = at("cpuacct", spec.cpu.is_some()) {
-            read_cpuacct(&mut files, path, &mut usage.cpu)?;
+            files.open(path);
+            read_cpuacct(&mut files, &mut usage.cpu, Detail::All)?;
         }
         if let Some(path) = at("memory", spec.memory.is_some()) {
             files.open(path);
-            usage.memory = read_memory(&mut files)?;
-            files.numbers("memory.oom_control", |key, value| {
-                if key == "oom_kill" {
-                    usage.oom_events = value;
-                }
-            })?;
+            usage.memory = read_memory(&mut files, Detail::All)?;
+            usage.oom_events = read_oom_kills(&mut files)?;
         }
         if let Some(path) = at("pids", spec.threads_max.is_some()) {
             files.open(path);
-            usage.threads = files.required_number("pids.current")?;
-            usage.threads_max = spec.threads_max.filter(|max| *max != u64::MAX).unwrap_or(0);
+            read_threads(&mut files, spec, &mut usage)?;
         }
         if let Some(path) = at("blkio", spec.has_disk_io) {
             files.open(path);
@@ -144,11 +121,69 @@ impl Cgroups for CgroupsV1 {
         let Some(root) = self.controllers.get("cpu") else {
             return Ok(Vec::new());
         };
-        let mut files = Folder::new(folder(root, name));
-        let Some(text) = files.text("cgroup.procs")? else {
-            return Err(missing(files.path().join("cgroup.procs")));
+        read_processes(&mut Folder::new(folder(root, name)))
+    }
+
+    fn read(&self, name: &str, detail: Detail) -> Result<CgroupFiles> {
+        let all = detail == Detail::All;
+        // All folders are open before a file is read: if the cgroup is removed meanwhile, a file is missing.
+        let folders = Folders::open(self, name);
+        let mut files = Folder::none();
+        let mut read = CgroupFiles {
+            spec: self.spec_of(name, &folders)?,
+            ..Default::default()
         };
-        Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+        let (spec, usage) = (&mut read.spec, &mut read.usage);
+        let has_cpu = folders.cpu.is_some();
+        if let Some(cpu) = folders.cpu {
+            files.enter(cpu);
+            spec.cpu = Some(match all {
+                true => read_cpu_spec(&mut files)?,
+                false => CpuSpec::default(),
+            });
+            if all {
+                read_cpu(&mut files, &mut usage.cpu)?;
+            }
+            read.processes = read_processes(&mut files)?;
+        } else if let Some(root) = self.controllers.get("cpu") {
+            return Err(missing(folder(root, name)));
+        }
+        match (folders.cpuacct, self.controllers.get("cpuacct")) {
+            (Some(cpuacct), _) if has_cpu => {
+                files.enter(cpuacct);
+                read_cpuacct(&mut files, &mut usage.cpu, detail)?;
+            }
+            (None, Some(root)) if has_cpu => return Err(missing(folder(root, name))),
+            _ => {}
+        }
+        if let Some(memory) = folders.memory {
+            files.enter(memory);
+            spec.memory = Some(read_memory_spec(&mut files, detail)?);
+            usage.memory = read_memory(&mut files, detail)?;
+            if all {
+                usage.oom_events = read_oom_kills(&mut files)?;
+            }
+        }
+        if let Some(pids) = folders.pids {
+            spec.threads_max = Some(0);
+            if all {
+                files.enter(pids);
+                spec.threads_max = Some(files.number("pids.max")?.unwrap_or(0));
+                read_threads(&mut files, spec, usage)?;
+            }
+        }
+        if let Some(blkio) = folders.blkio.filter(|_| all) {
+            files.enter(blkio);
+            usage.disk_io = read_blkio(&mut files)?;
+        }
+        if let Some(root) = self
+            .controllers
+            .get("hugetlb")
+            .filter(|_| spec.has_hugetlb && all)
+        {
+            usage.hugetlb = read_hugetlb(folder(root, name))?;
+        }
+        Ok(read)
     }
 
     fn has_psi(&self) -> bool {
@@ -156,8 +191,93 @@ impl Cgroups for CgroupsV1 {
     }
 }
 
-fn read_cpu(files: &mut Folder, path: PathBuf, cpu: &mut CpuUsage) -> Result<()> {
-    files.open(path);
+/// The folders of a cgroup that exist.
+struct Folders {
+    cpu: Option<Opened>,
+    cpuacct: Option<Opened>,
+    memory: Option<Opened>,
+    pids: Option<Opened>,
+    blkio: Option<Opened>,
+}
+
+impl Folders {
+    fn open(cgroups: &CgroupsV1, name: &str) -> Self {
+        let open = |controller: &str| Opened::new(folder(cgroups.controllers.get(controller)?, name));
+        Self {
+            cpu: open("cpu"),
+            cpuacct: open("cpuacct"),
+            memory: open("memory"),
+            // The controller has no files in the root.
+            pids: if name == "/" { None } else { open("pids") },
+            blkio: open("blkio"),
+        }
+    }
+}
+
+impl CgroupsV1 {
+    /// What the folders themselves show.
+    fn spec_of(&self, name: &str, folders: &Folders) -> Result<Spec> {
+        let inode = |opened: &Option<Opened>| opened.as_ref().and_then(Opened::inode);
+        let Some(inode) = inode(&folders.cpu).or_else(|| inode(&folders.memory)) else {
+            return Err(Error::NoCgroup {
+                name: name.to_owned(),
+            });
+        };
+        let at = |controller: &str| Some(folder(self.controllers.get(controller)?, name));
+        let paths = self.controllers.values().map(|root| folder(root, name));
+        Ok(Spec {
+            has_disk_io: folders.blkio.is_some(),
+            has_hugetlb: self.hugetlb && at("hugetlb").is_some_and(|path| path.exists()),
+            creation_time: self.creation.get(name, inode, paths, "cgroup.clone_children"),
+            ..Default::default()
+        })
+    }
+}
+
+fn read_cpu_spec(files: &mut Folder) -> Result<CpuSpec> {
+    Ok(CpuSpec {
+        shares: files.number("cpu.shares")?.unwrap_or(0),
+        period: files.number("cpu.cfs_period_us")?.unwrap_or(0),
+        // Without a limit: -1.
+        quota: files.number("cpu.cfs_quota_us")?.unwrap_or(0),
+    })
+}
+
+fn read_memory_spec(files: &mut Folder, detail: Detail) -> Result<MemorySpec> {
+    Ok(MemorySpec {
+        limit: files.number("memory.limit_in_bytes")?.unwrap_or(0),
+        swap_limit: files.number("memory.memsw.limit_in_bytes")?.unwrap_or(0),
+        reservation: match detail {
+            Detail::All => files.number("memory.soft_limit_in_bytes")?.unwrap_or(0),
+            Detail::Summary => 0,
+        },
+    })
+}
+
+fn read_processes(files: &mut Folder) -> Result<Vec<u32>> {
+    let Some(text) = files.text("cgroup.procs")? else {
+        return Err(missing(files.path().join("cgroup.procs")));
+    };
+    Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+}
+
+fn read_threads(files: &mut Folder, spec: &Spec, usage: &mut CgroupUsage) -> Result<()> {
+    usage.threads = files.required_number("pids.current")?;
+    usage.threads_max = spec.threads_max.filter(|max| *max != u64::MAX).unwrap_or(0);
+    Ok(())
+}
+
+fn read_oom_kills(files: &mut Folder) -> Result<u64> {
+    let mut kills = 0;
+    files.numbers("memory.oom_control", |key, value| {
+        if key == "oom_kill" {
+            kills = value;
+        }
+    })?;
+    Ok(kills)
+}
+
+fn read_cpu(files: &mut Folder, cpu: &mut CpuUsage) -> Result<()> {
     let read = files.numbers("cpu.stat", |key, value| match key {
         "nr_periods" => cpu.cfs.periods = value,
         "nr_throttled" => cpu.cfs.throttled_periods = value,
@@ -171,27 +291,28 @@ fn read_cpu(files: &mut Folder, path: PathBuf, cpu: &mut CpuUsage) -> Result<()>
     }
 }
 
-fn read_cpuacct(files: &mut Folder, path: PathBuf, cpu: &mut CpuUsage) -> Result<()> {
-    files.open(path);
-    let (mut user, mut system) = (None, None);
-    let read = files.numbers("cpuacct.stat", |key, value| match key {
-        "user" => user = Some(value),
-        "system" => system = Some(value),
-        _ => {}
-    })?;
-    let (Some(()), Some(user), Some(system)) = (read, user, system) else {
-        return Err(match read {
-            None => missing(files.path().join("cpuacct.stat")),
-            Some(()) => incomplete(files, "cpuacct.stat"),
-        });
-    };
-    cpu.user = user.saturating_mul(TICK);
-    cpu.system = system.saturating_mul(TICK);
+fn read_cpuacct(files: &mut Folder, cpu: &mut CpuUsage, detail: Detail) -> Result<()> {
+    if detail == Detail::All {
+        let (mut user, mut system) = (None, None);
+        let read = files.numbers("cpuacct.stat", |key, value| match key {
+            "user" => user = Some(value),
+            "system" => system = Some(value),
+            _ => {}
+        })?;
+        let (Some(()), Some(user), Some(system)) = (read, user, system) else {
+            return Err(match read {
+                None => missing(files.path().join("cpuacct.stat")),
+                Some(()) => incomplete(files, "cpuacct.stat"),
+            });
+        };
+        cpu.user = user.saturating_mul(TICK);
+        cpu.system = system.saturating_mul(TICK);
+    }
     cpu.total = files.required_number("cpuacct.usage")?;
     Ok(())
 }
 
-fn read_memory(files: &mut Folder) -> Result<MemoryUsage> {
+fn read_memory(files: &mut Folder, detail: Detail) -> Result<MemoryUsage> {
     // Without hierarchy, the numbers of the cgroup alone count.
     let hierarchy = files.required_number("memory.use_hierarchy")? == 1;
     let mut memory = MemoryUsage::default();
@@ -217,9 +338,11 @@ fn read_memory(files: &mut Folder) -> Result<MemoryUsage> {
     memory.rss = rss;
     memory.total_inactive_file = inactive;
     memory.usage = files.required_number("memory.usage_in_bytes")?;
-    memory.max_usage = files.required_number("memory.max_usage_in_bytes")?;
-    memory.failcnt = files.required_number("memory.failcnt")?;
-    memory.kernel = files.number("memory.kmem.usage_in_bytes")?.unwrap_or(0);
+    if detail == Detail::All {
+        memory.max_usage = files.required_number("memory.max_usage_in_bytes")?;
+        memory.failcnt = files.required_number("memory.failcnt")?;
+        memory.kernel = files.number("memory.kmem.usage_in_bytes")?.unwrap_or(0);
+    }
     memory.working_set = memory.usage.saturating_sub(inactive);
     Ok(memory)
 }

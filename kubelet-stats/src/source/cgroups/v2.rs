@@ -9,7 +9,7 @@ use super::creation::CreationTimes;
 use super::{folder, list_below};
 use crate::reading::{CpuSpec, CpuUsage, DeviceIo, DiskIo, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
 use crate::source::pseudo_file::{Folder, missing, parse};
-use crate::source::{CgroupUsage, Cgroups, Listed};
+use crate::source::{CgroupFiles, CgroupUsage, Cgroups, Detail, Listed};
 use crate::{Error, Result};
 
 /// `EOPNOTSUPP`: stalls are turned off (`psi=0`), or the cgroup is threaded.
@@ -42,18 +42,6 @@ impl CgroupsV2 {
         self
     }
 
-    /// The number of threads, and its limit.
-    fn read_threads(&self, files: &mut Folder, name: &str) -> Result<(u64, u64)> {
-        match files.number("pids.current")? {
-            Some(current) => {
-                let max = files.required_number("pids.max")?;
-                Ok((current, if max == u64::MAX { 0 } else { max }))
-            }
-            // The root, or a cgroup without the controller.
-            None => Ok((self.processes(name)?.len() as u64, 0)),
-        }
-    }
-
     /// The root has no `memory.current` (`rootStatsFromMeminfo`).
     fn read_root_memory(&self, memory: &mut MemoryUsage) -> Result<()> {
         memory.usage = memory.rss.saturating_add(memory.cache);
@@ -73,6 +61,83 @@ impl CgroupsV2 {
             .saturating_mul(1024);
         Ok(())
     }
+
+    fn read_spec(&self, files: &mut Folder, name: &str, detail: Detail) -> Result<Spec> {
+        let all = detail == Detail::All;
+        let Some(inode) = files.inode() else {
+            return Err(Error::NoCgroup {
+                name: name.to_owned(),
+            });
+        };
+        let path = std::iter::once(files.path().to_owned());
+        let creation_time = self.creation.get(name, inode, path, "cgroup.events");
+        let memory = match files.number("memory.max")? {
+            None => None,
+            Some(limit) => Some(MemorySpec {
+                limit,
+                reservation: match all {
+                    true => files.number("memory.min")?.unwrap_or(0),
+                    false => 0,
+                },
+                swap_limit: files.number("memory.swap.max")?.unwrap_or(0),
+            }),
+        };
+        Ok(Spec {
+            creation_time,
+            cpu: Some(match all {
+                true => read_cpu_spec(files)?,
+                false => CpuSpec::default(),
+            }),
+            memory,
+            threads_max: Some(match all {
+                true => files.number("pids.max")?.unwrap_or(0),
+                false => 0,
+            }),
+            has_hugetlb: self.hugetlb,
+            has_disk_io: true,
+            ..Default::default()
+        })
+    }
+
+    fn read_usage(&self, files: &mut Folder, name: &str, spec: &Spec, detail: Detail) -> Result<CgroupUsage> {
+        let is_root = name == "/";
+        let all = detail == Detail::All;
+        let mut usage = CgroupUsage {
+            cpu: read_cpu(files, is_root)?,
+            ..Default::default()
+        };
+        if let Some(mut memory) = read_memory(files)? {
+            match files.number("memory.current")? {
+                Some(current) => {
+                    memory.usage = current;
+                    memory.swap = files.number("memory.swap.current")?.unwrap_or(0);
+                    if all {
+                        memory.max_usage = files.number("memory.peak")?.unwrap_or(0);
+                        usage.oom_events = read_oom_kills(files)?;
+                    }
+                }
+                None if is_root => self.read_root_memory(&mut memory)?,
+                None => return Err(missing(files.path().join("memory.current"))),
+            }
+            memory.working_set = memory.usage.saturating_sub(memory.total_inactive_file);
+            usage.memory = memory;
+        } else if spec.memory.is_some() && !is_root {
+            return Err(Error::NoCgroup {
+                name: name.to_owned(),
+            });
+        }
+        if all {
+            (usage.threads, usage.threads_max) = keep_rest_of_root(is_root, read_threads(files))?;
+            usage.disk_io = keep_rest_of_root(is_root, read_io(files))?;
+        }
+        usage.cpu.psi = keep_rest_of_root(is_root, read_psi(files, "cpu.pressure"))?;
+        usage.memory.psi = keep_rest_of_root(is_root, read_psi(files, "memory.pressure"))?;
+        usage.disk_io.psi = keep_rest_of_root(is_root, read_psi(files, "io.pressure"))?;
+        if self.hugetlb && all {
+            usage.hugetlb = keep_rest_of_root(is_root, read_hugetlb(files))?;
+        }
+        Ok(usage)
+    }
 }
 
 impl Cgroups for CgroupsV2 {
@@ -88,102 +153,73 @@ impl Cgroups for CgroupsV2 {
     }
 
     fn spec(&self, name: &str) -> Result<Spec> {
-        let path = folder(&self.root, name);
-        let mut files = Folder::new(path.clone());
-        let Some(inode) = files.inode() else {
-            return Err(Error::NoCgroup {
-                name: name.to_owned(),
-            });
-        };
-        let creation_time = self
-            .creation
-            .get(name, inode, std::iter::once(path), "cgroup.events");
-        let weight = files.number("cpu.weight")?.unwrap_or(0);
-        let (quota, period) = match files.text("cpu.max")? {
-            None => (0, 0),
-            Some(text) => {
-                let parts = text.trim().split_once(' ').and_then(|(quota, period)| {
-                    let quota = if quota == "max" { 0 } else { parse(quota)? };
-                    Some((quota, parse(period)?))
-                });
-                let message = format!("{text:?} is no quota and period");
-                parts.ok_or_else(|| Error::format(files.path().join("cpu.max"), message))?
-            }
-        };
-        let memory = match files.number("memory.max")? {
-            None => None,
-            Some(limit) => Some(MemorySpec {
-                limit,
-                reservation: files.number("memory.min")?.unwrap_or(0),
-                swap_limit: files.number("memory.swap.max")?.unwrap_or(0),
-            }),
-        };
-        Ok(Spec {
-            creation_time,
-            cpu: Some(CpuSpec {
-                shares: shares(weight),
-                quota,
-                period,
-            }),
-            memory,
-            threads_max: Some(files.number("pids.max")?.unwrap_or(0)),
-            has_hugetlb: self.hugetlb,
-            has_disk_io: true,
-            ..Default::default()
-        })
+        let mut files = Folder::new(folder(&self.root, name));
+        self.read_spec(&mut files, name, Detail::All)
     }
 
     fn usage(&self, name: &str, spec: &Spec) -> Result<CgroupUsage> {
-        let path = folder(&self.root, name);
-        let is_root = name == "/";
-        let mut files = Folder::new(path);
-        let mut usage = CgroupUsage {
-            cpu: read_cpu(&mut files, is_root)?,
-            ..Default::default()
-        };
-        if let Some(mut memory) = read_memory(&mut files)? {
-            match files.number("memory.current")? {
-                Some(current) => {
-                    memory.usage = current;
-                    memory.max_usage = files.number("memory.peak")?.unwrap_or(0);
-                    memory.swap = files.number("memory.swap.current")?.unwrap_or(0);
-                    usage.oom_events = read_oom_kills(&mut files)?;
-                }
-                None if is_root => self.read_root_memory(&mut memory)?,
-                None => return Err(missing(files.path().join("memory.current"))),
-            }
-            memory.working_set = memory.usage.saturating_sub(memory.total_inactive_file);
-            usage.memory = memory;
-        } else if spec.memory.is_some() && !is_root {
-            return Err(Error::NoCgroup {
-                name: name.to_owned(),
-            });
-        }
-        (usage.threads, usage.threads_max) = keep_rest_of_root(is_root, self.read_threads(&mut files, name))?;
-        usage.disk_io = keep_rest_of_root(is_root, read_io(&mut files))?;
-        usage.cpu.psi = keep_rest_of_root(is_root, read_psi(&mut files, "cpu.pressure"))?;
-        usage.memory.psi = keep_rest_of_root(is_root, read_psi(&mut files, "memory.pressure"))?;
-        usage.disk_io.psi = keep_rest_of_root(is_root, read_psi(&mut files, "io.pressure"))?;
-        if self.hugetlb {
-            usage.hugetlb = keep_rest_of_root(is_root, read_hugetlb(&mut files))?;
-        }
-        Ok(usage)
+        let mut files = Folder::new(folder(&self.root, name));
+        self.read_usage(&mut files, name, spec, Detail::All)
     }
 
     fn processes(&self, name: &str) -> Result<Vec<u32>> {
+        read_processes(&mut Folder::new(folder(&self.root, name)))
+    }
+
+    fn read(&self, name: &str, detail: Detail) -> Result<CgroupFiles> {
         let mut files = Folder::new(folder(&self.root, name));
-        let path = files.path().join("cgroup.procs");
-        match files.text("cgroup.procs") {
-            Ok(Some(text)) => Ok(text.lines().filter_map(|line| line.parse().ok()).collect()),
-            Ok(None) => Err(missing(path)),
-            Err(error) if is_unsupported(&error) => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
+        let spec = self.read_spec(&mut files, name, detail)?;
+        Ok(CgroupFiles {
+            usage: self.read_usage(&mut files, name, &spec, detail)?,
+            processes: read_processes(&mut files)?,
+            spec,
+        })
     }
 
     fn has_psi(&self) -> bool {
         self.root.join("cpu.pressure").exists()
     }
+}
+
+/// The number of threads, and its limit.
+fn read_threads(files: &mut Folder) -> Result<(u64, u64)> {
+    match files.number("pids.current")? {
+        Some(current) => {
+            let max = files.required_number("pids.max")?;
+            Ok((current, if max == u64::MAX { 0 } else { max }))
+        }
+        // The root, or a cgroup without the controller.
+        None => Ok((read_processes(files)?.len() as u64, 0)),
+    }
+}
+
+fn read_processes(files: &mut Folder) -> Result<Vec<u32>> {
+    match files.text("cgroup.procs") {
+        Ok(Some(text)) => Ok(text.lines().filter_map(|line| line.parse().ok()).collect()),
+        Ok(None) => Err(missing(files.path().join("cgroup.procs"))),
+        Err(error) if is_unsupported(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_cpu_spec(files: &mut Folder) -> Result<CpuSpec> {
+    let weight = files.number("cpu.weight")?.unwrap_or(0);
+    let (quota, period) = match files.text("cpu.max")? {
+        None => (0, 0),
+        Some(text) => {
+            let parts = text.trim().split_once(' ').and_then(|(quota, period)| {
+                let quota = if quota == "max" { 0 } else { parse(quota)? };
+                Some((quota, parse(period)?))
+            });
+            let message = format!("{text:?} is no quota and period");
+            parts.ok_or_else(|| Error::format(files.path().join("cpu.max"), message))?
+        }
+    };
+    Ok(CpuSpec {
+        shares: shares(weight),
+        quota,
+        period,
+    })
 }
 
 /// Of the root cgroup, a file that cannot be read hides no other number: it counts as 0 (`GetStats`). CPU time and memory are
