@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubelet_core::cgroups::CgroupDriver;
 use kubelet_core::{
     Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoServices,
     NoVolumes, PodStatusReporter, ProbeResults, Result, RootDir, RuntimeClasses, Services, VolumeManager,
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::calls::instrumented::Instrumented;
 use crate::calls::missing_calls::MissingCalls;
-use crate::config::{CgroupDriver, NodeSettings};
+use crate::config::NodeSettings;
 use crate::containers::actuated::Actuated;
 use crate::containers::back_off::CrashLoopBackOff;
 use crate::credential_provider::{CredentialProvider, CredentialProviders};

@@ -7,6 +7,7 @@
     reason = "a test"
 )]
 
+mod cgroups;
 mod checkpoints;
 mod configuration;
 mod devices;

@@ -10,29 +10,37 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::cgroups::{CgroupDriver, PodCgroupSettings};
 use kubelet_core::{Disk, EventType, NodeEventRecorder, PodContainerManager, PodUid};
-use kubelet_kuberuntime::{CgroupDriver, CgroupMounts, NodeSettings, PodCgroups};
+use kubelet_resources::cgroups::{CgroupMounts, PodCgroups, PodCgroupsBuilder};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::rig::pod;
-
-pub(crate) fn node(root: &str) -> NodeSettings {
-    let mut node = NodeSettings::default();
-    node.cgroup_driver = CgroupDriver::Cgroupfs {
+fn settings(root: &str) -> PodCgroupSettings {
+    let mut settings = PodCgroupSettings::default();
+    settings.driver = CgroupDriver::Cgroupfs {
         root: root.to_owned(),
     };
-    node.pod_pids_limit = Some(100);
-    node
+    settings.pod_pids_limit = Some(100);
+    settings
+}
+
+/// In one hierarchy of version 2, which is a plain folder.
+fn in_folder(root: &str, folder: &Path) -> PodCgroupsBuilder {
+    PodCgroups::builder(settings(root))
+        .mounts(CgroupMounts::v2(folder))
+        .disk(Disk::inline())
 }
 
 /// A pod of one container with these resources.
 fn pod_with(name: &str, requests: Value, limits: Value) -> Arc<Pod> {
     let resources = json!({ "requests": requests, "limits": limits });
-    pod(
-        name,
-        json!({ "containers": [{ "name": "main", "image": "i", "resources": resources }] }),
-    )
+    let containers = json!([{ "name": "main", "image": "i", "resources": resources }]);
+    let pod = json!({
+        "metadata": { "name": name, "namespace": "default", "uid": name },
+        "spec": { "containers": containers },
+    });
+    Arc::new(serde_json::from_value(pod).unwrap())
 }
 
 fn burstable(name: &str, memory: &str) -> Arc<Pod> {
@@ -44,7 +52,7 @@ fn burstable(name: &str, memory: &str) -> Arc<Pod> {
 }
 
 /// The files that the kernel would put into a cgroup.
-pub(crate) fn kernels_files(dir: &Path, files: &[&str]) {
+fn kernels_files(dir: &Path, files: &[&str]) {
     fs::create_dir_all(dir).unwrap();
     files
         .iter()
@@ -58,7 +66,7 @@ async fn shown(cgroups: &PodCgroups, pod: &Pod) -> [String; 3] {
         .map(|quantity| quantity.map_or_else(String::new, |Quantity(text)| text))
 }
 
-pub(crate) fn read(dir: &Path, file: &str) -> String {
+fn read(dir: &Path, file: &str) -> String {
     fs::read_to_string(dir.join(file)).unwrap()
 }
 
@@ -81,9 +89,7 @@ async fn limits_on_cgroup_v2() {
     for dir in [&mount.join("edge"), &kubepods, &burst, &best, &web, &other] {
         kernels_files(dir, &FILES);
     }
-    let cgroups = PodCgroups::open(&node("/edge"), CgroupMounts::v2(mount))
-        .await
-        .unwrap();
+    let cgroups = in_folder("/edge", mount).build().await.unwrap();
     assert_eq!(read(&best, "cpu.weight"), "1");
 
     let small = burstable("web", "64Mi");
@@ -152,11 +158,7 @@ async fn all_pods_are_bound_together() {
     let (folder, told) = (tempfile::tempdir().unwrap(), Told::default());
     let kubepods = folder.path().join("edge/kubepods");
     kernels_files(&kubepods, &["cpu.weight", "pids.max"]);
-    let mut node = node("/edge");
-    node.disk = Disk::inline();
-    let cgroups = PodCgroups::open(&node, CgroupMounts::v2(folder.path()))
-        .await
-        .unwrap();
+    let cgroups = in_folder("/edge", folder.path()).build().await.unwrap();
     let resources = [("cpu", "2"), ("memory", "3Gi"), ("pid", "32768")];
     let resources = resources.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));
     let resources = BTreeMap::from(resources);
@@ -189,13 +191,11 @@ async fn all_pods_are_bound_together() {
 #[tokio::test]
 async fn without_cgroups_per_qos_nothing_is_made() {
     let folder = tempfile::tempdir().unwrap();
-    let mut node = node("/");
-    let systemd = CgroupDriver::Systemd { root: "/".to_owned() };
-    for driver in [CgroupDriver::None, systemd] {
-        node.cgroup_driver = driver;
-        let cgroups = PodCgroups::open(&node, CgroupMounts::v2(folder.path()))
-            .await
-            .unwrap();
+    {
+        let mut settings = settings("/");
+        settings.driver = CgroupDriver::None;
+        let cgroups = PodCgroups::builder(settings).mounts(CgroupMounts::v2(folder.path()));
+        let cgroups = cgroups.build().await.unwrap();
         let pod = burstable("web", "1Mi");
         assert!(cgroups.exists(&pod).await);
         cgroups.ensure_exists(&pod).await.unwrap();
@@ -212,8 +212,12 @@ async fn without_cgroups_per_qos_nothing_is_made() {
 async fn a_root_that_cannot_be_made_is_told() {
     let folder = tempfile::NamedTempFile::new().unwrap();
     let mounts = CgroupMounts::v1([("cpu".to_owned(), folder.path().to_owned())]);
-    let error = PodCgroups::open(&node("/"), mounts).await.unwrap_err();
-    assert!(error.to_string().contains("kubepods/burstable"), "{error}");
+    let error = PodCgroups::builder(settings("/")).mounts(mounts).build().await;
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.starts_with(r#"failed to create the cgroup ["kubepods"]: "#),
+        "{error}"
+    );
 }
 
 /// The host's own hierarchies, below a root for the test.
@@ -261,14 +265,17 @@ impl Drop for Host {
 
 #[tokio::test]
 async fn a_pods_cgroup_on_this_host() {
-    let root = format!("kubelet-cri-test-{}", std::process::id());
+    let root = format!("kubelet-test-{}", std::process::id());
     let mounts = CgroupMounts::of_this_host();
     let mut host = Host {
         root: root.clone(),
         children: Vec::new(),
     };
     let opened = match mounts {
-        Ok(mounts) => PodCgroups::open(&node(&root), mounts).await.ok(),
+        Ok(mounts) => {
+            let cgroups = PodCgroups::builder(settings(&root)).mounts(mounts);
+            cgroups.build().await.ok()
+        }
         Err(_) => None,
     };
     let Some(cgroups) = opened else {
