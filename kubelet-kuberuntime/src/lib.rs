@@ -65,7 +65,7 @@ mod sync;
 mod usages;
 
 pub use builder::CriRuntimeBuilder;
-pub use config::{NodeIps, NodeSettings};
+pub use config::{ContainerMemoryQos, NodeIps, NodeSettings};
 pub use credential_provider::CredentialProvider;
 pub use error::Error;
 pub use image_gc::{FsStats, ImageFsStats, ImageGcManager, ImageGcPolicy};

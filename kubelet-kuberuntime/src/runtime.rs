@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::cgroups::ExclusiveCpus;
 use kubelet_core::runtime::{
     ActuatedResources, BackOff, GcPolicy, PodStatus, PodSyncResult, Readiness, ResizeRefusal, RuntimePod,
     RuntimeStatus, StartRecord,
@@ -55,6 +56,7 @@ pub struct CriRuntime {
     pub(crate) known_pods: Mutex<KnownPods>,
     pub(crate) actuated: Actuated,
     pub(crate) pod_cgroups: Option<Arc<dyn PodContainerManager>>,
+    pub(crate) exclusive_cpus: Arc<dyn ExclusiveCpus>,
     pub(crate) crash_loop: CrashLoopBackOff,
     /// The features of each runtime handler, from the last `Status`.
     pub(crate) handlers: Mutex<Option<HashMap<String, HandlerFeatures>>>,

@@ -20,6 +20,7 @@ mod host;
 mod hostname;
 mod hosts;
 mod labels;
+mod memory_qos;
 mod mounts;
 mod namespaces;
 mod node;
@@ -45,10 +46,13 @@ pub(crate) use error::ConfigError;
 pub(crate) use go_json::string as go_string;
 pub(crate) use hash::hash_container;
 pub(crate) use labels::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo};
+pub use memory_qos::ContainerMemoryQos;
 pub(crate) use namespaces::user_namespace_of_host;
 pub use node::NodeSettings;
 pub use node_ips::NodeIps;
-pub(crate) use resources::{container_amounts, container_resources, overhead, pod_amounts, sandbox_overhead};
+pub(crate) use resources::{
+    container_amounts, container_resources, overhead, pod_amounts, sandbox_overhead, without_quota,
+};
 pub(crate) use sandbox::{add_groups_of_volumes, pod_logs_directory, pod_sandbox_config};
 pub(crate) use swap::may_swap;
 

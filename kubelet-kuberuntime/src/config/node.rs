@@ -9,6 +9,7 @@ use kubelet_core::cgroups::{CgroupDriver, PodCgroupSettings};
 use kubelet_core::quantity::Amount;
 use kubelet_core::{Disk, RootDir};
 
+use super::memory_qos::ContainerMemoryQos;
 use super::node_ips::NodeIps;
 use crate::sandbox::user_namespaces::UserNamespaceIds;
 
@@ -64,6 +65,9 @@ pub struct NodeSettings {
     pub limited_swap: bool,
     /// The node's swap in bytes.
     pub swap_capacity: u64,
+    /// Which memory of containers the kernel protects, and from where on it slows them down (the gate `MemoryQoS`); with cgroup v2
+    /// only. Off by default.
+    pub memory_qos: Option<ContainerMemoryQos>,
     /// Whether SELinux is enabled.
     pub selinux: bool,
     /// Whether each sub-path of a volume is bind-mounted in its pod's folder, as in the kubelet. Then no container can
@@ -101,6 +105,7 @@ impl Default for NodeSettings {
             swap_controller: false,
             limited_swap: false,
             swap_capacity: 0,
+            memory_qos: None,
             selinux: false,
             mount_sub_paths: true,
             user_namespaces: UserNamespaceIds::default(),

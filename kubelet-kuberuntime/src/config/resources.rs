@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kubelet_core::cgroups::{huge_page_size, milli_cpu_to_quota, milli_cpu_to_shares};
+use kubelet_core::cgroups::{UNLIMITED, huge_page_size, milli_cpu_to_quota, milli_cpu_to_shares};
 use kubelet_core::quantity::Amount;
 
+use super::memory_qos::memory_qos;
 use super::oom_score::oom_score_adj;
 use super::resource_lists::{ResourceList, ResourceLists, amounts, get, pod_owner, pod_total};
 use super::swap::swap_limit;
@@ -44,7 +45,16 @@ pub(crate) fn container_resources(
             resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes;
         }
     }
+    resources.unified.extend(memory_qos(node, pod, container)?);
     Ok(resources)
+}
+
+/// A container with CPUs of its own may use all of their time (`DisableCPUQuotaWithExclusiveCPUs`).
+pub(crate) fn without_quota(mut resources: LinuxContainerResources) -> LinuxContainerResources {
+    if resources.cpu_period != 0 {
+        resources.cpu_quota = UNLIMITED;
+    }
+    resources
 }
 
 /// The CPU and memory of a container (`containerResourcesFromRequirements`).

@@ -93,7 +93,9 @@ impl CriRuntime {
     }
 
     fn desired_limits(&self, pod: &Pod) -> kubelet_core::Result<CgroupLimits> {
-        CgroupLimits::of_pod(&self.node.pod_cgroups(), pod)
+        let mut settings = self.node.pod_cgroups();
+        settings.cpu_cfs_quota &= !self.exclusive_cpus.pod_has_exclusive_cpus(pod);
+        CgroupLimits::of_pod(&settings, pod)
     }
 
     fn unlimited(&self) -> Bounds {
