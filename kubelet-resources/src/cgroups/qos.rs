@@ -213,3 +213,79 @@ async fn near_usage(cgroups: &Cgroups, mut limits: [CgroupLimits; 3]) -> [Cgroup
     }
     limits
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use kubelet_core::Disk;
+    use kubelet_core::cgroups::CgroupDriver;
+
+    use super::*;
+    use crate::cgroups::CgroupMounts;
+    use crate::cgroups::tree::Tree;
+
+    #[tokio::test]
+    async fn a_class_above_its_limit_is_limited_to_its_usage() {
+        let folder = tempfile::tempdir().unwrap();
+        for (class, usage) in [("", "9000"), ("burstable", "900"), ("besteffort", "500")] {
+            let dir = folder.path().join("kubepods").join(class);
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("memory.current"), usage).unwrap();
+        }
+        let cgroups = Cgroups {
+            driver: CgroupDriver::configured(true, "cgroupfs", "/"),
+            tree: Tree::new(CgroupMounts::v2(folder.path()), false, false),
+            disk: Disk::inline(),
+            #[cfg(feature = "systemd")]
+            systemd: None,
+        };
+        let limits = [None, Some(800), Some(600)].map(|memory| {
+            let mut limits = CgroupLimits::default();
+            limits.memory = memory;
+            limits
+        });
+        let near = near_usage(&cgroups, limits).await;
+        assert_eq!(near.map(|limits| limits.memory), [None, Some(900), Some(600)]);
+    }
+
+    #[test]
+    fn percentages_are_taken_of_what_pods_request() {
+        let qos = Qos::new(None, Some(QosReserved::memory(100, 1000)));
+        let pods = [
+            (QosClass::Guaranteed, 300),
+            (QosClass::Burstable, 200),
+            (QosClass::BestEffort, 0),
+        ];
+        for (uid, (class, memory)) in pods.into_iter().enumerate() {
+            let requests = Requests {
+                class,
+                milli_cpu: 1000,
+                memory,
+            };
+            qos.known
+                .lock()
+                .pods
+                .insert(PodUid::from(uid.to_string()), requests);
+        }
+        let [all, burstable, best_effort] = qos.desired(&["2MB".to_owned()]);
+        assert_eq!(
+            [all.memory, burstable.memory, best_effort.memory],
+            [None, Some(700), Some(500)]
+        );
+        assert_eq!(
+            [all.cpu_shares, burstable.cpu_shares, best_effort.cpu_shares],
+            [None, Some(1024), Some(2)]
+        );
+        assert_eq!(all.huge_pages["2MB"], 1 << 62);
+        assert_eq!(
+            (all.memory_min, burstable.memory_low),
+            (None, None),
+            "the gate is off"
+        );
+        let none = Qos::new(Some(MemoryQos::NoReservation), Some(QosReserved::memory(100, 0)));
+        let [all, burstable, _] = none.desired(&[]);
+        assert_eq!((all.memory_min, burstable.memory_low), (Some(0), Some(0)));
+        assert_eq!(burstable.memory, None, "the node has no memory to share");
+    }
+}

@@ -105,7 +105,13 @@ impl Tree {
                 }
                 let mounts = self.mounts.v1.iter();
                 let mounts = mounts.filter(|(controller, _)| !self.is_systemd || *controller != OF_SYSTEMD);
-                for mount in mounts.map(|(_, mount)| mount).collect::<BTreeSet<_>>() {
+                // The hierarchy of v2 beside them has no controllers, but its cgroups have pressure stall information.
+                let unified = self.mounts.v2.iter().filter(|_| !self.is_systemd);
+                for mount in mounts
+                    .map(|(_, mount)| mount)
+                    .chain(unified)
+                    .collect::<BTreeSet<_>>()
+                {
                     create_v1(&mount.join(name))?;
                 }
                 match self.mounts.v1.get("cpuset") {

@@ -3,18 +3,22 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_core::cgroups::{CgroupDriver, PodCgroupSettings};
+use kubelet_core::cgroups::{CgroupDriver, CgroupLimits, ExclusiveCpus, PodCgroupSettings};
 use kubelet_core::{Disk, EventType, NodeEventRecorder, PodContainerManager, PodUid};
-use kubelet_resources::cgroups::{CgroupMounts, PodCgroups, PodCgroupsBuilder};
+use kubelet_resources::cgroups::{
+    CgroupMounts, MemoryQos, PodCgroups, PodCgroupsBuilder, QosReserved, Reserved, ReservedFor,
+};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 fn settings(root: &str) -> PodCgroupSettings {
     let mut settings = PodCgroupSettings::default();
@@ -33,7 +37,7 @@ fn in_folder(root: &str, folder: &Path) -> PodCgroupsBuilder {
 }
 
 /// A pod of one container with these resources.
-fn pod_with(name: &str, requests: Value, limits: Value) -> Arc<Pod> {
+pub(crate) fn pod_with(name: &str, requests: Value, limits: Value) -> Arc<Pod> {
     let resources = json!({ "requests": requests, "limits": limits });
     let containers = json!([{ "name": "main", "image": "i", "resources": resources }]);
     let pod = json!({
@@ -52,7 +56,7 @@ fn burstable(name: &str, memory: &str) -> Arc<Pod> {
 }
 
 /// The files that the kernel would put into a cgroup.
-fn kernels_files(dir: &Path, files: &[&str]) {
+pub(crate) fn kernels_files(dir: &Path, files: &[&str]) {
     fs::create_dir_all(dir).unwrap();
     files
         .iter()
@@ -66,7 +70,7 @@ async fn shown(cgroups: &PodCgroups, pod: &Pod) -> [String; 3] {
         .map(|quantity| quantity.map_or_else(String::new, |Quantity(text)| text))
 }
 
-fn read(dir: &Path, file: &str) -> String {
+pub(crate) fn read(dir: &Path, file: &str) -> String {
     fs::read_to_string(dir.join(file)).unwrap()
 }
 
@@ -186,6 +190,247 @@ async fn all_pods_are_bound_together() {
     assert_eq!(told[2], done);
     let limits = ["cpu.weight", "memory.max", "pids.max"].map(|file| read(&kubepods, file));
     assert_eq!(limits, ["79", "3221225472", "32768"]);
+}
+
+#[tokio::test]
+async fn daemons_may_use_what_is_reserved_for_them() {
+    let (folder, told) = (tempfile::tempdir().unwrap(), Told::default());
+    let mount = folder.path();
+    let files = [
+        "cpu.weight",
+        "cpuset.cpus",
+        "memory.max",
+        "memory.min",
+        "pids.max",
+    ];
+    let (system, kube) = (mount.join("system"), mount.join("kube"));
+    for dir in [&mount.to_owned(), &system, &kube] {
+        kernels_files(dir, &files);
+        fs::write(dir.join("cgroup.controllers"), "cpu cpuset memory pids").unwrap();
+    }
+    let resources = |list: &[(&str, &str)]| -> BTreeMap<String, Quantity> {
+        let list = list.iter();
+        list.map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())))
+            .collect()
+    };
+    let all = resources(&[("cpu", "500m"), ("memory", "1Gi"), ("pid", "1000")]);
+    let cgroups = in_folder("/", mount)
+        .all_cpus("0-3")
+        .memory_qos(MemoryQos::NoReservation);
+    let cgroups = cgroups.build().await.unwrap();
+    let of_system = Reserved::new(ReservedFor::System, "/system", all.clone());
+    cgroups.enforce_reserved(&of_system, &told).await.unwrap();
+    assert_eq!(
+        files.map(|file| read(&system, file)),
+        ["20", "0-3", "1073741824", "1073741824", "1000"]
+    );
+    let of_kube = Reserved::new(ReservedFor::Kube, "/kube", all.clone()).only_compressible();
+    cgroups.enforce_reserved(&of_kube, &told).await.unwrap();
+    assert_eq!(files.map(|file| read(&kube, file)), ["20", "0-3", "", "", ""]);
+
+    fs::write(system.join("cgroup.controllers"), "cpuset memory").unwrap();
+    let missing = Reserved::new(ReservedFor::System, "/system", all.clone());
+    let empty = Reserved::new(ReservedFor::System, "/a/b", resources(&[])).only_compressible();
+    let nowhere = Reserved::new(ReservedFor::Kube, "/none", all);
+    for (reserved, problem) in [
+        (
+            missing,
+            "Failed to enforce System Reserved Cgroup Limits on \"/system\": cgroup [\"system\"] has some missing \
+             controllers: cpu, pids",
+        ),
+        (
+            empty,
+            "Failed to enforce System Reserved Compressible Cgroup Limits on \"/a/b\": [\"a\" \"b\"] cgroup is not \
+             configured properly",
+        ),
+        (
+            nowhere,
+            "Failed to enforce Kube Reserved Cgroup Limits on \"/none\": could not read controllers for cgroup \
+             [\"none\"]: ",
+        ),
+    ] {
+        let error = cgroups.enforce_reserved(&reserved, &told).await.unwrap_err();
+        assert!(error.to_string().starts_with(problem), "{error}");
+    }
+    let told = std::mem::take(&mut *told.0.lock());
+    let enforced = [
+        "Normal NodeAllocatableEnforced: Updated limits on system reserved cgroup /system",
+        "Normal NodeAllocatableEnforced: Updated limits on kube reserved cgroup /kube",
+    ];
+    assert_eq!(told[..2], enforced);
+    assert_eq!(told.len(), 5, "{told:?}");
+    let failed = "Warning FailedNodeAllocatableEnforcement: Failed to enforce ";
+    assert!(
+        told[2..].iter().all(|event| event.starts_with(failed)),
+        "{told:?}"
+    );
+}
+
+/// The classes' folders with all files, in a hierarchy of version 2.
+fn classes(mount: &Path) -> [PathBuf; 3] {
+    let files = ["cpu.weight", "memory.low", "memory.max", "memory.min"];
+    let classes = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
+    classes.map(|class| {
+        kernels_files(&mount.join(class), &files);
+        mount.join(class)
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn classes_get_what_their_pods_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let [all, burstable, best_effort] = classes(folder.path());
+    let reserved = QosReserved::memory(50, 1000 << 20);
+    let cgroups = in_folder("/", folder.path())
+        .memory_qos(MemoryQos::TieredReservation)
+        .qos_reserved(reserved);
+    let cgroups = Arc::new(cgroups.build().await.unwrap());
+    for (name, requests, limits) in [
+        (
+            "g",
+            json!({ "cpu": "1", "memory": "100Mi" }),
+            json!({ "cpu": "1", "memory": "100Mi" }),
+        ),
+        ("b", json!({ "cpu": "500m", "memory": "60Mi" }), json!({})),
+        ("n", json!({}), json!({})),
+    ] {
+        // Its own cgroup lacks the files.
+        cgroups
+            .ensure_exists(&pod_with(name, requests, limits))
+            .await
+            .unwrap();
+    }
+    let mib = |number: u64| (number << 20).to_string();
+    let shown = || {
+        [
+            read(&all, "memory.min"),
+            read(&burstable, "cpu.weight"),
+            read(&burstable, "memory.low"),
+            read(&burstable, "memory.max"),
+            read(&best_effort, "memory.max"),
+        ]
+    };
+    let expected = [mib(160), "20".to_owned(), mib(60), mib(950), mib(920)];
+    assert_eq!(shown(), expected);
+
+    // Each minute, what others wrote is set right.
+    fs::write(burstable.join("cpu.weight"), "").unwrap();
+    fs::write(burstable.join("memory.max"), "").unwrap();
+    let shutdown = CancellationToken::new();
+    let updates = tokio::spawn({
+        let (cgroups, shutdown) = (cgroups.clone(), shutdown.clone());
+        async move { cgroups.run_qos_updates(shutdown).await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(shown()[1..4], expected[1..4]);
+    fs::write(burstable.join("memory.max"), "").unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(shown()[3], expected[3]);
+    shutdown.cancel();
+    updates.await.unwrap();
+
+    // The sum changes with the pods.
+    for file in ["memory.low", "cpu.weight"] {
+        fs::write(burstable.join(file), "").unwrap();
+    }
+    fs::write(all.join("memory.min"), "").unwrap();
+    cgroups.destroy(&"b".into()).await.unwrap();
+    assert_eq!(
+        [read(&all, "memory.min"), read(&burstable, "cpu.weight")],
+        [mib(100), "1".to_owned()]
+    );
+}
+
+/// All containers of this pod have CPUs of their own.
+struct Exclusive(&'static str);
+
+impl ExclusiveCpus for Exclusive {
+    fn container_has_exclusive_cpus(&self, pod: &Pod, _: &Container) -> bool {
+        pod.metadata.name.as_deref() == Some(self.0)
+    }
+}
+
+#[tokio::test]
+async fn a_pod_with_cpus_of_its_own_has_no_quota() {
+    let folder = tempfile::tempdir().unwrap();
+    let resources = || json!({ "cpu": "2", "memory": "1Mi" });
+    let cgroups = in_folder("/", folder.path()).exclusive_cpus(Arc::new(Exclusive("a")));
+    let cgroups = cgroups.build().await.unwrap();
+    for (name, quota) in [("a", "max 100000"), ("b", "200000 100000")] {
+        let dir = folder.path().join(format!("kubepods/pod{name}"));
+        kernels_files(&dir, &["cpu.max"]);
+        cgroups
+            .ensure_exists(&pod_with(name, resources(), resources()))
+            .await
+            .unwrap();
+        assert_eq!(read(&dir, "cpu.max"), quota);
+    }
+}
+
+#[tokio::test]
+async fn limits_on_cgroup_v1() {
+    const FILES: [&str; 5] = [
+        "cpu.shares",
+        "cpu.cfs_quota_us",
+        "cpu.cfs_period_us",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let at = |hierarchy: &str| (hierarchy.to_owned(), folder.path().join(hierarchy));
+    let cpuset = ["cpuset.cpus", "cpuset.mems", "cpuset.sched_load_balance"];
+    let pod = burstable("web", "1000");
+    for class in [
+        "",
+        "kubepods",
+        "kubepods/burstable",
+        "kubepods/besteffort",
+        "kubepods/burstable/podweb",
+    ] {
+        kernels_files(&at("cpuset").1.join(class), &cpuset);
+    }
+    fs::write(at("cpuset").1.join("cpuset.cpus"), "0-3\n").unwrap();
+    fs::write(at("cpuset").1.join("cpuset.mems"), "0\n").unwrap();
+    let mounts = CgroupMounts::v1(["cpu", "cpuset", "memory", "systemd"].map(at));
+    let cgroups = PodCgroups::builder(settings("/"))
+        .mounts(mounts)
+        .without_cpu_load_balance();
+    let cgroups = cgroups.build().await.unwrap();
+    assert!(!cgroups.exists(&pod).await);
+    let (cpu, memory) = (
+        at("cpu").1.join("kubepods/burstable/podweb"),
+        at("memory").1.join("kubepods/burstable/podweb"),
+    );
+    kernels_files(&cpu, &FILES[..3]);
+    kernels_files(&memory, &FILES[3..]);
+    cgroups.ensure_exists(&pod).await.unwrap();
+    assert!(cgroups.exists(&pod).await);
+    assert!(at("systemd").1.join("kubepods/burstable/podweb").is_dir());
+    assert_eq!(
+        FILES[..3].iter().map(|file| read(&cpu, file)).collect::<Vec<_>>(),
+        ["512", "100000", "100000"]
+    );
+    assert_eq!(read(&memory, FILES[3]), "1000");
+    let of_pod = at("cpuset").1.join("kubepods/burstable/podweb");
+    assert_eq!(cpuset.map(|file| read(&of_pod, file)), ["0-3", "0", "0"]);
+
+    // A resize changes only what it is about.
+    let mut change = CgroupLimits::default();
+    change.memory = Some(3000);
+    cgroups.set_limits(&pod, change.clone()).await.unwrap();
+    let limits = cgroups.limits(&pod).await.unwrap().unwrap();
+    assert_eq!(
+        (limits.memory, limits.cpu_shares, limits.cpu_quota),
+        (Some(3000), Some(512), Some(100_000))
+    );
+    fs::write(memory.join("memory.usage_in_bytes"), "900\n").unwrap();
+    assert_eq!(cgroups.memory_usage(&pod).await, Some(900));
+    // A number that the kernel refuses.
+    fs::remove_file(memory.join(FILES[3])).unwrap();
+    symlink("/proc/sys/kernel/ngroups_max", memory.join(FILES[3])).unwrap();
+    change.memory = Some(70_000);
+    let error = cgroups.set_limits(&pod, change).await.unwrap_err().to_string();
+    assert!(error.starts_with("memory.limit_in_bytes=70000: "), "{error}");
 }
 
 #[tokio::test]

@@ -18,3 +18,4 @@ mod pods;
 mod product_merge;
 mod recorded;
 mod sysfs;
+mod systemd;

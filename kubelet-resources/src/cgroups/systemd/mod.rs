@@ -63,7 +63,8 @@ impl Systemd {
     pub(super) async fn start_slice(&self, name: &CgroupName, version: Version) -> io::Result<()> {
         let unit = &name.slice();
         let properties = &properties::of_new_slice(name, version);
-        let none: [(&str, Vec<(&str, Variant<'_>)>); 0] = [];
+        // The parameter of auxiliary units, of which there are none.
+        let none: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
         let body = (unit.as_str(), REPLACE, variants(properties), none);
         let started = match self.job("StartTransientUnit", &body).await {
             Err(zbus::Error::MethodError(error, ..)) if error.as_str() == UNIT_EXISTS => return Ok(()),
