@@ -10,7 +10,7 @@ use crate::error::Problems;
 use crate::node;
 #[cfg(feature = "server")]
 use crate::server;
-use crate::{Error, Result, Settings, engines, eviction, runtime, sources};
+use crate::{Error, Result, Settings, cgroups, engines, eviction, runtime, sources};
 
 /// Reports all problems of the settings.
 pub(crate) fn check(parts: &Parts) -> Result<()> {
@@ -21,6 +21,7 @@ pub(crate) fn check(parts: &Parts) -> Result<()> {
     #[cfg(feature = "apiserver")]
     node::check(settings, &mut problems);
     runtime::check(settings, &mut problems);
+    cgroups::check(settings, &mut problems);
     sources::check(settings, &mut problems);
     eviction::check(settings, parts.stats.summaries.is_some(), &mut problems);
     problems.note(sysctls(settings));

@@ -35,7 +35,7 @@ use crate::stats::{Measured, StatsRoom};
 use crate::tasks::Tasks;
 #[cfg(feature = "volumes")]
 use crate::volumes::{self, LateVolumes, Storage};
-use crate::{Error, Result, check, engines, sources, statuses};
+use crate::{Error, Result, cgroups, check, engines, sources, statuses};
 
 /// Builds the agent of these parts. All problems of the settings are reported before anything is done.
 #[cfg_attr(
@@ -110,7 +110,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     let (eviction, shutdown) = (EvictionRoom::new(&settings)?, ShutdownRoom::new(&settings)?);
     #[cfg(feature = "volumes")]
     let late = LateVolumes::default();
-    let mut node_settings = configured::node(config);
+    let mut node_settings = configured::node(config, gates);
     let mut status_config = StatusManagerConfig::default();
     status_config.clock = context.clock;
     (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
@@ -280,6 +280,9 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     let stats = StatsRoom::new(&context, measured, parts.stats);
 
     // The engines beside it.
+    if let Some(cgroups) = &runtime.cgroups {
+        cgroups::start(&context, cgroups, &mut tasks);
+    }
     let images = engines::of_containers(&context, &runtime, &stats, &mut dynamic, &mut tasks)?;
     #[cfg(feature = "apiserver")]
     {

@@ -14,8 +14,8 @@ use kubelet_core::{Disk, InPlaceResize};
 #[cfg(feature = "logs")]
 use kubelet_kuberuntime::logs::LogRotatePolicy;
 use kubelet_kuberuntime::{
-    CgroupDriver, CredentialProvider, ImageGcPolicy, ImagePullCredentialsVerificationPolicy,
-    ImagePullSettings, NodeSettings, UserNamespaceIds,
+    CgroupDriver, ContainerMemoryQos, CredentialProvider, ImageGcPolicy,
+    ImagePullCredentialsVerificationPolicy, ImagePullSettings, NodeSettings, UserNamespaceIds,
 };
 
 use crate::Result;
@@ -33,7 +33,7 @@ pub(crate) fn count(number: i32) -> u32 {
 }
 
 /// Folders, DNS, cgroups and facts about the host, and the facts about the node that containers can read.
-pub(crate) fn node(config: &KubeletConfiguration) -> NodeSettings {
+pub(crate) fn node(config: &KubeletConfiguration, gates: &FeatureGates) -> NodeSettings {
     let mut node = NodeSettings::of_this_host();
     node.cluster_dns = config.cluster_dns_ips();
     node.cluster_domain = config.cluster_domain.trim_end_matches('.').to_owned();
@@ -47,6 +47,12 @@ pub(crate) fn node(config: &KubeletConfiguration) -> NodeSettings {
     node.cpu_cfs_quota_period = time(config.cpu_cfs_quota_period);
     node.seccomp_default = config.seccomp_default;
     node.limited_swap = config.memory_swap.swap_behavior == "LimitedSwap";
+    node.memory_qos = gates.enabled("MemoryQoS").then(|| {
+        let mut qos = ContainerMemoryQos::default();
+        qos.protect_requests = config.memory_reservation_policy == "TieredReservation";
+        qos.throttling_factor = config.memory_throttling_factor.unwrap_or(qos.throttling_factor);
+        qos
+    });
     node.single_process_oom_kill = config.single_process_oom_kill.unwrap_or(!node.cgroup_v2);
     node
 }

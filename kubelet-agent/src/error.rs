@@ -58,6 +58,9 @@ pub enum Error {
     #[cfg(feature = "csi")]
     #[error(transparent)]
     Plugins(#[from] kubelet_plugins::Error),
+    /// From `kubelet-resources`.
+    #[error(transparent)]
+    Resources(#[from] kubelet_resources::Error),
     /// From `kubelet-server`.
     #[cfg(feature = "server")]
     #[error(transparent)]

@@ -4,6 +4,7 @@
 
 mod agent;
 mod builder;
+mod cgroups;
 mod check;
 #[cfg(feature = "apiserver")]
 mod cluster;

@@ -8,7 +8,8 @@ use kubelet_core::{NodeRuntime as _, PodStatusReporter, ProbeResultCache, Volume
 #[cfg(feature = "cri")]
 use kubelet_cri::CriClient;
 use kubelet_cri::{CriAdapter, ImageService, KUBELET_API_VERSION, RuntimeService, v1};
-use kubelet_kuberuntime::{CriNodeRuntime, CriRuntime, CriRuntimeBuilder, NodeSettings, PodCgroups};
+use kubelet_kuberuntime::{CriNodeRuntime, CriRuntime, CriRuntimeBuilder, NodeSettings};
+use kubelet_resources::cgroups::PodCgroups;
 
 use crate::builder::{Change, RuntimeChoice, changed};
 use crate::configured;
@@ -188,7 +189,8 @@ impl RuntimeRoom {
         let mut cgroups = None;
         let manager = match services.cgroups {
             true => {
-                let made = Arc::new(PodCgroups::of_this_host(manager.node_settings()).await?);
+                let node = manager.node_settings();
+                let made = crate::cgroups::open(context, node.pod_cgroups(), node.memory_capacity).await?;
                 cgroups = Some(made.clone());
                 manager.with_pod_cgroups(made)
             }

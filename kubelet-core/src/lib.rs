@@ -121,6 +121,7 @@ mod allocation;
 pub mod annotations;
 #[cfg(feature = "test-util")]
 mod calls;
+pub mod cgroups;
 mod changes;
 mod checkpoint;
 pub mod clock;

@@ -1,8 +1,11 @@
 //! The cgroups of pods.
 
+use std::io;
+
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::cgroups::CgroupLimits;
 use crate::runtime::ContainerResources;
 use crate::{PodUid, Result};
 
@@ -11,8 +14,8 @@ use crate::{PodUid, Result};
 /// its `QOSContainerManager` that depends on pods.
 ///
 /// The sync of a pod calls [`exists`](Self::exists) and [`ensure_exists`](Self::ensure_exists). The end of a pod and
-/// the clean-up of orphans call [`destroy`](Self::destroy). When a pod is resized, the runtime changes the limits,
-/// between the resizes of its containers.
+/// the clean-up of orphans call [`destroy`](Self::destroy). When a pod is resized, the runtime changes the limits, with
+/// [`set_limits`](Self::set_limits) between the resizes of its containers.
 ///
 /// # Cancel safety
 ///
@@ -33,11 +36,36 @@ pub trait PodContainerManager: Send + Sync {
     /// (`ReduceCPULimits`).
     async fn reduce_cpu_limits(&self, uid: &PodUid) -> Result<()>;
 
-    /// The limits of the pod's cgroup, as far as they can be read (`GetPodCgroupConfig`). The status of a running pod
-    /// shows them. By default, `None`.
-    async fn resources(&self, pod: &Pod) -> Option<ContainerResources> {
+    /// The present CPU and memory limits of the pod's cgroup (`GetPodCgroupConfig`); `None` if the agent created no cgroup.
+    ///
+    /// # Errors
+    ///
+    /// A file of the cgroup cannot be read.
+    async fn limits(&self, pod: &Pod) -> io::Result<Option<CgroupLimits>> {
+        let _ = pod;
+        Ok(None)
+    }
+
+    /// Writes these limits of the pod's cgroup, and no others (`SetPodCgroupConfig`). Does nothing if the agent created no
+    /// cgroup.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses a limit.
+    async fn set_limits(&self, pod: &Pod, limits: CgroupLimits) -> io::Result<()> {
+        let _ = (pod, limits);
+        Ok(())
+    }
+
+    /// The memory usage of the pod's cgroup in bytes, if it reports it (`GetPodCgroupMemoryUsage`).
+    async fn memory_usage(&self, pod: &Pod) -> Option<u64> {
         let _ = pod;
         None
+    }
+
+    /// The limits of the pod's cgroup as the status of a running pod shows them, as far as they can be read.
+    async fn resources(&self, pod: &Pod) -> Option<ContainerResources> {
+        self.limits(pod).await.ok()??.resources()
     }
 
     /// The pods that have a cgroup, in any order (`GetAllPodsFromCgroups`).

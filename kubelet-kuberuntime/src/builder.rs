@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubelet_core::cgroups::{CgroupDriver, ExclusiveCpus, NoExclusiveCpus};
 use kubelet_core::{
     Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoServices,
     NoVolumes, PodStatusReporter, ProbeResults, Result, RootDir, RuntimeClasses, Services, VolumeManager,
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::calls::instrumented::Instrumented;
 use crate::calls::missing_calls::MissingCalls;
-use crate::config::{CgroupDriver, NodeSettings};
+use crate::config::NodeSettings;
 use crate::containers::actuated::Actuated;
 use crate::containers::back_off::CrashLoopBackOff;
 use crate::credential_provider::{CredentialProvider, CredentialProviders};
@@ -40,6 +41,7 @@ pub struct CriRuntimeBuilder {
     credential_providers: Vec<CredentialProvider>,
     runtime_type: Option<String>,
     runtime_classes: Arc<dyn RuntimeClasses>,
+    exclusive_cpus: Arc<dyn ExclusiveCpus>,
     container_log_links: Option<PathBuf>,
     crash_loop: (Duration, Duration),
     clock: Clock,
@@ -61,6 +63,7 @@ impl CriRuntimeBuilder {
             credential_providers: Vec::new(),
             runtime_type: None,
             runtime_classes: Arc::new(BTreeMap::new()),
+            exclusive_cpus: Arc::new(NoExclusiveCpus),
             container_log_links: None,
             crash_loop: (Duration::from_secs(10), Duration::from_secs(300)),
             clock: Clock::system(),
@@ -120,6 +123,12 @@ impl CriRuntimeBuilder {
     /// The RuntimeClasses that pods may use; none by default. A pod with a RuntimeClass that does not exist is refused.
     pub fn runtime_classes(mut self, classes: Arc<dyn RuntimeClasses>) -> Self {
         self.runtime_classes = classes;
+        self
+    }
+
+    /// Knows which containers have CPUs of their own. A resize sets no CPU quota for these. By default, none have.
+    pub fn exclusive_cpus(mut self, exclusive_cpus: Arc<dyn ExclusiveCpus>) -> Self {
+        self.exclusive_cpus = exclusive_cpus;
         self
     }
 
@@ -240,6 +249,7 @@ impl CriRuntimeBuilder {
             log_watcher: Default::default(),
             node,
             runtime_classes: self.runtime_classes,
+            exclusive_cpus: self.exclusive_cpus,
             images_by_handler,
             container_log_links: self.container_log_links,
             clock: self.clock,

@@ -11,7 +11,6 @@
 //! | to remove unused images | [`ImageGcManager`] |
 //! | usage of pods | [`CriRuntime::pod_stats`] |
 //! | exec, attach and port-forward | [`CriRuntime::run_in_container`], [`CriRuntime::exec_url`] and the methods beside it; [`StreamingRuntime`](kubelet_core::runtime::streaming::StreamingRuntime) |
-//! | cgroups of pods | [`PodCgroups`] |
 //! | the runtime's part of the node status | [`CriNodeRuntime`] |
 //!
 //! # Where things are in the source
@@ -37,7 +36,6 @@
 
 mod builder;
 mod calls;
-mod cgroups;
 mod config;
 #[cfg(feature = "logs")]
 mod container_logs;
@@ -67,12 +65,12 @@ mod sync;
 mod usages;
 
 pub use builder::CriRuntimeBuilder;
-pub use cgroups::{CgroupMounts, PodCgroups};
-pub use config::{CgroupDriver, NodeIps, NodeSettings};
+pub use config::{ContainerMemoryQos, NodeIps, NodeSettings};
 pub use credential_provider::CredentialProvider;
 pub use error::Error;
 pub use image_gc::{FsStats, ImageFsStats, ImageGcManager, ImageGcPolicy};
 pub use images::{ImagePullCredentialsVerificationPolicy, ImagePullSettings};
+pub use kubelet_core::cgroups::CgroupDriver;
 pub use node_runtime::CriNodeRuntime;
 #[cfg(feature = "probes")]
 pub use probe::NetworkProber;

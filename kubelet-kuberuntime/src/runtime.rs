@@ -8,20 +8,21 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::cgroups::ExclusiveCpus;
 use kubelet_core::runtime::{
     ActuatedResources, BackOff, GcPolicy, PodStatus, PodSyncResult, Readiness, ResizeRefusal, RuntimePod,
     RuntimeStatus, StartRecord,
 };
 use kubelet_core::{
-    Clock, ConfigObjects, ContainerId, Error, EventRecorder, PodStateProvider, PodStatusReporter, PodUid,
-    ProbeResults, Result, Runtime, RuntimeClasses, RuntimeReader, Services, VolumeManager,
+    Clock, ConfigObjects, ContainerId, Error, EventRecorder, PodContainerManager, PodStateProvider,
+    PodStatusReporter, PodUid, ProbeResults, Result, Runtime, RuntimeClasses, RuntimeReader, Services,
+    VolumeManager,
 };
 use kubelet_cri::{ImageService, RuntimeService, v1};
 use parking_lot::Mutex;
 
 use crate::builder::CriRuntimeBuilder;
 use crate::calls::missing_calls::MissingCalls;
-use crate::cgroups::PodCgroups;
 use crate::config::{HandlerFeatures, NodeSettings};
 use crate::containers::actuated::Actuated;
 use crate::containers::back_off::CrashLoopBackOff;
@@ -54,7 +55,8 @@ pub struct CriRuntime {
     /// The pods of the last list.
     pub(crate) known_pods: Mutex<KnownPods>,
     pub(crate) actuated: Actuated,
-    pub(crate) pod_cgroups: Option<Arc<PodCgroups>>,
+    pub(crate) pod_cgroups: Option<Arc<dyn PodContainerManager>>,
+    pub(crate) exclusive_cpus: Arc<dyn ExclusiveCpus>,
     pub(crate) crash_loop: CrashLoopBackOff,
     /// The features of each runtime handler, from the last `Status`.
     pub(crate) handlers: Mutex<Option<HashMap<String, HandlerFeatures>>>,
@@ -93,7 +95,7 @@ impl CriRuntime {
 
     /// Resizes the cgroups of pods together with the pods: before their containers get more, and after they get less.
     /// Without it, the cgroups keep their first limits.
-    pub fn with_pod_cgroups(mut self, cgroups: Arc<PodCgroups>) -> Self {
+    pub fn with_pod_cgroups(mut self, cgroups: Arc<dyn PodContainerManager>) -> Self {
         self.pod_cgroups = Some(cgroups);
         self
     }

@@ -63,6 +63,15 @@ pub enum Error {
     /// The resources cannot be allocated. The text is the kubelet's.
     #[error("{0}")]
     Allocation(String),
+    /// A cgroup that pods are in cannot be created.
+    #[cfg(feature = "cgroups")]
+    #[error("failed to create the cgroup {name}: {source}")]
+    Cgroup {
+        /// The cgroup.
+        name: kubelet_core::cgroups::CgroupName,
+        /// Why.
+        source: std::io::Error,
+    },
     /// A hint provider, e.g. of devices, failed.
     #[error("{0}")]
     Provider(BoxError),

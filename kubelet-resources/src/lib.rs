@@ -90,6 +90,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod active;
+#[cfg(feature = "cgroups")]
+pub mod cgroups;
 pub mod checkpoint;
 pub mod cpu;
 mod cpu_set;

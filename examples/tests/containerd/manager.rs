@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::runtime::{GcPolicy, PodStatus};
 use kubelet_core::{PodContainerManager, PodExt, PodStateProvider, PodUid, RootDir, Runtime, RuntimeReader};
 use kubelet_cri::{ImageService, RuntimeService};
-use kubelet_kuberuntime::{CgroupDriver, CriRuntime, NodeSettings, PodCgroups};
+use kubelet_kuberuntime::{CgroupDriver, CriRuntime, NodeSettings};
+use kubelet_resources::cgroups::PodCgroups;
 use kubelet_testing::Containerd;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -36,7 +37,8 @@ impl Manager {
         node.pod_logs_dir = dir.path().join("logs");
         node.cgroup_driver = driver;
         let runtime = CriRuntime::builder(runtime, images).node(node).build().await.unwrap();
-        let cgroups = PodCgroups::of_this_host(runtime.node_settings()).await.unwrap();
+        let cgroups = PodCgroups::builder(runtime.node_settings().pod_cgroups());
+        let cgroups = cgroups.build().await.unwrap();
         Self { runtime, cgroups, dir }
     }
 

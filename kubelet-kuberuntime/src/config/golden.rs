@@ -13,6 +13,7 @@ use std::sync::{Arc, LazyLock};
 use async_trait::async_trait;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
+use kubelet_core::cgroups::CgroupDriver;
 use kubelet_core::{ConfigObjects, LogEvents, RootDir, annotations};
 use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage as _, SerializeOptions};
 use serde::Deserialize;

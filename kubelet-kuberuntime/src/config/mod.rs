@@ -4,7 +4,6 @@
 //!
 //! Only `files` and `subpath` write files of the host. `env_file`, `dns` and `host` read some.
 
-mod cgroup;
 mod container;
 mod dns;
 mod downward;
@@ -21,6 +20,7 @@ mod host;
 mod hostname;
 mod hosts;
 mod labels;
+mod memory_qos;
 mod mounts;
 mod namespaces;
 mod node;
@@ -41,18 +41,17 @@ use kubelet_core::{ConfigObjects, MountedVolume, Services};
 
 use kubelet_cri::v1;
 
-pub(crate) use cgroup::pod_cgroup_parent;
 pub(crate) use container::{container_config, signal_name};
 pub(crate) use error::ConfigError;
 pub(crate) use go_json::string as go_string;
 pub(crate) use hash::hash_container;
 pub(crate) use labels::{AnnotatedContainerInfo, CONTAINER_HASH, LabeledInfo};
+pub use memory_qos::ContainerMemoryQos;
 pub(crate) use namespaces::user_namespace_of_host;
-pub use node::{CgroupDriver, NodeSettings};
+pub use node::NodeSettings;
 pub use node_ips::NodeIps;
 pub(crate) use resources::{
-    PodTotals, SHARES, container_amounts, container_resources, huge_page_size, milli_cpu_to_quota,
-    milli_cpu_to_shares, overhead, pod_amounts, pod_totals, sandbox_overhead, shares_to_milli_cpu,
+    container_amounts, container_resources, overhead, pod_amounts, sandbox_overhead, without_quota,
 };
 pub(crate) use sandbox::{add_groups_of_volumes, pod_logs_directory, pod_sandbox_config};
 pub(crate) use swap::may_swap;

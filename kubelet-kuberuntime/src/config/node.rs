@@ -5,42 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
+use kubelet_core::cgroups::{CgroupDriver, PodCgroupSettings};
 use kubelet_core::quantity::Amount;
 use kubelet_core::{Disk, RootDir};
 
+use super::memory_qos::ContainerMemoryQos;
 use super::node_ips::NodeIps;
 use crate::sandbox::user_namespaces::UserNamespaceIds;
-
-/// The cgroup driver of pods (`cgroupDriver`, `cgroupsPerQOS`, `cgroupRoot`).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CgroupDriver {
-    /// The sandbox config has no cgroup parent, and the runtime decides (`cgroupsPerQOS: false`).
-    #[default]
-    None,
-    /// Paths such as `/kubepods/burstable/pod<uid>`, below this root (`/` by default).
-    Cgroupfs {
-        /// `cgroupRoot`
-        root: String,
-    },
-    /// Slices such as `kubepods-burstable-pod<uid>.slice`.
-    Systemd {
-        /// `cgroupRoot`
-        root: String,
-    },
-}
-
-impl CgroupDriver {
-    /// The driver for the values of `cgroupsPerQOS`, `cgroupDriver` and `cgroupRoot`.
-    pub fn configured(cgroups_per_qos: bool, driver: &str, root: &str) -> Self {
-        let root = if root.is_empty() { "/" } else { root }.to_owned();
-        match (cgroups_per_qos, driver) {
-            (false, _) => Self::None,
-            (true, "systemd") => Self::Systemd { root },
-            (true, _) => Self::Cgroupfs { root },
-        }
-    }
-}
 
 /// The settings of the node for the configs of sandboxes and containers: the fields of `KubeletConfiguration` with the
 /// same names, and facts of the host.
@@ -94,6 +65,9 @@ pub struct NodeSettings {
     pub limited_swap: bool,
     /// The node's swap in bytes.
     pub swap_capacity: u64,
+    /// Which memory of containers the kernel protects, and from where on it slows them down (the gate `MemoryQoS`); with cgroup v2
+    /// only. Off by default.
+    pub memory_qos: Option<ContainerMemoryQos>,
     /// Whether SELinux is enabled.
     pub selinux: bool,
     /// Whether each sub-path of a volume is bind-mounted in its pod's folder, as in the kubelet. Then no container can
@@ -131,6 +105,7 @@ impl Default for NodeSettings {
             swap_controller: false,
             limited_swap: false,
             swap_capacity: 0,
+            memory_qos: None,
             selinux: false,
             mount_sub_paths: true,
             user_namespaces: UserNamespaceIds::default(),
@@ -139,6 +114,17 @@ impl Default for NodeSettings {
 }
 
 impl NodeSettings {
+    /// The settings for the cgroups of pods.
+    pub fn pod_cgroups(&self) -> PodCgroupSettings {
+        let mut settings = PodCgroupSettings::default();
+        settings.driver = self.cgroup_driver.clone();
+        settings.cpu_cfs_quota = self.cpu_cfs_quota;
+        settings.cpu_cfs_quota_period = self.cpu_cfs_quota_period;
+        settings.pod_pids_limit = self.pod_pids_limit;
+        settings.huge_page_sizes.clone_from(&self.huge_page_sizes);
+        settings
+    }
+
     /// Takes the allocatable resources from the node's object. A resource that is missing there keeps its value.
     pub fn set_allocatable(&mut self, node: &Node) {
         let allocatable = node
@@ -166,23 +152,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn pods_are_put_into_cgroups_as_configured() {
-        let root = |root: &str| root.to_owned();
-        for (per_qos, driver, at, expected) in [
-            (false, "systemd", "/edge", CgroupDriver::None),
-            (
-                true,
-                "systemd",
-                "/edge",
-                CgroupDriver::Systemd { root: root("/edge") },
-            ),
-            (true, "cgroupfs", "", CgroupDriver::Cgroupfs { root: root("/") }),
-        ] {
-            assert_eq!(CgroupDriver::configured(per_qos, driver, at), expected);
-        }
-    }
 
     #[test]
     fn what_a_node_does_not_say_stays() {

@@ -4,23 +4,16 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::cgroups::{UNLIMITED, huge_page_size, milli_cpu_to_quota, milli_cpu_to_shares};
 use kubelet_core::quantity::Amount;
-use kubelet_core::restart_rules::is_restartable_init_container;
 
+use super::memory_qos::memory_qos;
 use super::oom_score::oom_score_adj;
-use super::resource_lists::{ResourceList, ResourceLists, add, amounts, get, pod_owner, pod_total};
+use super::resource_lists::{ResourceList, ResourceLists, amounts, get, pod_owner, pod_total};
 use super::swap::swap_limit;
 use super::{NodeSettings, Result};
 use crate::pod_actions::ContainerAmounts;
 use kubelet_cri::v1::{HugepageLimit, LinuxContainerResources};
-
-/// The range that the kernel accepts (`MinShares`, `MaxShares`).
-pub(crate) const SHARES: std::ops::RangeInclusive<i64> = 2..=262_144;
-/// `SharesPerCPU`
-const SHARES_PER_CPU: i64 = 1024;
-/// The least quota in microseconds (`MinQuotaPeriod`).
-const MIN_QUOTA_PERIOD: i64 = 1000;
 
 /// The resources of a container (`generateLinuxContainerResources`).
 pub(crate) fn container_resources(
@@ -52,7 +45,16 @@ pub(crate) fn container_resources(
             resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes;
         }
     }
+    resources.unified.extend(memory_qos(node, pod, container)?);
     Ok(resources)
+}
+
+/// A container with CPUs of its own may use all of their time (`DisableCPUQuotaWithExclusiveCPUs`).
+pub(crate) fn without_quota(mut resources: LinuxContainerResources) -> LinuxContainerResources {
+    if resources.cpu_period != 0 {
+        resources.cpu_quota = UNLIMITED;
+    }
+    resources
 }
 
 /// The CPU and memory of a container (`containerResourcesFromRequirements`).
@@ -95,77 +97,6 @@ pub(super) fn sandbox_resources(node: &NodeSettings, pod: &Pod) -> Result<LinuxC
         get(&limits, "cpu"),
         get(&limits, "memory"),
     ))
-}
-
-/// The requests and limits of a whole pod, with its overhead.
-#[derive(Debug, Default)]
-pub(crate) struct PodTotals {
-    /// In thousandths.
-    pub(crate) cpu_request: i64,
-    /// In thousandths.
-    pub(crate) cpu_limit: i64,
-    /// In bytes.
-    pub(crate) memory_limit: i64,
-    /// Requested bytes, by page size in the kernel's spelling.
-    pub(crate) huge_pages: BTreeMap<String, i64>,
-    /// Whether each container has a limit, or the pod as a whole.
-    pub(crate) cpu_limits_declared: bool,
-    /// Whether each container has a limit, or the pod as a whole.
-    pub(crate) memory_limits_declared: bool,
-}
-
-/// `PodRequests` and `PodLimits` with the options of `ResourceConfigForPod`.
-pub(crate) fn pod_totals(pod: &Pod) -> Result<PodTotals> {
-    let mut requests = pod_total(pod, |lists| &lists.requests)?;
-    let mut limits = pod_total(pod, |lists| &lists.limits)?;
-    let overhead = pod.spec.as_ref().and_then(|spec| spec.overhead.as_ref());
-    let overhead = amounts(&pod_owner(pod), "overhead", overhead)?;
-    add(&mut requests, &overhead);
-    for (name, limit) in limits.iter_mut().filter(|(_, limit)| !limit.is_zero()) {
-        *limit = *limit + get(&overhead, name);
-    }
-    let of_pod = ResourceLists::of_pod(pod)?;
-    let declared = |name: &str| -> Result<bool> {
-        Ok(!get(&of_pod.limits, name).is_zero() || each_container_has_a_limit(pod, name)?)
-    };
-    let huge_pages = requests.iter();
-    let huge_pages = huge_pages.filter_map(|(name, amount)| Some((huge_page_size(name)?, amount.value())));
-    Ok(PodTotals {
-        cpu_request: get(&requests, "cpu").milli_value(),
-        cpu_limit: get(&limits, "cpu").milli_value(),
-        memory_limit: get(&limits, "memory").value(),
-        huge_pages: huge_pages.collect(),
-        cpu_limits_declared: declared("cpu")?,
-        memory_limits_declared: declared("memory")?,
-    })
-}
-
-/// The kernel's spelling: `2MB` for `hugepages-2Mi`.
-pub(crate) fn huge_page_size(resource: &str) -> Option<String> {
-    let size = Quantity(resource.strip_prefix("hugepages-")?.to_owned());
-    Some(page_size_name(Amount::try_from(&size).ok()?.value()))
-}
-
-/// An init container counts together with the sidecars that were started before it.
-fn each_container_has_a_limit(pod: &Pod, name: &str) -> Result<bool> {
-    let Some(spec) = &pod.spec else { return Ok(true) };
-    let has_limit = |container: &Container| -> Result<bool> {
-        Ok(!get(&ResourceLists::of_container(container)?.limits, name).is_zero())
-    };
-    for container in &spec.containers {
-        if !has_limit(container)? {
-            return Ok(false);
-        }
-    }
-    let mut has_sidecar_with_limit = false;
-    for container in spec.init_containers.iter().flatten() {
-        let has_limit = has_limit(container)?;
-        if !has_limit && !has_sidecar_with_limit {
-            return Ok(false);
-        }
-        has_sidecar_with_limit |= has_limit && is_restartable_init_container(container);
-    }
-    Ok(true)
 }
 
 /// The pod's overhead, in millicores and in bytes.
@@ -215,39 +146,13 @@ fn linux_resources(
     resources
 }
 
-/// `MilliCPUToShares`
-pub(crate) fn milli_cpu_to_shares(milli_cpu: i64) -> i64 {
-    (milli_cpu.saturating_mul(SHARES_PER_CPU) / 1000).clamp(*SHARES.start(), *SHARES.end())
-}
-
-/// `SharesToMilliCPU`, rounded up; 0 for fewer shares than the kernel's minimum.
-pub(crate) fn shares_to_milli_cpu(shares: i64) -> i64 {
-    if shares < *SHARES.start() {
-        return 0;
-    }
-    let milli_shares = shares.saturating_mul(1000);
-    milli_shares / SHARES_PER_CPU + i64::from(milli_shares % SHARES_PER_CPU != 0)
-}
-
-/// `MilliCPUToQuota`, in microseconds per `period`; 0 for no limit.
-pub(crate) fn milli_cpu_to_quota(milli_cpu: i64, period: i64) -> i64 {
-    match milli_cpu {
-        0 => 0,
-        _ => (milli_cpu.saturating_mul(period) / 1000).max(MIN_QUOTA_PERIOD),
-    }
-}
-
 /// A limit for each page size that the kernel supports; 0 if the container requests none
 /// (`GetHugepageLimitsFromResources`).
 fn hugepage_limits(node: &NodeSettings, pod: &ResourceList, container: &ResourceList) -> Vec<HugepageLimit> {
     let mut limits = BTreeMap::new();
     for (name, amount) in pod.iter().chain(container) {
-        let Some(size) = name.strip_prefix("hugepages-") else {
-            continue;
-        };
-        if let Ok(bytes) = Amount::try_from(&Quantity(size.to_owned())) {
-            let limit = u64::try_from(amount.value()).unwrap_or(0);
-            limits.insert(page_size_name(bytes.value()), limit);
+        if let Some(size) = huge_page_size(name) {
+            limits.insert(size, u64::try_from(amount.value()).unwrap_or(0));
         }
     }
     let sizes = node.huge_page_sizes.iter();
@@ -259,21 +164,10 @@ fn hugepage_limits(node: &NodeSettings, pod: &ResourceList, container: &Resource
         .collect()
 }
 
-/// A page size in the kernel's spelling (`HugePageUnitSizeFromByteSize`): `2MB` for 2 MiB.
-fn page_size_name(bytes: i64) -> String {
-    let units = ["B", "KB", "MB", "GB", "TB", "PB"];
-    let mut size = bytes;
-    let mut index = 0;
-    while size >= 1024 && index + 1 < units.len() {
-        size /= 1024;
-        index += 1;
-    }
-    format!("{size}{}", units[index])
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
     use super::*;
 

@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSpec};
 use kubelet_core::admission::normalize_sysctl_name;
 use kubelet_core::{EventRecorder, MountedVolume, PodExt};
 
-use super::cgroup::pod_cgroup_parent;
 use super::dns::pod_dns;
 use super::hostname::kernel_hostname;
 use super::labels::{pod_annotations, pod_labels};
@@ -98,7 +97,7 @@ fn linux_config(
         ..Default::default()
     };
     Ok(v1::LinuxPodSandboxConfig {
-        cgroup_parent: pod_cgroup_parent(&node.cgroup_driver, pod),
+        cgroup_parent: node.cgroup_driver.pod_cgroup_parent(pod),
         security_context: Some(security_context),
         sysctls: sysctls
             .map(|sysctl| (normalize_sysctl_name(&sysctl.name), sysctl.value.clone()))

@@ -10,7 +10,9 @@ use kubelet_core::restart_rules::is_restartable_init_container;
 use kubelet_core::runtime::{ContainerState, PodStatus, PodSyncResult, ResizeRefusal, SyncAction};
 use tokio::time::Instant;
 
-use crate::config::{LabeledInfo, container_amounts, container_resources, may_swap, pod_amounts};
+use crate::config::{
+    LabeledInfo, container_amounts, container_resources, may_swap, pod_amounts, without_quota,
+};
 use crate::containers::{describe, find};
 use crate::images::aggregate;
 use crate::kill::{Record, failure};
@@ -151,9 +153,13 @@ impl CriRuntime {
             let mut container = container.into_owned();
             set_amounts(container.resources.get_or_insert_default(), amounts);
             let resources = container_resources(&self.node, pod, &container);
+            let mut resources = resources.map_err(|error| error.to_string())?;
+            if self.exclusive_cpus.container_has_exclusive_cpus(pod, &container) {
+                resources = without_quota(resources);
+            }
             let request = v1::UpdateContainerResourcesRequest {
                 container_id: update.id.id().to_owned(),
-                linux: Some(resources.map_err(|error| error.to_string())?),
+                linux: Some(resources),
                 ..Default::default()
             };
             let updated = self.runtime.update_container_resources(request).await;

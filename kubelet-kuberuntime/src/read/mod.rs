@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use futures::future::try_join;
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::jiff::Timestamp;
+use kubelet_core::cgroups::CgroupLimits;
 use kubelet_core::runtime::{
     ContainerResources, ContainerState, ContainerStatus, ContainerUser, PodStatus, RuntimePod, SandboxState,
     SandboxStatus, VolumeMountStatus,
@@ -20,7 +20,7 @@ use kubelet_core::runtime::{
 use kubelet_core::{ContainerId, Error, PodKey, PodUid, Result, labels};
 use tokio::time::Instant;
 
-use crate::config::{AnnotatedContainerInfo, LabeledInfo, shares_to_milli_cpu, signal_name};
+use crate::config::{AnnotatedContainerInfo, LabeledInfo, signal_name};
 use crate::read::known_pods::KnownPods;
 use crate::read::termination_message::termination_message;
 use crate::runtime::CriRuntime;
@@ -366,39 +366,18 @@ async fn found<T>(
 
 /// `toKubeContainerResources`
 pub(crate) fn to_resources(linux: v1::LinuxContainerResources) -> Option<ContainerResources> {
-    let cpu_limit = (linux.cpu_period > 0 && linux.cpu_quota > 0)
-        .then(|| linux.cpu_quota.saturating_mul(1000) / linux.cpu_period);
-    let cpu_request = Some(shares_to_milli_cpu(linux.cpu_shares)).filter(|milli| *milli > 0);
-    let resources = ContainerResources {
-        cpu_limit: cpu_limit.filter(|milli| *milli > 0).map(decimal_milli),
-        cpu_request: cpu_request.map(decimal_milli),
-        memory_limit: (linux.memory_limit_in_bytes > 0).then(|| binary(linux.memory_limit_in_bytes)),
-        memory_request: None,
-    };
-    (resources != ContainerResources::default()).then_some(resources)
-}
-
-/// Millicores as a canonical quantity: `100m`, `2`.
-fn decimal_milli(milli: i64) -> Quantity {
-    scaled(milli, 1000, &["m", "", "k", "M", "G"])
-}
-
-/// Bytes as a canonical quantity: `64Mi`.
-fn binary(bytes: i64) -> Quantity {
-    scaled(bytes, 1024, &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
-}
-
-fn scaled(mut value: i64, base: i64, suffixes: &[&str]) -> Quantity {
-    let mut suffix = 0;
-    while value % base == 0 && suffix + 1 < suffixes.len() {
-        value /= base;
-        suffix += 1;
-    }
-    Quantity(format!("{value}{}", suffixes.get(suffix).unwrap_or(&"")))
+    let mut limits = CgroupLimits::default();
+    limits.cpu_quota = Some(linux.cpu_quota);
+    limits.cpu_period = Some(linux.cpu_period);
+    limits.cpu_shares = Some(linux.cpu_shares);
+    limits.memory = Some(linux.memory_limit_in_bytes);
+    limits.resources()
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
     use super::*;
 
     #[test]
@@ -439,7 +418,12 @@ mod tests {
         assert_eq!(text(resources.cpu_limit), "200m");
         assert_eq!(text(resources.cpu_request), "100m");
         assert_eq!(text(resources.memory_limit), "64Mi");
-        assert_eq!(decimal_milli(2000).0, "2");
+        let whole = to_resources(v1::LinuxContainerResources {
+            cpu_period: 100_000,
+            cpu_quota: 200_000,
+            ..Default::default()
+        });
+        assert_eq!(text(whole.unwrap().cpu_limit), "2");
         let unlimited = v1::LinuxContainerResources {
             cpu_period: 100_000,
             cpu_quota: -1,

@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::PodExt;
-
-use crate::cgroups::{Limits, UNLIMITED};
-use crate::config::{
-    Result as ConfigResult, milli_cpu_to_quota, milli_cpu_to_shares, overhead, shares_to_milli_cpu,
+use kubelet_core::cgroups::{
+    CgroupLimits, UNLIMITED, milli_cpu_to_quota, milli_cpu_to_shares, shares_to_milli_cpu,
 };
+
+use crate::config::{Result as ConfigResult, overhead};
 use crate::containers::describe;
 use crate::containers::resize::{Resource, set_amounts};
 use crate::runtime::CriRuntime;
@@ -63,7 +63,7 @@ impl CriRuntime {
         sandbox_id: &'a str,
     ) -> Result<SandboxResize<'a>, String> {
         let written = match &self.pod_cgroups {
-            Some(cgroups) => cgroups.written(pod).await.map_err(|error| {
+            Some(cgroups) => cgroups.limits(pod).await.map_err(|error| {
                 format!(
                     "unable to get pod cgroup config for pod {:?}: {error}",
                     describe(pod)
@@ -71,13 +71,13 @@ impl CriRuntime {
             })?,
             None => None,
         };
-        let config_error = |error: crate::config::ConfigError| error.to_string();
+        let config_error = |error: kubelet_core::Error| error.to_string();
         let now = match (written, self.actuated.bounds(&pod.uid())) {
             (Some(written), _) => self.unlimited().with(&written),
             (None, Some(reported)) => reported,
             (None, None) => self.desired_bounds(&self.as_given(pod)).map_err(config_error)?,
         };
-        let desired = Limits::of_pod(&self.node, pod).map_err(config_error)?;
+        let desired = self.desired_limits(pod).map_err(config_error)?;
         Ok(SandboxResize {
             pod,
             sandbox_id,
@@ -88,8 +88,14 @@ impl CriRuntime {
     }
 
     /// The resources in its spec.
-    fn desired_bounds(&self, pod: &Pod) -> ConfigResult<Bounds> {
-        Ok(self.unlimited().with(&Limits::of_pod(&self.node, pod)?))
+    fn desired_bounds(&self, pod: &Pod) -> kubelet_core::Result<Bounds> {
+        Ok(self.unlimited().with(&self.desired_limits(pod)?))
+    }
+
+    fn desired_limits(&self, pod: &Pod) -> kubelet_core::Result<CgroupLimits> {
+        let mut settings = self.node.pod_cgroups();
+        settings.cpu_cfs_quota &= !self.exclusive_cpus.pod_has_exclusive_cpus(pod);
+        CgroupLimits::of_pod(&settings, pod)
     }
 
     fn unlimited(&self) -> Bounds {
@@ -134,7 +140,7 @@ impl CriRuntime {
         };
         for part in parts {
             let (now, new) = (resize.now, resize.new);
-            let mut change = Limits::default();
+            let mut change = CgroupLimits::default();
             let ordering = match (resource, part) {
                 (Resource::Memory, Part::Limit) => {
                     change.memory = Some(new.memory);
@@ -163,7 +169,7 @@ impl CriRuntime {
                 )
             })?;
             if let Some(cgroups) = &self.pod_cgroups
-                && let Err(error) = cgroups.set(resize.pod, change).await
+                && let Err(error) = cgroups.set_limits(resize.pod, change).await
             {
                 if let Err(error) = self.tell_of_sandbox(resize, now).await {
                     tracing::error!(pod = %resize.pod.key(), uid = resize.pod.uid_str(), error,
@@ -224,7 +230,7 @@ impl CriRuntime {
 }
 
 impl Bounds {
-    fn with(self, limits: &Limits) -> Self {
+    fn with(self, limits: &CgroupLimits) -> Self {
         Self {
             cpu_shares: limits.cpu_shares.unwrap_or(self.cpu_shares),
             cpu_quota: limits.cpu_quota.unwrap_or(self.cpu_quota),

@@ -3,7 +3,6 @@
 // Clippy does not count the shared code of tests as tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod cgroups;
 mod cluster_objects;
 mod env_files;
 mod fake;

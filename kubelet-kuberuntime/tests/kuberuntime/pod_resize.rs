@@ -1,61 +1,97 @@
 //! Resizes of whole pods: the calls to the runtime, and the limits of the cgroups.
 
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::io;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
+use kubelet_core::cgroups::CgroupLimits;
 use kubelet_core::runtime::SyncAction;
-use kubelet_core::{Disk, Runtime};
-use kubelet_kuberuntime::{CgroupMounts, PodCgroups};
+use kubelet_core::{PodContainerManager, PodUid, Result, Runtime};
+use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::cgroups::{kernels_files, node, read};
 use crate::rig::{Rig, pod};
 
-const FILES: [&str; 5] = [
-    "cpu.shares",
-    "cpu.cfs_quota_us",
-    "cpu.cfs_period_us",
-    "memory.limit_in_bytes",
-    "memory.usage_in_bytes",
-];
+/// The cgroup of the pod.
+#[derive(Default)]
+struct Cgroup {
+    limits: Mutex<CgroupLimits>,
+    usage: Mutex<u64>,
+    /// Whether the kernel refuses all memory limits.
+    refuses_memory: Mutex<bool>,
+}
 
-/// A manager with the cgroup of its pod, which is a plain folder.
+#[async_trait]
+impl PodContainerManager for Cgroup {
+    async fn exists(&self, _: &Pod) -> bool {
+        true
+    }
+
+    async fn ensure_exists(&self, _: &Pod) -> Result<()> {
+        Ok(())
+    }
+
+    async fn destroy(&self, _: &PodUid) -> Result<()> {
+        Ok(())
+    }
+
+    async fn reduce_cpu_limits(&self, _: &PodUid) -> Result<()> {
+        Ok(())
+    }
+
+    async fn limits(&self, _: &Pod) -> io::Result<Option<CgroupLimits>> {
+        Ok(Some(self.limits.lock().clone()))
+    }
+
+    async fn set_limits(&self, _: &Pod, limits: CgroupLimits) -> io::Result<()> {
+        let mut present = self.limits.lock();
+        if let Some(memory) = limits.memory {
+            if *self.refuses_memory.lock() {
+                return Err(io::Error::other(format!(
+                    "memory.limit_in_bytes={memory}: refused"
+                )));
+            }
+            present.memory = Some(memory);
+        }
+        present.cpu_shares = limits.cpu_shares.or(present.cpu_shares);
+        present.cpu_quota = limits.cpu_quota.or(present.cpu_quota);
+        present.cpu_period = limits.cpu_period.or(present.cpu_period);
+        Ok(())
+    }
+
+    async fn memory_usage(&self, _: &Pod) -> Option<u64> {
+        Some(*self.usage.lock())
+    }
+
+    async fn pods(&self) -> Result<Vec<PodUid>> {
+        Ok(Vec::new())
+    }
+}
+
+/// A manager with the cgroup of its pod.
 struct Resized {
     rig: Rig,
-    cgroup: PathBuf,
-    _mount: tempfile::TempDir,
+    cgroup: Arc<Cgroup>,
 }
 
 impl Resized {
     /// With a running pod.
-    async fn running(pod: &Arc<Pod>, cpu_shares: &str, cpu_quota: &str, memory: &str) -> Self {
+    async fn running(pod: &Arc<Pod>, cpu_shares: i64, cpu_quota: i64, memory: i64) -> Self {
         let mut rig = Rig::new().await;
         rig.fake.is_told_of_sandboxes();
-        let mount = tempfile::tempdir().unwrap();
-        let cgroup = mount.path().join("kubepods/podp");
-        kernels_files(&cgroup, &FILES);
-        let contents = [cpu_shares, cpu_quota, "100000", memory, "500"];
-        for (file, content) in FILES.iter().zip(contents) {
-            fs::write(cgroup.join(file), format!("{content}\n")).unwrap();
+        let cgroup = Arc::new(Cgroup::default());
+        {
+            let mut limits = cgroup.limits.lock();
+            (limits.cpu_shares, limits.cpu_quota) = (Some(cpu_shares), Some(cpu_quota));
+            (limits.cpu_period, limits.memory) = (Some(100_000), Some(memory));
         }
-        let mut settings = node("/");
-        settings.disk = Disk::inline();
-        let mounts = ["cpu", "memory"].map(|controller| (controller.to_owned(), mount.path().to_owned()));
-        let cgroups = PodCgroups::open(&settings, CgroupMounts::v1(mounts))
-            .await
-            .unwrap();
+        *cgroup.usage.lock() = 500;
         let manager = rig.builder().build().await.unwrap();
-        rig.manager = manager.with_pod_cgroups(Arc::new(cgroups));
+        rig.manager = manager.with_pod_cgroups(cgroup.clone());
         rig.sync_ok(pod).await;
         rig.fake.take_calls();
-        Self {
-            rig,
-            cgroup,
-            _mount: mount,
-        }
+        Self { rig, cgroup }
     }
 
     /// The calls of a sync.
@@ -79,13 +115,13 @@ impl Resized {
     }
 
     /// Shares, quota, memory.
-    fn limits(&self) -> [String; 3] {
-        ["cpu.shares", "cpu.cfs_quota_us", "memory.limit_in_bytes"]
-            .map(|file| read(&self.cgroup, file).trim().to_owned())
+    fn limits(&self) -> [i64; 3] {
+        let limits = self.cgroup.limits.lock();
+        [limits.cpu_shares, limits.cpu_quota, limits.memory].map(Option::unwrap)
     }
 
-    fn uses(&self, memory: &str) {
-        fs::write(self.cgroup.join("memory.usage_in_bytes"), memory).unwrap();
+    fn uses(&self, memory: u64) {
+        *self.cgroup.usage.lock() = memory;
     }
 }
 
@@ -121,7 +157,7 @@ fn given(cpu: &str, memory: u32) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_pod_gets_more_before_its_containers_and_less_after_them() {
     let (small, large) = (of_container("1", "1000"), of_container("2", "2000"));
-    let resized = Resized::running(&small, "1024", "100000", "1000").await;
+    let resized = Resized::running(&small, 1024, 100000, 1000).await;
     let expected = [
         told("1024/100000", 2000),
         given("1024/100000", 2000),
@@ -130,7 +166,7 @@ async fn a_pod_gets_more_before_its_containers_and_less_after_them() {
         given("2048/200000", 2000),
     ];
     assert_eq!(resized.sync_ok(&large).await, expected);
-    assert_eq!(resized.limits(), ["2048", "200000", "2000"]);
+    assert_eq!(resized.limits(), [2048, 200000, 2000]);
     let expected = [
         given("2048/200000", 1000),
         told("2048/200000", 1000),
@@ -139,13 +175,13 @@ async fn a_pod_gets_more_before_its_containers_and_less_after_them() {
         told("1024/100000", 1000),
     ];
     assert_eq!(resized.sync_ok(&small).await, expected);
-    assert_eq!(resized.limits(), ["1024", "100000", "1000"]);
+    assert_eq!(resized.limits(), [1024, 100000, 1000]);
     assert!(resized.sync_ok(&small).await.is_empty(), "it is done");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_resize_of_the_pod_alone_is_one() {
-    let mut resized = Resized::running(&of_pod("1", "1000"), "1024", "100000", "1000").await;
+    let mut resized = Resized::running(&of_pod("1", "1000"), 1024, 100000, 1000).await;
     let expected = [
         told("1024/100000", 2000),
         told("1024/200000", 2000),
@@ -153,7 +189,7 @@ async fn a_resize_of_the_pod_alone_is_one() {
     ];
     let large = of_pod("2", "2000");
     assert_eq!(resized.sync_ok(&large).await, expected);
-    assert_eq!(resized.limits(), ["2048", "200000", "2000"]);
+    assert_eq!(resized.limits(), [2048, 200000, 2000]);
     assert!(resized.sync_ok(&large).await.is_empty(), "it is done");
 
     // The next agent continues from the resources that this one has sent.
@@ -175,13 +211,13 @@ async fn a_resize_of_the_pod_alone_is_one() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_widened_for_a_container_that_could_not_be_resized_stays() {
-    let resized = Resized::running(&of_container("1", "1000"), "1024", "100000", "1000").await;
+    let resized = Resized::running(&of_container("1", "1000"), 1024, 100000, 1000).await;
     let large = of_container("2", "2000");
     resized.rig.fake.fail_next("UpdateContainerResources");
     let (calls, message) = resized.sync_fails(&large).await;
     assert_eq!(calls, [told("1024/100000", 2000)]);
     assert_eq!(message, "rpc error: code = Internal desc = broken");
-    assert_eq!(resized.limits(), ["1024", "100000", "2000"]);
+    assert_eq!(resized.limits(), [1024, 100000, 2000]);
     let expected = [
         given("1024/100000", 2000),
         told("1024/200000", 2000),
@@ -189,12 +225,12 @@ async fn what_was_widened_for_a_container_that_could_not_be_resized_stays() {
         given("2048/200000", 2000),
     ];
     assert_eq!(resized.sync_ok(&large).await, expected, "it is not told twice");
-    assert_eq!(resized.limits(), ["2048", "200000", "2000"]);
+    assert_eq!(resized.limits(), [2048, 200000, 2000]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_the_runtime_rejects_changes_no_cgroup() {
-    let resized = Resized::running(&of_container("1", "1000"), "1024", "100000", "1000").await;
+    let resized = Resized::running(&of_container("1", "1000"), 1024, 100000, 1000).await;
     resized.rig.fake.fail_next("UpdatePodSandboxResources");
     let (calls, message) = resized.sync_fails(&of_container("2", "2000")).await;
     assert!(calls.is_empty(), "{calls:?}");
@@ -205,22 +241,17 @@ async fn what_the_runtime_rejects_changes_no_cgroup() {
         message.ends_with(": rpc error: code = Internal desc = broken"),
         "{message}"
     );
-    assert_eq!(resized.limits(), ["1024", "100000", "1000"]);
+    assert_eq!(resized.limits(), [1024, 100000, 1000]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_runtime_is_told_when_a_cgroup_stays_as_it_was() {
-    let resized = Resized::running(&of_container("1", "65536"), "1024", "100000", "").await;
-    // A number that the kernel refuses.
-    let constant = "/proc/sys/kernel/ngroups_max";
-    assert_eq!(fs::read_to_string(constant).unwrap().trim(), "65536");
-    let file = resized.cgroup.join("memory.limit_in_bytes");
-    fs::remove_file(&file).unwrap();
-    symlink(constant, &file).unwrap();
+    let resized = Resized::running(&of_container("1", "65536"), 1024, 100000, 65536).await;
+    *resized.cgroup.refuses_memory.lock() = true;
     let (calls, message) = resized.sync_fails(&of_container("2", "70000")).await;
     assert_eq!(calls, [told("1024/100000", 70000), told("1024/100000", 65536)]);
     assert!(message.starts_with("memory.limit_in_bytes=70000: "), "{message}");
-    assert_eq!(resized.limits(), ["1024", "100000", "65536"]);
+    assert_eq!(resized.limits(), [1024, 100000, 65536]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,23 +261,22 @@ async fn a_pod_is_not_narrowed_below_what_it_uses() {
             Some(_) => of_pod("1", "1000"),
             None => of_container("1", "1000"),
         };
-        let resized = Resized::running(&large, "1024", "100000", "1000").await;
-        resized.uses("900");
+        let resized = Resized::running(&large, 1024, 100000, 1000).await;
+        resized.uses(900);
         let (calls, message) = resized.sync_fails(&narrower).await;
         assert!(calls.is_empty(), "{calls:?}");
         let problem = "cannot decrease memory limits: attempting to set pod memory limit (600) below current usage (900)";
         assert_eq!(message, problem);
-        resized.uses("550");
+        resized.uses(550);
         let calls = resized.sync_ok(&narrower).await;
         assert_eq!(calls.last(), Some(&told("1024/100000", 600)));
-        // The kernel would accept the whole write.
-        assert!(resized.limits()[2].starts_with("600"), "{:?}", resized.limits());
+        assert_eq!(resized.limits()[2], 600);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_narrowed_is_narrowed_later() {
-    let resized = Resized::running(&of_container("2", "2000"), "2048", "200000", "2000").await;
+    let resized = Resized::running(&of_container("2", "2000"), 2048, 200000, 2000).await;
     let small = of_container("1", "1000");
     resized.rig.fake.fail_next("UpdatePodSandboxResources");
     let (calls, _) = resized.sync_fails(&small).await;
@@ -258,7 +288,7 @@ async fn what_could_not_be_narrowed_is_narrowed_later() {
         told("1024/100000", 1000),
     ];
     assert_eq!(resized.sync_ok(&small).await, expected);
-    assert_eq!(resized.limits(), ["1024", "100000", "1000"]);
+    assert_eq!(resized.limits(), [1024, 100000, 1000]);
 
     // Also if its containers need no actions.
     let tiny = of_container("1", "600");

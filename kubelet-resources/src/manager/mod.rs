@@ -1,5 +1,6 @@
 //! The engine: the decisions with state files and a loop.
 
+mod exclusive_cpus;
 mod handle;
 mod parts;
 mod persist;

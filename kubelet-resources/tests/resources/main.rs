@@ -7,6 +7,7 @@
     reason = "a test"
 )]
 
+mod cgroups;
 mod checkpoints;
 mod configuration;
 mod devices;
@@ -17,3 +18,4 @@ mod pods;
 mod product_merge;
 mod recorded;
 mod sysfs;
+mod systemd;

@@ -23,6 +23,12 @@ pub(super) enum Version {
     V2,
 }
 
+impl Version {
+    pub(super) fn is_v2(self) -> bool {
+        self == Self::V2
+    }
+}
+
 impl CgroupMounts {
     /// Reads the mounts of this host.
     ///

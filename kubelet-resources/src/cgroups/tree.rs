@@ -5,67 +5,84 @@ use std::fs;
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use kubelet_core::cgroups::{CgroupLimits, CgroupName, UNLIMITED};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::limits::{Limits, Setting, UNLIMITED, weight_to_shares};
+use super::limits::{Setting, settings, weight_to_shares};
 use super::mounts::{CgroupMounts, Version};
 
 /// The controllers that a cgroup of v1 must have to count as existing.
 const NEEDED_V1: [&str; 7] = ["cpu", "cpuacct", "cpuset", "memory", "systemd", "pids", "hugetlb"];
 /// The controllers that the kubelet uses (`getSupportedUnifiedControllers`).
 const NEEDED_V2: [&str; 5] = ["cpu", "cpuset", "memory", "hugetlb", "pids"];
-/// The prefix of a pod's cgroup name, before its UID (`podCgroupNamePrefix`).
-const POD_PREFIX: &str = "pod";
+/// The hierarchy of v1 in which only systemd creates slices.
+const OF_SYSTEMD: &str = "systemd";
 
-/// The cgroups below one root, in all hierarchies. Names are paths from a hierarchy's own root.
+/// The cgroups in all hierarchies, by their paths from a hierarchy's own root, without a leading slash.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     mounts: CgroupMounts,
-    /// `/kubepods`, below the node's cgroup root.
-    root: PathBuf,
+    /// Whether systemd is the driver: it creates slices in its own hierarchy.
+    is_systemd: bool,
+    /// Whether the scheduler may not balance load across the CPUs of a new cgroup; v1 only.
+    no_load_balance: bool,
 }
 
 impl Tree {
-    /// `root`: without a leading slash.
-    pub(super) fn new(mounts: CgroupMounts, root: PathBuf) -> Self {
-        Self { mounts, root }
-    }
-
-    /// The cgroup of a QoS class. The pods of the guaranteed class are in the root.
-    pub(super) fn class(&self, class: Option<&str>) -> PathBuf {
-        match class {
-            Some(class) => self.root.join(class),
-            None => self.root.clone(),
+    pub(super) fn new(mounts: CgroupMounts, is_systemd: bool, no_load_balance: bool) -> Self {
+        Self {
+            mounts,
+            is_systemd,
+            no_load_balance,
         }
     }
 
-    /// All cgroups that contain pods.
-    fn classes(&self) -> [PathBuf; 3] {
-        [
-            self.class(None),
-            self.class(Some("burstable")),
-            self.class(Some("besteffort")),
-        ]
+    pub(super) fn version(&self) -> Version {
+        self.mounts.version()
     }
 
-    /// Whether it exists in all hierarchies (`Validate`).
-    pub(super) fn exists(&self, name: &Path) -> bool {
+    /// Checks that it exists in all hierarchies (`Validate`). `name` is for the error.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, in the kubelet's words.
+    pub(super) fn validate(&self, path: &Path, name: &CgroupName) -> Result<(), String> {
         match (self.mounts.version(), &self.mounts.v2) {
             (Version::V2, Some(mount)) => {
-                let Some(enabled) = controllers(&mount.join(name)) else {
-                    return false;
-                };
+                let dir = mount.join(path);
+                let enabled = controllers(&dir)
+                    .map_err(|error| format!("could not read controllers for cgroup {name}: {error}"))?;
                 let of_host = controllers(mount).unwrap_or_default();
-                let mut needed = NEEDED_V2
-                    .iter()
-                    .filter(|controller| of_host.contains(**controller));
-                needed.all(|controller| enabled.contains(*controller))
+                let mut missing: Vec<&str> = NEEDED_V2
+                    .into_iter()
+                    .filter(|controller| of_host.contains(*controller) && !enabled.contains(*controller))
+                    .collect();
+                missing.sort_unstable();
+                match missing.is_empty() {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "cgroup {name} has some missing controllers: {}",
+                        missing.join(", ")
+                    )),
+                }
             }
             _ => {
-                let mut needed = NEEDED_V1
+                let needed = NEEDED_V1
                     .iter()
                     .filter_map(|controller| self.mounts.v1.get(*controller));
-                needed.all(|mount| mount.join(name).is_dir())
+                let missing: BTreeSet<_> = needed
+                    .map(|mount| mount.join(path))
+                    .filter(|dir| !dir.is_dir())
+                    .map(|dir| dir.display().to_string())
+                    .collect();
+                let missing: Vec<String> = missing.into_iter().collect();
+                match missing.is_empty() {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "cgroup {name} has some missing paths: {}",
+                        missing.join(", ")
+                    )),
+                }
             }
         }
     }
@@ -78,8 +95,24 @@ impl Tree {
                 None => Err(io::Error::other("no cgroups are mounted")),
             },
             Version::V1 => {
-                for mount in BTreeSet::from_iter(self.mounts.v1.values()) {
-                    fs::create_dir_all(mount.join(name)).map_err(|error| at(&mount.join(name), &error))?;
+                if self.no_load_balance
+                    && let Some(mount) = self.mounts.v1.get("cpuset")
+                {
+                    // Before the CPUs are copied: with them, the kernel would change its scheduling domains.
+                    create_v1(&mount.join(name))?;
+                    let file = mount.join(name).join("cpuset.sched_load_balance");
+                    write(&file, "0").map_err(|error| at(&file, &error))?;
+                }
+                let mounts = self.mounts.v1.iter();
+                let mounts = mounts.filter(|(controller, _)| !self.is_systemd || *controller != OF_SYSTEMD);
+                // The hierarchy of v2 beside them has no controllers, but its cgroups have pressure stall information.
+                let unified = self.mounts.v2.iter().filter(|_| !self.is_systemd);
+                for mount in mounts
+                    .map(|(_, mount)| mount)
+                    .chain(unified)
+                    .collect::<BTreeSet<_>>()
+                {
+                    create_v1(&mount.join(name))?;
                 }
                 match self.mounts.v1.get("cpuset") {
                     Some(mount) => inherit_cpuset(mount, name),
@@ -90,8 +123,8 @@ impl Tree {
     }
 
     /// Writes all limits that can be written. The error has those that could not be written.
-    pub(super) fn set(&self, name: &Path, limits: &Limits) -> io::Result<()> {
-        let settings = limits.settings(self.mounts.version());
+    pub(super) fn set(&self, name: &Path, limits: &CgroupLimits) -> io::Result<()> {
+        let settings = settings(limits, self.mounts.version());
         let mut failed: Vec<Setting> = Vec::new();
         let mut problems = Vec::new();
         for setting in settings {
@@ -130,7 +163,7 @@ impl Tree {
     }
 
     /// Its CPU and memory limits.
-    pub(super) fn written(&self, name: &Path) -> io::Result<Limits> {
+    pub(super) fn written(&self, name: &Path) -> io::Result<CgroupLimits> {
         let read = |controller: &str, file: &str| -> io::Result<(String, PathBuf)> {
             let mount = self.mounts.of(controller);
             let mount = mount.ok_or_else(|| io::Error::other(format!("{controller} is not mounted")))?;
@@ -149,26 +182,24 @@ impl Tree {
             let (text, file) = read(controller, file)?;
             number(&text, &file)
         };
-        Ok(match self.mounts.version() {
-            Version::V1 => Limits {
-                memory: Some(one("memory", "memory.limit_in_bytes")?),
-                cpu_shares: Some(one("cpu", "cpu.shares")?),
-                cpu_quota: Some(one("cpu", "cpu.cfs_quota_us")?),
-                cpu_period: Some(one("cpu", "cpu.cfs_period_us")?),
-                ..Limits::default()
-            },
+        let mut limits = CgroupLimits::default();
+        match self.mounts.version() {
+            Version::V1 => {
+                limits.memory = Some(one("memory", "memory.limit_in_bytes")?);
+                limits.cpu_shares = Some(one("cpu", "cpu.shares")?);
+                limits.cpu_quota = Some(one("cpu", "cpu.cfs_quota_us")?);
+                limits.cpu_period = Some(one("cpu", "cpu.cfs_period_us")?);
+            }
             Version::V2 => {
                 let (text, file) = read("cpu", "cpu.max")?;
                 let (quota, period) = text.split_once(' ').unwrap_or((&text, ""));
-                Limits {
-                    memory: Some(one("memory", "memory.max")?),
-                    cpu_shares: Some(weight_to_shares(one("cpu", "cpu.weight")?)),
-                    cpu_quota: Some(number(quota, &file)?),
-                    cpu_period: Some(number(period, &file)?),
-                    ..Limits::default()
-                }
+                limits.memory = Some(one("memory", "memory.max")?);
+                limits.cpu_shares = Some(weight_to_shares(one("cpu", "cpu.weight")?));
+                limits.cpu_quota = Some(number(quota, &file)?);
+                limits.cpu_period = Some(number(period, &file)?);
             }
-        })
+        }
+        Ok(limits)
     }
 
     /// Its memory usage, if the kernel reports it.
@@ -181,40 +212,26 @@ impl Tree {
         text.trim().parse().ok()
     }
 
-    /// The UIDs of the pods that have a cgroup in at least one hierarchy (`GetAllPodsFromCgroups`).
-    pub(super) fn pods(&self) -> io::Result<BTreeSet<String>> {
-        let mut uids = BTreeSet::new();
-        for mount in self.mounts.all() {
-            for class in self.classes() {
-                let entries = match fs::read_dir(mount.join(&class)) {
-                    Ok(entries) => entries,
-                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                    Err(error) => return Err(at(&mount.join(&class), &error)),
-                };
-                for entry in entries.flatten() {
-                    let name = entry.file_name();
-                    let uid = name.to_str().and_then(|name| name.strip_prefix(POD_PREFIX));
-                    if let Some(uid) = uid.filter(|uid| !uid.is_empty())
-                        && entry.file_type().is_ok_and(|kind| kind.is_dir())
-                    {
-                        uids.insert(uid.to_owned());
-                    }
-                }
-            }
+    /// The names of the cgroups directly below it, in at least one hierarchy.
+    pub(super) fn below(&self, path: &Path) -> io::Result<BTreeSet<String>> {
+        let mut names = BTreeSet::new();
+        for dir in self.mounts.all().into_iter().map(|mount| mount.join(path)) {
+            let entries = match fs::read_dir(&dir) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(at(&dir, &error)),
+            };
+            let folders = entries
+                .flatten()
+                .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            names.extend(folders.filter_map(|entry| entry.file_name().into_string().ok()));
         }
-        Ok(uids)
+        Ok(names)
     }
 
-    /// The names of the pod's cgroups: more than one if its QoS class changed.
-    pub(super) fn names_of(&self, uid: &str) -> Vec<PathBuf> {
-        let mounts = self.mounts.all();
-        let names = self
-            .classes()
-            .into_iter()
-            .map(|class| class.join(format!("{POD_PREFIX}{uid}")));
-        names
-            .filter(|name| mounts.iter().any(|mount| mount.join(name).is_dir()))
-            .collect()
+    /// Whether it exists in at least one hierarchy.
+    pub(super) fn is_somewhere(&self, path: &Path) -> bool {
+        self.mounts.all().iter().any(|mount| mount.join(path).is_dir())
     }
 
     /// Kills all processes in it (`tryKillingCgroupProcesses`).
@@ -246,10 +263,15 @@ impl Tree {
     }
 }
 
-/// The enabled controllers of a cgroup of v2; `None` if it does not exist.
-fn controllers(dir: &Path) -> Option<BTreeSet<String>> {
-    let text = fs::read_to_string(dir.join("cgroup.controllers")).ok()?;
-    Some(text.split_whitespace().map(str::to_owned).collect())
+/// The enabled controllers of a cgroup of v2.
+fn controllers(dir: &Path) -> io::Result<BTreeSet<String>> {
+    let file = dir.join("cgroup.controllers");
+    let text = fs::read_to_string(&file).map_err(|error| at(&file, &error))?;
+    Ok(text.split_whitespace().map(str::to_owned).collect())
+}
+
+fn create_v1(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir).map_err(|error| at(dir, &error))
 }
 
 fn create_v2(mount: &Path, name: &Path) -> io::Result<()> {
