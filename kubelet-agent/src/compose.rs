@@ -35,7 +35,7 @@ use crate::stats::{Measured, StatsRoom};
 use crate::tasks::Tasks;
 #[cfg(feature = "volumes")]
 use crate::volumes::{self, LateVolumes, Storage};
-use crate::{Error, Result, check, engines, sources, statuses};
+use crate::{Error, Result, check, engines, host, sources, statuses};
 
 /// Builds the agent of these parts. All problems of the settings are reported before anything is done.
 #[cfg_attr(
@@ -104,6 +104,8 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     }
     let mut objects = Objects::new(&context, parts.config_objects, &mut tasks)?;
 
+    host::start(&context, &mut tasks).await?;
+
     // The runtime, and the node that reports it.
     let connected = runtime::connect(parts.runtime, &context, &mut tasks).await?;
     let mut kubelet = Kubelet::builder();
@@ -113,6 +115,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     let mut node_settings = configured::node(config);
     let mut status_config = StatusManagerConfig::default();
     status_config.clock = context.clock;
+    status_config.node.stop_signals = gates.enabled("ContainerStopSignals");
     (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
     let mut getter = parts.node;
     #[cfg(feature = "apiserver")]

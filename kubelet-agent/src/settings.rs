@@ -42,6 +42,9 @@ pub struct Settings {
     pub node_labels: BTreeMap<String, String>,
     /// `--experimental-allocatable-ignore-eviction`
     pub ignore_eviction_threshold: bool,
+    /// Whether the agent sets the kernel's settings on which a kubelet relies, unless `protectKernelDefaults` only lets it check
+    /// them. It needs the feature `host`, and root. What it may not set is logged.
+    pub set_kernel_settings: bool,
     /// Which dead containers are kept (`--maximum-dead-containers` and others).
     pub gc_policy: GcPolicy,
     /// Plugins that give credentials for images, each with its program (`--image-credential-provider-config`).
@@ -58,7 +61,7 @@ pub struct Settings {
 
 impl Settings {
     /// The settings of an agent of your own, with this absolute folder. They are the kubelet's defaults, but the agent opens no
-    /// port, accepts swap, leaves cgroups to the runtime, and does not evict:
+    /// port, accepts swap, leaves cgroups to the runtime, changes nothing on the host, and does not evict:
     ///
     /// | field of the configuration | value |
     /// |---|---|
@@ -69,6 +72,7 @@ impl Settings {
     /// | `enforceNodeAllocatable` | empty |
     /// | `evictionHard` | empty: no pod is evicted |
     /// | `podLogsDir` | `logs` in the folder |
+    /// | `makeIPTablesUtilChains` | `false` |
     pub fn new(root_dir: impl Into<PathBuf>) -> Self {
         let root_dir = root_dir.into();
         let configuration = KubeletConfiguration {
@@ -78,6 +82,7 @@ impl Settings {
             cgroups_per_qos: false,
             enforce_node_allocatable: Vec::new(),
             eviction_hard: BTreeMap::new(),
+            make_iptables_util_chains: false,
             pod_logs_dir: root_dir.join("logs").to_string_lossy().into_owned(),
             ..Default::default()
         };
@@ -92,6 +97,7 @@ impl Settings {
             cloud_provider: String::new(),
             node_labels: BTreeMap::new(),
             ignore_eviction_threshold: false,
+            set_kernel_settings: false,
             gc_policy: GcPolicy::default(),
             credential_providers: Vec::new(),
             kubeconfig: PathBuf::new(),
@@ -118,6 +124,7 @@ impl Settings {
             cloud_provider: flags.cloud_provider.clone(),
             node_labels: flags.node_labels.clone(),
             ignore_eviction_threshold: flags.experimental_node_allocatable_ignore_eviction_threshold,
+            set_kernel_settings: true,
             gc_policy: flags.container_gc_policy(),
             credential_providers: server.credential_providers()?,
             kubeconfig: flags.kube_config.clone().into(),
