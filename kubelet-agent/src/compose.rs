@@ -235,6 +235,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
         .runtime(runtime.runtime.clone())
         .statuses(statuses)
         .recorder(context.recorder.clone())
+        .node_recorder(context.node_recorder.clone())
         .workers(PodWorkersConfig {
             resync_interval: time(config.sync_frequency),
             ..Default::default()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::{
-    Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoServices,
+    Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NodeEventRecorder, NoConfigObjects, NoProbes, NoServices,
     NoVolumes, PodStatusReporter, ProbeResults, Result, RootDir, RuntimeClasses, Services, VolumeManager,
 };
 use parking_lot::Mutex;
@@ -44,6 +44,7 @@ pub struct CriRuntimeBuilder {
     crash_loop: (Duration, Duration),
     clock: Clock,
     recorder: Arc<dyn EventRecorder>,
+    node_recorder: Arc<dyn NodeEventRecorder>,
     probes: Arc<dyn ProbeResults>,
     statuses: Option<Arc<dyn PodStatusReporter>>,
     volumes: Arc<dyn VolumeManager>,
@@ -65,6 +66,7 @@ impl CriRuntimeBuilder {
             crash_loop: (Duration::from_secs(10), Duration::from_secs(300)),
             clock: Clock::system(),
             recorder: Arc::new(LogEvents),
+            node_recorder: Arc::new(LogEvents),
             probes: Arc::new(NoProbes),
             statuses: None,
             volumes: Arc::new(NoVolumes),
@@ -146,6 +148,12 @@ impl CriRuntimeBuilder {
     /// The recorder of events.
     pub fn events(mut self, recorder: Arc<dyn EventRecorder>) -> Self {
         self.recorder = recorder;
+        self
+    }
+
+    /// The recorder of events about the node: `MissingClusterDNS`.
+    pub fn node_events(mut self, recorder: Arc<dyn NodeEventRecorder>) -> Self {
+        self.node_recorder = recorder;
         self
     }
 
@@ -244,6 +252,7 @@ impl CriRuntimeBuilder {
             container_log_links: self.container_log_links,
             clock: self.clock,
             recorder: self.recorder,
+            node_recorder: self.node_recorder,
             probes: self.probes,
             statuses: self.statuses,
             volumes: self.volumes,
