@@ -63,10 +63,7 @@ fn processes(settings: &Settings) -> Result<ProcessCgroups> {
         processes = processes.system(Cgroup::new(host, &config.system_cgroups)?)?;
     }
     if !config.kubelet_cgroups.is_empty() {
-        processes = processes.agent(
-            Cgroup::new(host, &config.kubelet_cgroups)?,
-            config.oom_score_adj,
-        );
+        processes = processes.agent(Cgroup::new(host, &config.kubelet_cgroups)?, config.oom_score_adj);
     }
     Ok(processes)
 }

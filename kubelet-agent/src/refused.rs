@@ -98,7 +98,9 @@ mod tests {
         let (mut settings, mut problems) = (Settings::new("/agent"), Problems::default());
         change(&mut settings);
         check(&settings, &mut problems);
-        problems.into_result().map_or_else(|error| error.to_string(), |()| String::new())
+        problems
+            .into_result()
+            .map_or_else(|error| error.to_string(), |()| String::new())
     }
 
     #[test]
@@ -119,7 +121,11 @@ mod tests {
             let flag = ("experimental-mounter-path".to_owned(), "/bin/mounter".to_owned());
             settings.flags.extend([flag]);
         });
-        for name in ["logging.options.json", "logging.vmodule", "--experimental-mounter-path"] {
+        for name in [
+            "logging.options.json",
+            "logging.vmodule",
+            "--experimental-mounter-path",
+        ] {
             assert!(found.contains(name), "{name}: {found}");
         }
         assert!(!found.contains("logging.options.text"), "{found}");

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::{
-    Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NodeEventRecorder, NoConfigObjects, NoProbes, NoServices,
-    NoVolumes, PodStatusReporter, ProbeResults, Result, RootDir, RuntimeClasses, Services, VolumeManager,
+    Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoServices,
+    NoVolumes, NodeEventRecorder, PodStatusReporter, ProbeResults, Result, RootDir, RuntimeClasses, Services,
+    VolumeManager,
 };
 use parking_lot::Mutex;
 

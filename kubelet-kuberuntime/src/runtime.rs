@@ -13,8 +13,9 @@ use kubelet_core::runtime::{
     RuntimeStatus, StartRecord,
 };
 use kubelet_core::{
-    Clock, ConfigObjects, ContainerId, Error, EventRecorder, NodeEventRecorder, PodStateProvider, PodStatusReporter, PodUid,
-    ProbeResults, Result, Runtime, RuntimeClasses, RuntimeReader, Services, VolumeManager,
+    Clock, ConfigObjects, ContainerId, Error, EventRecorder, NodeEventRecorder, PodStateProvider,
+    PodStatusReporter, PodUid, ProbeResults, Result, Runtime, RuntimeClasses, RuntimeReader, Services,
+    VolumeManager,
 };
 use kubelet_cri::{ImageService, RuntimeService, v1};
 use parking_lot::Mutex;

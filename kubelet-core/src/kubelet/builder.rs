@@ -19,11 +19,11 @@ use crate::start_failures::StartFailures;
 use crate::sync_loop::{SyncLoop, SyncLoopMonitor};
 use crate::sync_pod::RuntimePodSyncer;
 use crate::{
-    Admission, AllocationManager, AllocationState, Checkpoints, Clock, Disk, Error, EventRecorder, NodeEventRecorder,
+    Admission, AllocationManager, AllocationState, Checkpoints, Clock, Disk, Error, EventRecorder,
     InPlaceResize, Jitter, LogEvents, MirrorClient, MirrorPods, NoPodContainers, NoProbes, NoVolumes,
-    NodeGetter, PlegHandle, PodAdmitHandler, PodContainerManager, PodLifecycleEventGenerator,
-    PodStatusManager, ProbeManager, ProbeManagerConfig, ProbeResultCache, ProbeResults, Prober, Result,
-    RootDir, VolumeManager,
+    NodeEventRecorder, NodeGetter, PlegHandle, PodAdmitHandler, PodContainerManager,
+    PodLifecycleEventGenerator, PodStatusManager, ProbeManager, ProbeManagerConfig, ProbeResultCache,
+    ProbeResults, Prober, Result, RootDir, VolumeManager,
 };
 
 /// The capacity of the channel between the sources and the sync loop (`PodConfig`'s channel).

@@ -214,7 +214,9 @@ impl NodeSettings {
             return Ok(());
         };
         let file = path.display();
-        let searches = read_resolv_conf(path).map_err(|error| error.to_string())?.searches;
+        let searches = read_resolv_conf(path)
+            .map_err(|error| error.to_string())?
+            .searches;
         let most = match self.cluster_domain.is_empty() {
             true => MAX_SEARCH_PATHS,
             false => MAX_SEARCH_PATHS - OWN_SEARCH_PATHS,
@@ -451,7 +453,10 @@ mod tests {
                 long(9),
                 Some("' contains search line which length is more than allowed 2048 chars!"),
             ),
-            ("nameserver\n".to_owned(), Some(": line 1: nameserver without an address")),
+            (
+                "nameserver\n".to_owned(),
+                Some(": line 1: nameserver without an address"),
+            ),
         ] {
             let (node, _file) = node(&text);
             match (node.check_resolv_conf(), expected) {

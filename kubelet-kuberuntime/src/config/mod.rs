@@ -43,6 +43,7 @@ use kubelet_cri::v1;
 
 pub(crate) use cgroup::pod_cgroup_parent;
 pub(crate) use container::{container_config, signal_name};
+pub(crate) use dns::Recorders;
 pub(crate) use error::ConfigError;
 pub(crate) use go_json::string as go_string;
 pub(crate) use hash::hash_container;
@@ -54,7 +55,6 @@ pub(crate) use resources::{
     PodTotals, SHARES, container_amounts, container_resources, huge_page_size, milli_cpu_to_quota,
     milli_cpu_to_shares, overhead, pod_amounts, pod_totals, sandbox_overhead, shares_to_milli_cpu,
 };
-pub(crate) use dns::Recorders;
 pub(crate) use sandbox::{add_groups_of_volumes, pod_logs_directory, pod_sandbox_config};
 pub(crate) use swap::may_swap;
 

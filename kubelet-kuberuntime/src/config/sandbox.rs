@@ -192,7 +192,14 @@ mod tests {
             resolv_conf: None,
             ..NodeSettings::default()
         };
-        pod_sandbox_config(&node, &pod, 0, Ok(v1::UserNamespace::default()), Recorders::both(&LogEvents)).unwrap()
+        pod_sandbox_config(
+            &node,
+            &pod,
+            0,
+            Ok(v1::UserNamespace::default()),
+            Recorders::both(&LogEvents),
+        )
+        .unwrap()
     }
 
     #[test]
