@@ -127,7 +127,14 @@ impl ProcessCgroups {
         if read(&file)?.trim() == score {
             return Ok(());
         }
-        fs::write(&file, score).map_err(|source| failed("write", &file, source))
+        match fs::write(&file, score) {
+            // The agent may move itself, but not lower its score.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                tracing::debug!(%error, oom_score, "cannot set the OOM score of the agent");
+                Ok(())
+            }
+            written => written.map_err(|source| failed("write", &file, source)),
+        }
     }
 
     /// The cgroup of a process, for accounting (`getContainer`). On cgroup v1 it is the one of systemd, if there is systemd.
