@@ -7,7 +7,7 @@ use crate::Settings;
 use crate::error::Problems;
 
 /// Feature gates that have one value in this agent.
-const FIXED_GATES: [(&str, bool); 16] = [
+const FIXED_GATES: [(&str, bool); 17] = [
     ("AllowDNSOnlyNodeCSR", false),
     ("ChangeContainerStatusOnKubeletRestart", false),
     ("ContainerRestartRules", true),
@@ -18,6 +18,7 @@ const FIXED_GATES: [(&str, bool); 16] = [
     ("KubeletSeparateDiskGC", true),
     ("NativeHistograms", false),
     ("PLEGOnDemandRelist", true),
+    ("PodLevelResources", true),
     ("PodReadyToStartContainersCondition", true),
     ("PreventStaticPodAPIReferences", true),
     ("ReloadKubeletClientCAFile", true),

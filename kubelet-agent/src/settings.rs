@@ -114,10 +114,13 @@ impl Settings {
     #[cfg(feature = "flags")]
     pub fn of_kubelet(server: &kubelet_config::flags::KubeletServer) -> Result<Self> {
         let flags = &server.flags;
+        let mut configuration = server.configuration.clone();
+        // The flag is no field of the configuration.
+        configuration.seccomp_default |= flags.seccomp_default;
         Ok(Self {
             node_name: flags.hostname_override.clone(),
             root_dir: flags.root_directory.clone().into(),
-            configuration: server.configuration.clone(),
+            configuration,
             feature_gates: server.feature_gates.clone(),
             version: KUBELET_VERSION.to_owned(),
             node_ip: flags.node_ip.clone(),
@@ -155,5 +158,33 @@ impl Settings {
             }),
             name => Ok(name.to_lowercase()),
         }
+    }
+}
+
+#[cfg(all(test, feature = "flags"))]
+mod tests {
+    use kubelet_config::flags::CommandLine;
+    use kubelet_config::kubelet_configuration::validation::Host;
+
+    use super::*;
+
+    fn settings(flags: &[&str]) -> Settings {
+        let flags = flags.iter().map(Into::into);
+        let server = CommandLine::parse(flags).unwrap().load(&Host::default()).unwrap();
+        Settings::of_kubelet(&server).unwrap()
+    }
+
+    #[test]
+    fn the_seccomp_profile_is_a_flag_too() {
+        assert!(!settings(&[]).configuration.seccomp_default);
+        assert!(settings(&["--seccomp-default"]).configuration.seccomp_default);
+    }
+
+    #[test]
+    fn only_a_kubelet_changes_its_host() {
+        let kubelet = settings(&[]);
+        assert!(kubelet.set_kernel_settings && kubelet.configuration.make_iptables_util_chains);
+        let own = Settings::new("/agent");
+        assert!(!own.set_kernel_settings && !own.configuration.make_iptables_util_chains);
     }
 }
