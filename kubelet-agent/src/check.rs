@@ -10,7 +10,7 @@ use crate::error::Problems;
 use crate::node;
 #[cfg(feature = "server")]
 use crate::server;
-use crate::{Error, Result, Settings, cgroups, engines, eviction, runtime, sources};
+use crate::{Error, Result, Settings, cgroups, engines, eviction, host, refused, runtime, sources};
 
 /// Reports all problems of the settings.
 pub(crate) fn check(parts: &Parts) -> Result<()> {
@@ -23,6 +23,8 @@ pub(crate) fn check(parts: &Parts) -> Result<()> {
     runtime::check(settings, &mut problems);
     cgroups::check(settings, &mut problems);
     sources::check(settings, &mut problems);
+    host::check(settings, &mut problems);
+    refused::check(settings, &mut problems);
     eviction::check(settings, parts.stats.summaries.is_some(), &mut problems);
     problems.note(sysctls(settings));
     #[cfg(feature = "server")]

@@ -1,11 +1,12 @@
 //! Builds an agent, room by room. The order is the one in which the rooms need each other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubelet_core::admission::AppArmorAdmitHandler;
 use kubelet_core::{
-    HealthChecks, Kubelet, KubeletBuilder, PodCache, PodStatusManager as _, PodWorkersConfig,
-    ProbeResultCache, RootDir,
+    EventType, HealthChecks, Kubelet, KubeletBuilder, NodeEventRecorder as _, PodCache,
+    PodStatusManager as _, PodWorkersConfig, ProbeResultCache, RootDir,
 };
 use kubelet_kuberuntime::NodeProber;
 use kubelet_pleg::EventedPleg;
@@ -35,16 +36,33 @@ use crate::stats::{Measured, StatsRoom};
 use crate::tasks::Tasks;
 #[cfg(feature = "volumes")]
 use crate::volumes::{self, LateVolumes, Storage};
-use crate::{Error, Result, cgroups, check, engines, sources, statuses};
+use crate::{Error, Result, cgroups, check, engines, host, sources, statuses};
 
-/// Builds the agent of these parts. All problems of the settings are reported before anything is done.
+/// How long the event about an agent that cannot be built may take.
+const LAST_EVENT: Duration = Duration::from_secs(5);
+
+/// Builds the agent of these parts. All problems of the settings are reported before anything is done. If a part cannot be built
+/// later, the node gets the event `KubeletSetupFailed`.
+pub(crate) async fn compose(parts: Parts) -> Result<NodeAgent> {
+    check::check(&parts)?;
+    let (mut tasks, mut events) = (Tasks::default(), None);
+    let built = assemble(parts, &mut tasks, &mut events).await;
+    if let (Err(error), Some(feed)) = (&built, events) {
+        feed.record_node(EventType::Warning, "KubeletSetupFailed", error.to_string());
+        // The recorder to the API server ends when nobody can record any more, and has sent what was recorded.
+        drop(feed);
+        tasks.run_only("events", LAST_EVENT).await;
+    }
+    built
+}
+
+/// Builds the agent. `started` gets the events of the agent as soon as they can be recorded.
 #[cfg_attr(
     not(all(feature = "apiserver", feature = "volumes")),
     allow(unused_mut, reason = "what features add to")
 )]
-pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
-    check::check(&parts)?;
-    let (mut tasks, mut dynamic) = (Tasks::default(), Engines::default());
+async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<EventFeed>) -> Result<NodeAgent> {
+    let mut dynamic = Engines::default();
     let root_dir = std::path::absolute(&parts.settings.root_dir);
     let root_dir = root_dir.map_err(|source| Error::Io {
         what: "the folder of the agent".to_owned(),
@@ -82,11 +100,12 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     );
     #[cfg(feature = "apiserver")]
     if let (Some(client), None) = (&client, &parts.recorders) {
-        let events = events::to_api_server(client, &node_name, config, parts.clock, &mut tasks);
+        let events = events::to_api_server(client, &node_name, config, parts.clock, tasks);
         dynamic.events = Some(events.clone());
         parts.recorders = Some((Arc::new(events.clone()), Arc::new(events)));
     }
     let feed = EventFeed::new(parts.recorders);
+    *started = Some(feed.clone());
     let context = Context {
         settings: settings.clone(),
         root_dir: folders,
@@ -102,10 +121,12 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     if parts.volumes.is_none() && parts.runtime.mounts() {
         volumes::share(&context).await?;
     }
-    let mut objects = Objects::new(&context, parts.config_objects, &mut tasks)?;
+    let mut objects = Objects::new(&context, parts.config_objects, tasks)?;
+
+    host::start(&context, tasks).await?;
 
     // The runtime, and the node that reports it.
-    let connected = runtime::connect(parts.runtime, &context, &mut tasks).await?;
+    let connected = runtime::connect(parts.runtime, &context, tasks).await?;
     let mut kubelet = Kubelet::builder();
     let (eviction, shutdown) = (EvictionRoom::new(&settings)?, ShutdownRoom::new(&settings)?);
     #[cfg(feature = "volumes")]
@@ -113,6 +134,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     let mut node_settings = configured::node(config, gates);
     let mut status_config = StatusManagerConfig::default();
     status_config.clock = context.clock;
+    status_config.node.stop_signals = gates.enabled("ContainerStopSignals");
     (status_config.qps, status_config.burst) = (count(config.kube_api_qps), count(config.kube_api_burst));
     let mut getter = parts.node;
     #[cfg(feature = "apiserver")]
@@ -171,7 +193,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
                 plugins: parts.plugins,
                 changes: parts.node_volumes,
             };
-            let volumes = storage.build(&late, &mut tasks)?;
+            let volumes = storage.build(&late, tasks)?;
             mounted = Some(volumes.clone());
             Some(volumes)
         }
@@ -232,6 +254,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
         .runtime(runtime.runtime.clone())
         .statuses(statuses)
         .recorder(context.recorder.clone())
+        .node_recorder(context.node_recorder.clone())
         .workers(PodWorkersConfig {
             resync_interval: time(config.sync_frequency),
             ..Default::default()
@@ -281,12 +304,12 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
 
     // The engines beside it.
     if let Some(cgroups) = &runtime.cgroups {
-        cgroups::start(&context, cgroups, &mut tasks);
+        cgroups::start(&context, cgroups, tasks);
     }
-    let images = engines::of_containers(&context, &runtime, &stats, &mut dynamic, &mut tasks)?;
+    let images = engines::of_containers(&context, &runtime, &stats, &mut dynamic, tasks)?;
     #[cfg(feature = "apiserver")]
     {
-        engines::bound_of_all_pods(&context, &runtime, &node, &mut tasks);
+        engines::bound_of_all_pods(&context, &runtime, &node, tasks);
         if let Some(manager) = manager {
             let pods = handle.pods().clone();
             tasks.add("config objects", |shutdown| {
@@ -303,7 +326,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     }
     #[cfg(feature = "pods-api")]
     if let Some(changes) = changes {
-        changes.serve(&context, handle.pods().clone(), reporter, &mut tasks);
+        changes.serve(&context, handle.pods().clone(), reporter, tasks);
     }
     let built = Built {
         kubelet: handle.clone(),
@@ -314,18 +337,18 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
         #[cfg(feature = "apiserver")]
         node,
     };
-    eviction.start(&context, &built, &stats, &mut tasks).await?;
+    eviction.start(&context, &built, &stats, tasks).await?;
     #[cfg(feature = "shutdown")]
     let trigger = shutdown.trigger();
-    shutdown.start(&context, &built, &mut tasks).await?;
+    shutdown.start(&context, &built, tasks).await?;
     #[cfg(feature = "server")]
     dynamic.verbosity.clone_from(&parts.api.verbosity);
     #[cfg(feature = "server")]
     if config.enable_server {
-        server::start(&context, &built, &stats, parts.api, &mut tasks).await?;
+        server::start(&context, &built, &stats, parts.api, tasks).await?;
     }
     let health = HealthChecks::of(&handle);
-    engines::health(config, &health, &mut tasks)?;
+    engines::health(config, &health, tasks)?;
     tasks.add_fallible(
         "kubelet",
         |shutdown| async move { Ok(kubelet.run(shutdown).await?) },
@@ -342,7 +365,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
             #[cfg(feature = "shutdown")]
             shutdown: trigger,
         },
-        tasks,
+        tasks: std::mem::take(tasks),
         #[cfg(feature = "apiserver")]
         cluster,
     })

@@ -3,11 +3,13 @@
 #[cfg(feature = "healthz")]
 use std::net::SocketAddr;
 
+use std::sync::Arc;
+
 use kubelet_config::KubeletConfiguration;
-use kubelet_core::HealthChecks;
-use kubelet_kuberuntime::ImageGcManager;
+use kubelet_core::{EventType, HealthChecks};
 #[cfg(feature = "logs")]
 use kubelet_kuberuntime::logs::ContainerLogManager;
+use kubelet_kuberuntime::{CriRuntime, ImageGcManager};
 
 use crate::configured;
 use crate::context::Context;
@@ -75,6 +77,7 @@ pub(crate) fn of_containers(
             Ok(())
         });
     }
+    check_resolv_conf(context, manager.clone(), tasks);
     let policy = configured::image_gc(config);
     let image_fs = stats.image_fs.clone().unwrap_or_else(|| manager.clone());
     let images = ImageGcManager::new(manager.clone(), policy, image_fs, context.node_recorder.clone())?;
@@ -85,6 +88,18 @@ pub(crate) fn of_containers(
     tasks.add("images", |shutdown| collector.run(shutdown));
     dynamic.images = Some(images.clone());
     Ok(Some(images))
+}
+
+/// Emits an event if the search domains of the host leave no room for those of pods (`CheckLimitsForResolvConf`). Like the
+/// kubelet, it checks them once.
+fn check_resolv_conf(context: &Context, manager: Arc<CriRuntime>, tasks: &mut Tasks) {
+    let (disk, events) = (context.disk, context.node_recorder.clone());
+    tasks.add("resolv.conf", move |_| async move {
+        let check = move || Ok(manager.node_settings().check_resolv_conf());
+        if let Ok(Err(problem)) = disk.run(check).await {
+            events.record_node(EventType::Warning, "CheckLimitsForResolvConf", problem);
+        }
+    });
 }
 
 /// Limits the cgroup of all pods to what the node can allocate.

@@ -51,7 +51,12 @@ pub enum Error {
     #[error(transparent)]
     Eviction(#[from] kubelet_eviction::Error),
     /// From `kubelet-node`.
-    #[cfg(any(feature = "apiserver", feature = "healthz", feature = "systemd"))]
+    #[cfg(any(
+        feature = "apiserver",
+        feature = "healthz",
+        feature = "host",
+        feature = "systemd"
+    ))]
     #[error(transparent)]
     Node(#[from] kubelet_node::Error),
     /// From `kubelet-plugins`.

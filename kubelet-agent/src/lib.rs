@@ -18,6 +18,7 @@ mod events;
 mod eviction;
 pub mod guide;
 mod handle;
+mod host;
 #[cfg(feature = "stats")]
 mod image_fs;
 mod machine;
@@ -26,6 +27,7 @@ mod node;
 mod objects;
 #[cfg(feature = "program")]
 pub mod program;
+mod refused;
 mod runtime;
 #[cfg(feature = "server")]
 mod server;

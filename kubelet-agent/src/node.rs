@@ -102,6 +102,7 @@ pub(crate) fn local(
             machine
         }
     };
+    machine.check_reserved_cpus(&config.reserved_system_cpus)?;
     node.reservation.check(&machine)?;
     Ok(LocalNode::builder(node, machine))
 }

@@ -174,6 +174,7 @@ impl RuntimeRoom {
             .image_pulls(configured::image_pulls(config, gates))
             .crash_loop_back_off(first_wait, longest_wait)
             .events(context.recorder.clone())
+            .node_events(context.node_recorder.clone())
             .probes(Arc::new(uses.probes))
             .statuses(uses.statuses)
             .config_objects(uses.objects.config_objects)

@@ -42,6 +42,9 @@ pub struct Settings {
     pub node_labels: BTreeMap<String, String>,
     /// `--experimental-allocatable-ignore-eviction`
     pub ignore_eviction_threshold: bool,
+    /// Whether the agent sets the kernel's settings on which a kubelet relies, unless `protectKernelDefaults` only lets it check
+    /// them. It needs the feature `host`, and root. What it may not set is logged.
+    pub set_kernel_settings: bool,
     /// Which dead containers are kept (`--maximum-dead-containers` and others).
     pub gc_policy: GcPolicy,
     /// Plugins that give credentials for images, each with its program (`--image-credential-provider-config`).
@@ -58,7 +61,7 @@ pub struct Settings {
 
 impl Settings {
     /// The settings of an agent of your own, with this absolute folder. They are the kubelet's defaults, but the agent opens no
-    /// port, accepts swap, leaves cgroups to the runtime, and does not evict:
+    /// port, accepts swap, leaves cgroups to the runtime, changes nothing on the host, and does not evict:
     ///
     /// | field of the configuration | value |
     /// |---|---|
@@ -69,6 +72,7 @@ impl Settings {
     /// | `enforceNodeAllocatable` | empty |
     /// | `evictionHard` | empty: no pod is evicted |
     /// | `podLogsDir` | `logs` in the folder |
+    /// | `makeIPTablesUtilChains` | `false` |
     pub fn new(root_dir: impl Into<PathBuf>) -> Self {
         let root_dir = root_dir.into();
         let configuration = KubeletConfiguration {
@@ -78,6 +82,7 @@ impl Settings {
             cgroups_per_qos: false,
             enforce_node_allocatable: Vec::new(),
             eviction_hard: BTreeMap::new(),
+            make_iptables_util_chains: false,
             pod_logs_dir: root_dir.join("logs").to_string_lossy().into_owned(),
             ..Default::default()
         };
@@ -92,6 +97,7 @@ impl Settings {
             cloud_provider: String::new(),
             node_labels: BTreeMap::new(),
             ignore_eviction_threshold: false,
+            set_kernel_settings: false,
             gc_policy: GcPolicy::default(),
             credential_providers: Vec::new(),
             kubeconfig: PathBuf::new(),
@@ -108,16 +114,20 @@ impl Settings {
     #[cfg(feature = "flags")]
     pub fn of_kubelet(server: &kubelet_config::flags::KubeletServer) -> Result<Self> {
         let flags = &server.flags;
+        let mut configuration = server.configuration.clone();
+        // The flag is no field of the configuration.
+        configuration.seccomp_default |= flags.seccomp_default;
         Ok(Self {
             node_name: flags.hostname_override.clone(),
             root_dir: flags.root_directory.clone().into(),
-            configuration: server.configuration.clone(),
+            configuration,
             feature_gates: server.feature_gates.clone(),
             version: KUBELET_VERSION.to_owned(),
             node_ip: flags.node_ip.clone(),
             cloud_provider: flags.cloud_provider.clone(),
             node_labels: flags.node_labels.clone(),
             ignore_eviction_threshold: flags.experimental_node_allocatable_ignore_eviction_threshold,
+            set_kernel_settings: true,
             gc_policy: flags.container_gc_policy(),
             credential_providers: server.credential_providers()?,
             kubeconfig: flags.kube_config.clone().into(),
@@ -148,5 +158,33 @@ impl Settings {
             }),
             name => Ok(name.to_lowercase()),
         }
+    }
+}
+
+#[cfg(all(test, feature = "flags"))]
+mod tests {
+    use kubelet_config::flags::CommandLine;
+    use kubelet_config::kubelet_configuration::validation::Host;
+
+    use super::*;
+
+    fn settings(flags: &[&str]) -> Settings {
+        let flags = flags.iter().map(Into::into);
+        let server = CommandLine::parse(flags).unwrap().load(&Host::default()).unwrap();
+        Settings::of_kubelet(&server).unwrap()
+    }
+
+    #[test]
+    fn the_seccomp_profile_is_a_flag_too() {
+        assert!(!settings(&[]).configuration.seccomp_default);
+        assert!(settings(&["--seccomp-default"]).configuration.seccomp_default);
+    }
+
+    #[test]
+    fn only_a_kubelet_changes_its_host() {
+        let kubelet = settings(&[]);
+        assert!(kubelet.set_kernel_settings && kubelet.configuration.make_iptables_util_chains);
+        let own = Settings::new("/agent");
+        assert!(!own.set_kernel_settings && !own.configuration.make_iptables_util_chains);
     }
 }

@@ -1,6 +1,7 @@
 //! The engines of an agent: gathered while it is built, run together.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -37,6 +38,19 @@ impl Tasks {
         F: Future<Output = Result<()>> + Send + 'static,
     {
         self.0.push((part, Box::new(|token| start(token).boxed())));
+    }
+
+    /// Runs the engine of this name alone, until it ends, for this long at most. The others never run.
+    pub(crate) async fn run_only(self, part: &'static str, limit: Duration) {
+        let shutdown = CancellationToken::new();
+        let named = self.0.into_iter().find(|(name, _)| *name == part);
+        // Dropping the others drops what they hold.
+        let Some((_, start)) = named else { return };
+        match tokio::time::timeout(limit, start(shutdown)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, part, "a part of the agent has failed"),
+            Err(_) => tracing::warn!(part, "a part of the agent has not ended in time"),
+        }
     }
 
     /// Runs all until `shutdown`. If one fails, the others are stopped.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use kubelet_core::cgroups::{CgroupDriver, ExclusiveCpus, NoExclusiveCpus};
 use kubelet_core::{
     Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoServices,
-    NoVolumes, PodStatusReporter, ProbeResults, Result, RootDir, RuntimeClasses, Services, VolumeManager,
+    NoVolumes, NodeEventRecorder, PodStatusReporter, ProbeResults, Result, RootDir, RuntimeClasses, Services,
+    VolumeManager,
 };
 use parking_lot::Mutex;
 
@@ -46,6 +47,7 @@ pub struct CriRuntimeBuilder {
     crash_loop: (Duration, Duration),
     clock: Clock,
     recorder: Arc<dyn EventRecorder>,
+    node_recorder: Arc<dyn NodeEventRecorder>,
     probes: Arc<dyn ProbeResults>,
     statuses: Option<Arc<dyn PodStatusReporter>>,
     volumes: Arc<dyn VolumeManager>,
@@ -68,6 +70,7 @@ impl CriRuntimeBuilder {
             crash_loop: (Duration::from_secs(10), Duration::from_secs(300)),
             clock: Clock::system(),
             recorder: Arc::new(LogEvents),
+            node_recorder: Arc::new(LogEvents),
             probes: Arc::new(NoProbes),
             statuses: None,
             volumes: Arc::new(NoVolumes),
@@ -155,6 +158,12 @@ impl CriRuntimeBuilder {
     /// The recorder of events.
     pub fn events(mut self, recorder: Arc<dyn EventRecorder>) -> Self {
         self.recorder = recorder;
+        self
+    }
+
+    /// The recorder of events about the node: `MissingClusterDNS`.
+    pub fn node_events(mut self, recorder: Arc<dyn NodeEventRecorder>) -> Self {
+        self.node_recorder = recorder;
         self
     }
 
@@ -254,6 +263,7 @@ impl CriRuntimeBuilder {
             container_log_links: self.container_log_links,
             clock: self.clock,
             recorder: self.recorder,
+            node_recorder: self.node_recorder,
             probes: self.probes,
             statuses: self.statuses,
             volumes: self.volumes,

@@ -14,7 +14,7 @@ use kubelet_core::runtime::{
     RuntimeStatus, StartRecord,
 };
 use kubelet_core::{
-    Clock, ConfigObjects, ContainerId, Error, EventRecorder, PodContainerManager, PodStateProvider,
+    Clock, ConfigObjects, ContainerId, Error, EventRecorder, NodeEventRecorder, PodContainerManager, PodStateProvider,
     PodStatusReporter, PodUid, ProbeResults, Result, Runtime, RuntimeClasses, RuntimeReader, Services,
     VolumeManager,
 };
@@ -73,6 +73,7 @@ pub struct CriRuntime {
     #[cfg(feature = "logs")]
     pub(crate) log_watcher: crate::logs::LogWatcher,
     pub(crate) recorder: Arc<dyn EventRecorder>,
+    pub(crate) node_recorder: Arc<dyn NodeEventRecorder>,
     pub(crate) probes: Arc<dyn ProbeResults>,
     pub(crate) statuses: Option<Arc<dyn PodStatusReporter>>,
     pub(crate) volumes: Arc<dyn VolumeManager>,

@@ -12,7 +12,7 @@ use kubelet_core::runtime::{
 use kubelet_core::{Event, EventType, PodExt};
 use tokio::time::Instant;
 
-use crate::config::{add_groups_of_volumes, pod_sandbox_config};
+use crate::config::{Recorders, add_groups_of_volumes, pod_sandbox_config};
 use crate::containers::start::{Start, StartContext};
 use crate::containers::{Kind, common_part, describe};
 use crate::kill::{Kill, Record, failure};
@@ -216,7 +216,10 @@ impl CriRuntime {
             pod,
             actions.attempt,
             user_namespace.clone(),
-            &*self.recorder,
+            Recorders {
+                pods: &*self.recorder,
+                node: &*self.node_recorder,
+            },
         );
         let mut config = config.map_err(|error| error.to_string());
         if let Ok(config) = &mut config {

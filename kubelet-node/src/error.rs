@@ -128,6 +128,20 @@ pub enum Error {
     /// The machine has swap, and `failSwapOn` is set.
     #[error("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false")]
     SwapOn,
+    /// Settings of the kernel differ from those that a kubelet needs, or cannot be read or set.
+    #[error("kernel settings: {problems}")]
+    KernelSettings {
+        /// Each setting with its problem.
+        problems: String,
+    },
+    /// The program `iptables` cannot run, or failed.
+    #[error("{what}: {why}")]
+    Iptables {
+        /// What was tried.
+        what: String,
+        /// What the program printed.
+        why: String,
+    },
     /// Shutdowns of the host cannot be watched or delayed.
     #[error("node shutdown: {problem}")]
     Shutdown {

@@ -9,6 +9,7 @@
 //! | [`NodeHeartbeat`]        | runs these three together, as the kubelet does                                |
 //! | [`certificate`]          | TLS bootstrap and certificate rotation (feature `certificates`)               |
 //! | [`shutdown`]             | the order in which pods end when the host shuts down                          |
+//! | `host`                   | the kernel's settings, iptables chains, cgroups of processes (feature `host`) |
 //!
 //! For programs that run as an agent of a host there are also `HealthzServer` (feature `healthz`),
 //! `SystemdNotifier` (feature `systemd`) and `LockFile` (feature `lock`).
@@ -117,6 +118,8 @@ mod facts;
 #[cfg(feature = "healthz")]
 mod healthz;
 mod heartbeat;
+#[cfg(all(feature = "host", target_os = "linux"))]
+pub mod host;
 mod host_network;
 mod hostname;
 mod informer;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -155,6 +155,38 @@ impl TlsSettings {
             self.versions
                 .retain(|version| version.version == rustls::ProtocolVersion::TLSv1_3);
         }
+        Ok(self)
+    }
+
+    /// The accepted key exchanges, by their numbers in TLS; none for all (`tlsCurvePreferences`). One that `rustls` does not have
+    /// is logged and skipped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] if none of them is left.
+    pub fn curve_preferences(mut self, numbers: &[i32]) -> Result<Self, Error> {
+        if numbers.is_empty() {
+            return Ok(self);
+        }
+        let has = &self.provider.kx_groups;
+        let number = |group: &&'static dyn SupportedKxGroup| i32::from(u16::from(group.name()));
+        for wanted in numbers {
+            if !has.iter().any(|group| number(group) == *wanted) {
+                tracing::warn!(
+                    wanted,
+                    "tlsCurvePreferences: the key exchange is not supported and is skipped"
+                );
+            }
+        }
+        let mut left = has.clone();
+        left.retain(|group| numbers.contains(&number(group)));
+        if left.is_empty() {
+            return Err(Error::Setting {
+                setting: "tlsCurvePreferences",
+                message: format!("none of {numbers:?} is supported"),
+            });
+        }
+        self.provider.kx_groups = left;
         Ok(self)
     }
 

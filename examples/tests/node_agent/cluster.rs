@@ -193,6 +193,7 @@ authentication:
   x509:
     clientCAFile: {authority}
 failCgroupV1: false
+makeIPTablesUtilChains: false
 failSwapOn: false
 cgroupsPerQOS: false
 enforceNodeAllocatable: []

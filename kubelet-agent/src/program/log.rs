@@ -37,6 +37,32 @@ pub(crate) fn init(logging: &LoggingConfiguration) -> Result<Arc<dyn LogVerbosit
     }
 }
 
+/// The same, and each span goes to `spans`, too, whatever the verbosity is.
+#[cfg(feature = "otlp")]
+pub(crate) fn init_with<L>(logging: &LoggingConfiguration, spans: L) -> Result<Arc<dyn LogVerbosity>>
+where
+    L: tracing_subscriber::Layer<tracing_subscriber::Registry> + Send + Sync,
+{
+    use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+    use tracing_subscriber::util::SubscriberInitExt as _;
+
+    let filter = EnvFilter::try_from_default_env();
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new(level(logging.verbosity.into())));
+    let (filter, handle) = tracing_subscriber::reload::Layer::new(filter);
+    let log = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let log = match logging.format.as_str() {
+        "json" => log.json().flatten_event(true).boxed(),
+        _ => log.with_ansi(io::stderr().is_terminal()).boxed(),
+    };
+    let log = tracing_subscriber::registry()
+        .with(spans)
+        .with(log.with_filter(filter));
+    log.try_init().map_err(failed)?;
+    Ok(Arc::new(Reload(move |filter| {
+        handle.reload(filter).map_err(failed)
+    })))
+}
+
 fn failed(error: impl std::fmt::Display) -> Error {
     Error::Program(format!("cannot start the log: {error}"))
 }

@@ -20,6 +20,8 @@ mod limits;
 mod log;
 mod preflight;
 mod signals;
+#[cfg(feature = "otlp")]
+mod traces;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -57,6 +59,8 @@ pub struct Program {
     version: String,
     /// The configuration files as they were before they were read.
     files: follow::Version,
+    #[cfg(feature = "otlp")]
+    traces: std::sync::OnceLock<traces::Traces>,
 }
 
 impl Program {
@@ -104,6 +108,8 @@ impl Program {
             server,
             version,
             files,
+            #[cfg(feature = "otlp")]
+            traces: Default::default(),
         };
         Ok(if only_preflight {
             Command::Preflight(program)
@@ -126,12 +132,20 @@ impl Program {
     }
 
     /// Starts the log of the process on stderr, as the section `logging` configures it; `RUST_LOG` overrides it. What is
-    /// returned changes the verbosity later.
+    /// returned changes the verbosity later. With the feature `otlp`, spans are sent as the section `tracing` configures it, until
+    /// [`run`](Self::run) ends; it must be called in a tokio runtime then.
     ///
     /// # Errors
     ///
-    /// If the process has a log already.
+    /// If the process has a log already, or `tracing.endpoint` cannot be used.
     pub fn start_log(&self) -> Result<Arc<dyn LogVerbosity>> {
+        #[cfg(feature = "otlp")]
+        if let Some(config) = &self.server.configuration.tracing {
+            let traces = traces::Traces::new(config, self.settings()?.hostname()?)?;
+            let layer = traces.layer();
+            drop(self.traces.set(traces));
+            return log::init_with(&self.server.configuration.logging, layer);
+        }
         log::init(&self.server.configuration.logging)
     }
 
@@ -191,11 +205,16 @@ impl Program {
             shutdown.cancel();
             std::future::pending().await
         };
-        tokio::select! {
+        let ended = tokio::select! {
             biased;
             ended = self.run_until(build, shutdown.clone()) => ended,
             ended = ends => ended,
+        };
+        #[cfg(feature = "otlp")]
+        if let Some(traces) = self.traces.get() {
+            traces.end().await;
         }
+        ended
     }
 
     async fn run_until(

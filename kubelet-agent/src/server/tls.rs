@@ -49,7 +49,8 @@ pub(super) async fn settings(
     };
     Ok((
         tls.min_version(&config.tls_min_version)?
-            .cipher_suites(&config.tls_cipher_suites)?,
+            .cipher_suites(&config.tls_cipher_suites)?
+            .curve_preferences(&config.tls_curve_preferences)?,
         files,
     ))
 }

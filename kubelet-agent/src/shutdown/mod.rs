@@ -32,15 +32,7 @@ pub(crate) struct ShutdownRoom {
 
 #[cfg(not(feature = "shutdown"))]
 impl ShutdownRoom {
-    pub(crate) fn new(settings: &Settings) -> Result<Self> {
-        let config = &settings.configuration;
-        if !config.shutdown_grace_period_by_pod_priority.is_empty()
-            || config.shutdown_grace_period > Default::default()
-        {
-            tracing::warn!(
-                "shutdownGracePeriod needs the feature `shutdown` of kubelet-agent, and has no effect"
-            );
-        }
+    pub(crate) fn new(_: &Settings) -> Result<Self> {
         Ok(Self::default())
     }
 

@@ -5,4 +5,5 @@
 mod cluster;
 mod counted;
 mod handle;
+mod node_events;
 mod problems;

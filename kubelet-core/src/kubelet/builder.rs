@@ -21,9 +21,9 @@ use crate::sync_pod::RuntimePodSyncer;
 use crate::{
     Admission, AllocationManager, AllocationState, Checkpoints, Clock, Disk, Error, EventRecorder,
     InPlaceResize, Jitter, LogEvents, MirrorClient, MirrorPods, NoPodContainers, NoProbes, NoVolumes,
-    NodeGetter, PlegHandle, PodAdmitHandler, PodContainerManager, PodLifecycleEventGenerator,
-    PodStatusManager, ProbeManager, ProbeManagerConfig, ProbeResultCache, ProbeResults, Prober, Result,
-    RootDir, VolumeManager,
+    NodeEventRecorder, NodeGetter, PlegHandle, PodAdmitHandler, PodContainerManager,
+    PodLifecycleEventGenerator, PodStatusManager, ProbeManager, ProbeManagerConfig, ProbeResultCache,
+    ProbeResults, Prober, Result, RootDir, VolumeManager,
 };
 
 /// The capacity of the channel between the sources and the sync loop (`PodConfig`'s channel).
@@ -37,6 +37,7 @@ pub struct KubeletBuilder {
     pleg: Option<(Box<dyn PodLifecycleEventGenerator>, PodCache)>,
     statuses: Option<Box<dyn PodStatusManager>>,
     recorder: Option<Arc<dyn EventRecorder>>,
+    node_recorder: Option<Arc<dyn NodeEventRecorder>>,
     probes: Option<Arc<dyn ProbeResults>>,
     prober: Option<(Box<dyn Prober>, ProbeResultCache)>,
     volumes: Option<Arc<dyn VolumeManager>>,
@@ -90,6 +91,12 @@ impl KubeletBuilder {
     /// The event recorder. By default, events are logged.
     pub fn recorder(mut self, recorder: Arc<dyn EventRecorder>) -> Self {
         self.recorder = Some(recorder);
+        self
+    }
+
+    /// The recorder of events about the node: `ContainerGCFailed`. By default, they are logged.
+    pub fn node_recorder(mut self, recorder: Arc<dyn NodeEventRecorder>) -> Self {
+        self.node_recorder = Some(recorder);
         self
     }
 
@@ -362,6 +369,7 @@ impl KubeletBuilder {
             probes,
             sync_loop,
             gc_policy: self.gc_policy,
+            node_recorder: self.node_recorder.unwrap_or_else(|| Arc::new(LogEvents)),
             handle,
         })
     }

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Result;
 use crate::deadline::within;
+use crate::event::{EventType, NodeEventRecorder};
 use crate::pod_cache::PodCache;
 use crate::pod_source::SourcesReady;
 use crate::pod_workers::PodWorkersHandle;
@@ -27,6 +28,7 @@ pub(super) struct Collector {
     pub(super) cache: PodCache,
     pub(super) sources: SourcesReady,
     pub(super) policy: GcPolicy,
+    pub(super) events: Arc<dyn NodeEventRecorder>,
 }
 
 impl Collector {
@@ -61,6 +63,7 @@ impl Collector {
                 result = self.collect(&policy) => {
                     if let Err(error) = result {
                         tracing::error!(%error, "Container garbage collection failed");
+                        self.events.record_node(EventType::Warning, "ContainerGCFailed", error.to_string());
                         rest = Rest::default();
                     }
                 }

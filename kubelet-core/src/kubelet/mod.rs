@@ -18,6 +18,7 @@ pub use self::builder::KubeletBuilder;
 
 use self::collector::Collector;
 use self::explain::Explainer;
+use crate::event::NodeEventRecorder;
 use crate::pod_cache::PodCache;
 use crate::pod_manager::PodManager;
 use crate::pod_source::{PodUpdates, SourcesReady};
@@ -64,6 +65,7 @@ pub struct Kubelet {
     probes: Option<ProbeManager>,
     sync_loop: SyncLoop,
     gc_policy: GcPolicy,
+    node_recorder: Arc<dyn NodeEventRecorder>,
     handle: KubeletHandle,
 }
 
@@ -106,6 +108,7 @@ impl Kubelet {
             cache: self.handle.cache.clone(),
             sources: self.handle.sources.clone(),
             policy: self.gc_policy,
+            events: self.node_recorder,
         };
         pleg_tasks.spawn(collector.run(pleg.clone()));
         let (workers, sync_loop, updates) = (self.workers, self.sync_loop, self.updates);

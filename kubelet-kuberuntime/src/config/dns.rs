@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec};
-use kubelet_core::{Event, EventRecorder, EventType, PodExt};
+use kubelet_core::{Event, EventRecorder, EventType, NodeEventRecorder, PodExt};
 
 use super::{ConfigError, NodeSettings, Result};
 use kubelet_cri::v1;
@@ -18,13 +18,33 @@ const MAX_SEARCH_PATHS: usize = 32;
 const MAX_SEARCH_LIST_CHARS: usize = 2048;
 /// How many characters one search domain may have (`DNS1123SubdomainMaxLength`): longer ones make some resolvers abort.
 const MAX_SEARCH_CHARS: usize = 253;
+/// How many search domains a pod has of the cluster.
+const OWN_SEARCH_PATHS: usize = 3;
 /// How large a `resolv.conf` may be in bytes (`maxResolvConfLength`).
 const MAX_RESOLV_CONF_LENGTH: u64 = 10 << 20;
 /// The resolver options of a pod with the cluster's DNS (`defaultDNSOptions`).
 const DEFAULT_OPTIONS: &str = "ndots:5";
 
+/// Where events about the DNS of a pod go: those about the pod, and those about the node.
+#[derive(Clone, Copy)]
+pub(crate) struct Recorders<'a> {
+    pub(crate) pods: &'a dyn EventRecorder,
+    pub(crate) node: &'a dyn NodeEventRecorder,
+}
+
+#[cfg(test)]
+impl<'a> Recorders<'a> {
+    /// All events go to one recorder.
+    pub(crate) fn both<R: EventRecorder + NodeEventRecorder>(recorder: &'a R) -> Self {
+        Self {
+            pods: recorder,
+            node: recorder,
+        }
+    }
+}
+
 /// The resolver settings of a pod (`GetPodDNS`), from its `dnsPolicy` and `dnsConfig`.
-pub(super) fn pod_dns(node: &NodeSettings, pod: &Pod, recorder: &dyn EventRecorder) -> Result<v1::DnsConfig> {
+pub(super) fn pod_dns(node: &NodeSettings, pod: &Pod, recorders: Recorders<'_>) -> Result<v1::DnsConfig> {
     let none = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&none);
     let host = match &node.resolv_conf {
@@ -35,18 +55,14 @@ pub(super) fn pod_dns(node: &NodeSettings, pod: &Pod, recorder: &dyn EventRecord
         Policy::None => v1::DnsConfig::default(),
         Policy::Cluster if !node.cluster_dns.is_empty() => cluster_dns(node, pod, host),
         Policy::Cluster => {
-            let key = pod.key();
-            warn(
-                recorder,
-                pod,
-                "MissingClusterDNS",
-                format!(
-                    "pod: \"{}({})\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \
-                     \"ClusterFirst\" policy. Falling back to \"Default\" policy.",
-                    key.full_name(),
-                    pod.uid_str()
-                ),
-            );
+            let (key, reason) = (pod.key(), "MissingClusterDNS");
+            let problem = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
+                           Falling back to \"Default\" policy.";
+            recorders
+                .node
+                .record_node(EventType::Warning, reason, problem.to_owned());
+            let of_pod = format!("pod: \"{}({})\". {problem}", key.full_name(), pod.uid_str());
+            warn(recorders.pods, pod, reason, of_pod);
             host_dns(node, host)
         }
         Policy::Host => host_dns(node, host),
@@ -54,7 +70,7 @@ pub(super) fn pod_dns(node: &NodeSettings, pod: &Pod, recorder: &dyn EventRecord
     if let Some(own) = &spec.dns_config {
         append(&mut config, own);
     }
-    fit_limits(&mut config, pod, recorder);
+    fit_limits(&mut config, pod, recorders.pods);
     Ok(config)
 }
 
@@ -186,6 +202,44 @@ fn warn(recorder: &dyn EventRecorder, pod: &Pod, reason: &str, message: String) 
     recorder.record(Event::about(pod, EventType::Warning, reason, message));
 }
 
+impl NodeSettings {
+    /// Checks that search domains of pods fit into `resolvConf` (`CheckLimitsForResolvConf`). Blocks while it reads the file.
+    ///
+    /// # Errors
+    ///
+    /// The message of the kubelet's event `CheckLimitsForResolvConf`: the file cannot be read, or has too many or too long search
+    /// domains. With a cluster domain, pods need three search domains of their own.
+    pub fn check_resolv_conf(&self) -> Result<(), String> {
+        let Some(path) = &self.resolv_conf else {
+            return Ok(());
+        };
+        let file = path.display();
+        let searches = read_resolv_conf(path)
+            .map_err(|error| error.to_string())?
+            .searches;
+        let most = match self.cluster_domain.is_empty() {
+            true => MAX_SEARCH_PATHS,
+            false => MAX_SEARCH_PATHS - OWN_SEARCH_PATHS,
+        };
+        if searches.len() > most {
+            return Err(format!(
+                "Resolv.conf file '{file}' contains search line consisting of more than {most} domains!"
+            ));
+        }
+        if searches.iter().any(|search| search.len() > MAX_SEARCH_CHARS) {
+            return Err(format!(
+                "Resolv.conf file \"{file}\" contains a search path which length is more than allowed {MAX_SEARCH_CHARS} chars!"
+            ));
+        }
+        if searches.join(" ").len() > MAX_SEARCH_LIST_CHARS {
+            return Err(format!(
+                "Resolv.conf file '{file}' contains search line which length is more than allowed {MAX_SEARCH_LIST_CHARS} chars!"
+            ));
+        }
+        Ok(())
+    }
+}
+
 fn read_resolv_conf(path: &Path) -> Result<v1::DnsConfig> {
     use std::io::Read as _;
 
@@ -244,6 +298,12 @@ mod tests {
         }
     }
 
+    impl NodeEventRecorder for Reasons {
+        fn record_node(&self, _: EventType, reason: &str, _: String) {
+            self.0.lock().push(format!("node {reason}"));
+        }
+    }
+
     fn node(resolv_conf: &str) -> (NodeSettings, tempfile::NamedTempFile) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), resolv_conf).unwrap();
@@ -276,7 +336,7 @@ mod tests {
             "# comment\nnameserver 1.1.1.1\nsearch old.example\nsearch corp.example. . cluster.local\noptions ndots:2 rotate\noptions ndots:3\n",
         );
         let events = Reasons::default();
-        let config = pod_dns(&node, &pod("ClusterFirst"), &events).unwrap();
+        let config = pod_dns(&node, &pod("ClusterFirst"), Recorders::both(&events)).unwrap();
         assert_eq!(config.servers, texts(&["10.0.0.10"]));
         assert_eq!(
             config.searches,
@@ -289,22 +349,22 @@ mod tests {
         );
         assert_eq!(config.options, texts(&["ndots:5"]));
 
-        let config = pod_dns(&node, &pod("Default"), &events).unwrap();
+        let config = pod_dns(&node, &pod("Default"), Recorders::both(&events)).unwrap();
         assert_eq!(config.servers, texts(&["1.1.1.1"]));
         assert_eq!(config.searches, texts(&["corp.example", "cluster.local"]));
         assert_eq!(config.options, texts(&["ndots:3", "rotate"]));
 
         let mut host = pod("ClusterFirst");
         host.spec.as_mut().unwrap().host_network = Some(true);
-        assert_eq!(pod_dns(&node, &host, &events).unwrap(), config);
+        assert_eq!(pod_dns(&node, &host, Recorders::both(&events)).unwrap(), config);
         host.spec.as_mut().unwrap().dns_policy = Some("ClusterFirstWithHostNet".into());
         assert_eq!(
-            pod_dns(&node, &host, &events).unwrap().servers,
+            pod_dns(&node, &host, Recorders::both(&events)).unwrap().servers,
             texts(&["10.0.0.10"])
         );
 
         assert_eq!(
-            pod_dns(&node, &pod("None"), &events).unwrap(),
+            pod_dns(&node, &pod("None"), Recorders::both(&events)).unwrap(),
             v1::DnsConfig::default()
         );
         assert!(events.0.lock().is_empty());
@@ -315,13 +375,16 @@ mod tests {
         let (mut node, _file) = node("nameserver 1.1.1.1\n");
         node.cluster_dns.clear();
         let events = Reasons::default();
-        let config = pod_dns(&node, &pod("ClusterFirst"), &events).unwrap();
+        let config = pod_dns(&node, &pod("ClusterFirst"), Recorders::both(&events)).unwrap();
         assert_eq!(config.servers, texts(&["1.1.1.1"]));
-        assert_eq!(*events.0.lock(), texts(&["MissingClusterDNS"]));
+        assert_eq!(
+            *events.0.lock(),
+            texts(&["node MissingClusterDNS", "MissingClusterDNS"])
+        );
 
         node.resolv_conf = None;
         node.node_ips.set(vec!["::2".parse().unwrap()]);
-        let config = pod_dns(&node, &pod("Default"), &events).unwrap();
+        let config = pod_dns(&node, &pod("Default"), Recorders::both(&events)).unwrap();
         assert_eq!(config.servers, texts(&["::1"]));
         assert_eq!(config.searches, texts(&["."]));
     }
@@ -350,7 +413,7 @@ mod tests {
             ]),
         });
         let events = Reasons::default();
-        let config = pod_dns(&node, &pod, &events).unwrap();
+        let config = pod_dns(&node, &pod, Recorders::both(&events)).unwrap();
         assert_eq!(config.servers, texts(&["10.0.0.10", "8.8.8.8", "8.8.4.4"]));
         assert_eq!(config.options, texts(&["ndots:2", "edns0"]));
         assert_eq!(config.searches.len(), 32);
@@ -369,9 +432,52 @@ mod tests {
     }
 
     #[test]
+    fn the_search_domains_of_the_host_must_leave_room_for_those_of_pods() {
+        let domains = |count: usize| {
+            let domains: Vec<String> = (0..count).map(|number| format!("d{number}")).collect();
+            format!("search {}\n", domains.join(" "))
+        };
+        let long = |count: usize| format!("search {}\n", vec!["x".repeat(250); count].join(" "));
+        for (text, expected) in [
+            (domains(29), None),
+            (
+                domains(30),
+                Some("' contains search line consisting of more than 29 domains!"),
+            ),
+            (
+                format!("search {}", "x".repeat(254)),
+                Some("\" contains a search path which length is more than allowed 253 chars!"),
+            ),
+            (long(8), None),
+            (
+                long(9),
+                Some("' contains search line which length is more than allowed 2048 chars!"),
+            ),
+            (
+                "nameserver\n".to_owned(),
+                Some(": line 1: nameserver without an address"),
+            ),
+        ] {
+            let (node, _file) = node(&text);
+            match (node.check_resolv_conf(), expected) {
+                (Ok(()), None) => {}
+                (Err(message), Some(expected)) => assert!(message.ends_with(expected), "{message}"),
+                (found, expected) => panic!("{found:?}, not {expected:?}: {text}"),
+            }
+        }
+        let (mut without_domain, _file) = node(&domains(32));
+        without_domain.cluster_domain.clear();
+        without_domain.check_resolv_conf().unwrap();
+        without_domain.resolv_conf = Some("/absent/resolv.conf".into());
+        assert!(without_domain.check_resolv_conf().is_err());
+        without_domain.resolv_conf = None;
+        without_domain.check_resolv_conf().unwrap();
+    }
+
+    #[test]
     fn a_broken_file_is_named() {
         let (node, file) = node("nameserver\n");
-        let error = pod_dns(&node, &pod("Default"), &Reasons::default()).unwrap_err();
+        let error = pod_dns(&node, &pod("Default"), Recorders::both(&Reasons::default())).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("{}: line 1: nameserver without an address", file.path().display())

@@ -230,7 +230,13 @@ async fn differences(recording: &Recording) -> Vec<String> {
     for recorded in &recording.sandboxes {
         let recorded: v1::PodSandboxConfig = message("PodSandboxConfig", recorded);
         let attempt = recorded.metadata.as_ref().unwrap().attempt;
-        let ours = pod_sandbox_config(&node.settings, &pod, attempt, user_namespace(&pod), &LogEvents);
+        let ours = pod_sandbox_config(
+            &node.settings,
+            &pod,
+            attempt,
+            user_namespace(&pod),
+            Recorders::both(&LogEvents),
+        );
         let ours = node.in_place(&json("PodSandboxConfig", &ours.unwrap()));
         compare(
             "sandbox",
@@ -333,7 +339,13 @@ fn mounted(pod: &Pod, name: &str, path: impl Into<PathBuf>) -> MountedVolume {
 
 /// The first error of the configs of the pod's containers.
 async fn refused(node: &Node, pod: &Pod, pod_ips: &[String]) -> Option<String> {
-    let sandbox = pod_sandbox_config(&node.settings, pod, 0, user_namespace(pod), &LogEvents);
+    let sandbox = pod_sandbox_config(
+        &node.settings,
+        pod,
+        0,
+        user_namespace(pod),
+        Recorders::both(&LogEvents),
+    );
     if let Err(error) = sandbox {
         return Some(error.to_string());
     }

@@ -42,6 +42,7 @@ use kubelet_core::{ConfigObjects, MountedVolume, Services};
 use kubelet_cri::v1;
 
 pub(crate) use container::{container_config, signal_name};
+pub(crate) use dns::Recorders;
 pub(crate) use error::ConfigError;
 pub(crate) use go_json::string as go_string;
 pub(crate) use hash::hash_container;

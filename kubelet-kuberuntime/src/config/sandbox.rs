@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSpec};
 use kubelet_core::admission::normalize_sysctl_name;
-use kubelet_core::{EventRecorder, MountedVolume, PodExt};
+use kubelet_core::{MountedVolume, PodExt};
 
-use super::dns::pod_dns;
+use super::dns::{Recorders, pod_dns};
 use super::hostname::kernel_hostname;
 use super::labels::{pod_annotations, pod_labels};
 use super::namespaces::namespaces_for_pod;
@@ -30,10 +30,10 @@ pub(crate) fn pod_sandbox_config(
     pod: &Pod,
     attempt: u32,
     user_namespace: Result<v1::UserNamespace, String>,
-    recorder: &dyn EventRecorder,
+    recorders: Recorders<'_>,
 ) -> Result<v1::PodSandboxConfig> {
     let key = pod.key();
-    let dns_config = pod_dns(node, pod, recorder)?;
+    let dns_config = pod_dns(node, pod, recorders)?;
     let hostname = if pod.host_network() {
         String::new()
     } else {
@@ -191,7 +191,14 @@ mod tests {
             resolv_conf: None,
             ..NodeSettings::default()
         };
-        pod_sandbox_config(&node, &pod, 0, Ok(v1::UserNamespace::default()), &LogEvents).unwrap()
+        pod_sandbox_config(
+            &node,
+            &pod,
+            0,
+            Ok(v1::UserNamespace::default()),
+            Recorders::both(&LogEvents),
+        )
+        .unwrap()
     }
 
     #[test]

@@ -78,7 +78,16 @@ impl Shared {
 
     async fn unused_images(&self, now: Instant) -> Result<Vec<Unused>> {
         let in_use = self.detect_images(now).await?;
-        Ok(self.records.lock().in_eviction_order(&in_use))
+        let mut unused = self.records.lock().in_eviction_order(&in_use);
+        // An image of a runtime handler may have no id.
+        if self.runtime.images_by_handler && unused.iter().any(|image| image.id.is_empty()) {
+            self.warn(
+                "InvalidImageID",
+                "ImageID is not valid, skipping, image: ".to_owned(),
+            );
+            unused.retain(|image| !image.id.is_empty());
+        }
+        Ok(unused)
     }
 
     /// Records the present images, and returns those in use (`detectImages`).

@@ -6,7 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kubelet_core::{EventType, NodeEventRecorder};
 use kubelet_cri::v1;
-use kubelet_kuberuntime::{CriRuntime, FsStats, ImageFsStats, ImageGcManager, ImageGcPolicy};
+use kubelet_kuberuntime::{
+    CriRuntime, FsStats, ImageFsStats, ImageGcManager, ImageGcPolicy, ImagePullSettings,
+};
 use serde_json::json;
 use tokio::time::advance;
 use tokio_util::sync::CancellationToken;
@@ -267,6 +269,35 @@ async fn what_fails_twice_in_a_row_is_told() {
     );
     shutdown.cancel();
     run.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_of_a_handler_that_has_no_id_is_left_out() {
+    let rig = Rig::new().await;
+    let mut pulls = ImagePullSettings::default();
+    pulls.runtime_class_in_image_cri_api = true;
+    let runtime = rig.builder().image_pulls(pulls).build().await.unwrap();
+    let disk = Arc::new(DiskOfImages {
+        fake: rig.fake.clone(),
+        other: Mutex::new(0),
+        capacity: Mutex::new(1000),
+    });
+    for id in ["", "old"] {
+        rig.fake.add_image(v1::Image {
+            id: id.to_owned(),
+            size: 10,
+            ..Default::default()
+        });
+    }
+    let events = Arc::new(NodeEvents::default());
+    let now = policy(|policy| policy.min_age = Duration::ZERO);
+    let gc = ImageGcManager::new(Arc::new(runtime), now, disk, events.clone()).unwrap();
+    gc.delete_unused_images().await.unwrap();
+    assert_eq!(rig.fake.images().len(), 1);
+    assert_eq!(
+        *events.0.lock().unwrap(),
+        ["Warning InvalidImageID: ImageID is not valid, skipping, image: "]
+    );
 }
 
 #[tokio::test(start_paused = true)]

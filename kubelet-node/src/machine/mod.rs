@@ -16,6 +16,8 @@ use crate::{Error, Result};
 pub struct MachineInfo {
     /// The number of logical CPUs that are online (`NumCores`).
     pub cpus: u32,
+    /// The logical CPUs that are online, as `0-3,8`. If empty, they are numbered from 0.
+    pub online_cpus: String,
     /// Bytes of memory (`MemoryCapacity`).
     pub memory: u64,
     /// Bytes of swap; 0 if there is none (`SwapCapacity`).
@@ -82,6 +84,32 @@ impl MachineInfo {
     #[must_use]
     pub fn with_facts_of_host(self, root_dir: impl AsRef<Path>) -> Self {
         read::facts_of_host(self, Path::new("/"), root_dir.as_ref())
+    }
+
+    /// Checks that the machine has the CPUs that are reserved, e.g. `0-1,6` (`reservedSystemCPUs`, `getReservedCPUs`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if one of them is not online, or `reserved` is not a list of CPUs.
+    pub fn check_reserved_cpus(&self, reserved: &str) -> Result<()> {
+        if reserved.is_empty() {
+            return Ok(());
+        }
+        let online = match self.online_cpus.as_str() {
+            "" => format!("0-{}", self.cpus.saturating_sub(1)),
+            online => online.to_owned(),
+        };
+        let has = read::cpu_ranges(&online).unwrap_or_default();
+        let wanted = read::cpu_ranges(reserved);
+        let is_online = |cpu: u32| has.iter().any(|range| range.contains(&cpu));
+        let are_online = |mut range: std::ops::RangeInclusive<u32>| range.all(is_online);
+        match wanted.is_some_and(|ranges| ranges.into_iter().all(are_online)) {
+            true => Ok(()),
+            false => Err(Error::Invalid {
+                what: "reserved-cpus".to_owned(),
+                why: format!("{reserved} is not a subset of online-cpus: {online}"),
+            }),
+        }
     }
 
     /// Checks that the kubelet may start on this machine (`failSwapOn`).

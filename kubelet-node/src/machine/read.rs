@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::jiff::Timestamp;
@@ -38,6 +39,7 @@ pub(super) fn facts_of_host(machine: MachineInfo, host: &Path, root_dir: &Path) 
     MachineInfo {
         tmpfs_may_be_swapped: machine.swap > 0 && !tmpfs::knows_noswap(&kernel_version, host.0, root_dir),
         max_pids: host.max_pids(),
+        online_cpus: host.first(&["sys/devices/system/cpu/online"]),
         ephemeral_storage: storage(root_dir),
         root_dir: Some(root_dir.to_owned()),
         cgroup_version: host.cgroup_version(),
@@ -169,11 +171,19 @@ fn kilobytes(meminfo: &str, field: &str) -> Option<u64> {
 
 /// How many numbers a list such as `0-3,8` has.
 fn count(list: &str) -> Option<u32> {
-    list.trim().split(',').try_fold(0_u32, |count, part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        count.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    cpu_ranges(list)?.into_iter().try_fold(0_u32, |count, range| {
+        count.checked_add((range.end() - range.start()).checked_add(1)?)
     })
+}
+
+/// The ranges of a list such as `0-3,8`.
+pub(super) fn cpu_ranges(list: &str) -> Option<Vec<RangeInclusive<u32>>> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let range = first.parse().ok()?..=last.parse().ok()?;
+        (!range.is_empty()).then_some(range)
+    };
+    list.trim().split(',').map(range).collect()
 }
 
 /// Bytes of the file system of a folder that may not exist yet.
@@ -223,6 +233,7 @@ mod tests {
         assert!(info.ephemeral_storage.is_some_and(|bytes| bytes > 0));
         let expected = MachineInfo {
             swap: 1024 * 1024,
+            online_cpus: "0-1,4".into(),
             max_pids: Some(192_000),
             huge_pages: vec![
                 HugePages {
@@ -278,6 +289,23 @@ mod tests {
             let host = host(&files);
             let error = machine_info(host.path(), host.path()).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn reserved_cpus_must_be_online() {
+        let mut machine = MachineInfo::new(4, 1);
+        for reserved in ["", "0", "1-3", "3,0-1"] {
+            machine.check_reserved_cpus(reserved).unwrap();
+        }
+        machine.online_cpus = "0-3,8".into();
+        machine.check_reserved_cpus("3,8").unwrap();
+        for reserved in ["4", "0-8", "8-9", "0-4294967295"] {
+            let error = machine.check_reserved_cpus(reserved).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                format!("reserved-cpus: {reserved} is not a subset of online-cpus: 0-3,8")
+            );
         }
     }
 

@@ -8,6 +8,7 @@
 )]
 
 mod certificates;
+mod host;
 mod metrics;
 mod node;
 mod shutdown;

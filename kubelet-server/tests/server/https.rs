@@ -328,6 +328,18 @@ async fn tls_versions_suites_and_certificates() {
             .is_err()
     );
 
+    // P-384; 1 is no key exchange of ours.
+    let of_curves = |curves: &[i32]| TlsSettings::new(Arc::new(serving().0)).curve_preferences(curves);
+    let tls = of_curves(&[1, 24]).unwrap();
+    let server = Running::start(Server::bind(local(), api.clone(), &tls).unwrap());
+    let stream = connect(server.address, None, rustls::ALL_VERSIONS).await.unwrap();
+    let found = stream.get_ref().1.negotiated_key_exchange_group().unwrap().name();
+    assert_eq!(found, rustls::NamedGroup::secp384r1);
+    drop(stream);
+    server.stop().await;
+    assert!(of_curves(&[1]).is_err());
+    of_curves(&[]).unwrap();
+
     // No certificate yet: handshakes fail, until there is one.
     let late = ServingCertificate::new();
     let server =

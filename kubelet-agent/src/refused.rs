@@ -1,0 +1,149 @@
+//! Settings of a kubelet that this agent cannot follow. Each is a problem that names it, so that no setting is without effect.
+
+use kubelet_config::KubeletConfiguration;
+use kubelet_config::kubelet_configuration::OutputRoutingOptions;
+
+use crate::Settings;
+use crate::error::Problems;
+
+/// Feature gates that have one value in this agent.
+const FIXED_GATES: [(&str, bool); 17] = [
+    ("AllowDNSOnlyNodeCSR", false),
+    ("ChangeContainerStatusOnKubeletRestart", false),
+    ("ContainerRestartRules", true),
+    ("EnvFiles", true),
+    ("HostnameOverride", true),
+    ("ImageVolumeWithDigest", false),
+    ("KubeletRegistrationGetOnExistsOnly", false),
+    ("KubeletSeparateDiskGC", true),
+    ("NativeHistograms", false),
+    ("PLEGOnDemandRelist", true),
+    ("PodLevelResources", true),
+    ("PodReadyToStartContainersCondition", true),
+    ("PreventStaticPodAPIReferences", true),
+    ("ReloadKubeletClientCAFile", true),
+    ("ReloadKubeletServerCertificateFile", true),
+    ("SELinuxMount", false),
+    ("TaintTolerationComparisonOperators", false),
+];
+
+/// Notes each setting that would have no effect.
+pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
+    for field in without_effect(&settings.configuration) {
+        problems.add(field);
+    }
+    let mounter = settings.flags.get("experimental-mounter-path");
+    if mounter.is_some_and(|path| !path.is_empty()) {
+        problems.add("--experimental-mounter-path: this agent mounts without a program of its own");
+    }
+    for (_, provider) in &settings.credential_providers {
+        if provider.token_attributes.is_some() {
+            problems.add(format!(
+                "credential provider {}: tokenAttributes are not offered",
+                provider.name
+            ));
+        }
+    }
+    gates(settings, problems);
+}
+
+/// Notes gates that somebody has set to a value that this agent does not have. Those that `AllAlpha` or `AllBeta` change are
+/// logged only.
+fn gates(settings: &Settings, problems: &mut Problems) {
+    let gates = &settings.feature_gates;
+    for (name, value) in FIXED_GATES {
+        if gates.enabled(name) == value {
+            continue;
+        }
+        let problem = format!("feature gate {name}: this agent has {value} only");
+        match gates.given().any(|(given, _)| given == name) {
+            true => problems.add(problem),
+            false => tracing::warn!("{problem}"),
+        }
+    }
+}
+
+fn without_effect(config: &KubeletConfiguration) -> Vec<String> {
+    let mut fields = Vec::new();
+    #[cfg(not(feature = "shutdown"))]
+    if !config.shutdown_grace_period_by_pod_priority.is_empty()
+        || config.shutdown_grace_period > Default::default()
+    {
+        fields.push("shutdownGracePeriod needs the feature `shutdown` of kubelet-agent".to_owned());
+    }
+    #[cfg(not(feature = "otlp"))]
+    if config.tracing.is_some() {
+        fields.push("tracing needs the feature `otlp` of kubelet-agent".to_owned());
+    }
+    if !config.logging.vmodule.is_empty() {
+        fields.push("logging.vmodule: it names files of the kubelet; use the variable RUST_LOG".to_owned());
+    }
+    let options = &config.logging.options;
+    for (format, options) in [("text", &options.text), ("json", &options.json)] {
+        if *options != OutputRoutingOptions::default() {
+            fields.push(format!(
+                "logging.options.{format}: this agent logs to standard error only"
+            ));
+        }
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use kubelet_config::kubelet_configuration::VModuleItem;
+
+    use super::*;
+
+    fn problems(change: impl FnOnce(&mut Settings)) -> String {
+        let (mut settings, mut problems) = (Settings::new("/agent"), Problems::default());
+        change(&mut settings);
+        check(&settings, &mut problems);
+        problems
+            .into_result()
+            .map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn the_defaults_of_a_kubelet_are_accepted() {
+        let defaults = |settings: &mut Settings| settings.configuration = KubeletConfiguration::default();
+        assert_eq!(problems(defaults), "");
+    }
+
+    #[test]
+    fn a_setting_without_effect_is_named() {
+        let found = problems(|settings| {
+            let config = &mut settings.configuration;
+            config.logging.options.json.split_stream = true;
+            config.logging.vmodule = vec![VModuleItem {
+                file_pattern: "kubelet".to_owned(),
+                verbosity: 7,
+            }];
+            let flag = ("experimental-mounter-path".to_owned(), "/bin/mounter".to_owned());
+            settings.flags.extend([flag]);
+        });
+        for name in [
+            "logging.options.json",
+            "logging.vmodule",
+            "--experimental-mounter-path",
+        ] {
+            assert!(found.contains(name), "{name}: {found}");
+        }
+        assert!(!found.contains("logging.options.text"), "{found}");
+    }
+
+    #[test]
+    fn gates_that_somebody_set_to_another_value_are_named() {
+        for (name, value) in FIXED_GATES {
+            let with = |value: bool| {
+                problems(|settings| settings.feature_gates.set(&format!("{name}={value}")).unwrap())
+            };
+            assert_eq!(with(value), "");
+            assert!(with(!value).contains(name), "{name}");
+        }
+        assert_eq!(
+            problems(|settings| settings.feature_gates.set("AllAlpha=true").unwrap()),
+            ""
+        );
+    }
+}
