@@ -7,13 +7,16 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::{PodAdmitAttributes, PodAdmitHandler, PodExt, Rejection};
 use parking_lot::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 
-use super::parts::NodePods;
+use super::parts::{NodePods, PluginAllocator};
 use super::persist::StateFiles;
+use crate::Result;
 use crate::cpu::CpuState;
 use crate::cpu_set::CpuSet;
-use crate::decision::Allocator;
+use crate::decision::{Allocator, Share};
 use crate::memory::MemoryState;
+use crate::topology::provider_error;
 
 /// Admits pods, and knows where their containers run. Cheap to clone.
 ///
@@ -24,7 +27,12 @@ pub struct ResourceManagerHandle {
 }
 
 pub(super) struct Shared {
+    /// Who holds it may admit. It guards no data, so it may be held while plugins answer.
+    pub(super) turn: AsyncMutex<()>,
+    /// Never locked while a plugin is called.
     pub(super) allocator: Mutex<Allocator>,
+    /// Called in this order for each share.
+    pub(super) plugins: Vec<Arc<dyn PluginAllocator>>,
     pub(super) files: StateFiles,
     /// Set when the manager runs.
     pub(super) pods: OnceLock<Arc<dyn NodePods>>,
@@ -95,15 +103,13 @@ impl ResourceManagerHandle {
 }
 
 /// Allocates the pod's resources, or rejects it. The state is on disk before the call returns; a failure to write it is logged,
-/// and the manager tries again.
+/// and the manager tries again. Pods are admitted one after the other, also while a plugin is slow to answer.
 #[async_trait]
 impl PodAdmitHandler for ResourceManagerHandle {
     async fn admit(&self, attributes: &PodAdmitAttributes<'_>) -> Result<(), Rejection> {
+        let _turn = self.shared.turn.lock().await;
         let active = self.shared.active_pods(attributes.other_pods);
-        let admitted = {
-            let mut allocator = self.shared.allocator.lock();
-            allocator.admit(attributes.pod, active.as_deref())
-        };
+        let admitted = self.shared.admit(attributes.pod, active.as_deref()).await;
         self.shared.write_state().await;
         admitted.map_err(|error| {
             tracing::info!(pod = %attributes.pod.key(), %error, "the resources of a pod are not allocated");
@@ -113,6 +119,34 @@ impl PodAdmitHandler for ResourceManagerHandle {
 }
 
 impl Shared {
+    /// Admits a pod. Between the steps of the decision, the plugins of its devices are called.
+    async fn admit(&self, pod: &Arc<Pod>, active: Option<&[Arc<Pod>]>) -> Result<()> {
+        if let Some(active) = active {
+            for plugins in &self.plugins {
+                plugins.remove_stale(pod, active);
+            }
+        }
+        let mut admission = self.allocator.lock().begin(pod, active);
+        loop {
+            let next = self.allocator.lock().next_share(&mut admission);
+            let allocated = match next {
+                None => break self.allocator.lock().end(admission, Ok(())),
+                Some(Ok(share)) => self.allocate(&share).await,
+                Some(Err(error)) => Err(error),
+            };
+            if allocated.is_err() {
+                break self.allocator.lock().end(admission, allocated);
+            }
+        }
+    }
+
+    async fn allocate(&self, share: &Share) -> Result<()> {
+        for plugins in &self.plugins {
+            plugins.allocate(share).await.map_err(provider_error)?;
+        }
+        self.allocator.lock().allocate(share)
+    }
+
     /// The active pods and these. `None` until all are known.
     pub(super) fn active_pods(&self, others: &[Arc<Pod>]) -> Option<Vec<Arc<Pod>>> {
         let pods = self.pods.get().filter(|pods| pods.sources_ready())?;

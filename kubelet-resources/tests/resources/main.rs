@@ -12,6 +12,7 @@ mod configuration;
 mod devices;
 mod invariants;
 mod manager;
+mod plugin_admission;
 mod pod_level;
 mod pods;
 mod product_merge;

@@ -25,7 +25,7 @@ use crate::pods::{config, container, machine, pod, simple_pod};
 
 /// Files in memory. A write can fail, before or after it took effect.
 #[derive(Default)]
-struct MemoryStore {
+pub(crate) struct MemoryStore {
     files: Mutex<BTreeMap<String, Vec<u8>>>,
     writes: Mutex<usize>,
     /// The number of the write at which the agent crashes, and whether the file has been replaced by then.
@@ -74,7 +74,7 @@ impl StateStore for MemoryStore {
 }
 
 #[derive(Default)]
-struct Runtime {
+pub(crate) struct Runtime {
     calls: Mutex<Vec<(String, String)>>,
     broken: AtomicBool,
     called: tokio::sync::Notify,
@@ -100,14 +100,14 @@ impl ContainerUpdates for Runtime {
 }
 
 #[derive(Default)]
-struct Pods {
+pub(crate) struct Pods {
     ready: AtomicBool,
     active: Mutex<Vec<Arc<Pod>>>,
     statuses: Mutex<BTreeMap<PodUid, Arc<PodStatus>>>,
 }
 
 impl Pods {
-    fn ready(pods: &[Arc<Pod>]) -> Arc<Self> {
+    pub(crate) fn ready(pods: &[Arc<Pod>]) -> Arc<Self> {
         Arc::new(Self {
             ready: AtomicBool::new(true),
             active: Mutex::new(pods.to_vec()),
@@ -147,7 +147,7 @@ impl NodePods for Pods {
     }
 }
 
-fn none() -> ResourcesConfig {
+pub(crate) fn none() -> ResourcesConfig {
     config(TopologyPolicy::None, TopologyScope::Container)
 }
 
@@ -167,7 +167,7 @@ async fn start_with(
         .await
 }
 
-async fn admit(handle: &ResourceManagerHandle, pod: &Arc<Pod>) -> Result<(), Rejection> {
+pub(crate) async fn admit(handle: &ResourceManagerHandle, pod: &Arc<Pod>) -> Result<(), Rejection> {
     handle.admit(&PodAdmitAttributes::new(pod, &[])).await
 }
 
