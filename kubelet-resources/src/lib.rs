@@ -97,6 +97,8 @@ mod decision;
 pub mod devices;
 mod error;
 mod go_values;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod machine;
 mod manager;
 pub mod memory;

@@ -16,5 +16,6 @@ mod plugin_admission;
 mod pod_level;
 mod pods;
 mod product_merge;
+mod proto_generated;
 mod recorded;
 mod sysfs;
