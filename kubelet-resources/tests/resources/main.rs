@@ -9,6 +9,8 @@
 
 mod checkpoints;
 mod configuration;
+#[cfg(feature = "device-plugins")]
+mod device_manager;
 mod devices;
 mod invariants;
 mod manager;

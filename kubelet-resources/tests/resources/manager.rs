@@ -34,14 +34,21 @@ pub(crate) struct MemoryStore {
 }
 
 impl MemoryStore {
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         let files = self.files.lock().unwrap();
         String::from_utf8(files.get(name).cloned().unwrap_or_default()).unwrap()
     }
 
-    fn put(&self, name: &str, contents: &Value) {
+    pub(crate) fn put(&self, name: &str, contents: &Value) {
         let contents = contents.to_string().into_bytes();
         self.files.lock().unwrap().insert(name.to_owned(), contents);
+    }
+}
+
+impl MemoryStore {
+    /// From this write on, the agent cannot write.
+    pub(crate) fn crash_at(&self, write: usize) {
+        *self.crash.lock().unwrap() = Some((write, false));
     }
 }
 
@@ -115,8 +122,16 @@ impl Pods {
         })
     }
 
-    fn set(&self, pods: &[Arc<Pod>]) {
+    pub(crate) fn set(&self, pods: &[Arc<Pod>]) {
         *self.active.lock().unwrap() = pods.to_vec();
+    }
+
+    pub(crate) fn add(&self, pod: &Arc<Pod>) {
+        self.active.lock().unwrap().push(Arc::clone(pod));
+    }
+
+    pub(crate) fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Relaxed);
     }
 
     /// The state of container `c`: `running`, `waiting` or `terminated`.
