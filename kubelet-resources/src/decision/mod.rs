@@ -190,6 +190,10 @@ impl Allocator {
         allocated.is_some() && !of_pod
     }
 
+    pub(crate) fn gates(&self) -> Gates {
+        self.gates
+    }
+
     pub(crate) fn policies(&self) -> (CpuPolicy, MemoryPolicy) {
         (self.cpu.policy(), self.memory.policy())
     }

@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kubelet_core::{PodAdmitAttributes, PodAdmitHandler, PodExt, Rejection};
+use kubelet_core::{
+    ContainerAdditions, ContainerResources, PodAdmitAttributes, PodAdmitHandler, PodExt, Rejection,
+};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -115,6 +117,39 @@ impl PodAdmitHandler for ResourceManagerHandle {
             tracing::info!(pod = %attributes.pod.key(), %error, "the resources of a pod are not allocated");
             error.rejection()
         })
+    }
+}
+
+/// What a container gets: first what plugins add, in their order, then its CPUs and NUMA nodes.
+#[async_trait]
+impl ContainerResources for ResourceManagerHandle {
+    async fn additions(&self, pod: &Pod, container: &Container) -> Result<ContainerAdditions, String> {
+        let mut additions = ContainerAdditions::default();
+        for plugins in &self.shared.plugins {
+            let more = plugins.additions(pod, container).await;
+            append(&mut additions, more.map_err(|error| error.to_string())?);
+        }
+        let placement = self.placement(pod.uid_str(), &container.name);
+        additions.cpus = placement.cpus;
+        additions.memory_nodes = placement.memory_nodes;
+        let allocator = self.shared.allocator.lock();
+        let unlimited = allocator.gates().disable_cpu_quota_with_exclusive_cpus;
+        additions.exclusive_cpus = unlimited && allocator.has_exclusive_cpus(pod, container);
+        Ok(additions)
+    }
+
+    async fn container_starts(&self, pod: &Pod, container: &str) {
+        ResourceManagerHandle::container_starts(self, pod, container).await;
+    }
+}
+
+fn append(additions: &mut ContainerAdditions, more: ContainerAdditions) {
+    additions.envs.extend(more.envs);
+    additions.mounts.extend(more.mounts);
+    additions.devices.extend(more.devices);
+    additions.cdi_devices.extend(more.cdi_devices);
+    for (name, value) in more.annotations {
+        additions.annotations.entry(name).or_insert(value);
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kubelet_core::{KubeletHandle, PodUid};
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
+use kubelet_core::{ContainerAdditions, KubeletHandle, PodUid};
 
 use crate::BoxError;
 use crate::cpu_set::CpuSet;
@@ -55,6 +55,20 @@ pub trait PluginAllocator: HintSource {
     ///
     /// Dropped only when the agent stops. The plugin may then have allocated; it is called again after the restart.
     async fn allocate(&self, share: &Share) -> Result<(), BoxError>;
+
+    /// What the container needs to use what was allocated (`GetResources`). Called before each start of it. By default nothing.
+    ///
+    /// # Errors
+    ///
+    /// The container waits with the error's text, and is tried again.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    async fn additions(&self, pod: &Pod, container: &Container) -> Result<ContainerAdditions, BoxError> {
+        let _ = (pod, container);
+        Ok(ContainerAdditions::default())
+    }
 
     /// Frees what pods have that are neither `admitting` nor among `active`. Called before each admission, once all sources have
     /// reported their pods.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kubelet_core::PodExt;
+use kubelet_core::{ContainerAdditions, PodExt};
 use prost::Message;
 use tokio::time::Instant;
 
@@ -38,6 +38,10 @@ impl PluginAllocator for DeviceManagerHandle {
             .lock()
             .set_hint(&share.pod, container, share.hint);
         Ok(self.shared.allocate(&share.pod, container, share.hint).await?)
+    }
+
+    async fn additions(&self, pod: &Pod, container: &Container) -> Result<ContainerAdditions, BoxError> {
+        Ok(DeviceManagerHandle::additions(self, pod, container).await?)
     }
 
     fn remove_stale(&self, admitting: &Arc<Pod>, active: &[Arc<Pod>]) {
