@@ -138,6 +138,21 @@ impl DeviceState {
         &self.pods
     }
 
+    /// How many devices of each resource are allocated. One that an init container left to the next one counts once.
+    pub fn allocated_counts(&self) -> BTreeMap<String, usize> {
+        let mut ids: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
+        for resources in self.pods.values().flat_map(BTreeMap::values) {
+            for (resource, devices) in resources {
+                let of_resource = ids.entry(resource).or_default();
+                of_resource.extend(devices.by_node.values().flatten());
+            }
+        }
+        let counts = ids.into_iter();
+        counts
+            .map(|(resource, ids)| (resource.clone(), ids.len()))
+            .collect()
+    }
+
     /// The resources that plugins have registered.
     pub fn registered(&self) -> impl Iterator<Item = &str> {
         self.resources.keys().map(String::as_str)

@@ -237,6 +237,11 @@ impl DeviceManagerHandle {
         self.shared.inner.lock().state.healthy_devices()
     }
 
+    /// How many devices of each resource are allocated.
+    pub fn allocated_counts(&self) -> BTreeMap<String, usize> {
+        self.shared.inner.lock().state.allocated_counts()
+    }
+
     /// A copy of what was allocated.
     pub fn allocated(&self) -> DevicesOfPods {
         self.shared.inner.lock().state.allocated().clone()
