@@ -55,12 +55,13 @@ pub enum Error {
         feature = "apiserver",
         feature = "healthz",
         feature = "host",
+        feature = "resources",
         feature = "systemd"
     ))]
     #[error(transparent)]
     Node(#[from] kubelet_node::Error),
     /// From `kubelet-plugins`.
-    #[cfg(feature = "csi")]
+    #[cfg(any(feature = "csi", feature = "resources"))]
     #[error(transparent)]
     Plugins(#[from] kubelet_plugins::Error),
     /// From `kubelet-resources`.

@@ -66,6 +66,8 @@ pub mod conformance;
 mod containerd;
 #[cfg(feature = "csi")]
 pub mod csi_driver;
+#[cfg(feature = "devices")]
+pub mod device_plugin;
 mod error;
 mod fake_recorder;
 mod leak_check;
@@ -84,6 +86,8 @@ mod wait;
 pub use containerd::{Containerd, Task};
 #[cfg(feature = "csi")]
 pub use csi_driver::MemoryCsi;
+#[cfg(feature = "devices")]
+pub use device_plugin::MemoryDevicePlugin;
 pub use error::{Error, Result};
 pub use fake_recorder::{FakeRecorder, RecordedEvent};
 #[cfg(feature = "api-server")]

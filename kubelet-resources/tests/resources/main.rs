@@ -10,12 +10,16 @@
 mod cgroups;
 mod checkpoints;
 mod configuration;
+#[cfg(feature = "device-plugins")]
+mod device_manager;
 mod devices;
 mod invariants;
 mod manager;
+mod plugin_admission;
 mod pod_level;
 mod pods;
 mod product_merge;
+mod proto_generated;
 mod recorded;
 mod sysfs;
 mod systemd;
