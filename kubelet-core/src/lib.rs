@@ -131,6 +131,7 @@ mod container_id;
 mod deadline;
 mod dirty_pods;
 mod disk;
+mod dynamic_resources;
 mod error;
 mod event;
 mod explain;
@@ -187,6 +188,7 @@ pub use config_objects::{
 };
 pub use container_id::{ContainerId, ParseContainerIdError};
 pub use disk::Disk;
+pub use dynamic_resources::{DynamicResources, DynamicResourcesError};
 pub use error::{Error, Result};
 pub use event::{Event, EventRecorder, EventType, LogEvents, NodeEventRecorder};
 pub use explain::Step;

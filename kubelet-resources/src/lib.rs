@@ -95,6 +95,9 @@ pub mod cpu;
 mod cpu_set;
 mod decision;
 pub mod devices;
+#[cfg(feature = "dra")]
+#[cfg_attr(docsrs, doc(cfg(feature = "dra")))]
+pub mod dra;
 mod error;
 mod go_values;
 mod machine;

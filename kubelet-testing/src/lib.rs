@@ -8,6 +8,7 @@
 //! | `Simulation` (feature `simulation`) | whole clusters in virtual time: agents, runtimes and an API server, from one seed |
 //! | `conformance` (feature `conformance`) | checks your container runtime against the requirements of the engine above it |
 //! | `MemoryCsi` (feature `csi`) | a CSI driver in memory on a unix socket, with faults |
+//! | `MemoryDra` (feature `dra`) | a DRA driver in memory, on a unix socket or in the agent's process, with faults |
 //! | `Containerd` (feature `containerd`, Linux) | a real containerd for one test, that removes everything at its end |
 //! | [`PodBuilder`], [`PodStatusBuilder`], [`RuntimeStatusBuilder`] | build pods, their statuses in the API, and a runtime's statuses |
 //! | [`Calls`] | records the calls of a fake, with assertions that print the whole list |
@@ -66,6 +67,8 @@ pub mod conformance;
 mod containerd;
 #[cfg(feature = "csi")]
 pub mod csi_driver;
+#[cfg(feature = "dra")]
+pub mod dra_driver;
 mod error;
 mod fake_recorder;
 mod leak_check;
@@ -84,6 +87,8 @@ mod wait;
 pub use containerd::{Containerd, Task};
 #[cfg(feature = "csi")]
 pub use csi_driver::MemoryCsi;
+#[cfg(feature = "dra")]
+pub use dra_driver::MemoryDra;
 pub use error::{Error, Result};
 pub use fake_recorder::{FakeRecorder, RecordedEvent};
 #[cfg(feature = "api-server")]

@@ -10,6 +10,7 @@
 mod checkpoints;
 mod configuration;
 mod devices;
+mod dra_proto_generated;
 mod invariants;
 mod manager;
 mod pod_level;
