@@ -68,11 +68,7 @@ impl Shared {
         }
         self.file.write(&self.claims).await.map_err(|error| {
             // The claims are still on disk, so they are not yet forgotten here: the next try calls the drivers again.
-            let again = removed.into_iter().map(|(key, mut info)| {
-                info.prepared = false;
-                (key, info)
-            });
-            self.claims.lock().by_key.extend(again);
+            self.claims.lock().by_key.extend(removed);
             Error::Claims(format!("checkpoint ResourceClaim state: {error}"))
         })
     }
@@ -88,10 +84,13 @@ impl Shared {
                 continue;
             };
             let others = info.state.pod_uids.keys().any(|user| user != uid.as_str());
-            match others {
-                true => drop(info.state.pod_uids.remove(uid.as_str())),
-                false => drop(last.insert(key)),
+            if others {
+                info.state.pod_uids.remove(uid.as_str());
+                continue;
             }
+            // From the first call on, a driver may have unprepared it, whatever it answers. The next pod prepares it again.
+            info.prepared = false;
+            last.insert(key);
         }
         last
     }

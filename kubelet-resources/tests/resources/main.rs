@@ -10,6 +10,8 @@
 mod checkpoints;
 mod configuration;
 mod devices;
+#[cfg(all(feature = "dra-server", feature = "apiserver"))]
+mod dra;
 mod dra_proto_generated;
 mod invariants;
 mod manager;

@@ -9,6 +9,7 @@ mod plugin;
 mod serve;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -81,6 +82,13 @@ pub struct DraCall {
     pub method: DraMethod,
     /// The names of the claims.
     pub claims: Vec<String>,
+}
+
+/// E.g. `Prepare a b`.
+impl fmt::Display for DraCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {}", self.method, self.claims.join(" "))
+    }
 }
 
 impl MemoryDra {

@@ -107,7 +107,7 @@ impl MemoryDra {
             method,
             claims: claims.iter().map(|claim| claim.name.clone()).collect(),
         };
-        self.inner.calls.push(call.clone());
+        self.inner.calls.record(call.clone());
         let _in_work = self.begin(&claims);
         let trouble = self.inner.faults.lock().of(&call);
         let do_all = || -> Results<T> {
