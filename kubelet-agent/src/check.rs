@@ -29,6 +29,8 @@ pub(crate) fn check(parts: &Parts) -> Result<()> {
         let in_cluster = parts.in_cluster();
         server::check(settings, in_cluster, &mut problems);
     }
+    #[cfg(feature = "resources")]
+    crate::resources::check(settings, &mut problems);
     engines::check(settings, &mut problems);
     problems.into_result()
 }

@@ -27,6 +27,8 @@ use crate::machine::HostMachine;
 #[cfg(feature = "apiserver")]
 use crate::node::{self, NodeRoom, Reports};
 use crate::objects::Objects;
+#[cfg(feature = "resources")]
+use crate::resources::{ResourceHandles, ResourceRoom};
 use crate::runtime::{self, Connected, RuntimeRoom, Uses};
 #[cfg(feature = "server")]
 use crate::server;
@@ -106,6 +108,22 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
 
     // The runtime, and the node that reports it.
     let connected = runtime::connect(parts.runtime, &context, &mut tasks).await?;
+    #[cfg(any(feature = "csi", feature = "resources"))]
+    let registry = crate::plugins::PluginRoom::default();
+    #[cfg(feature = "resources")]
+    let resources = match &connected {
+        Connected::Containers(services) => match services.of_resources() {
+            Some(runtime) => Some(ResourceRoom::new(&context, runtime, &registry).await?),
+            None => None,
+        },
+        Connected::Pods(_) => None,
+    };
+    #[cfg(feature = "resources")]
+    if resources.is_none() {
+        crate::resources::ignore(&settings);
+    }
+    #[cfg(feature = "resources")]
+    let of_resources = resources.as_ref().map(ResourceRoom::handles);
     let mut kubelet = Kubelet::builder();
     let (eviction, shutdown) = (EvictionRoom::new(&settings)?, ShutdownRoom::new(&settings)?);
     #[cfg(feature = "volumes")]
@@ -122,6 +140,8 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
             state: kubelet.runtime_state(),
             eviction: &eviction,
             shutdown: &shutdown,
+            #[cfg(feature = "resources")]
+            resources: of_resources.as_ref(),
             #[cfg(feature = "volumes")]
             volumes: late.clone(),
         };
@@ -170,6 +190,8 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
                 certificates: None,
                 plugins: parts.plugins,
                 changes: parts.node_volumes,
+                #[cfg(feature = "csi")]
+                registry: registry.clone(),
             };
             let volumes = storage.build(&late, &mut tasks)?;
             mounted = Some(volumes.clone());
@@ -195,6 +217,10 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
                 volumes: mounted.clone(),
                 statuses: reporter.clone(),
                 probes: probes.clone(),
+                #[cfg(feature = "resources")]
+                resources: of_resources.as_ref().map(ResourceHandles::of_containers),
+                #[cfg(not(feature = "resources"))]
+                resources: None,
             };
             RuntimeRoom::of_containers(services, &context, uses, parts.cri_runtime).await?
         }
@@ -219,6 +245,11 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
         tasks.add("heartbeat", |shutdown| heartbeat.run(shutdown));
     }
     if let Some(getter) = getter {
+        #[cfg(feature = "resources")]
+        let getter = match &of_resources {
+            Some(resources) => resources.node(getter),
+            None => getter,
+        };
         kubelet = kubelet.node(getter);
     }
     #[cfg(feature = "apiserver")]
@@ -266,8 +297,18 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
             .admission(Arc::new(check::sysctls(&settings)?))
             .admission(Arc::new(AppArmorAdmitHandler::linux_host()));
     }
+    #[cfg(feature = "resources")]
+    if let Some(resources) = &of_resources {
+        kubelet = kubelet.admission(resources.admission());
+    }
     let kubelet = changed(parts.kubelet, kubelet).build()?;
     let handle = kubelet.handle();
+    #[cfg(feature = "resources")]
+    if let Some(resources) = resources {
+        resources.start(&handle, &mut tasks);
+    }
+    #[cfg(any(feature = "csi", feature = "resources"))]
+    registry.start(&context, &mut tasks)?;
 
     // What measures usage.
     let measured = Measured {

@@ -51,13 +51,22 @@ pub enum Error {
     #[error(transparent)]
     Eviction(#[from] kubelet_eviction::Error),
     /// From `kubelet-node`.
-    #[cfg(any(feature = "apiserver", feature = "healthz", feature = "systemd"))]
+    #[cfg(any(
+        feature = "apiserver",
+        feature = "healthz",
+        feature = "resources",
+        feature = "systemd"
+    ))]
     #[error(transparent)]
     Node(#[from] kubelet_node::Error),
     /// From `kubelet-plugins`.
-    #[cfg(feature = "csi")]
+    #[cfg(any(feature = "csi", feature = "resources"))]
     #[error(transparent)]
     Plugins(#[from] kubelet_plugins::Error),
+    /// From `kubelet-resources`.
+    #[cfg(feature = "resources")]
+    #[error(transparent)]
+    Resources(#[from] kubelet_resources::Error),
     /// From `kubelet-server`.
     #[cfg(feature = "server")]
     #[error(transparent)]

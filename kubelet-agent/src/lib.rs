@@ -23,8 +23,12 @@ mod machine;
 #[cfg(feature = "apiserver")]
 mod node;
 mod objects;
+#[cfg(any(feature = "csi", feature = "resources"))]
+mod plugins;
 #[cfg(feature = "program")]
 pub mod program;
+#[cfg(feature = "resources")]
+mod resources;
 mod runtime;
 #[cfg(feature = "server")]
 mod server;

@@ -94,6 +94,10 @@ pub(crate) fn local(
     settings.version.clone_into(&mut node.kubelet_version);
     node.kubelet_port = port("port", config.port)?;
     node.declared_features = declared_features(gates).unwrap_or_default();
+    #[cfg(feature = "resources")]
+    {
+        node.reset_extended_resources = !crate::resources::had_devices(&settings.root_dir);
+    }
     let machine = match machine {
         Some(machine) => machine,
         None => {
@@ -112,6 +116,8 @@ pub(crate) struct Reports<'a> {
     pub(crate) state: RuntimeState,
     pub(crate) eviction: &'a EvictionRoom,
     pub(crate) shutdown: &'a ShutdownRoom,
+    #[cfg(feature = "resources")]
+    pub(crate) resources: Option<&'a crate::resources::ResourceHandles>,
     #[cfg(feature = "volumes")]
     pub(crate) volumes: crate::volumes::LateVolumes,
 }
@@ -136,6 +142,10 @@ impl NodeRoom {
             local = local.pressure(pressure);
         }
         local = reports.shutdown.ready_check(local);
+        #[cfg(feature = "resources")]
+        if let Some(resources) = reports.resources {
+            local = local.setter(resources.setter());
+        }
         #[cfg(feature = "volumes")]
         {
             let late = reports.volumes.clone();

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use kubelet_core::runtime::streaming::StreamingRuntime;
 use kubelet_core::runtime::{ContainerLogs, Runtime, RuntimeReader};
-use kubelet_core::{NodeRuntime as _, PodStatusReporter, ProbeResultCache, VolumeManager};
+use kubelet_core::{
+    ContainerResources, NodeRuntime as _, PodStatusReporter, ProbeResultCache, VolumeManager,
+};
 #[cfg(feature = "cri")]
 use kubelet_cri::CriClient;
 use kubelet_cri::{CriAdapter, ImageService, KUBELET_API_VERSION, RuntimeService, v1};
@@ -43,6 +45,12 @@ pub(crate) struct Services {
 }
 
 impl Services {
+    /// The runtime, if containers are placed on CPUs and get devices through it. A runtime of one's own places its containers itself.
+    #[cfg(feature = "resources")]
+    pub(crate) fn of_resources(&self) -> Option<&Arc<dyn RuntimeService>> {
+        self.cgroups.then_some(&self.runtime)
+    }
+
     /// Whether pods may have user namespaces, which need a range of ids of this host.
     pub(crate) fn has_user_namespaces(&self) -> bool {
         self.cgroups
@@ -119,6 +127,7 @@ pub(crate) struct Uses {
     pub(crate) volumes: Option<Arc<dyn VolumeManager>>,
     pub(crate) statuses: Arc<dyn PodStatusReporter>,
     pub(crate) probes: ProbeResultCache,
+    pub(crate) resources: Option<Arc<dyn ContainerResources>>,
 }
 
 /// The runtime of the agent. The services and the manager are there for a runtime of containers.
@@ -180,6 +189,9 @@ impl RuntimeRoom {
             .runtime_classes(uses.objects.runtime_classes);
         if let Some(volumes) = uses.volumes {
             manager = manager.volumes(volumes);
+        }
+        if let Some(resources) = uses.resources {
+            manager = manager.container_resources(resources);
         }
         for provider in settings.credential_providers.iter().cloned() {
             manager = manager.credential_provider(configured::credential_provider(provider));

@@ -128,6 +128,7 @@ mod cluster_trust_bundles;
 mod config_objects;
 mod container_deletor;
 mod container_id;
+mod container_resources;
 mod deadline;
 mod dirty_pods;
 mod disk;
@@ -187,6 +188,9 @@ pub use config_objects::{
     ConfigObjectChanges, ConfigObjectKind, ConfigObjectRef, ConfigObjects, NoConfigObjects,
 };
 pub use container_id::{ContainerId, ParseContainerIdError};
+pub use container_resources::{
+    AddedDevice, AddedMount, ContainerAdditions, ContainerResources, NoContainerResources,
+};
 pub use disk::Disk;
 pub use dynamic_resources::{DynamicResources, DynamicResourcesError};
 pub use error::{Error, Result};

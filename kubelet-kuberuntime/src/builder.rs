@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::{
-    Clock, ConfigObjects, Disk, Error, EventRecorder, LogEvents, NoConfigObjects, NoProbes, NoServices,
-    NoVolumes, PodStatusReporter, ProbeResults, Result, RootDir, RuntimeClasses, Services, VolumeManager,
+    Clock, ConfigObjects, ContainerResources, Disk, Error, EventRecorder, LogEvents, NoConfigObjects,
+    NoContainerResources, NoProbes, NoServices, NoVolumes, PodStatusReporter, ProbeResults, Result, RootDir,
+    RuntimeClasses, Services, VolumeManager,
 };
 use parking_lot::Mutex;
 
@@ -47,6 +48,7 @@ pub struct CriRuntimeBuilder {
     probes: Arc<dyn ProbeResults>,
     statuses: Option<Arc<dyn PodStatusReporter>>,
     volumes: Arc<dyn VolumeManager>,
+    container_resources: Arc<dyn ContainerResources>,
     config_objects: Arc<dyn ConfigObjects>,
     services: Arc<dyn Services>,
 }
@@ -68,6 +70,7 @@ impl CriRuntimeBuilder {
             probes: Arc::new(NoProbes),
             statuses: None,
             volumes: Arc::new(NoVolumes),
+            container_resources: Arc::new(NoContainerResources),
             config_objects: Arc::new(NoConfigObjects),
             services: Arc::new(NoServices),
         }
@@ -170,6 +173,12 @@ impl CriRuntimeBuilder {
         self
     }
 
+    /// The devices, CPUs and memory of containers. By default, containers get none of their own.
+    pub fn container_resources(mut self, resources: Arc<dyn ContainerResources>) -> Self {
+        self.container_resources = resources;
+        self
+    }
+
     /// The source of config maps and secrets.
     pub fn config_objects(mut self, objects: Arc<dyn ConfigObjects>) -> Self {
         self.config_objects = objects;
@@ -247,6 +256,7 @@ impl CriRuntimeBuilder {
             probes: self.probes,
             statuses: self.statuses,
             volumes: self.volumes,
+            container_resources: self.container_resources,
             config_objects: self.config_objects,
             services: self.services,
             #[cfg(feature = "probes")]

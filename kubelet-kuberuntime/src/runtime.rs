@@ -13,8 +13,9 @@ use kubelet_core::runtime::{
     RuntimeStatus, StartRecord,
 };
 use kubelet_core::{
-    Clock, ConfigObjects, ContainerId, Error, EventRecorder, PodStateProvider, PodStatusReporter, PodUid,
-    ProbeResults, Result, Runtime, RuntimeClasses, RuntimeReader, Services, VolumeManager,
+    Clock, ConfigObjects, ContainerId, ContainerResources, Error, EventRecorder, PodStateProvider,
+    PodStatusReporter, PodUid, ProbeResults, Result, Runtime, RuntimeClasses, RuntimeReader, Services,
+    VolumeManager,
 };
 use kubelet_cri::{ImageService, RuntimeService, v1};
 use parking_lot::Mutex;
@@ -74,6 +75,7 @@ pub struct CriRuntime {
     pub(crate) probes: Arc<dyn ProbeResults>,
     pub(crate) statuses: Option<Arc<dyn PodStatusReporter>>,
     pub(crate) volumes: Arc<dyn VolumeManager>,
+    pub(crate) container_resources: Arc<dyn ContainerResources>,
     pub(crate) config_objects: Arc<dyn ConfigObjects>,
     pub(crate) services: Arc<dyn Services>,
     #[cfg(feature = "probes")]

@@ -151,6 +151,16 @@ impl Reservation {
         .collect()
     }
 
+    /// What is kept from pods on a machine, eviction thresholds included; without resources of which nothing is
+    /// (`GetNodeAllocatableReservation`).
+    pub fn of_node(&self, machine: &MachineInfo) -> BTreeMap<String, Quantity> {
+        let kept = |(resource, there): (String, Quantity)| {
+            let kept = self.kept_back(&resource, Amount::try_from(&there).ok()?);
+            (!kept.is_zero()).then(|| (resource, Quantity(kept.write(Format::of(&there)))))
+        };
+        capacity(machine).filter_map(kept).collect()
+    }
+
     /// The part of `capacity` that pods may use; never negative.
     pub(crate) fn allocatable(&self, resource: &str, capacity: &Quantity) -> Quantity {
         // Only the machine's own resources can be reserved.

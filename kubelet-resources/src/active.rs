@@ -14,13 +14,16 @@ pub(crate) struct ActiveContainers {
 
 impl ActiveContainers {
     pub(crate) fn of<'a>(pods: impl IntoIterator<Item = &'a Arc<Pod>>) -> Self {
-        let names = |pod: &Arc<Pod>| {
-            pod.all_containers()
-                .map(|container| container.name.clone())
-                .collect()
-        };
-        let pods = pods.into_iter().map(|pod| (pod.uid_str().to_owned(), names(pod)));
-        Self { pods: pods.collect() }
+        let mut containers = Self::default();
+        for pod in pods {
+            containers.add(pod);
+        }
+        containers
+    }
+
+    pub(crate) fn add(&mut self, pod: &Pod) {
+        let names = pod.all_containers().map(|container| container.name.clone());
+        self.pods.insert(pod.uid_str().to_owned(), names.collect());
     }
 
     pub(crate) fn contains_pod(&self, pod_uid: &str) -> bool {

@@ -100,6 +100,8 @@ pub mod devices;
 pub mod dra;
 mod error;
 mod go_values;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod machine;
 mod manager;
 pub mod memory;
@@ -109,12 +111,12 @@ mod requests;
 pub mod topology;
 
 pub use cpu_set::{CpuSet, CpuSetError};
-pub use decision::{Allocator, ResourcesConfig, ResourcesState};
+pub use decision::{Allocator, PodAdmission, ResourcesConfig, ResourcesState, Share};
 pub use error::{BoxError, Error, Result};
 pub use machine::{Core, HugePages, Machine, NumaNode};
 pub use manager::{
-    ContainerUpdates, DEFAULT_RECONCILE_PERIOD, KubeletPods, NodePods, Placement, ResourceManager,
-    ResourceManagerBuilder, ResourceManagerHandle,
+    ContainerUpdates, DEFAULT_RECONCILE_PERIOD, KubeletPods, NodePods, Placement, PluginAllocator,
+    ResourceManager, ResourceManagerBuilder, ResourceManagerHandle,
 };
 pub use numa_set::NumaSet;
 pub use requests::Gates;

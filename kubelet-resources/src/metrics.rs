@@ -141,3 +141,14 @@ fn name(resource: Resource) -> &'static str {
 fn source(of_pod: bool) -> &'static str {
     if of_pod { "pod" } else { "node" }
 }
+
+#[cfg(feature = "device-plugins")]
+pub(crate) fn count_device_registration(resource: &str) {
+    counter!("kubelet_device_plugin_registration_total", "resource_name" => resource.to_owned()).increment(1);
+}
+
+#[cfg(feature = "device-plugins")]
+pub(crate) fn record_device_allocation(resource: &str, took: Duration) {
+    histogram!("kubelet_device_plugin_alloc_duration_seconds", "resource_name" => resource.to_owned())
+        .record(took.as_secs_f64());
+}

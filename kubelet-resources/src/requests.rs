@@ -21,6 +21,8 @@ pub struct Gates {
     pub pod_level_resources: bool,
     /// `PodLevelResourceManagers`, off by default. It also decides on the format of the state files.
     pub pod_level_resource_managers: bool,
+    /// `DisableCPUQuotaWithExclusiveCPUs`, on by default.
+    pub disable_cpu_quota_with_exclusive_cpus: bool,
 }
 
 impl Default for Gates {
@@ -30,6 +32,7 @@ impl Default for Gates {
             cpu_policy_beta_options: true,
             pod_level_resources: true,
             pod_level_resource_managers: false,
+            disable_cpu_quota_with_exclusive_cpus: true,
         }
     }
 }

@@ -67,6 +67,8 @@ pub mod conformance;
 mod containerd;
 #[cfg(feature = "csi")]
 pub mod csi_driver;
+#[cfg(feature = "devices")]
+pub mod device_plugin;
 #[cfg(feature = "dra")]
 pub mod dra_driver;
 mod error;
@@ -87,6 +89,8 @@ mod wait;
 pub use containerd::{Containerd, Task};
 #[cfg(feature = "csi")]
 pub use csi_driver::MemoryCsi;
+#[cfg(feature = "devices")]
+pub use device_plugin::MemoryDevicePlugin;
 #[cfg(feature = "dra")]
 pub use dra_driver::MemoryDra;
 pub use error::{Error, Result};

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 #[cfg(feature = "apiserver")]
 use kubelet_core::Jitter;
-use kubelet_plugins::PluginWatcher;
 use kubelet_volume::csi::{
     AllocatableUpdater, CsiDrivers, CsiNodeInfo, CsiObjects, CsiPlugin, CsiRegistration, FixedCsiObjects,
     NoCsiNodeInfo,
@@ -16,7 +15,6 @@ use kubelet_volume::csi::{ApiServerCsiObjects, CsiNodeReporter};
 use kubelet_volume::{Mounter, SelinuxContexts};
 
 use super::{LateVolumes, Storage};
-use crate::Result;
 use crate::tasks::Tasks;
 
 /// How long the node waits before it tries again to create its `CSINode`.
@@ -25,12 +23,7 @@ const INITIALIZE_RETRY: Duration = Duration::from_secs(1);
 
 impl Storage<'_> {
     /// Builds the plugin of CSI volumes, and adds what registers their drivers.
-    pub(super) fn csi(
-        &self,
-        mounter: &Arc<dyn Mounter>,
-        late: &LateVolumes,
-        tasks: &mut Tasks,
-    ) -> Result<CsiPlugin> {
+    pub(super) fn csi(&self, mounter: &Arc<dyn Mounter>, late: &LateVolumes, tasks: &mut Tasks) -> CsiPlugin {
         let (context, gates) = (self.context, &self.context.settings.feature_gates);
         let drivers = CsiDrivers::new();
         let (objects, node_info) = self.csi_objects(late, tasks);
@@ -39,10 +32,8 @@ impl Storage<'_> {
             tasks.add("CSI allocatable", |shutdown| updater.run(shutdown));
         }
         let registration = CsiRegistration::new(drivers.clone(), node_info.clone());
-        let watcher = PluginWatcher::builder(context.root_dir.path().join("plugins_registry"))
-            .handler(kubelet_plugins::CSI_PLUGIN, Arc::new(registration))
-            .build()?;
-        tasks.add("plugin watcher", |shutdown| watcher.run(shutdown));
+        self.registry
+            .add(kubelet_plugins::CSI_PLUGIN, Arc::new(registration));
         let csi = CsiPlugin::builder(
             context.root_dir.clone(),
             &*context.node_name,
@@ -55,7 +46,7 @@ impl Storage<'_> {
         .node_info(node_info)
         .selinux(SelinuxContexts::of_host().is_some())
         .volume_health(gates.enabled("CSIVolumeHealth"));
-        Ok(csi.build())
+        csi.build()
     }
 
     /// The drivers and the `CSINode` in the cluster. Until the node has its `CSINode`, it is not ready.

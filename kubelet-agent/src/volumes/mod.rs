@@ -34,6 +34,9 @@ pub(crate) struct Storage<'a> {
     pub(crate) certificates: Option<Arc<dyn PodCertificates>>,
     pub(crate) plugins: Vec<Arc<dyn VolumePlugin>>,
     pub(crate) changes: Change<NodeVolumesBuilder>,
+    /// Who uses the plugins of the node.
+    #[cfg(feature = "csi")]
+    pub(crate) registry: crate::plugins::PluginRoom,
 }
 
 /// Makes the folder of the agent one whose mounts are seen by containers, and the other way round. Pods without mounts run
@@ -70,7 +73,7 @@ impl Storage<'_> {
             .plugins(self.plugins.iter().cloned());
         #[cfg(feature = "csi")]
         {
-            let csi = self.csi(&mounter, late, tasks)?;
+            let csi = self.csi(&mounter, late, tasks);
             volumes = volumes
                 .plugin(Arc::new(csi))
                 .translate(kubelet_volume::csi::migration::translate);

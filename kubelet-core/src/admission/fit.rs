@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::failure::{InsufficientResource, PredicateFailure};
-use super::requests::{Amounts, allocatable, held_by, is_extended, pod_requests};
+use super::requests::{Amounts, allocatable, held_by, is_extended_resource, pod_requests};
 use super::{host_ports, node_affinity, taints};
 use crate::PodExt;
 
@@ -23,7 +23,7 @@ pub(super) fn general_filter(
     let allocatable = allocatable(status.and_then(|status| status.allocatable.as_ref()));
     let mut requested = pod_requests(pod)?;
     // Extended resources that the node does not have belong to the cluster (`removeMissingExtendedResources`).
-    requested.retain(|name, _| !is_extended(name) || allocatable.contains_key(name));
+    requested.retain(|name, _| !is_extended_resource(name) || allocatable.contains_key(name));
 
     let mut failures = insufficient_resources(&requested, others, &allocatable);
     if !node_affinity::matches(pod, node) {
@@ -82,7 +82,7 @@ fn insufficient_resources(
 
 /// Resources other than the three that every node has (`schedutil.IsScalarResourceName`).
 fn is_scalar(resource: &str) -> bool {
-    is_extended(resource)
+    is_extended_resource(resource)
         || resource.starts_with("hugepages-")
         || resource.starts_with("attachable-volumes-")
         || resource.contains("kubernetes.io/")

@@ -28,6 +28,7 @@ pub use declared_features::DeclaredFeatures;
 pub use failure::{InsufficientResource, PredicateFailure};
 pub use predicates::{AdmissionFailureHandler, PredicateAdmitHandler};
 pub use preemption::CriticalPodAdmissionHandler;
+pub use requests::is_extended_resource;
 pub(crate) use requests::{held_by, pod_requests};
 pub use sysctls::{SysctlAllowlist, SysctlPatternError, normalize_sysctl_name, safe_sysctls};
 pub use taints::tolerates;

@@ -39,8 +39,9 @@ pub(super) fn allocatable(list: Option<&List>) -> Amounts {
     amounts(readable.collect())
 }
 
-/// Whether this is an extended resource: one that is not built into Kubernetes (`helper.IsExtendedResourceName`).
-pub(super) fn is_extended(resource: &str) -> bool {
+/// Whether this is an extended resource: one that is not built into Kubernetes (`helper.IsExtendedResourceName`). The syntax of the
+/// name is not checked.
+pub fn is_extended_resource(resource: &str) -> bool {
     let native = !resource.contains('/') || resource.contains("kubernetes.io/");
     !native && !resource.starts_with("requests.")
 }
@@ -288,7 +289,7 @@ mod tests {
             ("example.com/gpu", true),
             ("requests.example.com/gpu", false),
         ] {
-            assert_eq!(is_extended(resource), extended, "{resource}");
+            assert_eq!(is_extended_resource(resource), extended, "{resource}");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::PodExt;
 
+use super::additions::{add_environment, add_to_config};
 use super::environment::{Environment, environment, expand_with};
 use super::files::{ContainerFiles, ETC_HOSTS, TerminationLog};
 use super::hostname::hostname_and_domain;
@@ -29,11 +30,13 @@ pub(crate) async fn container_config(
     node: &NodeSettings,
     inputs: &ContainerInputs<'_>,
 ) -> Result<v1::ContainerConfig> {
-    let environment = environment(node, inputs).await?;
+    let mut environment = environment(node, inputs).await?;
+    add_environment(&mut environment, inputs.additions);
     let files = container_files(node, inputs, &environment)?;
     verify_run_as_non_root(inputs.pod, inputs.container, inputs.image_user)?;
     let mut config = describe(node, inputs, environment)?;
     config.mounts = files.prepare(node.disk).await?;
+    add_to_config(&mut config, inputs.additions);
     for mount in &mut config.mounts {
         mount.uid_mappings.clone_from(&inputs.user_namespace.uids);
         mount.gid_mappings.clone_from(&inputs.user_namespace.gids);

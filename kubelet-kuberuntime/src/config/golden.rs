@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 use async_trait::async_trait;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
-use kubelet_core::{ConfigObjects, LogEvents, RootDir, annotations};
+use kubelet_core::{ConfigObjects, ContainerAdditions, LogEvents, RootDir, annotations};
 use prost_reflect::{DescriptorPool, DynamicMessage, ReflectMessage as _, SerializeOptions};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -312,6 +312,7 @@ async fn container_like(
         target: None,
         handler: HandlerFeatures::default(),
         user_namespace: &user_namespace_of_host(),
+        additions: &ContainerAdditions::default(),
     };
     container_config(&node.settings, &inputs).await
 }
@@ -354,6 +355,7 @@ async fn refused(node: &Node, pod: &Pod, pod_ips: &[String]) -> Option<String> {
             target: None,
             handler: HandlerFeatures::default(),
             user_namespace: &user_namespace_of_host(),
+            additions: &ContainerAdditions::default(),
         };
         if let Err(error) = container_config(&node.settings, &inputs).await {
             return Some(error.to_string());

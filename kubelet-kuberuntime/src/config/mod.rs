@@ -4,6 +4,7 @@
 //!
 //! Only `files` and `subpath` write files of the host. `env_file`, `dns` and `host` read some.
 
+mod additions;
 mod cgroup;
 mod container;
 mod dns;
@@ -37,7 +38,7 @@ mod swap;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kubelet_core::{ConfigObjects, MountedVolume, Services};
+use kubelet_core::{ConfigObjects, ContainerAdditions, MountedVolume, Services};
 
 use kubelet_cri::v1;
 
@@ -105,4 +106,6 @@ pub(crate) struct ContainerInputs<'a> {
     pub(crate) handler: HandlerFeatures,
     /// The pod's user namespace.
     pub(crate) user_namespace: &'a v1::UserNamespace,
+    /// What its devices and CPUs add.
+    pub(crate) additions: &'a ContainerAdditions,
 }

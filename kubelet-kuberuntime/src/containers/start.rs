@@ -154,6 +154,8 @@ impl CriRuntime {
             failure("CreateContainerError", error.message())
         })?;
         let id = created.container_id;
+        let resources = &self.container_resources;
+        resources.container_starts(pod, &container.name).await;
         events.normal("Created", "Container created");
 
         if let Some(starts) = context.starts {
@@ -228,6 +230,7 @@ impl CriRuntime {
                 )
             }
         };
+        let additions = self.container_resources.additions(pod, container).await?;
         let inputs = ContainerInputs {
             pod,
             container,
@@ -242,6 +245,7 @@ impl CriRuntime {
             target,
             handler: context.handler_features,
             user_namespace: context.user_namespace,
+            additions: &additions,
         };
         container_config(&self.node, &inputs)
             .await

@@ -1,11 +1,16 @@
-//! Devices of device plugins: which ones there are, which ones containers have, and which ones a container gets. Without I/O.
+//! Devices of device plugins: which ones there are, which ones containers have, and which ones a container gets.
 //!
-//! The plugins themselves (`deviceplugin/v1beta1`: registration, `ListAndWatch`, `Allocate`) are not called here: what they
-//! report is given to [`DeviceState`], and what it decides is to be passed on to them. Answers to `pkg/kubelet/cm/devicemanager`.
+//! [`DeviceState`] decides without I/O. `DeviceManager` (feature `device-plugins`) is the engine around it: plugins register, report
+//! their devices, and are called when a container gets some. Answers to `pkg/kubelet/cm/devicemanager`.
 
 mod checkpoint;
 mod choice;
 mod hints;
+#[cfg(feature = "device-plugins")]
+mod manager;
+#[cfg(feature = "device-plugins")]
+#[cfg_attr(docsrs, doc(cfg(feature = "device-plugins")))]
+pub mod v1beta1;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,6 +20,12 @@ use kubelet_core::PodExt;
 
 pub use self::checkpoint::{read_device_state, write_device_state};
 pub use self::choice::{Choice, PreferenceRequest};
+#[cfg(feature = "device-plugins")]
+#[cfg_attr(docsrs, doc(cfg(feature = "device-plugins")))]
+pub use self::manager::{
+    DEFAULT_CALL_TIMEOUT, DeviceCapacity, DeviceManager, DeviceManagerBuilder, DeviceManagerHandle,
+    KUBELET_SOCKET, STOP_GRACE_PERIOD,
+};
 use crate::numa_set::NumaSet;
 use crate::requests::{ends_before_next, limit_of};
 
@@ -127,6 +138,21 @@ impl DeviceState {
         &self.pods
     }
 
+    /// How many devices of each resource are allocated. One that an init container left to the next one counts once.
+    pub fn allocated_counts(&self) -> BTreeMap<String, usize> {
+        let mut ids: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
+        for resources in self.pods.values().flat_map(BTreeMap::values) {
+            for (resource, devices) in resources {
+                let of_resource = ids.entry(resource).or_default();
+                of_resource.extend(devices.by_node.values().flatten());
+            }
+        }
+        let counts = ids.into_iter();
+        counts
+            .map(|(resource, ids)| (resource.clone(), ids.len()))
+            .collect()
+    }
+
     /// The resources that plugins have registered.
     pub fn registered(&self) -> impl Iterator<Item = &str> {
         self.resources.keys().map(String::as_str)
@@ -172,7 +198,7 @@ impl DeviceState {
     }
 
     /// All devices of the container were allocated. If it ends before the next one starts, that one may get its devices.
-    pub fn container_done(&mut self, pod: &Arc<Pod>, container: &Container) {
+    pub fn container_done(&mut self, pod: &Pod, container: &Container) {
         let uid = pod.uid_str();
         if self.reusable.0 != uid {
             self.reusable = (uid.to_owned(), BTreeMap::new());
@@ -215,6 +241,18 @@ impl DeviceState {
         let containers = self.pods.get(pod_uid).into_iter().flat_map(BTreeMap::values);
         let devices = containers.filter_map(|of_container| of_container.get(resource));
         devices.flat_map(AllocatedDevices::ids).collect()
+    }
+
+    /// The healthy devices by resource and id.
+    pub fn healthy_devices(&self) -> BTreeMap<String, BTreeMap<String, Device>> {
+        let healthy = |devices: &BTreeMap<String, Device>| {
+            let devices = devices.iter().filter(|(_, device)| device.healthy);
+            devices.map(|(id, device)| (id.clone(), device.clone())).collect()
+        };
+        let resources = self.resources.iter();
+        resources
+            .map(|(resource, devices)| (resource.clone(), healthy(devices)))
+            .collect()
     }
 
     fn healthy(&self, resource: &str) -> BTreeSet<String> {

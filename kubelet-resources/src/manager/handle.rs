@@ -5,15 +5,20 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kubelet_core::{PodAdmitAttributes, PodAdmitHandler, PodExt, Rejection};
+use kubelet_core::{
+    ContainerAdditions, ContainerResources, PodAdmitAttributes, PodAdmitHandler, PodExt, Rejection,
+};
 use parking_lot::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 
-use super::parts::NodePods;
+use super::parts::{NodePods, PluginAllocator};
 use super::persist::StateFiles;
+use crate::Result;
 use crate::cpu::CpuState;
 use crate::cpu_set::CpuSet;
-use crate::decision::Allocator;
+use crate::decision::{Allocator, Share};
 use crate::memory::MemoryState;
+use crate::topology::provider_error;
 
 /// Admits pods, and knows where their containers run. Cheap to clone.
 ///
@@ -24,7 +29,12 @@ pub struct ResourceManagerHandle {
 }
 
 pub(super) struct Shared {
+    /// Who holds it may admit. It guards no data, so it may be held while plugins answer.
+    pub(super) turn: AsyncMutex<()>,
+    /// Never locked while a plugin is called.
     pub(super) allocator: Mutex<Allocator>,
+    /// Called in this order for each share.
+    pub(super) plugins: Vec<Arc<dyn PluginAllocator>>,
     pub(super) files: StateFiles,
     /// Set when the manager runs.
     pub(super) pods: OnceLock<Arc<dyn NodePods>>,
@@ -95,15 +105,13 @@ impl ResourceManagerHandle {
 }
 
 /// Allocates the pod's resources, or rejects it. The state is on disk before the call returns; a failure to write it is logged,
-/// and the manager tries again.
+/// and the manager tries again. Pods are admitted one after the other, also while a plugin is slow to answer.
 #[async_trait]
 impl PodAdmitHandler for ResourceManagerHandle {
     async fn admit(&self, attributes: &PodAdmitAttributes<'_>) -> Result<(), Rejection> {
+        let _turn = self.shared.turn.lock().await;
         let active = self.shared.active_pods(attributes.other_pods);
-        let admitted = {
-            let mut allocator = self.shared.allocator.lock();
-            allocator.admit(attributes.pod, active.as_deref())
-        };
+        let admitted = self.shared.admit(attributes.pod, active.as_deref()).await;
         self.shared.write_state().await;
         admitted.map_err(|error| {
             tracing::info!(pod = %attributes.pod.key(), %error, "the resources of a pod are not allocated");
@@ -112,7 +120,68 @@ impl PodAdmitHandler for ResourceManagerHandle {
     }
 }
 
+/// What a container gets: first what plugins add, in their order, then its CPUs and NUMA nodes.
+#[async_trait]
+impl ContainerResources for ResourceManagerHandle {
+    async fn additions(&self, pod: &Pod, container: &Container) -> Result<ContainerAdditions, String> {
+        let mut additions = ContainerAdditions::default();
+        for plugins in &self.shared.plugins {
+            let more = plugins.additions(pod, container).await;
+            append(&mut additions, more.map_err(|error| error.to_string())?);
+        }
+        let placement = self.placement(pod.uid_str(), &container.name);
+        additions.cpus = placement.cpus;
+        additions.memory_nodes = placement.memory_nodes;
+        let allocator = self.shared.allocator.lock();
+        let unlimited = allocator.gates().disable_cpu_quota_with_exclusive_cpus;
+        additions.exclusive_cpus = unlimited && allocator.has_exclusive_cpus(pod, container);
+        Ok(additions)
+    }
+
+    async fn container_starts(&self, pod: &Pod, container: &str) {
+        ResourceManagerHandle::container_starts(self, pod, container).await;
+    }
+}
+
+fn append(additions: &mut ContainerAdditions, more: ContainerAdditions) {
+    additions.envs.extend(more.envs);
+    additions.mounts.extend(more.mounts);
+    additions.devices.extend(more.devices);
+    additions.cdi_devices.extend(more.cdi_devices);
+    for (name, value) in more.annotations {
+        additions.annotations.entry(name).or_insert(value);
+    }
+}
+
 impl Shared {
+    /// Admits a pod. Between the steps of the decision, the plugins of its devices are called.
+    async fn admit(&self, pod: &Arc<Pod>, active: Option<&[Arc<Pod>]>) -> Result<()> {
+        if let Some(active) = active {
+            for plugins in &self.plugins {
+                plugins.remove_stale(pod, active);
+            }
+        }
+        let mut admission = self.allocator.lock().begin(pod, active);
+        loop {
+            let next = self.allocator.lock().next_share(&mut admission);
+            let allocated = match next {
+                None => break self.allocator.lock().end(admission, Ok(())),
+                Some(Ok(share)) => self.allocate(&share).await,
+                Some(Err(error)) => Err(error),
+            };
+            if allocated.is_err() {
+                break self.allocator.lock().end(admission, allocated);
+            }
+        }
+    }
+
+    async fn allocate(&self, share: &Share) -> Result<()> {
+        for plugins in &self.plugins {
+            plugins.allocate(share).await.map_err(provider_error)?;
+        }
+        self.allocator.lock().allocate(share)
+    }
+
     /// The active pods and these. `None` until all are known.
     pub(super) fn active_pods(&self, others: &[Arc<Pod>]) -> Option<Vec<Arc<Pod>>> {
         let pods = self.pods.get().filter(|pods| pods.sources_ready())?;

@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use kubelet_core::Disk;
 use parking_lot::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use self::handle::Shared;
 pub use self::handle::{Placement, ResourceManagerHandle};
-pub use self::parts::{ContainerUpdates, KubeletPods, NodePods};
+pub use self::parts::{ContainerUpdates, KubeletPods, NodePods, PluginAllocator};
 use self::persist::{StateFiles, at_start};
 use crate::Result;
 use crate::checkpoint::StateStore;
@@ -47,6 +48,7 @@ pub struct ResourceManagerBuilder {
     reconcile_period: Duration,
     disk: Disk,
     providers: Vec<Box<dyn HintProvider>>,
+    plugins: Vec<Arc<dyn PluginAllocator>>,
     containers: BTreeMap<String, (String, String)>,
 }
 
@@ -59,6 +61,7 @@ impl ResourceManager {
             reconcile_period: DEFAULT_RECONCILE_PERIOD,
             disk: Disk::default(),
             providers: Vec::new(),
+            plugins: Vec::new(),
             containers: BTreeMap::new(),
         }
     }
@@ -103,6 +106,14 @@ impl ResourceManagerBuilder {
         self
     }
 
+    /// Adds a part that allocates through plugins, e.g. devices. It is asked before the CPU and memory managers, in the order of the
+    /// additions.
+    #[must_use]
+    pub fn plugins(mut self, plugins: Arc<dyn PluginAllocator>) -> Self {
+        self.plugins.push(plugins);
+        self
+    }
+
     /// How often running containers are updated. By default every 10 s.
     #[must_use]
     pub fn reconcile_period(mut self, period: Duration) -> Self {
@@ -144,8 +155,13 @@ impl ResourceManagerBuilder {
         for provider in self.providers {
             allocator = allocator.with_provider(provider);
         }
+        for plugins in &self.plugins {
+            allocator = allocator.with_hints(Arc::clone(plugins) as _);
+        }
         let (policy, _) = allocator.policies();
         let shared = Shared {
+            turn: AsyncMutex::default(),
+            plugins: self.plugins,
             allocator: Mutex::new(allocator),
             files,
             pods: OnceLock::new(),

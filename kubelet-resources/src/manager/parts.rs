@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kubelet_core::{KubeletHandle, PodUid};
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
+use kubelet_core::{ContainerAdditions, KubeletHandle, PodUid};
 
 use crate::BoxError;
 use crate::cpu_set::CpuSet;
+use crate::decision::Share;
+use crate::topology::HintSource;
 
 /// The pods of the node. [`KubeletPods`] is that of a [`Kubelet`](kubelet_core::Kubelet).
 pub trait NodePods: Send + Sync {
@@ -34,6 +36,43 @@ pub trait ContainerUpdates: Send + Sync {
     ///
     /// When the call is dropped, the runtime may or may not have done it. It is repeated after the next start.
     async fn update_cpus(&self, container_id: &str, cpus: &CpuSet) -> Result<(), BoxError>;
+}
+
+/// Allocates a resource of containers through calls to plugins, e.g. devices.
+///
+/// For each share of a pod: the hints are taken, those of all parts are merged, then this part allocates with the merged hint, and
+/// last the CPU and memory managers do. The calls for two pods never interleave.
+#[async_trait]
+pub trait PluginAllocator: HintSource {
+    /// Allocates for the share, on the nodes of its hint if possible. A second call for the same container changes nothing. A call
+    /// that hangs holds up all admissions: give it a time limit if the kubelet has one.
+    ///
+    /// # Errors
+    ///
+    /// The pod is rejected.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped only when the agent stops. The plugin may then have allocated; it is called again after the restart.
+    async fn allocate(&self, share: &Share) -> Result<(), BoxError>;
+
+    /// What the container needs to use what was allocated (`GetResources`). Called before each start of it. By default nothing.
+    ///
+    /// # Errors
+    ///
+    /// The container waits with the error's text, and is tried again.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    async fn additions(&self, pod: &Pod, container: &Container) -> Result<ContainerAdditions, BoxError> {
+        let _ = (pod, container);
+        Ok(ContainerAdditions::default())
+    }
+
+    /// Frees what pods have that are neither `admitting` nor among `active`. Called before each admission, once all sources have
+    /// reported their pods.
+    fn remove_stale(&self, admitting: &Arc<Pod>, active: &[Arc<Pod>]);
 }
 
 /// The pods of a [`Kubelet`](kubelet_core::Kubelet).

@@ -72,6 +72,33 @@ pub trait HintProvider: Send {
     }
 }
 
+/// The hints of a resource that is allocated through calls to plugins, e.g. devices: a [`HintProvider`] of which the allocation is
+/// made outside of the decision.
+pub trait HintSource: Send + Sync {
+    /// The nodes on which the container's request can be satisfied.
+    fn container_hints(&self, pod: &Arc<Pod>, container: &Container) -> ResourceHints;
+
+    /// The nodes on which the requests of the whole pod can be satisfied.
+    fn pod_hints(&self, pod: &Arc<Pod>) -> ResourceHints;
+}
+
+/// The provider that gives these hints and allocates nothing.
+pub(crate) struct HintsOnly(pub(crate) Arc<dyn HintSource>);
+
+impl HintProvider for HintsOnly {
+    fn container_hints(&mut self, pod: &Arc<Pod>, container: &Container) -> ResourceHints {
+        self.0.container_hints(pod, container)
+    }
+
+    fn pod_hints(&mut self, pod: &Arc<Pod>) -> ResourceHints {
+        self.0.pod_hints(pod)
+    }
+
+    fn allocate(&mut self, _: &Arc<Pod>, _: &Container, _: TopologyHint) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
 /// The error of a provider: one of this crate stays as it is.
 pub(crate) fn provider_error(error: BoxError) -> Error {
     match error.downcast::<Error>() {

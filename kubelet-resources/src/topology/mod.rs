@@ -10,8 +10,8 @@ mod options;
 use std::collections::BTreeMap;
 
 use self::distances::NodeOrder;
-pub(crate) use self::hint::provider_error;
-pub use self::hint::{HintProvider, ResourceHints, TopologyHint};
+pub use self::hint::{HintProvider, HintSource, ResourceHints, TopologyHint};
+pub(crate) use self::hint::{HintsOnly, provider_error};
 pub use self::options::TopologyOptions;
 use crate::machine::Machine;
 use crate::{Error, Result};

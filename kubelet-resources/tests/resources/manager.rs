@@ -25,7 +25,7 @@ use crate::pods::{config, container, machine, pod, simple_pod};
 
 /// Files in memory. A write can fail, before or after it took effect.
 #[derive(Default)]
-struct MemoryStore {
+pub(crate) struct MemoryStore {
     files: Mutex<BTreeMap<String, Vec<u8>>>,
     writes: Mutex<usize>,
     /// The number of the write at which the agent crashes, and whether the file has been replaced by then.
@@ -34,14 +34,21 @@ struct MemoryStore {
 }
 
 impl MemoryStore {
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         let files = self.files.lock().unwrap();
         String::from_utf8(files.get(name).cloned().unwrap_or_default()).unwrap()
     }
 
-    fn put(&self, name: &str, contents: &Value) {
+    pub(crate) fn put(&self, name: &str, contents: &Value) {
         let contents = contents.to_string().into_bytes();
         self.files.lock().unwrap().insert(name.to_owned(), contents);
+    }
+}
+
+impl MemoryStore {
+    /// From this write on, the agent cannot write.
+    pub(crate) fn crash_at(&self, write: usize) {
+        *self.crash.lock().unwrap() = Some((write, false));
     }
 }
 
@@ -74,7 +81,7 @@ impl StateStore for MemoryStore {
 }
 
 #[derive(Default)]
-struct Runtime {
+pub(crate) struct Runtime {
     calls: Mutex<Vec<(String, String)>>,
     broken: AtomicBool,
     called: tokio::sync::Notify,
@@ -100,14 +107,14 @@ impl ContainerUpdates for Runtime {
 }
 
 #[derive(Default)]
-struct Pods {
+pub(crate) struct Pods {
     ready: AtomicBool,
     active: Mutex<Vec<Arc<Pod>>>,
     statuses: Mutex<BTreeMap<PodUid, Arc<PodStatus>>>,
 }
 
 impl Pods {
-    fn ready(pods: &[Arc<Pod>]) -> Arc<Self> {
+    pub(crate) fn ready(pods: &[Arc<Pod>]) -> Arc<Self> {
         Arc::new(Self {
             ready: AtomicBool::new(true),
             active: Mutex::new(pods.to_vec()),
@@ -115,8 +122,16 @@ impl Pods {
         })
     }
 
-    fn set(&self, pods: &[Arc<Pod>]) {
+    pub(crate) fn set(&self, pods: &[Arc<Pod>]) {
         *self.active.lock().unwrap() = pods.to_vec();
+    }
+
+    pub(crate) fn add(&self, pod: &Arc<Pod>) {
+        self.active.lock().unwrap().push(Arc::clone(pod));
+    }
+
+    pub(crate) fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Relaxed);
     }
 
     /// The state of container `c`: `running`, `waiting` or `terminated`.
@@ -147,7 +162,7 @@ impl NodePods for Pods {
     }
 }
 
-fn none() -> ResourcesConfig {
+pub(crate) fn none() -> ResourcesConfig {
     config(TopologyPolicy::None, TopologyScope::Container)
 }
 
@@ -167,7 +182,7 @@ async fn start_with(
         .await
 }
 
-async fn admit(handle: &ResourceManagerHandle, pod: &Arc<Pod>) -> Result<(), Rejection> {
+pub(crate) async fn admit(handle: &ResourceManagerHandle, pod: &Arc<Pod>) -> Result<(), Rejection> {
     handle.admit(&PodAdmitAttributes::new(pod, &[])).await
 }
 

@@ -1,11 +1,14 @@
 //! The decision about a pod: whether its resources can be allocated, and which ones it gets.
 
+mod admission;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kubelet_core::PodExt;
-use tokio::time::Instant;
 
+pub use self::admission::{PodAdmission, Share};
+use crate::Result;
 use crate::active::ActiveContainers;
 use crate::cpu::{CpuConfig, CpuManager, CpuPolicy, CpuState};
 use crate::cpu_set::CpuSet;
@@ -14,10 +17,9 @@ use crate::memory::{MemoryConfig, MemoryManager, MemoryPolicy, MemoryState};
 use crate::metrics::{self, Aligned, Boundary, Scope};
 use crate::requests::Gates;
 use crate::topology::{
-    HintProvider, MergedHints, TopologyHint, TopologyMerger, TopologyOptions, TopologyPolicy, TopologyScope,
-    provider_error,
+    HintProvider, HintSource, HintsOnly, MergedHints, TopologyHint, TopologyMerger, TopologyOptions,
+    TopologyPolicy, TopologyScope,
 };
-use crate::{Error, Result};
 
 /// The settings of the managers.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +61,8 @@ pub struct Allocator {
     cpu: CpuManager,
     memory: MemoryManager,
     providers: Vec<Box<dyn HintProvider>>,
+    /// The pod whose admission is under way: nothing of it is stale (`pendingAdmissionPod`).
+    admitting: Option<Arc<Pod>>,
 }
 
 impl Allocator {
@@ -93,6 +97,7 @@ impl Allocator {
             cpu: CpuManager::new(machine, &config.cpu, gates, policy)?,
             memory: MemoryManager::new(machine, &config.memory, gates)?,
             providers: Vec::new(),
+            admitting: None,
         })
     }
 
@@ -111,6 +116,13 @@ impl Allocator {
         self
     }
 
+    /// Adds a part that gives hints now, and whose allocations are made outside. It is asked before the CPU and memory managers.
+    #[must_use]
+    pub fn with_hints(mut self, source: Arc<dyn HintSource>) -> Self {
+        self.providers.push(Box::new(HintsOnly(source)));
+        self
+    }
+
     /// Admits a pod and allocates its resources (`Manager.Admit`).
     ///
     /// `active` are the pods that have not ended; the pod itself may be missing. What others have allocated is freed before. If
@@ -121,22 +133,22 @@ impl Allocator {
     /// If the pod is rejected; [`Error::rejection`] says how. What was allocated for it until then is freed with the next call in
     /// which it is not active.
     pub fn admit(&mut self, pod: &Arc<Pod>, active: Option<&[Arc<Pod>]>) -> Result<()> {
-        let started = Instant::now();
-        if let Some(active) = active {
-            self.remove_stale(active.iter().chain([pod]));
+        let mut admission = self.begin(pod, active);
+        while let Some(share) = self.next_share(&mut admission) {
+            let allocated = share.and_then(|share| self.allocate(&share));
+            if let Err(error) = allocated {
+                return self.end(admission, Err(error));
+            }
         }
-        let admitted = match (self.topology.policy(), self.scope) {
-            (TopologyPolicy::None, _) => self.allocate_unaligned(pod),
-            (_, TopologyScope::Container) => self.admit_containers(pod),
-            (_, TopologyScope::Pod) => self.admit_pod(pod),
-        };
-        metrics::count_admission(started.elapsed());
-        admitted
+        self.end(admission, Ok(()))
     }
 
     /// Frees what pods have that are not among these (`removeStaleState`). Returns whether something changed.
     pub fn remove_stale<'a>(&mut self, active: impl IntoIterator<Item = &'a Arc<Pod>>) -> bool {
-        let active = ActiveContainers::of(active);
+        let mut active = ActiveContainers::of(active);
+        if let Some(admitting) = &self.admitting {
+            active.add(admitting);
+        }
         self.merged.retain(|pod_uid| active.contains_pod(pod_uid));
         let cpu = self.cpu.remove_stale(&active);
         let memory = self.memory.remove_stale(&active);
@@ -178,106 +190,11 @@ impl Allocator {
         allocated.is_some() && !of_pod
     }
 
+    pub(crate) fn gates(&self) -> Gates {
+        self.gates
+    }
+
     pub(crate) fn policies(&self) -> (CpuPolicy, MemoryPolicy) {
         (self.cpu.policy(), self.memory.policy())
-    }
-
-    fn providers(&mut self) -> impl Iterator<Item = &mut dyn HintProvider> {
-        let others = self.providers.iter_mut().map(|provider| provider.as_mut() as _);
-        others.chain([
-            &mut self.cpu as &mut dyn HintProvider,
-            &mut self.memory as &mut dyn HintProvider,
-        ])
-    }
-
-    /// Policy `none` (`admitPolicyNone`).
-    fn allocate_unaligned(&mut self, pod: &Arc<Pod>) -> Result<()> {
-        for container in pod.all_containers() {
-            self.allocate(pod, container, TopologyHint::default())?;
-        }
-        Ok(())
-    }
-
-    /// Scope `container`.
-    fn admit_containers(&mut self, pod: &Arc<Pod>) -> Result<()> {
-        for container in pod.all_containers() {
-            let providers = self.providers();
-            let hints = providers.map(|provider| provider.container_hints(pod, container));
-            let hints = hints.collect();
-            let (hint, admitted) = self.topology.merge(hints);
-            tracing::debug!(pod = %pod.key(), container = container.name, ?hint, admitted, "merged hint");
-            if !admitted {
-                self.count_alignment(Scope::Container, Aligned::Failed);
-                metrics::count_admission_error();
-                return Err(match self.gates.allocate_for_pod(pod) {
-                    true => Error::PodTopologyAffinity(
-                        "pod with pod-level resources failed admission with a container-level topology manager",
-                    ),
-                    false => Error::TopologyAffinity,
-                });
-            }
-            self.merged.set(pod.uid_str(), &container.name, hint);
-            self.allocate(pod, container, hint)
-                .inspect_err(|_| metrics::count_admission_error())?;
-            self.count_alignment(Scope::Container, Aligned::Succeeded);
-        }
-        Ok(())
-    }
-
-    /// Scope `pod`.
-    fn admit_pod(&mut self, pod: &Arc<Pod>) -> Result<()> {
-        let hints = self.providers().map(|provider| provider.pod_hints(pod)).collect();
-        let (hint, admitted) = self.topology.merge(hints);
-        tracing::debug!(pod = %pod.key(), ?hint, admitted, "merged hint");
-        let as_a_whole = self.gates.allocate_for_pod(pod);
-        if !admitted {
-            self.count_alignment(Scope::Pod, Aligned::Failed);
-            metrics::count_admission_error();
-            return Err(match as_a_whole {
-                true => Error::PodTopologyAffinity(
-                    "pod with pod-level resources failed admission under pod-scope topology manager",
-                ),
-                false => Error::TopologyAffinity,
-            });
-        }
-        let result = match as_a_whole {
-            true => self.allocate_pod(pod, hint),
-            false => self.allocate_containers(pod, hint),
-        };
-        result.inspect_err(|_| metrics::count_admission_error())?;
-        self.count_alignment(Scope::Pod, Aligned::Succeeded);
-        Ok(())
-    }
-
-    fn allocate_containers(&mut self, pod: &Arc<Pod>, hint: TopologyHint) -> Result<()> {
-        for container in pod.all_containers() {
-            self.merged.set(pod.uid_str(), &container.name, hint);
-            self.allocate(pod, container, hint)?;
-        }
-        Ok(())
-    }
-
-    fn allocate_pod(&mut self, pod: &Arc<Pod>, hint: TopologyHint) -> Result<()> {
-        for container in pod.all_containers() {
-            self.merged.set(pod.uid_str(), &container.name, hint);
-        }
-        for provider in self.providers() {
-            provider.allocate_pod(pod, hint).map_err(provider_error)?;
-        }
-        Ok(())
-    }
-
-    fn allocate(&mut self, pod: &Arc<Pod>, container: &Container, hint: TopologyHint) -> Result<()> {
-        for provider in self.providers() {
-            provider.allocate(pod, container, hint).map_err(provider_error)?;
-        }
-        Ok(())
-    }
-
-    /// Only `single-numa-node` guarantees that resources are aligned (`IsAlignmentGuaranteed`).
-    fn count_alignment(&self, scope: Scope, aligned: Aligned) {
-        if self.topology.policy() == TopologyPolicy::SingleNumaNode {
-            metrics::add_aligned(scope, Boundary::NumaNode, aligned, 1);
-        }
     }
 }
