@@ -5,6 +5,8 @@
 mod agent;
 mod builder;
 mod check;
+#[cfg(feature = "dra")]
+mod claims;
 #[cfg(feature = "apiserver")]
 mod cluster;
 mod compose;

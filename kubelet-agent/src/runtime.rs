@@ -5,7 +5,8 @@ use std::sync::Arc;
 use kubelet_core::runtime::streaming::StreamingRuntime;
 use kubelet_core::runtime::{ContainerLogs, Runtime, RuntimeReader};
 use kubelet_core::{
-    ContainerResources, NodeRuntime as _, PodStatusReporter, ProbeResultCache, VolumeManager,
+    ContainerResources, DynamicResources, NodeRuntime as _, PodStatusReporter, ProbeResultCache,
+    VolumeManager,
 };
 #[cfg(feature = "cri")]
 use kubelet_cri::CriClient;
@@ -128,6 +129,7 @@ pub(crate) struct Uses {
     pub(crate) statuses: Arc<dyn PodStatusReporter>,
     pub(crate) probes: ProbeResultCache,
     pub(crate) resources: Option<Arc<dyn ContainerResources>>,
+    pub(crate) claims: Option<Arc<dyn DynamicResources>>,
 }
 
 /// The runtime of the agent. The services and the manager are there for a runtime of containers.
@@ -192,6 +194,9 @@ impl RuntimeRoom {
         }
         if let Some(resources) = uses.resources {
             manager = manager.container_resources(resources);
+        }
+        if let Some(claims) = uses.claims {
+            manager = manager.dynamic_resources(claims);
         }
         for provider in settings.credential_providers.iter().cloned() {
             manager = manager.credential_provider(configured::credential_provider(provider));

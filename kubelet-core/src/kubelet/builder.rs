@@ -19,9 +19,9 @@ use crate::start_failures::StartFailures;
 use crate::sync_loop::{SyncLoop, SyncLoopMonitor};
 use crate::sync_pod::RuntimePodSyncer;
 use crate::{
-    Admission, AllocationManager, AllocationState, Checkpoints, Clock, Disk, Error, EventRecorder,
-    InPlaceResize, Jitter, LogEvents, MirrorClient, MirrorPods, NoPodContainers, NoProbes, NoVolumes,
-    NodeGetter, PlegHandle, PodAdmitHandler, PodContainerManager, PodLifecycleEventGenerator,
+    Admission, AllocationManager, AllocationState, Checkpoints, Clock, Disk, DynamicResources, Error,
+    EventRecorder, InPlaceResize, Jitter, LogEvents, MirrorClient, MirrorPods, NoPodContainers, NoProbes,
+    NoVolumes, NodeGetter, PlegHandle, PodAdmitHandler, PodContainerManager, PodLifecycleEventGenerator,
     PodStatusManager, ProbeManager, ProbeManagerConfig, ProbeResultCache, ProbeResults, Prober, Result,
     RootDir, VolumeManager,
 };
@@ -41,6 +41,7 @@ pub struct KubeletBuilder {
     prober: Option<(Box<dyn Prober>, ProbeResultCache)>,
     volumes: Option<Arc<dyn VolumeManager>>,
     pod_containers: Option<Arc<dyn PodContainerManager>>,
+    dynamic_resources: Option<Arc<dyn DynamicResources>>,
     node: Option<Arc<dyn NodeGetter>>,
     admission: Admission,
     mirrors: Option<Arc<dyn MirrorClient>>,
@@ -116,6 +117,12 @@ impl KubeletBuilder {
     /// Creates and removes the cgroups of pods. By default, the agent leaves this to the runtime.
     pub fn pod_containers(mut self, manager: Arc<dyn PodContainerManager>) -> Self {
         self.pod_containers = Some(manager);
+        self
+    }
+
+    /// What unprepares the claims of pods whose containers have stopped. The runtime prepares them: give it the same.
+    pub fn dynamic_resources(mut self, claims: Arc<dyn DynamicResources>) -> Self {
+        self.dynamic_resources = Some(claims);
         self
     }
 
@@ -277,6 +284,7 @@ impl KubeletBuilder {
             prober: prober.clone(),
             volumes: volumes.clone(),
             pod_containers: pod_containers.clone(),
+            dynamic_resources: self.dynamic_resources,
             recorder: recorder.clone(),
             pleg: pleg_handle.clone(),
             root_dir: self.root_dir.clone(),
