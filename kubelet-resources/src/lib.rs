@@ -104,6 +104,9 @@ mod manager;
 pub mod memory;
 mod metrics;
 mod numa_set;
+#[cfg(feature = "pod-resources")]
+#[cfg_attr(docsrs, doc(cfg(feature = "pod-resources")))]
+pub mod pod_resources;
 mod requests;
 pub mod topology;
 

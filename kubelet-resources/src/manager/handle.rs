@@ -53,6 +53,11 @@ pub struct Placement {
 }
 
 impl ResourceManagerHandle {
+    #[cfg(feature = "pod-resources")]
+    pub(crate) fn allocator(&self) -> parking_lot::MutexGuard<'_, Allocator> {
+        self.shared.allocator.lock()
+    }
+
     /// Where the container is to be created.
     pub fn placement(&self, pod_uid: &str, container: &str) -> Placement {
         let allocator = self.shared.allocator.lock();

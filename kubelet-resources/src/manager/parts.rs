@@ -19,6 +19,11 @@ pub trait NodePods: Send + Sync {
     /// The pods that have not ended (`ActivePodsFunc`).
     fn active_pods(&self) -> Vec<Arc<Pod>>;
 
+    /// All pods that the node knows, also those that have ended. By default, those that have not.
+    fn pods(&self) -> Vec<Arc<Pod>> {
+        self.active_pods()
+    }
+
     /// The pod's status for the API, with the ids and states of its containers (`PodStatusProvider`).
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
 }
@@ -95,6 +100,10 @@ impl NodePods for KubeletPods {
 
     fn active_pods(&self) -> Vec<Arc<Pod>> {
         self.kubelet.active_pods()
+    }
+
+    fn pods(&self) -> Vec<Arc<Pod>> {
+        self.kubelet.pods().pods()
     }
 
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
