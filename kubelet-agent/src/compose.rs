@@ -305,7 +305,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     let handle = kubelet.handle();
     #[cfg(feature = "resources")]
     if let Some(resources) = resources {
-        resources.start(&handle, &mut tasks);
+        resources.start(&context, &handle, &mut tasks);
     }
     #[cfg(any(feature = "csi", feature = "resources"))]
     registry.start(&context, &mut tasks)?;

@@ -20,7 +20,8 @@ async fn a_container_gets_the_devices_of_a_plugin() {
     let mut settings = Settings::new(folder.path());
     settings.node_name = NODE.to_owned();
     settings.node_ip = "127.0.0.1".to_owned();
-    settings.configuration.node_status_update_frequency = kubelet_config::GoDuration::from_secs(1);
+    settings.configuration.node_status_update_frequency =
+        kubelet_config::kubelet_configuration::GoDuration::from_secs(1);
     let cri = Arc::new(MemoryCri::new(clock()));
     let agent = NodeAgent::builder(settings)
         .services(cri.clone(), cri.clone())
