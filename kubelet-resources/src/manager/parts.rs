@@ -61,6 +61,9 @@ pub trait PluginAllocator: HintSource {
     /// Dropped only when the agent stops. The plugin may then have allocated; it is called again after the restart.
     async fn allocate(&self, share: &Share) -> Result<(), BoxError>;
 
+    /// The admission has ended, well or not: the pod is active now, or what it has may be freed. By default, does nothing.
+    fn admission_ended(&self) {}
+
     /// What the container needs to use what was allocated (`GetResources`). Called before each start of it. By default nothing.
     ///
     /// # Errors
