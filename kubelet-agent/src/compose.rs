@@ -320,7 +320,7 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     let handle = kubelet.handle();
     #[cfg(feature = "resources")]
     if let Some(resources) = resources {
-        resources.start(&handle, &mut tasks);
+        resources.start(&context, &handle, &mut tasks);
     }
     #[cfg(feature = "dra")]
     if let Some(claims) = claims {

@@ -25,6 +25,24 @@ pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
     if !settings.credential_providers.is_empty() && cfg!(not(feature = "credential-providers")) {
         problems.add("credential providers need the feature `credential-providers` of kubelet-agent");
     }
+    #[cfg(not(feature = "resources"))]
+    for (field, policy) in [
+        ("cpuManagerPolicy", &settings.configuration.cpu_manager_policy),
+        (
+            "memoryManagerPolicy",
+            &settings.configuration.memory_manager_policy,
+        ),
+        (
+            "topologyManagerPolicy",
+            &settings.configuration.topology_manager_policy,
+        ),
+    ] {
+        if !policy.eq_ignore_ascii_case("none") {
+            problems.add(format!(
+                "{field} {policy:?} needs the feature `resources` of kubelet-agent"
+            ));
+        }
+    }
     #[cfg(feature = "logs")]
     problems.note(configured::log_rotation(&settings.configuration));
 }

@@ -9,6 +9,7 @@
 //! | `conformance` (feature `conformance`) | checks your container runtime against the requirements of the engine above it |
 //! | `MemoryCsi` (feature `csi`) | a CSI driver in memory on a unix socket, with faults |
 //! | `MemoryDra` (feature `dra`) | a DRA driver in memory, on a unix socket or in the agent's process, with faults |
+//! | `MemoryDevicePlugin` (feature `devices`) | a device plugin in memory, on a socket or in the process, with faults |
 //! | `Containerd` (feature `containerd`, Linux) | a real containerd for one test, that removes everything at its end |
 //! | [`PodBuilder`], [`PodStatusBuilder`], [`RuntimeStatusBuilder`] | build pods, their statuses in the API, and a runtime's statuses |
 //! | [`Calls`] | records the calls of a fake, with assertions that print the whole list |

@@ -4,5 +4,7 @@
 #[cfg(feature = "apiserver")]
 mod cluster;
 mod counted;
+#[cfg(all(feature = "apiserver", feature = "resources"))]
+mod devices;
 mod handle;
 mod problems;

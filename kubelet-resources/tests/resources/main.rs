@@ -19,6 +19,8 @@ mod invariants;
 mod manager;
 mod plugin_admission;
 mod pod_level;
+#[cfg(feature = "pod-resources")]
+mod pod_resources;
 mod pods;
 mod product_merge;
 mod proto_generated;

@@ -308,6 +308,16 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.",
         &["static"],
     ),
+    histogram(
+        "kubelet_device_plugin_alloc_duration_seconds",
+        "[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
+        &["resource_name"], DEFAULT,
+    ),
+    counter(
+        "kubelet_device_plugin_registration_total",
+        "[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.",
+        &["resource_name"],
+    ),
     counter(
         "kubelet_evented_pleg_connection_error_count",
         "[ALPHA] The number of errors encountered during the establishment of streaming connection with the CRI runtime.",
@@ -537,6 +547,41 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "kubelet_pod_resize_duration_milliseconds",
         "[ALPHA] Duration in milliseconds to actuate a pod resize",
         &["success"], RESIZE_MILLISECONDS,
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_errors_get",
+        "[ALPHA] Number of requests to the PodResource Get endpoint which returned error. Broken down by server api version.",
+        &["server_api_version"],
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_errors_get_allocatable",
+        "[ALPHA] Number of requests to the PodResource GetAllocatableResources endpoint which returned error. Broken down by server api version.",
+        &["server_api_version"],
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_errors_list",
+        "[ALPHA] Number of requests to the PodResource List endpoint which returned error. Broken down by server api version.",
+        &["server_api_version"],
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_requests_get",
+        "[ALPHA] Number of requests to the PodResource Get endpoint. Broken down by server api version.",
+        &["server_api_version"],
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_requests_get_allocatable",
+        "[ALPHA] Number of requests to the PodResource GetAllocatableResources endpoint. Broken down by server api version.",
+        &["server_api_version"],
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_requests_list",
+        "[ALPHA] Number of requests to the PodResource List endpoint. Broken down by server api version.",
+        &["server_api_version"],
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_requests_total",
+        "[ALPHA] Cumulative number of requests to the PodResource endpoint. Broken down by server api version.",
+        &["server_api_version"],
     ),
     histogram(
         "kubelet_pod_start_duration_seconds",
