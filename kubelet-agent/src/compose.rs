@@ -14,6 +14,8 @@ use kubelet_status::StatusManagerConfig;
 
 use crate::agent::NodeAgent;
 use crate::builder::{Parts, changed};
+#[cfg(feature = "dra")]
+use crate::claims::ClaimRoom;
 #[cfg(feature = "apiserver")]
 use crate::cluster::Cluster;
 use crate::configured::{self, count, time};
@@ -139,6 +141,15 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
         },
         Connected::Pods(_) => None,
     };
+    #[cfg(feature = "dra")]
+    let claims = match &connected {
+        Connected::Containers(_) => ClaimRoom::new(&context, &registry).await?,
+        Connected::Pods(_) => None,
+    };
+    #[cfg(feature = "dra")]
+    let of_claims = claims.as_ref().map(ClaimRoom::handle);
+    #[cfg(not(feature = "dra"))]
+    let of_claims: Option<Arc<dyn kubelet_core::DynamicResources>> = None;
     #[cfg(feature = "resources")]
     if resources.is_none() {
         crate::resources::ignore(&settings);
@@ -243,6 +254,7 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
                 resources: of_resources.as_ref().map(ResourceHandles::of_containers),
                 #[cfg(not(feature = "resources"))]
                 resources: None,
+                claims: of_claims.clone(),
             };
             RuntimeRoom::of_containers(services, &context, uses, parts.cri_runtime).await?
         }
@@ -324,11 +336,18 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
     if let Some(resources) = &of_resources {
         kubelet = kubelet.admission(resources.admission());
     }
+    if let Some(claims) = of_claims {
+        kubelet = kubelet.dynamic_resources(claims);
+    }
     let kubelet = changed(parts.kubelet, kubelet).build()?;
     let handle = kubelet.handle();
     #[cfg(feature = "resources")]
     if let Some(resources) = resources {
-        resources.start(&handle, tasks);
+        resources.start(&context, &handle, tasks);
+    }
+    #[cfg(feature = "dra")]
+    if let Some(claims) = claims {
+        claims.start(&handle, tasks);
     }
     #[cfg(any(feature = "csi", feature = "resources"))]
     registry.start(&context, tasks)?;

@@ -6,6 +6,8 @@ mod agent;
 mod builder;
 mod cgroups;
 mod check;
+#[cfg(feature = "dra")]
+mod claims;
 #[cfg(feature = "apiserver")]
 mod cluster;
 mod compose;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use kubelet_core::runtime::streaming::StreamingRuntime;
 use kubelet_core::runtime::{ContainerLogs, Runtime, RuntimeReader};
 use kubelet_core::{
-    ContainerResources, NodeRuntime as _, PodStatusReporter, ProbeResultCache, VolumeManager,
+    ContainerResources, DynamicResources, NodeRuntime as _, PodStatusReporter, ProbeResultCache,
+    VolumeManager,
 };
 #[cfg(feature = "cri")]
 use kubelet_cri::CriClient;
@@ -24,6 +25,24 @@ use crate::{Result, Settings};
 pub(crate) fn check(settings: &Settings, problems: &mut Problems) {
     if !settings.credential_providers.is_empty() && cfg!(not(feature = "credential-providers")) {
         problems.add("credential providers need the feature `credential-providers` of kubelet-agent");
+    }
+    #[cfg(not(feature = "resources"))]
+    for (field, policy) in [
+        ("cpuManagerPolicy", &settings.configuration.cpu_manager_policy),
+        (
+            "memoryManagerPolicy",
+            &settings.configuration.memory_manager_policy,
+        ),
+        (
+            "topologyManagerPolicy",
+            &settings.configuration.topology_manager_policy,
+        ),
+    ] {
+        if !policy.eq_ignore_ascii_case("none") {
+            problems.add(format!(
+                "{field} {policy:?} needs the feature `resources` of kubelet-agent"
+            ));
+        }
     }
     #[cfg(feature = "logs")]
     problems.note(configured::log_rotation(&settings.configuration));
@@ -129,6 +148,7 @@ pub(crate) struct Uses {
     pub(crate) statuses: Arc<dyn PodStatusReporter>,
     pub(crate) probes: ProbeResultCache,
     pub(crate) resources: Option<Arc<dyn ContainerResources>>,
+    pub(crate) claims: Option<Arc<dyn DynamicResources>>,
 }
 
 /// The runtime of the agent. The services and the manager are there for a runtime of containers.
@@ -194,6 +214,9 @@ impl RuntimeRoom {
         }
         if let Some(resources) = uses.resources {
             manager = manager.container_resources(resources);
+        }
+        if let Some(claims) = uses.claims {
+            manager = manager.dynamic_resources(claims);
         }
         for provider in settings.credential_providers.iter().cloned() {
             manager = manager.credential_provider(configured::credential_provider(provider));

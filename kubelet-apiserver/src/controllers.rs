@@ -31,14 +31,14 @@ impl Shared {
         }
         #[cfg(feature = "storage-controllers")]
         self.run_storage_controllers(resource, rng);
+        self.run_claim_controllers(resource, rng);
     }
 
     /// Runs the controllers after an object was removed: a terminating namespace that is now empty is removed.
     pub(crate) fn after_removal(&self, resource: &Resource, namespace: &str) {
         #[cfg(feature = "storage-controllers")]
         self.run_storage_controllers(resource, &mut self.fork_rng());
-        #[cfg(not(feature = "storage-controllers"))]
-        let _ = resource;
+        self.run_claim_controllers(resource, &mut self.fork_rng());
         self.end_namespace(namespace);
     }
 

@@ -46,6 +46,7 @@
 //! | assert on requests | [`calls`](ApiServer::calls) |
 //! | allow users more | [`grant`](ApiServer::grant), [`revoke`](ApiServer::revoke) |
 //! | bind and attach volumes | with the feature `storage-controllers`: `ApiServerBuilder::storage_controllers` |
+//! | allocate devices to resource claims | [`claim_controllers`](ApiServerBuilder::claim_controllers) |
 //! | `kubectl top` | with the feature `tls`: `ApiServerBuilder::metrics_server` serves `metrics.k8s.io` from `/metrics/resource` of the nodes |
 //! | connect nodes | [`certificate_authority`](ApiServer::certificate_authority) for their `clientCAFile`, [`token_for`](ApiServer::token_for) for their reviews; logs, streams and `nodes/proxy` go to their servers, `pods/proxy` to pods, with the feature `tls` |
 //!
@@ -71,6 +72,7 @@ mod authorize;
 mod call;
 #[cfg(feature = "signing")]
 mod certificates;
+mod claim_controllers;
 mod controllers;
 mod direct;
 mod error;

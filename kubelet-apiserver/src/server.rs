@@ -64,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) signer: Option<Signer>,
     #[cfg(feature = "storage-controllers")]
     pub(crate) storage_controllers: bool,
+    pub(crate) claim_controllers: bool,
     #[cfg(feature = "tls")]
     pub(crate) metrics_server: Option<MetricsServer>,
     #[cfg(feature = "faults")]

@@ -133,6 +133,7 @@ mod container_resources;
 mod deadline;
 mod dirty_pods;
 mod disk;
+mod dynamic_resources;
 mod error;
 mod event;
 mod explain;
@@ -192,6 +193,7 @@ pub use container_resources::{
     AddedDevice, AddedMount, ContainerAdditions, ContainerResources, NoContainerResources,
 };
 pub use disk::Disk;
+pub use dynamic_resources::{DynamicResources, DynamicResourcesError};
 pub use error::{Error, Result};
 pub use event::{Event, EventRecorder, EventType, LogEvents, NodeEventRecorder};
 pub use explain::Step;

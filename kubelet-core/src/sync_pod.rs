@@ -22,9 +22,9 @@ use crate::runtime_state::RuntimeState;
 use crate::start_failures::StartFailures;
 use crate::sub_paths::clean_sub_paths;
 use crate::{
-    AllocationState, Checkpoints, Clock, Disk, Error, Event, EventRecorder, EventType, MirrorPods,
-    PlegHandle, PodContainerManager, PodExt, PodStatusInput, PodStatusReporter, PodUid, ProbeManagerHandle,
-    ProbeResults, Rejection, Result, RootDir, VolumeManager,
+    AllocationState, Checkpoints, Clock, Disk, DynamicResources, Error, Event, EventRecorder, EventType,
+    MirrorPods, PlegHandle, PodContainerManager, PodExt, PodStatusInput, PodStatusReporter, PodUid,
+    ProbeManagerHandle, ProbeResults, Rejection, Result, RootDir, VolumeManager,
 };
 
 /// The standard [`PodSyncer`]. It generates and reports the status, waits for network and volumes, and calls the
@@ -48,6 +48,8 @@ pub struct RuntimePodSyncer {
     pub volumes: Arc<dyn VolumeManager>,
     /// Creates its cgroup.
     pub pod_containers: Arc<dyn PodContainerManager>,
+    /// Unprepares its claims, if the node prepares claims.
+    pub dynamic_resources: Option<Arc<dyn DynamicResources>>,
     /// Records events.
     pub recorder: Arc<dyn EventRecorder>,
     /// Asked to relist a pod after a change.
@@ -194,6 +196,14 @@ impl PodSyncer for RuntimePodSyncer {
                 uid,
                 message: format!("containers run after the pod was killed: {still_running:?}"),
             });
+        }
+        // After all containers have stopped, and before the status says so: the API's controllers then free what the claims allocate.
+        if let Some(claims) = &self.dynamic_resources {
+            claims.unprepare(pod).await.map_err(|error| Error::SyncPod {
+                pod: pod.key(),
+                uid: pod.uid(),
+                message: error.to_string(),
+            })?;
         }
         // A stopped sandbox has no IPs; the final status keeps the last known ones (`preserveDataFromBeforeStopping`).
         let mut stopped = Arc::unwrap_or_clone(stopped);

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use kubelet_core::cgroups::{CgroupDriver, ExclusiveCpus, NoExclusiveCpus};
 use kubelet_core::{
-    Clock, ConfigObjects, ContainerResources, Disk, Error, EventRecorder, LogEvents, NoConfigObjects,
-    NoContainerResources, NoProbes, NoServices, NoVolumes, NodeEventRecorder, PodStatusReporter,
-    ProbeResults, Result, RootDir, RuntimeClasses, Services, VolumeManager,
+    Clock, ConfigObjects, ContainerResources, Disk, DynamicResources, Error, EventRecorder, LogEvents,
+    NoConfigObjects, NoContainerResources, NoProbes, NoServices, NoVolumes, NodeEventRecorder,
+    PodStatusReporter, ProbeResults, Result, RootDir, RuntimeClasses, Services, VolumeManager,
 };
 use parking_lot::Mutex;
 
@@ -52,6 +52,7 @@ pub struct CriRuntimeBuilder {
     statuses: Option<Arc<dyn PodStatusReporter>>,
     volumes: Arc<dyn VolumeManager>,
     container_resources: Arc<dyn ContainerResources>,
+    dynamic_resources: Option<Arc<dyn DynamicResources>>,
     config_objects: Arc<dyn ConfigObjects>,
     services: Arc<dyn Services>,
 }
@@ -76,6 +77,7 @@ impl CriRuntimeBuilder {
             statuses: None,
             volumes: Arc::new(NoVolumes),
             container_resources: Arc::new(NoContainerResources),
+            dynamic_resources: None,
             config_objects: Arc::new(NoConfigObjects),
             services: Arc::new(NoServices),
         }
@@ -196,6 +198,12 @@ impl CriRuntimeBuilder {
         self
     }
 
+    /// What prepares the claims of a pod before its sandbox is created. Without it, pods with claims run without their devices.
+    pub fn dynamic_resources(mut self, claims: Arc<dyn DynamicResources>) -> Self {
+        self.dynamic_resources = Some(claims);
+        self
+    }
+
     /// The source of config maps and secrets.
     pub fn config_objects(mut self, objects: Arc<dyn ConfigObjects>) -> Self {
         self.config_objects = objects;
@@ -276,6 +284,7 @@ impl CriRuntimeBuilder {
             statuses: self.statuses,
             volumes: self.volumes,
             container_resources: self.container_resources,
+            dynamic_resources: self.dynamic_resources,
             config_objects: self.config_objects,
             services: self.services,
             #[cfg(feature = "probes")]

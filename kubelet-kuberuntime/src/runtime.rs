@@ -14,9 +14,9 @@ use kubelet_core::runtime::{
     RuntimeStatus, StartRecord,
 };
 use kubelet_core::{
-    Clock, ConfigObjects, ContainerId, ContainerResources, Error, EventRecorder, NodeEventRecorder,
-    PodContainerManager, PodStateProvider, PodStatusReporter, PodUid, ProbeResults, Result, Runtime,
-    RuntimeClasses, RuntimeReader, Services, VolumeManager,
+    Clock, ConfigObjects, ContainerId, ContainerResources, DynamicResources, Error, EventRecorder,
+    NodeEventRecorder, PodContainerManager, PodStateProvider, PodStatusReporter, PodUid, ProbeResults,
+    Result, Runtime, RuntimeClasses, RuntimeReader, Services, VolumeManager,
 };
 use kubelet_cri::{ImageService, RuntimeService, v1};
 use parking_lot::Mutex;
@@ -78,6 +78,8 @@ pub struct CriRuntime {
     pub(crate) statuses: Option<Arc<dyn PodStatusReporter>>,
     pub(crate) volumes: Arc<dyn VolumeManager>,
     pub(crate) container_resources: Arc<dyn ContainerResources>,
+    /// Prepares the claims of pods.
+    pub(crate) dynamic_resources: Option<Arc<dyn DynamicResources>>,
     pub(crate) config_objects: Arc<dyn ConfigObjects>,
     pub(crate) services: Arc<dyn Services>,
     #[cfg(feature = "probes")]

@@ -233,6 +233,13 @@ impl CriRuntime {
             if has_user_namespace(pod) {
                 metrics::counter!("kubelet_started_user_namespaced_pods_total").increment(1);
             }
+            if let Some(claims) = &self.dynamic_resources
+                && let Err(error) = claims.prepare(pod).await
+            {
+                let message = format!("Failed to prepare dynamic resources: {error}");
+                self.record_pod_event(pod, EventType::Warning, "FailedPrepareDynamicResources", message);
+                return Err(Stop);
+            }
             let created = self.create_sandbox(&config, &runtime_handler).await;
             sandbox_id = created.map_err(|error| {
                 metrics::counter!("kubelet_started_pods_errors_total").increment(1);

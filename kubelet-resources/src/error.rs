@@ -72,6 +72,9 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// The claims of a pod cannot be prepared, used or unprepared. The text is the kubelet's.
+    #[error("{0}")]
+    Claims(String),
     /// A hint provider, e.g. of devices, failed.
     #[error("{0}")]
     Provider(BoxError),

@@ -77,16 +77,31 @@
 //! | [`cpu`], [`memory`], [`topology`] | the settings and states of the three managers, and the merge of hints                |
 //! | [`topology::HintProvider`]        | lets another resource, e.g. devices, take part in the alignment                      |
 //! | [`checkpoint`]                    | the state files of the kubelet: `cpu_manager_state` and `memory_manager_state`       |
-//! | [`devices`]                       | which devices of plugins a container gets, and `kubelet_internal_checkpoint`; not the plugins |
+//! | [`devices`]                       | which devices of plugins a container gets, and `kubelet_internal_checkpoint`         |
+//! | `devices::DeviceManager`          | the engine of device plugins: registration, devices, calls (feature `device-plugins`) |
+//! | `pod_resources`                   | the API that lists what containers have (feature `pod-resources`)                    |
 //! | [`ResourceManager`]               | the engine: state files, admission, updates of running containers                    |
+//! | [`PluginAllocator`]               | lets a resource take part that is allocated by calls to plugins                      |
 //!
 //! The engine needs the pods of the node ([`NodePods`]; [`KubeletPods`] is that of `kubelet-core`) and something that changes the
-//! CPUs of a running container ([`ContainerUpdates`]; with CRI this is `UpdateContainerResources`). Containers are created with
-//! the [`Placement`] that [`ResourceManagerHandle::placement`] returns.
+//! CPUs of a running container ([`ContainerUpdates`]; with CRI this is `UpdateContainerResources`). The handle implements
+//! [`ContainerResources`](kubelet_core::ContainerResources), which adds CPUs, NUMA nodes and devices to the config of a container;
+//! `kubelet-kuberuntime` takes it.
+//!
+//! # Admission and plugins
+//!
+//! The decision is made in steps ([`Allocator::begin`]): merge the hints, let plugins allocate, allocate CPUs and memory. Between the
+//! steps nothing is locked, so a plugin may be slow. Pods are admitted one after the other.
+//!
+//! # Features
+//!
+//! * `device-plugins`: the device manager, and the gRPC messages and services of device plugins (`devices::v1beta1`).
+//! * `pod-resources`: the pod-resources API. It turns on `device-plugins`.
 //!
 //! # Time and tasks
 //!
-//! The loop uses tokio's time. The engine spawns no task: [`run`](ResourceManager::run) is one future, which you spawn or join.
+//! The loop uses tokio's time. [`ResourceManager`] spawns no task: [`run`](ResourceManager::run) is one future, which you spawn or join.
+//! `DeviceManager` spawns a task for each connected plugin, and joins it before its `run` returns.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod active;
@@ -97,6 +112,9 @@ pub mod cpu;
 mod cpu_set;
 mod decision;
 pub mod devices;
+#[cfg(feature = "dra")]
+#[cfg_attr(docsrs, doc(cfg(feature = "dra")))]
+pub mod dra;
 mod error;
 mod go_values;
 #[cfg(feature = "grpc")]
@@ -106,6 +124,9 @@ mod manager;
 pub mod memory;
 mod metrics;
 mod numa_set;
+#[cfg(feature = "pod-resources")]
+#[cfg_attr(docsrs, doc(cfg(feature = "pod-resources")))]
+pub mod pod_resources;
 mod requests;
 pub mod topology;
 

@@ -142,6 +142,31 @@ fn source(of_pod: bool) -> &'static str {
     if of_pod { "pod" } else { "node" }
 }
 
+/// A call of the pod-resources API.
+#[cfg(feature = "pod-resources")]
+#[derive(Clone, Copy)]
+pub(crate) enum PodResourcesCall {
+    List,
+    GetAllocatable,
+    Get,
+}
+
+#[cfg(feature = "pod-resources")]
+pub(crate) fn count_pod_resources(call: PodResourcesCall) {
+    counter!("kubelet_pod_resources_endpoint_requests_total", "server_api_version" => "v1").increment(1);
+    let of_call = match call {
+        PodResourcesCall::List => "kubelet_pod_resources_endpoint_requests_list",
+        PodResourcesCall::GetAllocatable => "kubelet_pod_resources_endpoint_requests_get_allocatable",
+        PodResourcesCall::Get => "kubelet_pod_resources_endpoint_requests_get",
+    };
+    counter!(of_call, "server_api_version" => "v1").increment(1);
+}
+
+#[cfg(feature = "pod-resources")]
+pub(crate) fn count_pod_resources_get_error() {
+    counter!("kubelet_pod_resources_endpoint_errors_get", "server_api_version" => "v1").increment(1);
+}
+
 #[cfg(feature = "device-plugins")]
 pub(crate) fn count_device_registration(resource: &str) {
     counter!("kubelet_device_plugin_registration_total", "resource_name" => resource.to_owned()).increment(1);

@@ -8,6 +8,8 @@
 //! | `Simulation` (feature `simulation`) | whole clusters in virtual time: agents, runtimes and an API server, from one seed |
 //! | `conformance` (feature `conformance`) | checks your container runtime against the requirements of the engine above it |
 //! | `MemoryCsi` (feature `csi`) | a CSI driver in memory on a unix socket, with faults |
+//! | `MemoryDra` (feature `dra`) | a DRA driver in memory, on a unix socket or in the agent's process, with faults |
+//! | `MemoryDevicePlugin` (feature `devices`) | a device plugin in memory, on a socket or in the process, with faults |
 //! | `Containerd` (feature `containerd`, Linux) | a real containerd for one test, that removes everything at its end |
 //! | [`PodBuilder`], [`PodStatusBuilder`], [`RuntimeStatusBuilder`] | build pods, their statuses in the API, and a runtime's statuses |
 //! | [`Calls`] | records the calls of a fake, with assertions that print the whole list |
@@ -68,6 +70,8 @@ mod containerd;
 pub mod csi_driver;
 #[cfg(feature = "devices")]
 pub mod device_plugin;
+#[cfg(feature = "dra")]
+pub mod dra_driver;
 mod error;
 mod fake_recorder;
 mod leak_check;
@@ -88,6 +92,8 @@ pub use containerd::{Containerd, Task};
 pub use csi_driver::MemoryCsi;
 #[cfg(feature = "devices")]
 pub use device_plugin::MemoryDevicePlugin;
+#[cfg(feature = "dra")]
+pub use dra_driver::MemoryDra;
 pub use error::{Error, Result};
 pub use fake_recorder::{FakeRecorder, RecordedEvent};
 #[cfg(feature = "api-server")]

@@ -15,6 +15,7 @@ use kubelet_cri::RuntimeService;
 use kubelet_node::MachineInfo;
 use kubelet_resources::checkpoint::StateFolder;
 use kubelet_resources::devices::{DeviceManager, DeviceManagerHandle};
+use kubelet_resources::pod_resources::{PodResources, SOCKET};
 use kubelet_resources::{KubeletPods, Machine, ResourceManager, ResourceManagerHandle};
 
 use self::configured::resources;
@@ -27,6 +28,9 @@ use crate::{Result, Settings};
 
 /// The folder of the sockets of device plugins, below the folder of the agent.
 const DEVICE_PLUGINS: &str = "device-plugins";
+
+/// The folder of the socket of the pod-resources API (`DefaultKubeletPodResourcesDirName`).
+const POD_RESOURCES: &str = "pod-resources";
 
 /// The managers of the resources of containers.
 pub(crate) struct ResourceRoom {
@@ -114,9 +118,20 @@ impl ResourceRoom {
         self.handles.clone()
     }
 
-    /// Adds the engines.
-    pub(crate) fn start(self, kubelet: &KubeletHandle, tasks: &mut Tasks) {
+    /// Adds the engines, and the API that lists what containers have.
+    pub(crate) fn start(self, context: &Context, kubelet: &KubeletHandle, tasks: &mut Tasks) {
         let pods = Arc::new(KubeletPods::new(kubelet.clone()));
+        let gates = &context.settings.feature_gates;
+        let api = PodResources::builder(pods.clone(), self.handles.manager.clone())
+            .devices(self.handles.devices.clone())
+            .active_only(gates.enabled("KubeletPodResourcesListUseActivePods"))
+            .build();
+        let socket = context.root_dir.path().join(POD_RESOURCES).join(SOCKET);
+        tasks.add("pod-resources API", |shutdown| async move {
+            if let Err(error) = api.serve(&socket, shutdown).await {
+                tracing::error!(socket = %socket.display(), %error, "cannot serve the pod-resources API");
+            }
+        });
         let (manager, devices, of_devices) = (self.manager, self.devices, pods.clone());
         tasks.add("devices", |shutdown| devices.run(of_devices, shutdown));
         tasks.add("resources", |shutdown| manager.run(pods, shutdown));

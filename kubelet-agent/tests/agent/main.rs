@@ -4,6 +4,8 @@
 #[cfg(feature = "apiserver")]
 mod cluster;
 mod counted;
+#[cfg(all(feature = "apiserver", feature = "resources"))]
+mod devices;
 mod handle;
 mod node_events;
 mod problems;

@@ -33,6 +33,14 @@ pub(super) fn authorize(node: &str, access: &Access<'_>, view: &dyn View) -> Res
             volume(node, access, view)
         }
         ("storage.k8s.io", "csinodes") => csi_node(node, access),
+        ("resource.k8s.io", "resourceclaims") => {
+            allow_if(
+                access.verb == "get",
+                "can only get individual resources of this type",
+            )?;
+            allow_if(access.subresource.is_empty(), "cannot get subresource")?;
+            related(node, access, view)
+        }
         ("certificates.k8s.io", "podcertificaterequests") => pod_certificate_request(node, access, view),
         ("", "pods") => pod(node, access, view),
         // The role `system:node` decides the rest.
@@ -47,6 +55,17 @@ pub(super) fn authorize(node: &str, access: &Access<'_>, view: &dyn View) -> Res
                 | ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews", "") => {
                     &["create"]
                 }
+                // The kubelet deletes the slices of drivers that are gone; drivers publish theirs as the node.
+                ("resource.k8s.io", "resourceslices", "") => &[
+                    "get",
+                    "list",
+                    "watch",
+                    "create",
+                    "update",
+                    "patch",
+                    "delete",
+                    "deletecollection",
+                ],
                 ("node.k8s.io", "runtimeclasses", "")
                 | ("storage.k8s.io", "csidrivers", "")
                 | ("certificates.k8s.io", "clustertrustbundles", "") => &["get", "list", "watch"],
@@ -219,11 +238,24 @@ fn related(node: &str, access: &Access<'_>, view: &dyn View) -> Result<(), Strin
     )
 }
 
+/// The resource claims of a pod: those that it names, and those that were made for it.
+fn resource_claims(pod: &Value) -> impl Iterator<Item = &str> {
+    let (spec, status) = (&pod["spec"], &pod["status"]);
+    let named = spec.list("resourceClaims").iter();
+    let made = status.list("resourceClaimStatuses").iter();
+    named
+        .chain(made)
+        .chain([&status["extendedResourceClaimStatus"]])
+        .map(|claim| claim.text("resourceClaimName"))
+        .filter(|name| !name.is_empty())
+}
+
 fn pod_refers(node: &str, access: &Access<'_>, view: &dyn View) -> bool {
     pods_of(node, access.namespace, view)
         .iter()
         .any(|pod| match access.resource {
             "persistentvolumeclaims" => claims(pod).any(|claim| claim == *access.name),
+            "resourceclaims" => resource_claims(pod).any(|claim| claim == &*access.name),
             plural => refers(&pod["spec"], plural, &access.name),
         })
 }

@@ -11,7 +11,7 @@ use super::super::schema;
 use super::super::status_error::StatusError;
 use super::value::Fields;
 use super::{
-    config, json_syntax, namespace, node, persistent_volume, pod, runtime_class, service, storage,
+    claim, config, json_syntax, namespace, node, persistent_volume, pod, runtime_class, service, storage,
     token_request,
 };
 
@@ -269,6 +269,8 @@ fn set_defaults(kind: &str, object: &mut Value) {
         "PersistentVolumeClaim" => persistent_volume::set_claim_defaults(object),
         "StorageClass" => storage::set_class_defaults(object),
         "CSIDriver" => storage::set_driver_defaults(object),
+        "ResourceClaim" => claim::set_defaults(&mut object["spec"]),
+        "ResourceClaimTemplate" => claim::set_defaults(&mut object["spec"]["spec"]),
         _ => {}
     }
 }

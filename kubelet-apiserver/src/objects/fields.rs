@@ -52,6 +52,7 @@ fn labels(resource: &Resource) -> &'static [&'static str] {
         (_, "Service") => &["spec.clusterIP", "spec.type"],
         (_, "CertificateSigningRequest" | "ClusterTrustBundle") => &["spec.signerName"],
         (_, "PodCertificateRequest") => &["spec.signerName", "spec.podName", "spec.nodeName"],
+        (_, "ResourceSlice") => &["spec.nodeName", "spec.driver"],
         _ => &[],
     }
 }

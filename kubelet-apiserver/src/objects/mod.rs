@@ -12,6 +12,7 @@
 //! the random numbers.
 
 mod admission;
+mod claim;
 mod config;
 #[cfg(feature = "signing")]
 mod csr;

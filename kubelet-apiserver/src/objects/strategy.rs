@@ -8,8 +8,8 @@ use super::super::status_error::{Cause, StatusError};
 use super::problems::Problems;
 use super::value::Fields;
 use super::{
-    admission, config, event, lease, metadata, namespace, node, persistent_volume, pod, pod_certificate,
-    runtime_class, service, service_account, storage,
+    admission, claim, config, event, lease, metadata, namespace, node, persistent_volume, pod,
+    pod_certificate, runtime_class, service, service_account, storage,
 };
 
 /// The error for a write that was made from an older object.
@@ -55,7 +55,7 @@ pub(crate) fn prepare_create(
         "PersistentVolume" => persistent_volume::prepare_create(attributes, &mut object),
         "PersistentVolumeClaim" => object["status"] = json!({"phase": "Pending"}),
         "VolumeAttachment" => object["status"] = json!({"attached": false}),
-        "PodCertificateRequest" => object["status"] = json!({}),
+        "PodCertificateRequest" | "ResourceClaim" => object["status"] = json!({}),
         _ => {}
     }
     let mut problems = Problems::default();
@@ -102,7 +102,11 @@ pub(crate) fn prepare_update(
         "ServiceAccount" => service_account::prepare(&mut new),
         #[cfg(feature = "signing")]
         "CertificateSigningRequest" => super::csr::prepare_update(attributes, old, &mut new),
-        "PersistentVolume" | "PersistentVolumeClaim" | "VolumeAttachment" | "PodCertificateRequest" => {
+        "PersistentVolume"
+        | "PersistentVolumeClaim"
+        | "VolumeAttachment"
+        | "PodCertificateRequest"
+        | "ResourceClaim" => {
             let kept = if attributes.subresource == "status" {
                 "spec"
             } else {
@@ -145,6 +149,10 @@ fn validate(attributes: &Attributes, object: &Value, problems: &mut Problems) {
         "StorageClass" => storage::validate_class(object, problems),
         "CSIDriver" => storage::validate_driver(object, problems),
         "CSINode" => storage::validate_node(object, problems),
+        "ResourceClaim" => claim::validate(object, problems),
+        "ResourceClaimTemplate" => claim::validate_template(object, problems),
+        "DeviceClass" => claim::validate_class(object, problems),
+        "ResourceSlice" => claim::validate_slice(object, problems),
         "VolumeAttachment" => storage::validate_attachment(object, problems),
         "ClusterTrustBundle" => pod_certificate::validate_bundle(object, problems),
         "PodCertificateRequest" => pod_certificate::validate_request(object, problems),
@@ -175,6 +183,10 @@ fn validate_update(attributes: &Attributes, old: &Value, new: &Value, problems: 
         "StorageClass" => storage::validate_class_update(old, new, problems),
         "CSIDriver" => storage::validate_driver(new, problems),
         "CSINode" => storage::validate_node(new, problems),
+        "ResourceClaim" => claim::validate_update(old, new, problems),
+        "ResourceClaimTemplate" => claim::validate_template_update(old, new, problems),
+        "DeviceClass" => claim::validate_class(new, problems),
+        "ResourceSlice" => claim::validate_slice_update(old, new, problems),
         "VolumeAttachment" => storage::validate_attachment_update(old, new, problems),
         "ClusterTrustBundle" => pod_certificate::validate_bundle_update(old, new, problems),
         "PodCertificateRequest" => pod_certificate::validate_request_update(attributes, old, new, problems),

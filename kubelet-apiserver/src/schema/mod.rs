@@ -25,6 +25,7 @@ use super::resource::Resource;
 pub(crate) fn of(resource: &Resource) -> &'static Type {
     match resource.group {
         "events.k8s.io" => named("events.Event"),
+        "resource.k8s.io" if resource.kind == "ResourceClaim" => named("resource.ResourceClaim"),
         _ => named(resource.kind),
     }
 }

@@ -114,6 +114,7 @@ static TEXTS: &[&str] = &[
     include_str!("volumes.txt"),
     include_str!("others.txt"),
     include_str!("storage.txt"),
+    include_str!("claims.txt"),
 ];
 
 fn parse(texts: &[&'static str]) -> HashMap<&'static str, Type> {

@@ -39,6 +39,7 @@ pub struct ApiServerBuilder {
     pub(crate) signing: Signing,
     #[cfg(feature = "storage-controllers")]
     pub(crate) storage_controllers: bool,
+    pub(crate) claim_controllers: bool,
     #[cfg(feature = "tls")]
     pub(crate) metrics_resolution: Option<Duration>,
     clock: Clock,
@@ -61,6 +62,7 @@ impl ApiServer {
             signing: Signing::default(),
             #[cfg(feature = "storage-controllers")]
             storage_controllers: false,
+            claim_controllers: false,
             #[cfg(feature = "tls")]
             metrics_resolution: None,
             clock: Clock::system(),
@@ -262,6 +264,7 @@ impl ApiServerBuilder {
                 signer,
                 #[cfg(feature = "storage-controllers")]
                 storage_controllers: self.storage_controllers,
+                claim_controllers: self.claim_controllers,
                 #[cfg(feature = "tls")]
                 metrics_server: self.metrics_resolution.map(MetricsServer::new),
                 #[cfg(feature = "faults")]

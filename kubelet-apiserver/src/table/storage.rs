@@ -1,4 +1,4 @@
-//! Persistent volumes, CSI, trust bundles and certificates of pods.
+//! Persistent volumes, CSI, resource claims, trust bundles and certificates of pods.
 
 use serde_json::{Value, json};
 
@@ -61,6 +61,14 @@ pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
             ("PV", "string", false),
             ("Node", "string", false),
             ("Attached", "boolean", false),
+            AGE,
+        ],
+        "ResourceClaim" => &[NAME, ("State", "string", false), AGE],
+        "ResourceSlice" => &[
+            NAME,
+            ("Node", "string", false),
+            ("Driver", "string", false),
+            ("Pool", "string", false),
             AGE,
         ],
         "ClusterTrustBundle" => &[NAME, ("SignerName", "string", false)],
@@ -172,6 +180,14 @@ pub(super) fn cells(kind: &str, object: &Value, age: &str) -> Option<Value> {
             status.flag("attached"),
             age,
         ]),
+        "ResourceClaim" => json!([name, claim_state(object), age]),
+        "ResourceSlice" => json!([
+            name,
+            spec.text("nodeName"),
+            spec.text("driver"),
+            spec["pool"].text("name"),
+            age,
+        ]),
         "ClusterTrustBundle" => json!([name, or(spec.text("signerName"), NONE)]),
         "PodCertificateRequest" => {
             let outcome = status
@@ -210,4 +226,22 @@ fn access_modes(of: &Value) -> String {
         .filter(|(mode, _)| modes.iter().any(|has| has == mode));
     let short: Vec<&str> = short.map(|(_, short)| short).collect();
     short.join(",")
+}
+
+/// (`resourceClaimState`)
+fn claim_state(claim: &Value) -> String {
+    let is_deleted = claim["metadata"].has("deletionTimestamp");
+    let mut states = Vec::new();
+    if is_deleted {
+        states.push("deleted");
+    }
+    if claim["status"].has("allocation") {
+        states.push("allocated");
+        if !claim["status"].list("reservedFor").is_empty() {
+            states.push("reserved");
+        }
+    } else if !is_deleted {
+        states.push("pending");
+    }
+    states.join(",")
 }

@@ -1,6 +1,7 @@
 //! The API server in memory: kube clients, `kubectl` and a controller against it, and recordings of a real one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod claims;
 mod client;
 mod controller;
 mod faults;

@@ -19,9 +19,9 @@ use crate::start_failures::StartFailures;
 use crate::sync_loop::{SyncLoop, SyncLoopMonitor};
 use crate::sync_pod::RuntimePodSyncer;
 use crate::{
-    Admission, AllocationManager, AllocationState, Checkpoints, Clock, Disk, Error, EventRecorder,
-    InPlaceResize, Jitter, LogEvents, MirrorClient, MirrorPods, NoPodContainers, NoProbes, NoVolumes,
-    NodeEventRecorder, NodeGetter, PlegHandle, PodAdmitHandler, PodContainerManager,
+    Admission, AllocationManager, AllocationState, Checkpoints, Clock, Disk, DynamicResources, Error,
+    EventRecorder, InPlaceResize, Jitter, LogEvents, MirrorClient, MirrorPods, NoPodContainers, NoProbes,
+    NoVolumes, NodeEventRecorder, NodeGetter, PlegHandle, PodAdmitHandler, PodContainerManager,
     PodLifecycleEventGenerator, PodStatusManager, ProbeManager, ProbeManagerConfig, ProbeResultCache,
     ProbeResults, Prober, Result, RootDir, VolumeManager,
 };
@@ -42,6 +42,7 @@ pub struct KubeletBuilder {
     prober: Option<(Box<dyn Prober>, ProbeResultCache)>,
     volumes: Option<Arc<dyn VolumeManager>>,
     pod_containers: Option<Arc<dyn PodContainerManager>>,
+    dynamic_resources: Option<Arc<dyn DynamicResources>>,
     node: Option<Arc<dyn NodeGetter>>,
     admission: Admission,
     mirrors: Option<Arc<dyn MirrorClient>>,
@@ -123,6 +124,12 @@ impl KubeletBuilder {
     /// Creates and removes the cgroups of pods. By default, the agent leaves this to the runtime.
     pub fn pod_containers(mut self, manager: Arc<dyn PodContainerManager>) -> Self {
         self.pod_containers = Some(manager);
+        self
+    }
+
+    /// What unprepares the claims of pods whose containers have stopped. The runtime prepares them: give it the same.
+    pub fn dynamic_resources(mut self, claims: Arc<dyn DynamicResources>) -> Self {
+        self.dynamic_resources = Some(claims);
         self
     }
 
@@ -284,6 +291,7 @@ impl KubeletBuilder {
             prober: prober.clone(),
             volumes: volumes.clone(),
             pod_containers: pod_containers.clone(),
+            dynamic_resources: self.dynamic_resources,
             recorder: recorder.clone(),
             pleg: pleg_handle.clone(),
             root_dir: self.root_dir.clone(),

@@ -230,7 +230,13 @@ impl CriRuntime {
                 )
             }
         };
-        let additions = self.container_resources.additions(pod, container).await?;
+        let mut additions = self.container_resources.additions(pod, container).await?;
+        if let Some(claims) = &self.dynamic_resources {
+            let devices = claims
+                .cdi_devices(pod, container)
+                .map_err(|error| error.to_string())?;
+            additions.cdi_devices.splice(..0, devices);
+        }
         let inputs = ContainerInputs {
             pod,
             container,

@@ -53,6 +53,11 @@ pub struct Placement {
 }
 
 impl ResourceManagerHandle {
+    #[cfg(feature = "pod-resources")]
+    pub(crate) fn allocator(&self) -> parking_lot::MutexGuard<'_, Allocator> {
+        self.shared.allocator.lock()
+    }
+
     /// Where the container is to be created.
     pub fn placement(&self, pod_uid: &str, container: &str) -> Placement {
         let allocator = self.shared.allocator.lock();
@@ -112,6 +117,9 @@ impl PodAdmitHandler for ResourceManagerHandle {
         let _turn = self.shared.turn.lock().await;
         let active = self.shared.active_pods(attributes.other_pods);
         let admitted = self.shared.admit(attributes.pod, active.as_deref()).await;
+        for plugins in &self.shared.plugins {
+            plugins.admission_ended();
+        }
         self.shared.write_state().await;
         admitted.map_err(|error| {
             tracing::info!(pod = %attributes.pod.key(), %error, "the resources of a pod are not allocated");

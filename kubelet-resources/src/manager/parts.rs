@@ -19,6 +19,11 @@ pub trait NodePods: Send + Sync {
     /// The pods that have not ended (`ActivePodsFunc`).
     fn active_pods(&self) -> Vec<Arc<Pod>>;
 
+    /// All pods that the node knows, also those that have ended. By default, those that have not.
+    fn pods(&self) -> Vec<Arc<Pod>> {
+        self.active_pods()
+    }
+
     /// The pod's status for the API, with the ids and states of its containers (`PodStatusProvider`).
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>>;
 }
@@ -55,6 +60,9 @@ pub trait PluginAllocator: HintSource {
     ///
     /// Dropped only when the agent stops. The plugin may then have allocated; it is called again after the restart.
     async fn allocate(&self, share: &Share) -> Result<(), BoxError>;
+
+    /// The admission has ended, well or not: the pod is active now, or what it has may be freed. By default, does nothing.
+    fn admission_ended(&self) {}
 
     /// What the container needs to use what was allocated (`GetResources`). Called before each start of it. By default nothing.
     ///
@@ -95,6 +103,10 @@ impl NodePods for KubeletPods {
 
     fn active_pods(&self) -> Vec<Arc<Pod>> {
         self.kubelet.active_pods()
+    }
+
+    fn pods(&self) -> Vec<Arc<Pod>> {
+        self.kubelet.pods().pods()
     }
 
     fn pod_status(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {

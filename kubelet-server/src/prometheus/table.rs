@@ -132,6 +132,24 @@ const STATUS_SYNC: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 
 const STORAGE: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
 ];
+/// `DRADurationBuckets`: 15 from 0.1 to 40, each greater than the one before by the same factor.
+const DRA: &[f64] = &[
+    0.1,
+    0.1534127404634391,
+    0.23535468936502524,
+    0.36106407876409946,
+    0.5539182980610752,
+    0.8497812409839363,
+    1.303672689737678,
+    1.9999999999999996,
+    3.068254809268781,
+    4.7070937873005025,
+    7.221281575281986,
+    11.078365961221499,
+    16.995624819678717,
+    26.073453794753547,
+    39.99999999999997,
+];
 const TOPOLOGY_ADMISSION: &[f64] = &[
     0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2,
 ];
@@ -192,6 +210,21 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "csi_operations_seconds",
         "[ALPHA] Container Storage Interface operation duration with gRPC error code status total",
         &["driver_name", "grpc_status_code", "method_name", "migrated"], STORAGE,
+    ),
+    histogram(
+        "dra_grpc_operations_duration_seconds",
+        "[ALPHA] Duration in seconds of the DRA gRPC operations",
+        &["driver_name", "grpc_status_code", "method_name"], DRA,
+    ),
+    histogram(
+        "dra_operations_duration_seconds",
+        "[ALPHA] Latency histogram in seconds for the duration of handling all ResourceClaims referenced by a pod when the pod starts or stops. Identified by the name of the operation (PrepareResources or UnprepareResources) and separated by the success of the operation. The number of failed operations is provided through the histogram's overall count.",
+        &["is_error", "operation_name"], DRA,
+    ),
+    gauge(
+        "dra_resource_claims_in_use",
+        "[ALPHA] The number of ResourceClaims that are currently in use on the node, by driver name (driver_name label value) and across all drivers (special value <any> for driver_name). Note that the sum of all by-driver counts is not the total number of in-use ResourceClaims because the same ResourceClaim might use devices from different drivers. Instead, use the count for the <any> driver_name.",
+        &["driver_name"],
     ),
     counter(
         "force_cleaned_failed_volume_operation_errors_total",
@@ -307,6 +340,16 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "kubelet_desired_pods",
         "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.",
         &["static"],
+    ),
+    histogram(
+        "kubelet_device_plugin_alloc_duration_seconds",
+        "[ALPHA] Duration in seconds to serve a device plugin Allocation request. Broken down by resource name.",
+        &["resource_name"], DEFAULT,
+    ),
+    counter(
+        "kubelet_device_plugin_registration_total",
+        "[ALPHA] Cumulative number of device plugin registrations. Broken down by resource name.",
+        &["resource_name"],
     ),
     counter(
         "kubelet_evented_pleg_connection_error_count",
@@ -537,6 +580,41 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         "kubelet_pod_resize_duration_milliseconds",
         "[ALPHA] Duration in milliseconds to actuate a pod resize",
         &["success"], RESIZE_MILLISECONDS,
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_errors_get",
+        "[ALPHA] Number of requests to the PodResource Get endpoint which returned error. Broken down by server api version.",
+        &["server_api_version"],
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_errors_get_allocatable",
+        "[ALPHA] Number of requests to the PodResource GetAllocatableResources endpoint which returned error. Broken down by server api version.",
+        &["server_api_version"],
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_errors_list",
+        "[ALPHA] Number of requests to the PodResource List endpoint which returned error. Broken down by server api version.",
+        &["server_api_version"],
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_requests_get",
+        "[ALPHA] Number of requests to the PodResource Get endpoint. Broken down by server api version.",
+        &["server_api_version"],
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_requests_get_allocatable",
+        "[ALPHA] Number of requests to the PodResource GetAllocatableResources endpoint. Broken down by server api version.",
+        &["server_api_version"],
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_requests_list",
+        "[ALPHA] Number of requests to the PodResource List endpoint. Broken down by server api version.",
+        &["server_api_version"],
+    ),
+    counter(
+        "kubelet_pod_resources_endpoint_requests_total",
+        "[ALPHA] Cumulative number of requests to the PodResource endpoint. Broken down by server api version.",
+        &["server_api_version"],
     ),
     histogram(
         "kubelet_pod_start_duration_seconds",

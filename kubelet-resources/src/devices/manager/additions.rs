@@ -13,6 +13,12 @@ use crate::devices::AllocatedDevices;
 use crate::devices::v1beta1::ContainerAllocateResponse;
 
 impl DeviceManagerHandle {
+    /// Frees what pods had that have ended.
+    #[cfg(feature = "pod-resources")]
+    pub(crate) fn update_allocated(&self) {
+        self.shared.update_allocated();
+    }
+
     /// What the container needs to use its devices; first lets the plugins prepare these (`GetDeviceRunContainerOptions`).
     ///
     /// # Errors

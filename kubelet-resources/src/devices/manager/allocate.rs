@@ -33,15 +33,20 @@ impl PluginAllocator for DeviceManagerHandle {
         let Some(container) = share.container() else {
             return Ok(());
         };
-        self.shared
-            .inner
-            .lock()
-            .set_hint(&share.pod, container, share.hint);
+        {
+            let mut inner = self.shared.inner.lock();
+            inner.admitting = Some(Arc::clone(&share.pod));
+            inner.set_hint(&share.pod, container, share.hint);
+        }
         Ok(self.shared.allocate(&share.pod, container, share.hint).await?)
     }
 
     async fn additions(&self, pod: &Pod, container: &Container) -> Result<ContainerAdditions, BoxError> {
         Ok(DeviceManagerHandle::additions(self, pod, container).await?)
+    }
+
+    fn admission_ended(&self) {
+        self.shared.inner.lock().admitting = None;
     }
 
     fn remove_stale(&self, admitting: &Arc<Pod>, active: &[Arc<Pod>]) {
@@ -52,8 +57,11 @@ impl PluginAllocator for DeviceManagerHandle {
 }
 
 impl Inner {
+    /// Frees what other pods have. The pod that is being admitted keeps what it has got so far.
     pub(super) fn remove_stale(&mut self, active: &[Arc<Pod>]) {
-        self.state.remove_stale(active);
+        let mut active = active.to_vec();
+        active.extend(self.admitting.clone());
+        self.state.remove_stale(&active);
         self.hints
             .retain(|uid, _| active.iter().any(|pod| pod.uid_str() == uid));
     }

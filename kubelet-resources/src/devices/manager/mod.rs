@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::Disk;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
@@ -90,6 +91,8 @@ struct Inner {
     endpoints: BTreeMap<String, Endpoint>,
     /// The merged hints of containers, by the pod's UID and the container's name: for devices that are allocated later.
     hints: BTreeMap<String, BTreeMap<String, TopologyHint>>,
+    /// The pod whose admission is under way.
+    admitting: Option<Arc<Pod>>,
     /// The number of the last connection.
     connections: u64,
 }

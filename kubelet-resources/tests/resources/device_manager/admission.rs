@@ -312,6 +312,35 @@ async fn containers_reuse_the_devices_of_init_containers() {
     node.stop().await;
 }
 
+/// `TestDevicesToAllocateConflictWithUpdateAllocatedDevices`: what ended pods had is freed while a plugin is being called.
+#[cfg(feature = "pod-resources")]
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_being_admitted_keeps_its_devices() {
+    use kubelet_resources::pod_resources::PodResources;
+    use kubelet_resources::pod_resources::v1::ListPodResourcesRequest;
+    use kubelet_resources::pod_resources::v1::pod_resources_lister_server::PodResourcesLister;
+
+    let plugin = four();
+    let node = Node::start().await;
+    node.register(&plugin).await;
+    let pod = pod("a", &[], &[with_gpus("c", 1), with_gpus("d", 1)]);
+    let api = PodResources::builder(node.pods.clone() as _, node.resources.clone());
+    let api = api.devices(node.devices.clone()).build();
+    let slow = DevicePluginFault::new(
+        DevicePluginMethod::Allocate,
+        Trouble::Slow(Duration::from_secs(5)),
+    );
+    plugin.add_fault(slow);
+    let (resources, admitted) = (node.resources.clone(), pod.clone());
+    let admission = tokio::spawn(async move { crate::manager::admit(&resources, &admitted).await });
+    plugin.called(DevicePluginMethod::Allocate, 2).await;
+    let listed = api.list(tonic::Request::new(ListPodResourcesRequest {})).await;
+    assert!(listed.unwrap().into_inner().pod_resources.is_empty());
+    admission.await.unwrap().unwrap();
+    assert_eq!(node.devices_of(&pod), ids(&["a", "b"]));
+    node.stop().await;
+}
+
 /// The kubelet rejects the pod if it cannot write what it allocated.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_written_is_not_admitted() {

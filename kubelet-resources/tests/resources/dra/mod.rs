@@ -1,0 +1,10 @@
+//! Dynamic resource allocation.
+
+mod cdi;
+mod crash;
+mod fixture;
+mod plugins;
+mod prepare;
+mod sockets;
+mod state_file;
+mod unprepare;

@@ -1,0 +1,118 @@
+//! What goes wrong with calls to a driver.
+
+use std::time::Duration;
+
+use tonic::Code;
+
+use super::{DraCall, DraMethod};
+
+/// What goes wrong with a call.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum DraTrouble {
+    /// It fails with this error, without any work.
+    Fails(Code, String),
+    /// Each claim fails with this text, without any work.
+    ClaimsFail(String),
+    /// It does its work, and leaves the claims out of its answer.
+    LeavesOut,
+    /// It does its work, and answers about a claim that nobody asked for.
+    AnswersForAnother,
+    /// It does its work, and then the connection breaks.
+    AnswerLost,
+    /// It never answers, and does no work.
+    Hangs,
+    /// It does its work, and never answers.
+    HangsAfterWork,
+    /// It works for this long.
+    Slow(Duration),
+}
+
+/// A fault: which calls, and what goes wrong.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct DraFault {
+    method: DraMethod,
+    claim: Option<String>,
+    times: u64,
+    rate: Option<(f64, u64)>,
+    trouble: Option<DraTrouble>,
+    matched: u64,
+}
+
+impl DraFault {
+    /// A fault of this call.
+    pub fn on(method: DraMethod) -> Self {
+        Self {
+            method,
+            claim: None,
+            times: u64::MAX,
+            rate: None,
+            trouble: None,
+            matched: 0,
+        }
+    }
+
+    /// Only of calls about the claim with this name.
+    pub fn claim(mut self, claim: impl Into<String>) -> Self {
+        self.claim = Some(claim.into());
+        self
+    }
+
+    /// Only of the first so many calls.
+    pub fn times(mut self, times: u64) -> Self {
+        self.times = times;
+        self
+    }
+
+    /// Only of this share of calls, chosen by the seed: the same calls meet the same faults.
+    pub fn rate(mut self, rate: f64, seed: u64) -> Self {
+        self.rate = Some((rate, seed));
+        self
+    }
+
+    /// What goes wrong.
+    pub fn then(mut self, trouble: DraTrouble) -> Self {
+        self.trouble = Some(trouble);
+        self
+    }
+
+    fn applies(&mut self, call: &DraCall) -> Option<DraTrouble> {
+        let is_of_claim = self
+            .claim
+            .as_ref()
+            .is_none_or(|claim| call.claims.contains(claim));
+        if self.method != call.method || !is_of_claim {
+            return None;
+        }
+        self.matched += 1;
+        if self.matched > self.times {
+            return None;
+        }
+        if let Some((rate, seed)) = self.rate
+            && fastrand::Rng::with_seed(seed ^ self.matched.wrapping_mul(0x9e37_79b9_7f4a_7c15)).f64() >= rate
+        {
+            return None;
+        }
+        self.trouble.clone()
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Faults {
+    faults: Vec<DraFault>,
+}
+
+impl Faults {
+    pub(super) fn add(&mut self, fault: DraFault) {
+        self.faults.push(fault);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.faults.clear();
+    }
+
+    pub(super) fn of(&mut self, call: &DraCall) -> Option<DraTrouble> {
+        self.faults.iter_mut().find_map(|fault| fault.applies(call))
+    }
+}
