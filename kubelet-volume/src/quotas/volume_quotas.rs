@@ -202,10 +202,7 @@ impl VolumeQuotas {
     /// The file system of a folder, if it counts by project.
     async fn counting_file_system(&self, mounter: &dyn Mounter, dir: &Path) -> Result<Option<MountPoint>> {
         // The programs and files cannot have such a path in a line.
-        if !dir
-            .to_str()
-            .is_some_and(|text| !text.contains(char::is_whitespace))
-        {
+        if dir.to_str().is_none_or(|text| text.contains(char::is_whitespace)) {
             return Ok(None);
         }
         let path = dir.to_owned();

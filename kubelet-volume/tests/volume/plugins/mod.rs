@@ -4,5 +4,6 @@ mod files;
 mod fixture;
 mod hostile;
 mod mounts;
+mod nfs_server;
 mod quotas;
 mod restarts;

@@ -377,7 +377,7 @@ async fn the_kernel_counts() {
     for number in 0..10 {
         fs::write(mount.dir.join(number.to_string()), "x").unwrap();
     }
-    rustix::fs::syncfs(&fs::File::open(&dir).unwrap()).unwrap();
+    rustix::fs::syncfs(fs::File::open(&dir).unwrap()).unwrap();
     let of = async |fixture: &Fixture, mount: &PodMount| {
         let usage = fixture.of(&mount.spec).usage(&on_disk(mount), &mount.spec).await;
         let usage = usage.unwrap().unwrap();
