@@ -10,6 +10,9 @@
 //! `/metrics/probes` each 30 s, `/stats/summary` each 15 s. CPU is the user and system time of the process; "beyond idle" is
 //! without that of the idle program in the same time. Memory is resident.
 //!
+//! Each mount that exists when a program starts is in its metrics, and is asked for its size. On a host with many, run the bench
+//! in a mount namespace of its own without them. The figures of a run are in the README of `kubelet-stats`.
+//!
 //! The Go kubelet has no summary if cAdvisor does not see the file systems of its root folder and of containerd. The bench shows
 //! which status it answers. `TMPDIR=/dev/shm` puts both folders on another file system.
 //!

@@ -37,6 +37,12 @@
 //! [`VolumeUsages`](kubelet_core::VolumeUsages), and pods through [`StatsPods`](kubelet_core::stats::StatsPods): traits of
 //! `kubelet-core`. `CriRuntime` (`kubelet-kuberuntime`), `NodeVolumesHandle` (`kubelet-volume`) and `PodManager` implement them.
 //!
+//! # What is read
+//!
+//! `/metrics/cadvisor` needs some 25 files of a cgroup of version 1, and the open files of each process. The summary and the
+//! resource metrics need a third of that, and a reading for them leaves out the rest ([`Detail`](source::Detail)). All accept
+//! each other's readings if they have enough details. Containers on the host's network share one reading of it.
+//!
 //! # What goes wrong
 //!
 //! * A container that ends while it is read is left out. A number is never shown without the others of its cgroup.

@@ -93,16 +93,19 @@ async fn evicts_one_pod_waits_for_its_clean_up_and_decides_again() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_are_measured_if_they_have_limits_or_one_may_be_evicted() {
-    let config = || hard(&[("memory.available", "100Mi")]);
+    let config = || EvictionConfig {
+        local_storage_capacity_isolation: true,
+        ..hard(&[("memory.available", "100Mi")])
+    };
     let node = two_pods().with_own_usage();
     node.run_for(15, config(), Vec::new()).await;
     let both = |what| deeds(&[(0, what), (10, what)]);
     assert_eq!(node.history(), both("measure the node"));
 
     let volumes = json!({"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}]});
-    let limits = json!({"resources": {"limits": {"ephemeral-storage": "1Gi"}}});
-    let containers = json!({"containers": [{"name": "c", "resources": limits["resources"]}]});
-    for spec in [volumes, containers, limits] {
+    let resources = json!({"limits": {"ephemeral-storage": "1Gi"}});
+    let containers = json!({"containers": [{"name": "c", "resources": resources}]});
+    for spec in [volumes, containers] {
         let node = two_pods().with_own_usage().with(pod("limited", spec), 10);
         node.run_for(15, config(), Vec::new()).await;
         assert_eq!(node.history(), both("measure"));
