@@ -137,3 +137,85 @@ fn all_cpus() -> String {
     }
     cpus.to_string()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+
+    fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
+        let mut settings = Settings::new("/nowhere");
+        change(&mut settings);
+        settings
+    }
+
+    fn list(of: &[(&str, &str)]) -> BTreeMap<String, String> {
+        of.iter()
+            .map(|(name, amount)| ((*name).to_owned(), (*amount).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn qos_reserved_is_a_percentage_of_memory() {
+        let of = |reserved: &[(&str, &str)]| {
+            let settings = settings(|settings| settings.configuration.qos_reserved = list(reserved));
+            qos_reserved_percent(&settings).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(&[]), Ok(None));
+        assert_eq!(of(&[("memory", "50%")]), Ok(Some(50)));
+        assert_eq!(of(&[("memory", "0%")]), Ok(Some(0)));
+        for (resource, text, words) in [
+            ("memory", "50", "not a percentage"),
+            ("memory", "101%", "not a percentage"),
+            ("memory", "-1%", "not a percentage"),
+            ("cpu", "50%", "cannot reserve \"cpu\" resource"),
+        ] {
+            let error = of(&[(resource, text)]).unwrap_err();
+            assert!(error.contains(&format!("qosReserved[{resource}]")), "{error}");
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_reserved_is_enforced_where_it_is_named() {
+        let settings = settings(|settings| {
+            let config = &mut settings.configuration;
+            config.system_reserved = list(&[("cpu", "100m"), ("memory", "1Gi")]);
+            config.kube_reserved = list(&[("memory", "512Mi")]);
+            config.system_reserved_cgroup = "/system".to_owned();
+            config.kube_reserved_cgroup = "/kube".to_owned();
+            let enforced = ["pods", "system-reserved-compressible", "kube-reserved"];
+            config.enforce_node_allocatable = enforced.map(str::to_owned).to_vec();
+        });
+        let found = reserved(&settings).into_iter().map(|reserved| {
+            let resources: Vec<String> = reserved
+                .resources
+                .iter()
+                .map(|(name, Quantity(amount))| format!("{name}={amount}"))
+                .collect();
+            (
+                reserved.cgroup,
+                reserved.reserved_for,
+                reserved.only_compressible,
+                resources.join(" "),
+            )
+        });
+        let expected = [
+            (
+                "/system".to_owned(),
+                ReservedFor::System,
+                true,
+                "cpu=100m memory=1Gi".to_owned(),
+            ),
+            (
+                "/kube".to_owned(),
+                ReservedFor::Kube,
+                false,
+                "memory=512Mi".to_owned(),
+            ),
+        ];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+        assert_eq!(allocatable_memory(&settings, 4 << 30), (4 << 30) - (3 << 29));
+        assert_eq!(allocatable_memory(&settings, 1 << 30), 0);
+    }
+}

@@ -46,10 +46,10 @@ enum Refused {
 impl Systemd {
     /// The job ends before the call returns.
     async fn job(&self, unit: &str, emitter: &SignalEmitter<'_>) -> Result<OwnedObjectPath, Refused> {
-        let job = ObjectPath::try_from(format!("{OBJECT}/job/7")).map_err(zbus::Error::from)?;
+        let job = ObjectPath::try_from(format!("{OBJECT}/job/7"))?;
         let result = self.0.lock().next_result.take();
         let result = result.unwrap_or_else(|| "done".to_owned());
-        let other = ObjectPath::try_from(format!("{OBJECT}/job/6")).map_err(zbus::Error::from)?;
+        let other = ObjectPath::try_from(format!("{OBJECT}/job/6"))?;
         Self::job_removed(emitter, 6, other, "other.slice", "canceled").await?;
         Self::job_removed(emitter, 7, job.clone(), unit, &result).await?;
         Ok(job.into())

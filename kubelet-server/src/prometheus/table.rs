@@ -482,6 +482,16 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         &[],
     ).when_used(),
     gauge(
+        "kubelet_memory_qos_node_memory_low_bytes",
+        "[ALPHA] Total cgroup v2 memory.low in bytes for Burstable pods. This memory is soft-reserved and may be reclaimed under extreme pressure.",
+        &[],
+    ).when_used(),
+    gauge(
+        "kubelet_memory_qos_node_memory_min_bytes",
+        "[ALPHA] Total cgroup v2 memory.min in bytes for Guaranteed pods. This memory is hard-reserved and never reclaimed by the kernel.",
+        &[],
+    ).when_used(),
+    gauge(
         "kubelet_metrics_provider",
         "[ALPHA] Metrics provider used by kubelet to collect container stats. Values can be 'cadvisor' and 'cri'",
         &["provider"],

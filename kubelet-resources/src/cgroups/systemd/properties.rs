@@ -109,7 +109,7 @@ fn quota(limits: &mut CgroupLimits, systemd: u32, set: &mut impl FnMut(&'static 
         let period = if period == 0 { DEFAULT_PERIOD } else { period };
         let (quota, period) = (limit(quota), limit(period).max(1));
         of_second = quota.saturating_mul(1_000_000) / period;
-        if of_second % PERCENT != 0 {
+        if !of_second.is_multiple_of(PERCENT) {
             of_second = (of_second / PERCENT + 1) * PERCENT;
             let rounded = of_second.saturating_mul(period) / 1_000_000;
             limits.cpu_quota = Some(i64::try_from(rounded).unwrap_or(i64::MAX));
