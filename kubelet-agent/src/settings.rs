@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     fn settings(flags: &[&str]) -> Settings {
-        let flags = flags.iter().map(Into::into);
+        let flags = flags.iter().map(std::ffi::OsString::from);
         let server = CommandLine::parse(flags).unwrap().load(&Host::default()).unwrap();
         Settings::of_kubelet(&server).unwrap()
     }
