@@ -161,7 +161,8 @@ impl Settings {
     }
 }
 
-#[cfg(all(test, feature = "flags"))]
+#[cfg(test)]
+#[cfg(feature = "flags")]
 mod tests {
     use kubelet_config::flags::CommandLine;
     use kubelet_config::kubelet_configuration::validation::Host;
