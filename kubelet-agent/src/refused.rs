@@ -91,6 +91,7 @@ fn without_effect(config: &KubeletConfiguration) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use kubelet_config::FeatureGates;
     use kubelet_config::kubelet_configuration::VModuleItem;
 
     use super::*;
@@ -136,7 +137,13 @@ mod tests {
     fn gates_that_somebody_set_to_another_value_are_named() {
         for (name, value) in FIXED_GATES {
             let with = |value: bool| {
-                problems(|settings| settings.feature_gates.set(&format!("{name}={value}")).unwrap())
+                let mut gates = format!("{name}={value}");
+                // What depends on a gate goes off with it.
+                let dependents = FeatureGates::known().filter(|gate| gate.depends_on().contains(&name));
+                for dependent in dependents.filter(|_| !value) {
+                    gates.push_str(&format!(",{}=false", dependent.name));
+                }
+                problems(|settings| settings.feature_gates.set(&gates).unwrap())
             };
             assert_eq!(with(value), "");
             assert!(with(!value).contains(name), "{name}");

@@ -161,7 +161,8 @@ impl Settings {
     }
 }
 
-#[cfg(all(test, feature = "flags"))]
+#[cfg(test)]
+#[cfg(feature = "flags")]
 mod tests {
     use kubelet_config::flags::CommandLine;
     use kubelet_config::kubelet_configuration::validation::Host;
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     fn settings(flags: &[&str]) -> Settings {
-        let flags = flags.iter().map(Into::into);
+        let flags = flags.iter().map(std::ffi::OsString::from);
         let server = CommandLine::parse(flags).unwrap().load(&Host::default()).unwrap();
         Settings::of_kubelet(&server).unwrap()
     }
