@@ -77,3 +77,55 @@ pub(super) fn reservation(settings: &Settings) -> Result<Reservation> {
     let reserved = Reservation::new(&config.system_reserved, &config.kube_reserved, eviction_hard)?;
     Ok(reserved.with_reserved_system_cpus(config.reserved_system_cpus_count()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_sets_the_managers() {
+        let mut settings = Settings::new("/var/lib/agent");
+        let config = &mut settings.configuration;
+        config.cpu_manager_policy = "static".to_owned();
+        config.cpu_manager_policy_options = [("full-pcpus-only".to_owned(), "true".to_owned())].into();
+        config.memory_manager_policy = "Static".to_owned();
+        config.topology_manager_policy = "restricted".to_owned();
+        config.topology_manager_scope = "pod".to_owned();
+        config.reserved_system_cpus = "0-1".to_owned();
+        let reserved = [("cpu".to_owned(), Quantity("2".to_owned()))].into();
+        let resources = resources(&settings, &reserved).unwrap();
+        assert_eq!(resources.cpu.policy, CpuPolicy::Static);
+        assert_eq!(resources.cpu.options.len(), 1);
+        assert_eq!(resources.cpu.reserved_cpus.to_string(), "0-1");
+        assert_eq!(resources.cpu.reserved, Some(Amount::from_units(2)));
+        assert_eq!(resources.memory.policy, MemoryPolicy::Static);
+        assert_eq!(resources.topology_policy, TopologyPolicy::Restricted);
+        assert_eq!(resources.topology_scope, TopologyScope::Pod);
+        assert!(resources.gates.disable_cpu_quota_with_exclusive_cpus);
+
+        settings.configuration.topology_manager_policy = "best".to_owned();
+        let error = super::resources(&settings, &BTreeMap::new()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "misconfigured: topologyManagerPolicy \"best\": unknown policy: \"best\""
+        );
+    }
+
+    #[test]
+    fn what_is_reserved_is_the_sum_of_all_reasons() {
+        let mut settings = Settings::new("/var/lib/agent");
+        let config = &mut settings.configuration;
+        let list = |name: &str, amount: &str| [(name.to_owned(), amount.to_owned())].into();
+        config.system_reserved = list("cpu", "500m");
+        config.kube_reserved = list("memory", "1Gi");
+        config.eviction_hard = list("memory.available", "100Mi");
+        let machine = kubelet_node::MachineInfo::new(4, 8 << 30);
+        let reserved = |settings: &Settings| reservation(settings).unwrap().of_node(&machine);
+        let amount = |text: &str| Quantity(text.to_owned());
+        let expected = [("cpu", "500m"), ("memory", "1124Mi")];
+        let expected = expected.map(|(name, text)| (name.to_owned(), amount(text)));
+        assert_eq!(reserved(&settings), expected.into());
+        settings.configuration.reserved_system_cpus = "0-2".to_owned();
+        assert_eq!(reserved(&settings)["cpu"], amount("3"));
+    }
+}

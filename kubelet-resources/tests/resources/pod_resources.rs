@@ -135,7 +135,7 @@ async fn the_resources_of_pods_are_listed() {
         ],
     };
     let listed = api.list(Request::new(ListPodResourcesRequest {})).await.unwrap();
-    assert_eq!(listed.into_inner().pod_resources, [expected.clone()]);
+    assert_eq!(listed.into_inner().pod_resources, std::slice::from_ref(&expected));
     let get = |namespace: &str| {
         let request = GetPodResourcesRequest {
             pod_name: "a".to_owned(),
