@@ -320,7 +320,11 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     let handle = kubelet.handle();
     #[cfg(feature = "resources")]
     if let Some(resources) = resources {
-        resources.start(&context, &handle, &mut tasks);
+        #[cfg(feature = "dra")]
+        let listed = claims.as_ref().map(ClaimRoom::listed);
+        #[cfg(not(feature = "dra"))]
+        let listed = None;
+        resources.start(&context, &handle, listed, &mut tasks);
     }
     #[cfg(feature = "dra")]
     if let Some(claims) = claims {
