@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cgroups;
+mod claims;
 mod cluster_objects;
 mod env_files;
 mod fake;
