@@ -46,6 +46,11 @@ impl ClaimRoom {
         Arc::new(self.manager.handle())
     }
 
+    /// For the pod-resources API.
+    pub(crate) fn listed(&self) -> Arc<dyn kubelet_resources::pod_resources::DynamicResources> {
+        Arc::new(self.manager.handle())
+    }
+
     /// Adds the engine.
     pub(crate) fn start(self, kubelet: &KubeletHandle, tasks: &mut Tasks) {
         let pods = Arc::new(KubeletPods::new(kubelet.clone()));

@@ -343,7 +343,11 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
     let handle = kubelet.handle();
     #[cfg(feature = "resources")]
     if let Some(resources) = resources {
-        resources.start(&context, &handle, tasks);
+        #[cfg(feature = "dra")]
+        let listed = claims.as_ref().map(ClaimRoom::listed);
+        #[cfg(not(feature = "dra"))]
+        let listed = None;
+        resources.start(&context, &handle, listed, tasks);
     }
     #[cfg(feature = "dra")]
     if let Some(claims) = claims {

@@ -80,6 +80,7 @@
 //! | [`devices`]                       | which devices of plugins a container gets, and `kubelet_internal_checkpoint`         |
 //! | `devices::DeviceManager`          | the engine of device plugins: registration, devices, calls (feature `device-plugins`) |
 //! | `pod_resources`                   | the API that lists what containers have (feature `pod-resources`)                    |
+//! | `dra` (feature `dra`)            | claims of pods, prepared through the plugins of DRA drivers, and `dra_manager_state`  |
 //! | [`ResourceManager`]               | the engine: state files, admission, updates of running containers                    |
 //! | [`PluginAllocator`]               | lets a resource take part that is allocated by calls to plugins                      |
 //!
@@ -97,11 +98,14 @@
 //!
 //! * `device-plugins`: the device manager, and the gRPC messages and services of device plugins (`devices::v1beta1`).
 //! * `pod-resources`: the pod-resources API. It turns on `device-plugins`.
+//! * `dra`: dynamic resource allocation (`dra`), with the gRPC messages of DRA plugins. It needs version 1.36 of the API.
+//! * `dra-server`: the gRPC services of DRA plugins, to write a plugin or a fake one.
+//! * `apiserver`: the claims of an API server (`dra::ApiServerClaims`). It turns on `dra`.
 //!
 //! # Time and tasks
 //!
 //! The loop uses tokio's time. [`ResourceManager`] spawns no task: [`run`](ResourceManager::run) is one future, which you spawn or join.
-//! `DeviceManager` spawns a task for each connected plugin, and joins it before its `run` returns.
+//! `DeviceManager` spawns a task for each connected plugin, and joins it before its `run` returns. `dra::DraManager` spawns none.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod active;

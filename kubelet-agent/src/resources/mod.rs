@@ -15,7 +15,7 @@ use kubelet_cri::RuntimeService;
 use kubelet_node::MachineInfo;
 use kubelet_resources::checkpoint::StateFolder;
 use kubelet_resources::devices::{DeviceManager, DeviceManagerHandle};
-use kubelet_resources::pod_resources::{PodResources, SOCKET};
+use kubelet_resources::pod_resources::{DynamicResources, PodResources, SOCKET};
 use kubelet_resources::{KubeletPods, Machine, ResourceManager, ResourceManagerHandle};
 
 use self::configured::resources;
@@ -118,14 +118,23 @@ impl ResourceRoom {
         self.handles.clone()
     }
 
-    /// Adds the engines, and the API that lists what containers have.
-    pub(crate) fn start(self, context: &Context, kubelet: &KubeletHandle, tasks: &mut Tasks) {
+    /// Adds the engines, and the API that lists what containers have, also the devices of their claims.
+    pub(crate) fn start(
+        self,
+        context: &Context,
+        kubelet: &KubeletHandle,
+        claims: Option<Arc<dyn DynamicResources>>,
+        tasks: &mut Tasks,
+    ) {
         let pods = Arc::new(KubeletPods::new(kubelet.clone()));
         let gates = &context.settings.feature_gates;
-        let api = PodResources::builder(pods.clone(), self.handles.manager.clone())
+        let mut api = PodResources::builder(pods.clone(), self.handles.manager.clone())
             .devices(self.handles.devices.clone())
-            .active_only(gates.enabled("KubeletPodResourcesListUseActivePods"))
-            .build();
+            .active_only(gates.enabled("KubeletPodResourcesListUseActivePods"));
+        if let Some(claims) = claims {
+            api = api.dynamic_resources(claims);
+        }
+        let api = api.build();
         let socket = context.root_dir.path().join(POD_RESOURCES).join(SOCKET);
         tasks.add("pod-resources API", |shutdown| async move {
             if let Err(error) = api.serve(&socket, shutdown).await {

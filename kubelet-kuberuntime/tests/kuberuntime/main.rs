@@ -3,6 +3,7 @@
 // Clippy does not count the shared code of tests as tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod claims;
 mod cluster_objects;
 mod env_files;
 mod fake;
