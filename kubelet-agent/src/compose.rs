@@ -12,6 +12,8 @@ use kubelet_pleg::EventedPleg;
 use kubelet_status::StatusManagerConfig;
 
 use crate::agent::NodeAgent;
+#[cfg(feature = "api")]
+use crate::api;
 use crate::builder::{Parts, changed};
 #[cfg(feature = "apiserver")]
 use crate::cluster::Cluster;
@@ -44,6 +46,10 @@ use crate::{Error, Result, check, engines, sources, statuses};
 )]
 pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     check::check(&parts)?;
+    #[cfg(feature = "api")]
+    if parts.serve_kubectl.is_some() {
+        api::adapt(&mut parts.settings);
+    }
     let (mut tasks, mut dynamic) = (Tasks::default(), Engines::default());
     let root_dir = std::path::absolute(&parts.settings.root_dir);
     let root_dir = root_dir.map_err(|source| Error::Io {
@@ -54,6 +60,10 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     let settings = Arc::new(parts.settings);
     let (config, gates) = (&settings.configuration, &settings.feature_gates);
     let folders = RootDir::new(&root_dir);
+    #[cfg(feature = "api")]
+    if parts.serve_kubectl.is_some() {
+        api::create_folder(&root_dir, parts.disk).await?;
+    }
     let create = folders.clone();
     let created = parts.disk.run(move || create.create()).await;
     created.map_err(|source| Error::Io {
@@ -66,7 +76,18 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     #[cfg(feature = "apiserver")]
     let local = node::local(&settings, &machine, parts.machine)?;
     #[cfg(feature = "apiserver")]
-    let cluster = Cluster::open(&settings, parts.client).await?;
+    #[cfg_attr(not(feature = "api"), allow(unused_mut, reason = "what the feature changes"))]
+    let mut cluster = Cluster::open(&settings, parts.client).await?;
+    #[cfg(feature = "api")]
+    let own_api = match parts.serve_kubectl {
+        Some(address) => {
+            let (served, connections) = api::open(address, &settings, parts.clock, parts.disk).await?;
+            let own = served.own.clone();
+            cluster = Some(Cluster::of_own(served));
+            Some((own, connections))
+        }
+        None => None,
+    };
     let node_name: Arc<str> = settings.hostname()?.into();
     #[cfg(feature = "apiserver")]
     let client = cluster.as_ref().map(Cluster::client);
@@ -86,6 +107,8 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
         dynamic.events = Some(events.clone());
         parts.recorders = Some((Arc::new(events.clone()), Arc::new(events)));
     }
+    #[cfg(feature = "console")]
+    let recent = parts.console.events(&mut parts.recorders, parts.clock);
     let feed = EventFeed::new(parts.recorders);
     let context = Context {
         settings: settings.clone(),
@@ -95,6 +118,10 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
         node_recorder: Arc::new(feed.clone()),
         clock: parts.clock,
         disk: parts.disk,
+        #[cfg(all(feature = "server", not(feature = "api")))]
+        serves_streams: config.enable_server,
+        #[cfg(feature = "api")]
+        serves_streams: config.enable_server || own_api.is_some(),
         #[cfg(feature = "apiserver")]
         client: client.clone(),
     };
@@ -315,8 +342,21 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
     #[cfg(feature = "shutdown")]
     let trigger = shutdown.trigger();
     shutdown.start(&context, &built, &mut tasks).await?;
+    #[cfg(feature = "console")]
+    let console = parts
+        .console
+        .start(&context, &built, recent, &mut parts.api, &mut tasks)?;
     #[cfg(feature = "server")]
     dynamic.verbosity.clone_from(&parts.api.verbosity);
+    #[cfg(feature = "api")]
+    let api_server = match own_api {
+        Some((own, connections)) => {
+            let node_api = std::mem::take(&mut parts.api);
+            server::start_in_process(&context, &built, &stats, node_api, connections, &mut tasks)?;
+            Some(own)
+        }
+        None => None,
+    };
     #[cfg(feature = "server")]
     if config.enable_server {
         server::start(&context, &built, &stats, parts.api, &mut tasks).await?;
@@ -338,6 +378,10 @@ pub(crate) async fn compose(mut parts: Parts) -> Result<NodeAgent> {
             dynamic: Dynamic::new(&settings, dynamic),
             #[cfg(feature = "shutdown")]
             shutdown: trigger,
+            #[cfg(feature = "api")]
+            api_server,
+            #[cfg(feature = "console")]
+            console,
         },
         tasks,
         #[cfg(feature = "apiserver")]
