@@ -5,4 +5,6 @@
 mod cluster;
 mod counted;
 mod handle;
+#[cfg(feature = "api")]
+mod own_api_server;
 mod problems;
