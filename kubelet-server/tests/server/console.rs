@@ -461,7 +461,10 @@ fn colors_have_enough_contrast() {
         }
         // The outline of a bar that waits is `muted`.
         for (back, fronts) in [
-            ("panel", &["bar-runs", "bar-done", "bar-failed", "plot", "muted"][..]),
+            (
+                "panel",
+                &["bar-runs", "bar-done", "bar-failed", "plot", "muted"][..],
+            ),
             ("bar-waits", &["bar-runs", "bar-done", "bar-failed", "text"]),
             ("page", &["dot-failing", "dot-waiting", "dot-running", "dot-done"]),
         ] {
