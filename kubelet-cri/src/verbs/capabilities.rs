@@ -183,3 +183,44 @@ pub trait Events: Send + Sync {
     /// lost item only delays the reader.
     fn watch(&self) -> BoxStream<'static, ContainerKey>;
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, duplex, empty};
+
+    use super::*;
+    use crate::verbs::ErrorClass;
+
+    /// A runtime that implements `exec_sync` alone.
+    struct Simple;
+
+    #[async_trait]
+    impl Exec for Simple {
+        async fn exec_sync(&self, _: &ContainerKey, command: &[String]) -> Result<ExecOutput> {
+            Ok(ExecOutput {
+                stdout: command.concat().into_bytes(),
+                stderr: b"warning".to_vec(),
+                exit_code: 3,
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_without_input_needs_no_streams_of_the_runtime() {
+        let (key, command) = (ContainerKey::new("uid", "main", 0), ["hello".to_owned()]);
+        let ((stdout, mut out), (stderr, mut err)) = (duplex(64), duplex(64));
+        let mut streams = ClientStreams::default();
+        streams.stdout = Some(Box::new(stdout));
+        streams.stderr = Some(Box::new(stderr));
+        assert_eq!(Simple.exec(&key, &command, streams).await.unwrap(), 3);
+        let (mut first, mut second) = (String::new(), String::new());
+        out.read_to_string(&mut first).await.unwrap();
+        err.read_to_string(&mut second).await.unwrap();
+        assert_eq!((&*first, &*second), ("hello", "warning"));
+
+        let mut streams = ClientStreams::default();
+        streams.stdin = Some(Box::new(empty()));
+        let refused = Simple.exec(&key, &command, streams).await.unwrap_err();
+        assert_eq!(refused.class, ErrorClass::Unsupported);
+    }
+}
