@@ -1,6 +1,5 @@
 //! Builds the agent from the crates.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,10 +9,9 @@ use kubelet_core::{
     Kubelet, PodCache, PodSource, PodStatusManager as _, ProbeResultCache, SourceUpdate, StatusSink,
 };
 use kubelet_cri::process::ProcessRuntime;
-use kubelet_cri::verbs::CriAdapterBuilder;
 use kubelet_cri::{CriAdapter, CriClient, ImageService, RuntimeService};
 use kubelet_kuberuntime::logs::{ContainerLogManager, LogRotatePolicy};
-use kubelet_kuberuntime::{CriRuntime, CriRuntimeBuilder, NodeProber, NodeSettings};
+use kubelet_kuberuntime::{CriRuntime, NodeProber, NodeSettings};
 use kubelet_pleg::{EventedPleg, GenericPleg};
 use kubelet_status::StatusManager;
 use kubelet_volume::{InTreePlugins, NodeVolumes};
@@ -45,7 +43,7 @@ impl Agent {
             return Err(format!("--manifests {}: no such file or folder", manifests.display()).into());
         }
 
-        let (services, processes) = services(args, &root_dir, |adapter| adapter).await?;
+        let (services, processes) = services(args, &root_dir).await?;
         let logs = ContainerLogManager::new(services.0.clone(), LogRotatePolicy::default())?;
         let probes = ProbeResultCache::new();
         let prober = NodeProber::new(services.0.clone());
@@ -57,8 +55,11 @@ impl Agent {
         let builder = CriRuntime::builder(services.0, services.1)
             .volumes(mounted.clone())
             .probes(Arc::new(probes.clone()))
-            .statuses(statuses.reporter());
-        let runtime = cri_runtime(args, builder, &root_dir, Vec::new()).await?;
+            .statuses(statuses.reporter())
+            .node(NodeSettings::of_this_host())
+            .root_dir(&root_dir)
+            .pod_logs_dir(pod_logs_dir(args, &root_dir));
+        let runtime = Arc::new(builder.build().await?);
         let problems = Problems::default();
         let source = Watched(FileSource::new(manifests, node_name), problems.clone());
         let cache = PodCache::new();
@@ -110,39 +111,25 @@ impl<S: PodSource> PodSource for Watched<S> {
 type Services = (Arc<dyn RuntimeService>, Arc<dyn ImageService>);
 
 /// The CRI services: the process runtime with an adapter, or the CRI runtime at the endpoint.
-pub(crate) async fn services(
-    args: &Args,
-    root_dir: &Path,
-    adapt: impl FnOnce(CriAdapterBuilder) -> CriAdapterBuilder,
-) -> Result<(Services, Option<Arc<ProcessRuntime>>), Error> {
+async fn services(args: &Args, root_dir: &Path) -> Result<(Services, Option<Arc<ProcessRuntime>>), Error> {
     if args.runtime == "process" {
         let processes = Arc::new(ProcessRuntime::builder(root_dir.join("processes")).open().await?);
         let adapter = CriAdapter::builder(processes.clone()).records_dir(root_dir.join("cri"));
-        let adapter = Arc::new(adapt(adapter).build());
+        let adapter = Arc::new(adapter.build());
         return Ok(((adapter.clone(), adapter), Some(processes)));
     }
     let client = Arc::new(CriClient::connect(&args.runtime).await?);
     Ok(((client.clone(), client), None))
 }
 
-/// The runtime manager. `node_ips` are the addresses of the node, if it has some.
-pub(crate) async fn cri_runtime(
-    args: &Args,
-    builder: CriRuntimeBuilder,
-    root_dir: &Path,
-    node_ips: Vec<IpAddr>,
-) -> Result<Arc<CriRuntime>, Error> {
-    let pod_logs_dir = args.pod_logs_dir.clone().unwrap_or_else(|| match args.runtime.as_str() {
+fn pod_logs_dir(args: &Args, root_dir: &Path) -> PathBuf {
+    args.pod_logs_dir.clone().unwrap_or_else(|| match args.runtime.as_str() {
         "process" => root_dir.join("logs"),
         _ => PathBuf::from("/var/log/pods"),
-    });
-    let mut node = NodeSettings::of_this_host();
-    node.node_ips = node_ips.into();
-    let builder = builder.node(node).root_dir(root_dir).pod_logs_dir(pod_logs_dir);
-    Ok(Arc::new(builder.build().await?))
+    })
 }
 
 /// The host name in lower case, as in node names (`nodeutil.GetHostname`).
-pub(crate) fn host_name() -> String {
+fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().trim().to_lowercase()
 }

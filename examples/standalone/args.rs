@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// Serve kubectl on this address: apply, get, describe, logs, exec, port-forward, delete. What was applied is kept in the root
     /// dir, by default ~/.local/state/kubelet-standalone.
     #[cfg(feature = "api")]
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["run_once", "output"])]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["run_once", "output", "pleg"])]
     pub(crate) api: Option<SocketAddr>,
 
     /// With --api: serve pages to look at the node on this address of the loopback. Every user of this machine can read them.

@@ -66,7 +66,7 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     }
     let lines = log::init(args.output());
     if args.root_dir.is_none() {
-        private::folder(&args.root_dir(), private::Others::Read)?;
+        private::folder(&args.root_dir())?;
     }
     let statuses = MemorySink::new();
     let mut sinks: Vec<Arc<dyn StatusSink>> = vec![Arc::new(statuses.clone())];

@@ -11,11 +11,9 @@ use kubelet_agent::NodeAgent;
 use kubelet_agent::program::{Command, Program, signalled};
 use kubelet_core::Clock;
 use kubelet_cri::verbs::{
-    ClientStreams, Container, ContainerKey, ContainerRuntime, ContainerSpec, Exec, ExecOutput, Result,
-    RuntimeError,
+    Container, ContainerKey, ContainerRuntime, ContainerSpec, Exec, ExecOutput, Result, RuntimeError,
 };
 use parking_lot::Mutex;
-use tokio::io::AsyncWriteExt as _;
 
 #[derive(Default)]
 struct Pretend(Mutex<BTreeMap<ContainerKey, Container>>);
@@ -58,14 +56,6 @@ impl Exec for Pretend {
     async fn exec_sync(&self, _: &ContainerKey, command: &[String]) -> Result<ExecOutput> {
         let (stdout, exit_code) = (format!("{command:?}\n").into(), i32::from(command == ["false"]));
         Ok(ExecOutput { stdout, exit_code, ..Default::default() })
-    }
-    async fn exec(&self, key: &ContainerKey, command: &[String], streams: ClientStreams) -> Result<i32> {
-        let output = self.exec_sync(key, command).await?;
-        if let Some(mut stdout) = streams.stdout {
-            let written = stdout.write_all(&output.stdout).await;
-            written.map_err(|error| RuntimeError::transient(key, error.to_string()))?;
-        }
-        Ok(output.exit_code)
     }
 }
 

@@ -40,8 +40,8 @@ impl NodeAgent {
     pub async fn run(self, shutdown: CancellationToken) -> Result<()> {
         #[cfg(feature = "apiserver")]
         if let Some(cluster) = self.cluster {
-            let (ends, failed) = (CancellationToken::new(), shutdown.clone());
-            let access = async { cluster.run(ends.clone()).await.inspect_err(|_| failed.cancel()) };
+            let ends = CancellationToken::new();
+            let access = cluster.run(ends.clone(), shutdown.clone());
             let work = async {
                 let outcome = self.tasks.run(shutdown).await;
                 ends.cancel();

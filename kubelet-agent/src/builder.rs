@@ -117,6 +117,10 @@ pub(crate) struct Parts {
     pub(crate) jitter: Option<Jitter>,
     #[cfg(feature = "apiserver")]
     pub(crate) client: Option<Client>,
+    #[cfg(feature = "api")]
+    pub(crate) serve_kubectl: Option<std::net::SocketAddr>,
+    #[cfg(feature = "console")]
+    pub(crate) console: crate::console::ConsoleParts,
     #[cfg(feature = "apiserver")]
     pub(crate) local_node: Change<LocalNodeBuilder>,
     #[cfg(feature = "apiserver")]
@@ -130,9 +134,23 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
+    /// Whether the node's API is served, on a port or in the process.
+    #[cfg(feature = "console")]
+    pub(crate) fn serves_node_api(&self) -> bool {
+        #[cfg(feature = "api")]
+        if self.serve_kubectl.is_some() {
+            return true;
+        }
+        self.settings.configuration.enable_server
+    }
+
     /// Whether the node joins a cluster.
     #[cfg(feature = "server")]
     pub(crate) fn in_cluster(&self) -> bool {
+        #[cfg(feature = "api")]
+        if self.serve_kubectl.is_some() {
+            return true;
+        }
         #[cfg(feature = "apiserver")]
         return self.client.is_some() || !self.settings.kubeconfig.as_os_str().is_empty();
         #[cfg(not(feature = "apiserver"))]
@@ -164,6 +182,10 @@ impl NodeAgent {
             jitter: None,
             #[cfg(feature = "apiserver")]
             client: None,
+            #[cfg(feature = "api")]
+            serve_kubectl: None,
+            #[cfg(feature = "console")]
+            console: crate::console::ConsoleParts::default(),
             #[cfg(feature = "apiserver")]
             local_node: Vec::new(),
             #[cfg(feature = "apiserver")]
@@ -359,6 +381,50 @@ impl<Height> NodeAgentBuilder<Height> {
     #[cfg(feature = "apiserver")]
     pub fn client(mut self, client: Client) -> Self {
         self.parts.client = Some(client);
+        self
+    }
+
+    /// Makes the node a cluster of its own, with an API server in the process of the agent: `kubectl` connects to `address`, over
+    /// HTTPS, and there is no control plane and no etcd. `api.redb` in the folder of the agent keeps the objects; what was
+    /// acknowledged is there after a `kill -9`. `kubeconfig` beside it is the administrator's. The certificates are the server's own.
+    ///
+    /// Pods are bound to this node when they are created; there is no other scheduler. They run on when the agent ends, and the next
+    /// agent takes them over. With the feature `stats`, `kubectl top` works.
+    ///
+    /// The API server reaches the node inside the process, so `enableServer` has to be off. It authorizes its clients. The folder of
+    /// the agent must belong to this user alone (mode 0700). [`build`](NodeAgentBuilder::build) opens the file and the port, writes
+    /// the kubeconfig, and sets `nodeLeaseDurationSeconds` to 3600 and `enableControllerAttachDetach` to false.
+    /// [`AgentHandle::api_server`](crate::AgentHandle::api_server) has the address.
+    ///
+    /// ```
+    /// # async fn example() -> kubelet_agent::Result<()> {
+    /// use kubelet_agent::{NodeAgent, Settings};
+    ///
+    /// let mut settings = Settings::new("/var/lib/my-node");
+    /// settings.configuration.container_runtime_endpoint = "unix:///run/containerd/containerd.sock".to_owned();
+    /// # #[cfg(feature = "cri")]
+    /// let agent = NodeAgent::builder(settings).cri().serve_kubectl(([127, 0, 0, 1], 6443).into()).build().await?;
+    /// // export KUBECONFIG=/var/lib/my-node/kubeconfig
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "api")]
+    pub fn serve_kubectl(mut self, address: std::net::SocketAddr) -> Self {
+        self.parts.serve_kubectl = Some(address);
+        self
+    }
+
+    /// Serves pages to look at the node and its pods: [`kubelet_server::console`].
+    #[cfg(feature = "console")]
+    pub fn console(mut self, at: crate::ConsoleAt) -> Self {
+        self.parts.console.at = Some(at);
+        self
+    }
+
+    /// The metrics from which the console plots how long relists and syncs take. By default it plots nothing.
+    #[cfg(feature = "console")]
+    pub fn console_durations(mut self, durations: Arc<dyn kubelet_server::console::Durations>) -> Self {
+        self.parts.console.durations = Some(durations);
         self
     }
 

@@ -2,9 +2,13 @@
 
 use kubelet_core::admission::SysctlAllowlist;
 
+#[cfg(feature = "api")]
+use crate::api;
 use crate::builder::Parts;
 #[cfg(feature = "apiserver")]
 use crate::cluster;
+#[cfg(feature = "console")]
+use crate::console;
 use crate::error::Problems;
 #[cfg(feature = "apiserver")]
 use crate::node;
@@ -20,6 +24,10 @@ pub(crate) fn check(parts: &Parts) -> Result<()> {
     cluster::check(settings, parts.client.as_ref(), &mut problems);
     #[cfg(feature = "apiserver")]
     node::check(settings, &mut problems);
+    #[cfg(feature = "api")]
+    api::check(parts, &mut problems);
+    #[cfg(feature = "console")]
+    console::check(parts, &mut problems);
     runtime::check(settings, &mut problems);
     cgroups::check(settings, &mut problems);
     sources::check(settings, &mut problems);

@@ -8,6 +8,8 @@ use kubelet_node::HeartbeatClient;
 use kubelet_node::certificate::{ApiServerAccess, ApiServerAccessBuilder};
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "api")]
+use crate::api::Served;
 use crate::error::Problems;
 use crate::{Result, Settings};
 
@@ -16,6 +18,8 @@ pub(crate) struct Cluster {
     client: Client,
     #[cfg(feature = "certificates")]
     access: Option<ApiServerAccess>,
+    #[cfg(feature = "api")]
+    served: Option<Served>,
 }
 
 pub(crate) fn check(settings: &Settings, own: Option<&Client>, problems: &mut Problems) {
@@ -40,22 +44,35 @@ pub(crate) fn access(settings: &Settings) -> Result<Option<ApiServerAccessBuilde
 }
 
 impl Cluster {
+    fn new(client: Client) -> Self {
+        Self {
+            client,
+            #[cfg(feature = "certificates")]
+            access: None,
+            #[cfg(feature = "api")]
+            served: None,
+        }
+    }
+
+    /// The cluster of this node alone.
+    #[cfg(feature = "api")]
+    pub(crate) fn of_own(served: Served) -> Self {
+        let mut cluster = Self::new(served.node_client());
+        cluster.served = Some(served);
+        cluster
+    }
+
     /// Opens the access; `None` if the node joins no cluster. With a bootstrap kubeconfig it waits until a certificate is signed.
     pub(crate) async fn open(settings: &Settings, own: Option<Client>) -> Result<Option<Self>> {
         if let Some(client) = own {
-            return Ok(Some(Self {
-                client,
-                #[cfg(feature = "certificates")]
-                access: None,
-            }));
+            return Ok(Some(Self::new(client)));
         }
         #[cfg(feature = "certificates")]
         if let Some(access) = access(settings)? {
             let access = access.open().await?;
-            return Ok(Some(Self {
-                client: access.client(),
-                access: Some(access),
-            }));
+            let mut cluster = Self::new(access.client());
+            cluster.access = Some(access);
+            return Ok(Some(cluster));
         }
         #[cfg(not(feature = "certificates"))]
         let _ = settings;
@@ -75,12 +92,19 @@ impl Cluster {
         HeartbeatClient::new(self.client()).with_timeout(timeout)
     }
 
-    /// Rotates the certificates until `shutdown`. Clients work only while this runs, so it must end last.
-    pub(crate) async fn run(self, shutdown: CancellationToken) -> Result<()> {
+    /// Rotates the certificates, or is the API server, until `shutdown`. Clients work only while this runs, so it must end last. A
+    /// failure cancels `failed`.
+    pub(crate) async fn run(self, shutdown: CancellationToken, failed: CancellationToken) -> Result<()> {
+        #[cfg(feature = "api")]
+        if let Some(served) = self.served {
+            return served.run(shutdown, failed).await;
+        }
         #[cfg(feature = "certificates")]
         if let Some(access) = self.access {
-            return Ok(access.run(shutdown).await?);
+            let ended = access.run(shutdown).await.inspect_err(|_| failed.cancel());
+            return Ok(ended?);
         }
+        let _ = failed;
         shutdown.cancelled().await;
         Ok(())
     }

@@ -13,6 +13,8 @@ use kubelet_pleg::EventedPleg;
 use kubelet_status::StatusManagerConfig;
 
 use crate::agent::NodeAgent;
+#[cfg(feature = "api")]
+use crate::api;
 use crate::builder::{Parts, changed};
 #[cfg(feature = "dra")]
 use crate::claims::ClaimRoom;
@@ -66,6 +68,10 @@ pub(crate) async fn compose(parts: Parts) -> Result<NodeAgent> {
     allow(unused_mut, reason = "what features add to")
 )]
 async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<EventFeed>) -> Result<NodeAgent> {
+    #[cfg(feature = "api")]
+    if parts.serve_kubectl.is_some() {
+        api::adapt(&mut parts.settings);
+    }
     let mut dynamic = Engines::default();
     let root_dir = std::path::absolute(&parts.settings.root_dir);
     let root_dir = root_dir.map_err(|source| Error::Io {
@@ -76,6 +82,10 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
     let settings = Arc::new(parts.settings);
     let (config, gates) = (&settings.configuration, &settings.feature_gates);
     let folders = RootDir::new(&root_dir);
+    #[cfg(feature = "api")]
+    if parts.serve_kubectl.is_some() {
+        api::create_folder(&root_dir, parts.disk).await?;
+    }
     let create = folders.clone();
     let created = parts.disk.run(move || create.create()).await;
     created.map_err(|source| Error::Io {
@@ -88,7 +98,18 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
     #[cfg(feature = "apiserver")]
     let local = node::local(&settings, &machine, parts.machine)?;
     #[cfg(feature = "apiserver")]
-    let cluster = Cluster::open(&settings, parts.client).await?;
+    #[cfg_attr(not(feature = "api"), allow(unused_mut, reason = "what the feature changes"))]
+    let mut cluster = Cluster::open(&settings, parts.client).await?;
+    #[cfg(feature = "api")]
+    let own_api = match parts.serve_kubectl {
+        Some(address) => {
+            let (served, connections) = api::open(address, &settings, parts.clock, parts.disk).await?;
+            let own = served.own.clone();
+            cluster = Some(Cluster::of_own(served));
+            Some((own, connections))
+        }
+        None => None,
+    };
     let node_name: Arc<str> = settings.hostname()?.into();
     #[cfg(feature = "apiserver")]
     let client = cluster.as_ref().map(Cluster::client);
@@ -108,6 +129,8 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
         dynamic.events = Some(events.clone());
         parts.recorders = Some((Arc::new(events.clone()), Arc::new(events)));
     }
+    #[cfg(feature = "console")]
+    let recent = parts.console.events(&mut parts.recorders, parts.clock);
     let feed = EventFeed::new(parts.recorders);
     *started = Some(feed.clone());
     let context = Context {
@@ -118,6 +141,10 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
         node_recorder: Arc::new(feed.clone()),
         clock: parts.clock,
         disk: parts.disk,
+        #[cfg(all(feature = "server", not(feature = "api")))]
+        serves_streams: config.enable_server,
+        #[cfg(feature = "api")]
+        serves_streams: config.enable_server || own_api.is_some(),
         #[cfg(feature = "apiserver")]
         client: client.clone(),
     };
@@ -405,8 +432,21 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
     #[cfg(feature = "shutdown")]
     let trigger = shutdown.trigger();
     shutdown.start(&context, &built, tasks).await?;
+    #[cfg(feature = "console")]
+    let console = parts
+        .console
+        .start(&context, &built, recent, &mut parts.api, tasks)?;
     #[cfg(feature = "server")]
     dynamic.verbosity.clone_from(&parts.api.verbosity);
+    #[cfg(feature = "api")]
+    let api_server = match own_api {
+        Some((own, connections)) => {
+            let node_api = std::mem::take(&mut parts.api);
+            server::start_in_process(&context, &built, &stats, node_api, connections, tasks)?;
+            Some(own)
+        }
+        None => None,
+    };
     #[cfg(feature = "server")]
     if config.enable_server {
         server::start(&context, &built, &stats, parts.api, tasks).await?;
@@ -428,6 +468,10 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
             dynamic: Dynamic::new(&settings, dynamic),
             #[cfg(feature = "shutdown")]
             shutdown: trigger,
+            #[cfg(feature = "api")]
+            api_server,
+            #[cfg(feature = "console")]
+            console,
         },
         tasks: std::mem::take(tasks),
         #[cfg(feature = "apiserver")]

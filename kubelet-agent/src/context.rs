@@ -22,6 +22,9 @@ pub(crate) struct Context {
     pub(crate) node_recorder: Arc<dyn NodeEventRecorder>,
     pub(crate) clock: Clock,
     pub(crate) disk: Disk,
+    /// Whether the node's API is served, on a port or in the process.
+    #[cfg(feature = "server")]
+    pub(crate) serves_streams: bool,
     /// The API server, if the node joins a cluster.
     #[cfg(feature = "apiserver")]
     pub(crate) client: Option<Client>,

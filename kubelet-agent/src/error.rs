@@ -31,6 +31,14 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// Another user of this machine can use a folder or a file that is for the agent alone (feature `api`).
+    #[error("{path}: {problem}", path = .path.display())]
+    NotPrivate {
+        /// The folder or the file.
+        path: std::path::PathBuf,
+        /// Who can use it, and what to do.
+        problem: String,
+    },
     /// The program around the agent cannot start (feature `program`).
     #[error("{0}")]
     Program(String),
@@ -46,6 +54,10 @@ pub enum Error {
     /// From `kubelet-kuberuntime`.
     #[error(transparent)]
     Runtime(#[from] kubelet_kuberuntime::Error),
+    /// From `kubelet-apiserver`.
+    #[cfg(feature = "api")]
+    #[error(transparent)]
+    ApiServer(#[from] kubelet_apiserver::Error),
     /// From `kubelet-eviction`.
     #[cfg(feature = "eviction")]
     #[error(transparent)]

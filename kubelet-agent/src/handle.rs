@@ -29,12 +29,28 @@ pub struct AgentHandle {
     pub(crate) dynamic: Arc<Dynamic>,
     #[cfg(feature = "shutdown")]
     pub(crate) shutdown: Option<ShutdownTrigger>,
+    #[cfg(feature = "api")]
+    pub(crate) api_server: Option<crate::OwnApiServer>,
+    #[cfg(feature = "console")]
+    pub(crate) console: Option<std::net::SocketAddr>,
 }
 
 impl AgentHandle {
     /// The name of the node.
     pub fn node_name(&self) -> &str {
         &self.node_name
+    }
+
+    /// The API server in this process, if the agent [serves `kubectl`](crate::NodeAgentBuilder::serve_kubectl).
+    #[cfg(feature = "api")]
+    pub fn api_server(&self) -> Option<&crate::OwnApiServer> {
+        self.api_server.as_ref()
+    }
+
+    /// The address of the console, if it has [one of its own](crate::ConsoleAt::Loopback).
+    #[cfg(feature = "console")]
+    pub fn console_address(&self) -> Option<std::net::SocketAddr> {
+        self.console
     }
 
     /// The desired pods, of all sources.

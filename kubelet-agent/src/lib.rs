@@ -3,6 +3,8 @@
 #![warn(missing_docs)]
 
 mod agent;
+#[cfg(feature = "api")]
+mod api;
 mod builder;
 mod cgroups;
 mod check;
@@ -12,6 +14,8 @@ mod claims;
 mod cluster;
 mod compose;
 mod configured;
+#[cfg(feature = "console")]
+mod console;
 mod context;
 mod dynamic;
 mod engines;
@@ -47,7 +51,11 @@ mod tasks;
 mod volumes;
 
 pub use agent::NodeAgent;
+#[cfg(feature = "api")]
+pub use api::OwnApiServer;
 pub use builder::{NoRuntime, NodeAgentBuilder, OfContainers, OfPods};
+#[cfg(feature = "console")]
+pub use console::ConsoleAt;
 pub use dynamic::Reconfigured;
 pub use error::{Error, Result};
 pub use events::AgentEvent;

@@ -116,7 +116,7 @@ pub(crate) async fn connect(
                     .records_dir(context.root_dir.path().join("cri"))
                     .clock(context.clock);
                 #[cfg(feature = "server")]
-                let adapter = match config.enable_server {
+                let adapter = match context.serves_streams {
                     true => adapter.streaming(crate::server::streams(tasks).await?),
                     false => adapter,
                 };

@@ -59,6 +59,13 @@ pub(super) async fn authentication(
     Ok((authentication, files))
 }
 
+/// For a place that only those reach who may do everything.
+#[cfg(any(feature = "api", feature = "console"))]
+pub(crate) fn of_everybody(context: &Context) -> (Authentication, Authorization) {
+    let all = Authorization::new(&*context.node_name, Arc::new(AlwaysAllow));
+    (Authentication::anonymous(), all)
+}
+
 /// The API server decides, or everybody may.
 pub(super) fn authorization(context: &Context) -> Result<Authorization> {
     let config = &context.settings.configuration.authorization;

@@ -14,10 +14,12 @@ use kubelet_server::streaming::{StreamServer, StreamServerOptions};
 #[cfg(feature = "system-logs")]
 use kubelet_server::system_logs::SystemLogs;
 use kubelet_server::{
-    AgentVersion, CertificateFiles, Handlers, LogVerbosity, MetricsSource, NodeApi, NodeApiBuilder, Profiler,
-    Server,
+    AgentVersion, Authentication, Authorization, CertificateFiles, Handlers, LogVerbosity, MetricsSource,
+    NodeApi, NodeApiBuilder, Profiler, Server,
 };
 
+#[cfg(any(feature = "api", feature = "console"))]
+pub(crate) use self::access::of_everybody;
 #[cfg(feature = "pods-api")]
 pub(crate) use self::pods_api::StatusChanges;
 use crate::builder::{Change, changed};
@@ -74,13 +76,61 @@ pub(crate) async fn start(
     let host = address("address", &config.address)?;
     let files = CertificateFiles::new();
     let (authentication, files) = access::authentication(context, files).await?;
-    let authorization = access::authorization(context)?;
-    let pods = Arc::new(built.kubelet.clone());
-    let health = HealthChecks::of(&built.kubelet).check("log", || Ok(()));
+    let access = (authentication, access::authorization(context)?);
+    let metrics = parts.metrics.clone();
+    let api = node_api(context, built, stats, parts, access)?;
 
-    let api = NodeApi::builder(pods.clone(), authentication, authorization)
+    let (tls, files) = tls::settings(context, built, files, tasks).await?;
+    tasks.add("certificate files", |shutdown| files.run(shutdown));
+    let at = SocketAddr::new(host, port("port", config.port)?);
+    tasks.add_fallible("server", move |shutdown| async move {
+        Ok(Server::serve(at, api, Some(&tls), shutdown).await?)
+    });
+    if config.read_only_port > 0 {
+        let api = NodeApi::read_only(Arc::new(built.kubelet.clone())).health(health(built));
+        let api = with(api, stats.provider.clone(), NodeApiBuilder::stats);
+        let api = with(api, metrics, NodeApiBuilder::metrics).build();
+        let at = SocketAddr::new(host, port("readOnlyPort", config.read_only_port)?);
+        tasks.add_fallible("read-only server", move |shutdown| async move {
+            Ok(Server::serve(at, api, None, shutdown).await?)
+        });
+    }
+    Ok(())
+}
+
+/// Serves the connections of the API server in this process. It has authorized its clients.
+#[cfg(feature = "api")]
+pub(crate) fn start_in_process(
+    context: &Context,
+    built: &Built,
+    stats: &StatsRoom,
+    parts: ApiParts,
+    connections: crate::api::Connections,
+    tasks: &mut Tasks,
+) -> Result<()> {
+    let api = node_api(context, built, stats, parts, of_everybody(context))?;
+    tasks.add("server", |shutdown| api.serve_connections(connections, shutdown));
+    Ok(())
+}
+
+fn health(built: &Built) -> HealthChecks {
+    HealthChecks::of(&built.kubelet).check("log", || Ok(()))
+}
+
+/// The node's API, for those who have access.
+fn node_api(
+    context: &Context,
+    built: &Built,
+    stats: &StatsRoom,
+    parts: ApiParts,
+    (authentication, authorization): (Authentication, Authorization),
+) -> Result<NodeApi> {
+    let settings = &*context.settings;
+    let config = &settings.configuration;
+    let pods = Arc::new(built.kubelet.clone());
+    let api = NodeApi::builder(pods, authentication, authorization)
         .handlers(handlers(settings))
-        .health(health.clone())
+        .health(health(built))
         .running_pods(built.runtime.reader())
         .configz(serde_json::to_vec(&config.configz()).map_err(kubelet_configz)?)
         .flags(settings.flags.clone())
@@ -95,27 +145,10 @@ pub(crate) async fn start(
     let api = with(api, built.runtime.logs.clone(), NodeApiBuilder::logs);
     let api = with(api, built.runtime.streaming.clone(), NodeApiBuilder::runtime);
     let api = with(api, stats.provider.clone(), NodeApiBuilder::stats);
-    let api = with(api, parts.metrics.clone(), NodeApiBuilder::metrics);
+    let api = with(api, parts.metrics, NodeApiBuilder::metrics);
     let api = with(api, parts.verbosity, NodeApiBuilder::verbosity);
     let api = with(api, parts.profiler, NodeApiBuilder::profiler);
-    let api = changed(parts.changes, api).build();
-
-    let (tls, files) = tls::settings(context, built, files, tasks).await?;
-    tasks.add("certificate files", |shutdown| files.run(shutdown));
-    let at = SocketAddr::new(host, port("port", config.port)?);
-    tasks.add_fallible("server", move |shutdown| async move {
-        Ok(Server::serve(at, api, Some(&tls), shutdown).await?)
-    });
-    if config.read_only_port > 0 {
-        let api = NodeApi::read_only(pods).health(health);
-        let api = with(api, stats.provider.clone(), NodeApiBuilder::stats);
-        let api = with(api, parts.metrics, NodeApiBuilder::metrics).build();
-        let at = SocketAddr::new(host, port("readOnlyPort", config.read_only_port)?);
-        tasks.add_fallible("read-only server", move |shutdown| async move {
-            Ok(Server::serve(at, api, None, shutdown).await?)
-        });
-    }
-    Ok(())
+    Ok(changed(parts.changes, api).build())
 }
 
 /// Sets a part if it is there.

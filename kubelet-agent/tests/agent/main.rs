@@ -8,4 +8,6 @@ mod counted;
 mod devices;
 mod handle;
 mod node_events;
+#[cfg(feature = "api")]
+mod own_api_server;
 mod problems;

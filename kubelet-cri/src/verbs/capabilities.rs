@@ -8,6 +8,7 @@ use futures::stream::BoxStream;
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::PodUid;
 pub use kubelet_core::runtime::streaming::{ByteStream, ClientStreams};
+use tokio::io::AsyncWriteExt as _;
 
 use super::container::ContainerKey;
 use super::error::{Result, RuntimeError};
@@ -26,22 +27,32 @@ pub trait Exec: Send + Sync {
     /// signal n ended it. With [`terminal`](ClientStreams::terminal), the command gets a terminal.
     ///
     /// [`CriAdapter`](super::CriAdapter) offers it to clients through its
-    /// [streaming server](super::CriAdapterBuilder::streaming). By default it is refused as
-    /// [unsupported](super::ErrorClass::Unsupported).
+    /// [streaming server](super::CriAdapterBuilder::streaming). By default it calls [`exec_sync`](Self::exec_sync) and writes the
+    /// output at the end of the command.
     ///
     /// # Errors
     ///
-    /// If the command cannot be started.
+    /// If the command cannot be started, or its output cannot be written. By default, a command with input or a terminal is
+    /// [unsupported](super::ErrorClass::Unsupported).
     ///
     /// # Cancel safety
     ///
     /// The adapter drops the call when the client is gone: kill the command then.
     async fn exec(&self, key: &ContainerKey, command: &[String], streams: ClientStreams) -> Result<i32> {
-        let _ = (command, streams);
-        Err(RuntimeError::unsupported(
-            key,
-            "the runtime does not support streaming exec",
-        ))
+        if streams.stdin.is_some() || streams.terminal.is_some() {
+            return Err(RuntimeError::unsupported(
+                key,
+                "the runtime does not support commands with input or a terminal",
+            ));
+        }
+        let output = self.exec_sync(key, command).await?;
+        for (stream, written) in [(streams.stdout, output.stdout), (streams.stderr, output.stderr)] {
+            if let Some(mut stream) = stream {
+                let written = stream.write_all(&written).await;
+                written.map_err(|error| RuntimeError::transient(key, error.to_string()))?;
+            }
+        }
+        Ok(output.exit_code)
     }
 }
 
@@ -171,4 +182,45 @@ pub trait Events: Send + Sync {
     /// A stream of the containers that end from now on, each at least once. An item is only a hint to read the state. A
     /// lost item only delays the reader.
     fn watch(&self) -> BoxStream<'static, ContainerKey>;
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, duplex, empty};
+
+    use super::*;
+    use crate::verbs::ErrorClass;
+
+    /// A runtime that implements `exec_sync` alone.
+    struct Simple;
+
+    #[async_trait]
+    impl Exec for Simple {
+        async fn exec_sync(&self, _: &ContainerKey, command: &[String]) -> Result<ExecOutput> {
+            Ok(ExecOutput {
+                stdout: command.concat().into_bytes(),
+                stderr: b"warning".to_vec(),
+                exit_code: 3,
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_without_input_needs_no_streams_of_the_runtime() {
+        let (key, command) = (ContainerKey::new("uid", "main", 0), ["hello".to_owned()]);
+        let ((stdout, mut out), (stderr, mut err)) = (duplex(64), duplex(64));
+        let mut streams = ClientStreams::default();
+        streams.stdout = Some(Box::new(stdout));
+        streams.stderr = Some(Box::new(stderr));
+        assert_eq!(Simple.exec(&key, &command, streams).await.unwrap(), 3);
+        let (mut first, mut second) = (String::new(), String::new());
+        out.read_to_string(&mut first).await.unwrap();
+        err.read_to_string(&mut second).await.unwrap();
+        assert_eq!((&*first, &*second), ("hello", "warning"));
+
+        let mut streams = ClientStreams::default();
+        streams.stdin = Some(Box::new(empty()));
+        let refused = Simple.exec(&key, &command, streams).await.unwrap_err();
+        assert_eq!(refused.class, ErrorClass::Unsupported);
+    }
 }

@@ -24,15 +24,11 @@
     label.append('Filter ');
     filter = document.createElement('input');
     filter.type = 'search';
+    // With the browser's modifier keys: a single key would get in the way of speech input (WCAG 2.1.4).
+    filter.accessKey = 'f';
     filter.addEventListener('input', apply);
     label.append(filter);
     pods.before(label);
-    document.addEventListener('keydown', event => {
-      if (event.key === '/' && !event.ctrlKey && !event.metaKey && document.activeElement !== filter) {
-        event.preventDefault();
-        filter.focus();
-      }
-    });
   }
 
   const show = (id, html) => {

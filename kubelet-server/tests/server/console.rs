@@ -459,12 +459,22 @@ fn colors_have_enough_contrast() {
                 );
             }
         }
-        for bar in ["bar-runs", "bar-done", "bar-failed", "plot"] {
-            assert!(
-                contrast(bar, "panel") >= 3.0,
-                "{mode}: {bar}: {}",
-                contrast(bar, "panel")
-            );
+        // The outline of a bar that waits is `muted`.
+        for (back, fronts) in [
+            (
+                "panel",
+                &["bar-runs", "bar-done", "bar-failed", "plot", "muted"][..],
+            ),
+            ("bar-waits", &["bar-runs", "bar-done", "bar-failed", "text"]),
+            ("page", &["dot-failing", "dot-waiting", "dot-running", "dot-done"]),
+        ] {
+            for front in fronts {
+                assert!(
+                    contrast(front, back) >= 3.0,
+                    "{mode}: {front} on {back}: {}",
+                    contrast(front, back)
+                );
+            }
         }
     }
 }

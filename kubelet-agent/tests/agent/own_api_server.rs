@@ -1,0 +1,141 @@
+//! An agent with its own API server, driven over HTTPS with the kubeconfig that it writes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube_client::api::{DeleteParams, PostParams};
+use kube_client::config::{KubeConfigOptions, Kubeconfig};
+use kube_client::{Api, Client, Config};
+use kubelet_agent::{Error, NodeAgent, Settings};
+use kubelet_core::Clock;
+use kubelet_testing::MemoryRuntime;
+use tokio_util::sync::CancellationToken;
+
+const NODE: &str = "one";
+
+fn settings(folder: &Path) -> Settings {
+    let mut settings = Settings::new(folder.join("agent"));
+    settings.node_name = NODE.to_owned();
+    settings
+}
+
+async fn start(folder: &Path, runtime: &MemoryRuntime) -> NodeAgent {
+    let agent = NodeAgent::builder(settings(folder)).containers(Arc::new(runtime.clone()));
+    let agent = agent.serve_kubectl(([127, 0, 0, 1], 0).into());
+    agent
+        .configure_node(|node| node.ready_check(Vec::new))
+        .build()
+        .await
+        .unwrap()
+}
+
+/// A client as `kubectl` has it.
+async fn client(agent: &NodeAgent) -> Client {
+    let handle = agent.handle();
+    let api = handle.api_server().unwrap();
+    assert!(api.address().ip().is_loopback() && api.address().port() > 0);
+    let config = Kubeconfig::read_from(api.kubeconfig()).unwrap();
+    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
+    Client::try_from(config.unwrap()).unwrap()
+}
+
+/// Asks again until the answer is right.
+async fn until<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T>) -> T {
+    let wait = async {
+        loop {
+            if let Some(answer) = answer().await {
+                return answer;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(120), wait).await;
+    waited.unwrap_or_else(|_| panic!("not in time: {what}"))
+}
+
+async fn phase(pods: &Api<Pod>, phase: &str) {
+    let is = async || {
+        let pod = pods.get_opt("web").await.unwrap()?;
+        (pod.status?.phase.as_deref() == Some(phase)).then_some(())
+    };
+    until("the phase of the pod", is).await;
+}
+
+#[tokio::test]
+async fn what_was_applied_runs_and_is_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = MemoryRuntime::new(Clock::system());
+    let agent = start(folder.path(), &runtime).await;
+    let (client_of_first, shutdown) = (client(&agent).await, CancellationToken::new());
+    let running = tokio::spawn(agent.run(shutdown.clone()));
+
+    let nodes = Api::<Node>::all(client_of_first.clone());
+    until("the node", async || nodes.get_opt(NODE).await.unwrap()).await;
+    let pods = Api::<Pod>::default_namespaced(client_of_first.clone());
+    let pod: Pod = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "web"},
+        "spec": {"containers": [{"name": "main", "image": "any"}], "terminationGracePeriodSeconds": 1},
+    }))
+    .unwrap();
+    let created = pods.create(&PostParams::default(), &pod).await.unwrap();
+    phase(&pods, "Running").await;
+    let map: ConfigMap = serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "kept"}, "data": {"key": "value"},
+    }))
+    .unwrap();
+    let maps = Api::<ConfigMap>::default_namespaced(client_of_first);
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    shutdown.cancel();
+    running.await.unwrap().unwrap();
+
+    let agent = start(folder.path(), &runtime).await;
+    let (client, shutdown) = (client(&agent).await, CancellationToken::new());
+    let own = agent.handle().api_server().unwrap().client();
+    let running = tokio::spawn(agent.run(shutdown.clone()));
+    let maps = Api::<ConfigMap>::default_namespaced(own);
+    assert_eq!(maps.get("kept").await.unwrap().data.unwrap()["key"], "value");
+    let pods = Api::<Pod>::default_namespaced(client);
+    assert_eq!(pods.get("web").await.unwrap().metadata.uid, created.metadata.uid);
+    phase(&pods, "Running").await;
+    pods.delete("web", &DeleteParams::default()).await.unwrap();
+    until("the pod is gone", async || {
+        pods.get_opt("web").await.unwrap().is_none().then_some(())
+    })
+    .await;
+    shutdown.cancel();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn one_api_server_is_enough() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = settings(folder.path());
+    settings.kubeconfig = "/etc/kubernetes/kubelet.conf".into();
+    settings.configuration.enable_server = true;
+    let agent = NodeAgent::builder(settings).containers(Arc::new(MemoryRuntime::new(Clock::system())));
+    match agent.serve_kubectl(([127, 0, 0, 1], 0).into()).build().await {
+        Err(Error::Misconfigured { problems }) => {
+            for words in ["a node has one API server", "without a port"] {
+                let is_named = problems.iter().any(|problem| problem.contains(words));
+                assert!(is_named, "{words}: {problems:#?}");
+            }
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(!folder.path().join("agent").exists());
+}
+
+#[cfg(feature = "console")]
+#[tokio::test]
+async fn a_console_without_authentication_is_on_the_loopback_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent = NodeAgent::builder(settings(folder.path()))
+        .containers(Arc::new(MemoryRuntime::new(Clock::system())))
+        .console(kubelet_agent::ConsoleAt::Loopback(([192, 0, 2, 1], 8080).into()));
+    let refused = agent.build().await.unwrap_err().to_string();
+    assert!(
+        refused.contains("must be an address of the loopback"),
+        "{refused}"
+    );
+}
