@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p benches --bench volumes -- PROGRAM…` needs root. A program must accept a kubelet's command line; for
 //! example, a release build of the example `node-agent`. With two programs, the bench prints the ratio of the first to the
-//! second. The Go kubelet needs up to four minutes.
+//! second. The Go kubelet needs up to five minutes.
 //!
 //! Each program joins an API server in memory and runs its pods on a CRI runtime in memory, so the figures have no
 //! containers in them. CPU is the user and system time of the program's process.
@@ -291,7 +291,7 @@ fn main() {
             for (first, second) in first.iter().zip(second) {
                 let Figure { what, value, unit } = first;
                 println!(
-                    "| {what} | {value:.2} {unit} | {:.2} {unit} | {:.2} |",
+                    "| {what} | {value:.2} {unit} | {:.2} {unit} | {:.3} |",
                     second.value,
                     value / second.value
                 );

@@ -48,6 +48,8 @@ fn settings(args: &Args) -> Result<Settings, Error> {
     let mut settings = Settings::new(args.root_dir());
     settings.node_name = args.node_name.clone().unwrap_or_default();
     let config = &mut settings.configuration;
+    // No garbage collection: the images of the machine are not this program's alone.
+    config.image_gc_high_threshold_percent = 100;
     if let Some(manifests) = &args.manifests {
         config.static_pod_path = std::path::absolute(manifests)?.to_string_lossy().into_owned();
     }

@@ -21,13 +21,20 @@ fn settings(folder: &Path) -> Settings {
 }
 
 async fn start(folder: &Path, runtime: &MemoryRuntime) -> NodeAgent {
-    let agent = NodeAgent::builder(settings(folder)).containers(Arc::new(runtime.clone()));
-    let agent = agent.serve_kubectl(([127, 0, 0, 1], 0).into());
-    agent
-        .configure_node(|node| node.ready_check(Vec::new))
-        .build()
-        .await
-        .unwrap()
+    // Clients of the agent before close the file when their tasks have noticed that they are gone.
+    until("the agent is built", async || {
+        let agent = NodeAgent::builder(settings(folder)).containers(Arc::new(runtime.clone()));
+        let agent = agent.serve_kubectl(([127, 0, 0, 1], 0).into());
+        match agent
+            .configure_node(|node| node.ready_check(Vec::new))
+            .build()
+            .await
+        {
+            Err(Error::ApiServer(error)) if error.to_string().contains("already open") => None,
+            built => Some(built.unwrap()),
+        }
+    })
+    .await
 }
 
 /// A client as `kubectl` has it.

@@ -44,6 +44,9 @@ async fn all_problems_are_reported_together() {
             "cannot use webhook authentication",
             "unknown authorization mode Sometimes",
         ]);
+        if cfg!(not(feature = "certificates")) {
+            expected.push("the feature `certificates`");
+        }
     }
     if cfg!(feature = "healthz") {
         settings.configuration.healthz_port = 70_000;
