@@ -51,7 +51,6 @@ pub(crate) use fields::{check_field_label, selectable_field};
 pub(crate) use initial::{NamespaceDefaults, beside_namespace, initial_objects};
 #[cfg(any(feature = "signing", feature = "storage-controllers"))]
 pub(crate) use metadata::time;
-#[cfg(feature = "storage-controllers")]
 pub(crate) use metadata::uid as new_uid;
 pub(crate) use posted::{Posted, post_subresource};
 pub(crate) use strategy::{prepare_create, prepare_update};
