@@ -130,8 +130,8 @@ impl Allocator {
     ///
     /// # Errors
     ///
-    /// If the pod is rejected; [`Error::rejection`] says how. What was allocated for it until then is freed with the next call in
-    /// which it is not active.
+    /// If the pod is rejected; [`Error::rejection`](crate::Error::rejection) says how. What was allocated for it until then is freed
+    /// with the next call in which it is not active.
     pub fn admit(&mut self, pod: &Arc<Pod>, active: Option<&[Arc<Pod>]>) -> Result<()> {
         let mut admission = self.begin(pod, active);
         while let Some(share) = self.next_share(&mut admission) {
