@@ -5,6 +5,8 @@
 //! $ KUBECONFIG=~/my-node/kubeconfig kubectl get pods
 //! ```
 
+#![allow(clippy::print_stdout, reason = "a program")]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

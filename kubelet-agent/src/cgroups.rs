@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kubelet_core::cgroups::PodCgroupSettings;
+use kubelet_core::cgroups::{ExclusiveCpus, PodCgroupSettings};
 use kubelet_core::quantity::Amount;
 use kubelet_resources::cgroups::{MemoryQos, PodCgroups, QosReserved, Reserved, ReservedFor};
 use kubelet_resources::{CpuSet, Machine};
@@ -24,10 +24,13 @@ pub(crate) async fn open(
     context: &Context,
     pods: PodCgroupSettings,
     memory_capacity: u64,
+    exclusive_cpus: Arc<dyn ExclusiveCpus>,
 ) -> Result<Arc<PodCgroups>> {
     let settings = &*context.settings;
     let (config, gates) = (&settings.configuration, &settings.feature_gates);
-    let mut cgroups = PodCgroups::builder(pods).disk(context.disk);
+    let mut cgroups = PodCgroups::builder(pods)
+        .disk(context.disk)
+        .exclusive_cpus(exclusive_cpus);
     match config.cpu_manager_policy.as_str() {
         "static" => cgroups = cgroups.without_cpu_load_balance(),
         _ => match context.disk.run(|| Ok(all_cpus())).await {

@@ -281,6 +281,12 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
                 resources: of_resources.as_ref().map(ResourceHandles::of_containers),
                 #[cfg(not(feature = "resources"))]
                 resources: None,
+                #[cfg(feature = "resources")]
+                exclusive_cpus: of_resources
+                    .as_ref()
+                    .and_then(|handles| handles.exclusive_cpus(&settings)),
+                #[cfg(not(feature = "resources"))]
+                exclusive_cpus: None,
                 claims: of_claims.clone(),
             };
             RuntimeRoom::of_containers(services, &context, uses, parts.cri_runtime).await?

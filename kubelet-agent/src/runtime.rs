@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kubelet_core::cgroups::{ExclusiveCpus, NoExclusiveCpus};
 use kubelet_core::runtime::streaming::StreamingRuntime;
 use kubelet_core::runtime::{ContainerLogs, Runtime, RuntimeReader};
 use kubelet_core::{
@@ -148,6 +149,7 @@ pub(crate) struct Uses {
     pub(crate) statuses: Arc<dyn PodStatusReporter>,
     pub(crate) probes: ProbeResultCache,
     pub(crate) resources: Option<Arc<dyn ContainerResources>>,
+    pub(crate) exclusive_cpus: Option<Arc<dyn ExclusiveCpus>>,
     pub(crate) claims: Option<Arc<dyn DynamicResources>>,
 }
 
@@ -215,6 +217,8 @@ impl RuntimeRoom {
         if let Some(resources) = uses.resources {
             manager = manager.container_resources(resources);
         }
+        let exclusive_cpus = uses.exclusive_cpus.unwrap_or_else(|| Arc::new(NoExclusiveCpus));
+        manager = manager.exclusive_cpus(exclusive_cpus.clone());
         if let Some(claims) = uses.claims {
             manager = manager.dynamic_resources(claims);
         }
@@ -226,7 +230,8 @@ impl RuntimeRoom {
         let manager = match services.cgroups {
             true => {
                 let node = manager.node_settings();
-                let made = crate::cgroups::open(context, node.pod_cgroups(), node.memory_capacity).await?;
+                let pods = node.pod_cgroups();
+                let made = crate::cgroups::open(context, pods, node.memory_capacity, exclusive_cpus).await?;
                 cgroups = Some(made.clone());
                 manager.with_pod_cgroups(made)
             }

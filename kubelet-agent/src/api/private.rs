@@ -92,6 +92,7 @@ fn cannot_use(path: &Path, source: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
@@ -103,7 +104,7 @@ mod tests {
         folder(&own).unwrap();
         assert_eq!(own.metadata().unwrap().mode() & 0o777, 0o700);
         folder(&own).unwrap();
-        std::fs::set_permissions(&own, PermissionsExt::from_mode(0o750)).unwrap();
+        std::fs::set_permissions(&own, Permissions::from_mode(0o750)).unwrap();
         let refused = folder(&own).unwrap_err().to_string();
         assert!(refused.contains("its mode is 750"), "{refused}");
     }

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kubelet_core::cgroups::ExclusiveCpus;
 use kubelet_core::{ContainerResources, KubeletHandle, NodeGetter, PodAdmitHandler};
 use kubelet_cri::RuntimeService;
 use kubelet_node::MachineInfo;
@@ -154,6 +155,12 @@ impl ResourceHandles {
 
     pub(crate) fn of_containers(&self) -> Arc<dyn ContainerResources> {
         Arc::new(self.manager.clone())
+    }
+
+    /// Which containers get no CPU quota, if any are to have none.
+    pub(crate) fn exclusive_cpus(&self, settings: &Settings) -> Option<Arc<dyn ExclusiveCpus>> {
+        let enabled = settings.feature_gates.enabled("DisableCPUQuotaWithExclusiveCPUs");
+        enabled.then(|| Arc::new(self.manager.clone()) as _)
     }
 
     /// The node for admission: pods that have devices fit, even if the plugins of these are gone.
