@@ -12,7 +12,7 @@ use super::pods::{IMAGE, SERVER, pod};
 use crate::standalone::{StatusExt, until};
 
 /// Verb, resource and field selector of the requests of a kubelet v1.36, as recorded.
-const ASKED: [&str; 28] = [
+const ASKED: [&str; 29] = [
     "create csinodes",
     "create events",
     "create leases",
@@ -20,6 +20,7 @@ const ASKED: [&str; 28] = [
     "create pods",
     "create serviceaccounts/token",
     "delete pods",
+    "deletecollection resourceslices spec.nodeName=NODE",
     "get csinodes",
     "get leases",
     "get nodes",
