@@ -1,7 +1,7 @@
 //! The iptables chains of the host, with a program that stands for `iptables`: each chain is a file, and each rule a line of it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,24 +10,8 @@ use kubelet_testing::eventually;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-/// Answers as iptables does: 1 for a chain that exists (`-N`) or is missing (`-S`), and for a rule that is missing (`-C`). `VERSION`,
-/// and `STATE`, the folder of the chains, are replaced.
-const PROGRAM: &str = r#"#!/bin/sh
-echo "$@" >> STATE/calls
-[ "$1" = --version ] && { echo "iptables VERSION (legacy)"; exit 0; }
-[ "$1" = -w ] && shift
-[ "$1" = 5 ] && shift
-[ -e STATE/locked ] && { echo "Another app is currently holding the xtables lock"; exit 4; }
-do=$1 chain=$2 file=STATE/$4.$2
-shift 4
-case $do in
-  -N) [ -e $file ] && exit 1; : > $file;;
-  -S) [ -e $file ] || exit 1;;
-  -C) grep -qxF -- "$*" $file 2>/dev/null || exit 1;;
-  -A) echo "$*" >> $file;;
-  -I) { echo "$*"; cat $file; } > $file.new && mv $file.new $file;;
-esac
-"#;
+/// It is a file of the repository: a program that a test has just written cannot be executed while another test starts a process.
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/node/iptables");
 
 struct Host {
     folder: TempDir,
@@ -44,10 +28,8 @@ impl Host {
                 fs::write(state.join(chain), "").unwrap();
             }
             fs::write(state.join("filter.INPUT"), "-j OTHER\n").unwrap();
-            let text = PROGRAM.replace("STATE", state.to_str().unwrap());
-            let path = folder.path().join(program);
-            fs::write(&path, text.replace("VERSION", version)).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            fs::write(state.join("version"), version).unwrap();
+            symlink(PROGRAM, folder.path().join(program)).unwrap();
         }
         Self { folder }
     }
