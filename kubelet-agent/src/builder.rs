@@ -391,7 +391,8 @@ impl<Height> NodeAgentBuilder<Height> {
     /// Pods are bound to this node when they are created; there is no other scheduler. They run on when the agent ends, and the next
     /// agent takes them over. With the feature `stats`, `kubectl top` works.
     ///
-    /// The file stays open until the process ends: the next agent on the folder needs a new process.
+    /// When [`run`](NodeAgent::run) has returned, the file is closed, and the next agent on the folder may be in the same process.
+    /// Handles and clients of the ended agent may be kept.
     ///
     /// The API server reaches the node inside the process, so `enableServer` has to be off. It authorizes its clients. The folder of
     /// the agent must belong to this user alone (mode 0700). [`build`](NodeAgentBuilder::build) opens the file and the port, writes

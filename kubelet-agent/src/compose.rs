@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubelet_config::KubeletConfiguration;
 use kubelet_core::admission::AppArmorAdmitHandler;
 use kubelet_core::{
     EventType, HealthChecks, Kubelet, KubeletBuilder, NodeEventRecorder as _, PodCache,
@@ -22,7 +23,7 @@ use crate::claims::ClaimRoom;
 use crate::cluster::Cluster;
 use crate::configured::{self, count, time};
 use crate::context::{Built, Context};
-use crate::dynamic::{Dynamic, Engines};
+use crate::dynamic::{Adapt, Dynamic, Engines};
 #[cfg(feature = "apiserver")]
 use crate::events;
 use crate::events::EventFeed;
@@ -69,9 +70,13 @@ pub(crate) async fn compose(parts: Parts) -> Result<NodeAgent> {
 )]
 async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<EventFeed>) -> Result<NodeAgent> {
     #[cfg(feature = "api")]
-    if parts.serve_kubectl.is_some() {
-        api::adapt(&mut parts.settings);
-    }
+    let adapt: Adapt = match parts.serve_kubectl {
+        Some(_) => api::adapt,
+        None => as_it_is,
+    };
+    #[cfg(not(feature = "api"))]
+    let adapt: Adapt = as_it_is;
+    adapt(&mut parts.settings.configuration);
     let mut dynamic = Engines::default();
     let root_dir = std::path::absolute(&parts.settings.root_dir);
     let root_dir = root_dir.map_err(|source| Error::Io {
@@ -147,6 +152,8 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
         serves_streams: config.enable_server || own_api.is_some(),
         #[cfg(feature = "apiserver")]
         client: client.clone(),
+        #[cfg(feature = "api")]
+        serves_kubectl: own_api.is_some(),
     };
     #[cfg(feature = "volumes")]
     if parts.volumes.is_none() && parts.runtime.mounts() {
@@ -188,6 +195,10 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
     #[cfg(feature = "volumes")]
     let late = LateVolumes::default();
     let mut node_settings = configured::node(config, gates);
+    #[cfg(feature = "api")]
+    {
+        node_settings.cluster_has_dns = !context.serves_kubectl;
+    }
     let mut status_config = StatusManagerConfig::default();
     status_config.clock = context.clock;
     status_config.node.stop_signals = gates.enabled("ContainerStopSignals");
@@ -471,7 +482,7 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
             events: feed,
             health,
             node_name: context.node_name,
-            dynamic: Dynamic::new(&settings, dynamic),
+            dynamic: Dynamic::new(&settings, adapt, dynamic),
             #[cfg(feature = "shutdown")]
             shutdown: trigger,
             #[cfg(feature = "api")]
@@ -484,6 +495,9 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
         cluster,
     })
 }
+
+/// The agent decides no field of the configuration itself.
+fn as_it_is(_: &mut KubeletConfiguration) {}
 
 /// The manager of the certificates of pods, in a cluster with the feature gate on.
 #[cfg(feature = "pod-certificates")]

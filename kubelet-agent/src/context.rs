@@ -28,6 +28,9 @@ pub(crate) struct Context {
     /// The API server, if the node joins a cluster.
     #[cfg(feature = "apiserver")]
     pub(crate) client: Option<Client>,
+    /// Whether the API server is in this process, and this node its only one.
+    #[cfg(feature = "api")]
+    pub(crate) serves_kubectl: bool,
 }
 
 /// The built agent, for the rooms beside the pod lifecycle: stats, eviction, shutdown, the server.

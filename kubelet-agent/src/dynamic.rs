@@ -44,10 +44,14 @@ pub struct Reconfigured {
     pub needs_restart: Vec<String>,
 }
 
+/// Sets the fields that the agent decides itself, whatever the configuration says.
+pub(crate) type Adapt = fn(&mut KubeletConfiguration);
+
 /// Applies changed fields to the engines of one agent.
 pub(crate) struct Dynamic {
     in_force: Mutex<KubeletConfiguration>,
     gates: FeatureGates,
+    adapt: Adapt,
     notice: watch::Sender<Reconfigured>,
     engines: Engines,
 }
@@ -65,13 +69,15 @@ pub(crate) struct Engines {
 }
 
 impl Dynamic {
-    pub(crate) fn new(settings: &Settings, engines: Engines) -> Arc<Self> {
+    /// `adapt` was applied to these settings.
+    pub(crate) fn new(settings: &Settings, adapt: Adapt, engines: Engines) -> Arc<Self> {
         let (notice, _) = watch::channel(Reconfigured::default());
         let in_force = Mutex::new(settings.configuration.clone());
         let gates = settings.feature_gates.clone();
         Arc::new(Self {
             in_force,
             gates,
+            adapt,
             notice,
             engines,
         })
@@ -83,6 +89,9 @@ impl Dynamic {
 
     /// Applies what can be applied, and names the rest. If anything is not valid, it applies nothing.
     pub(crate) fn apply(&self, wanted: &KubeletConfiguration) -> Result<Reconfigured> {
+        let mut wanted = wanted.clone();
+        (self.adapt)(&mut wanted);
+        let wanted = &wanted;
         let mut in_force = self.in_force.lock();
         self.check(&in_force, wanted)?;
         let differ = differences(&in_force, wanted)?;
@@ -231,7 +240,7 @@ mod tests {
     fn each_changed_field_is_applied_or_named() {
         let settings = Settings::new("/agent");
         let started = settings.configuration.clone();
-        let agent = Dynamic::new(&settings, Engines::default());
+        let agent = Dynamic::new(&settings, |_| (), Engines::default());
         let mut wanted = started.clone();
         wanted.image_gc_high_threshold_percent = 90;
         wanted.logging.verbosity = 5;
@@ -279,7 +288,7 @@ mod tests {
             verbosity: Some(Arc::new(Fixed)),
             ..Engines::default()
         };
-        let agent = Dynamic::new(&settings, engines);
+        let agent = Dynamic::new(&settings, |_| (), engines);
         let mut wanted = settings.configuration.clone();
         wanted.container_log_max_files = 9;
         for (size, verbosity, problem) in [("10X", 0, "containerLogMaxSize"), ("20Mi", 5, "the log is fixed")]
@@ -303,7 +312,7 @@ mod tests {
             .feature_gates
             .set("CustomCPUCFSQuotaPeriod=false")
             .unwrap();
-        let agent = Dynamic::new(&settings, Engines::default());
+        let agent = Dynamic::new(&settings, |_| (), Engines::default());
         let mut wanted = settings.configuration.clone();
         wanted.cpu_cfs_quota_period = "50ms".parse().unwrap();
         assert!(agent.apply(&wanted).is_err());

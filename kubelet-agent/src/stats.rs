@@ -64,7 +64,7 @@ impl StatsRoom {
                     room.image_fs = Some(Arc::new(ImageFs(summary.clone())));
                     room.summaries.get_or_insert_with(|| Arc::new(summary.clone()));
                     room.provider
-                        .get_or_insert_with(|| Arc::new(Endpoints::new(summary)));
+                        .get_or_insert_with(|| Arc::new(endpoints(context, summary)));
                 }
                 Err(error) => tracing::error!(%error, "usage is not measured"),
             }
@@ -73,6 +73,19 @@ impl StatsRoom {
         let _ = (context, measured);
         room
     }
+}
+
+/// What the node's API shows.
+#[cfg(feature = "stats")]
+fn endpoints(context: &Context, summary: NodeSummary) -> Endpoints {
+    let endpoints = Endpoints::new(summary);
+    // The API server in this process keeps what it reads. It computes the first rates from two readings that are a second apart.
+    #[cfg(feature = "api")]
+    if context.serves_kubectl {
+        return endpoints.resource_max_age(std::time::Duration::ZERO);
+    }
+    let _ = context;
+    endpoints
 }
 
 /// Measures this host and the pods of the agent.

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use kubelet_core::{NodeRuntime, RuntimeFeatures, RuntimeHandler, RuntimeImage};
 use parking_lot::Mutex;
 
-use crate::image_gc::ImageGcManager;
+use crate::image_gc::{ImageGcManager, ImageList};
 use kubelet_cri::KUBELET_API_VERSION;
 use kubelet_cri::{RuntimeService, v1};
 
@@ -31,7 +31,8 @@ use kubelet_cri::{RuntimeService, v1};
 pub struct CriNodeRuntime {
     services: Arc<dyn RuntimeService>,
     name: String,
-    images: OnceLock<ImageGcManager>,
+    /// Not the manager: it holds the runtime, which may hold this.
+    images: OnceLock<ImageList>,
     reported: Mutex<Reported>,
 }
 
@@ -55,7 +56,7 @@ impl CriNodeRuntime {
 
     /// Sets the source of images; without it the list of images is empty. Only the first call has an effect.
     pub fn set_images(&self, images: ImageGcManager) {
-        let _ = self.images.set(images);
+        let _ = self.images.set(images.list());
     }
 }
 
@@ -93,7 +94,11 @@ impl NodeRuntime for CriNodeRuntime {
     }
 
     async fn images(&self) -> Result<Vec<RuntimeImage>, Box<dyn std::error::Error + Send + Sync>> {
-        let images = self.images.get().map(ImageGcManager::images).unwrap_or_default();
+        let images = self
+            .images
+            .get()
+            .map(|list| list.lock().clone())
+            .unwrap_or_default();
         let image = |image: &v1::Image| RuntimeImage {
             id: image.id.clone(),
             repo_digests: image.repo_digests.clone(),

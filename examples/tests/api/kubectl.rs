@@ -118,6 +118,9 @@ async fn kubectl_drives_the_node() {
     for words in ["Node:             one/", "Status:           Running", "Started", "Container started"] {
         assert!(described.contains(words), "no {words:?} in {described}");
     }
+    assert!(!described.contains("MissingClusterDNS"), "{described}");
+    let used = kubectl.run(&["top", "node", "--no-headers"], "").await;
+    assert!(used.starts_with("one "), "{used}");
 
     let mut following = kubectl.spawn(&["logs", "-f", "web"]);
     let mut log = BufReader::new(following.stdout.take().unwrap());

@@ -13,11 +13,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kube_client::Client;
 use kubelet_apiserver::{ApiServer, FileStorage, NodeDialer, NodeStream, User};
+use kubelet_config::KubeletConfiguration;
 use kubelet_core::{Clock, Disk};
 use tokio::io::{DuplexStream, duplex};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use self::serve::OpenFile;
 pub(crate) use self::serve::Served;
 use crate::builder::Parts;
 use crate::error::Problems;
@@ -84,10 +86,10 @@ pub(crate) fn check(parts: &Parts, problems: &mut Problems) {
 }
 
 /// Settings that only make sense, or only cost, with other nodes.
-pub(crate) fn adapt(settings: &mut Settings) {
-    settings.configuration.node_lease_duration_seconds = LEASE_SECONDS;
+pub(crate) fn adapt(configuration: &mut KubeletConfiguration) {
+    configuration.node_lease_duration_seconds = LEASE_SECONDS;
     // No controller of this API server attaches volumes.
-    settings.configuration.enable_controller_attach_detach = false;
+    configuration.enable_controller_attach_detach = false;
 }
 
 /// Creates the folder of the agent, which has the secrets of the cluster, or checks that it is this user's alone.
@@ -118,7 +120,9 @@ pub(crate) async fn open(
     let (root_dir, node_name) = (&settings.root_dir, settings.hostname()?);
     let file = root_dir.join("api.redb");
     let opened = disk.run(move || Ok(open_storage(&file))).await;
-    let storage = opened.map_err(no_error)??;
+    let storage = Arc::new(opened.map_err(no_error)??);
+    // Also if the rest fails.
+    let file = OpenFile(storage.clone());
     let (dialer, connections) = mpsc::channel(1);
     let server = ApiServer::builder()
         .clock(clock)
@@ -132,7 +136,7 @@ pub(crate) async fn open(
         true => server.metrics_server(USAGE_AGE),
         false => server,
     };
-    let server = server.open(Arc::new(storage)).await?;
+    let server = server.open(storage).await?;
     let failed = |source| Error::Io {
         what: format!("cannot listen on {address}"),
         source,
@@ -154,7 +158,7 @@ pub(crate) async fn open(
         address,
         kubeconfig: kubeconfig.into(),
     };
-    Ok((Served::new(own, node_name, listener), connections))
+    Ok((Served::new(own, node_name, listener, (file, disk)), connections))
 }
 
 fn open_storage(file: &PathBuf) -> Result<FileStorage> {

@@ -1,7 +1,10 @@
 //! The API server while the agent runs.
 
+use std::sync::Arc;
+
 use kube_client::Client;
-use kubelet_apiserver::User;
+use kubelet_apiserver::{ApiServer, FileStorage, User};
+use kubelet_core::Disk;
 use tokio::net::TcpListener;
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -15,14 +18,32 @@ pub(crate) struct Served {
     pub(crate) own: OwnApiServer,
     node_name: String,
     listener: TcpListener,
+    file: OpenFile,
+    disk: Disk,
+}
+
+/// Closes the file of the objects when it is dropped. Handles of the agent and clients of the server may live longer.
+pub(super) struct OpenFile(pub(super) Arc<FileStorage>);
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 impl Served {
-    pub(super) fn new(own: OwnApiServer, node_name: String, listener: TcpListener) -> Self {
+    pub(super) fn new(
+        own: OwnApiServer,
+        node_name: String,
+        listener: TcpListener,
+        (file, disk): (OpenFile, Disk),
+    ) -> Self {
         Self {
             own,
             node_name,
             listener,
+            file,
+            disk,
         }
     }
 
@@ -31,43 +52,59 @@ impl Served {
         self.own.server.client_as(User::node(&self.node_name))
     }
 
-    /// Serves until `shutdown`: closes the port, then writes what is left to the file. If the port fails, it cancels `failed`, and
-    /// writes the changes of the other parts until they have ended, too.
+    /// Serves until `shutdown`: closes the port, writes what is left to the file, then closes the file. If the port fails, it cancels
+    /// `failed`, and writes the changes of the other parts until they have ended, too.
     pub(crate) async fn run(self, shutdown: CancellationToken, failed: CancellationToken) -> Result<()> {
-        let (close, last) = (CancellationToken::new(), CancellationToken::new());
-        let (server, stop) = (self.own.server.clone(), last.clone());
-        let mut writing = spawn(async move { Ok(server.run(stop).await?) });
-        let (server, stop, listener) = (self.own.server.clone(), close.clone(), self.listener);
-        let mut listening = spawn(async move {
-            let served = server.serve_tls(listener, stop).await;
-            served.map_err(|source| Error::Io {
-                what: "the API server cannot accept connections".to_owned(),
-                source,
-            })
+        let (file, disk) = (self.file, self.disk);
+        let served = serve(self.own.server, self.listener, shutdown, failed).await;
+        let closed = disk.run(move || {
+            drop(file);
+            Ok(())
         });
-        let closed = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => None,
-            ended = &mut listening => Some(ended),
-            ended = &mut writing => {
-                failed.cancel();
-                return joined(ended);
-            }
-        };
-        let closed = match closed {
-            Some(ended) => {
-                failed.cancel();
-                shutdown.cancelled().await;
-                joined(ended)
-            }
-            None => {
-                close.cancel();
-                joined(listening.await)
-            }
-        };
-        last.cancel();
-        joined(writing.await).and(closed)
+        served.and(closed.await.map_err(super::no_error))
     }
+}
+
+/// Serves on the port, and writes changes to the storage, until `shutdown`.
+async fn serve(
+    server: ApiServer,
+    listener: TcpListener,
+    shutdown: CancellationToken,
+    failed: CancellationToken,
+) -> Result<()> {
+    let (close, last) = (CancellationToken::new(), CancellationToken::new());
+    let (writer, stop) = (server.clone(), last.clone());
+    let mut writing = spawn(async move { Ok(writer.run(stop).await?) });
+    let stop = close.clone();
+    let mut listening = spawn(async move {
+        let served = server.serve_tls(listener, stop).await;
+        served.map_err(|source| Error::Io {
+            what: "the API server cannot accept connections".to_owned(),
+            source,
+        })
+    });
+    let closed = tokio::select! {
+        biased;
+        () = shutdown.cancelled() => None,
+        ended = &mut listening => Some(ended),
+        ended = &mut writing => {
+            failed.cancel();
+            return joined(ended);
+        }
+    };
+    let closed = match closed {
+        Some(ended) => {
+            failed.cancel();
+            shutdown.cancelled().await;
+            joined(ended)
+        }
+        None => {
+            close.cancel();
+            joined(listening.await)
+        }
+    };
+    last.cancel();
+    joined(writing.await).and(closed)
 }
 
 /// Spawns a task that ends when its handle is dropped.

@@ -1,7 +1,7 @@
 //! What the status of the node has of its volumes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 #[cfg(feature = "apiserver")]
 use kubelet_core::VolumesInUse;
@@ -15,14 +15,20 @@ pub(crate) struct LateVolumes(Arc<Late>);
 
 #[derive(Default)]
 struct Late {
-    volumes: OnceLock<Arc<NodeVolumesHandle>>,
+    /// Weak, because the volumes hold the node, which holds this.
+    volumes: OnceLock<Weak<NodeVolumesHandle>>,
     csi_node: AtomicBool,
 }
 
 impl LateVolumes {
-    pub(crate) fn set(&self, volumes: Arc<NodeVolumesHandle>) {
+    pub(crate) fn set(&self, volumes: &Arc<NodeVolumesHandle>) {
         // It is set once.
-        drop(self.0.volumes.set(volumes));
+        drop(self.0.volumes.set(Arc::downgrade(volumes)));
+    }
+
+    #[cfg(feature = "apiserver")]
+    fn volumes(&self) -> Option<Arc<NodeVolumesHandle>> {
+        self.0.volumes.get()?.upgrade()
     }
 
     /// The node has its `CSINode`, or needs none.
@@ -43,16 +49,16 @@ impl LateVolumes {
 #[cfg(feature = "apiserver")]
 impl VolumesInUse for LateVolumes {
     fn volumes_in_use(&self) -> Option<Vec<String>> {
-        self.0.volumes.get()?.volumes_in_use()
+        self.volumes()?.volumes_in_use()
     }
 
     fn mark_reported(&self, volumes: &[String]) {
-        if let Some(known) = self.0.volumes.get() {
+        if let Some(known) = self.volumes() {
             known.mark_reported(volumes);
         }
     }
 
     fn changes(&self) -> Option<watch::Receiver<u64>> {
-        self.0.volumes.get()?.changes()
+        self.volumes()?.changes()
     }
 }

@@ -113,7 +113,7 @@ impl Storage<'_> {
         let volumes = changed(self.changes, volumes).build()?;
         let handle = Arc::new(volumes.handle());
         tasks.add("volumes", |shutdown| volumes.run(shutdown));
-        late.set(handle.clone());
+        late.set(&handle);
         Ok(handle)
     }
 }

@@ -3,12 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube_client::api::{DeleteParams, PostParams};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_client::api::{DeleteParams, ListParams, PostParams, WatchParams};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
-use kube_client::{Api, Client, Config};
-use kubelet_agent::{Error, NodeAgent, Settings};
+use kube_client::{Api, Client, Config, ResourceExt as _};
+use kubelet_agent::{Error, NodeAgent, Reconfigured, Settings};
 use kubelet_core::Clock;
+use kubelet_cri::verbs::ContainerRuntime;
 use kubelet_testing::MemoryRuntime;
 use tokio_util::sync::CancellationToken;
 
@@ -20,8 +23,8 @@ fn settings(folder: &Path) -> Settings {
     settings
 }
 
-async fn start(folder: &Path, runtime: &MemoryRuntime) -> NodeAgent {
-    let agent = NodeAgent::builder(settings(folder)).containers(Arc::new(runtime.clone()));
+async fn start(folder: &Path, runtime: impl ContainerRuntime + 'static) -> NodeAgent {
+    let agent = NodeAgent::builder(settings(folder)).containers(Arc::new(runtime));
     let agent = agent.serve_kubectl(([127, 0, 0, 1], 0).into());
     agent
         .configure_node(|node| node.ready_check(Vec::new))
@@ -54,6 +57,14 @@ async fn until<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T>) -> T {
     waited.unwrap_or_else(|_| panic!("not in time: {what}"))
 }
 
+fn pod() -> Pod {
+    serde_json::from_value(serde_json::json!({
+        "metadata": {"name": "web"},
+        "spec": {"containers": [{"name": "main", "image": "any"}], "terminationGracePeriodSeconds": 1},
+    }))
+    .unwrap()
+}
+
 async fn phase(pods: &Api<Pod>, phase: &str) {
     let is = async || {
         let pod = pods.get_opt("web").await.unwrap()?;
@@ -66,7 +77,7 @@ async fn phase(pods: &Api<Pod>, phase: &str) {
 async fn what_is_created_over_https_runs() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = MemoryRuntime::new(Clock::system());
-    let agent = start(folder.path(), &runtime).await;
+    let agent = start(folder.path(), runtime.clone()).await;
     let (client, shutdown) = (client(&agent).await, CancellationToken::new());
     let own = agent.handle().api_server().unwrap().client();
     let running = tokio::spawn(agent.run(shutdown.clone()));
@@ -74,12 +85,7 @@ async fn what_is_created_over_https_runs() {
     let nodes = Api::<Node>::all(client.clone());
     until("the node", async || nodes.get_opt(NODE).await.unwrap()).await;
     let pods = Api::<Pod>::default_namespaced(client.clone());
-    let pod: Pod = serde_json::from_value(serde_json::json!({
-        "metadata": {"name": "web"},
-        "spec": {"containers": [{"name": "main", "image": "any"}], "terminationGracePeriodSeconds": 1},
-    }))
-    .unwrap();
-    let created = pods.create(&PostParams::default(), &pod).await.unwrap();
+    let created = pods.create(&PostParams::default(), &pod()).await.unwrap();
     phase(&pods, "Running").await;
     // A client that stays in the process sees the same.
     let own = Api::<Pod>::default_namespaced(own);
@@ -89,6 +95,111 @@ async fn what_is_created_over_https_runs() {
         pods.get_opt("web").await.unwrap().is_none().then_some(())
     })
     .await;
+    shutdown.cancel();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn agents_one_after_the_other_have_the_same_objects() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = MemoryRuntime::new(Clock::system());
+    // What may outlive the first agent.
+    let mut kept = Vec::new();
+    let mut names = Vec::new();
+    for name in ["one", "two"] {
+        let agent = start(folder.path(), runtime.clone()).await;
+        let (handle, shutdown) = (agent.handle(), CancellationToken::new());
+        let client = handle.api_server().unwrap().client();
+        let running = tokio::spawn(agent.run(shutdown.clone()));
+        let maps = Api::<ConfigMap>::default_namespaced(client.clone());
+        let watch = maps.watch(&WatchParams::default(), "0").await.unwrap();
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            },
+            ..ConfigMap::default()
+        };
+        maps.create(&PostParams::default(), &map).await.unwrap();
+        let listed = maps.list(&ListParams::default()).await.unwrap();
+        names = listed.iter().map(|map| map.name_any()).collect();
+        shutdown.cancel();
+        running.await.unwrap().unwrap();
+        kept.push((handle, client, watch.boxed()));
+    }
+    assert_eq!(names, ["kube-root-ca.crt", "one", "two"]);
+}
+
+#[tokio::test]
+async fn an_agent_that_never_ran_leaves_the_folder_to_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = MemoryRuntime::new(Clock::system());
+    let agent = start(folder.path(), runtime.clone()).await;
+    let _kept = agent.handle();
+    drop(agent);
+    start(folder.path(), runtime.clone()).await;
+}
+
+#[tokio::test]
+async fn the_fields_that_the_agent_sets_wait_for_no_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = MemoryRuntime::new(Clock::system());
+    let handle = start(folder.path(), runtime.clone()).await.handle();
+    let mut wanted = settings(folder.path()).configuration;
+    assert_eq!(handle.reconfigure(&wanted).unwrap(), Reconfigured::default());
+    wanted.max_pods = 7;
+    wanted.node_lease_duration_seconds += 1;
+    let done = handle.reconfigure(&wanted).unwrap();
+    assert_eq!(
+        (&*done.applied, &*done.needs_restart),
+        (&[][..], &["maxPods".to_owned()][..])
+    );
+}
+
+#[tokio::test]
+async fn a_pod_misses_no_dns_server_of_the_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = MemoryRuntime::new(Clock::system());
+    let agent = start(folder.path(), runtime.clone()).await;
+    let (handle, shutdown) = (agent.handle(), CancellationToken::new());
+    let (mut events, client) = (handle.events(), handle.api_server().unwrap().client());
+    let running = tokio::spawn(agent.run(shutdown.clone()));
+    let pods = Api::<Pod>::default_namespaced(client);
+    pods.create(&PostParams::default(), &pod()).await.unwrap();
+    // The pod's container starts after its sandbox, which has the DNS settings.
+    loop {
+        let event = events.recv().await.unwrap();
+        assert_ne!(event.reason, "MissingClusterDNS", "{event:?}");
+        if event.reason == "Started" {
+            break;
+        }
+    }
+    shutdown.cancel();
+    running.await.unwrap().unwrap();
+}
+
+#[cfg(all(feature = "stats", feature = "process", target_os = "linux"))]
+#[tokio::test]
+async fn the_first_request_shows_the_usage_of_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let processes = kubelet_cri::process::ProcessRuntime::builder(folder.path().join("processes"));
+    let agent = start(folder.path(), processes.open().await.unwrap()).await;
+    let (client, shutdown) = (
+        agent.handle().api_server().unwrap().client(),
+        CancellationToken::new(),
+    );
+    let running = tokio::spawn(agent.run(shutdown.clone()));
+    let nodes = Api::<Node>::all(client.clone());
+    until("the node", async || nodes.get_opt(NODE).await.unwrap()).await;
+    let request =
+        kube_client::core::Request::new("/apis/metrics.k8s.io/v1beta1/nodes").list(&ListParams::default());
+    let usage: serde_json::Value = client.request(request.unwrap()).await.unwrap();
+    assert_eq!(usage["items"][0]["metadata"]["name"], NODE, "{usage}");
+    let window = &usage["items"][0]["window"];
+    assert!(
+        window.as_str().is_some_and(|window| window.starts_with("1.")),
+        "{window}"
+    );
     shutdown.cancel();
     running.await.unwrap().unwrap();
 }

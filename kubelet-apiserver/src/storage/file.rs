@@ -25,8 +25,17 @@ const CACHE: usize = 256 * 1024;
 #[derive(Debug)]
 pub struct FileStorage {
     path: PathBuf,
-    /// `None` after an error: redb refuses all work after an I/O error, until the file is opened again.
-    database: Mutex<Option<Database>>,
+    file: Mutex<File>,
+}
+
+/// Whether the file is open.
+#[derive(Debug)]
+enum File {
+    Open(Database),
+    /// After an error: redb refuses all work after an I/O error, until the file is opened again.
+    Failed,
+    /// For good.
+    Closed,
 }
 
 impl FileStorage {
@@ -44,23 +53,36 @@ impl FileStorage {
         let database = Self::open_database(path).map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
-            database: Mutex::new(Some(database)),
+            file: Mutex::new(File::Open(database)),
         })
     }
 
-    /// Works with the database. It opens the file if it is closed, and closes it if the work fails.
+    /// Closes the file, so that it can be opened again, by this process or another one. It waits for a write in progress, and
+    /// may block. Reads and writes fail from then on.
+    ///
+    /// Clones of an [`ApiServer`](crate::ApiServer) and its clients share the storage. If you cannot know when the last of them is
+    /// dropped, call this when [`ApiServer::run`](crate::ApiServer::run) has returned.
+    pub fn close(&self) {
+        *self.file.lock() = File::Closed;
+    }
+
+    /// Works with the database. If the work fails, the next work opens the file again.
     fn with<T>(
         &self,
         work: impl FnOnce(&Database) -> std::result::Result<T, BoxError>,
     ) -> std::result::Result<T, BoxError> {
-        let mut open = self.database.lock();
-        let database = match open.take() {
-            Some(database) => database,
+        let mut file = self.file.lock();
+        let database = match std::mem::replace(&mut *file, File::Failed) {
+            File::Open(database) => database,
             // It is not created: a new file would have none of the objects.
-            None => Self::open_at(&self.path, false)?,
+            File::Failed => Self::open_at(&self.path, false)?,
+            File::Closed => {
+                *file = File::Closed;
+                return Err(format!("{} is closed", self.path.display()).into());
+            }
         };
         let done = work(&database)?;
-        *open = Some(database);
+        *file = File::Open(database);
         Ok(done)
     }
 
@@ -203,7 +225,7 @@ mod tests {
         let database = Database::builder().create_with_backend(disk).unwrap();
         let storage = FileStorage {
             path,
-            database: Mutex::new(Some(database)),
+            file: Mutex::new(File::Open(database)),
         };
         is_full.store(true, Ordering::Relaxed);
         let entries = BTreeMap::from([("pods/default/web".to_owned(), Some(b"{}".to_vec()))]);
@@ -213,5 +235,22 @@ mod tests {
             storage.load().unwrap(),
             [("pods/default/web".to_owned(), b"{}".to_vec())]
         );
+    }
+
+    #[test]
+    fn a_closed_file_can_be_opened_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("api.redb");
+        let storage = FileStorage::open(&path).unwrap();
+        let entries = BTreeMap::from([("pods/default/web".to_owned(), Some(b"{}".to_vec()))]);
+        storage.write(&entries).unwrap();
+        FileStorage::open(&path).unwrap_err();
+        storage.close();
+        let next = FileStorage::open(&path).unwrap();
+        assert_eq!(next.load().unwrap().len(), 1);
+        // The first does not come back.
+        drop(next);
+        storage.write(&entries).unwrap_err();
+        storage.load().unwrap_err();
     }
 }

@@ -54,6 +54,7 @@ pub(super) fn pod_dns(node: &NodeSettings, pod: &Pod, recorders: Recorders<'_>) 
     let mut config = match Policy::of(pod) {
         Policy::None => v1::DnsConfig::default(),
         Policy::Cluster if !node.cluster_dns.is_empty() => cluster_dns(node, pod, host),
+        Policy::Cluster if !node.cluster_has_dns => host_dns(node, host),
         Policy::Cluster => {
             let (key, reason) = (pod.key(), "MissingClusterDNS");
             let problem = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. \
@@ -381,6 +382,14 @@ mod tests {
             *events.0.lock(),
             texts(&["node MissingClusterDNS", "MissingClusterDNS"])
         );
+
+        // A cluster without a DNS server misses nothing.
+        node.cluster_has_dns = false;
+        assert_eq!(
+            pod_dns(&node, &pod("ClusterFirst"), Recorders::both(&events)).unwrap(),
+            config
+        );
+        assert_eq!(events.0.lock().len(), 2);
 
         node.resolv_conf = None;
         node.node_ips.set(vec!["::2".parse().unwrap()]);

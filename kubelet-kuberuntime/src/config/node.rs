@@ -28,6 +28,9 @@ pub struct NodeSettings {
     pub node_ips: NodeIps,
     /// `clusterDNS`
     pub cluster_dns: Vec<IpAddr>,
+    /// Whether the cluster has a DNS server. On by default: then a pod with `dnsPolicy: ClusterFirst` gets the event
+    /// `MissingClusterDNS` if `cluster_dns` is empty. If it is off, such a pod gets the host's settings without an event.
+    pub cluster_has_dns: bool,
     /// `clusterDomain`, without a trailing dot; empty for none.
     pub cluster_domain: String,
     /// `resolvConf`: the file with the settings of `dnsPolicy: Default`; `None` for no host settings.
@@ -87,6 +90,7 @@ impl Default for NodeSettings {
             pod_logs_dir: PathBuf::from("/var/log/pods"),
             node_ips: NodeIps::default(),
             cluster_dns: Vec::new(),
+            cluster_has_dns: true,
             cluster_domain: String::new(),
             resolv_conf: Some(PathBuf::from("/etc/resolv.conf")),
             cgroup_driver: CgroupDriver::default(),

@@ -40,6 +40,9 @@ pub struct ImageGcManager {
     shared: Arc<Shared>,
 }
 
+/// The images of the node, for those that must not keep the manager.
+pub(crate) type ImageList = Arc<Mutex<Arc<[v1::Image]>>>;
+
 struct Shared {
     runtime: Arc<CriRuntime>,
     policy: Mutex<ImageGcPolicy>,
@@ -49,7 +52,7 @@ struct Shared {
     began: Instant,
     records: Mutex<Records>,
     /// Largest first.
-    list: Mutex<Arc<[v1::Image]>>,
+    list: ImageList,
 }
 
 impl ImageGcManager {
@@ -72,7 +75,7 @@ impl ImageGcManager {
             events,
             began: Instant::now(),
             records: Mutex::default(),
-            list: Mutex::new(Arc::new([])),
+            list: Arc::new(Mutex::new(Arc::new([]))),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -155,6 +158,11 @@ impl ImageGcManager {
     /// a minute old; before that it is empty.
     pub fn images(&self) -> Arc<[v1::Image]> {
         self.shared.list.lock().clone()
+    }
+
+    /// What [`images`](Self::images) returns, now and later.
+    pub(crate) fn list(&self) -> ImageList {
+        self.shared.list.clone()
     }
 
     /// Removes images by the policy (`GarbageCollect`).

@@ -29,6 +29,7 @@ use crate::{DEFAULT_AGE, NodeSummary, Result};
 pub struct Endpoints {
     summary: NodeSummary,
     max_age: Duration,
+    resource_max_age: Duration,
 }
 
 impl Endpoints {
@@ -38,6 +39,7 @@ impl Endpoints {
         Self {
             summary,
             max_age: DEFAULT_AGE,
+            resource_max_age: DEFAULT_AGE,
         }
     }
 
@@ -45,6 +47,14 @@ impl Endpoints {
     #[must_use]
     pub fn max_age(mut self, age: Duration) -> Self {
         self.max_age = age;
+        self
+    }
+
+    /// Sets how old the readings of `/metrics/resource` may be. The default is 15 s ([`DEFAULT_AGE`]): two scrapes within that time
+    /// show the same numbers, as with the kubelet. `Duration::ZERO`: each scrape reads anew.
+    #[must_use]
+    pub fn resource_max_age(mut self, age: Duration) -> Self {
+        self.resource_max_age = age;
         self
     }
 
@@ -99,7 +109,7 @@ impl StatsProvider for Endpoints {
     }
 
     async fn resource_metrics(&self) -> Result<Vec<u8>, StreamError> {
-        let summary = self.summary.cpu_and_memory_summary().await;
+        let summary = self.summary.cpu_and_memory_within(self.resource_max_age).await;
         if let Err(error) = &summary {
             tracing::warn!(%error, "get the usage for /metrics/resource");
         }

@@ -129,7 +129,15 @@ impl NodeSummary {
     ///
     /// May be dropped and called again.
     pub async fn cpu_and_memory_summary(&self) -> Result<Summary> {
-        let snapshot = self.snapshot().await?;
+        self.cpu_and_memory_within(DEFAULT_AGE).await
+    }
+
+    /// As [`cpu_and_memory_summary`](Self::cpu_and_memory_summary), of readings that are at most so old. `Duration::ZERO`: they begin
+    /// after this call.
+    pub(crate) async fn cpu_and_memory_within(&self, max_age: Duration) -> Result<Summary> {
+        let collector = &self.inner.collector;
+        let snapshot = collector.snapshot_with(Detail::Summary, max_age).await?;
+        // It is in this snapshot, or in a younger one.
         let root = self.root(DEFAULT_AGE).await?;
         let node = self.node_cpu_and_memory(&root);
         let pods = self.pods_cpu_and_memory(&snapshot).await?;
