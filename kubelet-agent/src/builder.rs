@@ -125,6 +125,8 @@ pub(crate) struct Parts {
     pub(crate) local_node: Change<LocalNodeBuilder>,
     #[cfg(feature = "apiserver")]
     pub(crate) machine: Option<kubelet_node::MachineInfo>,
+    #[cfg(feature = "resources")]
+    pub(crate) numa_nodes: Option<kubelet_resources::Machine>,
     #[cfg(feature = "volumes")]
     pub(crate) node_volumes: Change<NodeVolumesBuilder>,
     #[cfg(feature = "volumes")]
@@ -190,6 +192,8 @@ impl NodeAgent {
             local_node: Vec::new(),
             #[cfg(feature = "apiserver")]
             machine: None,
+            #[cfg(feature = "resources")]
+            numa_nodes: None,
             #[cfg(feature = "volumes")]
             node_volumes: Vec::new(),
             #[cfg(feature = "volumes")]
@@ -260,6 +264,13 @@ impl NodeAgentBuilder<OfContainers> {
     /// Config maps and secrets, for environment variables and volumes. By default they come from the API server.
     pub fn config_objects(mut self, objects: Arc<dyn ConfigObjects>) -> Self {
         self.parts.config_objects = Some(objects);
+        self
+    }
+
+    /// The NUMA nodes whose CPUs and memory containers get. By default they are those of this machine.
+    #[cfg(feature = "resources")]
+    pub fn numa_nodes(mut self, machine: kubelet_resources::Machine) -> Self {
+        self.parts.numa_nodes = Some(machine);
         self
     }
 

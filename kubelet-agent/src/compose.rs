@@ -170,7 +170,10 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
     #[cfg(feature = "resources")]
     let resources = match &connected {
         Connected::Containers(services) => match services.of_resources() {
-            Some(runtime) => Some(ResourceRoom::new(&context, runtime, &registry).await?),
+            Some(runtime) => {
+                let machine = parts.numa_nodes.take();
+                Some(ResourceRoom::new(&context, runtime, machine, &registry).await?)
+            }
             None => None,
         },
         Connected::Pods(_) => None,
@@ -444,6 +447,8 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
         images,
         #[cfg(feature = "apiserver")]
         node,
+        #[cfg(feature = "resources")]
+        resources: of_resources,
     };
     eviction.start(&context, &built, &stats, tasks).await?;
     #[cfg(feature = "shutdown")]
@@ -468,7 +473,7 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
     if config.enable_server {
         server::start(&context, &built, &stats, parts.api, tasks).await?;
     }
-    let health = HealthChecks::of(&handle);
+    let health = built.with_plugins(HealthChecks::of(&handle));
     engines::health(config, &health, tasks)?;
     tasks.add_fallible(
         "kubelet",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "apiserver")]
 use kube_client::Client;
-use kubelet_core::{Clock, Disk, EventRecorder, KubeletHandle, NodeEventRecorder, RootDir};
+use kubelet_core::{Clock, Disk, EventRecorder, HealthChecks, KubeletHandle, NodeEventRecorder, RootDir};
 
 use crate::Settings;
 use crate::runtime::RuntimeRoom;
@@ -46,4 +46,19 @@ pub(crate) struct Built {
     /// The local node.
     #[cfg(feature = "apiserver")]
     pub(crate) node: crate::node::NodeRoom,
+    /// The resources of containers, for a runtime whose containers get some.
+    #[cfg(feature = "resources")]
+    pub(crate) resources: Option<crate::resources::ResourceHandles>,
+}
+
+impl Built {
+    /// These checks, and `device-plugin` (`GetHealthCheckers`).
+    pub(crate) fn with_plugins(&self, checks: HealthChecks) -> HealthChecks {
+        #[cfg(feature = "resources")]
+        if let Some(resources) = &self.resources {
+            let devices = resources.devices.clone();
+            return checks.check("device-plugin", move || Ok(devices.check()?));
+        }
+        checks
+    }
 }

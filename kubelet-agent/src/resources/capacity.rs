@@ -1,6 +1,6 @@
 //! Devices in the node's status, and in the node that admission sees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -10,15 +10,21 @@ use kubelet_core::NodeGetter;
 use kubelet_core::quantity::Amount;
 use kubelet_node::NodeStatusSetter;
 use kubelet_resources::devices::DeviceManagerHandle;
+use parking_lot::Mutex;
 
 /// Sets capacity and allocatable of the resources of device plugins (the part of `nodestatus.MachineInfo` about them).
 pub(super) struct Devices {
     devices: DeviceManagerHandle,
+    /// The resources that the node offers no more. They are written each time, because an update of the node may fail.
+    gone: Mutex<BTreeSet<String>>,
 }
 
 impl Devices {
     pub(super) fn new(devices: DeviceManagerHandle) -> Self {
-        Self { devices }
+        Self {
+            devices,
+            gone: Mutex::default(),
+        }
     }
 }
 
@@ -30,9 +36,15 @@ impl NodeStatusSetter for Devices {
 
     async fn set(&self, node: &mut Node) -> kubelet_node::Result<()> {
         let known = self.devices.capacity().await;
+        let gone = {
+            let mut gone = self.gone.lock();
+            gone.extend(known.removed);
+            gone.retain(|resource| !known.capacity.contains_key(resource));
+            gone.clone()
+        };
         let status = node.status.get_or_insert_default();
         // A resource that is gone is zero, not missing: the scheduler then knows that the node manages it.
-        let gone = known.removed.into_iter().map(|resource| (resource, (0, 0)));
+        let gone = gone.into_iter().map(|resource| (resource, (0, 0)));
         for (resource, (all, healthy)) in known.capacity.into_iter().chain(gone) {
             let count = |count: usize| Quantity(count.to_string());
             let capacity = status.capacity.get_or_insert_default();
@@ -100,7 +112,43 @@ impl NodeGetter for NodeWithDevices {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use kubelet_core::Disk;
+    use kubelet_resources::Machine;
+    use kubelet_resources::checkpoint::StateFolder;
+    use kubelet_resources::devices::{DeviceManager, STOP_GRACE_PERIOD};
+    use kubelet_testing::{MemoryDevicePlugin, eventually};
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_resource_that_is_gone_is_zero_in_each_update() {
+        const RESOURCE: &str = "a.com/x";
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(StateFolder::new(folder.path()));
+        let manager = DeviceManager::builder(folder.path(), store).disk(Disk::inline());
+        let devices = manager.start(&Machine::default()).await.handle();
+        let setter = Devices::new(devices.clone());
+        let healthy = || devices.allocatable_devices().get(RESOURCE).map(BTreeMap::len);
+        let offered = async || {
+            let mut node = Node::default();
+            setter.set(&mut node).await.unwrap();
+            let capacity = node.status.unwrap_or_default().capacity.unwrap_or_default();
+            capacity.get(RESOURCE).map(|count| count.0.clone())
+        };
+        let plugin = MemoryDevicePlugin::new(RESOURCE).device("1", []);
+        let connected = devices.connect_in_process(RESOURCE, plugin.service()).await;
+        connected.unwrap();
+        eventually!(healthy(), |healthy| *healthy == Some(1));
+        plugin.crash();
+        eventually!(healthy(), |healthy| *healthy == Some(0));
+        assert_eq!(offered().await.as_deref(), Some("1"));
+        tokio::time::advance(STOP_GRACE_PERIOD + Duration::from_secs(1)).await;
+        for _ in 0..2 {
+            assert_eq!(offered().await.as_deref(), Some("0"));
+        }
+    }
 
     #[test]
     fn a_node_has_at_least_what_is_allocated() {

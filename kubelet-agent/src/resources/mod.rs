@@ -78,20 +78,25 @@ pub(crate) fn ignore(settings: &Settings) {
 }
 
 impl ResourceRoom {
-    /// Takes over the state of the agent before, and offers the device manager to plugins.
+    /// Takes over the state of the agent before, and offers the device manager to plugins. `machine`: `None` is this one.
     pub(crate) async fn new(
         context: &Context,
         runtime: &Arc<dyn RuntimeService>,
+        machine: Option<Machine>,
         plugins: &PluginRoom,
     ) -> Result<Self> {
         let root_dir = context.root_dir.path();
-        let machine = read_machine(context).await?;
+        let machine = match machine {
+            Some(machine) => machine,
+            None => read_machine(context).await?,
+        };
         let config = resources(&context.settings, &reserved(&context.settings, &machine)?)?;
         let at_start = containers_at_start(runtime.as_ref()).await;
         let folder = root_dir.join(DEVICE_PLUGINS);
         let devices = DeviceManager::builder(&folder, Arc::new(StateFolder::new(&folder)))
             .disk(context.disk)
             .running(at_start.running)
+            .extended_resource_claims(context.settings.feature_gates.enabled("DRAExtendedResource"))
             .start(&machine)
             .await;
         plugins.add(kubelet_plugins::DEVICE_PLUGIN, Arc::new(devices.handle()));

@@ -114,7 +114,7 @@ pub(crate) fn start_in_process(
 }
 
 fn health(built: &Built) -> HealthChecks {
-    HealthChecks::of(&built.kubelet).check("log", || Ok(()))
+    built.with_plugins(HealthChecks::of(&built.kubelet).check("log", || Ok(())))
 }
 
 /// The node's API, for those who have access.

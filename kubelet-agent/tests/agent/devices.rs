@@ -29,12 +29,14 @@ async fn a_container_gets_the_devices_of_a_plugin() {
         .build()
         .await
         .unwrap();
-    let shutdown = CancellationToken::new();
+    let (shutdown, health) = (CancellationToken::new(), agent.handle().health().clone());
     let running = tokio::spawn(agent.run(shutdown.clone()));
 
     let plugins = folder.path().join("device-plugins");
     let kubelet = plugins.join("kubelet.sock");
     eventually!(kubelet.exists(), |exists| *exists);
+    let registers = health.look(|name| name == "device-plugin");
+    assert_eq!(registers, [("device-plugin".into(), true)]);
     let answer = |ids: &std::collections::BTreeSet<String>| ContainerAllocateResponse {
         envs: [("GPUS".to_owned(), Vec::from_iter(ids.clone()).join(","))].into(),
         devices: vec![DeviceSpec {

@@ -6,6 +6,8 @@ mod cluster;
 mod counted;
 #[cfg(all(feature = "apiserver", feature = "resources"))]
 mod devices;
+#[cfg(all(feature = "apiserver", feature = "resources"))]
+mod exclusive_cpus;
 mod handle;
 mod node_events;
 #[cfg(feature = "api")]

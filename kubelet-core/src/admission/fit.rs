@@ -1,11 +1,14 @@
 //! The predicates that the node checks, even if a scheduler placed the pod.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::failure::{InsufficientResource, PredicateFailure};
-use super::requests::{Amounts, allocatable, held_by, is_extended_resource, pod_requests};
+use super::requests::{
+    Amounts, allocatable, held_by, is_backed_by_claim, is_extended_resource, pod_requests,
+};
 use super::{host_ports, node_affinity, taints};
 use crate::PodExt;
 
@@ -21,7 +24,7 @@ pub(super) fn general_filter(
 ) -> Result<Vec<PredicateFailure>, String> {
     let status = node.status.as_ref();
     let allocatable = allocatable(status.and_then(|status| status.allocatable.as_ref()));
-    let mut requested = pod_requests(pod)?;
+    let mut requested = pod_requests(&without_claimed(pod))?;
     // Extended resources that the node does not have belong to the cluster (`removeMissingExtendedResources`).
     requested.retain(|name, _| !is_extended_resource(name) || allocatable.contains_key(name));
 
@@ -40,6 +43,25 @@ pub(super) fn general_filter(
         failures.push(PredicateFailure::TAINT_TOLERATION);
     }
     Ok(failures)
+}
+
+/// The pod without the requests that a claim serves (the other part of `removeMissingExtendedResources`).
+fn without_claimed(pod: &Pod) -> Cow<'_, Pod> {
+    let status = pod.status.as_ref();
+    if status.is_none_or(|status| status.extended_resource_claim_status.is_none()) {
+        return Cow::Borrowed(pod);
+    }
+    let mut without = pod.clone();
+    if let Some(spec) = &mut without.spec {
+        let init = spec.init_containers.iter_mut().flatten();
+        for container in init.chain(&mut spec.containers) {
+            let requests = container.resources.as_mut();
+            if let Some(requests) = requests.and_then(|resources| resources.requests.as_mut()) {
+                requests.retain(|resource, _| !is_backed_by_claim(pod, &container.name, resource));
+            }
+        }
+    }
+    Cow::Owned(without)
 }
 
 /// `noderesources.Fits`: pods, then CPU, memory and storage, then the others by name.
@@ -142,6 +164,30 @@ mod tests {
         for (requests, expected) in cases {
             assert_eq!(failures(&asking(requests.clone()), &busy), expected, "{requests}");
         }
+    }
+
+    /// `TestRemoveMissingExtendedResources`
+    #[test]
+    fn what_a_claim_serves_is_not_counted() {
+        const BY_CLASS: &str = "deviceclass.resource.kubernetes.io/gpu";
+        let asking = |claimed: &str| {
+            let resources = json!({"requests": {"example.com/gpu": "3", BY_CLASS: "1"}});
+            let mappings: Vec<Value> = ["example.com/gpu", BY_CLASS]
+                .iter()
+                .map(|name| json!({"containerName": claimed, "requestName": "r", "resourceName": name}))
+                .collect();
+            let pod = json!({
+                "spec": {"containers": [{"name": "c", "resources": resources}]},
+                "status": {"extendedResourceClaimStatus": {"requestMappings": mappings, "resourceClaimName": "claim"}},
+            });
+            serde_json::from_value::<Pod>(pod).unwrap()
+        };
+        assert!(failures(&asking("c"), &[]).is_empty());
+        let of_another = failures(&asking("other"), &[]);
+        assert_eq!(
+            of_another,
+            [format!("OutOf{BY_CLASS}"), "OutOfexample.com/gpu".to_owned()]
+        );
     }
 
     #[test]

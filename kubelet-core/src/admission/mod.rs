@@ -28,8 +28,8 @@ pub use declared_features::DeclaredFeatures;
 pub use failure::{InsufficientResource, PredicateFailure};
 pub use predicates::{AdmissionFailureHandler, PredicateAdmitHandler};
 pub use preemption::CriticalPodAdmissionHandler;
-pub use requests::is_extended_resource;
 pub(crate) use requests::{held_by, pod_requests};
+pub use requests::{is_backed_by_claim, is_extended_resource};
 pub use sysctls::{SysctlAllowlist, SysctlPatternError, normalize_sysctl_name, safe_sysctls};
 pub use taints::tolerates;
 

@@ -46,6 +46,15 @@ pub fn is_extended_resource(resource: &str) -> bool {
     !native && !resource.starts_with("requests.")
 }
 
+/// Whether the scheduler made a claim for this extended resource of the container (`isDRAExtendedResource`). A driver of dynamic
+/// resources serves it then: the node does not count it, and no device plugin allocates it.
+pub fn is_backed_by_claim(pod: &Pod, container: &str, resource: &str) -> bool {
+    let status = pod.status.as_ref();
+    let claim = status.and_then(|status| status.extended_resource_claim_status.as_ref());
+    let mut mappings = claim.into_iter().flat_map(|claim| &claim.request_mappings);
+    mappings.any(|mapping| mapping.container_name == container && mapping.resource_name == resource)
+}
+
 fn amounts(sums: Sums<'_>) -> Amounts {
     let amount = |name: &str, amount: Amount| match name {
         "cpu" => amount.milli_value(),

@@ -78,8 +78,10 @@ impl ResourceManagerHandle {
     pub async fn container_starts(&self, pod: &Pod, container: &str) {
         let changed = {
             let mut allocator = self.shared.allocator.lock();
-            if let Some(cpus) = allocator.cpu_state().allocated(pod.uid_str(), container) {
-                self.shared.was_given(pod.uid_str(), container, cpus.clone());
+            match allocator.cpu_state().allocated(pod.uid_str(), container) {
+                Some(cpus) => self.shared.was_given(pod.uid_str(), container, cpus.clone()),
+                // The shared CPUs may have changed since its config was made: it is updated once more.
+                None => self.shared.forget_given(pod.uid_str(), container),
             }
             allocator.container_starts(pod, container)
         };
@@ -208,5 +210,11 @@ impl Shared {
         let mut given = self.given.lock();
         let of_pod = given.entry(pod_uid.to_owned()).or_default();
         of_pod.insert(container.to_owned(), cpus);
+    }
+
+    fn forget_given(&self, pod_uid: &str, container: &str) {
+        if let Some(of_pod) = self.given.lock().get_mut(pod_uid) {
+            of_pod.remove(container);
+        }
     }
 }

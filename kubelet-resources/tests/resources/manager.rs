@@ -415,6 +415,10 @@ async fn containers_in_the_shared_pool_follow_it() {
     // Nothing changes any more.
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(runtime.calls(), []);
+    // The pool may have changed while it restarted.
+    handle.container_starts(&shared, "c").await;
+    runtime.called.notified().await;
+    assert_eq!(runtime.calls(), [call("shared-c", "0-7")]);
     shutdown.cancel();
     running.await.unwrap();
 }

@@ -31,7 +31,7 @@ impl DeviceManagerHandle {
     /// May be dropped and called again.
     pub async fn additions(&self, pod: &Pod, container: &Container) -> Result<ContainerAdditions> {
         let shared = &self.shared;
-        let requests = shared.inner.lock().state.requests(container);
+        let requests = shared.requests(pod, container);
         let mut reallocate = false;
         for (resource, _) in requests.into_iter().filter(|(_, count)| *count > 0) {
             shared.pre_start(pod, container, &resource).await?;

@@ -1,10 +1,11 @@
 //! Allocates devices to containers, and calls their plugins for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use kubelet_core::admission::is_backed_by_claim;
 use kubelet_core::{ContainerAdditions, PodExt};
 use prost::Message;
 use tokio::time::Instant;
@@ -83,7 +84,7 @@ impl Shared {
     /// those of other resources until its pod is gone.
     pub(super) async fn allocate(&self, pod: &Pod, container: &Container, hint: TopologyHint) -> Result<()> {
         let _turn = self.turn.lock().await;
-        let requests = self.inner.lock().state.requests(container);
+        let requests = self.requests(pod, container);
         let mut allocated = false;
         for (resource, required) in requests {
             let ids = self.choose(pod, container, &resource, required, hint).await?;
@@ -104,6 +105,15 @@ impl Shared {
             true => self.file.write(&self.inner).await,
             false => Ok(()),
         }
+    }
+
+    /// The devices that the container needs, by resource. A claim serves the resources that the scheduler made it for.
+    pub(super) fn requests(&self, pod: &Pod, container: &Container) -> BTreeMap<String, usize> {
+        let mut requests = self.inner.lock().state.requests(container);
+        if self.extended_resource_claims {
+            requests.retain(|resource, _| !is_backed_by_claim(pod, &container.name, resource));
+        }
+        requests
     }
 
     async fn choose(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, within};
 use super::{DeviceManagerHandle, Shared};
 use crate::devices::Device;
 use crate::devices::v1beta1::device_plugin_client::DevicePluginClient;
@@ -40,10 +40,13 @@ impl DeviceManagerHandle {
             format!("failed to dial device plugin: {error}")
         })?;
         let mut client = DevicePluginClient::new(transport);
-        let options = client.get_device_plugin_options(Empty {}).await;
-        let options = options
-            .map_err(|status| format!("failed to get device plugin options: {}", describe(&status)))?
-            .into_inner();
+        // Another plugin of the same name may wait for this one.
+        let options = within(
+            self.shared.call_timeout,
+            client.get_device_plugin_options(Empty {}),
+        )
+        .await;
+        let options = options.map_err(|error| format!("failed to get device plugin options: {error}"))?;
         let replaced = self.shared.stop.child_token();
         let connection = {
             let mut inner = self.shared.inner.lock();

@@ -135,7 +135,8 @@ impl Endpoint {
     }
 }
 
-async fn within<T>(
+/// The answer to a call, with the kubelet's text if it fails or is late.
+pub(super) async fn within<T>(
     limit: Duration,
     call: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, String> {

@@ -1,8 +1,8 @@
 //! The state file, and the folder of the plugins' sockets.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,19 +100,25 @@ impl StateFile {
     }
 }
 
-/// Removes all sockets from the folder. A folder that does not exist has none.
+/// Makes the folder, which only root and its group may enter.
+pub(super) fn make(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o750).create(folder)
+}
+
+/// Removes all sockets from the folder. The error is the last one.
 pub(super) fn remove_sockets(folder: &Path) -> io::Result<()> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return fs::create_dir_all(folder),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        if entry.file_type()?.is_socket() {
-            fs::remove_file(entry.path())?;
+    let mut removed = Ok(());
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        // A link to a socket is one, too. What is gone meanwhile is none.
+        if fs::metadata(&path).is_ok_and(|found| found.file_type().is_socket())
+            && let Err(error) = fs::remove_file(&path)
+        {
+            tracing::error!(path = %path.display(), %error, "failed to remove file");
+            removed = Err(error);
         }
     }
-    Ok(())
+    removed
 }
 
 /// Plugins of the kubelet find this file beside the socket: they should use the plugin watcher.

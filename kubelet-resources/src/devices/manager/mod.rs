@@ -36,7 +36,8 @@ pub const KUBELET_SOCKET: &str = "kubelet.sock";
 /// How long the node still offers the devices of a plugin that is gone (`endpointStopGracePeriod`).
 pub const STOP_GRACE_PERIOD: Duration = Duration::from_secs(5 * 60);
 
-/// How long a plugin may take for `Allocate` and `GetPreferredAllocation`, by default. The kubelet waits without end.
+/// How long a plugin may take for `Allocate`, `GetPreferredAllocation` and `GetDevicePluginOptions`, by default. The kubelet waits
+/// without end.
 pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 
 /// Registers device plugins, keeps their devices and allocates these to containers (`devicemanager.ManagerImpl`).
@@ -62,6 +63,7 @@ pub struct DeviceManagerBuilder {
     disk: Disk,
     call_timeout: Duration,
     running: BTreeSet<(String, String)>,
+    extended_resource_claims: bool,
 }
 
 struct Shared {
@@ -75,6 +77,7 @@ struct Shared {
     call_timeout: Duration,
     /// The containers that ran when the agent started: the pod's UID and the container's name.
     running: BTreeSet<(String, String)>,
+    extended_resource_claims: bool,
     /// Set when the manager runs.
     pods: OnceLock<Arc<dyn NodePods>>,
     /// A task for each connection, joined by `run`.
@@ -107,6 +110,7 @@ impl DeviceManager {
             disk: Disk::default(),
             call_timeout: DEFAULT_CALL_TIMEOUT,
             running: BTreeSet::new(),
+            extended_resource_claims: true,
         }
     }
 
@@ -151,6 +155,7 @@ impl DeviceManager {
     async fn prepare(&self, socket: &Path) -> std::io::Result<tokio::net::UnixListener> {
         let folder = self.shared.folder.clone();
         let work = move || {
+            file::make(&folder)?;
             file::remove_sockets(&folder)?;
             file::note_deprecation(&folder);
             Ok(())
@@ -168,7 +173,7 @@ impl DeviceManagerBuilder {
         self
     }
 
-    /// How long a plugin may take for `Allocate` and `GetPreferredAllocation`. By default 2 min.
+    /// How long a plugin may take for `Allocate`, `GetPreferredAllocation` and `GetDevicePluginOptions`. By default 2 min.
     #[must_use]
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.call_timeout = timeout;
@@ -180,6 +185,14 @@ impl DeviceManagerBuilder {
     #[must_use]
     pub fn running(mut self, containers: impl IntoIterator<Item = (String, String)>) -> Self {
         self.running = containers.into_iter().collect();
+        self
+    }
+
+    /// Whether a claim may serve extended resources (`DRAExtendedResource`). No plugin is then called for the resources that the
+    /// scheduler made a claim for. By default, it may.
+    #[must_use]
+    pub fn extended_resource_claims(mut self, enabled: bool) -> Self {
+        self.extended_resource_claims = enabled;
         self
     }
 
@@ -207,6 +220,7 @@ impl DeviceManagerBuilder {
                 file,
                 call_timeout: self.call_timeout,
                 running: self.running,
+                extended_resource_claims: self.extended_resource_claims,
                 pods: OnceLock::new(),
                 connections: TaskTracker::new(),
                 stop: CancellationToken::new(),

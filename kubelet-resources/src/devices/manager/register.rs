@@ -44,7 +44,9 @@ impl Registration for DeviceManagerHandle {
         if let Err(error) = check_name(resource) {
             return refused(error);
         }
-        let socket = self.shared.folder.join(&request.endpoint);
+        // The folder is before each path, also before one with a leading slash.
+        let endpoint = request.endpoint.trim_start_matches('/');
+        let socket = self.shared.folder.join(endpoint);
         match self.connect(resource, &Place::Socket(socket)).await {
             Ok(()) => Ok(Response::new(Empty {})),
             Err(error) => refused(error),

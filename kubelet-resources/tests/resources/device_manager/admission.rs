@@ -354,3 +354,24 @@ async fn what_cannot_be_written_is_not_admitted() {
     );
     node.stop().await;
 }
+
+/// A claim serves the resource of one container, so no plugin is called for it. `TestAdmitPodWithDRAResources`
+#[tokio::test(start_paused = true)]
+async fn what_a_claim_serves_is_not_allocated() {
+    let plugin = four();
+    let node = Node::start().await;
+    node.register(&plugin).await;
+    let mut claimed = (*pod("claimed", &[], &[with_gpus("c", 9), with_gpus("own", 1)])).clone();
+    let status = json!({"extendedResourceClaimStatus": {
+        "requestMappings": [{"containerName": "c", "requestName": "request", "resourceName": GPU}],
+        "resourceClaimName": "claim",
+    }});
+    claimed.status = Some(serde_json::from_value(status).unwrap());
+    let claimed = std::sync::Arc::new(claimed);
+    node.admit(&claimed).await.unwrap();
+    assert_eq!(plugin.calls_of(DevicePluginMethod::Allocate), [ids(&["a"])]);
+    let added = node.devices.additions(&claimed, first(&claimed)).await.unwrap();
+    assert_eq!(added, Default::default());
+    assert_eq!(plugin.calls_of(DevicePluginMethod::Allocate).len(), 1);
+    node.stop().await;
+}

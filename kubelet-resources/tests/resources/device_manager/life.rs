@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kubelet_resources::devices::{DEVICE_MANAGER_STATE, STOP_GRACE_PERIOD};
+use kubelet_testing::device_plugin::{DevicePluginFault, DevicePluginMethod, DevicePluginTrouble as Trouble};
 use kubelet_testing::{MemoryDevicePlugin, eventually};
 
 use super::{GPU, Node, first, four, gpu_pod, ids};
@@ -79,21 +80,24 @@ async fn a_plugin_that_registers_again_replaces_the_one_before() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(capacity(&node).await, Some((1, 1)));
     // One that does not answer replaces none.
-    let refused = node.devices.connect_in_process(GPU, broken().service()).await;
-    assert_eq!(
-        refused.unwrap_err(),
-        "failed to get device plugin options: rpc error: code = Internal desc = no options"
-    );
+    for (trouble, problem) in [
+        (
+            Trouble::Fails(tonic::Code::Internal, "no options".to_owned()),
+            "code = Internal desc = no options",
+        ),
+        (
+            Trouble::Hangs,
+            "code = DeadlineExceeded desc = context deadline exceeded",
+        ),
+    ] {
+        let plugin = four();
+        plugin.add_fault(DevicePluginFault::new(DevicePluginMethod::Options, trouble));
+        let refused = node.devices.connect_in_process(GPU, plugin.service()).await;
+        let expected = format!("failed to get device plugin options: rpc error: {problem}");
+        assert_eq!(refused.unwrap_err(), expected);
+    }
     assert_eq!(capacity(&node).await, Some((1, 1)));
     node.stop().await;
-}
-
-fn broken() -> MemoryDevicePlugin {
-    use kubelet_testing::device_plugin::{DevicePluginFault, DevicePluginMethod, DevicePluginTrouble};
-    let plugin = four();
-    let trouble = DevicePluginTrouble::Fails(tonic::Code::Internal, "no options".to_owned());
-    plugin.add_fault(DevicePluginFault::new(DevicePluginMethod::Options, trouble));
-    plugin
 }
 
 /// `TestCheckpoint`, `TestDevicePreStartContainer`, and what the kubelet's tests of restarts on a node check.

@@ -1,11 +1,13 @@
 //! Registration on sockets.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use kubelet_core::Disk;
 use kubelet_plugins::{Plugin, PluginHandler};
 use kubelet_resources::checkpoint::StateFolder;
+use kubelet_resources::devices::v1beta1::{RegisterRequest, registration_server};
 use kubelet_resources::devices::{DEVICE_MANAGER_STATE, DeviceManager, KUBELET_SOCKET};
 use kubelet_testing::{MemoryDevicePlugin, eventually};
 use tokio_util::sync::CancellationToken;
@@ -122,4 +124,38 @@ async fn plugins_register_through_the_plugin_watcher() {
     let shutdown = CancellationToken::new();
     shutdown.cancel();
     manager.run(Pods::ready(&[]), shutdown).await;
+}
+
+/// The manager makes its folder, and looks for the sockets of plugins only there.
+#[tokio::test]
+async fn sockets_of_plugins_are_in_a_folder_of_the_group() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("device-plugins");
+    let manager = DeviceManager::builder(&path, Arc::new(StateFolder::new(&path)))
+        .disk(Disk::inline())
+        .start(&machine(1, 1, 1, 1))
+        .await;
+    let (devices, shutdown) = (manager.handle(), CancellationToken::new());
+    let running = tokio::spawn(manager.run(Pods::ready(&[]), shutdown.clone()));
+    eventually!(path.join(KUBELET_SOCKET).exists(), |exists| *exists);
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o027, 0, "{mode:o}");
+
+    let plugin = MemoryDevicePlugin::new(GPU).device("a", [0]);
+    let served = plugin.serve(&path.join("gpu.sock")).unwrap();
+    let request = RegisterRequest {
+        version: "v1beta1".to_owned(),
+        endpoint: "/gpu.sock".to_owned(),
+        resource_name: GPU.to_owned(),
+        options: None,
+    };
+    let registered =
+        registration_server::Registration::register(&devices, tonic::Request::new(request)).await;
+    registered.unwrap();
+    eventually!(devices.allocatable_devices(), |devices| devices
+        .get(GPU)
+        .is_some_and(|all| all.len() == 1));
+    served.stop().await;
+    shutdown.cancel();
+    running.await.unwrap();
 }
