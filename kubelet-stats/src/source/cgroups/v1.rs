@@ -190,7 +190,7 @@ impl Cgroups for CgroupsV1 {
         match (self.controllers.get("cpu"), self.controllers.get("cpuacct")) {
             (Some(_), Some(root)) => {
                 let path = folder(root, name).join("cpuacct.usage");
-                first_line(&path, |line| parse(line)).map(Some)
+                first_line(&path, parse).map(Some)
             }
             _ => Ok(None),
         }
