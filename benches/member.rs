@@ -5,7 +5,8 @@ use kubelet_testing::ApiServer;
 
 pub(crate) const NODE: &str = "node-1";
 
-/// A `KubeletConfiguration` for a runtime at this endpoint. The agent does not manage the host's cgroups.
+/// A `KubeletConfiguration` for a runtime at this endpoint. The agent does not manage the host's cgroups, and removes no image
+/// when the disk is full.
 pub(crate) fn configuration(endpoint: &str, pod_logs_dir: &str) -> String {
     format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1
@@ -17,6 +18,7 @@ failCgroupV1: false
 failSwapOn: false
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
+imageGCHighThresholdPercent: 100
 "
     )
 }

@@ -53,7 +53,6 @@ authentication: {{anonymous: {{enabled: true}}, webhook: {{enabled: false}}}}
 authorization: {{mode: AlwaysAllow}}
 containerLogMaxSize: 100Gi
 evictionHard: {{nodefs.available: 1%}}
-imageGCHighThresholdPercent: 100
 ",
             path("manifests"),
             address.ip(),

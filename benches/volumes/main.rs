@@ -119,7 +119,7 @@ impl Node {
         let settings = configuration(&format!("unix://{}", path("cri.sock")), &path("logs"))
             // The Go kubelet's default is protobuf, which this API server does not read.
             + "contentType: application/json\n"
-            + "enableServer: false\nevictionHard: {nodefs.available: 1%}\nimageGCHighThresholdPercent: 100\n";
+            + "enableServer: false\nevictionHard: {nodefs.available: 1%}\n";
         fs::write(path("config.yaml"), settings).unwrap();
         let log = File::create(path("log")).unwrap();
         let process = Command::new(program)

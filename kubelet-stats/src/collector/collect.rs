@@ -71,6 +71,42 @@ impl Collector {
         Ok(Arc::new(reading))
     }
 
+    /// Reads the CPU time of all cgroups. A new one is read whole: the kernel may forget when it was created.
+    pub(super) async fn collect_cpu_times(&self) -> Result<()> {
+        let config = &self.inner.config;
+        let (names, left_out) = self.names().await?;
+        let (cgroups, rates) = (config.cgroups.clone(), self.inner.rates.clone());
+        let read = move || {
+            let mut found = HashSet::new();
+            for name in names {
+                let (now, is_known) = (Instant::now(), rates.lock().knows(&name));
+                let total = match is_known {
+                    true => cgroups.cpu_time(&name),
+                    false => cgroups
+                        .read(&name, Detail::Summary)
+                        .map(|read| read.spec.cpu.map(|_| read.usage.cpu.total)),
+                };
+                match total {
+                    Ok(total) => {
+                        if let Some(total) = total {
+                            rates.lock().update(&name, now, total);
+                        }
+                        found.insert(name);
+                    }
+                    Err(error) if error.is_gone() => {}
+                    Err(error) => {
+                        tracing::warn!(%error, cgroup = %name, "read the CPU time of a cgroup");
+                        found.insert(name);
+                    }
+                }
+            }
+            let exists = |name: &str| found.contains(name) || is_below(name, &left_out);
+            rates.lock().retain(exists);
+            Ok(())
+        };
+        config.disk.run(read).await.map_err(failed)
+    }
+
     async fn all_file_systems(&self, detail: Detail) -> Arc<[FileSystem]> {
         match detail {
             Detail::All => self.inner.config.file_systems.all().await,
@@ -190,13 +226,8 @@ impl Reader {
             }
         }
         // What could not be read this time goes on next time.
-        let is_left_out = |name: &str| {
-            left_out.iter().any(|above| {
-                name.strip_prefix(above.as_str())
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            })
-        };
-        let exists = |name: &str| readings.contains_key(name) || failed.contains(name) || is_left_out(name);
+        let exists =
+            |name: &str| readings.contains_key(name) || failed.contains(name) || is_below(name, left_out);
         self.rates.lock().retain(exists);
         Ok((readings, incomplete))
     }
@@ -339,6 +370,14 @@ fn is_being_removed(before: &Spec, now: &Spec) -> bool {
     (before.memory.is_some() && now.memory.is_none())
         || (before.cpu.is_some() && now.cpu.is_none())
         || (before.threads_max.is_some() && now.threads_max.is_none())
+}
+
+/// It is one of these cgroups, or below one.
+fn is_below(name: &str, cgroups: &[String]) -> bool {
+    cgroups.iter().any(|above| {
+        name.strip_prefix(above.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }
 
 fn is_young(read: Timestamp, now: Timestamp) -> bool {

@@ -39,6 +39,8 @@ struct Inner {
     /// Held while a snapshot is read. The others wait, and then find a young one.
     round: tokio::sync::Mutex<()>,
     latest: Mutex<Latest>,
+    /// When the CPU times of all cgroups were last read without a snapshot.
+    cpu_times: Mutex<Option<Instant>>,
     machine: tokio::sync::Mutex<Option<KnownMachine>>,
     containers: Containers,
     rates: Arc<Mutex<Rates>>,
@@ -88,6 +90,7 @@ impl Collector {
                 config,
                 round: tokio::sync::Mutex::default(),
                 latest: Mutex::default(),
+                cpu_times: Mutex::default(),
                 machine: tokio::sync::Mutex::default(),
                 containers: Containers::default(),
                 rates: Arc::default(),
@@ -137,6 +140,29 @@ impl Collector {
         let snapshot = Arc::new(self.collect(detail, newest, kept).await?);
         self.inner.latest.lock().set(started, snapshot.clone());
         Ok(snapshot)
+    }
+
+    /// Reads the CPU time of all cgroups, unless that was done at most `max_age` ago. So the next snapshot has
+    /// [rates](Reading::cpu_rate), at a small part of the cost of a snapshot.
+    ///
+    /// # Errors
+    ///
+    /// If the cgroups cannot be listed. A cgroup that cannot be read is logged.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped and called again.
+    pub async fn keep_rates(&self, max_age: Duration) -> Result<()> {
+        let is_young = |read: Option<Instant>| read.is_some_and(|read| read.elapsed() <= max_age);
+        let snapshot = || Some(self.inner.latest.lock().newest(Detail::Summary)?.0);
+        let _round = self.inner.round.lock().await;
+        if is_young(snapshot()) || is_young(*self.inner.cpu_times.lock()) {
+            return Ok(());
+        }
+        let started = Instant::now();
+        self.collect_cpu_times().await?;
+        *self.inner.cpu_times.lock() = Some(started);
+        Ok(())
     }
 
     /// The reading of one cgroup, at most `max_age` old, with all details. It reads only this cgroup, if necessary.

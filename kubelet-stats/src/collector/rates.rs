@@ -63,6 +63,11 @@ impl Rates {
         earlier.rate
     }
 
+    /// Whether there is an earlier reading of this cgroup.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// Forgets cgroups that are gone.
     pub(super) fn retain(&mut self, exists: impl Fn(&str) -> bool) {
         self.0.retain(|name, _| exists(name));

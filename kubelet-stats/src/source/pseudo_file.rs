@@ -149,6 +149,21 @@ impl Folder {
     }
 }
 
+/// A number in the first line of a file. It is shorter than 256 bytes; of a longer file, only its beginning is read.
+pub(super) fn first_line(path: &Path, number: impl FnOnce(&str) -> Option<u64>) -> Result<u64> {
+    let failed = |error: Errno| Error::read(path, error.into());
+    let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    let mut buffer = [0; 256];
+    let length = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut buffer)).map_err(failed)?;
+    let text = buffer
+        .get(..length)
+        .and_then(|bytes| std::str::from_utf8(bytes).ok());
+    // A line without its end is a part of a line.
+    let line = text.and_then(|text| Some(text.split_once('\n')?.0));
+    let missing = || Error::format(path, "there is no number in the first line");
+    line.and_then(number).ok_or_else(missing)
+}
+
 /// The file does not exist.
 pub(super) fn missing(path: PathBuf) -> Error {
     Error::read(path, io::Error::from(io::ErrorKind::NotFound))

@@ -64,6 +64,17 @@ pub trait Cgroups: Send + Sync {
         })
     }
 
+    /// The CPU time of a cgroup since it was created, in nanoseconds, as in [`usage`](Self::usage). `None` if CPU time is not
+    /// counted. The default reads all of the cgroup; an implementation may read one file.
+    ///
+    /// # Errors
+    ///
+    /// As for [`spec`](Self::spec).
+    fn cpu_time(&self, name: &str) -> Result<Option<u64>> {
+        let read = self.read(name, Detail::Summary)?;
+        Ok(read.spec.cpu.map(|_| read.usage.cpu.total))
+    }
+
     /// The kernel reports stalls of cgroups (`IsPsiEnabled`).
     fn has_psi(&self) -> bool;
 }

@@ -78,7 +78,7 @@ impl NodeSummary {
     pub async fn summary(&self, update: bool) -> Result<Summary> {
         let snapshot = self.snapshot().await?;
         let root_fs = self.root_file_system().await?;
-        let node = self.whole_node(&snapshot, &root_fs, update).await?;
+        let node = self.whole_node(Some(&snapshot), &root_fs, update).await?;
         let pods = self.pods(&snapshot, &root_fs, update).await?;
         Ok(Summary {
             node,
@@ -97,13 +97,18 @@ impl NodeSummary {
     /// May be dropped and called again.
     pub async fn node_summary(&self, update: bool) -> Result<Summary> {
         // The rates of all cgroups go on, although only few of them are shown.
-        let snapshot = self.snapshot().await?;
+        self.inner.collector.keep_rates(DEFAULT_AGE).await?;
         let root_fs = self.root_file_system().await?;
-        let node = self.whole_node(&snapshot, &root_fs, update).await?;
+        let node = self.whole_node(None, &root_fs, update).await?;
         Ok(Summary { node, pods: None })
     }
 
-    async fn whole_node(&self, snapshot: &Snapshot, root_fs: &FileSystem, update: bool) -> Result<NodeStats> {
+    async fn whole_node(
+        &self,
+        snapshot: Option<&Snapshot>,
+        root_fs: &FileSystem,
+        update: bool,
+    ) -> Result<NodeStats> {
         let age = if update { Duration::ZERO } else { DEFAULT_AGE };
         let root = self.root(age).await?;
         let root_fs_stats = node::root_fs_stats(root_fs, &root);
@@ -141,7 +146,7 @@ impl NodeSummary {
         let root = self.root(DEFAULT_AGE).await?;
         let node = self.node_cpu_and_memory(&root);
         let pods = self.pods_cpu_and_memory(&snapshot).await?;
-        let system_containers = self.system_containers(&snapshot, DEFAULT_AGE, true).await;
+        let system_containers = self.system_containers(Some(&snapshot), DEFAULT_AGE, true).await;
         let node = NodeStats {
             system_containers,
             ..node

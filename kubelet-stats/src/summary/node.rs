@@ -41,7 +41,7 @@ impl NodeSummary {
     /// (`GetSystemContainersStats`).
     pub(super) async fn system_containers(
         &self,
-        snapshot: &Snapshot,
+        snapshot: Option<&Snapshot>,
         age_of_pods: Duration,
         only_cpu_and_memory: bool,
     ) -> Vec<ContainerStats> {
@@ -58,7 +58,10 @@ impl NodeSummary {
                 continue;
             };
             let fresh = age_of_pods.is_zero() && name == SYSTEM_CONTAINER_PODS;
-            let reading = match snapshot.cgroup(cgroup_name).filter(|_| !fresh) {
+            let reading = match snapshot
+                .and_then(|all| all.cgroup(cgroup_name))
+                .filter(|_| !fresh)
+            {
                 Some(reading) => Ok(reading.clone()),
                 None => {
                     let collector = &self.inner.collector;

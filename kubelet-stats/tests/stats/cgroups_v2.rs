@@ -334,6 +334,7 @@ fn a_reading_for_the_summary_has_all_that_it_shows() {
         assert_eq!(brief.processes, all.processes);
         assert_eq!(brief.spec.creation_time, all.spec.creation_time);
         assert_eq!(brief.usage.cpu, all.usage.cpu);
+        assert_eq!(cgroups.cpu_time(name).unwrap(), Some(all.usage.cpu.total));
         assert_eq!(brief.usage.disk_io.psi, all.usage.disk_io.psi);
         let shown = |files: &CgroupFiles| {
             let (memory, spec) = (files.usage.memory.clone(), files.spec.memory);

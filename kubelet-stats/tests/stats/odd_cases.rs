@@ -97,6 +97,38 @@ async fn a_counter_that_goes_back_gives_no_rate() {
     assert_eq!(rate(2_000_001_000).await, Some(200_000_000));
 }
 
+#[tokio::test(start_paused = true)]
+async fn rates_are_kept_without_a_snapshot() {
+    let tree = node();
+    let mut config = tree.config(&["/kubepods"]);
+    config.disk = kubelet_core::Disk::inline();
+    config.file_systems = Arc::new(NoFileSystems);
+    let collector = Collector::new(config);
+    let use_cpu = |container: &str, cpu: u64| {
+        let file = format!("sys/fs/cgroup/cpuacct/kubepods/poda/{container}/cpuacct.usage");
+        tree.write(&file, &format!("{cpu}\n"));
+    };
+    use_cpu("1", 10_000_000_000);
+    collector.keep_rates(Duration::ZERO).await.unwrap();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    use_cpu("1", 15_000_000_000);
+    collector.keep_rates(Duration::from_secs(5)).await.unwrap();
+    tokio::time::advance(Duration::from_secs(2)).await;
+    // It was read two seconds ago.
+    use_cpu("1", 1_000);
+    collector.keep_rates(Duration::from_secs(5)).await.unwrap();
+    use_cpu("1", 18_000_000_000);
+    // A container that is gone leaves no rate to another one.
+    remove_cgroup(&tree, "/kubepods/poda/2");
+    collector.keep_rates(Duration::ZERO).await.unwrap();
+    tree.add_v1("/kubepods/poda/2", 200, 2_000);
+    tokio::time::advance(Duration::from_secs(8)).await;
+    let snapshot = read(&collector).await;
+    let rate = |name: &str| snapshot.cgroup(name).unwrap().cpu_rate;
+    assert_eq!(rate("/kubepods/poda/1"), Some(300_000_000), "over the last 10 s");
+    assert_eq!(rate("/kubepods/poda/2"), None);
+}
+
 /// Calls a hook between the reads of spec and usage.
 struct Hooked {
     cgroups: CgroupsV1,

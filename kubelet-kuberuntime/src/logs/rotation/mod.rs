@@ -2,18 +2,22 @@
 
 mod compress;
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{Fuse, FusedFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use indexmap::IndexSet;
 use k8s_openapi::jiff::civil::DateTime;
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kubelet_core::{Clock, Disk};
+use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -61,6 +65,8 @@ pub struct ContainerLogManager {
     policy: LogRotatePolicy,
     clock: Clock,
     disk: Disk,
+    /// The paths of the logs of running containers, by id. The log of a container keeps its path.
+    paths: Mutex<HashMap<String, PathBuf>>,
 }
 
 impl ContainerLogManager {
@@ -86,6 +92,7 @@ impl ContainerLogManager {
                 policy,
                 clock: Clock::system(),
                 disk: Disk::default(),
+                paths: Mutex::default(),
             }),
         }
     }
@@ -121,6 +128,7 @@ impl ContainerLogManager {
         let mut waiting: IndexSet<String> = IndexSet::new();
         let mut at_work: IndexSet<String> = IndexSet::new();
         let mut work = FuturesUnordered::new();
+        let mut check = pin!(Fuse::terminated());
         loop {
             while work.len() < self.policy.max_workers
                 && let Some(id) = waiting.shift_remove_index(0)
@@ -134,13 +142,42 @@ impl ContainerLogManager {
                 Some(done) = work.next() => {
                     at_work.swap_remove(&done);
                 }
-                _ = ticks.tick() => match self.running().await {
-                    Ok(ids) => waiting.extend(ids.into_iter().filter(|id| !at_work.contains(id))),
+                checked = &mut check => match checked {
+                    Ok(ids) => {
+                        let ids: Vec<String> = ids;
+                        waiting.extend(ids.into_iter().filter(|id| !at_work.contains(id)));
+                    }
                     Err(error) => tracing::error!(%error, "cannot rotate container logs: failed to list containers"),
+                },
+                _ = ticks.tick() => if check.is_terminated() {
+                    check.set(self.check().fuse());
                 },
             }
         }
         while work.next().await.is_some() {}
+    }
+
+    /// The running containers whose log may have to be rotated. The runtime reports the path of each log once, and all sizes
+    /// are read together: the kubelet asks the runtime for each container in each interval.
+    async fn check(&self) -> Result<Vec<String>, Error> {
+        let running = self.running().await?;
+        let logs: Vec<(String, Option<PathBuf>)> = {
+            let mut paths = self.paths.lock();
+            *paths = running.iter().filter_map(|id| paths.remove_entry(id)).collect();
+            let logs = running.into_iter().map(|id| (paths.get(&id).cloned(), id));
+            logs.map(|(path, id)| (id, path)).collect()
+        };
+        let max = self.policy.max_size.unwrap_or(u64::MAX);
+        // A log that is missing, or cannot be read, is the worker's affair.
+        let is_small = move |log: &Path| fs::metadata(log).is_ok_and(|metadata| metadata.len() < max);
+        let due = self.disk.run(move || {
+            let due = logs
+                .into_iter()
+                .filter(|(_, log)| !log.as_deref().is_some_and(is_small));
+            Ok(due.map(|(id, _)| id).collect())
+        });
+        let folder = Path::new("");
+        due.await.map_err(|error| failed(folder, "stat", folder, &error))
     }
 
     /// A container that is not running writes no logs.
@@ -184,6 +221,7 @@ impl ContainerLogManager {
             return Ok(());
         }
         let log = PathBuf::from(status.log_path);
+        self.paths.lock().insert(id.to_owned(), log.clone());
         let mut size = self.size(&log).await;
         if size
             .as_ref()

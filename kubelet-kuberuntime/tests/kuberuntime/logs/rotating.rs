@@ -108,6 +108,21 @@ async fn a_large_log_is_rotated_compressed_and_in_the_end_removed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_runtime_reports_the_path_of_a_small_log_once() {
+    let runtime = LogRuntime::running();
+    runtime.write("c", "small\n");
+    let rotating = Rotating::start(runtime, |_| {});
+    for _ in 0..3 {
+        rotating.interval().await;
+    }
+    assert_eq!(rotating.runtime.take_calls(), ["ContainerStatus c"]);
+    rotating.runtime.write("c", "and now too large\n");
+    rotating.interval().await;
+    let runtime = rotating.stop().await;
+    assert!(runtime.files().iter().any(|name| name.starts_with("c.log.2024")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_an_unfinished_rotation_left_is_removed() {
     let runtime = LogRuntime::running();
     runtime.write("c", "too large, by far\n");

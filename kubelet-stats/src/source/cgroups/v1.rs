@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::creation::CreationTimes;
 use super::{folder, list_below, mounts};
 use crate::reading::{CpuSpec, CpuUsage, DeviceIo, DiskIo, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
-use crate::source::pseudo_file::{Folder, Opened, missing, parse};
+use crate::source::pseudo_file::{Folder, Opened, first_line, missing, parse};
 use crate::source::{CgroupFiles, CgroupUsage, Cgroups, Detail, Listed};
 use crate::{Error, Result};
 
@@ -184,6 +184,16 @@ impl Cgroups for CgroupsV1 {
             usage.hugetlb = read_hugetlb(folder(root, name))?;
         }
         Ok(read)
+    }
+
+    fn cpu_time(&self, name: &str) -> Result<Option<u64>> {
+        match (self.controllers.get("cpu"), self.controllers.get("cpuacct")) {
+            (Some(_), Some(root)) => {
+                let path = folder(root, name).join("cpuacct.usage");
+                first_line(&path, parse).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     fn has_psi(&self) -> bool {

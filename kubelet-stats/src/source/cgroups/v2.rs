@@ -8,7 +8,7 @@ use kubelet_core::stats::{PsiData, PsiStats};
 use super::creation::CreationTimes;
 use super::{folder, list_below};
 use crate::reading::{CpuSpec, CpuUsage, DeviceIo, DiskIo, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
-use crate::source::pseudo_file::{Folder, missing, parse};
+use crate::source::pseudo_file::{Folder, first_line, missing, parse};
 use crate::source::{CgroupFiles, CgroupUsage, Cgroups, Detail, Listed};
 use crate::{Error, Result};
 
@@ -174,6 +174,16 @@ impl Cgroups for CgroupsV2 {
             processes: read_processes(&mut files)?,
             spec,
         })
+    }
+
+    fn cpu_time(&self, name: &str) -> Result<Option<u64>> {
+        let microseconds = |line: &str| parse(line.strip_prefix("usage_usec ")?);
+        match first_line(&folder(&self.root, name).join("cpu.stat"), microseconds) {
+            Ok(microseconds) => Ok(Some(microseconds.saturating_mul(1_000))),
+            // Kernels before 5.x have no such file in the root.
+            Err(error) if name == "/" && error.is_gone() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn has_psi(&self) -> bool {
