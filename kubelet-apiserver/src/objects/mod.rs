@@ -49,9 +49,7 @@ pub(crate) use metadata::display_name;
 pub(crate) use event::convert as convert_event;
 pub(crate) use fields::{check_field_label, selectable_field};
 pub(crate) use initial::{NamespaceDefaults, beside_namespace, initial_objects};
-#[cfg(any(feature = "signing", feature = "storage-controllers"))]
-pub(crate) use metadata::time;
-pub(crate) use metadata::uid as new_uid;
+pub(crate) use metadata::{time, uid as new_uid};
 pub(crate) use posted::{Posted, post_subresource};
 pub(crate) use strategy::{prepare_create, prepare_update};
 pub(crate) use value::Fields;
