@@ -46,7 +46,10 @@ async fn a_node_joins_and_pods_live_and_go() {
     let healthy = async || cluster.healthz("/healthz").await.filter(|(status, _)| *status == 200);
     assert_eq!(until("it is healthy", healthy).await.1, "ok");
     let (_, verbose) = cluster.healthz("/healthz?verbose").await.unwrap();
-    assert_eq!(verbose, "[+]ping ok\n[+]syncloop ok\n[+]pleg ok\n[+]device-plugin ok\nhealthz check passed\n");
+    assert_eq!(
+        verbose,
+        "[+]ping ok\n[+]syncloop ok\n[+]pleg ok\n[+]device-plugin ok\nhealthz check passed\n"
+    );
     assert_eq!(cluster.healthz("/healthz/none").await.unwrap().0, 404);
     cluster.event(NODE, "Starting", "Starting kubelet.").await;
     let (well, told) = cluster.preflight().await;

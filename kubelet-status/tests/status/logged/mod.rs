@@ -18,7 +18,10 @@ impl Logged {
     pub(crate) fn start() -> (Self, DefaultGuard) {
         let logged = Self::default();
         let subscriber = Registry::default().with(logged.clone());
-        (logged, tracing::subscriber::set_default(subscriber))
+        let guard = tracing::subscriber::set_default(subscriber);
+        // Another test may have met an event for the first time meanwhile, when nothing was collected.
+        tracing::callsite::rebuild_interest_cache();
+        (logged, guard)
     }
 
     /// The lines of this crate that contain `part`.
