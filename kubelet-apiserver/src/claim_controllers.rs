@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::objects::{self, Fields};
+use super::controlled_objects::Controllers;
+use super::objects::Fields;
 use super::resource::Resource;
-use super::schema;
 use super::server::{ApiServerBuilder, Shared};
 use super::write::name_of;
 
@@ -54,47 +54,7 @@ impl Shared {
     }
 }
 
-struct Controllers<'a> {
-    server: &'a Shared,
-    rng: &'a mut fastrand::Rng,
-}
-
 impl Controllers<'_> {
-    fn list(&self, group: &str, plural: &str) -> Vec<Arc<Value>> {
-        let resource = Resource::find(group, "v1", plural);
-        resource
-            .map(|resource| self.server.with_store(|store| store.objects(resource, "")))
-            .unwrap_or_default()
-    }
-
-    /// Creates, replaces or removes an object. If another request was faster, that request runs the controllers again.
-    fn write(&mut self, group: &str, plural: &str, old: Option<&Arc<Value>>, new: Option<Value>) {
-        let Some(resource) = Resource::find(group, "v1", plural) else {
-            return;
-        };
-        let new = new.map(|mut new| {
-            if old.is_none() {
-                new["kind"] = json!(resource.kind);
-                new["apiVersion"] = json!(resource.api_version());
-                new["metadata"]["uid"] = json!(objects::new_uid(self.rng));
-                new["metadata"]["creationTimestamp"] = json!(objects::time(self.server.now()));
-            }
-            schema::normalize(resource, &mut new);
-            new
-        });
-        if let (Some(old), Some(new)) = (old, &new)
-            && **old == *new
-        {
-            return;
-        }
-        let Some(object) = new.as_ref().or(old.map(|old| &**old)) else {
-            return;
-        };
-        let namespace = object["metadata"].text("namespace").to_owned();
-        let name = name_of(object).to_owned();
-        let _ = self.server.commit(resource, &namespace, &name, old, new);
-    }
-
     /// Ends reservations for pods that have ended or are gone, and deletes the claims that were made for them.
     fn free_claims(&mut self) {
         let pods = self.list("", "pods");

@@ -73,6 +73,7 @@ mod call;
 #[cfg(feature = "signing")]
 mod certificates;
 mod claim_controllers;
+mod controlled_objects;
 mod controllers;
 mod direct;
 mod error;

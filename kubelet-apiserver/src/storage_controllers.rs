@@ -12,9 +12,9 @@ use kubelet_core::quantity::Amount;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::objects::{self, Fields};
+use super::controlled_objects::Controllers;
+use super::objects::Fields;
 use super::resource::Resource;
-use super::schema;
 use super::server::{ApiServerBuilder, Shared};
 use super::write::name_of;
 
@@ -66,51 +66,7 @@ impl Shared {
     }
 }
 
-struct Controllers<'a> {
-    server: &'a Shared,
-    rng: &'a mut fastrand::Rng,
-}
-
 impl Controllers<'_> {
-    fn list(&self, group: &str, plural: &str) -> Vec<Arc<Value>> {
-        let resource = Resource::find(group, "v1", plural);
-        resource
-            .map(|resource| self.server.with_store(|store| store.objects(resource, "")))
-            .unwrap_or_default()
-    }
-
-    /// Creates, replaces or removes an object. If another request was faster, that request runs the controllers again.
-    fn write(&mut self, group: &str, plural: &str, old: Option<&Arc<Value>>, new: Option<Value>) {
-        let Some(resource) = Resource::find(group, "v1", plural) else {
-            return;
-        };
-        let new = new.map(|mut new| {
-            if old.is_none() {
-                new["kind"] = json!(resource.kind);
-                new["apiVersion"] = json!(resource.api_version());
-                new["metadata"]["uid"] = json!(objects::new_uid(self.rng));
-                new["metadata"]["creationTimestamp"] = json!(self.now());
-            }
-            schema::normalize(resource, &mut new);
-            new
-        });
-        if let (Some(old), Some(new)) = (old, &new)
-            && **old == *new
-        {
-            return;
-        }
-        let Some(object) = new.as_ref().or(old.map(|old| &**old)) else {
-            return;
-        };
-        let namespace = object["metadata"].text("namespace").to_owned();
-        let name = name_of(object).to_owned();
-        let _ = self.server.commit(resource, &namespace, &name, old, new);
-    }
-
-    fn now(&self) -> String {
-        objects::time(self.server.now())
-    }
-
     /// (`pkg/controller/volume/ephemeral`, and the garbage collector)
     fn keep_claims_of_ephemeral_volumes(&mut self) {
         let (pods, claims) = (self.list("", "pods"), self.list("", "persistentvolumeclaims"));
