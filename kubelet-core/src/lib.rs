@@ -22,7 +22,7 @@
 //! [dependencies]
 //! async-trait = "0.1"
 //! k8s-openapi = { version = "0.29", features = ["v1_36"] } # your program selects the API version
-//! kubelet-core = "0.1"
+//! kubelet-core = "0.2"
 //! tokio = { version = "1", features = ["macros", "rt"] }
 //! tokio-util = "0.7"
 //! ```
@@ -162,7 +162,9 @@ mod pressure;
 mod probe;
 mod qos;
 pub mod quantity;
+mod rate_limit;
 mod requirements;
+mod resource_health;
 pub mod restart_rules;
 pub mod runtime;
 mod runtime_classes;
@@ -228,6 +230,8 @@ pub use probe::{
     ProbeResultCache, ProbeResults, ProbeTarget, ProbeUpdates, Prober,
 };
 pub use qos::{compute_qos_class, qos_class};
+pub use rate_limit::{RateLimit, TokenBucket};
+pub use resource_health::{ResourceHealth, ResourceUpdates};
 pub use runtime::{PodStateProvider, Runtime, RuntimeReader};
 pub use runtime_classes::RuntimeClasses;
 pub use runtime_state::RuntimeState;

@@ -1,5 +1,6 @@
 //! The latest runtime status of each pod, and the wait for a newer one.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -78,20 +79,27 @@ impl PodCache {
             .max(inner.all_at(uid))
     }
 
+    /// Whether the runtime has listed its pods at least once, so that a pod that the cache does not have is not there.
+    pub fn was_listed(&self) -> bool {
+        self.inner.lock().all_at(&PodUid::from("")).is_some()
+    }
+
     /// Whether the cache holds anything of a pod, a waiter included.
     pub(crate) fn keeps(&self, uid: &PodUid) -> bool {
         let inner = self.inner.lock();
         inner.pods.contains_key(uid) || inner.waiters.contains_key(uid) || inner.lagging.contains_key(uid)
     }
 
-    /// The pods that may have a running container. Pods whose status could not be read are included, without a name.
+    /// The pods that may have a running container. Pods whose status could not be read, or was not read yet, are included, without a
+    /// name.
     pub fn running_pods(&self) -> Vec<(PodUid, PodKey)> {
         let inner = self.inner.lock();
         let running = inner.pods.iter().filter_map(|(uid, entry)| match &entry.status {
             Ok(status) => entry.may_run.then(|| (uid.clone(), status.key.clone())),
             Err(_) => Some((uid.clone(), PodKey::new("", ""))),
         });
-        running.collect()
+        let unread = inner.unread().map(|uid| (uid.clone(), PodKey::new("", "")));
+        running.chain(unread).collect()
     }
 
     /// Counts changes of the result of [`running_pods`](Self::running_pods).
@@ -238,8 +246,13 @@ impl PodCache {
                 (uid, before)
             })
             .collect();
+        let were_unread: HashSet<PodUid> = inner.unread().cloned().collect();
         inner.lagging = lagging;
         inner.observed_all_at = Some(time);
+        if inner.unread().count() != were_unread.len() || inner.unread().any(|uid| !were_unread.contains(uid))
+        {
+            self.changes.note();
+        }
         let waiting: Vec<PodUid> = inner.waiters.keys().cloned().collect();
         for uid in waiting {
             inner.wake(&uid, None);
@@ -260,6 +273,11 @@ impl Inner {
             return self.observed_all_at;
         }
         self.lagging.get(uid).copied().unwrap_or(self.observed_all_at)
+    }
+
+    /// The pods that the runtime has listed, and whose status was not read yet.
+    fn unread(&self) -> impl Iterator<Item = &PodUid> {
+        self.lagging.keys().filter(|uid| !self.pods.contains_key(*uid))
     }
 
     /// The status, if it is newer than `time`, or if any is known and `time` is `None`. `absent_at`: when the pod was
@@ -392,6 +410,26 @@ mod tests {
         assert!(absent.as_mut().now_or_never().is_none());
         cache.set_observed_time(&other, at(2));
         assert!(absent.now_or_never().unwrap().unwrap().sandboxes.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_is_listed_may_run_until_its_status_is_read() {
+        let (cache, uid, start) = (PodCache::new(), PodUid::from("a"), Instant::now());
+        let running = || cache.running_pods().into_iter().map(|(uid, _)| uid);
+        let changed = cache.changes().clone();
+        let mut seen = changed.count();
+        let mut is_noted = || std::mem::replace(&mut seen, changed.count()) != changed.count();
+        cache.update_time_except(start, [uid.clone()]);
+        assert!(running().eq([uid.clone()]) && is_noted());
+        cache.update_time_except(start, [uid.clone()]);
+        assert!(running().eq([uid.clone()]) && !is_noted());
+        cache.set(&uid, status(&uid, start), start);
+        assert!(running().eq([]) && is_noted(), "nothing of it runs");
+        cache.set(&uid, Err(Error::Cancelled), start);
+        assert!(running().eq([uid.clone()]) && is_noted(), "only once");
+        cache.delete(&uid);
+        cache.update_time(start);
+        assert!(running().eq([]) && is_noted());
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,7 +24,7 @@ use crate::sub_paths::clean_sub_paths;
 use crate::{
     AllocationState, Checkpoints, Clock, Disk, DynamicResources, Error, Event, EventRecorder, EventType,
     MirrorPods, PlegHandle, PodContainerManager, PodExt, PodStatusInput, PodStatusReporter, PodUid,
-    ProbeManagerHandle, ProbeResults, Rejection, Result, RootDir, VolumeManager,
+    ProbeManagerHandle, ProbeResults, Rejection, ResourceHealth, Result, RootDir, VolumeManager,
 };
 
 /// The standard [`PodSyncer`]. It generates and reports the status, waits for network and volumes, and calls the
@@ -50,6 +50,8 @@ pub struct RuntimePodSyncer {
     pub pod_containers: Arc<dyn PodContainerManager>,
     /// Unprepares its claims, if the node prepares claims.
     pub dynamic_resources: Option<Arc<dyn DynamicResources>>,
+    /// Set the health of its devices in its status, in this order.
+    pub resource_health: Vec<Arc<dyn ResourceHealth>>,
     /// Records events.
     pub recorder: Arc<dyn EventRecorder>,
     /// Asked to relist a pod after a change.
@@ -457,6 +459,9 @@ impl RuntimePodSyncer {
         input.terminal = terminal;
         input.eviction = eviction.as_ref();
         let mut api_status = self.statuses.generate(&input);
+        for health in &self.resource_health {
+            health.update_allocated_resources_status(pod, &mut api_status);
+        }
         if api_status.start_time.is_none() {
             // After a restart of the agent, without a source that keeps statuses: the pod's first sandbox gives its
             // start time.

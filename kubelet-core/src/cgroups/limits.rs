@@ -222,12 +222,12 @@ pub fn huge_page_size(resource: &str) -> Option<String> {
 }
 
 /// Millicores as a canonical quantity: `100m`, `2`.
-fn decimal_milli(milli: i64) -> Quantity {
+pub(crate) fn decimal_milli(milli: i64) -> Quantity {
     scaled(milli, 1000, &["m", "", "k", "M", "G"])
 }
 
 /// Bytes as a canonical quantity: `64Mi`.
-fn binary(bytes: i64) -> Quantity {
+pub(crate) fn binary(bytes: i64) -> Quantity {
     scaled(bytes, 1024, &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
 }
 

@@ -23,7 +23,7 @@ use crate::{
     EventRecorder, InPlaceResize, Jitter, LogEvents, MirrorClient, MirrorPods, NoPodContainers, NoProbes,
     NoVolumes, NodeEventRecorder, NodeGetter, PlegHandle, PodAdmitHandler, PodContainerManager,
     PodLifecycleEventGenerator, PodStatusManager, ProbeManager, ProbeManagerConfig, ProbeResultCache,
-    ProbeResults, Prober, Result, RootDir, VolumeManager,
+    ProbeResults, Prober, ResourceHealth, ResourceUpdates, Result, RootDir, VolumeManager,
 };
 
 /// The capacity of the channel between the sources and the sync loop (`PodConfig`'s channel).
@@ -43,6 +43,8 @@ pub struct KubeletBuilder {
     volumes: Option<Arc<dyn VolumeManager>>,
     pod_containers: Option<Arc<dyn PodContainerManager>>,
     dynamic_resources: Option<Arc<dyn DynamicResources>>,
+    resource_health: Vec<Arc<dyn ResourceHealth>>,
+    resource_updates: Option<ResourceUpdates>,
     node: Option<Arc<dyn NodeGetter>>,
     admission: Admission,
     mirrors: Option<Arc<dyn MirrorClient>>,
@@ -130,6 +132,19 @@ impl KubeletBuilder {
     /// What unprepares the claims of pods whose containers have stopped. The runtime prepares them: give it the same.
     pub fn dynamic_resources(mut self, claims: Arc<dyn DynamicResources>) -> Self {
         self.dynamic_resources = Some(claims);
+        self
+    }
+
+    /// Adds one that knows how the devices of containers are, called after those added before. By default, statuses do not contain
+    /// this.
+    pub fn resource_health(mut self, health: Arc<dyn ResourceHealth>) -> Self {
+        self.resource_health.push(health);
+        self
+    }
+
+    /// Where the parts with devices report the pods whose health changed. These are synced at once.
+    pub fn resource_updates(mut self, updates: ResourceUpdates) -> Self {
+        self.resource_updates = Some(updates);
         self
     }
 
@@ -292,6 +307,7 @@ impl KubeletBuilder {
             volumes: volumes.clone(),
             pod_containers: pod_containers.clone(),
             dynamic_resources: self.dynamic_resources,
+            resource_health: self.resource_health,
             recorder: recorder.clone(),
             pleg: pleg_handle.clone(),
             root_dir: self.root_dir.clone(),
@@ -345,6 +361,7 @@ impl KubeletBuilder {
             events: pleg_handle.subscribe(),
             prober,
             probe_updates: probes.as_ref().map(ProbeManager::updates),
+            resource_updates: self.resource_updates,
             sources: handle.sources.clone(),
             pods: handle.pods.clone(),
             workers: handle.workers.clone(),

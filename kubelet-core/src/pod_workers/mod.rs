@@ -448,6 +448,13 @@ impl PodWorkersHandle {
         self.shared.registry.lock().uids().cloned().collect()
     }
 
+    /// The pods that are ending and of which a container may still run, ordered by UID. Their sources may have removed them already.
+    pub fn terminating_pods(&self) -> Vec<Arc<Pod>> {
+        let mut pods: Vec<Arc<Pod>> = self.shared.registry.lock().terminating().cloned().collect();
+        pods.sort_by_cached_key(|pod| pod.uid());
+        pods
+    }
+
     /// Counts changes of the set of pods and of their states.
     pub(crate) fn changes(&self) -> Changes {
         self.shared.registry.lock().changes().clone()

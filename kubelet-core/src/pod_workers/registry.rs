@@ -458,6 +458,13 @@ impl Registry {
         self.records.keys()
     }
 
+    /// The pods that are ending and have not ended.
+    pub(super) fn terminating(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        let records = self.records.values();
+        let terminating = records.filter(|record| record.state() == PodWorkerState::Terminating);
+        terminating.filter_map(|record| record.pod())
+    }
+
     pub(super) fn record(&self, uid: &PodUid) -> Option<&PodRecord> {
         self.records.get(uid).map(|record| &**record)
     }

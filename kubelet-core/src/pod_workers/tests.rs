@@ -275,6 +275,32 @@ async fn a_pod_lives_and_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_removed_pod_is_among_those_that_end_until_it_has_ended() {
+    let mut bench = Bench::new();
+    let removed = Arc::new(pod("a"));
+    let terminating = |bench: &Bench| {
+        let pods = bench.workers.terminating_pods();
+        pods.iter().map(|pod| pod.uid().to_string()).collect::<Vec<_>>()
+    };
+    bench.update(SyncPodType::Create, &removed);
+    bench.expect(Sync(SyncPodType::Create, "a".into())).await;
+    assert_eq!(terminating(&bench), [""; 0]);
+    bench
+        .workers
+        .update_pod(UpdatePod::kill(removed, KillPod::default()));
+    assert_eq!(terminating(&bench), ["a"]);
+    let (call, answer) = bench.next().await;
+    assert_eq!(call, Terminating("a".into(), 30));
+    assert_eq!(terminating(&bench), ["a"]);
+    answer.send(Ok(SyncOutcome::default())).unwrap();
+    let (call, answer) = bench.next().await;
+    assert_eq!(call, Terminated("a".into()));
+    assert_eq!(terminating(&bench), [""; 0]);
+    answer.send(Ok(SyncOutcome::default())).unwrap();
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_sync_that_asks_for_the_next_gets_it_at_once() {
     let mut bench = Bench::new();
     bench.update(SyncPodType::Create, &Arc::new(pod("a")));

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ContainerResources;
+use crate::cgroups::{binary, decimal_milli};
+
 /// Why a runtime cannot resize a running pod, whatever the node's capacity: the resize is `Infeasible`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResizeRefusal {
@@ -44,4 +47,73 @@ pub struct ActuatedResources {
     pub memory_request: i64,
     /// In bytes.
     pub memory_limit: i64,
+}
+
+impl ActuatedResources {
+    /// Adds to `reported` what a runtime does not report: the memory request, or all of it if the runtime reports nothing
+    /// (`toKubeContainerStatus`).
+    pub fn complete(&self, reported: Option<ContainerResources>) -> Option<ContainerResources> {
+        let is_set = |amount: &i64| *amount > 0;
+        let memory_request = Some(self.memory_request).filter(is_set).map(binary);
+        let completed = match reported {
+            Some(reported) => ContainerResources {
+                memory_request: reported.memory_request.or(memory_request),
+                ..reported
+            },
+            None => ContainerResources {
+                cpu_request: Some(self.cpu_request).filter(is_set).map(decimal_milli),
+                cpu_limit: Some(self.cpu_limit).filter(is_set).map(decimal_milli),
+                memory_request,
+                memory_limit: Some(self.memory_limit).filter(is_set).map(binary),
+            },
+        };
+        (completed != ContainerResources::default()).then_some(completed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+    use super::*;
+
+    #[test]
+    fn what_a_runtime_does_not_report_is_what_it_was_given() {
+        let given = ActuatedResources {
+            container: "a".to_owned(),
+            cpu_request: 100,
+            cpu_limit: 0,
+            memory_request: 64 << 20,
+            memory_limit: 128 << 20,
+        };
+        let resources = |cpu_request: &str, cpu_limit: &str, memory_request: &str, memory_limit: &str| {
+            let quantity = |text: &str| (!text.is_empty()).then(|| Quantity(text.to_owned()));
+            ContainerResources {
+                cpu_request: quantity(cpu_request),
+                cpu_limit: quantity(cpu_limit),
+                memory_request: quantity(memory_request),
+                memory_limit: quantity(memory_limit),
+            }
+        };
+        let cases = [
+            (None, resources("100m", "", "64Mi", "128Mi")),
+            (
+                Some(resources("2", "3", "", "1Gi")),
+                resources("2", "3", "64Mi", "1Gi"),
+            ),
+            // A limit that the runtime does not report is not in force.
+            (Some(resources("2", "", "", "")), resources("2", "", "64Mi", "")),
+            (Some(resources("2", "", "1Mi", "")), resources("2", "", "1Mi", "")),
+        ];
+        for (reported, completed) in cases {
+            assert_eq!(given.complete(reported.clone()), Some(completed), "{reported:?}");
+        }
+        let nothing = ActuatedResources {
+            cpu_request: 0,
+            memory_request: 0,
+            memory_limit: 0,
+            ..given
+        };
+        assert_eq!(nothing.complete(None), None);
+    }
 }

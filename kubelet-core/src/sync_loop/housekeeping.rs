@@ -128,10 +128,11 @@ impl SyncLoop {
         }
     }
 
-    /// Ends pods that run and that no source lists.
+    /// Ends pods that run and that no source lists, or that were rejected when this agent started.
     fn end_orphan(&self, uid: PodUid, key: PodKey, working: &mut HashMap<PodUid, PodWorkerSync>) {
         // The runtime may list a pod for a moment after its worker has ended it.
-        if working.contains_key(&uid) || self.pods.pod(&uid).is_some() {
+        let is_desired = || self.pods.pod(&uid).is_some_and(|pod| !self.is_inactive(&pod));
+        if working.contains_key(&uid) || is_desired() {
             return;
         }
         tracing::info!(pod = %key, %uid, "Clean up containers for orphaned pod we had not seen before");

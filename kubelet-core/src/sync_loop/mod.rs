@@ -34,7 +34,7 @@ use crate::start_failures::StartFailures;
 use crate::{
     AllocationManager, Checkpoints, Disk, EventRecorder, MirrorPods, PlegEvents, PodContainerManager, PodExt,
     PodLifecycleEvent, PodLifecycleEventType, PodLifecycleEvents, PodStatusReporter, PodUid,
-    ProbeManagerHandle, ProbeUpdates, Rejection, RetryTrigger, RootDir, VolumeManager,
+    ProbeManagerHandle, ProbeUpdates, Rejection, ResourceUpdates, RetryTrigger, RootDir, VolumeManager,
 };
 use housekeeping::{GonePods, Removals, WorkingPods};
 use schedule::Schedule;
@@ -53,6 +53,8 @@ pub struct SyncLoop {
     pub prober: Option<ProbeManagerHandle>,
     /// The pods to sync because of their probes.
     pub probe_updates: Option<ProbeUpdates>,
+    /// The pods to sync because the health of a device changed.
+    pub resource_updates: Option<ResourceUpdates>,
     /// Which sources have sent updates; the loop writes it.
     pub sources: SourcesReady,
     /// The desired pods; the loop writes them.
@@ -107,6 +109,7 @@ enum Heard {
     Config(PodUpdate),
     Pleg(PodUid, PodLifecycleEvents),
     Probe(PodUid),
+    Resource(PodUid),
     /// The sources and the PLEG have ended.
     End,
 }
@@ -180,7 +183,7 @@ impl SyncLoop {
                 Next::Resizes => Box::pin(self.retry_pending_resizes(RetryTrigger::Periodic)).await,
                 Next::Heard(Heard::Config(update)) => Box::pin(self.handle_update(update)).await,
                 Next::Heard(Heard::Pleg(uid, events)) => self.handle_events(&uid, &events, deletor),
-                Next::Heard(Heard::Probe(uid)) => self.sync_known_pod(&uid),
+                Next::Heard(Heard::Probe(uid) | Heard::Resource(uid)) => self.sync_known_pod(&uid),
                 Next::Heard(Heard::End) => return,
             }
         }
@@ -199,7 +202,7 @@ impl SyncLoop {
         }
     }
 
-    /// Configuration, lifecycle events and probes take turns, so that none starves the others.
+    /// Configuration, lifecycle events, probes and devices take turns, so that none starves the others.
     fn listen(&mut self) -> BoxStream<'static, Heard> {
         let (_, closed) = mpsc::channel(1);
         let updates = std::mem::replace(&mut self.updates, closed);
@@ -213,14 +216,22 @@ impl SyncLoop {
             Some((Heard::Pleg(uid, of_pod), events))
         });
         let heard = stream::select(config, pleg).chain(stream::iter([Heard::End]));
-        let Some(updates) = self.probe_updates.take() else {
-            return heard.boxed();
-        };
-        let probes = stream::unfold(updates, async |mut updates| {
-            let uid = updates.next().await;
-            Some((Heard::Probe(uid), updates))
-        });
-        stream::select(heard, probes).boxed()
+        let mut heard = heard.boxed();
+        if let Some(updates) = self.probe_updates.take() {
+            let probes = stream::unfold(updates, async |mut updates| {
+                let uid = updates.next().await;
+                Some((Heard::Probe(uid), updates))
+            });
+            heard = stream::select(heard, probes).boxed();
+        }
+        if let Some(updates) = self.resource_updates.take() {
+            let resources = stream::unfold(updates, async |updates| {
+                let uid = updates.next().await;
+                Some((Heard::Resource(uid), updates))
+            });
+            heard = stream::select(heard, resources).boxed();
+        }
+        heard
     }
 
     /// `HandlePodAdditions`, `…Updates`, `…Removes`, `…Reconcile`

@@ -352,6 +352,7 @@ async fn a_pod_that_ends_and_cannot_be_read_is_not_said_to_have_lost_its_contain
         volumes: Arc::new(NoVolumes),
         pod_containers: Arc::new(NoPodContainers),
         dynamic_resources: None,
+        resource_health: Vec::new(),
         recorder: Arc::new(LogEvents),
         pleg: GenericPleg::new(runtime.clone(), cache).handle(),
         root_dir: RootDir::new(root.path()),
