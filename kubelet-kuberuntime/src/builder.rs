@@ -18,6 +18,7 @@ use crate::calls::missing_calls::MissingCalls;
 use crate::config::NodeSettings;
 use crate::containers::actuated::Actuated;
 use crate::containers::back_off::CrashLoopBackOff;
+use crate::containers::unfinished_starts::UnfinishedStarts;
 use crate::credential_provider::{CredentialProvider, CredentialProviders};
 use crate::images::{ImageManager, ImageManagerParts, ImagePullSettings};
 use crate::read::lists::Lists;
@@ -258,6 +259,7 @@ impl CriRuntimeBuilder {
         .await;
         Ok(CriRuntime {
             actuated: Actuated::default(),
+            unfinished_starts: UnfinishedStarts::default(),
             pod_cgroups: None,
             lists: Lists::new(runtime.clone(), image_service.clone()),
             known_pods: Mutex::default(),

@@ -26,6 +26,7 @@ use crate::calls::missing_calls::MissingCalls;
 use crate::config::{HandlerFeatures, NodeSettings};
 use crate::containers::actuated::Actuated;
 use crate::containers::back_off::CrashLoopBackOff;
+use crate::containers::unfinished_starts::UnfinishedStarts;
 use crate::images::ImageManager;
 use crate::read::Listing;
 use crate::read::known_pods::KnownPods;
@@ -37,9 +38,10 @@ use crate::stats::CpuTimes;
 /// (`kubeGenericRuntimeManager`).
 ///
 /// It stores the facts about a pod in the runtime, in labels and annotations. So a new manager takes over all running
-/// pods, also those of a kubelet. It keeps only back-offs in memory, and removes those of a pod in
-/// [`forget_pod`](Runtime::forget_pod). It spawns no tasks: all work is done in the calls, which may be dropped at any
-/// time.
+/// pods, also those of a kubelet. In memory it keeps back-offs, the resources that it applied last, and starts of
+/// containers that were dropped; [`forget_pod`](Runtime::forget_pod) removes those of a pod. It spawns no tasks: all
+/// work is done in the calls, which may be dropped at any time. If a start of a container is dropped, the next kill of
+/// its pod completes it first.
 ///
 /// Its metrics are the kubelet's: `kubelet_started_pods_total`, `kubelet_started_pods_errors_total`,
 /// `kubelet_started_containers_total`, `kubelet_started_containers_errors_total`, and for its calls to the runtime
@@ -55,6 +57,7 @@ pub struct CriRuntime {
     /// The pods of the last list.
     pub(crate) known_pods: Mutex<KnownPods>,
     pub(crate) actuated: Actuated,
+    pub(crate) unfinished_starts: UnfinishedStarts,
     pub(crate) pod_cgroups: Option<Arc<dyn PodContainerManager>>,
     pub(crate) exclusive_cpus: Arc<dyn ExclusiveCpus>,
     pub(crate) crash_loop: CrashLoopBackOff,
@@ -266,6 +269,7 @@ impl Runtime for CriRuntime {
         self.crash_loop.forget(uid);
         self.images.forget(uid);
         self.actuated.forget(uid);
+        self.unfinished_starts.forget(uid);
     }
 }
 

@@ -33,7 +33,10 @@ impl RuntimeUsages for CriRuntime {
     }
 
     async fn container_usages(&self) -> Result<Vec<RuntimeContainerUsage>> {
-        let request = v1::ListContainerStatsRequest::default();
+        // Without a filter, containerd also measures each sandbox, and then leaves it out: that takes twice the time.
+        let request = v1::ListContainerStatsRequest {
+            filter: Some(v1::ContainerStatsFilter::default()),
+        };
         let answer = self.runtime.list_container_stats(request).await;
         let answer = answer.map_err(|error| Error::runtime("ListContainerStats", error))?;
         Ok(answer.stats.into_iter().filter_map(container_usage).collect())

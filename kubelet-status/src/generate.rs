@@ -133,7 +133,9 @@ fn set_phase(status: &mut ApiPodStatus, input: &PodStatusInput<'_>, previous: &A
         status.reason = Some(eviction.reason.clone());
         status.message = Some(eviction.message.clone());
     }
-    if let Some(terminal) = terminal_phase(api).filter(|terminal| *terminal != phase) {
+    // The API server shows what was reported of a static pod. The kubelet lets a static pod leave a terminal phase for the other.
+    let shown = if pod.is_static() { previous } else { api };
+    if let Some(terminal) = terminal_phase(shown).filter(|terminal| *terminal != phase) {
         tracing::error!(
             pod = %pod.key(), uid = pod.uid_str(), from = terminal, to = phase,
             "pod attempted to leave a terminal phase"

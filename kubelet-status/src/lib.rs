@@ -102,7 +102,6 @@ mod send;
 mod sink;
 mod status_ext;
 mod terminate;
-mod token_bucket;
 mod transitions;
 
 pub use events::{EventBroadcaster, EventRecorderHandle, EventSink, EventSinkError};

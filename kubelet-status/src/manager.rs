@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use kubelet_core::{Clock, PodStatusManager, PodStatusReporter, PodUid, StatusSink};
+use kubelet_core::{Clock, PodStatusManager, PodStatusReporter, PodUid, RateLimit, StatusSink};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
@@ -19,7 +19,6 @@ use crate::NodeFacts;
 use crate::handle::{Shared, StatusManagerHandle};
 use crate::records::Outcome;
 use crate::send::Sender;
-use crate::token_bucket::RateLimit;
 
 /// How often all statuses are checked (`syncPeriod`).
 const SYNC_PERIOD: Duration = Duration::from_secs(10);
@@ -98,7 +97,7 @@ impl StatusManager {
         Self {
             sender: Sender {
                 sink: Box::new(sink),
-                limit: RateLimit::new(config.qps, config.burst),
+                limit: RateLimit::new(config.qps, config.burst.max(1)),
                 timeout: config.sink_timeout,
                 clock: config.clock,
                 stores_nothing: AtomicBool::new(false),

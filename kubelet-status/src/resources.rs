@@ -49,8 +49,14 @@ pub(crate) fn container_resources(
         let shown = shown.and_then(|shown| shown.requests.as_ref());
         let cpu = applied.and_then(|applied| applied.cpu_request.as_ref());
         take(requests, "cpu", cpu, MIN_SHARES, shown);
+        // A request that the runtime was given keeps the spelling of the spec.
         let memory = applied.and_then(|applied| applied.memory_request.as_ref());
-        take(requests, "memory", memory, 0, shown);
+        let allocated = requests.get("memory");
+        let is_allocated =
+            |applied| allocated.is_some_and(|allocated| quantity::compare(applied, allocated).is_eq());
+        if !memory.is_some_and(is_allocated) {
+            take(requests, "memory", memory, 0, shown);
+        }
     }
     resources
 }
@@ -292,6 +298,16 @@ mod tests {
             json!(shown),
             json!({"limits": {"cpu": "2", "memory": "48Mi"}, "requests": {"cpu": "1m", "memory": "16Mi"}})
         );
+        // What was given is shown, whatever was shown before, as the spec spells it.
+        let allocated = "33554432";
+        for (given, expected) in [("48Mi", "48Mi"), ("32Mi", allocated)] {
+            let mut container = container.clone();
+            let requests = container.resources.as_mut().unwrap().requests.as_mut().unwrap();
+            requests.insert("memory".to_owned(), Quantity(allocated.to_owned()));
+            status.resources.as_mut().unwrap().memory_request = Some(Quantity(given.to_owned()));
+            let shown = container_resources(&container, &status, Some(&previous));
+            assert_eq!(shown.requests.unwrap()["memory"].0, expected);
+        }
         status.state = ContainerState::Exited;
         let shown = container_resources(&container, &status, Some(&previous));
         assert_eq!(json!(shown), json!(container.resources));

@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiPodStatus};
-use kubelet_core::{Clock, Error, PodExt, PodUid, Result, SinkPod, StatusSink};
+use kubelet_core::{Clock, Error, PodExt, PodUid, RateLimit, Result, SinkPod, StatusSink};
 
 use crate::equality::same;
 use crate::merge::merge;
 use crate::records::{Job, Outcome, Send, Task, is_mirror_of};
 use crate::status_ext::{is_running, is_terminal, phase};
-use crate::token_bucket::RateLimit;
 use crate::transitions;
 
 /// Executes jobs.

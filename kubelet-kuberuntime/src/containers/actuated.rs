@@ -70,6 +70,13 @@ impl Actuated {
             .is_some()
     }
 
+    /// `None` for a container that this agent has not seen in a sync.
+    pub(crate) fn of_container(&self, pod: &PodUid, container: &str) -> Option<ActuatedResources> {
+        let pods = self.0.lock();
+        let amounts = pods.get(pod)?.containers.get(container)?;
+        Some(named(container.to_owned(), amounts))
+    }
+
     /// The pod's containers, by name.
     pub(crate) fn of_pod(&self, pod: &PodUid) -> Vec<ActuatedResources> {
         let pods = self.0.lock();
@@ -82,13 +89,7 @@ impl Actuated {
         let mut all: Vec<ActuatedResources> = containers
             .map(|(name, amounts)| (name.clone(), amounts))
             .chain(whole)
-            .map(|(container, amounts)| ActuatedResources {
-                container,
-                cpu_request: amounts.cpu_request,
-                cpu_limit: amounts.cpu_limit,
-                memory_request: amounts.memory_request,
-                memory_limit: amounts.memory_limit,
-            })
+            .map(|(container, amounts)| named(container, amounts))
             .collect();
         all.sort_by(|a, b| a.container.cmp(&b.container));
         all
@@ -161,5 +162,15 @@ impl Actuated {
     fn change(&self, pod: &PodUid, change: impl FnOnce(&mut Whole)) {
         let mut pods = self.0.lock();
         change(pods.entry(pod.clone()).or_default().whole.get_or_insert_default());
+    }
+}
+
+fn named(container: String, amounts: &ContainerAmounts) -> ActuatedResources {
+    ActuatedResources {
+        container,
+        cpu_request: amounts.cpu_request,
+        cpu_limit: amounts.cpu_limit,
+        memory_request: amounts.memory_request,
+        memory_limit: amounts.memory_limit,
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod back_off;
 pub(crate) mod image_volumes;
 pub(crate) mod resize;
 pub(crate) mod start;
+pub(crate) mod unfinished_starts;
 
 use std::borrow::Cow;
 

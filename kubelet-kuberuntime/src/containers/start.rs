@@ -173,7 +173,10 @@ impl CriRuntime {
         let request = v1::StartContainerRequest {
             container_id: id.clone(),
         };
-        self.runtime.start_container(request).await.map_err(|error| {
+        let runtime = self.runtime.clone();
+        let call = Box::pin(async move { runtime.start_container(request).await.map(|_| ()) });
+        let started = self.unfinished_starts.call(pod.uid(), id.clone(), call);
+        started.await.map_err(|error| {
             events.warning_without_id("Failed", format!("Error: {}", error.message()), &id);
             failure("RunContainerError", error.message())
         })?;

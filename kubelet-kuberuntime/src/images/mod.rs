@@ -10,7 +10,6 @@ mod registry_url;
 mod settings;
 #[cfg(test)]
 mod tests;
-mod throttle;
 
 use std::sync::Arc;
 
@@ -18,14 +17,13 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kubelet_core::image_name::{ImageName, with_default_tag};
 use kubelet_core::runtime::{BackOff, SyncFailure};
 use kubelet_core::{
-    Clock, Disk, Event, EventRecorder, EventType, PodExt, PodStatusReporter, PodUid, RootDir,
+    Clock, Disk, Event, EventRecorder, EventType, PodExt, PodStatusReporter, PodUid, RateLimit, RootDir,
 };
 use tokio::sync::{OnceCell, Semaphore};
 
 use self::back_off::PullBackOff;
 use self::keyring::{Credentials, NodeKeyring};
 use self::pull_records::Known;
-use self::throttle::Throttle;
 use crate::credential_provider::CredentialProviders;
 use kubelet_cri::{Error, ImageService, v1};
 
@@ -47,7 +45,8 @@ pub(crate) struct ImageManager {
     back_off: PullBackOff,
     /// The permits of parallel pulls, in the order of requests; `None` for no limit.
     turns: Option<Semaphore>,
-    throttle: Option<Throttle>,
+    /// The rate limit of pulls (`throttleImagePulling`).
+    throttle: RateLimit,
     records: PullRecords,
     node_keyring: NodeKeyring,
     providers: CredentialProviders,
@@ -92,7 +91,7 @@ impl ImageManager {
             statuses: parts.statuses,
             back_off: PullBackOff::new(settings.back_off_initial, settings.back_off_max),
             turns: at_once.map(|pulls| Semaphore::new(pulls.min(Semaphore::MAX_PERMITS))),
-            throttle: Throttle::new(settings.registry_pull_qps, settings.registry_burst),
+            throttle: RateLimit::new(settings.registry_pull_qps, settings.registry_burst),
             records,
             node_keyring: NodeKeyring::new(files, parts.disk),
             providers: parts.providers,

@@ -82,9 +82,7 @@ impl Request<'_> {
         spec: &v1::ImageSpec,
         credentials: &'c [Credentials],
     ) -> Result<(String, Option<&'c Credentials>), String> {
-        if let Some(throttle) = &self.manager.throttle
-            && !throttle.try_accept()
-        {
+        if !self.manager.throttle.try_take() {
             return Err("pull QPS exceeded".to_owned());
         }
         if credentials.is_empty() {

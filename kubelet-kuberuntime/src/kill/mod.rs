@@ -174,7 +174,8 @@ impl CriRuntime {
         Ok(Some((pod, container)))
     }
 
-    /// Stops all containers in parallel, sidecars in their order, and then each sandbox.
+    /// Stops all containers in parallel, sidecars in their order, and then each sandbox. Starts that a dropped sync left are
+    /// completed first.
     pub(crate) async fn kill_pod_with_result(
         &self,
         pod: Option<&Pod>,
@@ -182,8 +183,12 @@ impl CriRuntime {
         grace_period: Option<i64>,
     ) -> PodSyncResult {
         let mut result = PodSyncResult::default();
-        let may_run = |state| matches!(state, ContainerState::Running | ContainerState::Unknown);
-        let containers: Vec<_> = running.containers.iter().filter(|c| may_run(c.state)).collect();
+        let started = self.unfinished_starts.complete(&running.uid).await;
+        let may_run = |container: &&kubelet_core::runtime::Container| {
+            matches!(container.state, ContainerState::Running | ContainerState::Unknown)
+                || started.iter().any(|id| id == container.id.id())
+        };
+        let containers: Vec<_> = running.containers.iter().filter(may_run).collect();
         let order =
             pod.and_then(|pod| TerminationOrder::new(pod, containers.iter().map(|c| c.name.as_str())));
         let kills = containers.iter().map(|container| {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::restart_rules::is_restartable_init_container;
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
 /// Which container waits for which others (`terminationOrdering`).
 pub(crate) struct TerminationOrder {
-    /// By name; `true` once it has ended. Has only running containers.
-    ended: HashMap<String, watch::Sender<bool>>,
+    /// By name; set once it has ended. Has only running containers.
+    ended: HashMap<String, SetOnce<()>>,
     waits_for: HashMap<String, Vec<String>>,
 }
 
@@ -37,9 +37,7 @@ impl TerminationOrder {
             waits_for.insert(sidecar.name.clone(), names);
             later = Some(&sidecar.name);
         }
-        let ended = running
-            .map(|name| (name.to_owned(), watch::Sender::new(false)))
-            .collect();
+        let ended = running.map(|name| (name.to_owned(), SetOnce::new())).collect();
         Some(Self { ended, waits_for })
     }
 
@@ -49,8 +47,7 @@ impl TerminationOrder {
         let all = async {
             for name in self.waits_for.get(name).into_iter().flatten() {
                 if let Some(ended) = self.ended.get(name) {
-                    // The sender lives as long as `self`.
-                    let _ = ended.subscribe().wait_for(|ended| *ended).await;
+                    ended.wait().await;
                 }
             }
         };
@@ -61,7 +58,8 @@ impl TerminationOrder {
     /// Records that this container has ended.
     pub(crate) fn ended(&self, name: &str) {
         if let Some(ended) = self.ended.get(name) {
-            ended.send_replace(true);
+            // An error: it was recorded before.
+            let _ = ended.set(());
         }
     }
 }

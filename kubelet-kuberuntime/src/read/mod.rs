@@ -154,6 +154,12 @@ impl CriRuntime {
             };
             let mut converted = self.to_container_status(container).await;
             converted.sandbox_id.clone_from(&listed.sandbox_id);
+            // Statuses show the resources of running containers only.
+            if converted.state == ContainerState::Running
+                && let Some(actuated) = self.actuated.of_container(&pod.uid, &converted.name)
+            {
+                converted.resources = actuated.complete(converted.resources.take());
+            }
             status.containers.push(converted);
         }
         // With a coarse clock, two instances may have the same time.

@@ -22,6 +22,8 @@ pub(crate) struct Script {
     pub(crate) runs_for: Option<Duration>,
     /// Its exit code.
     pub(crate) exit_code: i32,
+    /// How long a start takes. A start that is dropped fails.
+    pub(crate) starts_in: Duration,
     /// How long a stop takes.
     pub(crate) stops_in: Duration,
     /// How long a command in it takes, and its exit code.
@@ -58,6 +60,19 @@ struct Container {
     status: v1::ContainerStatus,
     ends_at: Option<Instant>,
     exit_code: i32,
+}
+
+/// Ends a container whose start was dropped.
+struct CutShort<'a>(&'a Fake, &'a str);
+
+impl Drop for CutShort<'_> {
+    fn drop(&mut self) {
+        let finished = self.0.nanos();
+        let mut state = self.0.state();
+        if let Some(container) = state.containers.get_mut(self.1) {
+            end_container(container, 128, finished);
+        }
+    }
 }
 
 pub(crate) struct Fake {
@@ -412,9 +427,15 @@ impl RuntimeService for Fake {
         request: v1::StartContainerRequest,
     ) -> Result<v1::StartContainerResponse> {
         let name = self.name_of(&request.container_id);
+        let script = {
+            let state = self.begin("StartContainer", &name)?;
+            state.scripts.get(&name).copied().unwrap_or_default()
+        };
+        let cut_short = CutShort(self, &request.container_id);
+        tokio::time::sleep(script.starts_in).await;
+        std::mem::forget(cut_short);
         let started_at = self.nanos();
-        let mut state = self.begin("StartContainer", &name)?;
-        let script = state.scripts.get(&name).copied().unwrap_or_default();
+        let mut state = self.state();
         let container = state.containers.get_mut(&request.container_id).unwrap();
         std::fs::write(&container.status.log_path, "").unwrap();
         container.status.state = v1::ContainerState::ContainerRunning as i32;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use kubelet_core::{Runtime, RuntimeReader};
+use kubelet_core::runtime::ContainerState;
+use kubelet_core::{PodExt, Runtime, RuntimeReader};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -180,4 +181,33 @@ async fn what_could_not_be_stopped_is_told() {
         error.contains("ns/p") && error.contains("KillContainerError"),
         "{error}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_whose_sync_is_dropped_is_completed_before_the_kill() {
+    let rig = Rig::new().await;
+    let script = Script {
+        starts_in: 3 * SECOND,
+        ..Script::default()
+    };
+    rig.fake.script("main", script);
+    let pod = pod("p", json!({ "containers": [{ "name": "main", "image": "i" }] }));
+    let sync = tokio::time::timeout(SECOND, rig.sync(&pod));
+    assert!(sync.await.is_err(), "the start takes longer");
+    rig.fake.take_calls();
+
+    let running = rig.manager.pod(&pod.uid()).await.unwrap().unwrap();
+    assert_eq!(running.containers[0].state, ContainerState::Created);
+    // The kill, too, may be dropped.
+    let kill = || rig.manager.kill_pod(Some(&pod), &running, Some(SECOND));
+    assert!(tokio::time::timeout(SECOND, kill()).await.is_err());
+    kill().await.unwrap();
+    let expected = ["StopContainer main 2", "stopped main", "StopPodSandbox"];
+    assert_eq!(rig.fake.take_calls(), expected);
+    let status = rig.status(&pod).await;
+    assert_eq!(status.containers[0].exit_code, 143, "it had started");
+
+    // There is nothing to complete the next time.
+    kill().await.unwrap();
+    assert_eq!(rig.fake.take_calls(), ["StopPodSandbox"]);
 }

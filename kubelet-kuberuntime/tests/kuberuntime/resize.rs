@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::Runtime;
-use kubelet_core::runtime::SyncAction;
+use kubelet_core::runtime::{PodStatus, SyncAction};
 use serde_json::{Value, json};
 
 use crate::rig::{Rig, pod};
@@ -44,6 +44,24 @@ async fn memory_comes_before_cpu_and_less_before_more() {
     assert_eq!(rig.fake.take_calls(), expected);
     rig.sync_ok(&resized).await;
     assert!(rig.fake.take_calls().is_empty(), "it is done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_has_the_memory_request_that_was_given() {
+    let rig = Rig::new().await;
+    let requests = |status: &PodStatus| {
+        ["a", "b"].map(|name| {
+            let container = status.containers.iter().find(|container| container.name == name);
+            let resources = container.unwrap().resources.clone().unwrap();
+            resources.memory_request.unwrap().0
+        })
+    };
+    let first = two(["1", "1000"], ["1", "1000"], json!([]));
+    rig.sync_ok(&first).await;
+    assert_eq!(requests(&*rig.status(&first).await), ["1000", "1000"]);
+    let resized = two(["1", "2000"], ["1", "1000"], json!([]));
+    rig.sync_ok(&resized).await;
+    assert_eq!(requests(&*rig.status(&resized).await), ["2000", "1000"]);
 }
 
 #[tokio::test(start_paused = true)]

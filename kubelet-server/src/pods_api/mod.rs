@@ -23,7 +23,6 @@
 
 mod encode;
 mod fields;
-mod rate;
 mod socket;
 mod watch;
 
@@ -49,10 +48,9 @@ pub mod v1alpha1 {
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use kubelet_core::{PodExt, PodManager, PodStatusReporter, PodUid};
+use kubelet_core::{PodExt, PodManager, PodStatusReporter, PodUid, RateLimit};
 use tonic::{Request, Response, Status, async_trait};
 
-use self::rate::Rate;
 pub use self::socket::bind;
 use self::v1alpha1::pods_server::Pods;
 use self::v1alpha1::{
@@ -65,9 +63,9 @@ use self::watch::Watches;
 pub const SOCKET: &str = "pods-api/pods-api.sock";
 
 /// Lists and gets in a second.
-const QPS: f64 = 100.0;
+const QPS: u32 = 100;
 /// Of them at once.
-const BURST: f64 = 10.0;
+const BURST: u32 = 10;
 
 /// Serves the pods of a node. Clones share the limit of requests.
 #[derive(Clone)]
@@ -79,7 +77,7 @@ struct Shared {
     pods: PodManager,
     statuses: Arc<dyn PodStatusReporter>,
     watches: Watches,
-    rate: Rate,
+    rate: RateLimit,
 }
 
 impl PodsApi {
@@ -90,7 +88,7 @@ impl PodsApi {
                 pods,
                 statuses,
                 watches: Watches::default(),
-                rate: Rate::new(QPS, BURST),
+                rate: RateLimit::new(QPS, BURST),
             }),
         }
     }
@@ -106,7 +104,7 @@ impl PodsApi {
     }
 
     fn limit(&self) -> Result<(), Status> {
-        match self.shared.rate.allow() {
+        match self.shared.rate.try_take() {
             true => Ok(()),
             false => Err(Status::resource_exhausted("rejected by rate limit")),
         }

@@ -6,11 +6,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Event as ApiEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use kubelet_core::TokenBucket;
 use lru::LruCache;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-
-use crate::token_bucket::TokenBucket;
 
 /// How many kinds of events are remembered (`maxLruCacheEntries`).
 const REMEMBERED: usize = 4096;

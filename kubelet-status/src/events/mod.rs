@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Event as ApiEvent, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kubelet_core::{
-    Clock, Event, EventRecorder, EventType, Jitter, NodeEventRecorder, PodExt, clock::api_time,
+    Clock, Event, EventRecorder, EventType, Jitter, NodeEventRecorder, PodExt, RateLimit, clock::api_time,
 };
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -19,7 +19,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::correlator::{Correlated, EventCorrelator};
-use crate::token_bucket::RateLimit;
 
 /// The capacity of the queue (`maxQueuedEvents`).
 const QUEUED: usize = 1000;
@@ -198,12 +197,12 @@ impl EventBroadcaster {
         let sending = async {
             let mut correlator = EventCorrelator::default();
             let mut rate = *wanted.lock();
-            let mut limit = RateLimit::new(rate.0, rate.1);
+            let mut limit = RateLimit::new(rate.0, rate.1.max(1));
             while let Some(event) = queue.recv().await {
                 let now = *wanted.lock();
                 if rate != now {
                     rate = now;
-                    limit = RateLimit::new(rate.0, rate.1);
+                    limit = RateLimit::new(rate.0, rate.1.max(1));
                 }
                 let correlated = correlator.correlate(*event, clock.now(), Instant::now());
                 if correlated != Correlated::Drop {
