@@ -11,8 +11,9 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube_client::{Client, Resource};
 use kubelet_core::{Jitter, RuntimeClasses, Services};
+use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 use tokio_util::sync::CancellationToken;
 
 use crate::reflector::{Change, Key, Listener, Reflector, Requests};
@@ -48,11 +49,12 @@ pub(crate) enum Found {
 }
 
 /// The objects that an [`Informer`] has seen. Clones share them. Each call is quick.
-pub struct InformerHandle<K>(Arc<watch::Sender<Seen<K>>>);
+pub struct InformerHandle<K>(Arc<Seen<K>>);
 
 struct Seen<K> {
-    synced: bool,
-    objects: BTreeMap<Key, Arc<K>>,
+    objects: RwLock<BTreeMap<Key, Arc<K>>>,
+    /// All objects were seen once. It wakes those who wait in the order in which they began.
+    synced: SetOnce<()>,
 }
 
 impl Informer<Service> {
@@ -126,15 +128,15 @@ where
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone> Informer<K> {
     fn new(requests: Requests, trim: fn(&mut K)) -> Self {
         let seen = Seen {
-            synced: false,
-            objects: BTreeMap::new(),
+            objects: RwLock::default(),
+            synced: SetOnce::new(),
         };
         Self {
             requests,
             jitter: Jitter::default(),
             trim,
             on_change: Box::new(|_, _| {}),
-            handle: InformerHandle(Arc::new(watch::Sender::new(seen))),
+            handle: InformerHandle(Arc::new(seen)),
         }
     }
 
@@ -175,27 +177,26 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone> Informer<K> {
 impl<K> InformerHandle<K> {
     /// Whether all objects were seen once (`HasSynced`).
     pub fn has_synced(&self) -> bool {
-        self.0.borrow().synced
+        self.0.synced.initialized()
     }
 
     /// Waits until all objects were seen once.
     pub async fn synced(&self) {
-        // The handle itself keeps the sender: this ends when it is so.
-        let _ = self.0.subscribe().wait_for(|seen| seen.synced).await;
+        self.0.synced.wait().await;
     }
 
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.0.borrow().objects.get(&Key::new(namespace, name)).cloned()
+        self.0.objects.read().get(&Key::new(namespace, name)).cloned()
     }
 
     /// All objects, in the order of their keys.
     pub(crate) fn all(&self) -> Vec<Arc<K>> {
-        self.0.borrow().objects.values().cloned().collect()
+        self.0.objects.read().values().cloned().collect()
     }
 
     fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
-        let seen = self.0.borrow();
-        let from_its_first = seen.objects.range(Key::new(namespace, "")..);
+        let objects = self.0.objects.read();
+        let from_its_first = objects.range(Key::new(namespace, "")..);
         let of_it = from_its_first.take_while(|(key, _)| *key.namespace == *namespace);
         of_it.map(|(_, object)| object.clone()).collect()
     }
@@ -244,23 +245,24 @@ impl<K: Resource<DynamicType = ()>> Keeper<K> {
     /// Replaces all objects. Returns those that differ, and how this was found.
     fn replace(&self, objects: BTreeMap<Key, Arc<K>>) -> (Vec<Key>, Found) {
         let version = |object: &K| (object.meta().uid.clone(), object.meta().resource_version.clone());
-        let (mut changed, mut found) = (Vec::new(), Found::Later);
-        self.handle.0.send_modify(|seen| {
-            if !seen.synced {
-                found = Found::ByFirstList;
-            }
-            let is_same = |other: Option<&Arc<K>>, object: &Arc<K>| {
-                other.is_some_and(|other| version(other) == version(object))
-            };
-            let gone = seen.objects.keys().filter(|key| !objects.contains_key(*key));
-            changed.extend(gone.cloned());
+        let is_same = |other: Option<&Arc<K>>, object: &Arc<K>| {
+            other.is_some_and(|other| version(other) == version(object))
+        };
+        let changed = {
+            let mut seen = self.handle.0.objects.write();
+            let gone = seen.keys().filter(|key| !objects.contains_key(*key));
+            let mut changed: Vec<Key> = gone.cloned().collect();
             let other = objects
                 .iter()
-                .filter(|(key, object)| !is_same(seen.objects.get(*key), object));
+                .filter(|(key, object)| !is_same(seen.get(*key), object));
             changed.extend(other.map(|(key, _)| key.clone()));
-            (seen.synced, seen.objects) = (true, objects);
-        });
-        (changed, found)
+            *seen = objects;
+            changed
+        };
+        match self.handle.0.synced.set(()) {
+            Ok(()) => (changed, Found::ByFirstList),
+            Err(_) => (changed, Found::Later),
+        }
     }
 }
 
@@ -276,14 +278,12 @@ impl<K: Resource<DynamicType = ()>> Listener<K> for Keeper<K> {
             Change::Applied(object) => {
                 let key = Key::of(&*object);
                 let inserted = key.clone();
-                self.handle
-                    .0
-                    .send_modify(|seen| _ = seen.objects.insert(inserted, object));
+                self.handle.0.objects.write().insert(inserted, object);
                 (self.on_change)(&key, Found::Later);
             }
             Change::Deleted(object) => {
                 let key = Key::of(&*object);
-                self.handle.0.send_modify(|seen| _ = seen.objects.remove(&key));
+                self.handle.0.objects.write().remove(&key);
                 (self.on_change)(&key, Found::Later);
             }
             Change::Unavailable(message) => {

@@ -109,10 +109,16 @@ impl Requests {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let started = Instant::now();
         let deadline = started + lasting + WATCH_MARGIN;
-        // Some proxies hold back the head of an answer until the first event.
-        let answer = timeout_at(deadline, self.client.request_stream(request))
+        // Some proxies hold back the head of an answer until the first event. The first events of a list come at once, however long the
+        // watch then lasts.
+        let limit = match initial_events {
+            true => lasting.min(LIST_TIMEOUT),
+            false => lasting,
+        };
+        let head_by = deadline.min(started + limit + WATCH_MARGIN);
+        let answer = timeout_at(head_by, self.client.request_stream(request))
             .await
-            .map_err(|_| Failure::Silent(format!("no answer within {} s", lasting.as_secs())))??;
+            .map_err(|_| Failure::Silent(format!("no answer within {} s", limit.as_secs())))??;
         // Not `request_events`: that keeps a buffer of 8 KiB and more for as long as the watch goes on, and these are many.
         let events = answer.lines().filter_map(|line| ready(event(line)));
         Ok(Watch {

@@ -10,11 +10,11 @@ use kubelet_config::{
 use kubelet_core::{
     Clock, ConfigObjectChanges, ConfigObjectRef, ConfigObjects, Jitter, PodExt, ServiceAccountTokens,
 };
-use kubelet_testing::api_server::{ApiServer, Verb};
+use kubelet_testing::api_server::{ApiCall, ApiServer, Verb};
 use kubelet_testing::eventually;
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::time::{advance, sleep};
+use tokio::time::{Instant, advance, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 fn config_map(word: &str) -> ConfigMap {
@@ -97,6 +97,34 @@ async fn what_was_read_last_counts_while_the_server_is_away() {
         .resource("configmaps")
         .fails(403, "no");
     objects.config_map("default", "words").await.unwrap_err();
+}
+
+/// The watch of one object lasts for half an hour and more; its first list does not.
+#[tokio::test(start_paused = true)]
+async fn a_first_list_that_is_never_answered_is_asked_for_again() {
+    let server = ApiServer::builder().record_reads().build();
+    server.create(&config_map("first")).unwrap();
+    let watches = ConfigObjectWatches::new(server.client());
+    let (objects, stop) = (watches.handle(), CancellationToken::new());
+    let token = stop.clone();
+    let running = tokio::spawn(async move { watches.run(|| vec![reader()], token).await });
+    server.faults().on_any_call().first(1).hangs();
+    let begun = Instant::now();
+    let since = |seconds| begun + Duration::from_secs(seconds);
+    let asked = || {
+        let calls = server.calls();
+        let of_words = |call: &&ApiCall| call.to_string().contains("configmaps");
+        calls.all().iter().filter(of_words).count()
+    };
+    objects.config_map("default", "words").await.unwrap_err();
+    // The limit of a list is 65 s, and 10 s for the way.
+    sleep_until(since(74)).await;
+    assert_eq!(asked(), 1);
+    sleep_until(since(80)).await;
+    assert_eq!(asked(), 2);
+    assert_eq!(word(&objects).await.as_deref(), Some("first"));
+    stop.cancel();
+    running.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
