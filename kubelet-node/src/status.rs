@@ -386,7 +386,8 @@ fn ready(node: &Node) -> Option<bool> {
 }
 
 /// The status without insignificant differences: heartbeat times, the order of conditions, the notation of
-/// quantities, and empty versus missing lists (`nodeStatusHasChanged`).
+/// quantities, empty versus missing lists, and the empty name of the default runtime handler, which the API server returns as a text
+/// (`nodeStatusHasChanged`).
 fn comparable(status: Option<&NodeStatus>) -> Value {
     let mut status = serde_json::to_value(status).unwrap_or_default();
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
@@ -394,6 +395,11 @@ fn comparable(status: Option<&NodeStatus>) -> Value {
             condition.remove("lastHeartbeatTime");
         }
         conditions.sort_by(|a, b| a["type"].as_str().cmp(&b["type"].as_str()));
+    }
+    if let Some(handlers) = status.get_mut("runtimeHandlers").and_then(Value::as_array_mut) {
+        for handler in handlers.iter_mut().filter_map(Value::as_object_mut) {
+            handler.retain(|field, value| field != "name" || value.as_str() != Some(""));
+        }
     }
     for list in ["capacity", "allocatable"] {
         let amounts = status.get_mut(list).and_then(Value::as_object_mut);
@@ -476,5 +482,16 @@ mod tests {
         ] {
             assert_eq!(of(a.clone()) == of(b.clone()), same, "{a} {b}");
         }
+    }
+
+    #[test]
+    fn the_default_handler_is_the_same_with_an_empty_name_and_without_one() {
+        let of = |status: Value| comparable(Some(&serde_json::from_value(status).unwrap()));
+        let features = json!({"userNamespaces": true});
+        let ours = of(json!({"runtimeHandlers": [{"features": features}]}));
+        let returned = of(json!({"runtimeHandlers": [{"name": "", "features": features}]}));
+        let another = of(json!({"runtimeHandlers": [{"name": "runc", "features": features}]}));
+        assert_eq!(ours, returned);
+        assert_ne!(ours, another);
     }
 }
