@@ -25,6 +25,8 @@ pub(crate) struct MountDirs {
     /// The mounts that were begun by this process and have neither succeeded nor failed for certain. Only these are
     /// cleaned up when the driver fails: any other one may be in use.
     begun: Arc<Mutex<HashSet<PathBuf>>>,
+    /// The mounts that are there although the driver confirmed that it unmounted them.
+    left_by_driver: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
 impl MountDirs {
@@ -33,6 +35,7 @@ impl MountDirs {
             disk,
             mounter,
             begun: Arc::default(),
+            left_by_driver: Arc::default(),
         }
     }
 
@@ -61,6 +64,12 @@ impl MountDirs {
 
     pub(crate) fn succeeded(&self, mount: &Path) {
         self.begun.lock().remove(mount);
+        self.left_by_driver.lock().remove(mount);
+    }
+
+    /// The driver has confirmed that it unmounted this, and did not. Whether it did so before.
+    pub(crate) fn is_left_again(&self, mount: &Path) -> bool {
+        !self.left_by_driver.lock().insert(mount.to_owned())
     }
 
     /// The driver failed for certain: removes what [`begin`](Self::begin) made, unless the volume was mounted before.
@@ -94,7 +103,7 @@ impl MountDirs {
 
     /// Removes the folder and the data beside it, unless something is mounted there (`removeMountDir`).
     pub(crate) async fn remove(&self, mount: &Path) -> Result<()> {
-        self.begun.lock().remove(mount);
+        self.succeeded(mount);
         if self.mounter.is_mount_point(mount).await? {
             return Ok(());
         }

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
 use kubelet_core::PodExt;
 use tokio::time::Instant;
+use tonic::Code;
 
 use super::PLUGIN_NAME;
 use super::capability::mounted;
@@ -316,12 +317,24 @@ impl CsiPlugin {
             volume_id: data.handle().to_owned(),
             target_path: target.display().to_string(),
         };
-        let unpublished = session.unpublish(request).await;
-        unpublished.map_err(|error| failed(format!(": {error}")))?;
+        match session.unpublish(request).await {
+            // An inline volume goes when it is unpublished. The agent or the driver was killed before the agent knew.
+            Err(error) if error.code == Code::NotFound && data.is_ephemeral() => {}
+            unpublished => unpublished.map_err(|error| failed(format!(": {error}")))?,
+        }
         self.tokens.forget(&mounted.uid);
         // The driver has confirmed what it did not do. The data are needed to ask it again.
         if self.dirs.mounter.is_mount_point(&target).await? {
-            return Err(failed(format!(": {} is still mounted", target.display())));
+            let still_mounted = failed(format!(": {} is still mounted", target.display()));
+            if !self.dirs.is_left_again(&target) {
+                return Err(still_mounted);
+            }
+            // A driver that was killed after it mounted the volume may not know that it did.
+            tracing::warn!(target = %target.display(), driver = data.driver(), "the driver leaves its mount, unmounting it");
+            self.dirs.mounter.unmount(&target).await?;
+            if self.dirs.mounter.is_mount_point(&target).await? {
+                return Err(still_mounted);
+            }
         }
         self.dirs
             .remove(&target)

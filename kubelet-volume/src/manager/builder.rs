@@ -9,7 +9,7 @@ use kubelet_core::{
     PodCertificates, RootDir,
 };
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, SetOnce};
 
 use super::engine::{NodeVolumes, Observed};
 use super::resolve::{Resolver, Translate};
@@ -230,7 +230,7 @@ impl NodeVolumesBuilder {
             mounter: self.mounter,
             controller_attaches: self.controller_attaches,
             wake: Notify::new(),
-            is_read: watch::Sender::default(),
+            is_read: SetOnce::new(),
             refresh: Mutex::new(refresh),
             usages: Usages::new(self.usage_period),
         };

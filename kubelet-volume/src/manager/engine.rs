@@ -95,7 +95,8 @@ struct Engine {
 impl Engine {
     async fn work(&mut self) {
         reconstruct::read_all(&self.shared).await;
-        self.shared.is_read.send_replace(true);
+        // It runs once, so this is the first time.
+        let _ = self.shared.is_read.set(());
         if !self.shared.state.lock().attached_is_known {
             self.background.spawn(read_attached(self.shared.clone()));
         }

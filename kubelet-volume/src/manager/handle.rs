@@ -106,9 +106,7 @@ impl VolumeManager for NodeVolumesHandle {
 impl NodeVolumesHandle {
     /// Waits until it is known what an earlier agent left.
     async fn is_read(&self) {
-        let mut is_read = self.shared.is_read.subscribe();
-        // The sender lives as long as this handle.
-        let _ = is_read.wait_for(|is_read| *is_read).await;
+        self.shared.is_read.wait().await;
     }
 
     fn is_mounted(&self, uid: &PodUid, names: &[&str]) -> bool {

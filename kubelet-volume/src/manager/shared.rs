@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kubelet_core::{Clock, Disk, Event, EventRecorder, EventType, Jitter, NodeGetter, RootDir};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, SetOnce};
 
 use super::resolve::Resolver;
 use super::state::{Refresh, State};
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     /// Wakes the engine: something is dirty.
     pub(crate) wake: Notify,
     /// Whether what an earlier agent left is known.
-    pub(crate) is_read: watch::Sender<bool>,
+    pub(crate) is_read: SetOnce<()>,
     /// Which sources are not observed. The engine changes it when a subscription ends.
     pub(crate) refresh: Mutex<Refresh>,
     pub(crate) usages: Usages,

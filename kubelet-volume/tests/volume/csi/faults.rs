@@ -2,9 +2,10 @@
 
 use kubelet_testing::csi_driver::{CsiFault, CsiMethod, CsiTrouble, VOLUME_FILE};
 use kubelet_volume::VolumePlugin;
+use serde_json::json;
 use tonic::Code;
 
-use super::node::{Node, plain};
+use super::node::{LEFT, Node, inline, plain};
 
 fn failing(method: CsiMethod, code: Code) -> CsiFault {
     CsiFault::on(method)
@@ -308,6 +309,82 @@ async fn a_driver_that_only_claims_to_unmount_is_asked_again() {
     );
     assert!(mount.dir.join("vol_data.json").exists());
     std::fs::remove_file(target.join(VOLUME_FILE)).unwrap();
+    node.tear_down(&mount).await.unwrap();
+    node.unstage(&spec).await.unwrap();
+    node.assert_clean();
+}
+
+/// As a driver does that was killed between its mount and its note of it.
+#[tokio::test]
+async fn what_a_driver_leaves_mounted_twice_is_unmounted() {
+    let node = Node::new();
+    let spec = plain("pv-1");
+    node.stage(&spec).await.unwrap();
+    let mount = node.mount("a", spec.clone());
+    node.plugin.set_up(&mount).await.unwrap();
+    let target = node.plugin.path(&mount);
+    let left = || {
+        std::fs::create_dir_all(&target).unwrap();
+        std::fs::write(target.join(VOLUME_FILE), LEFT).unwrap();
+    };
+    node.driver.fault(
+        CsiFault::on(CsiMethod::NodeUnpublishVolume)
+            .times(1)
+            .then(CsiTrouble::AnswerLost),
+    );
+    node.tear_down(&mount).await.unwrap_err();
+    left();
+    let error = node.tear_down(&mount).await.unwrap_err().to_string();
+    assert!(error.ends_with("is still mounted"), "{error}");
+    assert!(target.join(VOLUME_FILE).exists());
+    node.tear_down(&mount).await.unwrap();
+    assert!(!mount.dir.exists());
+
+    // The next mount begins anew: its driver is asked again, too.
+    node.plugin.set_up(&mount).await.unwrap();
+    node.driver.fault(
+        CsiFault::on(CsiMethod::NodeUnpublishVolume)
+            .times(1)
+            .then(CsiTrouble::AnswerLost),
+    );
+    node.tear_down(&mount).await.unwrap_err();
+    left();
+    node.tear_down(&mount).await.unwrap_err();
+    assert!(target.join(VOLUME_FILE).exists());
+    node.tear_down(&mount).await.unwrap();
+    node.unstage(&spec).await.unwrap();
+    node.assert_clean();
+}
+
+/// Some drivers delete an inline volume when they unpublish it, and do not know it when they are asked again.
+#[tokio::test]
+async fn an_inline_volume_that_its_driver_no_longer_knows_is_gone() {
+    let lost = || {
+        CsiFault::on(CsiMethod::NodeUnpublishVolume)
+            .times(1)
+            .then(CsiTrouble::AnswerLost)
+    };
+    let mut node =
+        Node::with(json!({"volumeLifecycleModes": ["Ephemeral", "Persistent"], "attachRequired": false}));
+    let mount = node.mount("a", inline(json!({})));
+    node.plugin.set_up(&mount).await.unwrap();
+    node.driver.fault(lost());
+    node.tear_down(&mount).await.unwrap_err();
+    node.restart_agent();
+    node.driver
+        .fault(failing(CsiMethod::NodeUnpublishVolume, Code::NotFound));
+    node.tear_down(&mount).await.unwrap();
+    assert!(!mount.dir.exists());
+
+    // A persistent volume outlives its pods: that its driver does not know it is an error.
+    let spec = plain("pv-1");
+    node.stage(&spec).await.unwrap();
+    let mount = node.mount("a", spec.clone());
+    node.plugin.set_up(&mount).await.unwrap();
+    node.driver
+        .fault(failing(CsiMethod::NodeUnpublishVolume, Code::NotFound));
+    let error = node.tear_down(&mount).await.unwrap_err().to_string();
+    assert!(error.ends_with("code = NotFound desc = no"), "{error}");
     node.tear_down(&mount).await.unwrap();
     node.unstage(&spec).await.unwrap();
     node.assert_clean();

@@ -217,6 +217,9 @@ pub(crate) fn now() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
+/// What is in the file of a mount that its driver has left behind.
+pub(crate) const LEFT: &str = "left";
+
 /// A folder counts as mounted while the driver has its file in it.
 pub(crate) struct Folders;
 
@@ -226,8 +229,12 @@ impl Mounter for Folders {
         panic!("drivers mount")
     }
 
-    async fn unmount(&self, _: &Path) -> Result<()> {
-        panic!("drivers unmount")
+    async fn unmount(&self, path: &Path) -> Result<()> {
+        let file = path.join(VOLUME_FILE);
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text, LEFT, "drivers unmount");
+        std::fs::remove_file(file).unwrap();
+        Ok(())
     }
 
     async fn is_mount_point(&self, path: &Path) -> Result<bool> {
