@@ -10,8 +10,8 @@
 //! ```toml
 //! [dependencies]
 //! k8s-openapi = { version = "0.29", features = ["v1_36"] } # your program selects the API version
-//! kubelet-core = "0.1"
-//! kubelet-resources = "0.1"
+//! kubelet-core = "0.2"
+//! kubelet-resources = "0.2"
 //! serde_json = "1"
 //! ```
 //!

@@ -163,6 +163,12 @@ pub(crate) fn count_pod_resources(call: PodResourcesCall) {
 }
 
 #[cfg(feature = "pod-resources")]
+pub(crate) fn count_pod_resources_v1alpha1() {
+    counter!("kubelet_pod_resources_endpoint_requests_total", "server_api_version" => "v1alpha1")
+        .increment(1);
+}
+
+#[cfg(feature = "pod-resources")]
 pub(crate) fn count_pod_resources_get_error() {
     counter!("kubelet_pod_resources_endpoint_errors_get", "server_api_version" => "v1").increment(1);
 }

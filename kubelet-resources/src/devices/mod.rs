@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod choice;
+mod health;
 mod hints;
 #[cfg(feature = "device-plugins")]
 mod manager;
@@ -12,7 +13,7 @@ mod manager;
 #[cfg_attr(docsrs, doc(cfg(feature = "device-plugins")))]
 pub mod v1beta1;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -70,6 +71,9 @@ pub struct DeviceState {
     nodes: NumaSet,
     /// The devices by resource and id. A resource without devices was registered before, and its plugin has not come back.
     resources: BTreeMap<String, BTreeMap<String, Device>>,
+    /// Whether each device was healthy in the last report of its plugin, by resource and id. The reports stay when plugins go
+    /// (`allDevices`).
+    reported: BTreeMap<String, BTreeMap<String, bool>>,
     pods: DevicesOfPods,
     /// The devices that the next containers of the pod that was admitted last may get again.
     reusable: (String, BTreeMap<String, BTreeSet<String>>),
@@ -99,9 +103,12 @@ impl DeviceState {
         self
     }
 
-    /// A plugin reports all its devices (`genericDeviceUpdateCallback`).
-    pub fn report(&mut self, resource: &str, devices: BTreeMap<String, Device>) {
+    /// A plugin reports all its devices (`genericDeviceUpdateCallback`). Returns the UIDs of the pods with a device whose health
+    /// changed.
+    pub fn report(&mut self, resource: &str, devices: BTreeMap<String, Device>) -> BTreeSet<String> {
+        let pods = self.note_health(resource, &devices);
         self.resources.insert(resource.to_owned(), devices);
+        pods
     }
 
     /// A plugin is gone: its devices are unhealthy until it reports again (`markResourceUnhealthy`).
@@ -219,8 +226,8 @@ impl DeviceState {
     /// Frees what pods have that are not among these (`UpdateAllocatedDevices`). Returns whether something changed.
     pub fn remove_stale(&mut self, active: &[Arc<Pod>]) -> bool {
         let before = self.pods.len();
-        self.pods
-            .retain(|uid, _| active.iter().any(|pod| pod.uid_str() == uid));
+        let active: HashSet<&str> = active.iter().map(|pod| pod.uid_str()).collect();
+        self.pods.retain(|uid, _| active.contains(uid.as_str()));
         self.pods.len() < before
     }
 

@@ -78,7 +78,7 @@ pub fn read_claims(contents: &[u8]) -> Result<Vec<ClaimState>> {
 }
 
 /// Go escapes these in JSON. They occur only within strings.
-fn as_go_writes(json: String) -> String {
+pub(super) fn as_go_writes(json: String) -> String {
     if !json.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
         return json;
     }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::claim::ClaimState;
 use super::claims::Claims;
+use super::health_watch::HealthWatch;
 use super::names::requests_of;
 use super::plugins::Plugins;
 use super::state_file::StateFile;
@@ -28,6 +29,8 @@ pub(super) struct Shared {
     pub(super) plugins: Arc<Plugins>,
     pub(super) objects: Arc<dyn ClaimObjects>,
     pub(super) gates: DraGates,
+    /// `None` if the health of devices is not wanted.
+    pub(super) health: Option<Arc<HealthWatch>>,
 }
 
 impl DraManagerHandle {

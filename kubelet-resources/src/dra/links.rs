@@ -1,4 +1,4 @@
-//! Work in the background: plugins stay connected, and slices of drivers that are gone are deleted.
+//! Work in the background: plugins stay connected, the health of their devices is followed, and slices of drivers that are gone are deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use kubelet_core::Jitter;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::ClaimObjects;
-use super::plugin::Connection;
+use super::health_watch::HealthWatch;
+use super::plugin::{Connection, DriverPlugin};
 use super::plugins::Plugins;
 use super::table::ToKeep;
 
@@ -29,6 +30,8 @@ pub(super) struct Background {
     pub(super) plugins: Arc<Plugins>,
     pub(super) objects: Arc<dyn ClaimObjects>,
     pub(super) jitter: Jitter,
+    /// `None` if the health of devices is not wanted.
+    pub(super) health: Option<Arc<HealthWatch>>,
 }
 
 impl Background {
@@ -44,8 +47,9 @@ impl Background {
             };
             for plugin in new {
                 running.push(Box::pin(async move {
-                    let gone = plugin.gone.clone();
+                    let (gone, driver, id) = (plugin.gone.clone(), plugin.driver.clone(), plugin.id);
                     gone.run_until_cancelled(self.keep_connected(plugin)).await;
+                    self.health_ended(&driver, id).await;
                 }));
             }
             for (driver, is_back) in due {
@@ -92,10 +96,15 @@ impl Background {
                     self.plugins
                         .change(|table| table.set_connection(&driver, id, connection, now));
                 };
-                set(Some(plugin));
+                set(Some(Arc::clone(&plugin)));
                 let begun = Instant::now();
-                closed.await;
+                tokio::select! {
+                    biased;
+                    () = closed => {}
+                    () = self.follow_health(&driver, id, plugin) => {}
+                }
                 set(None);
+                self.health_ended(&driver, id).await;
                 tracing::debug!(driver, endpoint = %endpoint.display(), "Lost the connection to DRA plugin");
                 // At once, except if the plugin accepts connections and drops them.
                 if begun.elapsed() >= first {
@@ -105,6 +114,20 @@ impl Background {
             }
             sleep(self.jitter.apply(wait, JITTER)).await;
             wait = wait.mul_f64(factor).min(last);
+        }
+    }
+
+    /// Never ends.
+    async fn follow_health(&self, driver: &str, id: u64, plugin: Arc<dyn DriverPlugin>) {
+        match &self.health {
+            Some(health) => health.follow(driver, id, plugin).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn health_ended(&self, driver: &str, id: u64) {
+        if let Some(health) = &self.health {
+            health.ended(driver, id).await;
         }
     }
 

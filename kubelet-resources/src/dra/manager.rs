@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::{Disk, Jitter, PodExt as _};
+use kubelet_core::{Clock, Disk, Jitter, PodExt as _, ResourceUpdates};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::claims::Claims;
 use super::grpc::GrpcDialer;
 use super::handle::{DraManagerHandle, Shared};
+use super::health_file::HealthFile;
+use super::health_watch::HealthWatch;
 use super::links::Background;
 use super::plugin::Dialer;
 use super::plugins::DraPlugins;
@@ -44,6 +46,8 @@ pub struct DraManagerBuilder {
     jitter: Jitter,
     reconcile_period: Duration,
     wiping_delay: Duration,
+    clock: Clock,
+    updates: Option<ResourceUpdates>,
 }
 
 impl DraManager {
@@ -58,6 +62,8 @@ impl DraManager {
             jitter: Jitter::default(),
             reconcile_period: RECONCILE_PERIOD,
             wiping_delay: WIPING_DELAY,
+            clock: Clock::default(),
+            updates: None,
         }
     }
 
@@ -74,7 +80,7 @@ impl DraManager {
     }
 
     /// Runs until `shutdown`: keeps plugins connected, deletes the `ResourceSlice`s of all drivers once and later those of drivers that
-    /// are gone, and unprepares the claims of pods that are gone. Spawns no task.
+    /// are gone, unprepares the claims of pods that are gone, and follows the health of devices. Spawns no task.
     ///
     /// # Cancel safety
     ///
@@ -84,8 +90,14 @@ impl DraManager {
             plugins: Arc::clone(&self.shared.plugins),
             objects: Arc::clone(&self.shared.objects),
             jitter: self.jitter.clone(),
+            health: self.shared.health.clone(),
         };
-        let work = async { tokio::join!(background.run(), self.reconcile(pods.as_ref())) };
+        let forget = async {
+            if let Some(health) = &self.shared.health {
+                health.forget_expired().await;
+            }
+        };
+        let work = async { tokio::join!(background.run(), self.reconcile(pods.as_ref()), forget) };
         shutdown.run_until_cancelled(work).await;
     }
 
@@ -97,7 +109,7 @@ impl DraManager {
             // Until all sources have reported their pods, nobody knows which are gone.
             let active = || {
                 pods.sources_ready()
-                    .then(|| pods.active_pods().iter().map(|pod| pod.uid()).collect())
+                    .then(|| pods.holding_pods().iter().map(|pod| pod.uid()).collect())
             };
             self.shared.reconcile(active).await;
         }
@@ -147,14 +159,37 @@ impl DraManagerBuilder {
         self
     }
 
+    /// The clock for the times in the file `dra_health_state`. By default the operating system's.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Where to report the pods with a device whose health changed. The [handle](DraManager::handle) then also goes to
+    /// [`KubeletBuilder::resource_health`](kubelet_core::KubeletBuilder::resource_health). By default, nobody is informed.
+    #[must_use]
+    pub fn updates(mut self, updates: ResourceUpdates) -> Self {
+        self.updates = Some(updates);
+        self
+    }
+
     /// Takes over the claims of the agent before.
     ///
     /// # Errors
     ///
     /// With the kubelet's text, if the state file is damaged. Also if it cannot be read or written.
     pub async fn start(self) -> Result<DraManager> {
-        let file = StateFile::new(self.store, self.disk);
+        let file = StateFile::new(Arc::clone(&self.store), self.disk);
         let claims = Claims::new(file.read().await?);
+        let health = match self.gates.health {
+            true => {
+                let file = HealthFile::new(self.store, self.disk);
+                let watch = HealthWatch::start(file, claims.clone(), self.updates, self.clock);
+                Some(Arc::new(watch.await))
+            }
+            false => None,
+        };
         let plugins = DraPlugins::new(self.dialer, self.wiping_delay);
         let shared = Shared {
             claims,
@@ -162,6 +197,7 @@ impl DraManagerBuilder {
             plugins: Arc::clone(&plugins.shared),
             objects: self.objects,
             gates: self.gates,
+            health,
         };
         Ok(DraManager {
             shared: Arc::new(shared),

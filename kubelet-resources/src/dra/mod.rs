@@ -5,6 +5,10 @@
 //! driver. The drivers return CDI device ids, with which the containers are created. When all containers have stopped, and no other pod
 //! uses the claim, the drivers unprepare it.
 //!
+//! Plugins that report the health of their devices (`NodeWatchResources`) are followed. The statuses of pods show it, and a pod is synced
+//! when it changes. A report is valid for 30 s, or for as long as it says itself; then the health is `Unknown`. Reports outlast a restart in
+//! the file `dra_health_state`.
+//!
 //! Whether a claim has admin access to its devices (`DRAAdminAccess`) concerns only the scheduler, the API server and the driver, which
 //! reads the claim itself. It is prepared like any other.
 //!
@@ -27,7 +31,10 @@ mod claim;
 mod claims;
 mod grpc;
 mod handle;
+mod health;
+mod health_file;
 pub mod health_v1alpha1;
+mod health_watch;
 mod links;
 mod manager;
 mod metrics;
@@ -38,6 +45,7 @@ mod plugins;
 mod pod_resources;
 mod prepare;
 mod state_file;
+mod status;
 mod table;
 mod unprepare;
 pub mod v1;
@@ -52,6 +60,8 @@ pub use checkpoint::{DRA_MANAGER_STATE, read_claims, write_claims};
 pub use claim::{ClaimState, Device, DriverState, Member};
 pub use grpc::GrpcDialer;
 pub use handle::DraManagerHandle;
+pub use health::DEFAULT_HEALTH_TIMEOUT;
+pub use health_file::DRA_HEALTH_STATE;
 pub use manager::{DraManager, DraManagerBuilder, RECONCILE_PERIOD, WIPING_DELAY};
 pub use plugin::{Connection, Dialer, DraService, DriverPlugin};
 pub use plugins::{CALL_TIMEOUT, DraPlugins};
@@ -64,6 +74,10 @@ pub struct DraGates {
     pub extended_resource: bool,
     /// `DRAWorkloadResourceClaims`: a claim may belong to the pod's group.
     pub workload_claims: bool,
+    /// `ResourceHealthStatus`: plugins report the health of their devices, which statuses of pods show.
+    pub health: bool,
+    /// `ResourceHealthStatusMessage`: also the message about a device.
+    pub health_message: bool,
 }
 
 impl Default for DraGates {
@@ -71,6 +85,8 @@ impl Default for DraGates {
         Self {
             extended_resource: true,
             workload_claims: false,
+            health: true,
+            health_message: true,
         }
     }
 }

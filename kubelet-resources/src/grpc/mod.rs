@@ -1,5 +1,6 @@
 //! gRPC on unix sockets.
 
+mod authority;
 #[cfg(feature = "device-plugins")]
 mod connect;
 mod serve;

@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 
+use super::authority::LocalAuthority;
+
 /// How many clients may be connected. Those on a node are few.
 const MAX_CONNECTIONS: usize = 100;
 /// After a failure to accept a connection, such as too many open files.
@@ -60,7 +62,7 @@ where
                 let service = TowerToHyperService::new(service.clone());
                 connections.spawn(async move {
                     let connection = http2::Builder::new(TokioExecutor::new())
-                        .serve_connection(TokioIo::new(stream), service);
+                        .serve_connection(TokioIo::new(LocalAuthority::new(stream)), service);
                     if let Err(error) = connection.await {
                         tracing::debug!(%error, "a client's connection ended");
                     }

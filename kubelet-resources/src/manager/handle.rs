@@ -1,7 +1,7 @@
 //! The handle of the manager: admission, and what containers are created with.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -36,8 +36,8 @@ pub(super) struct Shared {
     /// Called in this order for each share.
     pub(super) plugins: Vec<Arc<dyn PluginAllocator>>,
     pub(super) files: StateFiles,
-    /// Set when the manager runs.
-    pub(super) pods: OnceLock<Arc<dyn NodePods>>,
+    /// Set when the manager runs, which keeps them. The pods' agent has the handle of this manager, so that an [`Arc`] would be a cycle.
+    pub(super) pods: OnceLock<Weak<dyn NodePods>>,
     /// The CPUs that running containers were last given, by the pod's UID and the container's name (`lastUpdateState`).
     pub(super) given: Mutex<BTreeMap<String, BTreeMap<String, CpuSet>>>,
 }
@@ -192,10 +192,15 @@ impl Shared {
         self.allocator.lock().allocate(share)
     }
 
+    /// The pods of the node, while the manager runs.
+    pub(super) fn pods(&self) -> Option<Arc<dyn NodePods>> {
+        self.pods.get().and_then(Weak::upgrade)
+    }
+
     /// The active pods and these. `None` until all are known.
     pub(super) fn active_pods(&self, others: &[Arc<Pod>]) -> Option<Vec<Arc<Pod>>> {
-        let pods = self.pods.get().filter(|pods| pods.sources_ready())?;
-        let mut active = pods.active_pods();
+        let pods = self.pods().filter(|pods| pods.sources_ready())?;
+        let mut active = pods.holding_pods();
         active.extend_from_slice(others);
         Some(active)
     }
@@ -212,7 +217,7 @@ impl Shared {
         of_pod.insert(container.to_owned(), cpus);
     }
 
-    fn forget_given(&self, pod_uid: &str, container: &str) {
+    pub(super) fn forget_given(&self, pod_uid: &str, container: &str) {
         if let Some(of_pod) = self.given.lock().get_mut(pod_uid) {
             of_pod.remove(container);
         }

@@ -82,7 +82,7 @@ impl ResourceManager {
     pub async fn run(self, pods: Arc<dyn NodePods>, shutdown: CancellationToken) {
         tracing::info!(period = ?self.reconcile_period, policy = ?self.policy, "resource manager: starting control loop");
         // Nobody else sets it: `run` takes the manager.
-        let _ = self.shared.pods.set(pods);
+        let _ = self.shared.pods.set(Arc::downgrade(&pods));
         shutdown.run_until_cancelled_owned(self.work()).await;
     }
 
@@ -146,7 +146,7 @@ impl ResourceManagerBuilder {
     pub async fn start(self, machine: &Machine, config: &ResourcesConfig) -> Result<ResourceManager> {
         let mut allocator = Allocator::without_state(machine, config)?;
         let files = StateFiles::new(self.store, self.disk, config.gates);
-        let state = files.read(&allocator, &self.containers).await?;
+        let state = files.read(allocator.policies(), &self.containers).await?;
         allocator
             .start_cpu(state.cpu)
             .map_err(|error| at_start("cpu", &error))?;

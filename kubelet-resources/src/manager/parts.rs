@@ -1,10 +1,11 @@
 //! What the manager needs of the rest of the node.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
-use kubelet_core::{ContainerAdditions, KubeletHandle, PodUid};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
+use kubelet_core::{ContainerAdditions, KubeletHandle, PodExt, PodUid};
 
 use crate::BoxError;
 use crate::cpu_set::CpuSet;
@@ -13,11 +14,18 @@ use crate::topology::HintSource;
 
 /// The pods of the node. [`KubeletPods`] is that of a [`Kubelet`](kubelet_core::Kubelet).
 pub trait NodePods: Send + Sync {
-    /// Whether all sources have reported their pods (`SourcesReady`). Until then nothing is freed.
+    /// Whether all sources have reported their pods (`SourcesReady`), and what else must be known before something is freed.
     fn sources_ready(&self) -> bool;
 
     /// The pods that have not ended (`ActivePodsFunc`).
     fn active_pods(&self) -> Vec<Arc<Pod>>;
+
+    /// The pods that hold resources: those that have not ended, and those of which containers still run although they were removed by
+    /// force or rejected. A pod without a spec holds the resources of all its containers: nobody knows which of them run. By default,
+    /// those that have not ended.
+    fn holding_pods(&self) -> Vec<Arc<Pod>> {
+        self.active_pods()
+    }
 
     /// All pods that the node knows, also those that have ended. By default, those that have not.
     fn pods(&self) -> Vec<Arc<Pod>> {
@@ -94,15 +102,59 @@ impl KubeletPods {
     pub fn new(kubelet: KubeletHandle) -> Self {
         Self { kubelet }
     }
+
+    /// A pod with this UID, and the containers that the runtime has of it. It has no spec if its status could not be read.
+    fn running_pod(&self, uid: &PodUid) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.uid = Some(uid.to_string());
+        let named = |name: &str| Container {
+            name: name.to_owned(),
+            ..Container::default()
+        };
+        let status = self.kubelet.cache().get(uid).ok();
+        // The status of a pod that runs is empty only if it was not read yet.
+        let status = status.filter(|status| !status.containers.is_empty() || !status.sandboxes.is_empty());
+        pod.spec = status.map(|status| PodSpec {
+            containers: status
+                .containers
+                .iter()
+                .map(|container| named(&container.name))
+                .collect(),
+            ..PodSpec::default()
+        });
+        pod
+    }
 }
 
 impl NodePods for KubeletPods {
+    /// Also the runtime must have listed its pods: they may hold something.
     fn sources_ready(&self) -> bool {
-        self.kubelet.sources().all_ready()
+        self.kubelet.sources().all_ready() && self.kubelet.cache().was_listed()
     }
 
     fn active_pods(&self) -> Vec<Arc<Pod>> {
         self.kubelet.active_pods()
+    }
+
+    /// Of a pod that only the runtime knows, it has the UID and the names of containers. The kubelet leaves out the pods that are not
+    /// active (`GetActivePods`).
+    fn holding_pods(&self) -> Vec<Arc<Pod>> {
+        let workers = self.kubelet.workers();
+        let mut holding = self.kubelet.active_pods();
+        let mut known: HashSet<PodUid> = holding.iter().map(|pod| pod.uid()).collect();
+        let terminating = workers.terminating_pods();
+        holding.extend(terminating.into_iter().filter(|pod| known.insert(pod.uid())));
+        // The cache may list a pod for a moment after its worker has ended it.
+        let may_run = |uid: &PodUid| !workers.is_pod_known_terminated(uid);
+        let running = self
+            .kubelet
+            .cache()
+            .running_pods()
+            .into_iter()
+            .map(|(uid, _)| uid);
+        let unknown = running.filter(|uid| !known.contains(uid) && may_run(uid));
+        holding.extend(unknown.map(|uid| Arc::new(self.running_pod(&uid))));
+        holding
     }
 
     fn pods(&self) -> Vec<Arc<Pod>> {

@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::checkpoint::{StateStore, read_cpu_state, read_memory_state, write_cpu_state, write_memory_state};
-use crate::cpu::{CPU_MANAGER_STATE, CpuState};
+use crate::cpu::{CPU_MANAGER_STATE, CpuPolicy, CpuState};
 use crate::decision::{Allocator, ResourcesState};
-use crate::memory::{MEMORY_MANAGER_STATE, MemoryState};
+use crate::memory::{MEMORY_MANAGER_STATE, MemoryPolicy, MemoryState};
 use crate::requests::Gates;
 use crate::{Error, Result};
 
@@ -38,13 +38,16 @@ impl StateFiles {
         }
     }
 
-    /// Reads the state of the agent before. Empty where there is no file.
+    /// Reads the state of the agent before, written under these policies. Empty where there is no file.
     ///
     /// # Errors
     ///
     /// With the kubelet's texts, if a file cannot be used.
-    pub(super) async fn read(&self, allocator: &Allocator, names: &ContainerNames) -> Result<ResourcesState> {
-        let (cpu_policy, memory_policy) = allocator.policies();
+    pub(super) async fn read(
+        &self,
+        (cpu_policy, memory_policy): (CpuPolicy, MemoryPolicy),
+        names: &ContainerNames,
+    ) -> Result<ResourcesState> {
         let cpu = match self.contents(CPU_MANAGER_STATE).await? {
             None => CpuState::default(),
             Some(contents) => {

@@ -1,5 +1,6 @@
 //! Gives running containers the CPUs that they should have.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
@@ -12,9 +13,9 @@ use crate::cpu_set::CpuSet;
 impl Shared {
     /// Frees what pods have that are gone, and updates the containers whose CPUs changed (`reconcileState`).
     pub(super) async fn reconcile(&self, updates: &dyn ContainerUpdates) {
-        let Some(pods) = self.pods.get() else { return };
+        let Some(pods) = self.pods() else { return };
         if pods.sources_ready() {
-            self.remove_stale(&pods.active_pods());
+            self.remove_stale(&pods.holding_pods());
         }
         // Also what could not be written before.
         self.write_state().await;
@@ -30,7 +31,8 @@ impl Shared {
     fn remove_stale(&self, active: &[Arc<Pod>]) {
         self.allocator.lock().remove_stale(active);
         let mut given = self.given.lock();
-        given.retain(|uid, _| active.iter().any(|pod| pod.uid_str() == uid));
+        let active: HashSet<&str> = active.iter().map(|pod| pod.uid_str()).collect();
+        given.retain(|uid, _| active.contains(uid.as_str()));
     }
 
     async fn reconcile_pod(&self, pod: &Arc<Pod>, status: &PodStatus, updates: &dyn ContainerUpdates) {
@@ -54,6 +56,8 @@ impl Shared {
             match updates.update_cpus(id, &wanted).await {
                 Ok(()) => self.was_given(pod.uid_str(), name, wanted),
                 Err(error) => {
+                    // It may have been done. If the former CPUs are wanted next, it is updated all the same.
+                    self.forget_given(pod.uid_str(), name);
                     tracing::error!(pod = %pod.key(), container = name, id, cpus = %wanted, %error, "failed to update container");
                 }
             }

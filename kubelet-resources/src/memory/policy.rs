@@ -149,20 +149,23 @@ impl StaticPolicy {
         let requests = container_memory(self.gates, pod, container)?;
         let nodes = self.choose(&state.nodes, pod_uid, &requests, hint)?;
         let members: Vec<usize> = nodes.iter().collect();
-        let mut blocks = Vec::new();
+        let (mut blocks, mut reused_blocks) = (Vec::new(), Vec::new());
         for (resource, size) in requests {
-            let reused = self.reusable(pod_uid, nodes, &resource);
-            take(&mut state.nodes, &members, &resource, size.saturating_sub(reused));
+            let reused = size.min(self.reusable(pod_uid, nodes, &resource));
+            take(&mut state.nodes, &members, &resource, size - reused);
             count_allocation(Resource::Memory, false);
-            blocks.push(MemoryBlock {
+            let block = |size| MemoryBlock {
                 nodes: members.clone(),
-                resource,
+                resource: resource.clone(),
                 size,
-            });
+            };
+            blocks.push(block(size));
+            reused_blocks.push(block(reused));
         }
         self.update_reusable(pod, container, &blocks);
-        state.set(pod_uid, &container.name, blocks.clone());
-        shrink_init_containers(state, pod, container, &blocks);
+        state.set(pod_uid, &container.name, blocks);
+        // The kubelet subtracts all that the container got. It loses memory when an earlier container is not in the state any more.
+        shrink_init_containers(state, pod, container, &reused_blocks);
         tracing::debug!(pod = %pod.key(), container = container.name, %nodes, "allocated memory");
         Ok(Outcome::Allocated)
     }
@@ -170,6 +173,10 @@ impl StaticPolicy {
     /// Frees what the container has (`RemoveContainer`).
     pub(super) fn release(&mut self, state: &mut MemoryState, pod_uid: &str, container: &str) {
         let mut blocks = state.remove(pod_uid, container).unwrap_or_default();
+        // The kubelet keeps it. A static pod that comes back with its UID would then reuse memory that is free.
+        if self.reusable.pod_uid == pod_uid {
+            self.reusable = Reusable::default();
+        }
         if self.gates.pod_level_resource_managers && state.pods.contains_key(pod_uid) {
             // The last container gives back what the pod has.
             blocks = match state.containers.contains_key(pod_uid) {
@@ -277,9 +284,9 @@ fn has_free(nodes: &NodeMap, set: NumaSet, requests: &MemoryRequests) -> bool {
     })
 }
 
-/// Subtracts what the container got from the blocks of the init containers before it, so that the sum of all blocks is what
-/// is allocated (`updateInitContainersMemoryBlocks`).
-fn shrink_init_containers(state: &mut MemoryState, pod: &Pod, container: &Container, blocks: &[MemoryBlock]) {
+/// Subtracts the memory that the container reuses from the blocks of the init containers before it, so that the sum of all blocks
+/// is what is allocated (`updateInitContainersMemoryBlocks`).
+fn shrink_init_containers(state: &mut MemoryState, pod: &Pod, container: &Container, reused: &[MemoryBlock]) {
     let Some(of_pod) = state.containers.get_mut(pod.uid_str()) else {
         return;
     };
@@ -287,8 +294,8 @@ fn shrink_init_containers(state: &mut MemoryState, pod: &Pod, container: &Contai
         .take_while(|init| init.name != container.name)
         .filter(|init| !is_sidecar(init))
         .collect();
-    for block in blocks {
-        let mut reused = block.size;
+    for block in reused {
+        let mut left = block.size;
         for init in &before {
             let init_blocks = of_pod.get_mut(&init.name).into_iter().flatten();
             for init_block in init_blocks {
@@ -296,9 +303,9 @@ fn shrink_init_containers(state: &mut MemoryState, pod: &Pod, container: &Contai
                     && NumaSet::of(init_block.nodes.iter().copied())
                         == NumaSet::of(block.nodes.iter().copied());
                 if is_same {
-                    let size = reused.min(init_block.size);
+                    let size = left.min(init_block.size);
                     init_block.size -= size;
-                    reused -= size;
+                    left -= size;
                 }
             }
         }

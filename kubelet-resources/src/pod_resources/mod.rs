@@ -2,8 +2,9 @@
 //! read it on a local socket. Answers to `pkg/kubelet/apis/podresources`.
 
 mod answer;
-mod rate;
 pub mod v1;
+pub mod v1alpha1;
+mod versions;
 
 use std::io;
 use std::path::Path;
@@ -11,17 +12,17 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kubelet_core::PodExt;
+use kubelet_core::{PodExt, RateLimit};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use self::answer::Snapshot;
-use self::rate::Rate;
 use self::v1::pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer};
 use self::v1::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, DynamicResource, GetPodResourcesRequest,
     GetPodResourcesResponse, ListPodResourcesRequest, ListPodResourcesResponse,
 };
+use self::versions::Versions;
 use crate::devices::DeviceManagerHandle;
 use crate::grpc;
 use crate::manager::{NodePods, ResourceManagerHandle};
@@ -31,10 +32,10 @@ use crate::metrics::{self, PodResourcesCall};
 pub const SOCKET: &str = "kubelet.sock";
 
 /// How many requests a second are answered (`DefaultQPS`).
-pub const QPS: f64 = 100.0;
+pub const QPS: u32 = 100;
 
 /// How many requests may come at once (`DefaultBurstTokens`).
-pub const BURST: f64 = 10.0;
+pub const BURST: u32 = 10;
 
 /// The devices of resource claims (`DynamicResourcesProvider`).
 pub trait DynamicResources: Send + Sync {
@@ -42,7 +43,7 @@ pub trait DynamicResources: Send + Sync {
     fn of_container(&self, pod: &Pod, container: &Container) -> Vec<DynamicResource>;
 }
 
-/// The API. Cheap to clone: all clones share the rate limit.
+/// The API in the versions `v1` and `v1alpha1`. Cheap to clone: all clones share the rate limit.
 ///
 /// An answer is made from the states of the managers at one moment, each locked once.
 #[derive(Clone)]
@@ -56,7 +57,7 @@ struct Shared {
     devices: Option<DeviceManagerHandle>,
     dynamic: Option<Arc<dyn DynamicResources>>,
     active_only: bool,
-    rate: Rate,
+    rate: RateLimit,
 }
 
 /// Makes a [`PodResources`].
@@ -92,12 +93,16 @@ impl PodResources {
     pub async fn serve(self, socket: &Path, shutdown: CancellationToken) -> io::Result<()> {
         let listener = grpc::listen(socket)?;
         tracing::info!(socket = %socket.display(), "starting to serve the podresources API");
-        grpc::serve(listener, PodResourcesListerServer::new(self), shutdown).await;
+        let versions = Versions {
+            v1: PodResourcesListerServer::new(self.clone()),
+            v1alpha1: v1alpha1::pod_resources_lister_server::PodResourcesListerServer::new(self),
+        };
+        grpc::serve(listener, versions, shutdown).await;
         Ok(())
     }
 
     fn allow(&self) -> Result<(), Status> {
-        match self.shared.rate.allow() {
+        match self.shared.rate.try_take() {
             true => Ok(()),
             false => Err(Status::resource_exhausted("rejected by rate limit")),
         }
@@ -135,13 +140,21 @@ impl PodResourcesBuilder {
                 devices: self.devices,
                 dynamic: self.dynamic,
                 active_only: self.active_only,
-                rate: Rate::new(QPS, BURST),
+                rate: RateLimit::new(QPS, BURST),
             }),
         }
     }
 }
 
 impl Shared {
+    /// What the pods have after stale devices were freed.
+    fn current(&self, pods: &[Arc<Pod>]) -> Vec<v1::PodResources> {
+        if let Some(devices) = &self.devices {
+            devices.update_allocated();
+        }
+        self.snapshot(pods)
+    }
+
     fn snapshot(&self, pods: &[Arc<Pod>]) -> Vec<v1::PodResources> {
         let allocator = self.resources.allocator();
         let allocated = self.devices.as_ref().map(DeviceManagerHandle::allocated);
@@ -167,11 +180,8 @@ impl PodResourcesLister for PodResources {
             true => self.shared.pods.active_pods(),
             false => self.shared.pods.pods(),
         };
-        if let Some(devices) = &self.shared.devices {
-            devices.update_allocated();
-        }
         Ok(Response::new(ListPodResourcesResponse {
-            pod_resources: self.shared.snapshot(&pods),
+            pod_resources: self.shared.current(&pods),
         }))
     }
 

@@ -24,6 +24,10 @@ enum Step {
     Add(PodShape),
     /// The n-th of the pods that were admitted ends.
     Remove(usize),
+    /// The n-th of them ends, and a static pod with its UID comes.
+    ComeBack(usize),
+    /// The runtime has removed the init containers of the n-th of them, and it is admitted again.
+    LoseInit(usize),
     /// The agent restarts.
     Restart,
 }
@@ -105,21 +109,48 @@ impl Node {
     fn apply(&mut self, number: usize, step: Step) {
         match step {
             Step::Add(shape) => {
-                let pod = shape.build(&format!("p{number}"));
-                if self.allocator.admit(&pod, Some(&self.admitted)).is_ok() {
-                    self.admitted.push(pod);
-                }
-                // Frees what a rejected pod was given.
-                self.allocator.remove_stale(&self.admitted);
+                self.admit(shape.build(&format!("p{number}")));
             }
-            Step::Remove(index) => {
-                if !self.admitted.is_empty() {
-                    self.admitted.remove(index % self.admitted.len());
-                    self.allocator.remove_stale(&self.admitted);
+            Step::Remove(index) => _ = self.remove(index),
+            Step::ComeBack(index) => {
+                if let Some(pod) = self.remove(index) {
+                    self.admit(pod);
+                }
+            }
+            Step::LoseInit(index) => {
+                if let Some(pod) = self.take(index) {
+                    let mut left = Pod::clone(&pod);
+                    let init = left.spec.as_mut().unwrap().init_containers.as_mut();
+                    if let Some(init) = init {
+                        init.retain(is_restartable_init_container);
+                    }
+                    let mut active = self.admitted.clone();
+                    active.push(Arc::new(left));
+                    self.allocator.remove_stale(&active);
+                    self.admit(pod);
                 }
             }
             Step::Restart => self.restart(),
         }
+    }
+
+    fn admit(&mut self, pod: Arc<Pod>) {
+        if self.allocator.admit(&pod, Some(&self.admitted)).is_ok() {
+            self.admitted.push(pod);
+        }
+        // Frees what a rejected pod was given.
+        self.allocator.remove_stale(&self.admitted);
+    }
+
+    fn remove(&mut self, index: usize) -> Option<Arc<Pod>> {
+        let pod = self.take(index);
+        self.allocator.remove_stale(&self.admitted);
+        pod
+    }
+
+    fn take(&mut self, index: usize) -> Option<Arc<Pod>> {
+        let count = self.admitted.len();
+        (count > 0).then(|| self.admitted.remove(index % count))
     }
 
     /// The state survives the files, and the pods get what they had.
@@ -248,6 +279,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => pod_shape().prop_map(Step::Add),
         3 => (0_usize..8).prop_map(Step::Remove),
+        1 => (0_usize..8).prop_map(Step::ComeBack),
+        1 => (0_usize..8).prop_map(Step::LoseInit),
         1 => Just(Step::Restart),
     ];
     prop::collection::vec(step, 1..12)

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kubelet_core::{Disk, PodAdmitAttributes, PodAdmitHandler, PodExt, PodUid, Rejection};
 use kubelet_resources::checkpoint::{StateFolder, StateStore};
 use kubelet_resources::cpu::{CPU_MANAGER_STATE, CpuPolicy};
+use kubelet_resources::devices::DeviceManagerHandle;
 use kubelet_resources::memory::{MEMORY_MANAGER_STATE, MemoryPolicy};
 use kubelet_resources::topology::{TopologyPolicy, TopologyScope};
 use kubelet_resources::{
@@ -111,6 +112,8 @@ pub(crate) struct Pods {
     ready: AtomicBool,
     active: Mutex<Vec<Arc<Pod>>>,
     statuses: Mutex<BTreeMap<PodUid, Arc<PodStatus>>>,
+    /// What these pods keep alive, as those of an agent keep its managers.
+    pub(crate) kept: Mutex<Option<(DeviceManagerHandle, ResourceManagerHandle)>>,
 }
 
 impl Pods {
@@ -119,6 +122,7 @@ impl Pods {
             ready: AtomicBool::new(true),
             active: Mutex::new(pods.to_vec()),
             statuses: Mutex::default(),
+            kept: Mutex::default(),
         })
     }
 
@@ -419,6 +423,38 @@ async fn containers_in_the_shared_pool_follow_it() {
     handle.container_starts(&shared, "c").await;
     runtime.called.notified().await;
     assert_eq!(runtime.calls(), [call("shared-c", "0-7")]);
+    shutdown.cancel();
+    running.await.unwrap();
+}
+
+/// The runtime may have done it: then the container runs on other CPUs than before, also when those are wanted again.
+#[tokio::test(start_paused = true)]
+async fn a_container_whose_update_failed_is_updated_to_its_former_cpus() {
+    let (store, runtime) = (Arc::new(MemoryStore::default()), Arc::new(Runtime::default()));
+    let manager = start_with(&store, &none(), Arc::clone(&runtime)).await.unwrap();
+    let handle = manager.handle();
+    let [shared, exclusive] = [
+        simple_pod("shared", "500m", "1Gi"),
+        simple_pod("exclusive", "2", "1Gi"),
+    ];
+    let pods = Pods::ready(std::slice::from_ref(&shared));
+    pods.report(&shared, "running");
+    admit(&handle, &shared).await.unwrap();
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(manager.run(Arc::clone(&pods) as _, shutdown.clone()));
+    runtime.called.notified().await;
+    let to = |cpus: &str| ("shared-c".to_owned(), cpus.to_owned());
+    assert_eq!(runtime.calls(), [to("0-7")]);
+
+    runtime.broken.store(true, Ordering::Relaxed);
+    pods.add(&exclusive);
+    admit(&handle, &exclusive).await.unwrap();
+    runtime.called.notified().await;
+    assert_eq!(runtime.calls(), [to("0,3-7")]);
+    runtime.broken.store(false, Ordering::Relaxed);
+    pods.set(&[shared]);
+    runtime.called.notified().await;
+    assert_eq!(runtime.calls(), [to("0-7")]);
     shutdown.cancel();
     running.await.unwrap();
 }

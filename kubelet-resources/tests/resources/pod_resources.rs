@@ -11,7 +11,7 @@ use kubelet_resources::pod_resources::v1::{
     AllocatableResourcesRequest, ContainerDevices, ContainerMemory, ContainerResources,
     GetPodResourcesRequest, ListPodResourcesRequest, NumaNode, PodResources as PodMessage, TopologyInfo,
 };
-use kubelet_resources::pod_resources::{DynamicResources, PodResources, SOCKET, v1};
+use kubelet_resources::pod_resources::{DynamicResources, PodResources, SOCKET, v1, v1alpha1};
 use kubelet_resources::topology::{TopologyPolicy, TopologyScope};
 use kubelet_resources::{NodePods, ResourceManager};
 use kubelet_testing::{MemoryDevicePlugin, eventually};
@@ -203,14 +203,35 @@ async fn it_is_served_on_a_socket() {
     let serving = tokio::spawn(async move { api.serve(&path, token).await });
     eventually!(socket.exists(), |exists| *exists);
     let endpoint = tonic::transport::Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap();
-    let mut client =
-        v1::pod_resources_lister_client::PodResourcesListerClient::new(endpoint.connect().await.unwrap());
+    let channel = endpoint.connect().await.unwrap();
+    let mut client = v1::pod_resources_lister_client::PodResourcesListerClient::new(channel.clone());
     let listed = client
         .list(ListPodResourcesRequest {})
         .await
         .unwrap()
         .into_inner();
     assert_eq!(listed.pod_resources.len(), 1);
+    // `TestListPodResourcesV1alpha1`: the older version has no sidecars, CPUs, memory and claims.
+    let mut client = v1alpha1::pod_resources_lister_client::PodResourcesListerClient::new(channel);
+    let listed = client
+        .list(v1alpha1::ListPodResourcesRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    let devices = ["a", "a", "b"].map(|id| v1alpha1::ContainerDevices {
+        resource_name: GPU.to_owned(),
+        device_ids: vec![id.to_owned()],
+    });
+    let container = v1alpha1::ContainerResources {
+        name: "c".to_owned(),
+        devices: devices.to_vec(),
+    };
+    let pod = v1alpha1::PodResources {
+        name: "a".to_owned(),
+        namespace: "default".to_owned(),
+        containers: vec![container],
+    };
+    assert_eq!(listed.pod_resources, [pod]);
     shutdown.cancel();
     serving.await.unwrap().unwrap();
 }

@@ -1,4 +1,4 @@
-//! The committed Rust code of both protocols is the code generated from `proto/`.
+//! The committed Rust code of these protocols is the code generated from `proto/`.
 //!
 //! After a change of a proto, run with `UPDATE_GENERATED=1` to regenerate it.
 
@@ -27,6 +27,13 @@ const POD_RESOURCES: Protocol = Protocol {
     package: "v1",
     module: "crate::pod_resources::v1",
     folder: "src/pod_resources/v1",
+};
+
+const POD_RESOURCES_V1ALPHA1: Protocol = Protocol {
+    proto: "podresources/v1alpha1/api.proto",
+    package: "v1alpha1",
+    module: "crate::pod_resources::v1alpha1",
+    folder: "src/pod_resources/v1alpha1",
 };
 
 fn root() -> &'static Path {
@@ -93,4 +100,5 @@ fn device_plugin_is_current() {
 #[test]
 fn pod_resources_is_current() {
     POD_RESOURCES.check();
+    POD_RESOURCES_V1ALPHA1.check();
 }

@@ -80,15 +80,15 @@ impl Shared {
     }
 
     fn is_active(&self, pod: &Pod) -> bool {
-        let active = self.pods.get().map(|pods| pods.active_pods());
+        let active = self.pods().map(|pods| pods.active_pods());
         let mut active = active.iter().flatten();
         active.any(|active| active.uid_str() == pod.uid_str())
     }
 
     /// `UpdateAllocatedDevices`
     fn update_allocated(&self) {
-        if let Some(pods) = self.pods.get().filter(|pods| pods.sources_ready()) {
-            let active: Vec<Arc<Pod>> = pods.active_pods();
+        if let Some(pods) = self.pods().filter(|pods| pods.sources_ready()) {
+            let active: Vec<Arc<Pod>> = pods.holding_pods();
             self.inner.lock().remove_stale(&active);
         }
     }

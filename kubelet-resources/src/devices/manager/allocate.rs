@@ -1,6 +1,6 @@
 //! Allocates devices to containers, and calls their plugins for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -63,8 +63,8 @@ impl Inner {
         let mut active = active.to_vec();
         active.extend(self.admitting.clone());
         self.state.remove_stale(&active);
-        self.hints
-            .retain(|uid, _| active.iter().any(|pod| pod.uid_str() == uid));
+        let active: HashSet<&str> = active.iter().map(|pod| pod.uid_str()).collect();
+        self.hints.retain(|uid, _| active.contains(uid.as_str()));
     }
 
     fn set_hint(&mut self, pod: &Pod, container: &Container, hint: TopologyHint) {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use kubelet_core::PodUid;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
@@ -65,7 +66,13 @@ impl DeviceManagerHandle {
             connection
         };
         tracing::info!(resource, "device plugin connected");
-        let following = Arc::clone(&self.shared).follow(resource.to_owned(), connection, client, replaced);
+        let following = follow(
+            Arc::downgrade(&self.shared),
+            resource.to_owned(),
+            connection,
+            client,
+            replaced,
+        );
         self.shared.connections.spawn(following);
         Ok(())
     }
@@ -87,46 +94,51 @@ impl DeviceManagerHandle {
     }
 }
 
-impl Shared {
-    /// Takes what the plugin reports until it goes, or another one replaces it (`runClient`).
-    async fn follow(
-        self: Arc<Self>,
-        resource: String,
-        connection: u64,
-        client: DevicePluginClient<Transport>,
-        replaced: CancellationToken,
-    ) {
-        let watched = replaced.run_until_cancelled_owned(self.watch(&resource, connection, client));
-        if let Some(ended) = watched.await {
-            tracing::error!(
-                resource,
-                error = ended,
-                "ListAndWatch ended unexpectedly for device plugin"
-            );
-            self.disconnected(&resource, connection);
-        }
+/// Takes what the plugin reports until it goes, or another one replaces it (`runClient`). It does not keep the manager alive.
+async fn follow(
+    manager: Weak<Shared>,
+    resource: String,
+    connection: u64,
+    client: DevicePluginClient<Transport>,
+    replaced: CancellationToken,
+) {
+    let watched = replaced.run_until_cancelled_owned(watch(&manager, &resource, connection, client));
+    let Some(ended) = watched.await else { return };
+    tracing::error!(
+        resource,
+        error = ended,
+        "ListAndWatch ended unexpectedly for device plugin"
+    );
+    if let Some(manager) = manager.upgrade() {
+        manager.disconnected(&resource, connection);
     }
+}
 
-    /// Returns why it ended.
-    async fn watch(
-        &self,
-        resource: &str,
-        connection: u64,
-        mut client: DevicePluginClient<Transport>,
-    ) -> String {
-        let mut stream: Streaming<ListAndWatchResponse> = match client.list_and_watch(Empty {}).await {
-            Ok(stream) => stream.into_inner(),
+/// Returns why it ended.
+async fn watch(
+    manager: &Weak<Shared>,
+    resource: &str,
+    connection: u64,
+    mut client: DevicePluginClient<Transport>,
+) -> String {
+    let mut stream: Streaming<ListAndWatchResponse> = match client.list_and_watch(Empty {}).await {
+        Ok(stream) => stream.into_inner(),
+        Err(status) => return describe(&status),
+    };
+    loop {
+        let report = match stream.message().await {
+            Ok(Some(report)) => report,
+            Ok(None) => return "EOF".to_owned(),
             Err(status) => return describe(&status),
         };
-        loop {
-            match stream.message().await {
-                Ok(Some(report)) => self.reported(resource, connection, report).await,
-                Ok(None) => return "EOF".to_owned(),
-                Err(status) => return describe(&status),
-            }
+        match manager.upgrade() {
+            Some(manager) => manager.reported(resource, connection, report).await,
+            None => return "the manager is gone".to_owned(),
         }
     }
+}
 
+impl Shared {
     /// `PluginListAndWatchReceiver`
     async fn reported(&self, resource: &str, connection: u64, report: ListAndWatchResponse) {
         let devices: BTreeMap<String, Device> = report.devices.into_iter().map(device).collect();
@@ -137,12 +149,17 @@ impl Shared {
             healthy,
             "processed device updates for resource"
         );
-        {
+        let changed = {
             let mut inner = self.inner.lock();
             if !inner.is_current(resource, connection) {
                 return;
             }
-            inner.state.report(resource, devices);
+            inner.state.report(resource, devices)
+        };
+        if let Some(updates) = &self.updates {
+            for uid in changed {
+                updates.push(PodUid::new(uid));
+            }
         }
         self.write_state().await;
     }

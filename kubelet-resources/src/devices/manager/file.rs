@@ -120,10 +120,3 @@ pub(super) fn remove_sockets(folder: &Path) -> io::Result<()> {
     }
     removed
 }
-
-/// Plugins of the kubelet find this file beside the socket: they should use the plugin watcher.
-pub(super) fn note_deprecation(folder: &Path) {
-    if let Err(error) = fs::write(folder.join("DEPRECATION"), "") {
-        tracing::warn!(%error, "failed to create deprecation file at socket dir");
-    }
-}

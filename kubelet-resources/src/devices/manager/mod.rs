@@ -9,14 +9,14 @@ mod register;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use kubelet_core::Disk;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kubelet_core::{Disk, ResourceHealth, ResourceUpdates};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use self::endpoint::Endpoint;
@@ -48,6 +48,7 @@ pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 /// [`ResourceManagerBuilder::plugins`](crate::ResourceManagerBuilder::plugins): then admission allocates devices.
 pub struct DeviceManager {
     shared: Arc<Shared>,
+    registration_socket: bool,
 }
 
 /// The device manager for the other parts of the node. Cheap to clone.
@@ -64,6 +65,8 @@ pub struct DeviceManagerBuilder {
     call_timeout: Duration,
     running: BTreeSet<(String, String)>,
     extended_resource_claims: bool,
+    updates: Option<ResourceUpdates>,
+    registration_socket: bool,
 }
 
 struct Shared {
@@ -78,11 +81,15 @@ struct Shared {
     /// The containers that ran when the agent started: the pod's UID and the container's name.
     running: BTreeSet<(String, String)>,
     extended_resource_claims: bool,
-    /// Set when the manager runs.
-    pods: OnceLock<Arc<dyn NodePods>>,
+    /// Gets the pods whose devices changed their health.
+    updates: Option<ResourceUpdates>,
+    /// Set when the manager runs, which keeps them. The pods' agent has the handle of this manager, so that an [`Arc`] would be a cycle.
+    pods: OnceLock<Weak<dyn NodePods>>,
     /// A task for each connection, joined by `run`.
     connections: TaskTracker,
     stop: CancellationToken,
+    /// Ends the connections when the manager and its handles are gone.
+    _stop_at_last: DropGuard,
     /// Why nobody can register, if so.
     failure: Mutex<Option<String>>,
 }
@@ -111,6 +118,8 @@ impl DeviceManager {
             call_timeout: DEFAULT_CALL_TIMEOUT,
             running: BTreeSet::new(),
             extended_resource_claims: true,
+            updates: None,
+            registration_socket: true,
         }
     }
 
@@ -131,7 +140,11 @@ impl DeviceManager {
     /// Dropping the future leaves the tasks of the connections running until the handles are gone. Cancel `shutdown` instead.
     pub async fn run(self, pods: Arc<dyn NodePods>, shutdown: CancellationToken) {
         // Nobody else sets it: `run` takes the manager.
-        let _ = self.shared.pods.set(pods);
+        let _ = self.shared.pods.set(Arc::downgrade(&pods));
+        if !self.registration_socket {
+            shutdown.cancelled().await;
+            return self.disconnect().await;
+        }
         let socket = self.shared.folder.join(KUBELET_SOCKET);
         match self.prepare(&socket).await {
             Ok(listener) => {
@@ -146,6 +159,10 @@ impl DeviceManager {
                 shutdown.cancelled().await;
             }
         }
+        self.disconnect().await;
+    }
+
+    async fn disconnect(&self) {
         self.shared.stop.cancel();
         self.shared.connections.close();
         self.shared.connections.wait().await;
@@ -156,9 +173,7 @@ impl DeviceManager {
         let folder = self.shared.folder.clone();
         let work = move || {
             file::make(&folder)?;
-            file::remove_sockets(&folder)?;
-            file::note_deprecation(&folder);
-            Ok(())
+            file::remove_sockets(&folder)
         };
         self.shared.file.disk.run(work).await?;
         grpc::listen(socket)
@@ -196,6 +211,22 @@ impl DeviceManagerBuilder {
         self
     }
 
+    /// Where to report the pods with a device whose health changed. The [handle](DeviceManager::handle) then also goes to
+    /// [`KubeletBuilder::resource_health`](kubelet_core::KubeletBuilder::resource_health). By default, nobody is informed.
+    #[must_use]
+    pub fn updates(mut self, updates: ResourceUpdates) -> Self {
+        self.updates = Some(updates);
+        self
+    }
+
+    /// Whether plugins can register at the socket [`KUBELET_SOCKET`]. By default they can. Without it they register through the plugin
+    /// watcher, or are in this process: then the manager works without sockets, also in virtual time.
+    #[must_use]
+    pub fn registration_socket(mut self, enabled: bool) -> Self {
+        self.registration_socket = enabled;
+        self
+    }
+
     /// Takes over the state of the agent before. A file that cannot be used is logged and ignored, as the kubelet does.
     pub async fn start(self, machine: &Machine) -> DeviceManager {
         let nodes = machine.nodes.iter().map(|node| node.id);
@@ -212,7 +243,9 @@ impl DeviceManagerBuilder {
                 tracing::error!(%error, "continue after failing to read checkpoint file, device allocation info may not be up to date");
             }
         }
+        let stop = CancellationToken::new();
         DeviceManager {
+            registration_socket: self.registration_socket,
             shared: Arc::new(Shared {
                 folder: self.folder,
                 inner: Mutex::new(inner),
@@ -221,9 +254,11 @@ impl DeviceManagerBuilder {
                 call_timeout: self.call_timeout,
                 running: self.running,
                 extended_resource_claims: self.extended_resource_claims,
+                updates: self.updates,
                 pods: OnceLock::new(),
                 connections: TaskTracker::new(),
-                stop: CancellationToken::new(),
+                _stop_at_last: stop.clone().drop_guard(),
+                stop,
                 failure: Mutex::default(),
             }),
         }
@@ -283,6 +318,13 @@ impl DeviceManagerHandle {
     }
 }
 
+impl ResourceHealth for DeviceManagerHandle {
+    fn update_allocated_resources_status(&self, pod: &Pod, status: &mut PodStatus) {
+        let inner = self.shared.inner.lock();
+        inner.state.update_allocated_resources_status(pod, status);
+    }
+}
+
 /// How many devices a node has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -315,8 +357,13 @@ impl Inner {
 }
 
 impl Shared {
+    /// The pods of the node, while the manager runs.
+    fn pods(&self) -> Option<Arc<dyn NodePods>> {
+        self.pods.get().and_then(Weak::upgrade)
+    }
+
     fn sources_ready(&self) -> bool {
-        self.pods.get().is_some_and(|pods| pods.sources_ready())
+        self.pods().is_some_and(|pods| pods.sources_ready())
     }
 
     async fn write_state(&self) {

@@ -1,5 +1,6 @@
 //! The life of a plugin: it registers, its devices fail, it goes and comes back, the agent restarts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_resources::devices::{DEVICE_MANAGER_STATE, STOP_GRACE_PERIOD};
@@ -163,4 +164,22 @@ async fn a_damaged_state_file_is_ignored() {
     let node = Node::start_with(store, &[]).await;
     assert!(node.devices.had_state() && node.devices.allocated().is_empty());
     node.stop().await;
+}
+
+/// The pods of an agent have the handles of its managers. When the agent is dropped, all goes: the pods, the managers and the
+/// connections to plugins.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_agent_frees_its_managers() {
+    let node = Node::start().await;
+    let plugin = four();
+    node.register(&plugin).await;
+    let (pods, store) = (Arc::downgrade(&node.pods), Arc::downgrade(&node.store));
+    // As the admission handlers of the agent have them.
+    *node.pods.kept.lock().unwrap() = Some((node.devices.clone(), node.resources.clone()));
+    for task in &node.tasks {
+        task.abort();
+    }
+    drop(node);
+    eventually!((pods.strong_count(), store.strong_count()), |counts| *counts
+        == (0, 0));
 }

@@ -1,6 +1,7 @@
 //! The device manager, with plugins in memory.
 
 mod admission;
+mod health;
 mod invariants;
 mod life;
 mod registration;
@@ -9,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kubelet_core::{Disk, PodExt, Rejection};
+use kubelet_core::{Disk, PodExt, Rejection, ResourceUpdates};
 use kubelet_resources::devices::{DeviceManager, DeviceManagerHandle};
 use kubelet_resources::topology::TopologyPolicy;
 use kubelet_resources::topology::TopologyScope;
@@ -69,7 +70,22 @@ impl Node {
         Self::start_as(store, running, config).await
     }
 
+    /// Reports the pods whose devices changed their health there.
+    async fn start_reporting(updates: ResourceUpdates) -> Self {
+        let config = config(TopologyPolicy::None, TopologyScope::Container);
+        Self::start_all(Arc::default(), &[], config, updates).await
+    }
+
     async fn start_as(store: Arc<MemoryStore>, running: &[(&str, &str)], config: ResourcesConfig) -> Self {
+        Self::start_all(store, running, config, ResourceUpdates::new()).await
+    }
+
+    async fn start_all(
+        store: Arc<MemoryStore>,
+        running: &[(&str, &str)],
+        config: ResourcesConfig,
+        updates: ResourceUpdates,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let running = running
             .iter()
@@ -77,6 +93,7 @@ impl Node {
         let devices = DeviceManager::builder(folder.path(), store.clone())
             .disk(Disk::inline())
             .running(running)
+            .updates(updates)
             .start(&machine(2, 4, 1, 1))
             .await;
         let resources = ResourceManager::builder(store.clone(), Arc::new(Runtime::default()))

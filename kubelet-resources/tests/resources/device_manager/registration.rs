@@ -10,11 +10,87 @@ use kubelet_resources::checkpoint::StateFolder;
 use kubelet_resources::devices::v1beta1::{RegisterRequest, registration_server};
 use kubelet_resources::devices::{DEVICE_MANAGER_STATE, DeviceManager, KUBELET_SOCKET};
 use kubelet_testing::{MemoryDevicePlugin, eventually};
+use prost::Message as _;
+use tokio::io::AsyncWriteExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::GPU;
 use crate::manager::Pods;
 use crate::pods::machine;
+
+/// Plugins that are built with the kubelet's stub do not register on the socket when they find this file beside it. The kubelet has the
+/// code that writes it, and never calls it.
+#[tokio::test]
+async fn no_file_keeps_plugins_from_the_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager = DeviceManager::builder(folder.path(), Arc::new(StateFolder::new(folder.path())));
+    let manager = manager.disk(Disk::inline()).start(&machine(1, 1, 1, 1)).await;
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(manager.run(Pods::ready(&[]), shutdown.clone()));
+    let socket = folder.path().join(KUBELET_SOCKET);
+    eventually!(socket.exists(), |exists| *exists);
+    assert!(!folder.path().join("DEPRECATION").exists());
+    shutdown.cancel();
+    running.await.unwrap();
+}
+
+/// Clients of grpc-go that dial the path of a socket with a dialer of their own send it as their authority: most device plugins.
+#[tokio::test]
+async fn a_plugin_may_send_the_path_of_the_socket_as_its_authority() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager = DeviceManager::builder(folder.path(), Arc::new(StateFolder::new(folder.path())));
+    let manager = manager.disk(Disk::inline()).start(&machine(1, 1, 1, 1)).await;
+    let (devices, shutdown) = (manager.handle(), CancellationToken::new());
+    let running = tokio::spawn(manager.run(Pods::ready(&[]), shutdown.clone()));
+    let socket = folder.path().join(KUBELET_SOCKET);
+    eventually!(socket.exists(), |exists| *exists);
+    let plugin = MemoryDevicePlugin::new(GPU).device("a", [0]);
+    let _served = plugin.serve(&folder.path().join("gpu.sock")).unwrap();
+
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    let headers = [
+        // POST, http, the path, the authority, the type of the content, and a header with a new name.
+        &[0x83, 0x86, 0x44][..],
+        &text("/v1beta1.Registration/Register"),
+        &[0x41],
+        &text("%2Fvar%2Flib%2Fkubelet%2Fdevice-plugins%2Fkubelet.sock"),
+        &[0x5f],
+        &text("application/grpc"),
+        &[0x40],
+        &text("te"),
+        &text("trailers"),
+    ];
+    let request = RegisterRequest {
+        version: "v1beta1".to_owned(),
+        endpoint: "gpu.sock".to_owned(),
+        resource_name: GPU.to_owned(),
+        options: None,
+    };
+    let request = request.encode_to_vec();
+    let message = [&[0, 0, 0, 0, u8::try_from(request.len()).unwrap()][..], &request].concat();
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, 0, 0, 0, stream][..], payload].concat()
+    };
+    let sent = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(4, 0, 0, &[]),
+        frame(1, 4, 1, &headers.concat()),
+        frame(0, 1, 1, &message),
+    ];
+    let mut stream = tokio::net::UnixStream::connect(&socket).await.unwrap();
+    stream.write_all(&sent.concat()).await.unwrap();
+    let offered = || {
+        devices
+            .allocatable_devices()
+            .remove(GPU)
+            .unwrap_or_default()
+            .len()
+    };
+    eventually!(offered(), |offered| *offered == 1);
+    shutdown.cancel();
+    running.await.unwrap();
+}
 
 #[tokio::test]
 async fn plugins_register_on_the_socket() {
@@ -36,7 +112,7 @@ async fn plugins_register_on_the_socket() {
     let socket = path.join(KUBELET_SOCKET);
     eventually!(socket.exists(), |exists| *exists);
     assert!(!path.join("old.sock").exists());
-    assert!(path.join("other").exists() && path.join("DEPRECATION").exists());
+    assert!(path.join("other").exists());
     assert!(devices.check().is_ok());
 
     let plugin = MemoryDevicePlugin::new(GPU).device("a", [0]);

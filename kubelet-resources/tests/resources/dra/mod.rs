@@ -3,6 +3,7 @@
 mod cdi;
 mod crash;
 mod fixture;
+mod health;
 mod plugins;
 mod prepare;
 mod sockets;
