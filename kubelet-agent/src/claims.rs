@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kubelet_core::{DynamicResources, KubeletHandle};
+use kubelet_core::{DynamicResources, KubeletHandle, ResourceHealth, ResourceUpdates};
 use kubelet_resources::KubeletPods;
 use kubelet_resources::checkpoint::StateFolder;
 use kubelet_resources::dra::{ApiServerClaims, DraGates, DraManager};
@@ -19,8 +19,13 @@ pub(crate) struct ClaimRoom {
 
 impl ClaimRoom {
     /// Takes over the claims of the agent before, and offers the manager to the plugins of DRA drivers. `None` without an API server,
-    /// because claims are its objects, and without the gate `DynamicResourceAllocation`.
-    pub(crate) async fn new(context: &Context, plugins: &PluginRoom) -> Result<Option<Self>> {
+    /// because claims are its objects, and without the gate `DynamicResourceAllocation`. `updates` gets the pods whose devices changed
+    /// their health, if their statuses show it.
+    pub(crate) async fn new(
+        context: &Context,
+        plugins: &PluginRoom,
+        updates: Option<ResourceUpdates>,
+    ) -> Result<Option<Self>> {
         let gates = &context.settings.feature_gates;
         let Some(client) = &context.client else {
             return Ok(None);
@@ -33,16 +38,27 @@ impl ClaimRoom {
         let mut of_claims = DraGates::default();
         of_claims.extended_resource = gates.enabled("DRAExtendedResource");
         of_claims.workload_claims = gates.enabled("DRAWorkloadResourceClaims");
+        of_claims.health = gates.enabled("ResourceHealthStatus");
+        of_claims.health_message = gates.enabled("ResourceHealthStatusMessage");
         let manager = DraManager::builder(store, objects)
             .disk(context.disk)
             .gates(of_claims)
-            .start()
-            .await?;
+            .clock(context.clock);
+        let manager = match updates {
+            Some(updates) => manager.updates(updates),
+            None => manager,
+        };
+        let manager = manager.start().await?;
         plugins.add(kubelet_plugins::DRA_PLUGIN, Arc::new(manager.plugins()));
         Ok(Some(Self { manager }))
     }
 
     pub(crate) fn handle(&self) -> Arc<dyn DynamicResources> {
+        Arc::new(self.manager.handle())
+    }
+
+    /// For the statuses of pods.
+    pub(crate) fn health(&self) -> Arc<dyn ResourceHealth> {
         Arc::new(self.manager.handle())
     }
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_config::KubeletConfiguration;
+#[cfg(feature = "resources")]
+use kubelet_core::ResourceUpdates;
 use kubelet_core::admission::AppArmorAdmitHandler;
 use kubelet_core::{
     EventType, HealthChecks, Kubelet, KubeletBuilder, NodeEventRecorder as _, PodCache,
@@ -168,11 +170,13 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
     #[cfg(any(feature = "csi", feature = "resources"))]
     let registry = crate::plugins::PluginRoom::default();
     #[cfg(feature = "resources")]
+    let updates = gates.enabled("ResourceHealthStatus").then(ResourceUpdates::new);
+    #[cfg(feature = "resources")]
     let resources = match &connected {
         Connected::Containers(services) => match services.of_resources() {
             Some(runtime) => {
                 let machine = parts.numa_nodes.take();
-                Some(ResourceRoom::new(&context, runtime, machine, &registry).await?)
+                Some(ResourceRoom::new(&context, runtime, machine, &registry, updates.clone()).await?)
             }
             None => None,
         },
@@ -180,7 +184,7 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
     };
     #[cfg(feature = "dra")]
     let claims = match &connected {
-        Connected::Containers(_) => ClaimRoom::new(&context, &registry).await?,
+        Connected::Containers(_) => ClaimRoom::new(&context, &registry, updates.clone()).await?,
         Connected::Pods(_) => None,
     };
     #[cfg(feature = "dra")]
@@ -385,6 +389,17 @@ async fn assemble(mut parts: Parts, tasks: &mut Tasks, started: &mut Option<Even
     }
     if let Some(claims) = of_claims {
         kubelet = kubelet.dynamic_resources(claims);
+    }
+    #[cfg(feature = "resources")]
+    if let Some(updates) = updates {
+        for health in of_resources.iter().map(ResourceHandles::health) {
+            kubelet = kubelet.resource_health(health);
+        }
+        #[cfg(feature = "dra")]
+        for health in claims.iter().map(ClaimRoom::health) {
+            kubelet = kubelet.resource_health(health);
+        }
+        kubelet = kubelet.resource_updates(updates);
     }
     let kubelet = changed(parts.kubelet, kubelet).build()?;
     let handle = kubelet.handle();

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kubelet_core::cgroups::ExclusiveCpus;
-use kubelet_core::{ContainerResources, KubeletHandle, NodeGetter, PodAdmitHandler};
+use kubelet_core::{
+    ContainerResources, KubeletHandle, NodeGetter, PodAdmitHandler, ResourceHealth, ResourceUpdates,
+};
 use kubelet_cri::RuntimeService;
 use kubelet_node::MachineInfo;
 use kubelet_resources::checkpoint::StateFolder;
@@ -78,12 +80,14 @@ pub(crate) fn ignore(settings: &Settings) {
 }
 
 impl ResourceRoom {
-    /// Takes over the state of the agent before, and offers the device manager to plugins. `machine`: `None` is this one.
+    /// Takes over the state of the agent before, and offers the device manager to plugins. `machine`: `None` is this one. `updates` gets
+    /// the pods whose devices changed their health, if their statuses show it.
     pub(crate) async fn new(
         context: &Context,
         runtime: &Arc<dyn RuntimeService>,
         machine: Option<Machine>,
         plugins: &PluginRoom,
+        updates: Option<ResourceUpdates>,
     ) -> Result<Self> {
         let root_dir = context.root_dir.path();
         let machine = match machine {
@@ -96,9 +100,12 @@ impl ResourceRoom {
         let devices = DeviceManager::builder(&folder, Arc::new(StateFolder::new(&folder)))
             .disk(context.disk)
             .running(at_start.running)
-            .extended_resource_claims(context.settings.feature_gates.enabled("DRAExtendedResource"))
-            .start(&machine)
-            .await;
+            .extended_resource_claims(context.settings.feature_gates.enabled("DRAExtendedResource"));
+        let devices = match updates {
+            Some(updates) => devices.updates(updates),
+            None => devices,
+        };
+        let devices = devices.start(&machine).await;
         plugins.add(kubelet_plugins::DEVICE_PLUGIN, Arc::new(devices.handle()));
         let updates = Arc::new(CriUpdates::new(runtime.clone()));
         let period = context.settings.configuration.cpu_manager_reconcile_period;
@@ -160,6 +167,11 @@ impl ResourceHandles {
 
     pub(crate) fn of_containers(&self) -> Arc<dyn ContainerResources> {
         Arc::new(self.manager.clone())
+    }
+
+    /// For the statuses of pods.
+    pub(crate) fn health(&self) -> Arc<dyn ResourceHealth> {
+        Arc::new(self.devices.clone())
     }
 
     /// Which containers get no CPU quota, if any are to have none.

@@ -4,11 +4,15 @@
 #[cfg(feature = "apiserver")]
 mod cluster;
 mod counted;
+#[cfg(feature = "dra")]
+mod device_health;
 #[cfg(all(feature = "apiserver", feature = "resources"))]
 mod devices;
 #[cfg(all(feature = "apiserver", feature = "resources"))]
 mod exclusive_cpus;
 mod handle;
+#[cfg(feature = "resources")]
+mod held_resources;
 mod node_events;
 #[cfg(feature = "api")]
 mod own_api_server;
