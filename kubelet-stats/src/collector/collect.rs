@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -16,28 +17,31 @@ use super::{Collector, CollectorConfig, KEEP};
 use crate::reading::{
     DiskIo, FileSystem, Machine, MemorySpec, NetworkUsage, ProcessUsage, Reading, Snapshot, Spec, Usage,
 };
-use crate::source::{CgroupFiles, Cgroups, Detail, Processes};
+use crate::source::{CgroupFiles, Cgroups, Detail, Processes, Round};
 use crate::{Error, Result};
 
 /// The process whose network and limits the root cgroup shows.
 const ROOT_PROCESS: u32 = 1;
 
 impl Collector {
-    /// Reads everything that `detail` needs. `newest` is the last snapshot, `kept` the last one with that detail.
-    pub(super) async fn collect(
-        &self,
-        detail: Detail,
-        newest: Option<Arc<Snapshot>>,
-        kept: Option<Arc<Snapshot>>,
-    ) -> Result<Snapshot> {
+    /// Reads everything that `detail` needs.
+    pub(super) async fn collect(&self, detail: Detail) -> Result<Snapshot> {
         let config = &self.inner.config;
         let timestamp = config.clock.now();
         let (machine, version) = self.machine().await?;
-        let file_systems = self.all_file_systems(detail).await;
         let (names, left_out) = self.names().await?;
+        // Whoever waits for all details would have everything read again after this.
+        let detail = match self.inner.all_wanted.load(Ordering::Relaxed) {
+            0 => detail,
+            _ => Detail::All,
+        };
+        let file_systems = self.all_file_systems(detail).await;
         let owners = self.inner.containers.owners(&names, config).await;
         let reader = Reader::new(config, detail, machine.clone(), file_systems, &self.inner.rates);
-        let earlier = Earlier { newest, kept };
+        let earlier = Earlier {
+            newest: self.last(Detail::Summary),
+            kept: self.last(detail),
+        };
         let read = move || Ok(reader.read_all(names, &left_out, &owners, &earlier));
         let (cgroups, incomplete) = config.disk.run(read).await.map_err(failed)??;
         Ok(Snapshot {
@@ -66,7 +70,7 @@ impl Collector {
             .await;
         let owner = owners.remove(&name).unwrap_or_default();
         let reader = Reader::new(config, detail, machine, file_systems, &self.inner.rates);
-        let read = move || Ok(reader.read(&name, &owner));
+        let read = move || Ok(reader.read(&mut Round::default(), &name, &owner));
         let reading = config.disk.run(read).await.map_err(failed)??;
         Ok(Arc::new(reading))
     }
@@ -203,8 +207,9 @@ impl Reader {
         let mut failed = HashSet::new();
         let mut readings = BTreeMap::new();
         let mut incomplete = !left_out.is_empty();
+        let mut round = Round::default();
         for name in names {
-            match self.read(&name, owners.get(&name).unwrap_or(&nobody)) {
+            match self.read(&mut round, &name, owners.get(&name).unwrap_or(&nobody)) {
                 Ok(reading)
                     if of(&earlier.newest, &name)
                         .is_some_and(|before| is_being_removed(&before.spec, &reading.spec)) => {}
@@ -232,14 +237,16 @@ impl Reader {
         Ok((readings, incomplete))
     }
 
-    fn read(&self, name: &Arc<str>, owner: &Owner) -> Result<Reading> {
+    fn read(&self, round: &mut Round, name: &Arc<str>, owner: &Owner) -> Result<Reading> {
         let is_root = &**name == "/";
         let (timestamp, now) = (self.clock.now(), Instant::now());
         let CgroupFiles {
             mut spec,
             usage: read,
             processes: pids,
-        } = self.cgroups.read(name, self.detail)?;
+        } = self
+            .cgroups
+            .read_in(round, name, self.detail, owner.container.is_some())?;
         let is_sandbox = owner
             .container
             .as_ref()

@@ -6,6 +6,7 @@ mod containers;
 mod rates;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -38,6 +39,8 @@ struct Inner {
     config: CollectorConfig,
     /// Held while a snapshot is read. The others wait, and then find a young one.
     round: tokio::sync::Mutex<()>,
+    /// So many callers wait for a snapshot with all details.
+    all_wanted: AtomicUsize,
     latest: Mutex<Latest>,
     /// When the CPU times of all cgroups were last read without a snapshot.
     cpu_times: Mutex<Option<Instant>>,
@@ -75,6 +78,22 @@ impl Latest {
     }
 }
 
+/// Counts a caller while it waits.
+struct WaitsForAll<'a>(&'a AtomicUsize);
+
+impl<'a> WaitsForAll<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for WaitsForAll<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The machine as it was read.
 struct KnownMachine {
     read: Instant,
@@ -89,6 +108,7 @@ impl Collector {
             inner: Arc::new(Inner {
                 config,
                 round: tokio::sync::Mutex::default(),
+                all_wanted: AtomicUsize::new(0),
                 latest: Mutex::default(),
                 cpu_times: Mutex::default(),
                 machine: tokio::sync::Mutex::default(),
@@ -127,17 +147,14 @@ impl Collector {
         if let Some(snapshot) = self.young(detail, asked, max_age) {
             return Ok(snapshot);
         }
+        let waits = (detail == Detail::All).then(|| WaitsForAll::new(&self.inner.all_wanted));
         let _round = self.inner.round.lock().await;
+        drop(waits);
         if let Some(snapshot) = self.young(detail, asked, max_age) {
             return Ok(snapshot);
         }
         let started = Instant::now();
-        let last = |detail| {
-            let latest = self.inner.latest.lock();
-            latest.newest(detail).map(|(_, snapshot)| snapshot.clone())
-        };
-        let (newest, kept) = (last(Detail::Summary), last(detail));
-        let snapshot = Arc::new(self.collect(detail, newest, kept).await?);
+        let snapshot = Arc::new(self.collect(detail).await?);
         self.inner.latest.lock().set(started, snapshot.clone());
         Ok(snapshot)
     }
@@ -232,6 +249,12 @@ impl Collector {
     /// What it reads.
     pub fn config(&self) -> &CollectorConfig {
         &self.inner.config
+    }
+
+    /// The last snapshot with at least this detail.
+    fn last(&self, detail: Detail) -> Option<Arc<Snapshot>> {
+        let latest = self.inner.latest.lock();
+        latest.newest(detail).map(|(_, snapshot)| snapshot.clone())
     }
 
     /// The last snapshot with this detail, if it was read at most `max_age` before `asked`.

@@ -12,7 +12,7 @@ mod proc;
 mod pseudo_file;
 mod traits;
 
-pub use cgroups::{CgroupsV1, CgroupsV2, boot_time, host_cgroups, own_cgroup};
+pub use cgroups::{CgroupsV1, CgroupsV2, Round, boot_time, host_cgroups, own_cgroup};
 pub use file_systems::{HostFileSystems, HostStatFs, StatFs, StatFsResult};
 pub use machine::HostMachine;
 pub use proc::ProcFs;

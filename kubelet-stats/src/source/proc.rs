@@ -46,7 +46,7 @@ impl Processes for ProcFs {
     fn network(&self, pid: u32) -> Result<NetworkUsage> {
         let mut files = Folder::new(self.process(pid).join("net"));
         let path = files.path().join("dev");
-        let Some(text) = files.text("dev")? else {
+        let Some(text) = files.records("dev")? else {
             return Err(missing(path));
         };
         let mut interfaces = Vec::new();

@@ -2,25 +2,25 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, fstat, open, openat};
+use rustix::fs::{CWD, Mode, OFlags, fstat, open, openat};
 use rustix::io::Errno;
 
 use crate::{Error, Result};
 
 /// A folder that exists.
+#[derive(Clone)]
 pub(super) struct Opened {
     path: PathBuf,
-    folder: OwnedFd,
+    folder: Arc<OwnedFd>,
 }
 
 impl Opened {
-    /// `None` if there is no such folder.
-    pub(super) fn new(path: PathBuf) -> Option<Self> {
-        let folder = open_folder(&path).ok()?;
-        Some(Self { path, folder })
+    pub(super) fn new(path: PathBuf, folder: Arc<OwnedFd>) -> Self {
+        Self { path, folder }
     }
 
     /// The inode.
@@ -33,16 +33,16 @@ impl Opened {
 pub(super) struct Folder {
     path: PathBuf,
     /// The folder, or why it cannot be opened.
-    folder: Result<OwnedFd, Errno>,
-    buffer: Vec<u8>,
+    folder: Result<Arc<OwnedFd>, Errno>,
+    buffer: Buffer,
 }
 
 impl Folder {
     pub(super) fn new(path: PathBuf) -> Self {
         Self {
-            folder: open_folder(&path),
+            folder: open_folder(CWD, &path).map(Arc::new),
             path,
-            buffer: vec![0; 8192],
+            buffer: Buffer::default(),
         }
     }
 
@@ -57,7 +57,7 @@ impl Folder {
         Self {
             path: PathBuf::new(),
             folder: Err(Errno::NOENT),
-            buffer: vec![0; 8192],
+            buffer: Buffer::default(),
         }
     }
 
@@ -68,7 +68,7 @@ impl Folder {
 
     /// Goes on with another folder. Returns whether it exists.
     pub(super) fn open(&mut self, path: PathBuf) -> bool {
-        self.folder = open_folder(&path);
+        self.folder = open_folder(CWD, &path).map(Arc::new);
         self.path = path;
         self.folder.is_ok()
     }
@@ -78,26 +78,31 @@ impl Folder {
         Some(fstat(self.folder.as_ref().ok()?).ok()?.st_ino)
     }
 
-    /// The whole text of a file; `None` if there is no such file.
+    /// The whole text of a file that the kernel writes as one record; `None` if there is no such file.
     ///
     /// Each file of the kernel ends with a newline. A text without one is a part of a file, and its last number is wrong.
     pub(super) fn text(&mut self, file: &str) -> Result<Option<&str>> {
+        self.read(file, Records::One)
+    }
+
+    /// As [`text`](Self::text), of a file with a record for each process, interface or mount.
+    pub(super) fn records(&mut self, file: &str) -> Result<Option<&str>> {
+        self.read(file, Records::Many)
+    }
+
+    fn read(&mut self, file: &str, records: Records) -> Result<Option<&str>> {
         let opened = match &self.folder {
             Ok(folder) => openat(folder, file, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()),
             Err(error) => Err(*error),
         };
         let read = match opened {
-            Ok(opened) => read_into(File::from(opened), &mut self.buffer),
+            Ok(opened) => self.buffer.read(File::from(opened), records),
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => Err(error.into()),
         };
-        let length = read.map_err(|error| Error::read(self.path.join(file), error))?;
-        let text = self
-            .buffer
-            .get(..length)
-            .and_then(|bytes| std::str::from_utf8(bytes).ok());
-        match text {
-            Some(text) if text.is_empty() || text.ends_with('\n') => Ok(Some(text)),
+        let read = read.map_err(|error| Error::read(self.path.join(file), error))?;
+        match std::str::from_utf8(read) {
+            Ok(text) if text.is_empty() || text.ends_with('\n') => Ok(Some(text)),
             _ => Err(Error::format(
                 self.path.join(file),
                 "the file is cut off, or no text",
@@ -149,6 +154,74 @@ impl Folder {
     }
 }
 
+/// How the kernel writes a file (`seq_file`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Records {
+    /// At once. A read returns all of it, as far as the buffer reaches.
+    One,
+    /// One after the other, into pages of its own. A read returns the records that fit into them: the end of a record may
+    /// be the end of the file or not.
+    Many,
+}
+
+/// The text of one file at a time.
+struct Buffer {
+    /// Nearly all files fit into it. It is not on the heap: an allocator may return such a piece to the system and fetch it again,
+    /// for each cgroup.
+    short: [u8; 4096],
+    /// In place of `short`, for a longer file.
+    long: Vec<u8>,
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self {
+            short: [0; 4096],
+            long: Vec::new(),
+        }
+    }
+}
+
+impl Buffer {
+    /// Reads a whole file.
+    fn read(&mut self, mut file: File, records: Records) -> io::Result<&[u8]> {
+        let mut length = 0;
+        loop {
+            if length == self.bytes().len() {
+                self.grow();
+            }
+            let Some(rest) = self.bytes().get_mut(length..) else {
+                return Ok(&[]);
+            };
+            let read = match file.read(rest) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read?,
+            };
+            length += read;
+            // Of one record, no second read has to find the end.
+            let is_full = length == self.bytes().len();
+            let text = self.bytes().get(..length).unwrap_or_default();
+            if read == 0 || (records == Records::One && !is_full && text.ends_with(b"\n")) {
+                return Ok(self.bytes().get(..length).unwrap_or_default());
+            }
+        }
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        match self.long.is_empty() {
+            true => &mut self.short,
+            false => &mut self.long,
+        }
+    }
+
+    fn grow(&mut self) {
+        if self.long.is_empty() {
+            self.long = self.short.to_vec();
+        }
+        self.long.resize(self.long.len() * 2, 0);
+    }
+}
+
 /// A number in the first line of a file. It is shorter than 256 bytes; of a longer file, only its beginning is read.
 pub(super) fn first_line(path: &Path, number: impl FnOnce(&str) -> Option<u64>) -> Result<u64> {
     let failed = |error: Errno| Error::read(path, error.into());
@@ -169,36 +242,14 @@ pub(super) fn missing(path: PathBuf) -> Error {
     Error::read(path, io::Error::from(io::ErrorKind::NotFound))
 }
 
-/// Opens a folder for the names in it.
-fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
-    open(
+/// Opens a folder for the names in it. A relative path begins in the folder `above`.
+pub(super) fn open_folder(above: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
+    openat(
+        above,
         path,
         OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )
-}
-
-/// Reads a whole file into `buffer`, which grows if necessary. Returns the length.
-fn read_into(mut file: File, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    let mut length = 0;
-    loop {
-        if length == buffer.len() {
-            buffer.resize(buffer.len() * 2, 0);
-        }
-        let Some(rest) = buffer.get_mut(length..) else {
-            return Ok(length);
-        };
-        let read = match file.read(rest) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            read => read?,
-        };
-        length += read;
-        // The kernel fills the buffer as far as the file reaches: no second read has to find the end.
-        let at_end = length < buffer.len() && buffer.get(..length).is_some_and(|read| read.ends_with(b"\n"));
-        if read == 0 || at_end {
-            return Ok(length);
-        }
-    }
 }
 
 /// A number of a cgroup file. Some kernels show negative numbers, by mistake: they count as 0 (`fscommon.ParseUint`).
@@ -210,5 +261,80 @@ pub(super) fn parse(text: &str) -> Option<u64> {
         Some(digits) if !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit()) => Some(0),
         Some(_) => None,
         None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::RwLock;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_longer_than_the_buffer() {
+        let folder = tempfile::tempdir().unwrap();
+        let long = "12345678\n".repeat(2000);
+        for length in [0, 9, 4094, 4095, 4096, 4097, 8191, 8192, 17_000] {
+            let text = match length {
+                0 => String::new(),
+                length => format!("{}\n", &long[..length - 1]),
+            };
+            std::fs::write(folder.path().join("file"), &text).unwrap();
+            let mut files = Folder::new(folder.path().to_owned());
+            assert_eq!(files.text("file").unwrap(), Some(&*text));
+            assert_eq!(files.records("file").unwrap(), Some(&*text));
+            std::fs::write(folder.path().join("file"), "2\n").unwrap();
+            assert_eq!(files.number("file").unwrap(), Some(2));
+        }
+    }
+
+    /// The list of the threads of a cgroup is made as that of its processes.
+    fn threads_of_own_cgroup() -> Option<PathBuf> {
+        let root = Path::new("/sys/fs/cgroup");
+        let text = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+        let mut places = text.lines().flat_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (controllers, name) = (parts.next().unwrap(), parts.next().unwrap());
+            let name = name.trim_start_matches('/');
+            match controllers {
+                "" => {
+                    [root.to_owned(), root.join("unified")].map(|root| root.join(name).join("cgroup.threads"))
+                }
+                _ => [root.join(controllers), root.join("cpu")].map(|root| root.join(name).join("tasks")),
+            }
+        });
+        places.find(|place| place.exists())
+    }
+
+    /// The kernel returns such a file in pieces, each of whole records.
+    #[test]
+    fn a_file_of_many_records_is_longer_than_a_page() {
+        const THREADS: usize = 1000;
+        let gate = RwLock::new(());
+        let closed = gate.write();
+        std::thread::scope(|scope| {
+            let closed = closed;
+            for _ in 0..THREADS {
+                let small = std::thread::Builder::new().stack_size(64 * 1024);
+                small.spawn_scoped(scope, || drop(gate.read())).unwrap();
+            }
+            // Each thread has a stack of its own. Other tests may run meanwhile, but the last place does not change.
+            let whole = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let mut files = Folder::new("/proc/self".into());
+            let maps = files.records("maps").unwrap().unwrap();
+            assert!(
+                maps.len() > 4096 && maps.lines().last() == whole.lines().last(),
+                "{maps}"
+            );
+            let Some(place) = threads_of_own_cgroup() else {
+                println!("SKIPPED: the cgroup of this process is not visible");
+                return;
+            };
+            files.open(place.parent().unwrap().to_owned());
+            let file = place.file_name().unwrap().to_str().unwrap();
+            let threads = files.records(file).unwrap().unwrap().lines().count();
+            assert!(threads > THREADS, "{threads}");
+            drop(closed);
+        });
     }
 }

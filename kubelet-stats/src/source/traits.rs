@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::Round;
 use crate::Result;
 use crate::reading::{
     CpuUsage, DiskIo, FileSystem, HugetlbUsage, Machine, MemoryUsage, NetworkUsage, Spec, SystemVersion,
@@ -64,6 +65,23 @@ pub trait Cgroups: Send + Sync {
         })
     }
 
+    /// As [`read`](Self::read), for many cgroups one after the other: `round` keeps their folders open. Without
+    /// `with_processes`, a reading for the summary may have no processes. The default only calls [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    fn read_in(
+        &self,
+        round: &mut Round,
+        name: &str,
+        detail: Detail,
+        with_processes: bool,
+    ) -> Result<CgroupFiles> {
+        let _ = (round, with_processes);
+        self.read(name, detail)
+    }
+
     /// The CPU time of a cgroup since it was created, in nanoseconds, as in [`usage`](Self::usage). `None` if CPU time is not
     /// counted. The default reads all of the cgroup; an implementation may read one file.
     ///
@@ -84,7 +102,7 @@ pub trait Cgroups: Send + Sync {
 pub enum Detail {
     /// What the summary and the resource metrics show. Numbers that only `/metrics/cadvisor` shows may be 0: the limits of CPU
     /// time and of threads, CPU time in user and kernel mode, throttling, details of memory, disk I/O, huge pages, threads,
-    /// open files and their limits, file systems, kills for lack of memory.
+    /// open files and their limits, file systems, kills for lack of memory, processes of cgroups that are not a container's.
     Summary,
     /// Everything.
     #[default]

@@ -319,6 +319,65 @@ async fn callers_share_a_reading() {
     assert_eq!(cgroups.rounds.load(Ordering::SeqCst), rounds + 1);
 }
 
+#[tokio::test]
+async fn a_reading_for_the_summary_has_all_details_for_a_caller_that_waits() {
+    let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
+    let (release, released) = mpsc::channel::<()>();
+    let released = Mutex::new(released);
+    let tree = node();
+    let cgroups = Arc::new(Listing {
+        cgroups: Hooked::new(&tree, |_| {}),
+        before_list: Box::new(move || {
+            let _ = begun.send(());
+            let _ = released.lock().recv();
+        }),
+    });
+    let mut config = tree.config(&["/kubepods"]);
+    config.cgroups = cgroups.clone();
+    let collector = Collector::new(config);
+    let age = Duration::from_secs(15);
+    let brief = tokio::spawn({
+        let collector = collector.clone();
+        async move { collector.snapshot_with(Detail::Summary, age).await.unwrap() }
+    });
+    has_begun.recv().await.unwrap();
+    let mut all = std::pin::pin!(collector.snapshot(age));
+    assert!(futures::poll!(&mut all).is_pending());
+    drop(release);
+    let (brief, all) = (brief.await.unwrap(), all.await.unwrap());
+    assert!(Arc::ptr_eq(&brief, &all) && all.detail == Detail::All);
+    assert_eq!(cgroups.cgroups.rounds.load(Ordering::SeqCst), 1);
+}
+
+/// Calls a hook before the cgroups are listed.
+struct Listing {
+    cgroups: Arc<Hooked>,
+    before_list: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Cgroups for Listing {
+    fn list(&self, root: &str) -> kubelet_stats::Result<Listed> {
+        (self.before_list)();
+        self.cgroups.list(root)
+    }
+
+    fn spec(&self, name: &str) -> kubelet_stats::Result<Spec> {
+        self.cgroups.spec(name)
+    }
+
+    fn usage(&self, name: &str, spec: &Spec) -> kubelet_stats::Result<CgroupUsage> {
+        self.cgroups.usage(name, spec)
+    }
+
+    fn processes(&self, name: &str) -> kubelet_stats::Result<Vec<u32>> {
+        self.cgroups.processes(name)
+    }
+
+    fn has_psi(&self) -> bool {
+        false
+    }
+}
+
 /// Blocks for one path until it is released.
 struct Hanging {
     path: PathBuf,

@@ -1,18 +1,25 @@
 //! The cgroups of a host.
 
+mod blkio;
 mod creation;
 mod mounts;
 mod own;
+mod round;
 mod v1;
 mod v2;
 
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use kubelet_core::Clock;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, openat, statat};
+use rustix::io::Errno;
 
 pub use self::own::own_cgroup;
+pub use self::round::Round;
 pub use self::v1::CgroupsV1;
 pub use self::v2::CgroupsV2;
 use super::{Cgroups, Listed};
@@ -54,36 +61,61 @@ fn folder(root: &Path, name: &str) -> std::path::PathBuf {
     }
 }
 
+/// The kernel accepts no path of so many bytes (`PATH_MAX`).
+const LONGEST_PATH: usize = 4096;
+
 /// Adds the names of all cgroups below `name`. One that cannot be listed is left out, with those below it.
 fn list_below(root: &Path, name: &str, listed: &mut Listed) -> Result<()> {
-    use std::os::unix::fs::MetadataExt;
+    list_in(CWD, &folder(root, name), root, name, listed)
+}
 
-    let path = folder(root, name);
-    let metadata = std::fs::metadata(&path).map_err(|error| Error::read(&path, error))?;
+/// `path` is that of the cgroup, from the folder `above` on.
+fn list_in(above: impl AsFd, path: &Path, root: &Path, name: &str, listed: &mut Listed) -> Result<()> {
+    let failed = |error: Errno| Error::read(folder(root, name), error.into());
+    if root.as_os_str().len() + name.len() >= LONGEST_PATH {
+        return Err(failed(Errno::NAMETOOLONG));
+    }
+    let stat = statat(&above, path, AtFlags::empty()).map_err(failed)?;
     listed.names.push(name.to_owned());
     // The entries of the folder itself: it has no folders.
-    if metadata.nlink() == 2 {
+    if stat.st_nlink == 2 {
         return Ok(());
     }
-    let entries = std::fs::read_dir(&path).map_err(|error| Error::read(path, error))?;
-    for entry in entries.flatten() {
-        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            continue;
-        }
-        let file_name = entry.file_name();
-        let Some(child) = file_name.to_str().filter(|child| !child.ends_with(".mount")) else {
-            continue;
-        };
-        let child = format!("{}/{child}", name.trim_end_matches('/'));
-        match list_below(root, &child, listed) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = openat(above, path, flags, Mode::empty()).map_err(failed)?;
+    for child in folders_in(&opened).map_err(failed)? {
+        let child_name = format!("{}/{child}", name.trim_end_matches('/'));
+        match list_in(&opened, Path::new(&child), root, &child_name, listed) {
             Err(error) if !error.is_gone() => {
-                tracing::warn!(%error, cgroup = %child, "list a cgroup: those below it are left out");
-                listed.left_out.push(child);
+                tracing::warn!(%error, cgroup = %child_name, "list a cgroup: those below it are left out");
+                listed.left_out.push(child_name);
             }
             _ => {}
         }
     }
     Ok(())
+}
+
+/// The folders directly in a folder that may be cgroups.
+fn folders_in(opened: &OwnedFd) -> Result<Vec<String>, Errno> {
+    let mut entries = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(opened, &mut entries);
+    let mut folders = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let is_folder = match entry.file_type() {
+            FileType::Unknown => statat(opened, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir()),
+            kind => kind.is_dir(),
+        };
+        match entry.file_name().to_str() {
+            Ok(name) if is_folder && !matches!(name, "." | "..") && !name.ends_with(".mount") => {
+                folders.push(name.to_owned());
+            }
+            _ => {}
+        }
+    }
+    Ok(folders)
 }
 
 #[cfg(test)]

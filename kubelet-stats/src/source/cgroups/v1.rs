@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use k8s_openapi::jiff::Timestamp;
 
+use super::blkio::Schedulers;
 use super::creation::CreationTimes;
+use super::round::Round;
 use super::{folder, list_below, mounts};
-use crate::reading::{CpuSpec, CpuUsage, DeviceIo, DiskIo, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
+use crate::reading::{CpuSpec, CpuUsage, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
 use crate::source::pseudo_file::{Folder, Opened, first_line, missing, parse};
 use crate::source::{CgroupFiles, CgroupUsage, Cgroups, Detail, Listed};
 use crate::{Error, Result};
@@ -15,11 +18,19 @@ use crate::{Error, Result};
 /// The kernel counts in this unit (`clockTicks`), in nanoseconds.
 const TICK: u64 = 10_000_000;
 
+/// A limit of memory above this is none. The kernel shows the largest number of bytes in whole pages.
+const UNLIMITED: u64 = 1 << 62;
+
 /// Cgroups of version 1: a hierarchy for each controller.
 pub struct CgroupsV1 {
     controllers: BTreeMap<&'static str, PathBuf>,
     creation: CreationTimes,
     hugetlb: bool,
+    /// The root of the memory controller counts its children, so all cgroups do. It cannot change while there are cgroups.
+    hierarchy: OnceLock<bool>,
+    /// The kernel limits memory and swap together.
+    swap_limits: OnceLock<bool>,
+    schedulers: Schedulers,
 }
 
 impl CgroupsV1 {
@@ -30,6 +41,9 @@ impl CgroupsV1 {
             controllers,
             creation: CreationTimes::new(boot),
             hugetlb: false,
+            hierarchy: OnceLock::new(),
+            swap_limits: OnceLock::new(),
+            schedulers: Schedulers::default(),
         }
     }
 
@@ -64,7 +78,7 @@ impl Cgroups for CgroupsV1 {
     }
 
     fn spec(&self, name: &str) -> Result<Spec> {
-        let folders = Folders::open(self, name);
+        let folders = Folders::open(self, &mut Round::default(), name, Detail::All);
         let mut files = Folder::none();
         let mut spec = self.spec_of(name, &folders)?;
         if let Some(cpu) = folders.cpu {
@@ -73,7 +87,7 @@ impl Cgroups for CgroupsV1 {
         }
         if let Some(memory) = folders.memory {
             files.enter(memory);
-            spec.memory = Some(read_memory_spec(&mut files, Detail::All)?);
+            spec.memory = Some(self.read_memory_spec(&mut files, InheritedLimits::default(), Detail::All)?);
         }
         if let Some(pids) = folders.pids {
             files.enter(pids);
@@ -100,7 +114,7 @@ impl Cgroups for CgroupsV1 {
         }
         if let Some(path) = at("memory", spec.memory.is_some()) {
             files.open(path);
-            usage.memory = read_memory(&mut files, Detail::All)?;
+            (usage.memory, _) = self.read_memory(&mut files, Detail::All)?;
             usage.oom_events = read_oom_kills(&mut files)?;
         }
         if let Some(path) = at("pids", spec.threads_max.is_some()) {
@@ -109,7 +123,7 @@ impl Cgroups for CgroupsV1 {
         }
         if let Some(path) = at("blkio", spec.has_disk_io) {
             files.open(path);
-            usage.disk_io = read_blkio(&mut files)?;
+            usage.disk_io = self.schedulers.read(&mut files, name == "/")?;
         }
         if let Some(path) = at("hugetlb", spec.has_hugetlb) {
             usage.hugetlb = read_hugetlb(path)?;
@@ -125,9 +139,19 @@ impl Cgroups for CgroupsV1 {
     }
 
     fn read(&self, name: &str, detail: Detail) -> Result<CgroupFiles> {
+        self.read_in(&mut Round::default(), name, detail, true)
+    }
+
+    fn read_in(
+        &self,
+        round: &mut Round,
+        name: &str,
+        detail: Detail,
+        with_processes: bool,
+    ) -> Result<CgroupFiles> {
         let all = detail == Detail::All;
         // All folders are open before a file is read: if the cgroup is removed meanwhile, a file is missing.
-        let folders = Folders::open(self, name);
+        let folders = Folders::open(self, round, name, detail);
         let mut files = Folder::none();
         let mut read = CgroupFiles {
             spec: self.spec_of(name, &folders)?,
@@ -144,7 +168,9 @@ impl Cgroups for CgroupsV1 {
             if all {
                 read_cpu(&mut files, &mut usage.cpu)?;
             }
-            read.processes = read_processes(&mut files)?;
+            if all || with_processes {
+                read.processes = read_processes(&mut files)?;
+            }
         } else if let Some(root) = self.controllers.get("cpu") {
             return Err(missing(folder(root, name)));
         }
@@ -158,23 +184,26 @@ impl Cgroups for CgroupsV1 {
         }
         if let Some(memory) = folders.memory {
             files.enter(memory);
-            spec.memory = Some(read_memory_spec(&mut files, detail)?);
-            usage.memory = read_memory(&mut files, detail)?;
+            let limits;
+            (usage.memory, limits) = self.read_memory(&mut files, detail)?;
+            spec.memory = Some(self.read_memory_spec(&mut files, limits, detail)?);
             if all {
                 usage.oom_events = read_oom_kills(&mut files)?;
             }
         }
-        if let Some(pids) = folders.pids {
-            spec.threads_max = Some(0);
-            if all {
-                files.enter(pids);
-                spec.threads_max = Some(files.number("pids.max")?.unwrap_or(0));
-                read_threads(&mut files, spec, usage)?;
-            }
+        if !all {
+            // Nothing of these is shown, so nothing is read.
+            spec.threads_max = self.controllers.get("pids").filter(|_| name != "/").map(|_| 0);
+            spec.has_disk_io = self.controllers.contains_key("blkio");
         }
-        if let Some(blkio) = folders.blkio.filter(|_| all) {
+        if let Some(pids) = folders.pids {
+            files.enter(pids);
+            spec.threads_max = Some(files.number("pids.max")?.unwrap_or(0));
+            read_threads(&mut files, spec, usage)?;
+        }
+        if let Some(blkio) = folders.blkio {
             files.enter(blkio);
-            usage.disk_io = read_blkio(&mut files)?;
+            usage.disk_io = self.schedulers.read(&mut files, name == "/")?;
         }
         if let Some(root) = self
             .controllers
@@ -201,7 +230,15 @@ impl Cgroups for CgroupsV1 {
     }
 }
 
-/// The folders of a cgroup that exist.
+/// The smallest limit of a cgroup and of those above it; 0 if unknown.
+#[derive(Clone, Copy, Default)]
+struct InheritedLimits {
+    memory: u64,
+    /// Of memory and swap together.
+    with_swap: u64,
+}
+
+/// The folders of a cgroup that exist and are needed.
 struct Folders {
     cpu: Option<Opened>,
     cpuacct: Option<Opened>,
@@ -211,15 +248,19 @@ struct Folders {
 }
 
 impl Folders {
-    fn open(cgroups: &CgroupsV1, name: &str) -> Self {
-        let open = |controller: &str| Opened::new(folder(cgroups.controllers.get(controller)?, name));
+    fn open(cgroups: &CgroupsV1, round: &mut Round, name: &str, detail: Detail) -> Self {
+        let mut open = |controller: &str| round.open(cgroups.controllers.get(controller)?, name).ok();
+        let all = detail == Detail::All;
+        let cpu = open("cpu");
+        // Most hosts have both in one hierarchy.
+        let is_one = cgroups.controllers.get("cpu") == cgroups.controllers.get("cpuacct");
         Self {
-            cpu: open("cpu"),
-            cpuacct: open("cpuacct"),
+            cpuacct: if is_one { cpu.clone() } else { open("cpuacct") },
+            cpu,
             memory: open("memory"),
             // The controller has no files in the root.
-            pids: if name == "/" { None } else { open("pids") },
-            blkio: open("blkio"),
+            pids: if all && name != "/" { open("pids") } else { None },
+            blkio: if all { open("blkio") } else { None },
         }
     }
 }
@@ -242,6 +283,82 @@ impl CgroupsV1 {
             ..Default::default()
         })
     }
+
+    fn read_memory(&self, files: &mut Folder, detail: Detail) -> Result<(MemoryUsage, InheritedLimits)> {
+        // Without hierarchy, the numbers of the cgroup alone count.
+        let hierarchy = self.has_hierarchy() || files.required_number("memory.use_hierarchy")? == 1;
+        let mut memory = MemoryUsage::default();
+        let (mut rss, mut inactive) = (None, None);
+        let mut limits = InheritedLimits::default();
+        let read = files.numbers("memory.stat", |key, value| match (key, hierarchy) {
+            ("total_cache", true) | ("cache", false) => memory.cache = value,
+            ("total_rss", true) | ("rss", false) => rss = Some(value),
+            ("total_swap", true) | ("swap", false) => memory.swap = value,
+            ("total_mapped_file", true) | ("mapped_file", false) => memory.mapped_file = value,
+            ("total_active_file", _) => memory.total_active_file = value,
+            ("total_inactive_file", _) => inactive = Some(value),
+            ("pgfault", _) => memory.pgfault = value,
+            ("pgmajfault", _) => memory.pgmajfault = value,
+            ("hierarchical_memory_limit", _) => limits.memory = value,
+            ("hierarchical_memsw_limit", _) => limits.with_swap = value,
+            _ => {}
+        })?;
+        // The file is missing, or only its beginning is there.
+        let (Some(()), Some(rss), Some(inactive)) = (read, rss, inactive) else {
+            return Err(match read {
+                None => missing(files.path().join("memory.stat")),
+                Some(()) => incomplete(files, "memory.stat"),
+            });
+        };
+        memory.rss = rss;
+        memory.total_inactive_file = inactive;
+        memory.usage = files.required_number("memory.usage_in_bytes")?;
+        if detail == Detail::All {
+            memory.max_usage = files.required_number("memory.max_usage_in_bytes")?;
+            memory.failcnt = files.required_number("memory.failcnt")?;
+            memory.kernel = files.number("memory.kmem.usage_in_bytes")?.unwrap_or(0);
+        }
+        memory.working_set = memory.usage.saturating_sub(inactive);
+        Ok((memory, limits))
+    }
+
+    /// A limit that the cgroup does not even inherit is none: its file need not be read.
+    fn read_memory_spec(
+        &self,
+        files: &mut Folder,
+        inherited: InheritedLimits,
+        detail: Detail,
+    ) -> Result<MemorySpec> {
+        Ok(MemorySpec {
+            limit: match inherited.memory {
+                0..=UNLIMITED => files.number("memory.limit_in_bytes")?.unwrap_or(0),
+                unlimited => unlimited,
+            },
+            swap_limit: match inherited.with_swap {
+                unlimited if unlimited > UNLIMITED && self.limits_swap() => unlimited,
+                _ => files.number("memory.memsw.limit_in_bytes")?.unwrap_or(0),
+            },
+            reservation: match detail {
+                Detail::All => files.number("memory.soft_limit_in_bytes")?.unwrap_or(0),
+                Detail::Summary => 0,
+            },
+        })
+    }
+
+    /// A kernel may write its limit in `memory.stat`, but have no file of it.
+    fn limits_swap(&self) -> bool {
+        let root = || self.controllers.get("memory");
+        let exists = || root().is_some_and(|root| root.join("memory.memsw.limit_in_bytes").exists());
+        *self.swap_limits.get_or_init(exists)
+    }
+
+    fn has_hierarchy(&self) -> bool {
+        let read = || {
+            let root = self.controllers.get("memory")?;
+            first_line(&root.join("memory.use_hierarchy"), parse).ok()
+        };
+        *self.hierarchy.get_or_init(|| read() == Some(1))
+    }
 }
 
 fn read_cpu_spec(files: &mut Folder) -> Result<CpuSpec> {
@@ -253,19 +370,8 @@ fn read_cpu_spec(files: &mut Folder) -> Result<CpuSpec> {
     })
 }
 
-fn read_memory_spec(files: &mut Folder, detail: Detail) -> Result<MemorySpec> {
-    Ok(MemorySpec {
-        limit: files.number("memory.limit_in_bytes")?.unwrap_or(0),
-        swap_limit: files.number("memory.memsw.limit_in_bytes")?.unwrap_or(0),
-        reservation: match detail {
-            Detail::All => files.number("memory.soft_limit_in_bytes")?.unwrap_or(0),
-            Detail::Summary => 0,
-        },
-    })
-}
-
 fn read_processes(files: &mut Folder) -> Result<Vec<u32>> {
-    let Some(text) = files.text("cgroup.procs")? else {
+    let Some(text) = files.records("cgroup.procs")? else {
         return Err(missing(files.path().join("cgroup.procs")));
     };
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
@@ -320,147 +426,6 @@ fn read_cpuacct(files: &mut Folder, cpu: &mut CpuUsage, detail: Detail) -> Resul
     }
     cpu.total = files.required_number("cpuacct.usage")?;
     Ok(())
-}
-
-fn read_memory(files: &mut Folder, detail: Detail) -> Result<MemoryUsage> {
-    // Without hierarchy, the numbers of the cgroup alone count.
-    let hierarchy = files.required_number("memory.use_hierarchy")? == 1;
-    let mut memory = MemoryUsage::default();
-    let (mut rss, mut inactive) = (None, None);
-    let read = files.numbers("memory.stat", |key, value| match (key, hierarchy) {
-        ("total_cache", true) | ("cache", false) => memory.cache = value,
-        ("total_rss", true) | ("rss", false) => rss = Some(value),
-        ("total_swap", true) | ("swap", false) => memory.swap = value,
-        ("total_mapped_file", true) | ("mapped_file", false) => memory.mapped_file = value,
-        ("total_active_file", _) => memory.total_active_file = value,
-        ("total_inactive_file", _) => inactive = Some(value),
-        ("pgfault", _) => memory.pgfault = value,
-        ("pgmajfault", _) => memory.pgmajfault = value,
-        _ => {}
-    })?;
-    // The file is missing, or only its beginning is there.
-    let (Some(()), Some(rss), Some(inactive)) = (read, rss, inactive) else {
-        return Err(match read {
-            None => missing(files.path().join("memory.stat")),
-            Some(()) => incomplete(files, "memory.stat"),
-        });
-    };
-    memory.rss = rss;
-    memory.total_inactive_file = inactive;
-    memory.usage = files.required_number("memory.usage_in_bytes")?;
-    if detail == Detail::All {
-        memory.max_usage = files.required_number("memory.max_usage_in_bytes")?;
-        memory.failcnt = files.required_number("memory.failcnt")?;
-        memory.kernel = files.number("memory.kmem.usage_in_bytes")?.unwrap_or(0);
-    }
-    memory.working_set = memory.usage.saturating_sub(inactive);
-    Ok(memory)
-}
-
-/// A file of disk I/O, and the counter that it is for.
-type BlkioFile = (&'static str, fn(&mut DiskIo) -> &mut Vec<DeviceIo>);
-
-/// Files of the I/O schedulers, by preference: the first group whose first file has a device counts (`BlkioGroup.GetStats`).
-const BLKIO: [&[BlkioFile]; 5] = [
-    &[
-        ("blkio.bfq.sectors_recursive", |io| &mut io.sectors),
-        ("blkio.bfq.io_service_time_recursive", |io| {
-            &mut io.io_service_time
-        }),
-        ("blkio.bfq.io_wait_time_recursive", |io| &mut io.io_wait_time),
-        ("blkio.bfq.io_merged_recursive", |io| &mut io.io_merged),
-        ("blkio.bfq.io_queued_recursive", |io| &mut io.io_queued),
-        ("blkio.bfq.time_recursive", |io| &mut io.io_time),
-        ("blkio.bfq.io_serviced_recursive", |io| &mut io.io_serviced),
-        ("blkio.bfq.io_service_bytes_recursive", |io| {
-            &mut io.io_service_bytes
-        }),
-    ],
-    &[
-        ("blkio.bfq.io_serviced_recursive", |io| &mut io.io_serviced),
-        ("blkio.bfq.io_service_bytes_recursive", |io| {
-            &mut io.io_service_bytes
-        }),
-    ],
-    &[
-        ("blkio.sectors_recursive", |io| &mut io.sectors),
-        ("blkio.io_service_time_recursive", |io| &mut io.io_service_time),
-        ("blkio.io_wait_time_recursive", |io| &mut io.io_wait_time),
-        ("blkio.io_merged_recursive", |io| &mut io.io_merged),
-        ("blkio.io_queued_recursive", |io| &mut io.io_queued),
-        ("blkio.time_recursive", |io| &mut io.io_time),
-        ("blkio.io_serviced_recursive", |io| &mut io.io_serviced),
-        ("blkio.io_service_bytes_recursive", |io| &mut io.io_service_bytes),
-    ],
-    &[
-        ("blkio.throttle.io_serviced_recursive", |io| &mut io.io_serviced),
-        ("blkio.throttle.io_service_bytes_recursive", |io| {
-            &mut io.io_service_bytes
-        }),
-    ],
-    &[
-        ("blkio.throttle.io_serviced", |io| &mut io.io_serviced),
-        ("blkio.throttle.io_service_bytes", |io| &mut io.io_service_bytes),
-    ],
-];
-
-fn read_blkio(files: &mut Folder) -> Result<DiskIo> {
-    let mut io = DiskIo::default();
-    for group in BLKIO {
-        for (index, (file, counter)) in group.iter().enumerate() {
-            let devices = match read_devices(files, file) {
-                Err(Error::Format { .. }) if index == 0 => Vec::new(),
-                devices => devices?,
-            };
-            match (devices.is_empty(), index) {
-                (true, 0) => break,
-                (true, _) => return Ok(io),
-                (false, _) => *counter(&mut io) = devices,
-            }
-            if index + 1 == group.len() {
-                return Ok(io);
-            }
-        }
-    }
-    Ok(io)
-}
-
-/// Lines such as `8:0 Read 124` or `8:0 6792`, and a total.
-fn read_devices(files: &mut Folder, file: &str) -> Result<Vec<DeviceIo>> {
-    let Some(text) = files.text(file)? else {
-        return Ok(Vec::new());
-    };
-    let mut devices: BTreeMap<(u64, u64), DeviceIo> = BTreeMap::new();
-    let mut bad = None;
-    for line in text.lines() {
-        let fields: Vec<&str> = line.split([' ', ':']).filter(|field| !field.is_empty()).collect();
-        let (major, minor, operation, value) = match fields.as_slice() {
-            ["Total", _] => continue,
-            [major, minor, value] => (major, minor, "Count", value),
-            [major, minor, operation, value] => (major, minor, *operation, value),
-            _ => {
-                bad = Some(line.to_owned());
-                break;
-            }
-        };
-        let (Ok(major), Ok(minor), Some(value)) = (major.parse(), minor.parse(), parse(value)) else {
-            bad = Some(line.to_owned());
-            break;
-        };
-        let device = devices.entry((major, minor)).or_insert_with(|| DeviceIo {
-            major,
-            minor,
-            ..Default::default()
-        });
-        device.set(operation, value);
-    }
-    match bad {
-        None => Ok(devices.into_values().collect()),
-        Some(line) => Err(Error::format(
-            files.path().join(file),
-            format!("unexpected line {line:?}"),
-        )),
-    }
 }
 
 fn read_hugetlb(path: PathBuf) -> Result<Vec<HugetlbUsage>> {

@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use kubelet_core::stats::{PsiData, PsiStats};
 
 use super::creation::CreationTimes;
+use super::round::Round;
 use super::{folder, list_below};
 use crate::reading::{CpuSpec, CpuUsage, DeviceIo, DiskIo, HugetlbUsage, MemorySpec, MemoryUsage, Spec};
 use crate::source::pseudo_file::{Folder, first_line, missing, parse};
@@ -46,7 +47,7 @@ impl CgroupsV2 {
     fn read_root_memory(&self, memory: &mut MemoryUsage) -> Result<()> {
         memory.usage = memory.rss.saturating_add(memory.cache);
         let mut files = Folder::new(self.proc.clone());
-        let Some(text) = files.text("meminfo")? else {
+        let Some(text) = files.records("meminfo")? else {
             return Err(missing(self.proc.join("meminfo")));
         };
         let kib = |key: &str| {
@@ -167,11 +168,27 @@ impl Cgroups for CgroupsV2 {
     }
 
     fn read(&self, name: &str, detail: Detail) -> Result<CgroupFiles> {
-        let mut files = Folder::new(folder(&self.root, name));
+        self.read_in(&mut Round::default(), name, detail, true)
+    }
+
+    fn read_in(
+        &self,
+        round: &mut Round,
+        name: &str,
+        detail: Detail,
+        with_processes: bool,
+    ) -> Result<CgroupFiles> {
+        let mut files = Folder::none();
+        if let Ok(opened) = round.open(&self.root, name) {
+            files.enter(opened);
+        }
         let spec = self.read_spec(&mut files, name, detail)?;
         Ok(CgroupFiles {
             usage: self.read_usage(&mut files, name, &spec, detail)?,
-            processes: read_processes(&mut files)?,
+            processes: match detail == Detail::All || with_processes {
+                true => read_processes(&mut files)?,
+                false => Vec::new(),
+            },
             spec,
         })
     }
@@ -204,7 +221,7 @@ fn read_threads(files: &mut Folder) -> Result<(u64, u64)> {
 }
 
 fn read_processes(files: &mut Folder) -> Result<Vec<u32>> {
-    match files.text("cgroup.procs") {
+    match files.records("cgroup.procs") {
         Ok(Some(text)) => Ok(text.lines().filter_map(|line| line.parse().ok()).collect()),
         Ok(None) => Err(missing(files.path().join("cgroup.procs"))),
         Err(error) if is_unsupported(&error) => Ok(Vec::new()),

@@ -1,8 +1,11 @@
 //! Questions to a file system. Each may block for as long as the file system hangs.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Stat, open, statat};
 
 use super::super::FileUsage;
 
@@ -17,27 +20,42 @@ pub trait StatFs: Send + Sync {
 
     /// What a file, or the files directly in a folder use. `None` if there is no such path.
     fn files(&self, path: &Path) -> Option<FileUsage> {
-        /// The unit of `st_blocks`.
-        const BLOCK: u64 = 512;
-        let metadata = std::fs::symlink_metadata(path).ok()?;
-        let usage = |metadata: &std::fs::Metadata| FileUsage {
-            bytes: metadata.blocks().saturating_mul(BLOCK),
-            inodes: 1,
-        };
-        if !metadata.is_dir() {
-            return Some(usage(&metadata));
+        let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        if !is_folder(&stat) {
+            return Some(usage(&stat));
         }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = open(path, flags, Mode::empty()).ok()?;
+        // Not on the heap: an allocator may return such a piece to the system and fetch it again, for each folder.
+        let mut entries = [MaybeUninit::uninit(); 4096];
+        let mut entries = RawDir::new(&folder, &mut entries);
         let mut sum = FileUsage::default();
-        for entry in std::fs::read_dir(path).ok()?.flatten() {
-            // A file that is gone, because logs were rotated, uses nothing.
-            let Some(metadata) = entry.metadata().ok().filter(|metadata| !metadata.is_dir()) else {
+        while let Some(Ok(entry)) = entries.next() {
+            if entry.file_type().is_dir() {
                 continue;
-            };
-            let file = usage(&metadata);
-            sum.bytes = sum.bytes.saturating_add(file.bytes);
-            sum.inodes += file.inodes;
+            }
+            // A file that is gone, because logs were rotated, uses nothing.
+            let stat = statat(&folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW).ok();
+            if let Some(stat) = stat.filter(|stat| !is_folder(stat)) {
+                let file = usage(&stat);
+                sum.bytes = sum.bytes.saturating_add(file.bytes);
+                sum.inodes += file.inodes;
+            }
         }
         Some(sum)
+    }
+}
+
+fn is_folder(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode).is_dir()
+}
+
+fn usage(stat: &Stat) -> FileUsage {
+    /// The unit of `st_blocks`.
+    const BLOCK: u64 = 512;
+    FileUsage {
+        bytes: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK),
+        inodes: 1,
     }
 }
 
